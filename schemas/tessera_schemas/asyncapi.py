@@ -1,0 +1,186 @@
+"""
+The AsyncAPI 3 document: every stream of the subject table as a channel, with who sends and who receives what.
+
+Only what a message says is added here; senders, receivers, retention and limits come from `subjects.streams`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tessera_schemas.facts import OWNERS
+from tessera_schemas.registry import COMMANDS, Registered, kind_of, registered
+from tessera_schemas.subjects import StreamSpec, inbox, streams
+
+Json = dict[str, Any]
+SCHEMA_FORMAT = "application/schema+json;version=draft-2020-12"
+OPAQUE = {
+    "snapshot_chunk": "A piece of a snapshot of the fold; only projection's own build reads it.",
+    "snapshot_manifest": "What the chunks before it make up, and the n and hash of the state.",
+    "dead_letter": "The bytes of the input as they came; the reason is in the headers.",
+    "lease": "Who holds the name and until when.",
+}
+PARAMETERS = {
+    "shard": "The shard's name; `main` unless there are several.",
+    "tenant": "The tenant's name; the server enforces who may use which.",
+    "service": "The service that wrote it; the server enforces it.",
+    "kind": "The kind of the fact.",
+    "pool": "The node pool.",
+    "queue": "The queue's name.",
+    "type": "The event's type without its prefix, for example `job.allocated.v1`; it spans several tokens.",
+    "index": "The number of the chunk.",
+    "stream": "The stream that the input came from.",
+    "seq": "Its sequence there.",
+    "name": "`leader`, or the id of one replica.",
+    "id": "One request of the client.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One subject pattern of one stream and the types on it; `stream` None: not stored at all."""
+
+    name: str
+    address: str
+    types: tuple[str, ...]
+    stream: StreamSpec | None = None
+    senders: tuple[str, ...] = ()
+    receivers: tuple[str, ...] = ()
+
+
+def ids(prefix: str) -> tuple[str, ...]:
+    return tuple(entry.id for entry in registered() if entry.id.startswith(prefix))
+
+
+def said_on() -> dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]]:
+    """By stream: channel name, tail of the address, types. A stream that is missing here fails the generation."""
+    commands = {kind_of(model): f"command.{kind_of(model)}.v1" for model in COMMANDS}
+    tenants = tuple(id_ for kind, id_ in commands.items() if kind != "apply_config")
+    operators = tuple(id_ for kind, id_ in commands.items() if kind != "submit_job")
+    return {
+        "SUBMIT": (("submit", ".{tenant}", tenants),),
+        "CONTROL": (("control", "", operators),),
+        "FACTS": (("facts", ".{service}.{kind}", ids("fact.")),),
+        "ORDERS": (("orders", ".{pool}", ("order.v1",)),),
+        "LEDGER": (("ledger", "", ("ledger_message.v1",)),),
+        "EVENTS": (("events", ".{tenant}.{queue}.{type}", ids("io.tessera.")),),
+        "SNAP": (
+            ("snapshot_chunks", ".chunk.{index}", ("snapshot_chunk",)),
+            ("snapshot_manifests", ".manifest", ("snapshot_manifest",)),
+        ),
+        "DLQ": (("dead_letters", ".{service}.{stream}.{seq}", ("dead_letter",)),),
+        "LEASES": (("leases", ".{service}.{name}", ("lease",)),),
+    }
+
+
+def channels() -> list[Channel]:
+    """Every channel, in the order of the table."""
+    table = said_on()
+    found = []
+    for spec in streams("{shard}"):
+        root = spec.subjects[0].removesuffix(".*").removesuffix(".>")
+        for name, tail, types in table[spec.name.removesuffix("_{shard}")]:
+            found.append(Channel(name, root + tail, types, spec, spec.writers, spec.readers))
+    found.append(Channel("answers", inbox("{tenant}") + ".{id}", ("answer.v1",), None, ("admission",), ("tenant",)))
+    return found
+
+
+def document() -> Json:
+    """The whole document."""
+    every = channels()
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "Tessera",
+            "version": "1.0.0",
+            "description": "Every stream of a shard on NATS JetStream: its subjects, messages, senders and receivers.",
+        },
+        "defaultContentType": "application/json",
+        "channels": {channel.name: _channel(channel) for channel in every},
+        "operations": dict(operation for channel in every for operation in _operations(channel)),
+        "components": {
+            "messages": {
+                **{entry.id: _message(entry) for entry in registered() if _sent(entry, every)},
+                **{name: {"name": name, "summary": text} for name, text in OPAQUE.items()},
+            },
+            "parameters": {name: {"description": text} for name, text in PARAMETERS.items()},
+        },
+    }
+
+
+def _sent(entry: Registered, every: Iterable[Channel]) -> bool:
+    return any(entry.id in channel.types for channel in every)
+
+
+def _summary(entry: Registered) -> str:
+    said = (entry.model.__doc__ or "").strip()
+    return said.splitlines()[0] if said else entry.name
+
+
+def _message(entry: Registered) -> Json:
+    content = "application/json"
+    payload: Json = {"$ref": f"./{entry.id}.json"}
+    if entry.name.startswith("io.tessera."):
+        # The envelope is the same for all; what differs is `data`.
+        content = "application/cloudevents+json"
+        typed = {"properties": {"type": {"const": entry.id}, "data": payload}}
+        payload = {"allOf": [{"$ref": "./cloud_event.v1.json"}, typed]}
+    elif entry.name.startswith("fact."):
+        payload = {"allOf": [{"$ref": "./fact_message.v1.json"}, {"properties": {"fact": payload}}]}
+    return {
+        "name": entry.id,
+        "summary": _summary(entry),
+        "contentType": content,
+        "payload": {"schemaFormat": SCHEMA_FORMAT, "schema": payload},
+    }
+
+
+def _parameters(address: str) -> Json:
+    names = [token[1:-1] for token in address.split(".") if token.startswith("{")]
+    return {name: {"$ref": f"#/components/parameters/{name}"} for name in names}
+
+
+def _channel(channel: Channel) -> Json:
+    spec = channel.stream
+    made: Json = {
+        "address": channel.address,
+        "description": spec.description if spec else "Answers to one client's commands: at most once, not stored.",
+        "parameters": _parameters(channel.address),
+        "messages": {type_: {"$ref": f"#/components/messages/{type_}"} for type_ in channel.types},
+    }
+    if spec is not None:
+        facts = asdict(spec)
+        for told_elsewhere in ("writers", "readers", "description", "own", "unconfined"):
+            del facts[told_elsewhere]
+        made["x-jetstream"] = {
+            key: list(value) if isinstance(value, tuple) else value.value if key == "retention" else value
+            for key, value in facts.items()
+        }
+        if spec.live:
+            made["x-jetstream"]["republished_on"] = f"live.{channel.address}"
+    return made
+
+
+def _operations(channel: Channel) -> Iterable[tuple[str, Json]]:
+    for action, roles in (("send", channel.senders), ("receive", channel.receivers)):
+        for role in roles:
+            yield (
+                f"{role}.{action}.{channel.name}",
+                {
+                    "action": action,
+                    "channel": {"$ref": f"#/channels/{channel.name}"},
+                    "tags": [{"name": role}],
+                    "messages": [
+                        {"$ref": f"#/channels/{channel.name}/messages/{type_}"}
+                        for type_ in channel.types
+                        if action == "receive" or _may_send(role, type_)
+                    ],
+                },
+            )
+
+
+def _may_send(role: str, type_: str) -> bool:
+    """Each kind of fact has exactly one service that may send it."""
+    if not type_.startswith("fact."):
+        return True
+    return any(f"fact.{kind_of(model)}.v1" == type_ and owner == role for model, owner in OWNERS.items())

@@ -1,0 +1,60 @@
+"""Shared building blocks: strict and lenient models, names, ids, bounded integers."""
+
+import base64
+import hashlib
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+INT_MAX = 2**53 - 1  # JSON readers in other languages keep integers exact up to here
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+"""A DNS label: it becomes part of subjects, Redis keys and Kubernetes names."""
+
+JobId = Annotated[str, StringConstraints(pattern=r"^[a-z2-7]{20}$")]
+RunId = Annotated[str, StringConstraints(pattern=r"^[a-z2-7]{20}-[0-9]{1,6}$")]
+Key = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$")]
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Text = Annotated[str, StringConstraints(max_length=1024)]
+Count = Annotated[int, Field(ge=0, le=INT_MAX, strict=True)]
+Positive = Annotated[int, Field(ge=1, le=INT_MAX, strict=True)]
+Millis = Annotated[int, Field(ge=0, le=INT_MAX, strict=True, description="Milliseconds since the Unix epoch")]
+
+
+class Strict(BaseModel):
+    """Frozen, and an unknown field is an error: submits, facts, orders, ledger records."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def to_bytes(self) -> bytes:
+        """
+        Compact JSON, fields in declared order, values equal to their default left out: the stored form.
+
+        So a default of a released version never changes, and what tells types apart (`kind`, `v`) has none.
+        """
+        return self.__pydantic_serializer__.to_json(self, exclude_defaults=True)
+
+
+class Lenient(BaseModel):
+    """Frozen, and unknown fields are ignored: public events and views, which only ever gain optional fields."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    @classmethod
+    def from_bytes(cls, stored: bytes | str) -> Self:
+        """Read what a newer build may have written: unknown fields are ignored at every depth."""
+        return cls.model_validate_json(stored, extra="ignore")
+
+    def to_bytes(self) -> bytes:
+        """The stored form, as of `Strict`: defaults are left out, so a new optional field changes no old bytes."""
+        return self.__pydantic_serializer__.to_json(self, exclude_defaults=True)
+
+
+def job_id(shard: str, tenant: str, key: str) -> str:
+    """The one id of a submit, 20 base32 characters: a retry with the same key is the same job."""
+    digest = hashlib.sha256(b"\x00".join(part.encode() for part in (shard, tenant, key))).digest()
+    return base64.b32encode(digest).decode().lower()[:20]
+
+
+def run_id(job: str, attempt: int) -> str:
+    return f"{job}-{attempt}"

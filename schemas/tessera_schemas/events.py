@@ -1,0 +1,165 @@
+"""
+Public events: CloudEvents 1.0 in structured JSON, on `events.<shard>.<tenant>.<queue>.<type>`.
+
+Readers ignore unknown fields. An optional field may be added within a version; anything else is a new class and
+subject. `id` is the ledger cursor `n.i`, so an event seen twice is the same event.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from tessera_schemas.base import Lenient
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Reason
+
+PREFIX = "io.tessera."
+CONTENT_TYPE = "application/cloudevents+json"
+CURSOR_HEADER = "Tessera-Cursor"
+
+
+class PublicEvent(Lenient):
+    """The `data` of an event; `type` is its CloudEvents type."""
+
+    type: ClassVar[str]
+
+    def to_data(self) -> dict[str, object]:
+        """The event as the envelope's `data`."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+class JobEvent(PublicEvent):
+    job_id: str
+    name: str = ""
+    queue: str = ""
+
+
+class RunEvent(JobEvent):
+    attempt: Annotated[int, Field(ge=0, description="Events of an older attempt may be ignored")]
+
+
+class JobAdmittedV1(JobEvent):
+    """The job is in the ledger and waits for its turn."""
+
+    type: ClassVar[str] = "io.tessera.job.admitted.v1"
+    key: str
+    gpu_milli: int = 0
+    pods: int = 0
+
+
+class JobRefusedV1(PublicEvent):
+    """The input had no effect; these are all the reasons."""
+
+    type: ClassVar[str] = "io.tessera.job.refused.v1"
+    job_id: str = ""
+    name: str = ""
+    reasons: tuple[Reason, ...]
+    repeats: Annotated[int, Field(description="So many more refusals stand behind this one")] = 0
+
+
+class JobWaitingV1(JobEvent):
+    """The dominant reason why the job does not start has changed."""
+
+    type: ClassVar[str] = "io.tessera.job.waiting.v1"
+    reason: Reason
+
+
+class JobAllocatedV1(RunEvent):
+    """Every pod of the gang has a node and its devices; nothing runs until it is bound."""
+
+    type: ClassVar[str] = "io.tessera.job.allocated.v1"
+    placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="One per pod, in rank order")]
+
+
+class JobBindingV1(RunEvent):
+    """Every pod exists and may be bound."""
+
+    type: ClassVar[str] = "io.tessera.job.binding.v1"
+
+
+class JobBoundV1(RunEvent):
+    """Every pod is bound to its node."""
+
+    type: ClassVar[str] = "io.tessera.job.bound.v1"
+
+
+class JobRunningV1(RunEvent):
+    """Every pod has started."""
+
+    type: ClassVar[str] = "io.tessera.job.running.v1"
+
+
+class JobEvictingV1(RunEvent):
+    """The run is being stopped; its devices stay held until `job.released`."""
+
+    type: ClassVar[str] = "io.tessera.job.evicting.v1"
+    reason: Reason
+
+
+class JobReleasedV1(RunEvent):
+    """The run's devices are free."""
+
+    type: ClassVar[str] = "io.tessera.job.released.v1"
+
+
+class JobRequeuedV1(RunEvent):
+    """The job waits for another attempt."""
+
+    type: ClassVar[str] = "io.tessera.job.requeued.v1"
+    not_before: Annotated[int, Field(description="Milliseconds since the Unix epoch")]
+    reason: Reason
+
+
+class JobSucceededV1(RunEvent):
+    type: ClassVar[str] = "io.tessera.job.succeeded.v1"
+
+
+class JobFailedV1(RunEvent):
+    type: ClassVar[str] = "io.tessera.job.failed.v1"
+    reason: Reason | None = None
+    exit_code: int | None = None
+
+
+class JobCancelledV1(RunEvent):
+    type: ClassVar[str] = "io.tessera.job.cancelled.v1"
+    reason: Reason | None = None
+
+
+EVENT_TYPES: tuple[type[PublicEvent], ...] = (
+    JobAdmittedV1,
+    JobRefusedV1,
+    JobWaitingV1,
+    JobAllocatedV1,
+    JobBindingV1,
+    JobBoundV1,
+    JobRunningV1,
+    JobEvictingV1,
+    JobReleasedV1,
+    JobRequeuedV1,
+    JobSucceededV1,
+    JobFailedV1,
+    JobCancelledV1,
+)
+
+
+class CloudEvent(Lenient):
+    """The envelope; attributes as CloudEvents 1.0 names them, extensions in lower case."""
+
+    specversion: Literal["1.0"]
+    id: str
+    source: str
+    type: str
+    subject: str
+    time: str
+    datacontenttype: str = "application/json"
+    dataschema: str
+    tenant: str
+    sequence: Annotated[str, Field(description="The ledger n, zero-padded so that it sorts")]
+    causationid: Annotated[str, Field(description="Transaction id of the ledger message")] = ""
+    traceparent: str = ""
+    data: dict[str, object]
+
+
+def short_type(type_: str) -> str:
+    """The subject's tail: `io.tessera.job.allocated.v1` becomes `job.allocated.v1`."""
+    return type_.removeprefix(PREFIX)

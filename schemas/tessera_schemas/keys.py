@@ -1,0 +1,40 @@
+"""
+The Redis keys of a shard: views that projection derives from the ledger and that anybody may throw away.
+
+All keys of a shard share one hash tag, so that the atomic script works on a Redis Cluster too. `<g>` is the
+generation; a rebuild fills a new one and then moves the pointer.
+
+| key | type | holds |
+|---|---|---|
+| `tessera:{<shard>}:current` | string | the generation that readers use |
+| `tessera:{<shard>}:<g>:cursor` | string | the ledger n up to which the views hold |
+| `tessera:{<shard>}:<g>:<view>` | hash | one field per entity, the value is JSON |
+
+| view | field | value |
+|---|---|---|
+| `jobs` | job id | `JobView` |
+| `queues` | queue name | `QueueView` |
+| `nodes` | node name | `NodeView` |
+| `config` | `config` | `Config`, with its version |
+"""
+
+VIEWS = ("jobs", "queues", "nodes", "config")
+WRITERS = ("projection",)  # the only user that may run scripts
+READERS = ("admission", "operator")
+
+
+def current(shard: str) -> str:
+    return f"tessera:{{{shard}}}:current"
+
+
+def cursor(shard: str, generation: str) -> str:
+    return f"tessera:{{{shard}}}:{generation}:cursor"
+
+
+def view(shard: str, generation: str, name: str) -> str:
+    return f"tessera:{{{shard}}}:{generation}:{name}"
+
+
+def pattern(shard: str) -> str:
+    """What an ACL rule of a shard's user allows."""
+    return f"tessera:{{{shard}}}:*"

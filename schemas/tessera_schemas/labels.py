@@ -1,0 +1,33 @@
+"""Labels, annotations and names on Kubernetes objects; part of the contract, since other programs read them."""
+
+SCHEDULER_NAME = "tessera"
+FINALIZER = "tessera.io/held"
+
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+JOB_LABEL = "tessera.io/job"
+RUN_LABEL = "tessera.io/run"
+RANK_LABEL = "tessera.io/rank"
+ROLE_LABEL = "tessera.io/role"
+QUEUE_LABEL = "tessera.io/queue"
+TENANT_LABEL = "tessera.io/tenant"
+SPEC_LABEL = "tessera.io/spec"
+
+NAME_ANNOTATION = "tessera.io/job-name"
+ALLOCATED_N_ANNOTATION = "tessera.io/allocated-n"
+TTL_ANNOTATION = "tessera.io/ttl-seconds-after-finished"
+PERMIT_ANNOTATION = "tessera.io/permit"
+DEVICES_ANNOTATION = "tessera.io/devices"
+GPU_MILLI_ANNOTATION = "tessera.io/gpu-milli"
+
+POOL_LABEL = "tessera.io/pool"
+GPU_MODEL_LABEL = "tessera.io/gpu-model"
+DEVICE_PROFILE_ANNOTATION = "tessera.io/device-profile"
+GPU_RESOURCE = "nvidia.com/gpu"
+
+RESERVED_PREFIX = "tessera.io/"
+SIMULATE_PREFIX = "tessera.io/simulate-"
+
+
+def pod_name(run_id: str, rank: int) -> str:
+    """Deterministic, so that a repeated create finds what is there; at most 40 characters."""
+    return f"{run_id}-{rank}"

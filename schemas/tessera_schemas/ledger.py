@@ -1,0 +1,232 @@
+"""
+The ledger: one message = what was taken in, then the records decided from it, all or nothing.
+
+Messages are chained: `prev` is the chain hash up to the message before, and the chain hash of a message is
+H(prev, its stored bytes). `n` equals the stream sequence. Records are the only thing that changes state.
+"""
+
+import hashlib
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from tessera_schemas.base import Count, Digest, JobId, Millis, Name, Positive, RunId, Strict, Text
+from tessera_schemas.facts import Fact, Uid
+from tessera_schemas.orders import Order
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Reason
+
+GENESIS = "0" * 64
+FORMAT = 1
+"""The newest record format that this build reads and writes."""
+
+
+class FormatRaised(Strict):
+    """From here on records of this format may appear; a service that does not know it is not ready."""
+
+    kind: Literal["format_raised"]
+    format: Positive
+
+
+class EpochOpened(Strict):
+    """A committer took over; older ones fail at their next append."""
+
+    kind: Literal["epoch_opened"]
+    epoch: Positive
+    holder: Text
+
+
+class Checkpoint(Strict):
+    """The hash of the state after n-1; a restored or followed state that differs is not trusted."""
+
+    kind: Literal["checkpoint"]
+    state_hash: Digest
+
+
+class ConfigSet(Strict):
+    """The configuration of fact `fact` is in force as `version`."""
+
+    kind: Literal["config_set"]
+    fact: Count
+    version: Positive
+
+
+class ConfigRefused(Strict):
+    kind: Literal["config_refused"]
+    fact: Count
+    reason: Reason
+
+
+class NodeChanged(Strict):
+    kind: Literal["node_changed"]
+    fact: Count
+
+
+class JobQueued(Strict):
+    """The job of fact `fact` is in; from here on it reaches exactly one terminal phase."""
+
+    kind: Literal["job_queued"]
+    fact: Count
+    job_id: JobId
+
+
+class JobTurnedAway(Strict):
+    """Not taken in: refused by admission, or by the committer for what only it can count. An audit record."""
+
+    kind: Literal["job_turned_away"]
+    fact: Count
+    reasons: tuple[Reason, ...]
+
+
+class Waiting(Strict):
+    """Why a queued job does not start; written when the code changes, with the numbers of that moment."""
+
+    kind: Literal["waiting"]
+    job_id: JobId
+    reason: Reason
+
+
+class Allocated(Strict):
+    """Every pod of the gang has a node and its devices; capacity counts as used from here on."""
+
+    kind: Literal["allocated"]
+    job_id: JobId
+    attempt: Positive
+    deadline: Annotated[Millis, Field(description="Runs not started by then are revoked")]
+    placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="In rank order")]
+
+
+class Permitted(Strict):
+    """The binder may bind exactly these pods, by UID, in rank order. At most one per run, ever."""
+
+    kind: Literal["permitted"]
+    run_id: RunId
+    uids: Annotated[tuple[Uid, ...], Field(min_length=1)]
+
+
+class Bound(Strict):
+    kind: Literal["bound"]
+    run_id: RunId
+
+
+class Started(Strict):
+    kind: Literal["started"]
+    run_id: RunId
+
+
+class Revoked(Strict):
+    """
+    The run is to be stopped and its pods removed; what it holds stays held until it is released.
+
+    `then` says what becomes of the job once it is released.
+    """
+
+    kind: Literal["revoked"]
+    run_id: RunId
+    reason: Reason
+    then: Literal["requeue", "failed", "cancelled"]
+    by: Annotated[str, Field(max_length=200, description="Who or what caused it")] = ""
+
+
+class Released(Strict):
+    """Nothing of the run is left on the cluster; its devices are free."""
+
+    kind: Literal["released"]
+    run_id: RunId
+
+
+class Requeued(Strict):
+    """The job waits for its next attempt, not before `not_before`."""
+
+    kind: Literal["requeued"]
+    job_id: JobId
+    not_before: Millis
+    reason: Reason
+
+
+class Finished(Strict):
+    """The job's one terminal phase."""
+
+    kind: Literal["finished"]
+    job_id: JobId
+    phase: Literal["succeeded", "failed", "cancelled"]
+    reason: Reason | None = None
+    exit_code: int | None = None
+
+
+class EarmarkSet(Strict):
+    """Free devices are kept for `owner` until `deadline`; a placement's `gpu_milli` of each device is held."""
+
+    kind: Literal["earmark_set"]
+    owner: JobId
+    cause: Literal["preemption", "head", "reclaim", "defragment", "reservation"]
+    deadline: Millis
+    placements: Annotated[tuple[Placement, ...], Field(min_length=1)]
+
+
+class EarmarkEnded(Strict):
+    """The kept devices are common again."""
+
+    kind: Literal["earmark_ended"]
+    owner: JobId
+    why: Literal["used", "owner_gone", "node_lost", "outranked", "deadline"]
+
+
+AnyRecord = (
+    FormatRaised
+    | EpochOpened
+    | Checkpoint
+    | ConfigSet
+    | ConfigRefused
+    | NodeChanged
+    | JobQueued
+    | JobTurnedAway
+    | Waiting
+    | Allocated
+    | Permitted
+    | Bound
+    | Started
+    | Revoked
+    | Released
+    | Requeued
+    | Finished
+    | EarmarkSet
+    | EarmarkEnded
+)
+Record = Annotated[AnyRecord, Field(discriminator="kind")]
+
+
+class TakenFact(Strict):
+    """A fact, the stream sequence it came with, and the service that said it."""
+
+    seq: Positive
+    service: Name
+    fact: Fact
+
+
+class LedgerMessage(Strict):
+    """What was taken in and what was decided from exactly the state before plus that."""
+
+    v: Literal[1]
+    n: Positive
+    prev: Digest
+    epoch: Positive
+    tx: Annotated[
+        str, Field(min_length=8, max_length=64, description="Transaction id: finds an append of unknown outcome")
+    ]
+    ts: Annotated[Millis, Field(description="Never decreases; the only now")]
+    engine: str
+    policy: Count
+    holder: Annotated[str, Field(max_length=200, description="Set when this message opens the epoch")] = ""
+    facts_upto: Count = 0
+    facts: tuple[TakenFact, ...] = ()
+    orders: Annotated[tuple[Order, ...], Field(description="Orders newer than the ones taken in before")] = ()
+    records: tuple[Record, ...] = ()
+
+
+LEDGER_MESSAGE: TypeAdapter[LedgerMessage] = TypeAdapter(LedgerMessage)
+
+
+def chain_hash(prev: str, stored: bytes) -> str:
+    """The chain hash up to and including the message stored as `stored`."""
+    return hashlib.sha256(prev.encode() + stored).hexdigest()

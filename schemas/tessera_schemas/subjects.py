@@ -1,0 +1,249 @@
+"""
+Every stream, subject and key of Tessera: who writes it, who reads it, how long it is kept.
+
+One table feeds `tessera init` (streams and consumers), the permissions of every identity, and the generated AsyncAPI
+document, so that the three cannot drift apart. Names that enter a subject match `[a-z0-9-]{1,63}`.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+SERVICES = ("admission", "queueing", "scheduler", "reclamation", "binder", "projection")
+TENANT = "tenant"  # the role of every tenant; its identity is the tenant's own name
+OPERATOR = "operator"
+RESERVED_NAMES = (*SERVICES, OPERATOR, TENANT, "gateway", "preemption")  # no tenant may be called so
+NAME = re.compile(r"[a-z0-9-]{1,63}")
+
+HOUR_SECONDS = 3_600
+DAY_SECONDS = 86_400
+
+MESSAGE_BYTES_MAX = 512 * 1024
+SUBMIT_BYTES_MAX = 128 * 1024
+
+
+class Retention(StrEnum):
+    """How a stream lets go of messages."""
+
+    KEPT = "kept"
+    WORK_QUEUE = "work_queue"
+    AGE = "age"
+    LAST = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """
+    One stream of one shard.
+
+    `live` streams are republished on `live.<subject>` once stored, which is what followers listen to. `last` keeps
+    that many messages per subject (0 = no bound); `per_subject_cap` refuses more than that many (0 = no bound).
+
+    `writers` and `readers` are roles. `own` confines a writer to its part of the stream, `{self}` standing for its
+    name ("" = all of it); the writers in `unconfined` write anywhere. A tenant that reads is always confined to
+    `own`, and only listens or reads its durable subscribers: fetching by sequence would show it everybody's messages.
+    """
+
+    name: str
+    subjects: tuple[str, ...]
+    retention: Retention
+    writers: tuple[str, ...]
+    readers: tuple[str, ...]
+    description: str
+    own: str = ""
+    unconfined: tuple[str, ...] = ()
+    live: bool = False
+    max_age_seconds: int = 0
+    last: int = 0
+    per_subject_cap: int = 0
+    message_bytes_max: int = MESSAGE_BYTES_MAX
+    durables: tuple[str, ...] = ()
+
+    def written_by(self, role: str, name: str) -> tuple[str, ...]:
+        """The subjects that the identity `name` in `role` may publish; () when it writes nothing here."""
+        if role not in self.writers:
+            return ()
+        return self._part(name) if self.own and role not in self.unconfined else self.subjects
+
+    def heard_by(self, role: str, name: str) -> tuple[str, ...]:
+        """The live subjects that the identity may listen to; () when there are none for it."""
+        if role not in self.readers or not self.live:
+            return ()
+        heard = self._part(name) if role == TENANT else self.subjects
+        return tuple(live(subject) for subject in heard)
+
+    def fetched_by(self, role: str) -> bool:
+        """Whether the role may fetch any stored message; never from a work queue, which hands out its own."""
+        return role in self.readers and role != TENANT and self.retention is not Retention.WORK_QUEUE
+
+    def _part(self, name: str) -> tuple[str, ...]:
+        return (self.own.replace("{self}", name),)
+
+
+def streams(shard: str) -> tuple[StreamSpec, ...]:
+    """The streams of a shard, as `tessera init` makes them."""
+    followers = ("queueing", "scheduler", "reclamation", "binder", "projection", "operator")
+    return (
+        StreamSpec(
+            f"SUBMIT_{shard}",
+            (f"submit.{shard}.*",),
+            Retention.WORK_QUEUE,
+            ("tenant", "binder"),
+            ("admission",),
+            "Jobs and control of jobs, by tenant; a full subject is that tenant's backlog limit.",
+            own=f"submit.{shard}.{{self}}",
+            unconfined=("binder",),  # adopted work is submitted for the tenant of its namespace
+            per_subject_cap=50_000,
+            message_bytes_max=SUBMIT_BYTES_MAX,
+            durables=("admission",),
+        ),
+        StreamSpec(
+            f"CONTROL_{shard}",
+            (f"control.{shard}",),
+            Retention.WORK_QUEUE,
+            ("operator",),
+            ("admission",),
+            "Configuration and operators' control of any job.",
+            per_subject_cap=1_000,
+            message_bytes_max=SUBMIT_BYTES_MAX,
+            durables=("admission-control",),
+        ),
+        StreamSpec(
+            f"FACTS_{shard}",
+            (f"fact.{shard}.>",),
+            Retention.AGE,
+            ("admission", "binder", "reclamation"),
+            ("scheduler", "operator"),
+            "What the services saw; the committer takes it into the ledger.",
+            own=f"fact.{shard}.{{self}}.>",
+            live=True,
+            max_age_seconds=7 * DAY_SECONDS,
+        ),
+        StreamSpec(
+            f"ORDERS_{shard}",
+            (f"order.{shard}.*",),
+            Retention.LAST,
+            ("queueing",),
+            ("scheduler", "operator"),
+            "Per pool, the next jobs in line.",
+            live=True,
+            last=1,
+        ),
+        StreamSpec(
+            f"LEDGER_{shard}",
+            (f"ledger.{shard}",),
+            Retention.KEPT,
+            ("scheduler",),
+            followers,
+            "The truth: what was taken in and what was decided, chained, appended by compare-and-swap.",
+            live=True,
+        ),
+        StreamSpec(
+            f"EVENTS_{shard}",
+            (f"events.{shard}.>",),
+            Retention.AGE,
+            ("projection",),
+            ("tenant", "projection", "operator"),
+            "Public CloudEvents, a pure function of the ledger.",
+            own=f"events.{shard}.{{self}}.>",
+            unconfined=("projection",),
+            live=True,
+            max_age_seconds=30 * DAY_SECONDS,
+        ),
+        StreamSpec(
+            f"SNAP_{shard}",
+            (f"snap.{shard}.>",),
+            Retention.LAST,
+            ("projection",),
+            followers,
+            "Snapshots of the fold in chunks, the manifest last.",
+            last=10,
+        ),
+        StreamSpec(
+            f"DLQ_{shard}",
+            (f"dlq.{shard}.>",),
+            Retention.AGE,
+            ("admission", "scheduler"),
+            ("operator",),
+            "Input that can never be handled, with the reason in its headers.",
+            own=f"dlq.{shard}.{{self}}.>",
+            max_age_seconds=90 * DAY_SECONDS,
+        ),
+        StreamSpec(
+            f"LEASES_{shard}",
+            (f"lease.{shard}.>",),
+            Retention.LAST,
+            SERVICES,
+            SERVICES,
+            "Who is alive and who leads; liveness only, never a proof of exclusivity.",
+            own=f"lease.{shard}.{{self}}.>",
+            max_age_seconds=HOUR_SECONDS,  # far above any lease: it only sweeps up replicas that are long gone
+            last=1,
+        ),
+    )
+
+
+def stream(kind: str, shard: str) -> str:
+    """The name of a stream, `LEDGER` of shard `main` being `LEDGER_main`."""
+    return f"{kind}_{shard}"
+
+
+def submit(shard: str, tenant: str) -> str:
+    return f"submit.{shard}.{tenant}"
+
+
+def control(shard: str) -> str:
+    return f"control.{shard}"
+
+
+def fact(shard: str, service: str, kind: str) -> str:
+    return f"fact.{shard}.{service}.{kind}"
+
+
+def order(shard: str, pool: str) -> str:
+    return f"order.{shard}.{pool}"
+
+
+def ledger(shard: str) -> str:
+    return f"ledger.{shard}"
+
+
+def event(shard: str, tenant: str, queue: str, kind: str) -> str:
+    """`kind` is the event's type without its prefix, for example `job.allocated.v1`."""
+    return f"events.{shard}.{tenant}.{queue}.{kind}"
+
+
+def snapshot_chunk(shard: str, index: int) -> str:
+    return f"snap.{shard}.chunk.{index}"
+
+
+def snapshot_manifest(shard: str) -> str:
+    return f"snap.{shard}.manifest"
+
+
+def dead_letter(shard: str, service: str, source_stream: str, seq: int) -> str:
+    return f"dlq.{shard}.{service}.{source_stream}.{seq}"
+
+
+def lease(shard: str, service: str, name: str) -> str:
+    """`name` is `leader`, or the id of one replica that says it is alive."""
+    return f"lease.{shard}.{service}.{name}"
+
+
+def live(subject: str) -> str:
+    """Where a stored message of a live stream is republished."""
+    return f"live.{subject}"
+
+
+def inbox(identity: str) -> str:
+    """The private prefix of an identity's inboxes; answers to others' requests cannot be read."""
+    return f"_INBOX.{identity}"
+
+
+def subscriber_durable(tenant: str, name: str) -> str:
+    """
+    A durable subscriber that a tenant's configuration declares; the tenant can only read from it.
+
+    The underscore is in no name, so that subscriber `c` of tenant `a-b` is not subscriber `b-c` of tenant `a`.
+    """
+    return f"{tenant}_{name}"

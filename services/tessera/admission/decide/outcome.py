@@ -1,0 +1,151 @@
+"""What becomes of one command: the fact to publish and the answer to its sender. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tessera.admission.decide import verdict
+from tessera.admission.decide.configuration import of_config
+from tessera.admission.decide.parse import Parsed, bounded, parse, refusal
+from tessera.admission.decide.policy import Policy
+from tessera_schemas.base import Strict, job_id
+from tessera_schemas.commands import Answer, ApplyConfig, CancelJob, HoldJob, ReleaseJob, SubmitJob
+from tessera_schemas.facts import CancelRequested, ConfigProposed, JobAdmitted, JobRefused
+from tessera_schemas.reasons import Code, Reason
+
+CONTROL: dict[str, type[Strict]] = {"cancel_job": CancelJob, "hold_job": HoldJob, "release_job": ReleaseJob}
+TENANT_KINDS: dict[str, type[Strict]] = {"submit_job": SubmitJob, **CONTROL}
+OPERATOR_KINDS: dict[str, type[Strict]] = {"apply_config": ApplyConfig, **CONTROL}
+NOT_FOR_TENANTS: Mapping[str, str] = {"apply_config": "the configuration is an operator's to change"}
+NOT_FOR_OPERATORS: Mapping[str, str] = {"submit_job": "a job is submitted as its tenant"}
+
+BY_POLICY = frozenset(
+    {
+        Code.NOT_CONFIGURED,
+        Code.NO_SUCH_TENANT,
+        Code.NO_SUCH_QUEUE,
+        Code.QUEUE_NOT_ALLOWED,
+        Code.NO_SUCH_PRIORITY_CLASS,
+        Code.PRIORITY_NOT_ALLOWED,
+        Code.EXCEEDS_JOB_LIMIT,
+        Code.INADMISSIBLE,
+    }
+)
+"""What a newer configuration or a new node may lift, so that it is worth looking again before refusing."""
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_KEY = re.compile(r"[\x21-\x7e]{1,200}")
+_JOB_ID = re.compile(r"[a-z2-7]{20}")
+
+Fact = JobAdmitted | JobRefused | CancelRequested | ConfigProposed
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    fact: Fact
+    answer: Answer
+
+    @property
+    def refused_by_policy(self) -> bool:
+        return any(reason.code in BY_POLICY for reason in self.answer.reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a command came from: the tenant of its subject (`operator` on CONTROL), its sequence there, its trace."""
+
+    shard: str
+    tenant: str
+    seq: int
+    trace: str = ""
+
+
+def is_tenant_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def read_tenant_command(data: bytes) -> Parsed:
+    return parse(data, TENANT_KINDS, NOT_FOR_TENANTS)
+
+
+def read_operator_command(data: bytes) -> Parsed:
+    return parse(data, OPERATOR_KINDS, NOT_FOR_OPERATORS)
+
+
+def needs_policy(parsed: Parsed) -> bool:
+    """Only jobs are judged by it: cancelling and configuring must work without."""
+    return parsed.command is None or isinstance(parsed.command, SubmitJob)
+
+
+def of_tenant(parsed: Parsed, origin: Origin, policy: Policy) -> Outcome:
+    """What becomes of a command on SUBMIT."""
+    command = parsed.command
+    if command is None:
+        return _refused(parsed, origin, [*parsed.reasons, *verdict.of_unreadable(parsed.raw, origin.tenant, policy)])
+    if isinstance(command, SubmitJob):
+        against = verdict.of_job(command, origin.tenant, policy)
+        return _refused(parsed, origin, against) if against else _admitted(command, origin)
+    against = verdict.mismatch(parsed.raw.get("tenant"), origin.tenant)
+    if isinstance(command, CancelJob) and not against:
+        return _cancel(command, origin.tenant)
+    return _refused(parsed, origin, against + _not_yet(command))
+
+
+def of_operator(parsed: Parsed, origin: Origin) -> Outcome:
+    """What becomes of a command on CONTROL."""
+    command = parsed.command
+    if isinstance(command, CancelJob):
+        return _cancel(command, command.tenant or "")
+    if isinstance(command, ApplyConfig):
+        against = of_config(command.body)
+        return _refused(parsed, origin, against) if against else _proposed(command)
+    return _refused(parsed, origin, [*parsed.reasons, *_not_yet(command)])
+
+
+def _not_yet(command: Strict | None) -> list[Reason]:
+    if isinstance(command, HoldJob | ReleaseJob):
+        return [refusal(Code.NOT_SUPPORTED_YET, "kind", command.kind)]
+    return []
+
+
+def _admitted(command: SubmitJob, origin: Origin) -> Outcome:
+    job = job_id(origin.shard, origin.tenant, command.key)
+    fact = JobAdmitted(
+        kind="job_admitted", job_id=job, tenant=origin.tenant, key=command.key, spec=command.spec, trace=origin.trace
+    )
+    return Outcome(fact, Answer(accepted=True, job_id=job))
+
+
+def _cancel(command: CancelJob, tenant: str) -> Outcome:
+    fact = CancelRequested(kind="cancel_requested", job_id=command.job_id, tenant=tenant, why=command.why)
+    return Outcome(fact, Answer(accepted=True, job_id=command.job_id))
+
+
+def _proposed(command: ApplyConfig) -> Outcome:
+    fact = ConfigProposed(kind="config_proposed", expected_version=command.expected_version, body=command.body)
+    return Outcome(fact, Answer(accepted=True))
+
+
+def _refused(parsed: Parsed, origin: Origin, against: list[Reason]) -> Outcome:
+    reasons = bounded(against)
+    job, name = _named(parsed, origin)
+    fact = JobRefused(
+        kind="job_refused",
+        tenant=origin.tenant,
+        job_id=job,
+        name=name,
+        reasons=reasons,
+        source_seq=origin.seq,
+    )
+    return Outcome(fact, Answer(accepted=False, job_id=job, reasons=reasons))
+
+
+def _named(parsed: Parsed, origin: Origin) -> tuple[str, str]:
+    """The job's id and name as far as the input gives them in a form that can be trusted."""
+    raw = parsed.raw
+    said, key, spec = raw.get("job_id"), raw.get("key"), raw.get("spec")
+    name = spec.get("name") if isinstance(spec, dict) else None
+    job = said if isinstance(said, str) and _JOB_ID.fullmatch(said) else ""
+    if isinstance(key, str) and _KEY.fullmatch(key):
+        job = job_id(origin.shard, origin.tenant, key)
+    return job, name if isinstance(name, str) and _NAME.fullmatch(name) else ""

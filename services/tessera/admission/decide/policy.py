@@ -1,0 +1,92 @@
+"""What admission judges by: the configuration in force and the shapes of the nodes, as the views say them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tessera.domain.queues import QueueTree, queue_tree
+from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed
+from tessera.engine.gangs import inadmissible
+from tessera_schemas.config import Config
+from tessera_schemas.reasons import Reason
+from tessera_schemas.views import NodeView
+
+VERDICTS_MAX = 4096
+
+
+class Pools:
+    """
+    The nodes of every pool by shape alone: what runs on them does not matter to whether a gang could ever fit.
+
+    A verdict is remembered per pool and gang shape for as long as the nodes keep theirs.
+    """
+
+    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+        self.nodes = tuple(sorted(nodes, key=lambda node: node.name))
+        self._by_pool: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            self._by_pool.setdefault(node.pool, []).append(node)
+        self._verdicts: dict[tuple[str, tuple[RoleNeed, ...]], Reason | None] = {}
+
+    def inadmissible(self, pool: str, roles: tuple[RoleNeed, ...]) -> Reason | None:
+        """Why no state of the pool could ever hold the gang; None when one could, or when it has no nodes yet."""
+        key = (pool, roles)
+        if key not in self._verdicts:
+            if len(self._verdicts) >= VERDICTS_MAX:
+                self._verdicts.clear()
+            self._verdicts[key] = inadmissible(roles, self._by_pool.get(pool, ()))
+        return self._verdicts[key]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """As of ledger record `n`. `tree` is None before the first configuration was applied."""
+
+    n: int = 0
+    tree: QueueTree | None = None
+    pools: Pools = field(default_factory=Pools)
+
+
+def tree_of(config: Config | None) -> QueueTree | None:
+    return None if config is None or config.body is None else queue_tree(config)
+
+
+def shape(view: NodeView) -> Node:
+    """The node with nothing on it."""
+    return Node(
+        view.name,
+        view.pool,
+        True,
+        view.cpu_milli,
+        view.memory_bytes,
+        view.pods,
+        view.gpus,
+        view.gpu_model,
+        view.device_profile,
+        tuple(sorted(view.labels.items())),
+        tuple(sorted(view.taints)),
+        view.cpu_milli,
+        view.memory_bytes,
+        view.pods,
+        (WHOLE_GPU,) * view.gpus,
+        view.gone,
+    )
+
+
+class NodeShapes:
+    """Decodes only what changed, since views change with every allocation and shapes almost never."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[bytes, Node]] = {}
+        self.pools = Pools()
+
+    def update(self, views: Mapping[str, bytes]) -> Pools:
+        """The pools as of `views`: the same object, with its verdicts, as long as no shape differs."""
+        seen: dict[str, tuple[bytes, Node]] = {}
+        for name, stored in views.items():
+            old = self._seen.get(name)
+            seen[name] = old if old is not None and old[0] == stored else (stored, shape(NodeView.from_bytes(stored)))
+        self._seen = seen
+        fresh = tuple(sorted((node for _, node in seen.values() if not node.gone), key=lambda node: node.name))
+        if fresh != self.pools.nodes:
+            self.pools = Pools(fresh)
+        return self.pools

@@ -1,0 +1,95 @@
+"""
+Whether a submitted job may enter, by policy and by the nodes there are. Pure; always all reasons, never the first.
+
+Limits that count (jobs, GPUs of a tenant) are not here: replicas of admission race, the committer does not.
+"""
+
+from typing import Any
+
+from tessera.admission.decide.dangerous import DEVICE_VARIABLES, in_reserved_domain
+from tessera.admission.decide.parse import Json, refusal
+from tessera.admission.decide.policy import Policy
+from tessera.domain.queues import QueueTree
+from tessera.domain.resources import role_need, shared
+from tessera_schemas.commands import SubmitJob
+from tessera_schemas.job import GPU_MILLI, JobSpec, not_supported_yet
+from tessera_schemas.reasons import Code, Reason
+
+
+def of_job(command: SubmitJob, tenant: str, policy: Policy) -> list[Reason]:
+    """Everything against a job that reads well; empty when nothing is."""
+    spec, tree = command.spec, policy.tree
+    against = mismatch(command.tenant, tenant)
+    against += [refusal(Code.NOT_SUPPORTED_YET, path) for path in not_supported_yet(spec)]
+    against += _not_the_clients(spec)
+    if tree is None:
+        return [*against, refusal(Code.NOT_CONFIGURED)]
+    against += _by_name(spec.queue, spec.priority_class, tenant, tree)
+    against += _over_job_limit(spec, tenant, tree)
+    pool = tree.pool(spec.queue)
+    if pool is not None:
+        verdict = policy.pools.inadmissible(pool, shared(tuple(role_need(role) for role in spec.roles)))
+        against += [verdict] if verdict is not None else []
+    return against
+
+
+def of_unreadable(raw: Json, tenant: str, policy: Policy) -> list[Reason]:
+    """What can be said besides its mistakes about a submit that does not read well."""
+    against = mismatch(raw.get("tenant"), tenant)
+    spec = raw.get("spec")
+    if policy.tree is None:
+        return [*against, refusal(Code.NOT_CONFIGURED)]
+    named: dict[str, Any] = spec if isinstance(spec, dict) else {}
+    return [*against, *_by_name(named.get("queue"), named.get("priority_class"), tenant, policy.tree)]
+
+
+def mismatch(said: object, tenant: str) -> list[Reason]:
+    """The subject's tenant is the one that counts, since the server enforces it; the payload may only agree."""
+    if isinstance(said, str) and said != tenant:
+        return [refusal(Code.TENANT_MISMATCH, "tenant", said)]
+    return []
+
+
+def _by_name(queue: object, priority_class: object, tenant: str, tree: QueueTree) -> list[Reason]:
+    against = []
+    owner = tree.tenants.get(tenant)
+    if owner is None:
+        against.append(refusal(Code.NO_SUCH_TENANT, "tenant", tenant))
+    if isinstance(queue, str):
+        found = tree.queues.get(queue)
+        if found is None:
+            against.append(refusal(Code.NO_SUCH_QUEUE, "queue", queue))
+        elif found.tenants and tenant not in found.tenants:
+            against.append(refusal(Code.QUEUE_NOT_ALLOWED, "queue", queue))
+    if isinstance(priority_class, str):
+        if priority_class not in tree.priorities:
+            against.append(refusal(Code.NO_SUCH_PRIORITY_CLASS, "priority_class", priority_class))
+        elif owner is not None and owner.priority_classes and priority_class not in owner.priority_classes:
+            against.append(refusal(Code.PRIORITY_NOT_ALLOWED, "priority_class", priority_class))
+    return against
+
+
+def _over_job_limit(spec: JobSpec, tenant: str, tree: QueueTree) -> list[Reason]:
+    owner = tree.tenants.get(tenant)
+    if owner is None:
+        return []
+    against = []
+    pods, gpu_milli = sum(role.replicas for role in spec.roles), spec.gpu_milli()
+    pods_max, gpus_max = owner.limits.pods_per_job, owner.limits.gpus_per_job
+    if pods_max is not None and pods > pods_max:
+        numbers = {"pods": pods, "pods_per_job": pods_max}
+        against.append(refusal(Code.EXCEEDS_JOB_LIMIT, "limits.pods_per_job", numbers=numbers))
+    if gpus_max is not None and gpu_milli > gpus_max * GPU_MILLI:
+        numbers = {"gpu_milli": gpu_milli, "gpu_milli_per_job": gpus_max * GPU_MILLI}
+        against.append(refusal(Code.EXCEEDS_JOB_LIMIT, "limits.gpus_per_job", numbers=numbers))
+    return against
+
+
+def _not_the_clients(spec: JobSpec) -> list[Reason]:
+    """Keys that a client may choose freely, but not in domains that steer the platform."""
+    paths = [f"labels.{key}" for key in spec.labels if in_reserved_domain(key)]
+    for index, role in enumerate(spec.roles):
+        at, template = f"roles[{index}].template", role.template
+        paths += [f"{at}.annotations.{key}" for key in template.annotations if in_reserved_domain(key)]
+        paths += [f"{at}.env.{name}" for name in template.env if name.upper() in DEVICE_VARIABLES]
+    return [refusal(Code.FORBIDDEN_FIELD, path) for path in paths]

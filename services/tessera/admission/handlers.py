@@ -1,0 +1,160 @@
+"""
+Read, decide, publish, answer: a batch of commands at a time.
+
+The facts of a batch are published together, under ids made from (stream, sequence); a client is answered only after
+its fact was acknowledged.
+"""
+
+import re
+from dataclasses import dataclass
+
+import structlog
+
+from tessera.admission.decide import outcome as decide
+from tessera.admission.decide.outcome import Origin, Outcome
+from tessera.admission.decide.parse import Parsed
+from tessera.admission.decide.policy import Policy
+from tessera.admission.policy_view import PolicyView
+from tessera.admission.refusals import Refusals
+from tessera.kernel.errors import KernelError, Poison, Transient
+from tessera.kernel.facts import Facts
+from tessera.kernel.ports import Delivery, Message, Outgoing
+from tessera.kernel.service import Ports
+from tessera.kernel.telemetry import TRACEPARENT, bind, take_trace
+from tessera_schemas import subjects
+from tessera_schemas.commands import REPLY_HEADER
+from tessera_schemas.facts import JobRefused
+
+NOT_KNOWN = Transient("tenant policy is not known yet")
+REPLY_CHARACTERS = 256
+_TAIL = re.compile(r"(\.[A-Za-z0-9_-]+)+")
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One command that could be judged, with what came of it."""
+
+    message: Message
+    origin: Origin
+    outcome: Outcome
+
+
+class Handlers:
+    """The two queues' handlers; each returns one outcome per delivery, as the work loop wants it."""
+
+    def __init__(self, ports: Ports, shard: str, policy: PolicyView, refusals: Refusals) -> None:
+        self._ports, self._shard, self._policy, self._refusals = ports, shard, policy, refusals
+        self._facts = Facts(ports.bus, shard, "admission")
+        self._submits, self._controls = subjects.stream("SUBMIT", shard), subjects.stream("CONTROL", shard)
+
+    async def on_submits(self, batch: list[Delivery]) -> list[object]:
+        """Jobs and cancels of tenants."""
+        self._note_redeliveries(batch)
+        read = [(delivery.message, decide.read_tenant_command(delivery.message.data)) for delivery in batch]
+        results: list[object] = [self._judge(message, parsed) for message, parsed in read]
+        if any(isinstance(case, Case) and case.outcome.refused_by_policy for case in results):
+            results = await self._judge_again(read, results)
+        await self._settle(self._submits, [case for case in results if isinstance(case, Case)])
+        return results
+
+    async def on_controls(self, batch: list[Delivery]) -> list[object]:
+        """Configuration, and cancels by operators."""
+        self._note_redeliveries(batch)
+        cases = []
+        for delivery in batch:
+            message = delivery.message
+            origin = Origin(self._shard, subjects.OPERATOR, message.seq, take_trace(message.headers))
+            parsed = decide.read_operator_command(message.data)
+            cases.append(Case(message, origin, decide.of_operator(parsed, origin)))
+        await self._settle(self._controls, cases)
+        return list(cases)
+
+    async def flush_counted(self) -> None:
+        """Publish the counts of refusals that have no record of their own; what fails is kept for the next time."""
+        taken = self._refusals.take()
+        if not taken:
+            return
+        try:
+            await self._ports.bus.publish_all(
+                [self._facts.outgoing(counted.fact(), counted.identity, counted.identity) for counted in taken]
+            )
+        except KernelError as error:
+            log.warning("refusals_not_counted_yet", error=str(error))
+            self._refusals.put_back(taken)
+
+    def _judge(self, message: Message, parsed: Parsed) -> Case | KernelError:
+        tenant = message.subject.rpartition(".")[2]
+        if not decide.is_tenant_name(tenant):
+            return Poison(f"{message.subject}: no tenant can be called so")
+        policy = self._policy.known
+        if policy is None:
+            if decide.needs_policy(parsed):
+                return NOT_KNOWN
+            policy = Policy()
+        origin = Origin(self._shard, tenant, message.seq, take_trace(message.headers))
+        return Case(message, origin, decide.of_tenant(parsed, origin, policy))
+
+    async def _judge_again(self, read: list[tuple[Message, Parsed]], results: list[object]) -> list[object]:
+        """A configuration may have come into force just now: look once more before refusing because of the old one."""
+        before = self._policy.known
+        if await self._policy.look_again() is before:
+            return results
+        return [self._judge(message, parsed) for message, parsed in read]
+
+    async def _settle(self, stream: str, cases: list[Case]) -> None:
+        """Publish what is recorded, count the rest, then answer."""
+        outgoing: list[Outgoing] = []
+        uncounted: list[tuple[JobRefused, str]] = []
+        for case in cases:
+            fact, identity = case.outcome.fact, f"{stream}.{case.message.seq}"
+            if isinstance(fact, JobRefused):
+                self._note_refusal(fact)
+                if not self._refusals.recorded(fact.tenant):
+                    uncounted.append((fact, identity))
+                    continue
+            outgoing.append(self._outgoing(case, identity))
+        await self._ports.bus.publish_all(outgoing)
+        for refused, identity in uncounted:
+            self._refusals.count(refused, identity)
+        for case in cases:
+            await self._answer(case)
+
+    def _outgoing(self, case: Case, identity: str) -> Outgoing:
+        headers = case.message.headers
+        if TRACEPARENT not in headers:
+            return self._facts.outgoing(case.outcome.fact, identity, identity)
+        with bind(headers):
+            return self._facts.outgoing(case.outcome.fact, identity, identity)
+
+    async def _answer(self, case: Case) -> None:
+        """At most once: whoever gets none asks again with the same key."""
+        inbox = reply_inbox(case.message.headers.get(REPLY_HEADER, ""), case.origin.tenant)
+        if inbox:
+            try:
+                await self._ports.bus.send(inbox, case.outcome.answer.to_bytes())
+            except KernelError as error:
+                log.warning("answer_not_sent", seq=case.message.seq, error=str(error))
+
+    def _note_redeliveries(self, batch: list[Delivery]) -> None:
+        again = sum(1 for delivery in batch if delivery.deliveries > 1)
+        if again:
+            self._ports.metrics.redeliveries.inc(again)
+
+    def _note_refusal(self, fact: JobRefused) -> None:
+        for reason in fact.reasons:
+            self._ports.metrics.reason(reason.code)
+
+
+def reply_inbox(wanted: str, tenant: str) -> str:
+    """
+    Where the answer goes: `wanted`, if it is below the tenant's own inbox; else "".
+
+    We may publish to everybody's inbox, so a client must not be able to send our answers to somebody else, and a name
+    with a blank or a line end would be a command to the server.
+    """
+    own = subjects.inbox(tenant)
+    if len(wanted) > REPLY_CHARACTERS or not wanted.startswith(own) or not _TAIL.fullmatch(wanted[len(own) :]):
+        return ""
+    return wanted

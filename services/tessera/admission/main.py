@@ -1,0 +1,47 @@
+"""Wiring of admission: two work queues, the policy they are judged by, and the count of what is not recorded."""
+
+import asyncio
+
+from tessera.admission.handlers import Handlers
+from tessera.admission.policy_view import PolicyView
+from tessera.admission.refusals import FLUSH_SECONDS, Refusals
+from tessera.admission.settings import AdmissionSettings
+from tessera.kernel.dead_letters import DeadLetters
+from tessera.kernel.service import Ports
+from tessera.kernel.together import together
+from tessera.kernel.work import Handle, work
+from tessera_schemas import subjects
+
+
+async def serve(ports: Ports, settings: AdmissionSettings, stop: asyncio.Event) -> None:
+    """Judge commands until `stop`; what is in flight is finished and answered."""
+    shard, clock = settings.shard, ports.clock
+    policy = PolicyView(ports.store, clock, settings.policy_seconds)
+    handlers = Handlers(ports, shard, policy, Refusals(clock, settings.refusals_per_second))
+    ports.health.check("policy", policy.problem)
+
+    async def queue(kind: str, durable: str, handle: Handle) -> None:
+        stream = subjects.stream(kind, shard)
+        dead_letters = DeadLetters(ports.bus, shard, "admission", stream)
+        await work(ports.bus.work(stream, durable), handle, dead_letter=dead_letters, clock=clock, stop=stop)
+
+    async def submits() -> None:
+        # Not one is taken before it can be judged: a delivery that waits for policy would use up its deliveries.
+        await together(stop, policy.first_known())
+        if not stop.is_set():
+            await queue("SUBMIT", "admission", handlers.on_submits)
+
+    async def count_refusals() -> None:
+        while True:
+            await clock.sleep(FLUSH_SECONDS)
+            await handlers.flush_counted()
+
+    async def queues() -> None:
+        await asyncio.gather(queue("CONTROL", "admission-control", handlers.on_controls), submits())
+
+    ports.health.started()
+    try:
+        # The queues end by themselves, after what is in flight; the rest ends with them.
+        await together(asyncio.Event(), queues(), policy.keep_fresh(), count_refusals())
+    finally:
+        await handlers.flush_counted()

@@ -1,0 +1,69 @@
+"""
+Tenant policy and node shapes, read again and again from the shared views and used as they were last known.
+
+Losing the views never stops admission: what was known stays in force. A cursor that went back is a view being rebuilt
+and is passed over. Before anything is known, no job can be judged at all.
+"""
+
+import asyncio
+
+import structlog
+from pydantic import ValidationError
+
+from tessera.admission.decide.policy import NodeShapes, Policy, tree_of
+from tessera.kernel.errors import Transient
+from tessera.kernel.ports import Clock, ProjectionStore
+from tessera_schemas.config import Config
+
+AGAIN_SECONDS = 0.05
+"""Refusals make us look again, at most this often, so that a configuration counts as soon as it is visible."""
+
+log = structlog.get_logger()
+
+
+class PolicyView:
+    """`known` is the newest policy read; None until there was one."""
+
+    def __init__(self, store: ProjectionStore, clock: Clock, seconds: float) -> None:
+        self._store, self._clock, self._seconds = store, clock, seconds
+        self._shapes = NodeShapes()
+        self._read_at = 0.0
+        self._away = False
+        self._first = asyncio.Event()
+        self.known: Policy | None = None
+
+    def problem(self) -> str | None:
+        """Why no job can be judged yet; None once one can."""
+        return None if self.known is not None else "no tenant policy yet: the shared views hold nothing of this shard"
+
+    async def first_known(self) -> None:
+        await self._first.wait()
+
+    async def keep_fresh(self) -> None:
+        while True:
+            await self._read()
+            await self._clock.sleep(self._seconds)
+
+    async def look_again(self) -> Policy | None:
+        """The policy after one more look, unless the last one was just now or the views are away."""
+        if not self._away and self._clock.monotonic() - self._read_at >= AGAIN_SECONDS:
+            await self._read()
+        return self.known
+
+    async def _read(self) -> None:
+        self._read_at = self._clock.monotonic()
+        try:
+            n = await self._store.cursor()
+            if n == 0 or (self.known is not None and n <= self.known.n):
+                self._away = False
+                return
+            stored, nodes = await self._store.get("config", "config"), await self._store.get_all("nodes")
+            tree = tree_of(None if stored is None else Config.model_validate_json(stored))
+            self.known = Policy(n, tree, self._shapes.update(nodes))
+        except (Transient, ValidationError) as error:
+            if not self._away:
+                log.warning("policy_not_read", error=str(error), as_of=self.known.n if self.known else None)
+            self._away = True
+            return
+        self._away = False
+        self._first.set()

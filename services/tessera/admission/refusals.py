@@ -1,0 +1,79 @@
+"""
+How many refusals become records: so many per second and tenant, and one count of all the others.
+
+Answers are sent for each. A count that its replica could not publish before it died is lost: it is audit, not effect.
+"""
+
+from dataclasses import dataclass
+
+from tessera.kernel.ports import Clock
+from tessera_schemas.facts import JobRefused
+
+FLUSH_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float
+    filled_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """`count` refusals of one tenant, told by the newest of them; `identity` is the same for the same refusals."""
+
+    newest: JobRefused
+    count: int
+    first: str
+    last: str
+
+    def fact(self) -> JobRefused:
+        return self.newest.model_copy(update={"repeats": self.count - 1})
+
+    @property
+    def identity(self) -> str:
+        return f"{self.first}..{self.last}"
+
+
+class Refusals:
+    """A token bucket per tenant, and what did not get through it."""
+
+    def __init__(self, clock: Clock, per_second: int) -> None:
+        self._clock, self._per_second = clock, per_second
+        self._buckets: dict[str, _Bucket] = {}
+        self._counted: dict[str, Counted] = {}
+
+    def recorded(self, tenant: str) -> bool:
+        """Whether one more refusal of the tenant gets a record of its own."""
+        now = self._clock.monotonic()
+        bucket = self._buckets.setdefault(tenant, _Bucket(float(self._per_second), now))
+        gained = (now - bucket.filled_at) * self._per_second
+        bucket.tokens, bucket.filled_at = min(float(self._per_second), bucket.tokens + gained), now
+        if bucket.tokens < 1.0:
+            return False
+        bucket.tokens -= 1.0
+        return True
+
+    def count(self, refused: JobRefused, identity: str) -> None:
+        """One more that has no record of its own."""
+        self._add(Counted(refused, 1, identity, identity))
+
+    def take(self) -> list[Counted]:
+        """What was counted since the last time; tenants that have been quiet are forgotten."""
+        taken, self._counted = list(self._counted.values()), {}
+        now = self._clock.monotonic()
+        self._buckets = {tenant: b for tenant, b in self._buckets.items() if now - b.filled_at < FLUSH_SECONDS}
+        return taken
+
+    def put_back(self, taken: list[Counted]) -> None:
+        """They could not be published; what came meanwhile is newer."""
+        newer, self._counted = self._counted, {}
+        for counted in (*taken, *newer.values()):
+            self._add(counted)
+
+    def _add(self, more: Counted) -> None:
+        tenant = more.newest.tenant
+        old = self._counted.get(tenant)
+        if old is not None:
+            more = Counted(more.newest, old.count + more.count, old.first, more.last)
+        self._counted[tenant] = more

@@ -1,0 +1,105 @@
+"""
+What the binder does next about a run, from its state and its pods as the cluster shows them. Pure.
+
+The order of the questions is the protocol: make all pods, wait for the permit, bind the permitted UIDs, report.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.domain.entities import Run
+from tessera_schemas.facts import AnyFact, PodsBound, RunEnded, RunStarted
+from tessera_schemas.labels import FINALIZER, RANK_LABEL
+from tessera_schemas.reasons import Code, Reason
+
+Json = dict[str, Any]
+REFUSALS = ("UnexpectedAdmissionError", "OutOf", "NodeAffinity", "Evicted", "Preempting", "NodeShutdown", "Terminated")
+SIGTERM_EXIT = 143
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """What matters of a pod."""
+
+    rank: int
+    uid: str
+    name: str
+    namespace: str
+    node: str
+    phase: str
+    deleting: bool
+    held: bool
+    reason: str
+    exit_code: int | None
+    finished_at: str
+    annotations: dict[str, str]
+
+    @property
+    def over(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+
+def read_pod(pod: Json) -> Pod:
+    """Read the API's object; what is not there is empty."""
+    meta, status = pod["metadata"], pod.get("status", {})
+    terminated: Json = {}
+    for container in status.get("containerStatuses", ()):
+        terminated = container.get("state", {}).get("terminated") or terminated
+    return Pod(
+        rank=int(meta["labels"].get(RANK_LABEL, "0")),
+        uid=meta["uid"],
+        name=meta["name"],
+        namespace=meta["namespace"],
+        node=pod.get("spec", {}).get("nodeName") or "",
+        phase=status.get("phase", "Pending"),
+        deleting="deletionTimestamp" in meta,
+        held=FINALIZER in meta.get("finalizers", ()),
+        reason=status.get("reason", "") or terminated.get("reason", ""),
+        exit_code=terminated.get("exitCode"),
+        finished_at=terminated.get("finishedAt", ""),
+        annotations=meta.get("annotations") or {},
+    )
+
+
+def to_report(run: Run, pods: Iterable[Pod]) -> list[AnyFact]:
+    """The facts that a permitted, unstopped run's pods amount to, in the order in which they became so."""
+    by_uid = {pod.uid: pod for pod in pods}
+    ours = [by_uid.get(uid) for uid in run.uids]
+    broken = _first_broken(run, ours)
+    if broken is not None:
+        return [broken]
+    there = [pod for pod in ours if pod is not None]
+    if len(there) < len(ours):
+        return []
+    facts: list[AnyFact] = []
+    if all(pod.node for pod in there) and not run.bound:
+        facts.append(PodsBound(kind="pods_bound", run_id=run.run_id))
+    if all(pod.phase in ("Running", "Succeeded") for pod in there) and not run.started:
+        facts.append(RunStarted(kind="run_started", run_id=run.run_id))
+    if all(pod.phase == "Succeeded" for pod in there):
+        facts.append(RunEnded(kind="run_ended", run_id=run.run_id))
+    return facts
+
+
+def _first_broken(run: Run, pods: list[Pod | None]) -> RunEnded | None:
+    """The first pod that ended otherwise than by success ends the gang."""
+    for rank, pod in enumerate(pods):
+        if pod is None or (not pod.deleting and pod.phase != "Failed") or pod.phase == "Succeeded":
+            continue
+        reason, own = _why(pod, rank)
+        return RunEnded(kind="run_ended", run_id=run.run_id, reason=reason, own=own, exit_code=pod.exit_code, rank=rank)
+    return None
+
+
+def _why(pod: Pod, rank: int) -> tuple[Reason, bool]:
+    """The typed reason, and whether the program itself is to blame."""
+    numbers = {"rank": rank} | ({} if pod.exit_code is None else {"exit_code": pod.exit_code})
+    detail = " ".join(part for part in (pod.name, f"on {pod.node}" if pod.node else "", pod.reason) if part)
+    if pod.deleting:
+        return Reason(code=Code.POD_DELETED, numbers=numbers, detail=detail), False
+    if pod.reason == "DeadlineExceeded":
+        return Reason(code=Code.TIME_LIMIT, numbers=numbers, detail=detail), True
+    if pod.reason.startswith(REFUSALS):
+        return Reason(code=Code.POD_REFUSED_BY_NODE, numbers=numbers, detail=detail), False
+    return Reason(code=Code.POD_FAILED, numbers=numbers, detail=detail), True

@@ -1,0 +1,46 @@
+"""Wiring of the binder: fold the ledger, watch pods and nodes, work the runs of our partitions."""
+
+import asyncio
+
+from tessera.binder.decide import read_pod
+from tessera.binder.handlers import Runs
+from tessera.binder.settings import BinderSettings
+from tessera.binder.watch_nodes import Nodes
+from tessera.kernel.facts import Facts
+from tessera.kernel.informer import Informer
+from tessera.kernel.leases import Members
+from tessera.kernel.ledger_loop import fold_ledger
+from tessera.kernel.pods_by_run import PodsByRun
+from tessera.kernel.service import Ports
+from tessera.kernel.shard import restore
+from tessera.kernel.together import together
+from tessera_schemas.labels import RUN_LABEL
+
+
+async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> None:
+    """Carry out what the ledger says of our partitions' runs, and say what the cluster shows."""
+    shard = await restore(ports.bus, ports.ledger, settings.shard)
+    members = Members(ports.bus, ports.clock, settings.shard, "binder", ports.instance, settings.lease_seconds)
+    pod_informer = Informer(ports.cluster, "pods", ports.clock, RUN_LABEL)
+    node_informer = Informer(ports.cluster, "nodes", ports.clock)
+    runs = Runs(ports, settings, shard.state, PodsByRun(pod_informer, read_pod), members)
+    nodes = Nodes(node_informer, Facts(ports.bus, settings.shard, "binder"), shard.state, members, ports.clock)
+    ports.health.check("pods", lambda: None if pod_informer.synced else "the pods have not been listed yet")
+    ports.health.check("nodes", lambda: None if node_informer.synced else "the nodes have not been listed yet")
+    await members.join()
+    ports.health.started()
+    try:
+        await together(
+            stop,
+            fold_ledger(ports, shard, runs.on_ledger, stop),
+            runs.follow_pods(),
+            runs.resync(),
+            runs.worklist.run(),
+            nodes.follow(),
+            nodes.resync(),
+            nodes.worklist.run(),
+        )
+    finally:
+        await pod_informer.close()
+        await node_informer.close()
+        await members.leave()

@@ -1,0 +1,161 @@
+"""The pod of one rank, built from the typed template: nothing that the contract does not name can get in."""
+
+from typing import Any
+
+from tessera.domain.entities import Job, Run
+from tessera_schemas.job import JobSpec, Role, Template, Volume
+from tessera_schemas.labels import (
+    ALLOCATED_N_ANNOTATION,
+    DEVICES_ANNOTATION,
+    FINALIZER,
+    GPU_MILLI_ANNOTATION,
+    GPU_RESOURCE,
+    JOB_LABEL,
+    MANAGED_BY_LABEL,
+    NAME_ANNOTATION,
+    PERMIT_ANNOTATION,
+    QUEUE_LABEL,
+    RANK_LABEL,
+    RESERVED_PREFIX,
+    ROLE_LABEL,
+    RUN_LABEL,
+    SCHEDULER_NAME,
+    SIMULATE_PREFIX,
+    SPEC_LABEL,
+    TENANT_LABEL,
+    TTL_ANNOTATION,
+    pod_name,
+)
+from tessera_schemas.placement import Placement
+
+Json = dict[str, Any]
+SPEC_LABEL_CHARACTERS = 16
+RESTRICTED: Json = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def pod_of(job: Job, run: Run, rank: int, spec: JobSpec, allocated_n: int) -> Json:
+    """The unbound pod of `rank`; the same run and rank give the same pod."""
+    placement = run.placements[rank]
+    role = next(role for role in spec.roles if role.name == placement.role)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(run.run_id, rank),
+            "namespace": job.tenant,
+            "labels": spec.labels | labels(job, run, rank, role),
+            "annotations": _annotations(role.template, spec, placement, allocated_n),
+            "finalizers": [FINALIZER],
+        },
+        "spec": _spec(job, run, rank, spec, role),
+    }
+
+
+def labels(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
+    return {
+        MANAGED_BY_LABEL: SCHEDULER_NAME,
+        JOB_LABEL: job.job_id,
+        RUN_LABEL: run.run_id,
+        RANK_LABEL: str(rank),
+        ROLE_LABEL: role.name,
+        QUEUE_LABEL: job.queue,
+        TENANT_LABEL: job.tenant,
+        SPEC_LABEL: job.spec_hash[:SPEC_LABEL_CHARACTERS],
+    }
+
+
+def _annotations(template: Template, spec: JobSpec, placement: Placement, allocated_n: int) -> dict[str, str]:
+    """The owner's annotations below ours: what we say about devices cannot be said by a job."""
+    own = {
+        key: value
+        for key, value in template.annotations.items()
+        if not key.startswith(RESERVED_PREFIX) or key.startswith(SIMULATE_PREFIX)
+    }
+    return own | {
+        NAME_ANNOTATION: spec.name,
+        ALLOCATED_N_ANNOTATION: str(allocated_n),
+        TTL_ANNOTATION: str(spec.ttl_seconds_after_finished),
+        GPU_MILLI_ANNOTATION: str(placement.gpu_milli),
+    }
+
+
+def bind_annotations(placement: Placement, permit_uid: str) -> dict[str, str]:
+    """What rides on the bind: the device slots, and the permit that allows it."""
+    return {
+        DEVICES_ANNOTATION: ",".join(str(device) for device in placement.devices),
+        GPU_MILLI_ANNOTATION: str(placement.gpu_milli),
+        PERMIT_ANNOTATION: permit_uid,
+    }
+
+
+def _spec(job: Job, run: Run, rank: int, spec: JobSpec, role: Role) -> Json:
+    tolerations = [
+        {"key": t.key, "operator": "Equal" if t.value else "Exists"}
+        | ({"value": t.value} if t.value else {})
+        | ({"effect": t.effect} if t.effect else {})
+        for t in role.tolerations
+    ]
+    body: Json = {
+        "schedulerName": SCHEDULER_NAME,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": spec.termination_grace_seconds,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "nodeSelector": role.node_selector,
+        "tolerations": tolerations,
+        "volumes": [_volume(index, volume) for index, volume in enumerate(role.template.volumes)],
+        "containers": [_container(job, run, rank, role)],
+    }
+    if spec.time_limit_seconds is not None:
+        body["activeDeadlineSeconds"] = spec.time_limit_seconds
+    return body
+
+
+def _container(job: Job, run: Run, rank: int, role: Role) -> Json:
+    template, asked = role.template, role.resources
+    amounts = {"cpu": f"{asked.cpu_milli}m", "memory": str(asked.memory_bytes)}
+    if asked.gpus:
+        amounts[GPU_RESOURCE] = str(asked.gpus)
+    container: Json = {
+        "name": role.name,
+        "image": template.image,
+        "command": list(template.command),
+        "args": list(template.args),
+        "env": [
+            {"name": name, "value": value} for name, value in (template.env | _own_env(job, run, rank, role)).items()
+        ],
+        "resources": {"requests": amounts, "limits": amounts},
+        "securityContext": RESTRICTED,
+        "volumeMounts": [
+            {"name": f"volume-{index}", "mountPath": volume.mount_path, "readOnly": volume.read_only}
+            for index, volume in enumerate(template.volumes)
+        ],
+    }
+    if template.working_dir is not None:
+        container["workingDir"] = template.working_dir
+    return container
+
+
+def _own_env(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
+    return {
+        "TESSERA_JOB_ID": job.job_id,
+        "TESSERA_JOB_NAME": job.name,
+        "TESSERA_ATTEMPT": str(run.attempt),
+        "TESSERA_ROLE": role.name,
+        "TESSERA_RANK": str(rank),
+        "TESSERA_WORLD_SIZE": str(len(run.placements)),
+    }
+
+
+def _volume(index: int, volume: Volume) -> Json:
+    sources: dict[str, Json] = {
+        "empty": {"emptyDir": {}},
+        "claim": {"persistentVolumeClaim": {"claimName": volume.name}},
+        "config_map": {"configMap": {"name": volume.name}},
+        "secret": {"secret": {"secretName": volume.name}},
+    }
+    return {"name": f"volume-{index}", **sources[volume.kind]}

@@ -1,0 +1,19 @@
+"""Settings of the binder."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from tessera.kernel.settings import ServiceSettings
+
+
+class BinderSettings(ServiceSettings):
+    service: ClassVar[str] = "binder"
+
+    runs_at_once: int = Field(
+        64, ge=1, le=1024, description="Runs being worked on; each has one call in flight per pod"
+    )
+    resync_seconds: float = Field(10.0, gt=0, le=600, description="How often every run is looked at again")
+    attempts: int = Field(
+        5, ge=1, le=100, description="Tries of a call that the API server refuses, before the run fails"
+    )

@@ -1,0 +1,133 @@
+"""`tessera apply` without its options: what would change, putting it in force, and what follows from it on the bus."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import nats
+import orjson
+import yaml
+from nats.errors import Error as NatsError
+
+from tessera.admission.decide.configuration import of_config
+from tessera.admission.decide.outcome import read_operator_command
+from tessera.client.asking import Asking
+from tessera.client.files import Json
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.sdk import Refused
+from tessera.client.shard_views import ShardViews
+from tessera.client.where import Where
+from tessera.kernel.clock import SystemClock
+from tessera.kernel.credentials import Credential, reload_nats, tenant_identity
+from tessera.kernel.errors import Transient
+from tessera.kernel.provision import ensure_subscribers
+from tessera_schemas import subjects
+from tessera_schemas.commands import ApplyConfig
+from tessera_schemas.config import Config, ConfigBody
+
+POLL_SECONDS = 0.1
+SEEN_SECONDS = 0.1
+"""From when we see a configuration in the views until admission surely does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The configuration that is wanted, and the one in force that it was made from."""
+
+    now: Config
+    body: ConfigBody
+
+    @property
+    def lines(self) -> list[str]:
+        """What differs, as a unified difference; empty when nothing does."""
+        old, new = _text(self.now.body), _text(self.body)
+        return list(difflib.unified_diff(old, new, f"version {self.now.version}", "new", lineterm="", n=2))
+
+
+def read_body(body: Json) -> ConfigBody:
+    """Read as strictly as admission does. Raises Refused with all reasons."""
+    command = {"kind": "apply_config", "v": 1, "expected_version": 0, "body": body}
+    parsed = read_operator_command(orjson.dumps(command))
+    if not isinstance(parsed.command, ApplyConfig):
+        raise Refused(parsed.reasons)
+    against = of_config(parsed.command.body)
+    if against:
+        raise Refused(tuple(against))
+    return parsed.command.body
+
+
+async def put_in_force(where: Where, operator: Credential, views: ShardViews, change: Change, seconds: float) -> Config:
+    """Propose it and wait until the views show it. Raises Refused, or Failure with CONFLICT or TIMED_OUT."""
+    clock = SystemClock()
+    began = clock.monotonic()
+    async with where.bus(operator) as bus:
+        asking = await Asking.open(bus, operator.identity.name)
+        command = ApplyConfig(kind="apply_config", v=1, expected_version=change.now.version, body=change.body)
+        answer = await asking.ask(subjects.control(where.shard), command, publish_seconds=seconds)
+    if answer is not None and not answer.accepted:
+        raise Refused(answer.reasons)
+    while clock.monotonic() - began < seconds:
+        try:
+            config = await views.config()
+        except Transient:
+            config = change.now
+        if config.version > change.now.version:
+            return await _judged(config, change, clock)
+        await clock.sleep(POLL_SECONDS)
+    raise Failure(
+        Exit.TIMED_OUT,
+        f"configuration: not in force after {seconds:g} s; it is stored and will be judged once scheduler and "
+        "projection run",
+    )
+
+
+async def _judged(config: Config, change: Change, clock: SystemClock) -> Config:
+    if config.body != change.body:
+        raise Failure(
+            Exit.CONFLICT,
+            f"configuration: somebody else applied version {config.version} meanwhile; look at it and apply again",
+        )
+    await clock.sleep(SEEN_SECONDS)
+    return config
+
+
+async def provide(where: Where, operator: Credential, body: ConfigBody) -> list[str]:
+    """
+    Make what the configuration declares and NATS must know: tenants' identities and their durable subscribers.
+
+    Identities only where their directory is at hand, as on the local platform. Returns what was made, in words.
+    """
+    made: list[str] = []
+    declared = {t.name: {s.name: s.types for s in t.subscribers} for t in body.tenants}
+    directory = where.directory
+    if directory is not None:
+        known = {path.stem for path in directory.path.glob("*.json")}
+        if directory.ensure([tenant_identity(tenant, names) for tenant, names in declared.items()]):
+            made += [f"identity {tenant} ({directory.file(tenant)})" for tenant in declared if tenant not in known]
+            pid = where.pids.get("nats")
+            if pid is not None:
+                await reload_nats(pid, where.nats_monitor_url, SystemClock())
+    made += [f"subscriber {name}" for name in await _subscribers(where, operator, declared)]
+    return made
+
+
+async def _subscribers(
+    where: Where, operator: Credential, declared: Mapping[str, Mapping[str, Sequence[str]]]
+) -> list[str]:
+    login = operator.nats
+    try:
+        admin = await nats.connect(
+            where.nats_url, user=login.user, password=login.password, inbox_prefix=subjects.inbox(login.user)
+        )
+    except (NatsError, OSError) as error:
+        raise Failure(Exit.UNAVAILABLE, f"NATS at {where.nats_url}: {error}; apply again once it is there") from error
+    try:
+        return await ensure_subscribers(admin, where.shard, declared)
+    finally:
+        await admin.close()
+
+
+def _text(body: ConfigBody | None) -> list[str]:
+    if body is None:
+        return []
+    return yaml.safe_dump(body.model_dump(mode="json", exclude_defaults=True), sort_keys=False).splitlines()

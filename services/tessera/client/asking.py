@@ -1,0 +1,89 @@
+"""A command on its way: stored under retries, then answered, or not, on our private inbox."""
+
+import asyncio
+import itertools
+
+import structlog
+
+from tessera.kernel.clock import SystemClock
+from tessera.kernel.errors import Poison, Transient
+from tessera.kernel.ids import random_key
+from tessera.kernel.nats_bus import NatsBus
+from tessera.kernel.ports import Clock, Outgoing
+from tessera.kernel.waiting import wait_for
+from tessera_schemas import subjects
+from tessera_schemas.base import Strict
+from tessera_schemas.commands import REPLY_HEADER, Answer
+
+BACKOFF_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
+ANSWER_SECONDS = 10.0
+
+log = structlog.get_logger()
+
+
+class Asking:
+    """Sends commands as one identity. Made by `open`, since it listens for answers first."""
+
+    def __init__(self, bus: NatsBus, identity: str, clock: Clock) -> None:
+        self._bus, self._clock = bus, clock
+        self._inbox = f"{subjects.inbox(identity)}.{random_key()}"
+        self._requests = itertools.count(1)
+        self._answers: dict[str, Answer] = {}
+        self._arrived: dict[str, asyncio.Event] = {}
+
+    @classmethod
+    async def open(cls, bus: NatsBus, identity: str, clock: Clock | None = None) -> "Asking":
+        asking = cls(bus, identity, clock or SystemClock())
+        await bus.listen(f"{asking._inbox}.*", asking._on_answer)
+        return asking
+
+    async def ask(
+        self,
+        subject: str,
+        command: Strict,
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+        publish_seconds: float | None = None,
+    ) -> Answer | None:
+        """
+        Store the command, then wait for its answer; None when none came, which says nothing about the command.
+
+        The publish is repeated until it is acknowledged, or raises what it failed with once `publish_seconds` are over.
+        """
+        inbox = f"{self._inbox}.{next(self._requests)}"
+        arrived = self._arrived[inbox] = asyncio.Event()
+        # One id for all repeats of this call and of no other: a later call wants an answer of its own.
+        out = Outgoing(subject, command.to_bytes(), msg_id=inbox, headers={REPLY_HEADER: inbox})
+        try:
+            await self._publish(out, publish_seconds)
+            await wait_for(arrived, self._clock, answer_seconds)
+            return self._answers.pop(inbox, None)
+        finally:
+            del self._arrived[inbox]
+
+    async def _publish(self, out: Outgoing, seconds: float | None) -> None:
+        began, failures = self._clock.monotonic(), 0
+        while True:
+            try:
+                await self._bus.publish(out)
+            except Poison:
+                raise
+            except Transient as error:
+                wait = BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)]
+                if seconds is not None and self._clock.monotonic() - began + wait > seconds:
+                    raise
+                log.debug("publish_retries", subject=out.subject, error=str(error))
+                failures += 1
+                await self._clock.sleep(wait)
+            else:
+                return
+
+    def _on_answer(self, subject: str, data: bytes) -> None:
+        arrived = self._arrived.get(subject)
+        if arrived is None or arrived.is_set():
+            return
+        try:
+            self._answers[subject] = Answer.from_bytes(data)
+        except ValueError as error:
+            log.warning("answer_unreadable", error=str(error))
+        arrived.set()

@@ -1,0 +1,35 @@
+"""The `tessera` command: its groups put together."""
+
+import typer
+
+from tessera.client.commands import config, events, jobs, ledger, platform, views
+
+app = typer.Typer(
+    help="An event-driven scheduler for GPU clusters.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unavailable, 6 refused, 7 timed out, "
+    "8 cancelled.",
+)
+inspecting = typer.Typer(help="Look at the ledger itself.", no_args_is_help=True)
+
+app.command()(platform.run)
+app.command()(platform.init)
+app.command()(platform.up)
+app.command()(platform.demo)
+app.command()(config.apply)
+app.command()(jobs.submit)
+app.command()(views.ls)
+app.command()(views.get)
+app.command()(ledger.explain)
+app.command()(jobs.cancel)
+app.command()(events.events)
+app.command()(views.nodes)
+app.command()(ledger.replay)
+inspecting.command("inspect")(ledger.inspect)
+inspecting.callback()(lambda: None)
+app.add_typer(inspecting, name="ledger")
+
+
+def main() -> None:
+    app()

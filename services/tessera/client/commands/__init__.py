@@ -1,0 +1,1 @@
+"""The commands of `tessera`, one file per group; what they do is elsewhere, here they read options and print."""

@@ -1,0 +1,203 @@
+"""`submit` and `cancel`."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from tessera.client import files, submitting
+from tessera.client.asking import Asking
+from tessera.client.commands.context import As, Format, Home, carry_out
+from tessera.client.keys import choose_key
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.rendering import Output, say, show_value
+from tessera.client.sdk import Refused, Submitted, Tessera
+from tessera.client.shard_views import ShardViews
+from tessera.client.where import Where, find
+from tessera.kernel.credentials import Credential
+from tessera.kernel.ids import random_key
+from tessera_schemas import subjects
+from tessera_schemas.base import job_id
+from tessera_schemas.commands import CancelJob
+
+DEFAULT_IMAGE = "ubuntu:24.04"
+PUBLISH_SECONDS = 60.0
+ID_CHARACTERS = 20
+
+Json = dict[str, Any]
+
+
+def submit(
+    context: typer.Context,
+    command: Annotated[list[str] | None, typer.Argument(help="What to run, after `--`", show_default=False)] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="A job file (YAML)")] = None,
+    name: Annotated[str | None, typer.Option(help="The job's name; else made from the command")] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", "-q", help="Queue (default: default)", show_default=False)
+    ] = None,
+    gpus: Annotated[int, typer.Option(help="Whole GPUs per replica", min=0)] = 0,
+    gpu_milli: Annotated[int, typer.Option(help="Or thousandths of one GPU", min=0, max=999)] = 0,
+    cpu: Annotated[str, typer.Option(help="CPU per replica, such as 2 or 500m")] = "1",
+    memory: Annotated[str, typer.Option(help="Memory per replica, such as 16Gi")] = "1Gi",
+    replicas: Annotated[int, typer.Option(help="Pods of the gang: all start or none", min=1)] = 1,
+    gpu_model: Annotated[list[str] | None, typer.Option(help="Only these GPU models")] = None,
+    image: Annotated[str, typer.Option(help="Container image")] = DEFAULT_IMAGE,
+    priority: Annotated[str | None, typer.Option(help="Priority class (default: normal)", show_default=False)] = None,
+    time_limit: Annotated[str | None, typer.Option(help="Such as 90m or 2h")] = None,
+    key: Annotated[str | None, typer.Option(help="Idempotency key; else from the CI run, else random")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Until the job has ended; its end is the exit code")] = False,
+    timeout: Annotated[float | None, typer.Option(help="Seconds to wait at most (exit code 7)")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be sent and answered; send nothing")
+    ] = False,
+    output: Format = Output.TABLE,
+    home: Home = None,
+    identity: As = None,
+) -> None:
+    """Submit a job: `tessera submit -f job.yaml`, or `tessera submit --gpus 8 -- python train.py`."""
+
+    def spec() -> Json:
+        if file is not None:
+            given = [p.name for p in context.command.params if _given(context, p.name) and p.name in ROLE_OPTIONS]
+            if command or given:
+                raise Failure(Exit.USAGE, f"submit: {', '.join(given) or 'a command'} and a file; say it in the file")
+            made = files.job_spec(files.read_yaml(file), str(file))
+        elif command:
+            asked = submitting.spec_of_options(
+                command,
+                name=name,
+                queue=queue or "default",
+                image=image,
+                replicas=replicas,
+                gpus=gpus,
+                gpu_milli=gpu_milli,
+                cpu=cpu,
+                memory=memory,
+                gpu_model=gpu_model or (),
+            )
+            made = files.job_spec(asked, "submit")
+        else:
+            raise Failure(Exit.USAGE, "submit: nothing to run; give -f job.yaml, or a command after `--`")
+        overrides = {"name": name, "queue": queue, "priority_class": priority}
+        made |= {field: value for field, value in overrides.items() if value is not None}
+        return made | (files.job_spec({"time_limit": time_limit}, "--time-limit") if time_limit else {})
+
+    async def work() -> Exit | None:
+        where = find(home)
+        tenant = where.tenant(identity)
+        made = spec()
+        if dry_run:
+            return await _dry_run(where, tenant, made, key, output)
+        async with Tessera.at(where, tenant) as tessera, _ends(where, tessera, wait) as ended:
+            done = await tessera.submit(made, key, publish_seconds=PUBLISH_SECONDS, say=say)
+            _tell(done, output)
+            return await ended(done.job_id, timeout) if wait else None
+
+    carry_out(work())
+
+
+ROLE_OPTIONS = ("gpus", "gpu_milli", "cpu", "memory", "replicas", "gpu_model", "image")
+
+
+def cancel(
+    job: str,
+    why: Annotated[str, typer.Option(help="For the record")] = "",
+    home: Home = None,
+    identity: As = None,
+) -> None:
+    """Cancel a job, by its id, the beginning of one, or its name."""
+
+    async def work() -> None:
+        where = find(home)
+        who = where.identity(identity) if identity else where.single or where.identity(subjects.OPERATOR)
+        found = await _job_id(where, who, job)
+        async with where.bus(who) as bus:
+            asking = await Asking.open(bus, who.identity.name)
+            operator = who.identity.role == subjects.OPERATOR
+            subject = subjects.control(where.shard) if operator else subjects.submit(where.shard, who.identity.name)
+            command = CancelJob(kind="cancel_job", v=1, job_id=found, why=why)
+            answer = await asking.ask(subject, command, publish_seconds=PUBLISH_SECONDS)
+        if answer is not None and not answer.accepted:
+            raise Refused(answer.reasons, found)
+        print(f"job {found}: cancellation " + ("is under way" if answer is not None else "is stored, not yet answered"))
+
+    carry_out(work())
+
+
+def _given(context: typer.Context, name: str | None) -> bool:
+    source = context.get_parameter_source(name) if name else None
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _tell(done: Submitted, output: Output) -> None:
+    if output in (Output.JSON, Output.YAML):
+        show_value(output, {"job_id": done.job_id, "key": done.key, "admitted": done.admitted}, None)
+    else:
+        print(f"job {done.job_id} " + ("admitted" if done.admitted else "stored; admission has not answered yet"))
+
+
+async def _dry_run(where: Where, tenant: Credential, spec: Json, key: str | None, output: Output) -> Exit | None:
+    chosen = choose_key(key, str(spec.get("name", "job")), os.environ, random_key)
+    name = tenant.identity.name
+    data = submitting.command_bytes(spec, chosen.key, name)
+    show_value(Output.YAML if output is Output.YAML else Output.JSON, orjson.loads(data), None)
+    if not where.can_be(subjects.OPERATOR):
+        say("not judged: only the operator reads the policy")
+        return None
+    async with where.store(where.identity(subjects.OPERATOR)) as store:
+        answer, n = await submitting.dry_run(ShardViews(store), data, where.shard, name)
+    if not answer.accepted:
+        raise Refused(answer.reasons)
+    known = "" if chosen.source == "random" else f" as job {job_id(where.shard, name, chosen.key)}"
+    say(f"would be admitted{known}, as of {n}; nothing was sent")
+    return None
+
+
+async def _job_id(where: Where, who: Credential, named: str) -> str:
+    """A tenant without the operator at hand must name its job by the whole id."""
+    if len(named) == ID_CHARACTERS and named.isalnum():
+        return named
+    if not where.can_be(subjects.OPERATOR):
+        raise Failure(Exit.USAGE, f"job {named}: {who.identity.name} cannot look jobs up; name it by its whole id")
+    async with where.store(where.identity(subjects.OPERATOR)) as store:
+        return (await ShardViews(store).job(named)).job_id
+
+
+@asynccontextmanager
+async def _ends(where: Where, tessera: Tessera, wanted: bool) -> AsyncIterator[Any]:
+    """
+    How to wait for a job's end: by the views, which miss nothing, or else by the tenant's live events.
+
+    Entered before the job is submitted, so that an end that comes at once is seen.
+    """
+    if not wanted:
+        yield None
+    elif where.can_be(subjects.OPERATOR):
+        async with where.store(where.identity(subjects.OPERATOR)) as store:
+
+            async def by_views(job: str, seconds: float | None) -> Exit:
+                view = await submitting.wait_for_end(ShardViews(store), job, seconds)
+                return _told_end(job, None if view is None else (view.phase, view.reason), seconds)
+
+            yield by_views
+    else:
+        watch = await tessera.watch()
+
+        async def by_events(job: str, seconds: float | None) -> Exit:
+            event = await watch.ended(job, seconds)
+            return _told_end(job, None if event is None else submitting.end_of_event(event), seconds)
+
+        yield by_events
+
+
+def _told_end(job: str, end: tuple[str, Any] | None, seconds: float | None) -> Exit:
+    if end is None:
+        say(f"job {job}: has not ended within {seconds:g} s; it goes on, see `tessera explain {job}`")
+        return Exit.TIMED_OUT
+    phase, reason = end
+    print(f"job {job} {phase}" + (f": {reason.sentence()}" if reason is not None else ""))
+    return submitting.exit_of_end(phase, reason)

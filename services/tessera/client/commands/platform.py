@@ -1,0 +1,102 @@
+"""`run`, `init`, `up` and `demo`: the parts of a shard and a whole one on this machine."""
+
+import asyncio
+import inspect
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tessera.client.commands.context import carry_out
+from tessera.client.outcomes import EXPECTED, exit_of
+from tessera.client.rendering import say
+from tessera.client.where import DEFAULT_HOME, HOME_VARIABLE, ClientSettings
+from tessera_schemas.subjects import OPERATOR
+
+Directory = Annotated[Path, typer.Option("--home", envvar=HOME_VARIABLE, help="Where everything is kept")]
+Shard = Annotated[str, typer.Option(help="The shard's name")]
+
+
+def run(
+    service: Annotated[str, typer.Argument(help="admission, queueing, scheduler, …")], shard: Shard = "main"
+) -> None:
+    """Run one service until SIGTERM; its settings are TESSERA_… or in tessera.toml."""
+    from tessera.__main__ import run_named
+
+    raise typer.Exit(run_named(service, shard))
+
+
+def init(
+    credentials: Annotated[Path, typer.Option(help="Directory of the identities")] = Path("credentials"),
+    shard: Shard = "main",
+    replicas: Annotated[int, typer.Option(help="Copies of each stream: 3 in production", min=1, max=5)] = 1,
+    ledger_gib: Annotated[int, typer.Option(help="GiB that the ledger may take", min=1)] = 8,
+    mend: Annotated[bool, typer.Option("--mend", help="Set what differs to what the table says")] = False,
+) -> None:
+    """Make identities, streams and consumers; may be run again at any time."""
+
+    async def work() -> None:
+        import nats
+        from nats.errors import Error as NatsError
+
+        from tessera.kernel.credentials import CredentialDirectory, system_identities
+        from tessera.kernel.errors import StartupError
+        from tessera.kernel.provision import Bounds, ensure_streams
+        from tessera.kernel.settings import load_settings
+
+        url = load_settings(ClientSettings).nats_url
+        directory = CredentialDirectory(credentials, shard)
+        if directory.ensure(system_identities()):
+            print(f"identities are in {credentials}; have NATS include {directory.nats_file.name}, and Redis load "
+                  f"{directory.redis_file.name} as its aclfile")  # fmt: skip
+        login = directory.read(OPERATOR).nats
+        try:
+            admin = await nats.connect(
+                url,
+                user=login.user,
+                password=login.password,
+                inbox_prefix=f"_INBOX.{login.user}",
+                allow_reconnect=False,
+            )
+        except (NatsError, OSError) as error:
+            raise StartupError(
+                f"NATS at {url}: cannot connect as operator ({error}); start it with {directory.nats_file} included, "
+                "or set TESSERA_NATS_URL, then run `tessera init` again"
+            ) from error
+        try:
+            made = await ensure_streams(admin, shard, Bounds(replicas, ledger_gib * 1024**3), mend=mend)
+        finally:
+            await admin.close()
+        print("\n".join(f"made {name}" for name in made) or f"shard {shard}: everything is there already")
+
+    carry_out(work())
+
+
+def up(
+    home: Directory = DEFAULT_HOME,
+    shard: Shard = "main",
+    nodes: Annotated[Path | None, typer.Option(help="Nodes of the simulated cluster (YAML)")] = None,
+    tenant: Annotated[list[str] | None, typer.Option(help="Tenants to let in from the start")] = None,
+    sync: Annotated[bool, typer.Option("--sync", help="Survive a power cut, at a fifth of the speed")] = False,
+    time: Annotated[bool, typer.Option("--time", help="Say how long each part took to start")] = False,
+) -> None:
+    """Run a whole shard on this machine: servers, a simulated cluster, every service; until Ctrl-C."""
+    try:
+        from tessera.lab.up import up as platform_up
+
+        asyncio.run(platform_up(home, nodes=nodes, tenants=tenant or (), shard=shard, sync=sync, time=time))
+    except EXPECTED as error:
+        say(f"error: {error}")
+        raise typer.Exit(exit_of(error)) from error
+
+
+def demo() -> None:
+    """Show it all: start a shard, submit jobs, watch them, explain one, verify the ledger."""
+    try:
+        ending = import_module("tessera.lab.demo").demo()
+        code = asyncio.run(ending) if inspect.iscoroutine(ending) else ending
+    except EXPECTED as error:
+        say(f"error: {error}")
+        raise typer.Exit(exit_of(error)) from error
+    raise typer.Exit(code or 0)

@@ -1,0 +1,144 @@
+"""`ls`, `get` and `nodes`: what the shared views hold."""
+
+from typing import Annotated
+
+import typer
+
+from tessera.client.commands.context import As, Format, Home, carry_out, shard_views
+from tessera.client.quantities import said_age, said_memory, said_milli
+from tessera.client.rendering import Column, Output, plain, show, show_value
+from tessera.client.shard_views import ENDED
+from tessera.kernel.clock import SystemClock
+from tessera_schemas.reasons import Reason
+from tessera_schemas.views import JobView, NodeView
+
+LIMIT = 200
+
+
+def ls(
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue")] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Only this tenant")] = None,
+    phase: Annotated[str | None, typer.Option("--phase", "-p", help="Only these phases, separated by commas")] = None,
+    limit: Annotated[int, typer.Option("--limit", help="Rows of a table at most", min=1)] = LIMIT,
+    output: Format = Output.TABLE,
+    home: Home = None,
+    identity: As = None,
+) -> None:
+    """List jobs: live ones first, oldest first."""
+
+    async def work() -> None:
+        async with shard_views(home, identity) as (_, views):
+            as_of, jobs = await views.as_of(), await views.jobs()
+        phases = set(phase.lower().split(",")) if phase else None
+        found = [
+            job
+            for job in jobs
+            if (queue is None or job.queue == queue)
+            and (tenant is None or job.tenant == tenant)
+            and (phases is None or job.phase in phases)
+        ]
+        rows = found if output in (Output.JSON, Output.YAML) else found[:limit]
+        note = f"{len(found)} jobs" + (
+            f", {len(found) - len(rows)} not shown (--limit)" if len(rows) < len(found) else ""
+        )
+        show(output, job_columns(SystemClock().now_ms()), rows, as_of, note)
+
+    carry_out(work())
+
+
+def get(job: str, output: Format = Output.TABLE, home: Home = None, identity: As = None) -> None:
+    """Show one job, by its id, the beginning of one, or its name."""
+
+    async def work() -> None:
+        async with shard_views(home, identity) as (_, views):
+            as_of, found = await views.as_of(), await views.job(job)
+        if output in (Output.JSON, Output.YAML):
+            show_value(output, plain(found), as_of)
+            return
+        for name, value in job_facts(found, SystemClock().now_ms()):
+            print(f"{name:<10} {value}")
+        print(f"as of {as_of}")
+
+    carry_out(work())
+
+
+def nodes(output: Format = Output.TABLE, home: Home = None, identity: As = None) -> None:
+    """List nodes with what is free on them."""
+
+    async def work() -> None:
+        async with shard_views(home, identity) as (_, views):
+            as_of, found = await views.as_of(), await views.nodes()
+        total = sum(node.gpus for node in found)
+        whole = sum(node.gpu_free.count(1000) for node in found)
+        show(output, NODES, found, as_of, f"{whole} of {total} GPUs wholly free on {len(found)} nodes")
+
+    carry_out(work())
+
+
+def job_columns(now_ms: int) -> list[Column[JobView]]:
+    return [
+        Column("JOB", lambda job: job.job_id),
+        Column("NAME", lambda job: job.name, shrinks=True),
+        Column("TENANT", lambda job: job.tenant, shrinks=True, wide=True),
+        Column("QUEUE", lambda job: job.queue, shrinks=True),
+        Column("PHASE", lambda job: job.phase),
+        Column("GPUS", lambda job: said_milli(job.gpu_milli), right=True),
+        Column("PODS", lambda job: str(job.pods), right=True, wide=True),
+        Column("TRY", lambda job: str(job.attempt), right=True, wide=True),
+        Column("PRIO", lambda job: str(job.priority), right=True, wide=True),
+        Column("AGE", lambda job: said_age(now_ms - job.submitted_ts), right=True),
+        Column("WHY", lambda job: _why(job.reason), shrinks=True),
+        Column("NODES", _nodes_of, wide=True),
+        Column("KEY", lambda job: job.key, wide=True),
+    ]
+
+
+def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
+    """What `get` says, line by line; empty values are left out."""
+    ran = (job.ended_ts or now_ms) - job.started_ts if job.started_ts else 0
+    facts = [
+        ("job", job.job_id),
+        ("name", job.name),
+        ("tenant", job.tenant),
+        ("queue", job.queue),
+        ("phase", job.phase),
+        ("why", job.reason.sentence() if job.reason is not None else ""),
+        ("gpus", said_milli(job.gpu_milli)),
+        ("pods", str(job.pods)),
+        ("priority", "" if job.phase in ENDED else str(job.priority)),
+        ("attempt", str(job.attempt) if job.attempt else ""),
+        ("submitted", f"{said_age(now_ms - job.submitted_ts)} ago"),
+        ("running" if not job.ended_ts else "ran", said_age(ran) if job.started_ts else ""),
+        ("exit code", "" if job.exit_code is None else str(job.exit_code)),
+        ("nodes", _nodes_of(job)),
+        ("key", job.key),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+NODES: list[Column[NodeView]] = [
+    Column("NODE", lambda node: node.name, shrinks=True),
+    Column("POOL", lambda node: node.pool, shrinks=True),
+    Column("STATE", lambda node: "gone" if node.gone else "ready" if node.ready else "not ready"),
+    Column("MODEL", lambda node: node.gpu_model or "-", shrinks=True),
+    Column("GPUS FREE", lambda node: f"{said_milli(sum(node.gpu_free))}/{node.gpus}", right=True),
+    Column("WHOLE", lambda node: str(node.gpu_free.count(1000)), right=True),
+    Column("CPU FREE", lambda node: f"{said_milli(node.cpu_free_milli)}/{said_milli(node.cpu_milli)}", right=True),
+    Column(
+        "MEMORY FREE",
+        lambda node: f"{said_memory(node.memory_free_bytes)}/{said_memory(node.memory_bytes)}",
+        right=True,
+    ),
+    Column("PODS FREE", lambda node: f"{node.pods_free}/{node.pods}", right=True, wide=True),
+    Column("PROFILE", lambda node: node.device_profile, wide=True),
+    Column("TAINTS", lambda node: ", ".join(f"{k}={v}:{e}" for k, v, e in node.taints), wide=True),
+    Column("LABELS", lambda node: ", ".join(f"{k}={v}" for k, v in sorted(node.labels.items())), wide=True),
+]
+
+
+def _why(reason: Reason | None) -> str:
+    return "" if reason is None else reason.code.value
+
+
+def _nodes_of(job: JobView) -> str:
+    return ", ".join(sorted({placement.node for placement in job.placements}))

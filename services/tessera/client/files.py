@@ -1,0 +1,114 @@
+"""
+Job and configuration files as people write them, turned into what is sent: YAML, friendly quantities, one-role jobs.
+
+Only this program reads YAML; on the wire there is JSON with integers. Unknown fields stay as they are, so that the one
+place that refuses them is the contract.
+"""
+
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tessera.client import quantities
+from tessera.client.outcomes import Exit, Failure
+
+Json = dict[str, Any]
+Convert = tuple[str, Callable[[Any], int]]
+
+RESOURCES: dict[str, Convert] = {
+    "cpu": ("cpu_milli", quantities.cpu_milli),
+    "memory": ("memory_bytes", quantities.memory_bytes),
+    "gpu_memory": ("gpu_memory_bytes", quantities.memory_bytes),
+}
+JOB: dict[str, Convert] = {
+    "time_limit": ("time_limit_seconds", quantities.seconds),
+    "termination_grace": ("termination_grace_seconds", quantities.seconds),
+    "ttl_after_finished": ("ttl_seconds_after_finished", quantities.seconds),
+}
+QUOTAS: dict[str, Convert] = {
+    "cpu": ("cpu_milli", quantities.cpu_milli),
+    "memory": ("memory_bytes", quantities.memory_bytes),
+    "gpus": ("gpu_milli", quantities.gpu_milli),
+}
+ONE_ROLE = ("replicas", "resources", "gpu_models", "node_selector", "tolerations", "template")
+"""What a job with a single role may say at its top level."""
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """A key that appears twice is an error, as it is on the wire."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} appears twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path) -> Json:
+    """One mapping. Raises Failure."""
+    try:
+        value = yaml.load(path.read_text(), _StrictLoader)  # noqa: S506 - it is a SafeLoader
+    except OSError as error:
+        raise Failure(Exit.USAGE, f"{path}: cannot be read ({error.strerror}); name another file") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise Failure(Exit.USAGE, f"{path}: is not YAML ({' '.join(str(error).split())}); mend that line") from error
+    if not isinstance(value, dict):
+        raise Failure(Exit.USAGE, f"{path}: holds no mapping; see the examples in docs/")
+    return value
+
+
+def job_spec(value: Json, where: str) -> Json:
+    """The spec as it is sent. Raises Failure for a quantity that is none."""
+    spec = _converted(value, JOB, where)
+    if "roles" not in spec and any(name in spec for name in ONE_ROLE):
+        role = {name: spec.pop(name) for name in ONE_ROLE if name in spec}
+        spec["roles"] = [{"name": "worker", **role}]
+    if isinstance(spec.get("roles"), list):
+        spec["roles"] = [_role(role, where) for role in spec["roles"]]
+    return spec
+
+
+def config_body(value: Json, where: str) -> Json:
+    """A configuration as it is sent; `quotas: {gpus: 32, memory: 1Ti}` stands for the list of quotas."""
+    body = dict(value)
+    if isinstance(body.get("queues"), list):
+        body["queues"] = [_queue(queue, where) for queue in body["queues"]]
+    return body
+
+
+def _role(role: Any, where: str) -> Any:
+    if not isinstance(role, dict) or not isinstance(role.get("resources"), dict):
+        return role
+    asked = dict(role["resources"])
+    gpus = asked.get("gpus")
+    if isinstance(gpus, str | float):
+        # Half a GPU is a share of one; 8 are eight whole ones.
+        milli = _quantity(quantities.gpu_milli, gpus, f"{where}: resources.gpus")
+        asked.pop("gpus")
+        asked |= {"gpus": milli // 1000} if milli % 1000 == 0 else {"gpu_milli": milli}
+    return {**role, "resources": _converted(asked, RESOURCES, where)}
+
+
+def _queue(queue: Any, where: str) -> Any:
+    if not isinstance(queue, dict) or not isinstance(queue.get("quotas"), dict):
+        return queue
+    named = _converted(queue["quotas"], QUOTAS, where)
+    return {**queue, "quotas": [{"resource": resource, "nominal": nominal} for resource, nominal in named.items()]}
+
+
+def _converted(value: Json, table: dict[str, Convert], where: str) -> Json:
+    made: Json = {}
+    for name, given in value.items():
+        target, convert = table.get(name, (name, None))
+        made[target] = given if convert is None else _quantity(convert, given, f"{where}: {name}")
+    return made
+
+
+def _quantity(convert: Callable[[Any], int], given: Any, where: str) -> int:
+    try:
+        return convert(given)
+    except ValueError as error:
+        raise Failure(Exit.USAGE, f"{where}: {error}") from error

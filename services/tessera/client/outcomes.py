@@ -1,0 +1,42 @@
+"""How a command ends: its exit code, and the one sentence when it is not 0."""
+
+from enum import IntEnum
+
+from tessera.kernel.errors import Conflict, KernelError, StartupError, Transient
+
+
+class Exit(IntEnum):
+    """What the shell sees. Stable: scripts depend on it."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    CONFLICT = 4
+    UNAVAILABLE = 5
+    REFUSED = 6
+    TIMED_OUT = 7
+    CANCELLED = 8
+
+
+class Failure(Exception):
+    """The command cannot do what was asked; its text is one sentence: what, where, how to mend it."""
+
+    def __init__(self, code: Exit, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def exit_of(error: Exception) -> Exit:
+    """The exit code that an error stands for."""
+    if isinstance(error, Failure):
+        return error.code
+    if isinstance(error, Conflict):
+        return Exit.CONFLICT
+    if isinstance(error, Transient | StartupError | ConnectionError):
+        return Exit.UNAVAILABLE
+    return Exit.FAILED
+
+
+EXPECTED = (Failure, KernelError, StartupError, ConnectionError)
+"""Errors that are told in one sentence; anything else is a mistake of ours and keeps its traceback."""

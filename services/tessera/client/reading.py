@@ -1,0 +1,92 @@
+"""The ledger as bytes: from the stream, up to where it ended when first asked, or from an exported file."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.story import Line, story
+from tessera.kernel.ledger import StreamLedger
+from tessera.kernel.ports import Bus, Ledger, Message
+from tessera.kernel.shard import Shard, decode_entry, restore
+
+SILENCE_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class StoredLedger:
+    """One shard's ledger. What is appended later is not looked at, so that two passes see the same."""
+
+    bus: Bus
+    ledger: Ledger
+    shard: str
+    head: int | None = None
+
+    async def count(self) -> int:
+        if self.head is None:
+            tail = await self.ledger.tail()
+            self.head = 0 if tail is None else tail.seq
+        return self.head
+
+    async def messages(self, after: int = 0) -> AsyncIterator[tuple[int, bytes]]:
+        """Sequence and bytes of every message after `after`."""
+        head = await self.count()
+        if after >= head:
+            return
+        source = self.ledger.follow(after)
+        try:
+            while True:
+                batch = await source.next(timeout=SILENCE_SECONDS)
+                if not batch:
+                    raise Failure(Exit.UNAVAILABLE, f"ledger of {self.shard}: nothing came for 30 s; is NATS well?")
+                for message in batch:
+                    yield message.seq, message.data
+                    if message.seq >= head:
+                        return
+        finally:
+            await source.close()
+
+    async def folded(self) -> Shard:
+        """The state at the head. Raises InvariantViolation when the ledger contradicts itself."""
+        shard = await restore(self.bus, self.ledger, self.shard)
+        await shard.catch_up(self.ledger)
+        self.head = shard.state.n
+        return shard
+
+    async def story(self, job_id: str, first_n: int) -> list[Line]:
+        """What the messages from `first_n` on say about a job; the others are not even decoded."""
+        told: list[Line] = []
+        wanted = job_id.encode()
+        async for seq, data in self.messages(first_n - 1):
+            if wanted in data:
+                told += story(decode_entry(Message("", seq, data)).message, job_id)
+        return told
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFile:
+    """Messages one per line, as `tessera ledger inspect --export` writes them."""
+
+    path: Path
+
+    async def count(self) -> int:
+        with self._open() as file:
+            return sum(1 for _ in file)
+
+    async def messages(self) -> AsyncIterator[tuple[int, bytes]]:
+        with self._open() as file:
+            for seq, line in enumerate(file, start=1):
+                yield seq, line.rstrip(b"\n")
+
+    def _open(self) -> BinaryIO:
+        try:
+            return self.path.open("rb")
+        except OSError as error:
+            raise Failure(
+                Exit.NOT_FOUND, f"{self.path}: cannot be read ({error.strerror}); name another file"
+            ) from error
+
+
+def ledger_of(bus: Bus, shard: str) -> StoredLedger:
+    return StoredLedger(bus, StreamLedger(bus, shard), shard)

@@ -1,0 +1,203 @@
+"""
+Replay: is this ledger one that our engine would have written, record by record?
+
+Two things are verified. *Validity* of every message of any age: chain, epochs, phases, checkpoints, who may say what,
+capacity, quota, gangs. And *recomputation*, compared exactly, of every decision and order whose engine id this build
+carries; what another engine decided is counted and said, never passed over in silence.
+
+Two passes: an order is a function of an older state, so the orders are collected by that state first.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+from tessera.client.validity import violations
+from tessera.domain.errors import Contradiction
+from tessera.domain.fold import apply_record, take_in
+from tessera.engine import ENGINE_ID
+from tessera.engine.ordering import order as in_line
+from tessera.kernel.errors import InvariantViolation
+from tessera.kernel.ports import Message
+from tessera.kernel.shard import Shard, decode_entry
+from tessera.scheduler.decide import Inputs, decide
+from tessera_schemas.facts import OWNERS
+from tessera_schemas.ledger import Allocated, AnyRecord, Checkpoint, EpochOpened, LedgerMessage
+from tessera_schemas.orders import Order
+
+FINDINGS_MAX = 20
+
+
+@dataclass(slots=True)
+class ReplayReport:
+    """What a replay found; `ok` only if nothing contradicts and nothing differs."""
+
+    messages: int = 0
+    records: int = 0
+    recomputed: int = 0
+    not_recomputed: int = 0
+    orders: int = 0
+    orders_not_recomputed: int = 0
+    wrong: int = 0
+    findings: list[str] = field(default_factory=list)
+    n: int = 0
+    state_hash: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.wrong == 0
+
+    def found(self, text: str) -> None:
+        """One more thing that is wrong; the first ones are kept in words."""
+        self.wrong += 1
+        if len(self.findings) < FINDINGS_MAX:
+            self.findings.append(text)
+
+
+def verify(stored: Iterable[bytes]) -> ReplayReport:
+    """Replay a whole ledger, given as its stored bytes from the first message on."""
+    ledger = list(stored)
+    replay = Replay()
+    for data in ledger:
+        replay.note_orders(data)
+    for data in ledger:
+        if not replay.check(data):
+            break
+    return replay.finish()
+
+
+class Replay:
+    """First every message through `note_orders`, then every message through `check`, in order; then `finish`."""
+
+    def __init__(self) -> None:
+        self.report = ReplayReport()
+        self._shard = Shard()
+        self._orders: dict[int, list[tuple[int, Order]]] = defaultdict(list)
+        self._noted = self._seen = 0
+        self._broken = False
+
+    def note_orders(self, data: bytes) -> None:
+        """Remember which orders a message carries, by the state they were made from."""
+        self._noted += 1
+        try:
+            message = decode_entry(Message("", self._noted, data)).message
+        except InvariantViolation:
+            return  # the second pass says so
+        for order in message.orders:
+            self._orders[order.basis_n].append((message.n, order))
+
+    def check(self, data: bytes) -> bool:
+        """Verify the next message; False when the ledger contradicts itself there: nothing after it counts."""
+        report, state = self.report, self._shard.state
+        self._seen += 1
+        try:
+            entry = decode_entry(Message("", self._seen, data))
+            if self._seen == 1:
+                self._check_orders()
+            for text in self._inconsistencies(entry.message):
+                report.found(f"message {entry.message.n}: {text}")
+            self._recompute(entry.message)
+            self._shard.fold(entry)
+        except InvariantViolation as error:
+            report.found(str(error))
+            self._broken = True
+            return False
+        report.messages, report.n = report.messages + 1, state.n
+        report.records += len(entry.message.records)
+        self._check_orders()
+        return True
+
+    def finish(self) -> ReplayReport:
+        for n in () if self._broken else sorted(self._orders):
+            for at, order in self._orders[n]:
+                self.report.found(f"message {at}: the order of pool {order.pool} comes from state {n}, never reached")
+        self.report.state_hash = self._shard.hasher.of(self._shard.state)
+        return self.report
+
+    def _recompute(self, message: LedgerMessage) -> None:
+        """Both halves run before the fold, while the state is the one that the message was decided from."""
+        report = self.report
+        for text in self._invalid(message):
+            report.found(f"message {message.n}: {text}")
+        if message.engine != ENGINE_ID:
+            report.not_recomputed += 1
+            return
+        try:
+            expected = decide(self._shard.state, inputs_of(message))
+        except (Contradiction, KeyError, IndexError, ValueError) as error:
+            report.found(f"message {message.n}: cannot be decided again: {error!r}")
+            return
+        report.recomputed += 1
+        if expected != message.records:
+            report.found(f"message {message.n}: {_first_difference(expected, message.records)}")
+
+    def _invalid(self, message: LedgerMessage) -> Iterator[str]:
+        """Capacity, quota and gang of every allocation, each at the state that the records before it leave."""
+        if not any(isinstance(record, Allocated) for record in message.records):
+            return
+        trial = self._shard.state.overlay()
+        try:
+            take_in(trial, message.n, message.ts, message.facts_upto, message.orders)
+            for record in message.records:
+                if isinstance(record, Allocated):
+                    yield from violations(trial, record)
+                apply_record(trial, record, message.facts)
+        except (Contradiction, KeyError, IndexError, ValueError):
+            return  # the fold finds the same and says it better
+
+    def _inconsistencies(self, message: LedgerMessage) -> Iterator[str]:
+        """What the envelope claims against what is known."""
+        state = self._shard.state
+        if message.policy != state.config.version:
+            yield f"policy {message.policy}, but configuration {state.config.version} is in force"
+        opened = [record.epoch for record in message.records if isinstance(record, EpochOpened)]
+        if message.epoch != (opened[-1] if opened else state.epoch) or bool(opened) != bool(message.holder):
+            yield f"epoch {message.epoch} is not the one in force, or was not opened as it should"
+        last = state.facts_upto
+        for taken in message.facts:
+            if taken.service != OWNERS[type(taken.fact)]:
+                yield f"fact {taken.seq}: {taken.fact.kind} is not {taken.service}'s to say"
+            if not last < taken.seq <= message.facts_upto:
+                yield f"fact {taken.seq} is out of order: after {last}, facts_upto {message.facts_upto}"
+            last = max(last, taken.seq)
+
+    def _check_orders(self) -> None:
+        """The orders that were made from the state as it is now."""
+        state = self._shard.state
+        for at, order in self._orders.pop(state.n, ()):
+            if order.engine != ENGINE_ID:
+                self.report.orders_not_recomputed += 1
+                continue
+            self.report.orders += 1
+            where = f"message {at}: the order of pool {order.pool}, made from state {state.n},"
+            if at <= state.n or order.policy != state.config.version:
+                self.report.found(f"{where} claims a state or policy that it cannot have seen")
+            elif in_line(state, order.pool, order.ts) != order.jobs:
+                self.report.found(f"{where} is not the one that follows")
+
+
+def inputs_of(message: LedgerMessage) -> Inputs:
+    """The inputs of a decision as the ledger recorded them."""
+    hashes = [record.state_hash for record in message.records if isinstance(record, Checkpoint)]
+    return Inputs(
+        n=message.n,
+        ts=message.ts,
+        epoch=message.epoch,
+        facts_upto=message.facts_upto,
+        holder=message.holder,
+        state_hash=hashes[0] if hashes else "",
+        facts=message.facts,
+        orders=message.orders,
+    )
+
+
+def _first_difference(expected: tuple[AnyRecord, ...], found: tuple[AnyRecord, ...]) -> str:
+    for index, (ours, theirs) in enumerate(zip_longest(expected, found)):
+        if ours != theirs:
+            return f"record {index} is {_said(theirs)}; recomputed, it is {_said(ours)}"
+    return "records differ"
+
+
+def _said(record: AnyRecord | None) -> str:
+    return "missing" if record is None else record.to_bytes().decode()[:300]

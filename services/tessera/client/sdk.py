@@ -1,0 +1,159 @@
+"""
+The SDK.
+
+    async with Tessera.connect() as tessera:
+        job = await tessera.submit(spec, key="nightly-2026-11-21")
+
+    async with Tessera.connect() as tessera:
+        async for event in tessera.subscribe("billing"):
+            book(event)                      # acknowledged once the body ran; again after a crash
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tessera.admission.decide.outcome import read_tenant_command
+from tessera.client import where
+from tessera.client.asking import ANSWER_SECONDS, Asking
+from tessera.client.keys import choose_key
+from tessera.client.watching import Subscription, Watch
+from tessera.kernel.clock import SystemClock
+from tessera.kernel.credentials import Credential
+from tessera.kernel.ids import random_key
+from tessera.kernel.nats_bus import NatsBus
+from tessera_schemas import subjects
+from tessera_schemas.base import job_id
+from tessera_schemas.commands import CancelJob, SubmitJob
+from tessera_schemas.job import JobSpec
+from tessera_schemas.reasons import Reason
+
+
+class Refused(Exception):
+    """The command had no effect; `reasons` are all that there is against it."""
+
+    def __init__(self, reasons: tuple[Reason, ...], job_id: str = "") -> None:
+        super().__init__("; ".join(reason.sentence() for reason in reasons))
+        self.reasons, self.job_id = reasons, job_id
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The submit is stored and will not be lost. `admitted` is False while admission has not answered yet."""
+
+    job_id: str
+    key: str
+    admitted: bool
+
+
+class Tessera:
+    """One tenant's connection to a shard."""
+
+    def __init__(self, bus: NatsBus, asking: Asking, shard: str, tenant: str) -> None:
+        self._bus, self._asking, self.shard, self.tenant = bus, asking, shard, tenant
+        self._open: list[Subscription] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, tenant: str | None = None, *, home: Path | None = None) -> AsyncIterator["Tessera"]:
+        """
+        Connect as a tenant: the only one there is, unless named.
+
+        `home` is a local platform's directory; without it TESSERA_NATS_URL and TESSERA_CREDENTIALS_FILE count, then
+        TESSERA_HOME, then `.tessera`. Raises Failure or StartupError in one sentence.
+        """
+        place = where.find(home)
+        async with cls.at(place, place.tenant(tenant)) as tessera:
+            yield tessera
+
+    @classmethod
+    @asynccontextmanager
+    async def at(cls, place: where.Where, credential: Credential) -> AsyncIterator["Tessera"]:
+        async with place.bus(credential) as bus:
+            name = credential.identity.name
+            tessera = cls(bus, await Asking.open(bus, name), place.shard, name)
+            try:
+                yield tessera
+            finally:
+                for subscription in tessera._open:
+                    await subscription.close()
+
+    async def submit(
+        self,
+        spec: JobSpec | Mapping[str, Any],
+        key: str | None = None,
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+        publish_seconds: float | None = None,
+        say: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
+    ) -> Submitted:
+        """
+        Submit a job once, however often this is called with the same key.
+
+        Without a key, one is made from the CI run, or at random and said before anything is sent, so that a caller
+        that dies can go on with it. The publish is repeated until it is stored. Raises Refused with all reasons.
+        """
+        read = spec if isinstance(spec, JobSpec) else _read(spec)
+        chosen = choose_key(key, read.name, os.environ, random_key)
+        if chosen.source == "random":
+            say(f"key {chosen.key}")
+        command = SubmitJob(kind="submit_job", v=1, key=chosen.key, tenant=self.tenant, spec=read)
+        answer = await self._asking.ask(
+            subjects.submit(self.shard, self.tenant),
+            command,
+            answer_seconds=answer_seconds,
+            publish_seconds=publish_seconds,
+        )
+        if answer is not None and not answer.accepted:
+            raise Refused(answer.reasons, answer.job_id)
+        return Submitted(job_id(self.shard, self.tenant, chosen.key), chosen.key, answer is not None)
+
+    async def cancel(self, job: str, why: str = "") -> None:
+        """Ask for a job of this tenant to be cancelled; returns once the request is stored. Raises Refused."""
+        command = CancelJob(kind="cancel_job", v=1, job_id=job, tenant=self.tenant, why=why)
+        answer = await self._asking.ask(subjects.submit(self.shard, self.tenant), command)
+        if answer is not None and not answer.accepted:
+            raise Refused(answer.reasons, job)
+
+    def subscribe(self, name: str) -> Subscription:
+        """
+        The events of a durable subscriber that the tenant's configuration declares, at least once, in order.
+
+        An event counts as handled when the next one is asked for; what was not handled comes again.
+        """
+        durable = subjects.subscriber_durable(self.tenant, name)
+        subscription = Subscription(self._bus.work(subjects.stream("EVENTS", self.shard), durable))
+        self._open.append(subscription)
+        return subscription
+
+    async def watch(self) -> Watch:
+        """Listen to the tenant's events from now on, at most once; to wait for a job, begin before submitting it."""
+        return await Watch.open(self._bus, self.shard, self.tenant, SystemClock())
+
+
+def submit(
+    spec: JobSpec | Mapping[str, Any], key: str | None = None, *, tenant: str | None = None, home: Path | None = None
+) -> Submitted:
+    """`Tessera.submit` for a script that is not asynchronous; connects for this one call."""
+
+    async def once() -> Submitted:
+        async with Tessera.connect(tenant, home=home) as tessera:
+            return await tessera.submit(spec, key)
+
+    return asyncio.run(once())
+
+
+def _read(spec: Mapping[str, Any]) -> JobSpec:
+    """Read here as strictly as admission will, so that mistakes are told before anything is sent."""
+    command = {"kind": "submit_job", "v": 1, "key": "unused", "spec": dict(spec)}
+    parsed = read_tenant_command(orjson.dumps(command))
+    if not isinstance(parsed.command, SubmitJob):
+        raise Refused(parsed.reasons)
+    return parsed.command.spec

@@ -1,0 +1,59 @@
+"""The shared views as the operator reads them, with the n up to which they hold."""
+
+from dataclasses import dataclass
+
+from tessera.client.outcomes import Exit, Failure
+from tessera.domain.phases import TERMINAL
+from tessera.kernel.ports import ProjectionStore
+from tessera_schemas.config import Config
+from tessera_schemas.views import JobView, NodeView, QueueView
+
+ID_PREFIX_MIN = 4
+ENDED = frozenset(phase.value for phase in TERMINAL)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardViews:
+    """`as_of` is read before the view, so a view is never older than it says."""
+
+    store: ProjectionStore
+
+    async def as_of(self) -> int:
+        return await self.store.cursor()
+
+    async def jobs(self) -> list[JobView]:
+        """Live jobs first, each group oldest first, then by id."""
+        found = [JobView.from_bytes(stored) for stored in (await self.store.get_all("jobs")).values()]
+        return sorted(found, key=lambda job: (job.phase in ENDED, job.submitted_ts, job.job_id))
+
+    async def nodes(self) -> list[NodeView]:
+        found = [NodeView.from_bytes(stored) for stored in (await self.store.get_all("nodes")).values()]
+        return sorted(found, key=lambda node: (node.pool, node.name))
+
+    async def queues(self) -> list[QueueView]:
+        found = [QueueView.from_bytes(stored) for stored in (await self.store.get_all("queues")).values()]
+        return sorted(found, key=lambda queue: queue.name)
+
+    async def config(self) -> Config:
+        """Version 0 before the first `apply`."""
+        stored = await self.store.get("config", "config")
+        return Config() if stored is None else Config.model_validate_json(stored)
+
+    async def job(self, named: str) -> JobView:
+        """A job by its id, the unique beginning of one, or its name. Raises Failure."""
+        stored = await self.store.get("jobs", named)
+        return JobView.from_bytes(stored) if stored is not None else one_of(await self.jobs(), named)
+
+
+def one_of(jobs: list[JobView], named: str) -> JobView:
+    """The job meant by the beginning of an id or by a name; of jobs with one name the live one, if it is alone."""
+    by_id = [job for job in jobs if len(named) >= ID_PREFIX_MIN and job.job_id.startswith(named)]
+    by_name = [job for job in jobs if job.name == named]
+    live = [job for job in by_name if job.phase not in ENDED]
+    for found in (by_id, live, by_name):
+        if len(found) == 1:
+            return found[0]
+        if found:
+            some = ", ".join(job.job_id for job in found[:5]) + (", …" if len(found) > 5 else "")
+            raise Failure(Exit.USAGE, f"job {named}: {len(found)} jobs are meant ({some}); name one by its id")
+    raise Failure(Exit.NOT_FOUND, f"job {named}: there is none with this id or name; see `tessera ls`")

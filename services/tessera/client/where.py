@@ -1,0 +1,148 @@
+"""
+Where the shard is and who we are there.
+
+Looked for in this order: `--home`, the settings in the environment (`TESSERA_NATS_URL`, `TESSERA_CREDENTIALS_FILE`),
+then the directory of a local platform: TESSERA_HOME or `.tessera`, whose `platform.json` says where its servers are.
+"""
+
+import json
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tessera.client.outcomes import Exit, Failure
+from tessera.kernel.credentials import Credential, CredentialDirectory, Login, read_credential
+from tessera.kernel.nats_bus import NatsBus
+from tessera.kernel.permissions import Identity
+from tessera.kernel.redis_store import RedisStore
+from tessera.kernel.settings import ServiceSettings, load_settings
+from tessera_schemas import subjects
+
+HOME_VARIABLE = "TESSERA_HOME"
+DEFAULT_HOME = Path(".tessera")
+EXPLICIT = ("TESSERA_NATS_URL", "TESSERA_CREDENTIALS_FILE")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A shard's servers and the identities that can be used here."""
+
+    shard: str
+    nats_url: str
+    redis_url: str
+    nats_monitor_url: str = ""
+    credentials: Path | None = None
+    single: Credential | None = None
+    pids: Mapping[str, int | None] = field(default_factory=dict)
+
+    @property
+    def directory(self) -> CredentialDirectory | None:
+        return None if self.credentials is None else CredentialDirectory(self.credentials, self.shard)
+
+    def identity(self, name: str) -> Credential:
+        """Raises Failure when this identity cannot be used here."""
+        if self.single is not None:
+            if name == self.single.identity.name:
+                return self.single
+            raise Failure(
+                Exit.USAGE,
+                f"identity {name}: the credentials in use are those of {self.single.identity.name}; "
+                "set TESSERA_CREDENTIALS_FILE to the right file",
+            )
+        if self.directory is None or not self.directory.file(name).exists():
+            raise Failure(
+                Exit.USAGE, f"identity {name}: no credentials in {self.credentials}; add it with `tessera apply`"
+            )
+        return self.directory.read(name)
+
+    def can_be(self, name: str) -> bool:
+        if self.single is not None:
+            return self.single.identity.name == name
+        return self.directory is not None and self.directory.file(name).exists()
+
+    def tenant(self, wanted: str | None) -> Credential:
+        """The tenant that was asked for, or the only one there is. Raises Failure."""
+        if wanted:
+            found = self.identity(wanted)
+        elif self.single is not None:
+            found = self.single
+        else:
+            tenants = [
+                c for c in (self.directory.all() if self.directory else []) if c.identity.role == subjects.TENANT
+            ]
+            if len(tenants) != 1:
+                names = ", ".join(c.identity.name for c in tenants) or "none; `tessera apply` makes them"
+                raise Failure(Exit.USAGE, f"tenant: there is not exactly one ({names}); choose one with --as")
+            found = tenants[0]
+        if found.identity.role != subjects.TENANT:
+            raise Failure(
+                Exit.USAGE, f"identity {found.identity.name}: is no tenant; jobs are submitted with --as TENANT"
+            )
+        return found
+
+    @asynccontextmanager
+    async def bus(self, credential: Credential) -> AsyncIterator[NatsBus]:
+        """Connected as `credential` says; raises StartupError when NATS is away or refuses us."""
+        login = credential.nats
+        inbox = subjects.inbox(login.user)
+        bus = await NatsBus.connect(self.nats_url, user=login.user, password=login.password, inbox_prefix=inbox)
+        try:
+            yield bus
+        finally:
+            await bus.close()
+
+    @asynccontextmanager
+    async def store(self, credential: Credential) -> AsyncIterator[RedisStore]:
+        """The shared views; raises Failure for an identity that may not read them."""
+        login = credential.redis
+        if login is None:
+            raise Failure(Exit.USAGE, f"identity {credential.identity.name}: may not read the views; use --as operator")
+        store = RedisStore(self.redis_url, login.user, login.password, self.shard)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+class ClientSettings(ServiceSettings):
+    """The same settings as a service's, of which only the servers and the identity are used."""
+
+
+def find(home: Path | None = None, environment: Mapping[str, str] = os.environ) -> Where:
+    """Raises Failure when nothing says where the shard is, StartupError for wrong settings."""
+    if home is None and any(environment.get(name) for name in EXPLICIT):
+        return _from_settings()
+    directory = home or Path(environment.get(HOME_VARIABLE) or DEFAULT_HOME)
+    path = directory / "platform.json"
+    try:
+        state = json.loads(path.read_text())
+        return Where(
+            state["shard"],
+            state["nats_url"],
+            state["redis_url"],
+            state["nats_monitor_url"],
+            Path(state["credentials"]),
+            pids=state["pids"],
+        )
+    except OSError as error:
+        raise Failure(
+            Exit.UNAVAILABLE,
+            f"platform: nothing runs in {directory} ({path.name}: {error.strerror}); start it with `tessera up`, name "
+            "its directory with --home, or set TESSERA_NATS_URL and TESSERA_CREDENTIALS_FILE",
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise Failure(Exit.UNAVAILABLE, f"platform: {path} is damaged; restart `tessera up`") from error
+
+
+def _from_settings() -> Where:
+    settings = load_settings(ClientSettings)
+    if settings.credentials_file is not None:
+        single = read_credential(settings.credentials_file)
+    else:
+        name = settings.nats_user
+        role = name if name in (*subjects.SERVICES, subjects.OPERATOR) else subjects.TENANT
+        redis = Login(settings.redis_user, settings.redis_password.get_secret_value()) if settings.redis_user else None
+        single = Credential(Identity(name, role), Login(name, settings.nats_password.get_secret_value()), redis)
+    return Where(settings.shard, settings.nats_url, settings.redis_url, settings.nats_monitor_url, single=single)

@@ -1,0 +1,129 @@
+"""The frozen entities of a shard's state. A change is a new value."""
+
+from dataclasses import dataclass
+
+from tessera.domain.phases import Phase
+from tessera.domain.resources import NOTHING, Amount, RoleNeed
+from tessera_schemas.job import Retry
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """
+    A job that has not ended. Its template stays in fact `fact_index` of ledger message `taken_n`.
+
+    `attempt` counts runs, `strikes` the ones that count against the retry budget. Times are ledger milliseconds.
+    """
+
+    job_id: str
+    tenant: str
+    queue: str
+    name: str
+    key: str
+    spec_hash: str
+    priority_class: str
+    preemptible: bool
+    roles: tuple[RoleNeed, ...]
+    amount: Amount
+    retry: Retry
+    taken_n: int
+    fact_index: int
+    submitted_ts: int
+    trace: str = ""
+    phase: Phase = Phase.QUEUED
+    attempt: int = 0
+    strikes: int = 0
+    not_before: int = 0
+    started_ts: int = 0
+    reason: Reason | None = None
+
+    @property
+    def pods(self) -> int:
+        return sum(role.replicas for role in self.roles)
+
+    @property
+    def run_id(self) -> str:
+        """The current or last run; attempt 0 means that there was none."""
+        return f"{self.job_id}-{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """What is remembered of a job after its end, so that its key stays known until `forget_ts`."""
+
+    job_id: str
+    tenant: str
+    queue: str
+    name: str
+    key: str
+    spec_hash: str
+    phase: Phase
+    attempt: int
+    pods: int
+    amount: Amount
+    submitted_ts: int
+    started_ts: int
+    ended_ts: int
+    forget_ts: int
+    trace: str = ""
+    reason: Reason | None = None
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One attempt, from its allocation until its devices are released; it holds its placements all that time."""
+
+    run_id: str
+    job_id: str
+    attempt: int
+    tenant: str
+    queue: str
+    roles: tuple[RoleNeed, ...]
+    amount: Amount
+    placements: tuple[Placement, ...]
+    allocated_ts: int
+    deadline: int
+    uids: tuple[str, ...] = ()
+    bound: bool = False
+    started: bool = False
+    over: bool = False
+    revoked: Reason | None = None
+    then: str = ""
+
+    @property
+    def stopping(self) -> bool:
+        """It ended by itself or was revoked: what it holds comes back once it is absent."""
+        return self.over or self.revoked is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a queue's runs hold, or what a tenant's jobs ask for."""
+
+    name: str
+    jobs: int = 0
+    amount: Amount = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Earmark:
+    """Free devices kept for one job. The one type for preemption, the blocked head, reclaim and reservation."""
+
+    owner: str
+    cause: str
+    deadline: int
+    roles: tuple[RoleNeed, ...]
+    placements: tuple[Placement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The newest order of a pool that was taken in: who is next, as of `basis_n`."""
+
+    pool: str
+    basis_n: int
+    ts: int
+    jobs: tuple[str, ...]

@@ -1,0 +1,376 @@
+"""
+The fold: state(n-1) and a ledger message give state(n). Pure, integers only.
+
+A record that contradicts the state raises Contradiction and leaves the caller to halt: nothing is skipped or guessed.
+The committer tries its decisions with the same `apply_record` on an overlay, so what it writes is what others fold.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tessera.domain.entities import Earmark, EndedJob, Job, Line, Run, Use
+from tessera.domain.errors import Contradiction, UnknownFormat
+from tessera.domain.phases import Phase, moved
+from tessera.domain.resources import Amount, RoleNeed, empty_node, gang_amount, role_need, shared
+from tessera.domain.state import State
+from tessera_schemas.base import run_id
+from tessera_schemas.config import Config
+from tessera_schemas.facts import ConfigProposed, JobAdmitted, NodeSeen
+from tessera_schemas.ledger import (
+    FORMAT,
+    Allocated,
+    AnyRecord,
+    Bound,
+    Checkpoint,
+    ConfigRefused,
+    ConfigSet,
+    EarmarkEnded,
+    EarmarkSet,
+    EpochOpened,
+    Finished,
+    FormatRaised,
+    JobQueued,
+    JobTurnedAway,
+    LedgerMessage,
+    NodeChanged,
+    Permitted,
+    Released,
+    Requeued,
+    Revoked,
+    Started,
+    TakenFact,
+    Waiting,
+    chain_hash,
+)
+from tessera_schemas.orders import Order
+from tessera_schemas.placement import Placement
+
+
+def fold_message(state: State, message: LedgerMessage, stored: bytes) -> None:
+    """Move `state` in place from n-1 to `message.n`; `stored` are the message's bytes as the ledger keeps them."""
+    if message.n != state.n + 1:
+        raise Contradiction(f"ledger gap: record {message.n} after {state.n}")
+    if message.prev != state.chain:
+        raise Contradiction(f"ledger fork at {message.n}: it does not continue the chain")
+    if message.epoch < state.epoch:
+        raise Contradiction(f"record {message.n}: epoch {message.epoch} after {state.epoch}")
+    take_in(state, message.n, message.ts, message.facts_upto, message.orders)
+    for record in message.records:
+        apply_record(state, record, message.facts)
+    state.chain = chain_hash(message.prev, stored)
+
+
+def take_in(state: State, n: int, ts: int, facts_upto: int, orders: Sequence[Order]) -> None:
+    """The first part of a message: the new now, the newest orders, and what time makes forgotten."""
+    if ts < state.ts or facts_upto < state.facts_upto:
+        raise Contradiction(f"record {n}: ts or facts_upto goes back")
+    state.n, state.ts, state.facts_upto = n, ts, facts_upto
+    for order in orders:
+        state.lines.put(order.pool, Line(order.pool, order.basis_n, order.ts, order.jobs))
+    _forget(state)
+
+
+def apply_record(state: State, record: AnyRecord, facts: Sequence[TakenFact]) -> None:
+    """Apply one decision."""
+    APPLY[type(record)](state, record, facts)
+
+
+def _forget(state: State) -> None:
+    """Drop ended jobs whose key need not be known any more; the index is the base's and lists them oldest first."""
+    due = []
+    for forget_ts, job_id in state.index.forget_at:
+        if forget_ts > state.ts:
+            break
+        due.append(job_id)
+    for job_id in due:
+        ended = state.ended.get(job_id)
+        # A run that is still held keeps its key: the next job of that key would have a run of the same id.
+        if ended is not None and state.runs.get(run_id(job_id, ended.attempt)) is None:
+            state.drop_ended(ended)
+
+
+def _job(state: State, job_id: str) -> Job:
+    job = state.jobs.get(job_id)
+    if job is None:
+        raise Contradiction(f"record {state.n} names job {job_id}, which is not live")
+    return job
+
+
+def _run(state: State, name: str) -> Run:
+    run = state.runs.get(name)
+    if run is None:
+        raise Contradiction(f"record {state.n} names run {name}, which holds nothing")
+    return run
+
+
+def _move(state: State, job: Job, to: Phase, **changes: Any) -> Job:
+    after = replace(job, phase=moved(job.job_id, job.phase, to), **changes)
+    state.put_job(after)
+    return after
+
+
+def _tally(state: State, queue: str, amount: Amount, sign: int) -> None:
+    use = state.queue_use.get(queue) or Use(queue)
+    state.queue_use.put(queue, Use(queue, use.jobs + sign, use.amount.plus(amount, sign)))
+
+
+def _tally_tenant(state: State, tenant: str, amount: Amount, sign: int) -> None:
+    use = state.tenant_use.get(tenant) or Use(tenant)
+    state.tenant_use.put(tenant, Use(tenant, use.jobs + sign, use.amount.plus(amount, sign)))
+
+
+def _hold(state: State, roles: Sequence[RoleNeed], placements: Sequence[Placement], sign: int) -> None:
+    """Take (1) or give back (-1) what placements hold on their nodes."""
+    needs = {role.name: role.need for role in roles}
+    for placement in placements:
+        node = state.nodes.get(placement.node)
+        if node is None:
+            raise Contradiction(f"record {state.n} uses node {placement.node}, which is unknown")
+        state.nodes.put(node.name, node.taking(needs[placement.role], placement, sign))
+
+
+def _drop_empty(state: State, placements: Sequence[Placement]) -> None:
+    """A node that is gone stays only as long as something holds it."""
+    for placement in placements:
+        node = state.nodes.get(placement.node)
+        if node is not None and node.gone and node.pods_free == node.pods:
+            state.nodes.drop(node.name)
+
+
+def _nothing(state: State, record: Any, facts: Sequence[TakenFact]) -> None:
+    """An audit record: it stands in the ledger and changes nothing."""
+
+
+def _format_raised(state: State, record: FormatRaised, facts: Sequence[TakenFact]) -> None:
+    if record.format > FORMAT:
+        raise UnknownFormat(f"record {state.n}: the ledger uses format {record.format}, this build knows {FORMAT}")
+    state.format = record.format
+
+
+def _epoch_opened(state: State, record: EpochOpened, facts: Sequence[TakenFact]) -> None:
+    if record.epoch <= state.epoch:
+        raise Contradiction(f"record {state.n}: epoch {record.epoch} opened after {state.epoch}")
+    state.epoch = record.epoch
+
+
+def _config_set(state: State, record: ConfigSet, facts: Sequence[TakenFact]) -> None:
+    fact = facts[record.fact].fact
+    if not isinstance(fact, ConfigProposed) or record.version != state.config.version + 1:
+        raise Contradiction(f"record {state.n}: configuration {record.version} after {state.config.version}")
+    state.set_config(Config(version=record.version, body=fact.body))
+
+
+def _node_changed(state: State, record: NodeChanged, facts: Sequence[TakenFact]) -> None:
+    """The node anew, less what runs and earmarks hold on it."""
+    fact = facts[record.fact].fact
+    if not isinstance(fact, NodeSeen):
+        raise Contradiction(f"record {state.n}: fact {record.fact} is not about a node")
+    node, before = empty_node(fact), state.nodes.get(fact.name)
+    holders: list[Run | Earmark] = []
+    if before is not None and before.pods_free != before.pods:  # else nothing holds it, and nobody need be asked
+        holders = [*state.runs.values(), *state.earmarks.values()]
+    for holder in holders:
+        needs = {role.name: role.need for role in holder.roles}
+        for placement in holder.placements:
+            if placement.node == node.name:
+                node = node.taking(needs[placement.role], placement, 1)
+    if node.gone and node.pods_free == node.pods:
+        state.nodes.drop(node.name)
+    else:
+        state.nodes.put(node.name, node)
+
+
+def _job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]) -> None:
+    fact = facts[record.fact].fact
+    if not isinstance(fact, JobAdmitted) or fact.job_id != record.job_id or known(state, fact.job_id):
+        raise Contradiction(f"record {state.n}: job {record.job_id} cannot be queued")
+    spec = fact.spec
+    roles = shared(tuple(role_need(role) for role in spec.roles))
+    job = Job(
+        fact.job_id,
+        fact.tenant,
+        spec.queue,
+        spec.name,
+        fact.key,
+        spec.digest(),
+        spec.priority_class,
+        spec.preemptible,
+        roles,
+        gang_amount(roles),
+        spec.retry,
+        state.n,
+        record.fact,
+        state.ts,
+        fact.trace,
+    )
+    state.put_job(job)
+    _tally_tenant(state, job.tenant, job.amount, 1)
+
+
+def known(state: State, job_id: str) -> bool:
+    """Whether the job is live or remembered."""
+    return state.jobs.get(job_id) is not None or state.ended.get(job_id) is not None
+
+
+def _waiting(state: State, record: Waiting, facts: Sequence[TakenFact]) -> None:
+    state.put_job(replace(_job(state, record.job_id), reason=record.reason))
+
+
+def _allocated(state: State, record: Allocated, facts: Sequence[TakenFact]) -> None:
+    job = _job(state, record.job_id)
+    if record.attempt != job.attempt + 1:
+        raise Contradiction(f"record {state.n}: job {job.job_id} attempt {record.attempt} after {job.attempt}")
+    job = _move(state, job, Phase.ALLOCATED, attempt=record.attempt, reason=None, not_before=0)
+    _hold(state, job.roles, record.placements, 1)
+    _tally(state, job.queue, job.amount, 1)
+    state.put_run(
+        Run(
+            job.run_id,
+            job.job_id,
+            job.attempt,
+            job.tenant,
+            job.queue,
+            job.roles,
+            job.amount,
+            record.placements,
+            state.ts,
+            record.deadline,
+        )
+    )
+
+
+def _permitted(state: State, record: Permitted, facts: Sequence[TakenFact]) -> None:
+    run = _run(state, record.run_id)
+    if run.uids or run.stopping or len(record.uids) != len(run.placements):
+        raise Contradiction(f"record {state.n}: run {run.run_id} cannot be permitted")
+    state.put_run(replace(run, uids=record.uids))
+    _move(state, _job(state, run.job_id), Phase.BINDING)
+
+
+def _bound(state: State, record: Bound, facts: Sequence[TakenFact]) -> None:
+    run = _run(state, record.run_id)
+    if not run.uids or run.stopping:
+        raise Contradiction(f"record {state.n}: run {run.run_id} cannot have been bound")
+    state.put_run(replace(run, bound=True))
+
+
+def _started(state: State, record: Started, facts: Sequence[TakenFact]) -> None:
+    run = _run(state, record.run_id)
+    if not run.uids or run.stopping:
+        raise Contradiction(f"record {state.n}: run {run.run_id} cannot have started")
+    state.put_run(replace(run, bound=True, started=True))
+    _move(state, _job(state, run.job_id), Phase.RUNNING, started_ts=state.ts)
+
+
+def _revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> None:
+    run = _run(state, record.run_id)
+    if run.stopping:
+        # A cancel that finds the run on its way out only changes what becomes of the job afterwards.
+        if run.over or (run.then, record.then) != ("requeue", "cancelled"):
+            raise Contradiction(f"record {state.n}: run {run.run_id} is stopping already")
+        state.put_run(replace(run, then=record.then))
+        return
+    state.put_run(replace(run, revoked=record.reason, then=record.then))
+    _move(state, _job(state, run.job_id), Phase.EVICTING, reason=record.reason)
+
+
+def _released(state: State, record: Released, facts: Sequence[TakenFact]) -> None:
+    run = _run(state, record.run_id)
+    if not run.stopping:
+        raise Contradiction(f"record {state.n}: run {run.run_id} is released while it may still run")
+    state.drop_run(run)
+    _hold(state, run.roles, run.placements, -1)
+    _drop_empty(state, run.placements)
+    _tally(state, run.queue, run.amount, -1)
+
+
+def _requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -> None:
+    job = _job(state, record.job_id)
+    _still_held(state, job)
+    _move(
+        state,
+        job,
+        Phase.QUEUED,
+        not_before=record.not_before,
+        strikes=job.strikes + 1,
+        reason=record.reason,
+        started_ts=0,
+    )
+
+
+def _finished(state: State, record: Finished, facts: Sequence[TakenFact]) -> None:
+    job = _job(state, record.job_id)
+    phase = moved(job.job_id, job.phase, Phase(record.phase))
+    if phase is Phase.SUCCEEDED:
+        state.put_run(replace(_run(state, job.run_id), over=True))
+    else:
+        _still_held(state, job)
+    state.drop_job(job)
+    state.put_ended(
+        EndedJob(
+            job.job_id,
+            job.tenant,
+            job.queue,
+            job.name,
+            job.key,
+            job.spec_hash,
+            phase,
+            job.attempt,
+            job.pods,
+            job.amount,
+            job.submitted_ts,
+            job.started_ts,
+            state.ts,
+            state.ts + state.tree.policy.key_memory_seconds * 1000,
+            job.trace,
+            record.reason,
+            record.exit_code,
+        )
+    )
+    _tally_tenant(state, job.tenant, job.amount, -1)
+
+
+def _still_held(state: State, job: Job) -> None:
+    if state.runs.get(job.run_id) is not None:
+        raise Contradiction(f"record {state.n}: job {job.job_id} leaves run {job.run_id} before its release")
+
+
+def _earmark_set(state: State, record: EarmarkSet, facts: Sequence[TakenFact]) -> None:
+    job = _job(state, record.owner)
+    if state.earmarks.get(record.owner) is not None:
+        raise Contradiction(f"record {state.n}: job {record.owner} has an earmark already")
+    state.earmarks.put(record.owner, Earmark(record.owner, record.cause, record.deadline, job.roles, record.placements))
+    _hold(state, job.roles, record.placements, 1)
+
+
+def _earmark_ended(state: State, record: EarmarkEnded, facts: Sequence[TakenFact]) -> None:
+    mark = state.earmarks.get(record.owner)
+    if mark is None:
+        raise Contradiction(f"record {state.n}: job {record.owner} has no earmark")
+    state.earmarks.drop(record.owner)
+    _hold(state, mark.roles, mark.placements, -1)
+    _drop_empty(state, mark.placements)
+
+
+APPLY: dict[type[Any], Callable[[State, Any, Sequence[TakenFact]], None]] = {
+    FormatRaised: _format_raised,
+    EpochOpened: _epoch_opened,
+    Checkpoint: _nothing,
+    ConfigSet: _config_set,
+    ConfigRefused: _nothing,
+    NodeChanged: _node_changed,
+    JobQueued: _job_queued,
+    JobTurnedAway: _nothing,
+    Waiting: _waiting,
+    Allocated: _allocated,
+    Permitted: _permitted,
+    Bound: _bound,
+    Started: _started,
+    Revoked: _revoked,
+    Released: _released,
+    Requeued: _requeued,
+    Finished: _finished,
+    EarmarkSet: _earmark_set,
+    EarmarkEnded: _earmark_ended,
+}

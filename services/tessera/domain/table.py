@@ -1,0 +1,69 @@
+"""
+The index that holds frozen entities: owned by the fold and changed in place, or a copy-on-write overlay of one.
+
+An overlay is the snapshot on which decisions are tried: what is put there is seen there and nowhere else, and
+throwing it away undoes everything. The base must not change while an overlay of it is in use.
+"""
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class Table(Generic[V]):
+    """
+    Entities by key; remembers which keys were written since the last hash.
+
+    Iteration follows insertion, which differs between a folded and a restored state: whoever decides by it sorts.
+    """
+
+    __slots__ = ("_rows", "written")
+
+    def __init__(self) -> None:
+        self._rows: dict[str, V] = {}
+        self.written: dict[str, None] = {}
+
+    def get(self, key: str) -> V | None:
+        return self._rows.get(key)
+
+    def put(self, key: str, row: V) -> None:
+        self._rows[key] = row
+        self.written[key] = None
+
+    def drop(self, key: str) -> None:
+        self._rows.pop(key, None)
+        self.written[key] = None
+
+    def items(self) -> Iterator[tuple[str, V]]:
+        return iter(self._rows.items())
+
+    def values(self) -> Iterator[V]:
+        return (row for _, row in self.items())
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def overlay(self) -> "Table[V]":
+        return Overlay(self)
+
+
+class Overlay(Table[V]):
+    """A table on top of another that it never changes."""
+
+    __slots__ = ("_below",)
+
+    def __init__(self, below: Table[V]) -> None:
+        super().__init__()
+        self._below = below
+
+    def get(self, key: str) -> V | None:
+        # A written key without a row was dropped here.
+        return self._rows.get(key) if key in self.written else self._below.get(key)
+
+    def items(self) -> Iterator[tuple[str, V]]:
+        yield from ((key, row) for key, row in self._below.items() if key not in self.written)
+        yield from self._rows.items()
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.items())

@@ -1,0 +1,54 @@
+"""The loop of every service that reads the ledger: fold in order, then let the service look at what is new."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from tessera.kernel.errors import Transient
+from tessera.kernel.follow import BACKOFF_SECONDS
+from tessera.kernel.service import Ports
+from tessera.kernel.shard import Entry, Shard, decode_entry
+from tessera.kernel.waiting import closed_at, wait_for
+
+log = structlog.get_logger()
+React = Callable[[list[Entry]], Awaitable[None]]
+
+
+async def fold_ledger(
+    ports: Ports,
+    shard: Shard,
+    react: React,
+    stop: asyncio.Event,
+    before_fold: Callable[[Entry], None] | None = None,
+) -> None:
+    """
+    Fold the ledger batch by batch until `stop`, calling `react` after each; Transient from `react` is its own business.
+
+    `before_fold` sees each entry while the state is still the one it was decided from.
+    """
+    failures = 0
+    while not stop.is_set():
+        source = ports.ledger.follow(shard.state.n)
+        async with closed_at(stop, source):
+            try:
+                while not stop.is_set():
+                    entries = [decode_entry(message) for message in await source.next()]
+                    failures = 0
+                    for entry in entries:
+                        if before_fold is not None:
+                            before_fold(entry)
+                        shard.fold(entry)
+                    if entries:
+                        _measure(ports, entries)
+                        await react(entries)
+            except Transient as error:
+                log.warning("ledger_follow_retries", error=str(error), n=shard.state.n)
+        await wait_for(stop, ports.clock, BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
+        failures += 1
+
+
+def _measure(ports: Ports, entries: list[Entry]) -> None:
+    newest = entries[-1].message
+    ports.metrics.ledger_n.set(newest.n)
+    ports.metrics.hop((ports.clock.now_ms() - newest.ts) / 1000)

@@ -1,0 +1,218 @@
+"""
+The streams of one process: what JetStream does for us, in memory and deterministic.
+
+Synchronous: time comes from the Clock, waiting belongs to the adapter (`memory/bus.py`). Ages are not modelled.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from tessera.kernel.errors import Conflict, Full, KernelError, Poison, Transient
+from tessera.kernel.memory.durable import Durable
+from tessera.kernel.ports import Clock, Message, Outgoing
+from tessera_schemas import subjects
+from tessera_schemas.subjects import Retention, StreamSpec
+
+MSG_ID = "Nats-Msg-Id"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamConfig:
+    """
+    One stream. A limit of 0 is none. A full stream refuses, except that `last_per_subject` drops the oldest.
+
+    `work_queue` streams lose a message when it is acknowledged.
+    """
+
+    name: str
+    subjects: tuple[str, ...]
+    work_queue: bool = False
+    last_per_subject: int = 0
+    messages_per_subject_max: int = 0
+    messages_max: int = 0
+    bytes_max: int = 0
+    message_bytes_max: int = 0
+    duplicate_window_seconds: float = 120.0
+
+
+@lru_cache(maxsize=65_536)
+def matches(pattern: str, subject: str) -> bool:
+    """Whether a subject fits a pattern with `*` (one token) and `>` (all the rest, at least one)."""
+    wanted, tokens = pattern.split("."), subject.split(".")
+    for at, part in enumerate(wanted):
+        if part == ">":
+            return len(tokens) > at
+        if at >= len(tokens) or part not in ("*", tokens[at]):
+            return False
+    return len(wanted) == len(tokens)
+
+
+@dataclass(slots=True)
+class Stream:
+    config: StreamConfig
+    messages: dict[int, Message] = field(default_factory=dict)
+    last_seq: int = 0
+    bytes: int = 0
+    by_subject: dict[str, deque[int]] = field(default_factory=dict)
+    watchers: dict[int, Callable[[], None]] = field(default_factory=dict)
+    durables: dict[str, Durable] = field(default_factory=dict)
+    _order: list[int] = field(default_factory=list)  # sequences, some of them removed already
+    _seen_ids: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def store(self, out: Outgoing, now: float) -> int:
+        """Condition, then repeat, then room: the order of the server."""
+        self._check_conditions(out)
+        if (repeat := self._repeat_of(out, now)) is not None:
+            return repeat
+        self._check_room(out)
+        self.last_seq += 1
+        headers = {**out.headers, MSG_ID: out.msg_id} if out.msg_id else dict(out.headers)
+        self.messages[self.last_seq] = Message(out.subject, self.last_seq, out.data, headers)
+        self._order.append(self.last_seq)
+        self.by_subject.setdefault(out.subject, deque()).append(self.last_seq)
+        self.bytes += len(out.data)
+        if out.msg_id:
+            self._seen_ids[out.msg_id] = (self.last_seq, now)
+        if self.config.last_per_subject and len(self.by_subject[out.subject]) > self.config.last_per_subject:
+            self.remove(self.by_subject[out.subject][0])
+        self.wake()
+        return self.last_seq
+
+    def remove(self, seq: int) -> None:
+        message = self.messages.pop(seq, None)
+        if message is None:
+            return
+        self.bytes -= len(message.data)
+        self.by_subject[message.subject].remove(seq)
+        if len(self._order) > 2 * len(self.messages) + 64:
+            self._order = list(self.messages)
+
+    def read(self, subject: str, first: int) -> Iterator[Message]:
+        """Stored messages on `subject` with sequence `first` or higher, in order."""
+        for at in range(bisect_left(self._order, first), len(self._order)):
+            message = self.messages.get(self._order[at])
+            if message is not None and matches(subject, message.subject):
+                yield message
+
+    def last(self, subject: str) -> Message | None:
+        return max(self.last_all(subject), key=lambda message: message.seq, default=None)
+
+    def last_all(self, subject: str) -> list[Message]:
+        newest = [seqs[-1] for name, seqs in self.by_subject.items() if seqs and matches(subject, name)]
+        return [self.messages[seq] for seq in sorted(newest)]
+
+    def wake(self) -> None:
+        for watcher in list(self.watchers.values()):
+            watcher()
+
+    def _check_conditions(self, out: Outgoing) -> None:
+        if out.expected_last_seq is not None and out.expected_last_seq != self.last_seq:
+            raise Conflict(f"{out.subject}: wrong last sequence: {self.last_seq}")
+        if out.expected_last_subject_seq is not None:
+            seqs = self.by_subject.get(out.subject)
+            last = seqs[-1] if seqs else 0
+            if out.expected_last_subject_seq != last:
+                raise Conflict(f"{out.subject}: wrong last sequence: {last}")
+
+    def _repeat_of(self, out: Outgoing, now: float) -> int | None:
+        while self._seen_ids:
+            oldest = next(iter(self._seen_ids))
+            if now - self._seen_ids[oldest][1] < self.config.duplicate_window_seconds:
+                break
+            del self._seen_ids[oldest]
+        seen = self._seen_ids.get(out.msg_id)
+        return seen[0] if seen else None
+
+    def _check_room(self, out: Outgoing) -> None:
+        config = self.config
+        if config.message_bytes_max and len(out.data) > config.message_bytes_max:
+            raise Poison(f"{out.subject}: message size exceeds maximum allowed")
+        if config.messages_max and len(self.messages) >= config.messages_max:
+            raise Full(f"{out.subject}: maximum messages exceeded")
+        if config.bytes_max and self.bytes + len(out.data) > config.bytes_max:
+            raise Full(f"{out.subject}: maximum bytes exceeded")
+        per_subject = config.messages_per_subject_max
+        if per_subject and len(self.by_subject.get(out.subject, ())) >= per_subject:
+            raise Full(f"{out.subject}: maximum messages per subject exceeded")
+
+
+class MemoryBroker:
+    """
+    Shared by all services of one process.
+
+    `limbo` holds the publishes whose senders were told that the outcome is unknown before they arrived; a simulator
+    drops them or has them `land`.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.streams: dict[str, Stream] = {}
+        self.limbo: list[Outgoing] = []
+        self._listeners: list[tuple[str, Callable[[str, bytes], None]]] = []
+        self._watches = 0
+
+    def add_stream(self, config: StreamConfig) -> None:
+        self.streams[config.name] = Stream(config)
+
+    def add_durable(self, stream: str, name: str, *, ack_wait_seconds: float = 30.0, pending_max: int = 1000) -> None:
+        self.streams[stream].durables[name] = Durable(ack_wait_seconds, pending_max)
+
+    def add_shard(self, shard: str) -> None:
+        """All the streams and durables of a shard, as `tessera init` makes them on a server."""
+        for spec in subjects.streams(shard):
+            self.add_stream(_config(spec))
+            for durable in spec.durables:
+                self.add_durable(spec.name, durable)
+
+    def store(self, out: Outgoing) -> int:
+        """Raises Conflict, Full, Poison (too big), or Transient when no stream takes the subject."""
+        for stream in self.streams.values():
+            if any(matches(pattern, out.subject) for pattern in stream.config.subjects):
+                return stream.store(out, self.clock.monotonic())
+        raise Transient(f"no stream takes {out.subject}")
+
+    def land(self, out: Outgoing) -> int | KernelError:
+        """A publish of the limbo arrives after all, when nobody waits for its answer any more."""
+        self.limbo.remove(out)
+        try:
+            return self.store(out)
+        except KernelError as error:
+            return error
+
+    def stream(self, name: str) -> Stream:
+        if name not in self.streams:
+            raise Transient(f"{name}: no such stream")
+        return self.streams[name]
+
+    def watch(self, stream: str, woken: Callable[[], None]) -> Callable[[], None]:
+        """Have `woken` called when something may have come; returns what ends it."""
+        self._watches += 1
+        key, watchers = self._watches, self.stream(stream).watchers
+        watchers[key] = woken
+
+        def end() -> None:
+            watchers.pop(key, None)
+
+        return end
+
+    def listen(self, pattern: str, on_message: Callable[[str, bytes], None]) -> None:
+        self._listeners.append((pattern, on_message))
+
+    def send(self, subject: str, data: bytes) -> None:
+        for pattern, on_message in list(self._listeners):
+            if matches(pattern, subject):
+                on_message(subject, data)
+
+
+def _config(spec: StreamSpec) -> StreamConfig:
+    return StreamConfig(
+        name=spec.name,
+        subjects=spec.subjects,
+        work_queue=spec.retention is Retention.WORK_QUEUE,
+        last_per_subject=spec.last,
+        messages_per_subject_max=spec.per_subject_cap,
+        message_bytes_max=spec.message_bytes_max,
+    )

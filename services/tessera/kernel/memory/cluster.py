@@ -1,0 +1,138 @@
+"""
+The Cluster port straight onto a simulated cluster's core, with no server in between: the simulator's adapter.
+
+Objects are decoded anew for each caller, so that nobody shares what another may change, as over HTTP. The core comes
+as a protocol: this layer knows no lab.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import orjson
+
+from tessera.kernel.ports import ApiError, Clock, JsonObject, WatchEvent
+
+
+class Stored(Protocol):
+    """One object as the core holds it."""
+
+    json: bytes
+
+
+class OpenWatch(Protocol):
+    """A reader's place in the core's log of changes."""
+
+    closed: bool
+    on_ready: Callable[[], None]
+
+    def take(self) -> Sequence[tuple[str, bytes]]: ...
+    def close(self) -> None: ...
+
+
+class Core(Protocol):
+    """What is needed of the simulated cluster; every call is atomic and raises as the port says."""
+
+    def list(self, resource: str, selector: str = ...) -> tuple[Sequence[Stored], str]: ...
+    def open_watch(self, resource: str, resource_version: str, selector: str = ...) -> OpenWatch: ...
+    def get(self, resource: str, namespace: str, name: str) -> Stored: ...
+    def create(self, resource: str, namespace: str, obj: Any) -> Stored: ...
+    def bind(self, namespace: str, name: str, binding: JsonObject) -> None: ...
+    def delete(self, resource: str, namespace: str, name: str, options: JsonObject | None = ...) -> Stored: ...
+    def patch(self, resource: str, namespace: str, name: str, patch: JsonObject) -> Stored: ...
+    def evict(self, namespace: str, name: str, eviction: JsonObject | None = ...) -> None: ...
+
+
+async def _nothing(_operation: str) -> None: ...
+
+
+class MemoryCluster:
+    """
+    One identity's view of the cluster.
+
+    `verbs` are what it may do, None for everything; else 403. `before` and `after` are awaited around the effect of
+    each operation, with its name: they may wait on the clock, or raise, which loses the call or its answer.
+    """
+
+    def __init__(self, core: Core, clock: Clock, identity: str, verbs: frozenset[str] | None = None) -> None:
+        self._core, self._clock, self._identity, self._verbs = core, clock, identity, verbs
+        self.before: Callable[[str], Awaitable[None]] = _nothing
+        self.after: Callable[[str], Awaitable[None]] = _nothing
+
+    async def close(self) -> None: ...
+
+    async def list(self, kind: str, label_selector: str = "") -> tuple[list[JsonObject], str]:
+        await self._enter("list", kind)
+        found, version = self._core.list(kind, label_selector)
+        await self.after("list")
+        return [orjson.loads(one.json) for one in found], version
+
+    async def watch(self, kind: str, resource_version: str, label_selector: str = "") -> AsyncIterator[WatchEvent]:
+        await self._enter("watch", kind)
+        watch = self._core.open_watch(kind, resource_version, label_selector)
+        ready = asyncio.Event()
+        watch.on_ready = ready.set
+        try:
+            while not watch.closed:
+                ready.clear()
+                events = watch.take()
+                for change, json in events:
+                    yield WatchEvent(change, orjson.loads(json))
+                if not events:
+                    await ready.wait()
+        finally:
+            watch.close()
+
+    async def get_pod(self, namespace: str, name: str) -> JsonObject:
+        await self._enter("get")
+        found = self._core.get("pods", namespace, name)
+        await self.after("get")
+        return _decoded(found)
+
+    async def create_pod(self, namespace: str, pod: JsonObject) -> JsonObject:
+        await self._enter("create")
+        created = self._core.create("pods", namespace, orjson.loads(orjson.dumps(pod)))
+        await self.after("create")
+        return _decoded(created)
+
+    async def bind_pod(self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
+        await self._enter("bind")
+        binding = {"metadata": {"uid": uid, "annotations": dict(annotations)}, "target": {"name": node}}
+        self._core.bind(namespace, name, binding)
+        await self.after("bind")
+
+    async def delete_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> None:
+        await self._enter("delete")
+        self._core.delete("pods", namespace, name, _delete_options(uid, grace_seconds))
+        await self.after("delete")
+
+    async def evict_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> None:
+        await self._enter("evict")
+        self._core.evict(namespace, name, {"deleteOptions": _delete_options(uid, grace_seconds)})
+        await self.after("evict")
+
+    async def remove_finalizer(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
+        await self._enter("patch")
+        meta = _decoded(self._core.get("pods", namespace, name))["metadata"]
+        finalizers = meta.get("finalizers", [])
+        if meta["uid"] != uid or finalizer in finalizers:
+            rest = [one for one in finalizers if one != finalizer]
+            self._core.patch("pods", namespace, name, {"metadata": {"uid": uid, "finalizers": rest}})
+        await self.after("patch")
+
+    async def _enter(self, verb: str, kind: str = "pods") -> None:
+        await self._clock.sleep(0)  # others run between two calls, as they would over a network
+        if self._verbs is not None and verb not in self._verbs:
+            message = f'{kind} is forbidden: User "{self._identity}" cannot {verb} resource "{kind}"'
+            raise ApiError(403, "Forbidden", message)
+        await self.before(verb)
+
+
+def _decoded(stored: Stored) -> JsonObject:
+    decoded: JsonObject = orjson.loads(stored.json)
+    return decoded
+
+
+def _delete_options(uid: str, grace_seconds: int | None) -> JsonObject:
+    options: JsonObject = {"preconditions": {"uid": uid}}
+    return options if grace_seconds is None else {**options, "gracePeriodSeconds": grace_seconds}

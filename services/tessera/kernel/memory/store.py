@@ -1,0 +1,113 @@
+"""
+The ProjectionStore port in memory, with a place where a simulator can break things.
+
+Same meaning as over Redis, held by the same contract tests. `MemoryViews` is what the services share; each has a
+`MemoryStore` of its own on it, so that Redis may be away for one of them only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tessera.kernel.errors import Conflict
+from tessera.kernel.ports import Change, Clock
+from tessera.kernel.views_digest import views_digest
+from tessera_schemas.keys import VIEWS
+
+
+class StoreFaults(Protocol):
+    """
+    What a simulator may do to one service's calls; both may raise Transient or just wait.
+
+    Raising in `before`: nothing has happened. Raising in `after`: it has happened and the caller does not know. A
+    `replace` also passes through `before("switch")`, with the new generation built and the old one still read.
+    """
+
+    async def before(self, op: str) -> None: ...
+
+    async def after(self, op: str) -> None: ...
+
+
+@dataclass(slots=True)
+class Generation:
+    """One whole build of the views."""
+
+    cursor: int = 0
+    views: dict[str, dict[str, bytes]] = field(default_factory=lambda: {name: {} for name in VIEWS})
+
+    def put(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.value is None:
+                self.views[change.view].pop(change.key, None)
+            else:
+                self.views[change.view][change.key] = change.value
+
+
+class MemoryViews:
+    """What Redis holds of one shard. A test wipes it, or keeps a `copy` and puts it back like an old replica."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.current: Generation | None = None
+
+    def wipe(self) -> None:
+        self.current = None
+
+    def copy(self) -> Generation | None:
+        now = self.current
+        return now and Generation(now.cursor, {name: dict(rows) for name, rows in now.views.items()})
+
+
+class MemoryStore:
+    def __init__(self, shared: MemoryViews, faults: StoreFaults | None = None) -> None:
+        self.shared, self.faults = shared, faults
+
+    async def cursor(self) -> int:
+        await self._before("cursor")
+        return self.shared.current.cursor if self.shared.current else 0
+
+    async def apply(self, first_n: int, last_n: int, changes: Sequence[Change]) -> int:
+        await self._before("apply")
+        now = self.shared.current or Generation()
+        if now.cursor < last_n:
+            if now.cursor + 1 != first_n:
+                raise Conflict(f"the views hold up to {now.cursor}, the changes are of {first_n}..{last_n}")
+            now.put(changes)
+            now.cursor = last_n
+            self.shared.current = now
+        await self._after("apply")
+        return now.cursor
+
+    async def replace(self, n: int, changes: Sequence[Change]) -> None:
+        await self._before("replace")
+        replaced = self.shared.current
+        built = Generation(n)
+        built.put(changes)
+        await self._before("switch")
+        if self.shared.current is not replaced:
+            raise Conflict("another generation was switched to meanwhile")
+        self.shared.current = built
+        await self._after("replace")
+
+    async def get(self, view: str, key: str) -> bytes | None:
+        return (await self.get_all(view)).get(key)
+
+    async def get_all(self, view: str) -> dict[str, bytes]:
+        await self._before("get")
+        return dict(self.shared.current.views[view]) if self.shared.current else {}
+
+    async def digest(self) -> str:
+        await self._before("digest")
+        return views_digest(self.shared.current.views if self.shared.current else {})
+
+    async def close(self) -> None:
+        """Nothing to close; the real store has connections."""
+
+    async def _before(self, op: str) -> None:
+        await self.shared.clock.sleep(0)  # a real call always lets others run first
+        if self.faults is not None:
+            await self.faults.before(op)
+
+    async def _after(self, op: str) -> None:
+        if self.faults is not None:
+            await self.faults.after(op)

@@ -1,0 +1,119 @@
+"""
+What each identity may do on NATS and Redis, derived from the table of streams and keys.
+
+Allow-lists only: a deny list leaks (a queue subscription gets around it), and whoever has no list at all may do
+everything, so that an identity always has both. Nobody below the operator may create or edit a stream or a consumer:
+creating one on a filtered name was seen to rewrite another tenant's durable.
+"""
+
+from dataclasses import dataclass
+
+from tessera_schemas import keys, subjects
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who connects. `role` is a service's name, `operator`, or `tenant`; only a tenant has durable subscribers."""
+
+    name: str
+    role: str
+    subscribers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """The two allow-lists of a NATS user."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+def allowed(identity: Identity, shard: str) -> Allowed:
+    """The NATS allow-lists of an identity in one shard."""
+    publish: list[str] = []
+    subscribe = [f"{subjects.inbox(identity.name)}.>"]
+    for spec in subjects.streams(shard):
+        publish += _stream_publishes(spec, identity)
+        subscribe += spec.heard_by(identity.role, identity.name)
+    for name in identity.subscribers:
+        publish += _durable(subjects.stream("EVENTS", shard), subjects.subscriber_durable(identity.name, name))
+    if identity.role == "admission":
+        # Its answers go to whatever private inbox a client named; the tenants are not known when this is written.
+        publish.append("_INBOX.>")
+    if identity.role == subjects.OPERATOR:
+        publish += _admin(shard)
+    return Allowed(tuple(sorted(set(publish))), tuple(sorted(set(subscribe))))
+
+
+def tenant_border(shard: str) -> Allowed:
+    """The patterns that cover every tenant's allow-lists, whoever the tenants are and will be."""
+    anybody = allowed(Identity("*", subjects.TENANT), shard)
+    durables = _durable(subjects.stream("EVENTS", shard), "*")
+    return Allowed(tuple(sorted({*anybody.publish, *durables})), anybody.subscribe)
+
+
+def _stream_publishes(spec: subjects.StreamSpec, identity: Identity) -> list[str]:
+    """What an identity publishes to use one stream: its own subjects, and requests of the JetStream API."""
+    written = list(spec.written_by(identity.role, identity.name))
+    reads = identity.role in spec.readers
+    if identity.role == subjects.TENANT or not (written or reads):
+        return written
+    requests = [f"$JS.API.STREAM.INFO.{spec.name}"]
+    if spec.fetched_by(identity.role):
+        # The leader's get shows no more than the direct get; the newest message must come from the leader.
+        direct = f"$JS.API.DIRECT.GET.{spec.name}"
+        requests += [direct, f"{direct}.>", f"$JS.API.STREAM.MSG.GET.{spec.name}"]
+    if reads and identity.role in subjects.SERVICES:
+        requests += [request for durable in spec.durables for request in _durable(spec.name, durable)]
+    return written + requests
+
+
+def _durable(stream: str, durable: str) -> list[str]:
+    """Reading one durable that exists already: see it, pull from it, answer it."""
+    return [
+        f"$JS.API.CONSUMER.INFO.{stream}.{durable}",
+        f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}",
+        f"$JS.ACK.{stream}.{durable}.>",
+    ]
+
+
+def _admin(shard: str) -> list[str]:
+    """
+    The operator's requests: make, edit and see streams and consumers, and drop a dead letter.
+
+    Deleting, purging and restoring a stream are not here; they need the server's own administrator.
+    """
+    return [
+        "$JS.API.INFO",
+        "$JS.API.STREAM.NAMES",
+        "$JS.API.STREAM.LIST",
+        "$JS.API.STREAM.INFO.*",
+        "$JS.API.STREAM.CREATE.*",
+        "$JS.API.STREAM.UPDATE.*",
+        "$JS.API.CONSUMER.>",
+        f"$JS.API.STREAM.MSG.DELETE.{subjects.stream('DLQ', shard)}",
+    ]
+
+
+_REDIS_CONNECTION = ("ping", "client|setname", "client|setinfo", "command", "select", "info")
+_REDIS_READ = ("get", "mget", "exists", "hget", "hmget", "hgetall", "hlen", "hexists", "hscan", "multi", "exec")
+_REDIS_WRITE = (
+    *("set", "del", "unlink", "hset", "hdel", "rename", "expire", "persist", "watch", "unwatch", "discard", "scan"),
+    *("evalsha", "script|load", "script|exists"),
+)
+
+
+def redis_rules(role: str, shard: str) -> str | None:
+    """
+    The rules of a Redis ACL user without its name and password, or None for a role that needs no Redis.
+
+    Redis 6.2 has no read-only key patterns, so a reader gets read commands only. INFO is the one command of the
+    dangerous class: it is how a service sees that the server evicts nothing.
+    """
+    if role in keys.WRITERS:
+        commands: tuple[str, ...] = _REDIS_CONNECTION + _REDIS_READ + _REDIS_WRITE
+    elif role in keys.READERS:
+        commands = _REDIS_CONNECTION + _REDIS_READ
+    else:
+        return None
+    return f"on ~{keys.pattern(shard)} resetchannels -@all " + " ".join(f"+{command}" for command in commands)

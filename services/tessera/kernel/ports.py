@@ -1,0 +1,223 @@
+"""
+The only ways to the world: Clock, Bus, Ledger, ProjectionStore, Cluster.
+
+Each port has a real adapter and an in-memory one (`kernel/memory/`) under the same contract tests. Services get them
+injected, so that all of them run in one process under the simulator with virtual time and faults.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+JsonObject = dict[str, Any]
+
+
+class Clock(Protocol):
+    """Time and the waiting for it. Wall time never decides safety; it only becomes `ts` in a record."""
+
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds since the Unix epoch."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back; the only source of durations."""
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One stored message of a stream."""
+
+    subject: str
+    seq: int
+    data: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message handed out by a work queue; `token` is what the adapter needs to answer it."""
+
+    message: Message
+    deliveries: int
+    token: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """
+    A message to be stored.
+
+    `expected_last_seq` and `expected_last_subject_seq` make it a compare-and-swap on the stream or on its literal
+    subject; None means no condition. `msg_id` lets the server drop a repeat within its window (the first line of
+    defence only).
+    """
+
+    subject: str
+    data: bytes
+    msg_id: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    expected_last_seq: int | None = None
+    expected_last_subject_seq: int | None = None
+
+
+class Follow(Protocol):
+    """An ordered reader of a stream: no gap, no repeat, no ack; its cursor is the caller's."""
+
+    async def next(self, limit: int = 256, timeout: float | None = None) -> list[Message]:
+        """
+        The next messages in order, at least one unless `timeout` seconds pass (then []).
+
+        Returns what is waiting, up to `limit`; lingers 2 ms when only a few are there, so that bursts share a batch.
+        Raises Transient if the bus is away for good.
+        """
+
+    async def close(self) -> None: ...
+
+
+class Work(Protocol):
+    """A durable work queue that `tessera init` made: each message is answered exactly one way."""
+
+    async def next(self, limit: int = 256, timeout: float | None = None) -> list[Delivery]: ...
+    async def ack(self, delivery: Delivery) -> None: ...
+    async def nak(self, delivery: Delivery, delay_seconds: float) -> None: ...
+    async def term(self, delivery: Delivery) -> None: ...
+    async def in_progress(self, delivery: Delivery) -> None: ...
+    async def close(self) -> None: ...
+
+
+class Bus(Protocol):
+    """Streams. Nobody creates one here; `tessera init` does."""
+
+    async def publish(self, out: Outgoing) -> int:
+        """
+        Store one message and return its stream sequence.
+
+        Raises Conflict (a condition failed), UnknownOutcome (no answer), Transient (certainly not stored).
+        """
+
+    async def publish_all(self, batch: Sequence[Outgoing]) -> list[int]:
+        """Store many, pipelined, in order; raises the first error after all have been answered."""
+
+    def follow(self, stream: str, subject: str, after: int) -> Follow:
+        """Read `subject` (wildcards allowed) of `stream` from the first sequence above `after`."""
+
+    def work(self, stream: str, durable: str) -> Work: ...
+
+    async def get(self, stream: str, seq: int) -> Message | None: ...
+
+    async def last(self, stream: str, subject: str) -> Message | None:
+        """The newest message on `subject`, from the stream's leader."""
+
+    async def last_all(self, stream: str, subject: str) -> list[Message]:
+        """The newest message of every subject that matches the wildcard `subject`."""
+
+    async def send(self, subject: str, data: bytes) -> None:
+        """At most once, not stored: answers to a client's private inbox."""
+
+
+class Ledger(Protocol):
+    """The one truth of a shard. Its stream sequence equals the record number n, from 1."""
+
+    async def append(self, data: bytes, expected_seq: int) -> int:
+        """
+        Append by compare-and-swap on the literal ledger subject and return the new sequence.
+
+        Raises Conflict (somebody else wrote `expected_seq` + 1), UnknownOutcome (look for the transaction id at the
+        tail; never resend), Transient (certainly not stored), InvariantViolation (the ledger is full).
+        """
+
+    async def tail(self) -> Message | None:
+        """The newest message, read through the leader; None while the ledger is empty."""
+
+    async def read(self, seq: int) -> Message | None: ...
+
+    def follow(self, after: int) -> Follow: ...
+
+
+class ProjectionStore(Protocol):
+    """
+    The shared working state in Redis: views and the cursor that says up to which n they hold.
+
+    Views are hashes: `view` names the hash, `key` the field, the value is JSON bytes. A generation is one whole
+    build of the views; readers follow the pointer to the current one.
+    """
+
+    async def cursor(self) -> int:
+        """The n up to which the current generation holds; 0 when there is none."""
+
+    async def apply(self, first_n: int, last_n: int, changes: Sequence["Change"]) -> int:
+        """
+        Apply `changes` of records first_n..last_n and move the cursor, in one atomic script.
+
+        Does nothing when cursor >= last_n. Raises Conflict on a gap (cursor + 1 < first_n, or cursor inside the
+        batch); returns the cursor after the call. Raises Transient when the store is away.
+        """
+
+    async def replace(self, n: int, changes: Sequence["Change"]) -> None:
+        """Build a new generation that holds exactly `changes` as of n, then switch the pointer to it."""
+
+    async def get(self, view: str, key: str) -> bytes | None: ...
+
+    async def get_all(self, view: str) -> dict[str, bytes]: ...
+
+    async def digest(self) -> str:
+        """A hash over every view, key and value of the current generation; independent of order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field of one view; `value` None deletes it."""
+
+    view: str
+    key: str
+    value: bytes | None
+
+
+class ApiError(Exception):
+    """An answer of the Kubernetes API that is not a success; `status` is the HTTP code, `reason` its CamelCase word."""
+
+    def __init__(self, status: int, reason: str, message: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status, self.reason, self.message = status, reason, message
+        self.retry_after_seconds = retry_after_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """ADDED, MODIFIED, DELETED or BOOKMARK with the object as the API sends it."""
+
+    type: str
+    object: JsonObject
+
+
+class Cluster(Protocol):
+    """
+    The Kubernetes API as the binder and reclamation need it. Objects are the API's own JSON.
+
+    Every call raises ApiError for an answer that is not a success, and Transient when there was none (the call may
+    have had its effect).
+    """
+
+    async def list(self, kind: str, label_selector: str = "") -> tuple[list[JsonObject], str]:
+        """All objects of "pods" (every namespace) or "nodes", and the resourceVersion of the list."""
+
+    def watch(self, kind: str, resource_version: str, label_selector: str = "") -> AsyncIterator[WatchEvent]:
+        """Changes after `resource_version`; ends when the server closes it; ApiError 410 when it is too old."""
+
+    async def get_pod(self, namespace: str, name: str) -> JsonObject: ...
+
+    async def create_pod(self, namespace: str, pod: JsonObject) -> JsonObject:
+        """409 AlreadyExists when the name is taken."""
+
+    async def bind_pod(self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
+        """409 when the pod is bound already or its UID differs; the annotations land in the same write."""
+
+    async def delete_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> None:
+        """409 when the UID differs, 404 when it is gone."""
+
+    async def evict_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> None:
+        """Delete through the Eviction API: 429 when a disruption budget forbids it; else as `delete_pod`."""
+
+    async def remove_finalizer(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
+        """409 when the object changed meanwhile, 404 when it is gone; nothing when it is off already."""

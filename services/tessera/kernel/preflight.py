@@ -1,0 +1,122 @@
+"""
+What a service checks before it works: the bus is there, syncs each write and has our streams; Redis evicts nothing.
+
+Each failure is one line: what, where, how to fix it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import aiohttp
+import nats
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from nats.js.errors import APIError, NotFoundError
+from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
+
+from tessera.kernel.errors import StartupError
+from tessera.kernel.settings import ServiceSettings
+from tessera_schemas import subjects
+
+INFO_SECONDS = 2.0
+
+
+async def check_bus(settings: ServiceSettings, stream_kinds: Sequence[str]) -> None:
+    """Raises StartupError unless NATS answers, syncs each write, and has the streams named (`LEDGER`, ...)."""
+    await check_synced(settings)
+    client = await _connect(settings)
+    try:
+        for kind in stream_kinds:
+            await _check_stream(client, subjects.stream(kind, settings.shard))
+    finally:
+        await client.close()
+
+
+async def check_synced(settings: ServiceSettings) -> None:
+    """
+    Refuse a server that acknowledges before it synced: a power cut then loses acknowledged decisions.
+
+    Raises StartupError, unless the settings allow it.
+    """
+    if settings.allow_unsynced:
+        return
+    where = f"NATS monitoring at {settings.nats_monitor_url}"
+    try:
+        timeout = aiohttp.ClientTimeout(total=settings.connect_seconds)
+        url = f"{settings.nats_monitor_url.rstrip('/')}/varz"
+        async with aiohttp.ClientSession(timeout=timeout) as http, http.get(url) as answer:
+            config = (await answer.json())["jetstream"]["config"]
+    except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
+        raise StartupError(
+            f"{where}: no JetStream configuration ({_why(error)}); set TESSERA_NATS_MONITOR_URL, or run the server "
+            "with `http` and `jetstream` on"
+        ) from error
+    if not config.get("sync_always"):
+        raise StartupError(
+            f"{where}: JetStream acknowledges before it syncs; set `sync_interval: always` in its configuration, or "
+            "TESSERA_ALLOW_UNSYNCED=true where losing acknowledged work is fine"
+        )
+
+
+async def check_redis(settings: ServiceSettings) -> None:
+    """Raises StartupError unless Redis answers and its memory policy is noeviction."""
+    client = Redis.from_url(
+        settings.redis_url,
+        username=settings.redis_user or None,
+        password=settings.redis_password.get_secret_value() or None,
+        socket_connect_timeout=settings.connect_seconds,
+        socket_timeout=settings.connect_seconds,
+    )
+    where = f"Redis at {settings.redis_url}"
+    try:
+        policy = (await client.info("memory")).get("maxmemory_policy")
+    except (AuthenticationError, NoPermissionError) as error:
+        raise StartupError(f"{where}: refuses us ({error}); load the ACL file that `tessera init` wrote") from error
+    except (RedisError, OSError) as error:
+        raise StartupError(f"{where}: does not answer ({_why(error)}); start it or set TESSERA_REDIS_URL") from error
+    finally:
+        await client.aclose()
+    if policy != "noeviction":
+        raise StartupError(f"{where}: evicts keys ({policy}); set `maxmemory-policy noeviction`")
+
+
+async def _connect(settings: ServiceSettings) -> Client:
+    async def keep_quiet(_error: Exception) -> None:
+        """The one error that matters is raised by `connect`."""
+
+    connecting = nats.connect(
+        settings.nats_url,
+        user=settings.nats_user or None,
+        password=settings.nats_password.get_secret_value() or None,
+        inbox_prefix=subjects.inbox(settings.nats_user) if settings.nats_user else "_INBOX",
+        allow_reconnect=False,
+        max_reconnect_attempts=1,  # counts for the first connection too, whose default is two minutes of trying
+        reconnect_time_wait=0,
+        error_cb=keep_quiet,
+    )
+    try:
+        return await asyncio.wait_for(connecting, settings.connect_seconds)
+    except (NatsError, OSError, TimeoutError) as error:
+        raise StartupError(
+            f"NATS at {settings.nats_url}: cannot connect as {settings.nats_user or 'nobody'} ({_why(error)}); "
+            "start it, or set TESSERA_NATS_URL and TESSERA_CREDENTIALS_FILE"
+        ) from error
+
+
+async def _check_stream(client: Client, stream: str) -> None:
+    try:
+        await client.jsm(timeout=INFO_SECONDS).stream_info(stream)
+    except NotFoundError as error:
+        raise StartupError(f"stream {stream}: is not there; run `tessera init`") from error
+    except APIError as error:
+        raise StartupError(f"stream {stream}: {error.description}; run `tessera init`") from error
+    except (NatsError, TimeoutError) as error:
+        # A request that our allow-list does not name is never answered: another shard's stream, for one.
+        raise StartupError(
+            f"stream {stream}: no answer ({_why(error)}); is it ours, and JetStream on? Run `tessera init`"
+        ) from error
+
+
+def _why(error: BaseException) -> str:
+    return str(error) or type(error).__name__

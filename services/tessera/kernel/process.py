@@ -1,0 +1,128 @@
+"""
+One service as one process: settings, adapters, health, signals, and what becomes of it when it fails.
+
+A violated invariant halts it: up, not ready, doing nothing, until somebody looks. Anything else that it cannot handle
+ends it, and whoever supervises it starts it again.
+"""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import structlog
+
+from tessera.kernel import ids
+from tessera.kernel.clock import SystemClock
+from tessera.kernel.cluster import HttpCluster
+from tessera.kernel.errors import InvariantViolation
+from tessera.kernel.health import Health
+from tessera.kernel.ledger import StreamLedger
+from tessera.kernel.nats_bus import NatsBus
+from tessera.kernel.preflight import check_bus, check_redis
+from tessera.kernel.redis_store import RedisStore
+from tessera.kernel.service import Ports
+from tessera.kernel.settings import ServiceSettings
+from tessera.kernel.telemetry import Metrics, configure_logs
+from tessera_schemas import subjects
+
+Serve = Callable[[Ports, Any, asyncio.Event], Awaitable[None]]
+USES_REDIS = ("admission", "projection")
+
+log = structlog.get_logger()
+
+
+def run_service(serve: Serve, settings: ServiceSettings) -> None:
+    """
+    Run one service until SIGTERM or SIGINT.
+
+    Raises StartupError when something it needs is missing or wrong.
+    """
+    try:
+        import uvloop  # faster where it exists; nothing depends on it
+
+        uvloop.run(_host(serve, settings))
+    except ImportError:
+        asyncio.run(_host(serve, settings))
+
+
+async def _host(serve: Serve, settings: ServiceSettings) -> None:
+    clock, name = SystemClock(), settings.service
+    instance = ids.instance_id(name)
+    configure_logs(name, instance, settings.log_level, clock)
+    metrics = Metrics(name)
+    health = Health(clock, metrics)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(health.close)
+        ports = await _connect(settings, instance, clock, metrics, health, stack)
+        await health.serve(settings.http_host, settings.http_port, settings.port_file)
+        log.info("service_starts", shard=settings.shard)
+        await _serve(serve, ports, settings, stop)
+        log.info("service_stops")
+
+
+async def _connect(
+    settings: ServiceSettings,
+    instance: str,
+    clock: SystemClock,
+    metrics: Metrics,
+    health: Health,
+    stack: AsyncExitStack,
+) -> Ports:
+    name, shard = settings.service, settings.shard
+    used = [s for s in subjects.streams(shard) if name in s.readers or name in s.writers]
+    await check_bus(settings, [spec.name.removesuffix(f"_{shard}") for spec in used])
+    if name in USES_REDIS:
+        await check_redis(settings)
+    bus = await NatsBus.connect(
+        settings.nats_url,
+        user=settings.nats_user,
+        password=settings.nats_password.get_secret_value(),
+        name=instance,
+        inbox_prefix=subjects.inbox(settings.nats_user),
+    )
+    stack.push_async_callback(bus.close)
+    store = RedisStore(settings.redis_url, settings.redis_user, settings.redis_password.get_secret_value(), shard)
+    stack.push_async_callback(store.close)
+    cluster = HttpCluster(settings.cluster_url, settings.cluster_token.get_secret_value())
+    stack.push_async_callback(cluster.close)
+    health.check("nats", lambda: None if bus.connected else f"not connected to {settings.nats_url}")
+    return Ports(
+        clock=clock,
+        bus=bus,
+        ledger=StreamLedger(bus, shard),
+        store=store,
+        cluster=cluster,
+        health=health,
+        metrics=metrics,
+        instance=instance,
+        new_tx=ids.transaction_id,
+    )
+
+
+async def _serve(serve: Serve, ports: Ports, settings: ServiceSettings, stop: asyncio.Event) -> None:
+    """Until told to stop; then it has `drain_seconds` to finish what is in flight."""
+    serving = asyncio.ensure_future(serve(ports, settings, stop))
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if not serving.done():
+            await asyncio.wait([serving], timeout=settings.drain_seconds)
+        if serving.done():
+            serving.result()
+        else:
+            log.warning("drain_cut_short", seconds=settings.drain_seconds)
+    except InvariantViolation as error:
+        log.critical(
+            "shard_halted", reason=str(error), fix="look with `tessera ledger inspect`, then see docs/operations.md"
+        )
+        ports.health.halt(str(error))
+        await stopping
+    finally:
+        for task in (serving, stopping):
+            task.cancel()
+        await asyncio.gather(serving, stopping, return_exceptions=True)

@@ -1,0 +1,136 @@
+"""
+Settings: one frozen model per service, read once in its `main` and passed down.
+
+In order of precedence: arguments, environment (`TESSERA_NATS_URL`, nested by `__`), the TOML file that
+TESSERA_CONFIG_FILE names or `./tessera.toml`, the credential file, the defaults. One TOML file serves all services:
+its top level holds what they share, and the table named after a service holds what only that one has.
+"""
+
+import json
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from tessera.kernel.errors import StartupError
+from tessera_schemas.subjects import NAME
+
+PREFIX = "TESSERA_"
+CONFIG_FILE_VARIABLE = "TESSERA_CONFIG_FILE"
+
+
+class ServiceSettings(BaseSettings):
+    """What every service needs. Passwords come from the credential file, or one by one from the environment."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", env_prefix=PREFIX, env_nested_delimiter="__", hide_input_in_errors=True
+    )
+    service: ClassVar[str] = ""
+
+    shard: str = Field("main", pattern=f"^{NAME.pattern}$", description="The shard this process serves")
+    credentials_file: Path | None = Field(None, description="An identity's JSON file, as `tessera init` writes it")
+
+    nats_url: str = Field("nats://127.0.0.1:4222", pattern="^(nats|tls|ws|wss)://")
+    nats_user: str = ""
+    nats_password: SecretStr = SecretStr("")
+    nats_monitor_url: str = Field(
+        "http://127.0.0.1:8222", pattern="^https?://", description="Where the server tells whether it syncs each write"
+    )
+    allow_unsynced: bool = Field(False, description="Only where losing acknowledged work in a power cut is fine")
+
+    redis_url: str = Field("redis://127.0.0.1:6379/0", pattern="^(redis|rediss|unix)://")
+    redis_user: str = ""
+    redis_password: SecretStr = SecretStr("")
+
+    cluster_url: str = Field("", description="The Kubernetes API; empty means the usual kubeconfig or pod identity")
+    cluster_token: SecretStr = SecretStr("")
+
+    http_host: str = Field("127.0.0.1", description="Health and metrics; loopback unless told")
+    http_port: int = Field(0, ge=0, le=65_535, description="0 takes a free port")
+    port_file: Path | None = Field(None, description="Gets the health port, for whoever started us with port 0")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    lease_seconds: float = Field(
+        2.0, ge=0.2, le=60, description="A standby takes over after this long; renewed four times as often"
+    )
+    connect_seconds: float = Field(5.0, gt=0, le=60, description="How long start-up waits for NATS and Redis each")
+    drain_seconds: float = Field(10.0, gt=0, le=300, description="To finish what is in flight once told to stop")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _logins_from_file(cls, values: dict[str, Any]) -> dict[str, Any]:
+        path = values.get("credentials_file")
+        return {**_logins(Path(path)), **values} if path else values
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=_toml_values(cls.service))
+
+
+S = TypeVar("S", bound=ServiceSettings)
+
+
+def load_settings(model: type[S], **overrides: Any) -> S:
+    """
+    Read a service's settings.
+
+    Raises StartupError naming the first wrong field, what is wrong with it, and where to set it.
+    """
+    try:
+        return model(**overrides)
+    except ValidationError as error:
+        first, *rest = error.errors(include_url=False, include_input=False, include_context=False)
+        field = "__".join(str(part) for part in first["loc"]) or "settings"
+        more = f" (and {len(rest)} more)" if rest else ""
+        raise StartupError(
+            f"setting {field}: {first['msg']}; set {PREFIX}{field.upper()} or {field.replace('__', '.')} "
+            f"in {_config_path()}{more}"
+        ) from error
+
+
+def _config_path() -> Path:
+    return Path(os.environ.get(CONFIG_FILE_VARIABLE, "tessera.toml"))
+
+
+def _toml_values(service: str) -> dict[str, Any]:
+    """The shared values and the service's own table; the other services' tables are none of its business."""
+    path = _config_path()
+    if not path.exists() and CONFIG_FILE_VARIABLE not in os.environ:
+        return {}
+    try:
+        values = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise StartupError(f"{path}: cannot be read ({error.strerror}); see {CONFIG_FILE_VARIABLE}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise StartupError(f"{path}: is not TOML ({error}); mend that line") from error
+    shared = {name: value for name, value in values.items() if not isinstance(value, dict)}
+    return {**shared, **values.get(service, {})}
+
+
+def _logins(path: Path) -> dict[str, Any]:
+    try:
+        raw = json.loads(path.read_text())
+        redis = raw["redis"] or {"user": "", "password": ""}
+        return {
+            "nats_user": raw["nats"]["user"],
+            "nats_password": raw["nats"]["password"],
+            "redis_user": redis["user"],
+            "redis_password": redis["password"],
+            "cluster_token": raw["cluster_token"],
+        }
+    except OSError as error:
+        raise StartupError(
+            f"setting credentials_file: cannot read {path} ({error.strerror}); see tessera init"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise StartupError(f"setting credentials_file: {path} is not a credential file; run tessera init") from error

@@ -1,0 +1,134 @@
+"""
+Snapshots of the fold on the SNAP stream: chunks first, the manifest last, so that a half-written one is never seen.
+
+A restored state is used only if it hashes to the checkpoint record that follows it in the ledger. One that cannot be
+used is passed over for the one before it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from tessera.domain.errors import Contradiction
+from tessera.domain.snapshot import dump, load
+from tessera.domain.state import State
+from tessera.domain.statehash import StateHash
+from tessera.kernel.ports import Bus, Ledger, Message, Outgoing
+from tessera_schemas import subjects
+from tessera_schemas.base import Count, Digest, Strict
+from tessera_schemas.ledger import LEDGER_MESSAGE, Checkpoint
+
+CHUNK_BYTES = 256 * 1024
+
+
+class Manifest(Strict):
+    """Which stream sequences hold the chunks of the snapshot of state `n`."""
+
+    v: Literal[1]
+    n: Count
+    state_hash: Digest
+    chunks: tuple[Count, ...]
+    last_event: Annotated[str, Field(description="Cursor of the newest public event up to n; empty: none")] = ""
+    before: Annotated[Count, Field(description="Stream sequence of the manifest before this one; 0: none")] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A restored state that the ledger vouches for."""
+
+    manifest: Manifest
+    state: State
+    hasher: StateHash
+
+
+async def write_snapshot(bus: Bus, shard: str, state: State, state_hash: str) -> None:
+    """Store `state`, whose hash is `state_hash`; readers see it once the manifest is there."""
+    await store_snapshot(bus, shard, list(chunks_of(state)), state.n, state_hash)
+
+
+async def store_snapshot(
+    bus: Bus, shard: str, chunks: Sequence[bytes], n: int, state_hash: str, last_event: str = ""
+) -> None:
+    """Store the chunks of the state after `n`, then the manifest."""
+    subject = subjects.snapshot_manifest(shard)
+    seqs = await bus.publish_all(
+        [Outgoing(subjects.snapshot_chunk(shard, index), chunk) for index, chunk in enumerate(chunks)]
+    )
+    last = await bus.last(subjects.stream("SNAP", shard), subject)
+    manifest = Manifest(
+        v=1, n=n, state_hash=state_hash, chunks=tuple(seqs), last_event=last_event, before=last.seq if last else 0
+    )
+    await bus.publish(Outgoing(subject, manifest.to_bytes()))
+
+
+async def read_snapshot(bus: Bus, ledger: Ledger, shard: str) -> tuple[State, StateHash] | None:
+    """The newest snapshot that the ledger vouches for; None when there is none, then the whole ledger is folded."""
+    found = await find_snapshot(bus, ledger, shard, lambda manifest: True)
+    return None if found is None else (found.state, found.hasher)
+
+
+async def find_snapshot(bus: Bus, ledger: Ledger, shard: str, wanted: Callable[[Manifest], bool]) -> Snapshot | None:
+    """The newest snapshot that is `wanted` and that the ledger vouches for."""
+    stream = subjects.stream("SNAP", shard)
+    message = await bus.last(stream, subjects.snapshot_manifest(shard))
+    while message is not None:
+        manifest = _manifest(message)
+        if manifest is None:
+            return None  # written by a newer build, which alone knows the one before it
+        if wanted(manifest):
+            found = await _restored(bus, ledger, stream, manifest)
+            if found is not None:
+                return found
+        message = await bus.get(stream, manifest.before) if 0 < manifest.before < message.seq else None
+    return None
+
+
+def _manifest(message: Message) -> Manifest | None:
+    try:
+        return Manifest.model_validate_json(message.data)
+    except ValidationError:
+        return None
+
+
+async def _restored(bus: Bus, ledger: Ledger, stream: str, manifest: Manifest) -> Snapshot | None:
+    parts = [await bus.get(stream, seq) for seq in manifest.chunks]
+    if any(part is None for part in parts):
+        return None
+    try:
+        state = load(_lines(part.data for part in parts if part is not None))
+    except (ValidationError, Contradiction, ValueError, KeyError, TypeError):
+        return None
+    hasher = StateHash()
+    state_hash = hasher.of(state)
+    if state.n != manifest.n or state_hash != await _checkpoint_after(ledger, state.n):
+        return None
+    return Snapshot(manifest, state, hasher)
+
+
+async def _checkpoint_after(ledger: Ledger, n: int) -> str:
+    message = await ledger.read(n + 1)
+    if message is None:
+        return ""
+    records = LEDGER_MESSAGE.validate_json(message.data).records
+    return next((record.state_hash for record in records if isinstance(record, Checkpoint)), "")
+
+
+def chunks_of(state: State) -> Iterator[bytes]:
+    """The snapshot of `state` in pieces of some 256 KiB; the state must rest until the last one."""
+    held: list[bytes] = []
+    size = 0
+    for line in dump(state):
+        held.append(line)
+        size += len(line) + 1
+        if size >= CHUNK_BYTES:
+            yield b"\n".join(held)
+            held, size = [], 0
+    if held:
+        yield b"\n".join(held)
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    for chunk in chunks:
+        yield from chunk.split(b"\n")

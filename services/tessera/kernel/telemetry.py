@@ -1,0 +1,147 @@
+"""
+Logs, metrics and the trace header.
+
+Logs are one JSON object per line on stderr, the event's name in snake_case, with what `bind` put into the context.
+Metric labels come from enums or the fixed list of services, never from ids. The W3C `traceparent` travels in message
+headers; the next hop's span id is derived from the last one, so that a repeated publish carries the same bytes.
+"""
+
+import hashlib
+import logging
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import StrEnum
+from typing import BinaryIO
+
+import orjson
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from structlog.typing import EventDict, WrappedLogger
+
+from tessera.kernel.ports import Clock
+from tessera_schemas.subjects import SERVICES
+
+TRACEPARENT = "traceparent"
+_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_current_trace: ContextVar[str] = ContextVar("traceparent", default="")
+
+HOP_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+STEP_BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
+
+
+def configure_logs(service: str, instance: str, level: str, clock: Clock, stream: BinaryIO | None = None) -> None:
+    """Send our logs, and those of libraries from warnings up, to `stream` (stderr) as JSON lines."""
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+
+    def stamp(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        return {"ts_ms": clock.now_ms(), "service": service, "instance": instance, **event}
+
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
+            stamp,
+            structlog.processors.JSONRenderer(serializer=_json),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=structlog.BytesLoggerFactory(stream or sys.stderr.buffer),
+        cache_logger_on_first_use=False,  # tests configure it more than once
+    )
+    logging.basicConfig(level=max(threshold, logging.WARNING), handlers=[_LibraryLogs()], force=True)
+
+
+def _json(event: EventDict, **_options: object) -> bytes:
+    return orjson.dumps(event, default=str)
+
+
+class _LibraryLogs(logging.Handler):
+    """Libraries log through `logging`; their lines come out like ours."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        structlog.get_logger().log(
+            record.levelno, "library_log", library=record.name, text=record.getMessage(), exc_info=record.exc_info
+        )
+
+
+class Metrics:
+    """
+    What every service measures, in a registry of its own.
+
+    Names follow OpenMetrics: `tessera_<noun>_<unit>`, counters ending in `_total`.
+    """
+
+    def __init__(self, service: str) -> None:
+        if service not in SERVICES:
+            raise ValueError(f"{service!r} is no service; labels come from the fixed list")
+        self.registry = CollectorRegistry()
+        self._service = service
+        r = self.registry
+        self._hop = Histogram(
+            "tessera_event_hop_seconds",
+            "From a message's storing to its handling",
+            ["service"],
+            buckets=HOP_BUCKETS,
+            registry=r,
+        )
+        self._step = Histogram(
+            "tessera_cycle_step_seconds", "One numbered step of a cycle", ["step"], buckets=STEP_BUCKETS, registry=r
+        )
+        self._reasons = Counter("tessera_reasons_total", "Every no, by its typed reason", ["reason"], registry=r)
+        self.redeliveries = Counter("tessera_redeliveries_total", "Commands handed out again", registry=r)
+        self.dead_letters = Counter("tessera_dlq_total", "Input that can never be handled", registry=r)
+        self.conflicts = Counter("tessera_conflicts_total", "Compare-and-swaps that were lost", registry=r)
+        self.queue_depth = Gauge("tessera_queue_depth", "Messages or jobs that wait", registry=r)
+        self.leading = Gauge("tessera_leading", "1 while this replica leads its shard", registry=r)
+        self.ledger_n = Gauge("tessera_ledger_n", "The newest ledger record this process has folded", registry=r)
+
+    def hop(self, seconds: float) -> None:
+        """Clocks of two machines differ, so that a hop may seem negative; it counts as zero."""
+        self._hop.labels(self._service).observe(max(seconds, 0.0))
+
+    def step(self, step: StrEnum, seconds: float) -> None:
+        self._step.labels(step.value).observe(seconds)
+
+    def reason(self, reason: StrEnum, count: int = 1) -> None:
+        self._reasons.labels(reason.value).inc(count)
+
+
+@contextmanager
+def bind(headers: Mapping[str, str] | None = None, **fields: object) -> Iterator[None]:
+    """
+    While inside, every log line carries `fields`, and the trace is the one that `headers` bring.
+
+    A malformed trace header is dropped: it never decides anything.
+    """
+    trace = take_trace(headers or {})
+    token = _current_trace.set(trace or _current_trace.get())
+    names = {**fields, "trace_id": trace.split("-")[1]} if trace else fields
+    try:
+        with structlog.contextvars.bound_contextvars(**names):
+            yield
+    finally:
+        _current_trace.reset(token)
+
+
+def take_trace(headers: Mapping[str, str]) -> str:
+    """The `traceparent` of a message, or "" when there is none or it is malformed."""
+    value = headers.get(TRACEPARENT, "")
+    return value if _TRACEPARENT.fullmatch(value) else ""
+
+
+def pass_trace(step: str) -> dict[str, str]:
+    """The header for a message published now: the same trace, a span derived from (span before, `step`)."""
+    current = _current_trace.get()
+    if not current:
+        return {}
+    version, trace, _span, flags = current.split("-")
+    span = hashlib.sha256(f"{current}/{step}".encode()).hexdigest()[:16]
+    return {TRACEPARENT: f"{version}-{trace}-{span}-{flags}"}
+
+
+def new_trace(trace_id: str) -> dict[str, str]:
+    """The header that begins a trace; `trace_id` is 32 hexadecimal digits from the caller."""
+    return {TRACEPARENT: f"00-{trace_id}-{trace_id[:16]}-01"}

@@ -1,0 +1,86 @@
+"""Pods as the cluster had them, against what the ledger allowed. It reads the API's own objects."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.lab.checker.story import Run, Story
+from tessera_schemas.labels import FINALIZER, RANK_LABEL, RUN_LABEL, SCHEDULER_NAME
+from tessera_schemas.placement import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class PodChange:
+    """A watch event of a pod. `n`: the ledger's last n when it happened; None: not known, then order is not judged."""
+
+    type: str
+    object: Mapping[str, Any]
+    n: int | None = None
+
+
+class Pods:
+    """Takes changes in order, between the ledger messages when their `n` is known."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+        self.bound: set[str] = set()
+        self.live: dict[str, tuple[Run | None, int]] = {}
+        self.held: Counter[tuple[str, int]] = Counter()
+        self.finalized: dict[str, str] = {}
+
+    def take(self, change: PodChange) -> None:
+        self.story.report.examined["pod changes"] += 1
+        meta, spec, gone = change.object["metadata"], change.object.get("spec", {}), change.type == "DELETED"
+        uid, labels, node = str(meta["uid"]), meta.get("labels") or {}, spec.get("nodeName", "")
+        run_id, rank = str(labels.get(RUN_LABEL, "")), int(labels.get(RANK_LABEL, 0))
+        if not run_id and spec.get("schedulerName") != SCHEDULER_NAME:
+            return
+        run = self.story.runs.get(run_id)
+        run = run if run and 0 <= rank < len(run.placements) else None
+        self.finalized.pop(uid, None)
+        if not gone and FINALIZER in (meta.get("finalizers") or ()):
+            self.finalized[uid] = run_id
+        if node and uid not in self.bound:
+            self.bound.add(uid)
+            self._bind(f"pod {uid} of run {run_id!r} rank {rank}", uid, run, rank, node, change.n is not None)
+        living = bool(node) and not gone and change.object.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+        if living and uid not in self.live:
+            self._begins(uid, run, rank)
+        elif not living and uid in self.live:
+            self._hold(*self.live.pop(uid), -1)
+
+    def _bind(self, pod: str, uid: str, run: Run | None, rank: int, node: str, ordered: bool) -> None:
+        self.story.report.examined["binds"] += 1
+        if not self.story.demand(run is not None and uid in run.uids[rank : rank + 1], "I3", f"{pod} has no permit"):
+            return
+        if run is not None:
+            given = run.placements[rank].node
+            self.story.demand(node == given, "I1", f"{pod} is bound to {node}, the ledger gave it {given}")
+            self.story.demand(not (ordered and run.released), "I10", f"{pod} is bound after the run's release")
+
+    def _begins(self, uid: str, run: Run | None, rank: int) -> None:
+        self.live[uid] = run, rank
+        self._hold(run, rank, 1)
+        if run is not None:
+            runs = {other.run_id for other, _ in self.live.values() if other and other.job.job_id == run.job.job_id}
+            self.story.demand(len(runs) == 1, "I2", f"live pods of {sorted(runs)} at once")
+
+    def _hold(self, run: Run | None, rank: int, sign: int) -> None:
+        place = run.placements[rank] if run else Placement(rank, "", "")
+        for device in place.devices:
+            self.held[place.node, device] += sign * place.gpu_milli
+            within = sign < 0 or self.held[place.node, device] <= 1000
+            self.story.demand(within, "I1", f"live pods hold more than device {device} of {place.node}")
+
+    def released(self) -> None:
+        """No pod of what the last message released may be live."""
+        for run_id in self.story.just_released:
+            left = [uid for uid, (run, _) in self.live.items() if run and run.run_id == run_id]
+            self.story.demand(not left, "I10", f"{run_id} is released while pods {left} are live")
+
+    def end(self, drained: bool) -> None:
+        for uid, (run, _) in self.live.items():
+            self.story.demand(run is None or not run.released, "I10", f"pod {uid} is live after its run's release")
+        left = {*self.live, *self.finalized} if drained else set()
+        self.story.demand(not left, "I12", f"pods are left that are live or have the finalizer: {sorted(left)}")

@@ -1,0 +1,27 @@
+"""What the checker hands back: violations, and how much of everything it looked at."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """An invariant of the design (`I1` to `I13`) that does not hold, and the ledger n where it showed (0: none)."""
+
+    invariant: str
+    n: int
+    text: str
+
+
+@dataclass(slots=True)
+class Report:
+    """`examined` counts what was looked at, by kind and by invariant, so that a check of nothing shows as one."""
+
+    violations: list[Violation] = field(default_factory=list)
+    examined: Counter[str] = field(default_factory=Counter)
+
+    def demand(self, holds: bool, invariant: str, n: int, text: str) -> bool:
+        self.examined[invariant] += 1
+        if not holds:
+            self.violations.append(Violation(invariant, n, text))
+        return holds

@@ -1,0 +1,123 @@
+"""What one node still has: CPU, memory, pods, and each device in thousandths. The kubelet's last check."""
+
+from dataclasses import dataclass, field
+
+from tessera.kernel.ports import JsonObject
+from tessera.lab.cluster.quantities import thousandths, units
+
+GPU = "nvidia.com/gpu"
+DEVICES = "tessera.io/devices"
+GPU_MILLI = "tessera.io/gpu-milli"
+DEVICE_PROFILE = "tessera.io/device-profile"
+WHOLE_DEVICE = 1000
+
+
+class AdmissionError(Exception):
+    """The kubelet does not take this pod; the text says what it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a pod asks of its node. `devices` None lets the device plugin pick `gpus` of them."""
+
+    cpu_milli: int
+    memory_bytes: int
+    gpus: int = 0
+    gpu_milli: int = 0
+    devices: tuple[int, ...] | None = None
+
+
+def request_of(pod: JsonObject) -> Request:
+    """Raises AdmissionError for quantities or annotations that cannot be read."""
+    try:
+        return _read(pod)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise AdmissionError(f"the pod's request cannot be read: {error}") from error
+
+
+def _read(pod: JsonObject) -> Request:
+    cpu_milli = memory_bytes = limit_gpus = 0
+    for container in pod["spec"].get("containers", ()):
+        resources = container.get("resources") or {}
+        limits = resources.get("limits") or {}
+        asked = {**limits, **(resources.get("requests") or {})}
+        cpu_milli += thousandths(asked.get("cpu", 0))
+        memory_bytes += units(asked.get("memory", 0))
+        limit_gpus += units(limits.get(GPU, 0))
+    notes = pod["metadata"].get("annotations") or {}
+    listed = notes.get(DEVICES, "")
+    devices = tuple(int(slot) for slot in listed.split(",")) if listed else None
+    gpus = limit_gpus if devices is None else len(devices)
+    gpu_milli = int(notes.get(GPU_MILLI) or 0) or (WHOLE_DEVICE if gpus else 0)
+    if gpu_milli and not gpus:
+        gpus = 1  # a share whose device the plugin picks
+    if not 0 <= gpu_milli <= WHOLE_DEVICE or len(set(devices or ())) != len(devices or ()):
+        raise ValueError(f"{DEVICES}={listed!r} with {GPU_MILLI}={gpu_milli}")
+    return Request(cpu_milli, memory_bytes, gpus, gpu_milli, devices)
+
+
+@dataclass(slots=True)
+class NodeUse:
+    """Used and total of one node. Totals may shrink below use: pods that run keep what they hold."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    pods: int = 0
+    gpus: int = 0
+    profile: str = "plugin"
+    used_cpu_milli: int = 0
+    used_memory_bytes: int = 0
+    used_pods: int = 0
+    used_devices: dict[int, int] = field(default_factory=dict)
+
+    def resize(self, node: JsonObject) -> None:
+        allocatable = (node.get("status") or {}).get("allocatable") or {}
+        self.cpu_milli = thousandths(allocatable.get("cpu", 0))
+        self.memory_bytes = units(allocatable.get("memory", 0))
+        self.pods = units(allocatable.get("pods", 0))
+        self.gpus = units(allocatable.get(GPU, 0))
+        meta = node["metadata"]
+        notes = {**(meta.get("labels") or {}), **(meta.get("annotations") or {})}
+        self.profile = notes.get(DEVICE_PROFILE, "plugin")
+
+    def take(self, request: Request) -> tuple[int, ...]:
+        """Reserve all of it and return the devices held. Raises AdmissionError, with nothing reserved."""
+        _room("cpu", self.used_cpu_milli, request.cpu_milli, self.cpu_milli)
+        _room("memory", self.used_memory_bytes, request.memory_bytes, self.memory_bytes)
+        _room("pods", self.used_pods, 1, self.pods)
+        devices = self._devices_for(request)
+        self._add(request, devices, 1)
+        return devices
+
+    def give_back(self, request: Request, devices: tuple[int, ...]) -> None:
+        self._add(request, devices, -1)
+
+    def _devices_for(self, request: Request) -> tuple[int, ...]:
+        if not request.gpus:
+            return ()
+        is_share = request.gpu_milli < WHOLE_DEVICE
+        if (self.profile, is_share) in (("whole", True), ("shares", False)):
+            raise AdmissionError(f"{GPU}: a node of device profile {self.profile!r} has no such device")
+        free = [slot for slot in range(self.gpus) if self._used(slot) + request.gpu_milli <= WHOLE_DEVICE]
+        if request.devices is None:
+            _room(GPU, 0, request.gpus, len(free))
+            return tuple(free[: request.gpus])
+        for slot in request.devices:
+            if slot not in free:
+                _room(f"{GPU} device {slot}", self._used(slot), request.gpu_milli, WHOLE_DEVICE * (slot < self.gpus))
+        return request.devices
+
+    def _used(self, slot: int) -> int:
+        return self.used_devices.get(slot, 0)
+
+    def _add(self, request: Request, devices: tuple[int, ...], sign: int) -> None:
+        self.used_cpu_milli += sign * request.cpu_milli
+        self.used_memory_bytes += sign * request.memory_bytes
+        self.used_pods += sign
+        for slot in devices:
+            self.used_devices[slot] = self._used(slot) + sign * request.gpu_milli
+
+
+def _room(resource: str, used: int, asked: int, total: int) -> None:
+    if used + asked > total:
+        raise AdmissionError(f"{resource}: asked {asked}, used {used}, capacity {total}")

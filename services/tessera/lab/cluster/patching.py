@@ -1,0 +1,61 @@
+"""The two patches that the API's users send: JSON merge patch (RFC 7386) and the core of JSON patch (RFC 6902)."""
+
+from typing import Any
+
+from tessera.kernel.ports import ApiError, JsonObject
+
+JsonPatch = list[dict[str, Any]]
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """RFC 7386; neither argument is changed, and untouched parts are shared with `target`."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def patched(target: JsonObject, operations: JsonPatch) -> JsonObject:
+    """RFC 6902 with test, add, replace and remove. Raises ApiError 422, as the API does, when one fails."""
+    result: Any = target
+    for operation in operations:
+        try:
+            path = [_unescaped(part) for part in operation["path"].split("/")[1:]]
+            result = _applied(result, path, operation)
+        except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+            raise ApiError(422, "Invalid", f"json patch {operation!r} does not apply: {error!r}") from error
+    changed: JsonObject = result
+    return changed
+
+
+def _applied(target: Any, path: list[str], operation: dict[str, Any]) -> Any:
+    if len(path) > 1:
+        where = path[0] if isinstance(target, dict) else int(path[0])
+        copy = target.copy()
+        copy[where] = _applied(target[where], path[1:], operation)
+        return copy
+    op, last = operation["op"], path[0]
+    if op == "test":
+        actual = target[last if isinstance(target, dict) else int(last)]
+        if actual != operation["value"]:
+            raise ValueError(f"the value is {actual!r}")
+        return target
+    copy = target.copy()
+    if op == "remove":
+        del copy[last if isinstance(copy, dict) else int(last)]
+    elif op == "add" and isinstance(copy, list):
+        copy.insert(len(copy) if last == "-" else int(last), operation["value"])
+    elif op in ("add", "replace"):
+        copy[last if isinstance(copy, dict) else int(last)] = operation["value"]
+    else:
+        raise ValueError(f"operation {op!r} is not supported")
+    return copy
+
+
+def _unescaped(part: str) -> str:
+    return part.replace("~1", "/").replace("~0", "~")

@@ -1,0 +1,55 @@
+"""`python -m tessera.lab.sim`: run many seeds, print what was reached, fail on a violation or a hole."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+
+from rich.console import Console
+from rich.progress import track
+
+from tessera.lab.sim.coverage import Coverage
+from tessera.lab.sim.world import Outcome, run_seed
+
+SHOWN_VIOLATIONS = 10
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tessera.lab.sim", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=100, help="how many seeds (default 100)")
+    parser.add_argument("--first", type=int, default=1, help="the first seed (default 1)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
+    asked = parser.parse_args()
+    console, total, failed = Console(), Coverage(), 0
+    jobs = records = 0
+    for outcome in track(
+        _outcomes(asked.first, asked.seeds, asked.workers), "seeds", total=asked.seeds, console=console
+    ):
+        total.add(outcome.coverage)
+        jobs, records = jobs + outcome.jobs, records + outcome.records
+        if outcome.violations:
+            failed += 1
+            console.print(f"[red]seed {outcome.seed} fails[/]; again: make sim FIRST={outcome.seed} SEEDS=1")
+            for violation in outcome.violations[:SHOWN_VIOLATIONS]:
+                console.print(f"  {violation}", markup=False, highlight=False)
+    console.print("\n".join(total.lines()), highlight=False)
+    holes = total.holes()
+    for hole in holes:
+        console.print(f"[red]never reached:[/] {hole}", highlight=False)
+    console.print(
+        f"{asked.seeds:,} seeds, {jobs:,} jobs, {records:,} ledger messages: {failed} failed, {len(holes)} holes"
+    )
+    return 1 if failed or holes else 0
+
+
+def _outcomes(first: int, seeds: int, workers: int) -> Iterator[Outcome]:
+    if workers == 1 or seeds == 1:
+        yield from map(run_seed, range(first, first + seeds))
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        yield from pool.map(run_seed, range(first, first + seeds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""The faults that are not a single call's: crashes, partitions, pauses, jumps of clocks, a cluster that misbehaves."""
+
+import asyncio
+from contextlib import suppress
+from random import Random
+
+from tessera.kernel.errors import KernelError
+from tessera.kernel.ports import ApiError
+from tessera.lab.sim.crew import SHARD, Crew
+
+PAUSE_SECONDS = 7.0
+VERBS = ("create", "bind", "delete", "patch", "list", "get")
+
+
+class Chaos:
+    """At least five faults and a crash of the committer in every run; until `seconds`, then none."""
+
+    def __init__(self, crew: Crew, random: Random, nodes: list[str], seconds: float) -> None:
+        self._crew, self._random, self._nodes, self._seconds = crew, random, nodes, seconds
+        self._kinds = (
+            self._crash,
+            self._crash,
+            self._partition,
+            self._pause_committer,
+            self._api_errors,
+            self._expire_watches,
+            self._delete_pod,
+            self._lose_node,
+            self._wipe_store,
+            self._clock_jump,
+        )
+
+    async def run(self) -> None:
+        loop, random = asyncio.get_running_loop(), self._random
+        times = sorted(random.uniform(1.0, self._seconds) for _ in range(random.randrange(6, 12)))
+        committer_at = random.uniform(1.0, self._seconds * 0.8)
+        landing = asyncio.create_task(self._land_late_publishes())
+        try:
+            for at in sorted([*times, committer_at]):
+                await self._crew.clock.sleep(max(0.0, at - loop.time()))
+                await (self._crash_committer() if at == committer_at else random.choice(self._kinds)())
+            await self._crew.clock.sleep(max(0.0, self._seconds - loop.time()))
+        finally:
+            landing.cancel()
+            self.end()
+
+    def end(self) -> None:
+        """The world heals: what was cut off is reached again, and what hung somewhere arrives at last."""
+        self._crew.rates.stop()
+        self._crew.cluster.faults.clear()
+        for member in self._crew.members.values():
+            member.faults.cut_off, member.faults.crash_at = False, None
+        for node in self._nodes:
+            self._crew.cluster.set_reachable(node, True)
+        for out in list(self._crew.broker.limbo):
+            self._crew.broker.land(out)
+
+    async def _land_late_publishes(self) -> None:
+        while True:
+            await self._crew.clock.sleep(self._random.uniform(0.1, 2.0))
+            limbo = self._crew.broker.limbo
+            if limbo:
+                landed = self._crew.broker.land(limbo[self._random.randrange(len(limbo))])
+                if not isinstance(landed, KernelError):
+                    self._crew.coverage.fault("late publish")
+
+    def _slots(self) -> list[str]:
+        return sorted(self._crew.members)
+
+    async def _crash(self) -> None:
+        self._crew.crash(self._random.choice(self._slots()))
+
+    def _committer(self) -> str | None:
+        """The slot of the scheduler whose lease is the newest, if it is up."""
+        last = self._crew.broker.stream(f"LEASES_{SHARD}").last(f"lease.{SHARD}.scheduler.leader")
+        holder = "" if last is None else last.data.decode()
+        return next((s for s, m in sorted(self._crew.members.items()) if f'"{m.instance}"' in holder), None)
+
+    async def _crash_committer(self) -> None:
+        slot = self._committer() or "scheduler"
+        self._crew.crash(slot)
+
+    async def _pause_committer(self) -> None:
+        """SIGSTOP beyond its lease: it wakes as a stale committer, in the middle of what it was doing."""
+        slot = self._committer()
+        if slot is not None and slot in self._crew.members:
+            self._crew.members[slot].faults.pause(PAUSE_SECONDS)
+            self._crew.coverage.fault("stale committer")
+
+    async def _partition(self) -> None:
+        slot = self._random.choice(self._slots())
+        member = self._crew.members[slot]
+        member.faults.cut_off = True
+        self._crew.coverage.fault("partition")
+        await self._crew.clock.sleep(self._random.uniform(0.2, 3.0))
+        member.faults.cut_off = False
+
+    async def _clock_jump(self) -> None:
+        member = self._crew.members[self._random.choice(self._slots())]
+        member.clock.skew_ms += self._random.choice((-3_600_000, -5_000, 5_000, 20_000))
+        self._crew.coverage.fault("clock jump")
+
+    async def _api_errors(self) -> None:
+        status = self._random.choice((409, 429, 500, 503))
+        verb = self._random.choice(VERBS)
+        self._crew.cluster.faults.answer(verb, status, self._random.randrange(1, 5))
+        self._crew.coverage.fault("api error")
+
+    async def _expire_watches(self) -> None:
+        self._crew.cluster.close_watches()
+        if self._random.random() < 0.5:
+            self._crew.cluster.expire_history()
+        self._crew.coverage.fault("watch expired")
+
+    async def _delete_pod(self) -> None:
+        with suppress(ApiError):  # an ordered error hit this call instead of a service's
+            pods, _ = self._crew.cluster.list("pods")
+            if pods:
+                meta = self._random.choice(pods).object["metadata"]
+                self._crew.cluster.delete("pods", meta["namespace"], meta["name"])
+                self._crew.coverage.fault("pod deleted")
+
+    async def _lose_node(self) -> None:
+        node = self._random.choice(self._nodes)
+        self._crew.cluster.set_reachable(node, False)
+        self._crew.coverage.fault("node unreachable")
+        await self._crew.clock.sleep(self._random.uniform(0.5, 6.0))
+        self._crew.cluster.set_reachable(node, True)
+
+    async def _wipe_store(self) -> None:
+        self._crew.views.wipe()
+        self._crew.coverage.fault("store wiped")

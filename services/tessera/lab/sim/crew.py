@@ -1,0 +1,137 @@
+"""The services of a simulated shard: started, stopped, crashed, partitioned and replaced like processes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib import import_module
+from random import Random
+from typing import Any
+
+from tessera.kernel.errors import InvariantViolation, Transient
+from tessera.kernel.health import Health
+from tessera.kernel.ledger import StreamLedger
+from tessera.kernel.memory.broker import MemoryBroker
+from tessera.kernel.memory.bus import MemoryBus
+from tessera.kernel.memory.cluster import MemoryCluster
+from tessera.kernel.memory.store import MemoryStore, MemoryViews
+from tessera.kernel.service import Ports
+from tessera.kernel.settings import ServiceSettings
+from tessera.kernel.telemetry import Metrics
+from tessera.lab.cluster.core import SimCluster
+from tessera.lab.sim.coverage import Coverage
+from tessera.lab.sim.faults import Crashed, Rates, ServiceFaults
+from tessera.lab.sim.loop import VirtualClock, VirtualLoop
+
+SHARD = "main"
+SETTINGS: dict[str, dict[str, Any]] = {
+    "scheduler": {"checkpoint_every": 16},
+    "projection": {"snapshot_seconds": 1.0},
+    "binder": {"resync_seconds": 2.0},
+}
+Serve = Callable[[Ports, Any, asyncio.Event], Awaitable[None]]
+
+
+def service(name: str) -> tuple[Serve, ServiceSettings]:
+    """A service's `serve` and its settings, as small as a simulated run needs them."""
+    main, settings = import_module(f"tessera.{name}.main"), import_module(f"tessera.{name}.settings")
+    model: type[ServiceSettings] = getattr(settings, f"{name.capitalize()}Settings")
+    return main.serve, model(shard=SHARD, **SETTINGS.get(name, {}))
+
+
+@dataclass(slots=True)
+class Member:
+    """One running instance of a service."""
+
+    name: str
+    instance: str
+    faults: ServiceFaults
+    clock: VirtualClock
+    stop: asyncio.Event
+    task: asyncio.Task[None]
+
+
+class Crew:
+    """Every instance of every service, and what they share."""
+
+    def __init__(self, loop: VirtualLoop, random: Random, rates: Rates, coverage: Coverage) -> None:
+        self.loop, self.random, self.rates, self.coverage = loop, random, rates, coverage
+        self.clock = VirtualClock(loop)
+        self.broker = MemoryBroker(self.clock)
+        self.broker.add_shard(SHARD)
+        self.cluster = SimCluster(self.clock, seed=random.randrange(1 << 30))
+        self.views = MemoryViews(self.clock)
+        self.members: dict[str, Member] = {}
+        self.violations: list[str] = []
+        self._started = 0
+        self._reviving: dict[str, asyncio.Task[None]] = {}
+
+    def start(self, slot: str, skew_ms: int = 0) -> None:
+        """Start an instance in `slot`, such as `binder` or `scheduler/2`."""
+        name = slot.split("/")[0]
+        self._started += 1
+        faults = ServiceFaults(name, self.clock, self.rates, self.coverage, lambda _: self._fall(slot))
+        clock = VirtualClock(self.loop, skew_ms=skew_ms)
+        stop = asyncio.Event()
+        serve, settings = service(name)
+        ports = self._ports(name, faults, clock)
+        task = self.loop.create_task(self._run(slot, serve, ports, settings, stop))
+        self.members[slot] = Member(name, ports.instance, faults, clock, stop, task)
+
+    def _ports(self, name: str, faults: ServiceFaults, clock: VirtualClock) -> Ports:
+        bus = MemoryBus(self.broker, name, faults)
+        cluster = MemoryCluster(self.cluster, clock, name)
+        cluster.before, cluster.after = faults.before, faults.after
+        metrics = Metrics(name)
+        random = Random(self._started)
+        return Ports(
+            clock=clock,
+            bus=bus,
+            ledger=StreamLedger(bus, SHARD),
+            store=MemoryStore(self.views, faults),
+            cluster=cluster,
+            health=Health(clock, metrics),
+            metrics=metrics,
+            instance=f"{name}-{self._started}",
+            new_tx=lambda: f"{random.getrandbits(128):032x}",
+        )
+
+    async def _run(self, slot: str, serve: Serve, ports: Ports, settings: Any, stop: asyncio.Event) -> None:
+        """A process: it ends when told, dies when it crashes, halts on a violation, restarts on anything else."""
+        try:
+            await serve(ports, settings, stop)
+        except InvariantViolation as error:
+            self.violations.append(f"{slot} halted: {error}")
+        except Transient:
+            self._fall(slot)
+
+    def _fall(self, slot: str) -> None:
+        """The instance is gone; a supervisor brings a new one after a while."""
+        member = self.members.pop(slot, None)
+        if member is None:
+            return
+        member.faults.dead = True
+        self.loop.call_soon(member.task.cancel)
+        if slot not in self._reviving:
+            self._reviving[slot] = self.loop.create_task(self._revive(slot, self.random.uniform(0.05, 2.0)))
+
+    async def _revive(self, slot: str, seconds: float) -> None:
+        await self.clock.sleep(seconds)
+        del self._reviving[slot]
+        self.start(slot)
+
+    def crash(self, slot: str) -> None:
+        """Let the instance die at one of its next calls, before or after the call's effect."""
+        member = self.members.get(slot)
+        if member is not None and member.faults.crash_at is None:
+            member.faults.crash_at = member.faults.calls + self.random.randrange(1, 40)
+
+    async def close(self) -> None:
+        tasks = [member.task for member in self.members.values()] + list(self._reviving.values())
+        for member in self.members.values():
+            member.faults.dead = True
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception) and not isinstance(result, Crashed | asyncio.CancelledError):
+                self.violations.append(f"a service failed: {result!r}")

@@ -1,0 +1,189 @@
+"""One seed: a shard, its clients and its faults, from the first submit until everything has ended and was checked."""
+
+import asyncio
+from dataclasses import dataclass, field
+from random import Random
+
+import orjson
+
+from tessera.kernel.errors import Full, KernelError
+from tessera.kernel.memory.bus import MemoryBus
+from tessera.kernel.ports import Outgoing
+from tessera.kernel.shard import Shard
+from tessera.lab.checker import PodChange, check
+from tessera.lab.cluster.driving import drive
+from tessera.lab.cluster.nodes import NodeRow, TaintRow, node_object
+from tessera.lab.sim.chaos import Chaos
+from tessera.lab.sim.coverage import Coverage
+from tessera.lab.sim.crew import SHARD, Crew
+from tessera.lab.sim.faults import Rates, ServiceFaults
+from tessera.lab.sim.loop import VirtualLoop
+from tessera.lab.sim.verify import books, digests, replayed
+from tessera.lab.sim.workload import Command, commands, configuration
+
+SLOTS = (
+    "admission",
+    "admission/2",
+    "queueing",
+    "scheduler",
+    "scheduler/2",
+    "reclamation",
+    "binder",
+    "binder/2",
+    "projection",
+)
+CHAOS_SECONDS = 12.0
+QUIET_SECONDS = 300.0
+JOBS = (20, 30)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one seed came to."""
+
+    seed: int
+    violations: list[str]
+    coverage: Coverage
+    jobs: int = 0
+    records: int = 0
+    ledger_hash: str = ""
+    virtual_seconds: float = 0.0
+    examined: dict[str, int] = field(default_factory=dict)
+
+
+class World:
+    def __init__(self, seed: int, loop: VirtualLoop) -> None:
+        self.seed, self.loop = seed, loop
+        self.random = Random(seed)
+        self.coverage = Coverage()
+        self.rates = Rates(Random(seed + 1))
+        self.crew = Crew(loop, Random(seed + 2), self.rates, self.coverage)
+        self.acknowledged: list[tuple[str, str]] = []
+        self.pods: list[PodChange] = []
+        self._shard = Shard()
+        self._clients = MemoryBus(
+            self.crew.broker,
+            "client",
+            ServiceFaults("client", self.crew.clock, self.rates, self.coverage, lambda _: None),
+        )
+
+    async def run(self) -> Outcome:
+        nodes = self._make_nodes()
+        self._record_pods()
+        driving = self.loop.create_task(drive(self.crew.cluster, self.crew.clock))
+        for slot in SLOTS:
+            self.crew.start(slot)
+        jobs = self.random.randrange(*JOBS)
+        script = [configuration(SHARD, self.random), *commands(SHARD, self.random, jobs, CHAOS_SECONDS * 0.7)]
+        clients = [self.loop.create_task(self._client(command)) for command in script]
+        chaos = Chaos(self.crew, Random(self.seed + 3), nodes, CHAOS_SECONDS)
+        await chaos.run()
+        await asyncio.gather(*clients)
+        drained = await self._drain()
+        outcome = self._judge(drained)
+        driving.cancel()
+        await self.crew.close()
+        outcome.violations += self.crew.violations
+        outcome.jobs = jobs
+        return outcome
+
+    def _make_nodes(self) -> list[str]:
+        rows = [
+            NodeRow(name="gpu-a", cpu="64", memory="256Gi", gpus=8, gpu_model="H100"),
+            NodeRow(name="gpu-b", cpu="64", memory="256Gi", gpus=8, gpu_model="A100"),
+            NodeRow(name="gpu-c", cpu="32", memory="128Gi", gpus=4, gpu_model="A100"),
+            NodeRow(
+                name="gpu-d", cpu="32", memory="128Gi", gpus=4, taints=(TaintRow(key="dedicated", effect="NoSchedule"),)
+            ),
+            NodeRow(name="cpu-a", cpu="16", memory="64Gi"),
+        ]
+        for row in rows:
+            self.crew.cluster.create("nodes", "", node_object(row, row.name))
+        return [row.name for row in rows]
+
+    def _record_pods(self) -> None:
+        """Every change of a pod with the ledger's n at that moment, for the checker."""
+        watch = self.crew.cluster.open_watch("pods", self.crew.cluster.resource_version)
+        ledger = self.crew.broker.stream(f"LEDGER_{SHARD}")
+
+        def take() -> None:
+            for kind, data in watch.take():
+                last = ledger.last(f"ledger.{SHARD}")
+                self.pods.append(PodChange(kind, orjson.loads(data), 0 if last is None else last.seq))
+            if watch.closed:  # a fault that is meant for the services
+                self._record_pods()
+
+        watch.on_ready = take
+
+    async def _client(self, command: Command) -> None:
+        """As the SDK does: the same bytes again until they are acknowledged."""
+        await self.crew.clock.sleep(max(0.0, command.at - self.loop.time()))
+        while True:
+            try:
+                await self._clients.publish(Outgoing(command.subject, command.data))
+                break
+            except Full:
+                await self.crew.clock.sleep(1.0)
+            except KernelError:
+                await self.crew.clock.sleep(0.2)
+        if command.key:
+            self.acknowledged.append((command.tenant, command.key))
+
+    async def _drain(self) -> bool:
+        """Give everything time to end; True when it has."""
+        deadline = self.loop.time() + QUIET_SECONDS
+        while self.loop.time() < deadline:
+            await self.crew.clock.sleep(1.0)
+            if await self._is_quiet():
+                await self.crew.clock.sleep(3.0)
+                if await self._is_quiet():
+                    return True
+        return False
+
+    async def _is_quiet(self) -> bool:
+        broker = self.crew.broker
+        if any(broker.stream(f"{name}_{SHARD}").messages for name in ("SUBMIT", "CONTROL")):
+            return False
+        if self.crew.cluster.list("pods")[0]:
+            return False
+        state, views = books(broker, SHARD, self._shard), self.crew.views.current
+        if state.facts_upto < max(broker.stream(f"FACTS_{SHARD}").messages, default=0):
+            return False
+        return not len(state.jobs) and not len(state.runs) and views is not None and views.cursor == state.n
+
+    def _judge(self, drained: bool) -> Outcome:
+        broker, state = self.crew.broker, books(self.crew.broker, SHARD, self._shard)
+        stored = [message.data for message in broker.stream(f"LEDGER_{SHARD}").messages.values()]
+        events = [(m.subject, m.headers, m.data) for m in broker.stream(f"EVENTS_{SHARD}").messages.values()]
+        report = check(
+            stored,
+            pods=self.pods,
+            events=events,
+            acknowledged=self.acknowledged,
+            digests=digests(self.crew.views, state),
+            drained=True,
+        )
+        violations = [f"{v.invariant} at {v.n}: {v.text}" for v in report.violations]
+        if not drained:
+            violations.insert(0, f"I12: not drained {QUIET_SECONDS:.0f} s after the last fault")
+        violations += replayed(stored, self.coverage)
+        return Outcome(
+            self.seed,
+            violations,
+            self.coverage,
+            records=len(stored),
+            ledger_hash=state.chain,
+            virtual_seconds=self.loop.time(),
+            examined=dict(report.examined),
+        )
+
+
+def run_seed(seed: int) -> Outcome:
+    """Run one seed from beginning to end."""
+    loop = VirtualLoop()
+    try:
+        asyncio.set_event_loop(loop)
+        return loop.run_until_complete(World(seed, loop).run())
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()

@@ -1,0 +1,95 @@
+"""
+Folding the ledger for the three sinks: events and touched fields are found while the state is still the one before.
+
+1. Wait while too many events wait.
+2. At a checkpoint, when one is due, copy the state.
+3. Derive the events, fold, remember which fields were touched.
+"""
+
+import asyncio
+
+from tessera.domain.errors import Contradiction
+from tessera.kernel.errors import InvariantViolation
+from tessera.kernel.ports import Message
+from tessera.kernel.service import Ports
+from tessera.kernel.shard import Entry, Shard, decode_entry
+from tessera.projection.events import Cursor, StoredEvent, events_of, last_cursor
+from tessera.projection.mirror import Mirror
+from tessera.projection.publisher import Publisher
+from tessera.projection.settings import ProjectionSettings
+from tessera.projection.snapshots import Snapshots
+from tessera.projection.views import Views
+from tessera_schemas.ledger import Checkpoint, LedgerMessage
+
+YIELD_BYTES = 1 << 20  # of ledger folded in one go; then the lease is renewed and the sinks run
+
+
+class Cycle:
+    """Moves the state along and hands out what follows from it."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        settings: ProjectionSettings,
+        shard: Shard,
+        views: Views,
+        sinks: tuple[Publisher, Mirror, Snapshots],
+        last_event: Cursor,
+    ) -> None:
+        self._ports, self._name, self._shard, self._views = ports, settings.shard, shard, views
+        self._publisher, self._mirror, self._snapshots = sinks
+        self._last_event = last_event
+        self._head = 0
+        self.caught_up = asyncio.Event()
+
+    async def start(self) -> None:
+        """Learn where the ledger ends now."""
+        tail = await self._ports.ledger.tail()
+        self._head = 0 if tail is None else tail.seq
+        self._see_if_caught_up()
+
+    async def fold(self, messages: list[Message], leading: bool) -> None:
+        """Raises InvariantViolation when the ledger contradicts itself."""
+        await self._publisher.room()
+        folded_bytes = 0
+        for message in messages:
+            entry = decode_entry(message)
+            if leading and self._snapshots.due:
+                await self._picture(entry.message)
+            self._step(entry)
+            folded_bytes += len(message.data)
+            if folded_bytes >= YIELD_BYTES:
+                folded_bytes = 0
+                await self._ports.clock.sleep(0)
+        newest = entry.message
+        self._ports.metrics.ledger_n.set(newest.n)
+        self._ports.metrics.hop((self._ports.clock.now_ms() - newest.ts) / 1000)
+        self._see_if_caught_up()
+
+    def _step(self, entry: Entry) -> None:
+        message = entry.message
+        events = self._events(message)
+        fields = self._views.moved_by(message, lambda: self._shard.fold(entry))
+        self._publisher.offer(events)
+        self._mirror.touch(fields)
+        self._last_event = last_cursor(message) or self._last_event
+
+    def _events(self, message: LedgerMessage) -> tuple[StoredEvent, ...]:
+        if not self._publisher.wants(message.n, message.ts):
+            return ()
+        try:
+            return events_of(self._name, message, self._shard.state)
+        except (Contradiction, IndexError) as error:
+            raise InvariantViolation(f"record {message.n}: {error}") from error
+
+    async def _picture(self, message: LedgerMessage) -> None:
+        """At a checkpoint the state's hash is in the ledger, so that a copy of the state can be trusted later."""
+        state = self._shard.state
+        for record in message.records:
+            if isinstance(record, Checkpoint) and self._shard.hasher.of(state) == record.state_hash:
+                await self._snapshots.take(state, record.state_hash, self._last_event)
+                return
+
+    def _see_if_caught_up(self) -> None:
+        if self._shard.state.n >= self._head:
+            self.caught_up.set()

@@ -1,0 +1,270 @@
+"""
+Public events: a pure function of one ledger message and the state before it.
+
+Each record that is of interest outside becomes exactly one CloudEvent. Its id is the cursor `n.i`, i being the index
+of the record in its message, so that an event derived again is the same event, byte for byte.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Self
+
+import orjson
+from pydantic import TypeAdapter
+
+from tessera.domain.errors import Contradiction
+from tessera.domain.state import State
+from tessera_schemas import events as public
+from tessera_schemas import subjects
+from tessera_schemas.facts import JobAdmitted, JobRefused
+from tessera_schemas.ledger import (
+    Allocated,
+    Bound,
+    Finished,
+    JobQueued,
+    JobTurnedAway,
+    LedgerMessage,
+    Permitted,
+    Released,
+    Requeued,
+    Revoked,
+    Started,
+    Waiting,
+)
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Reason
+from tessera_schemas.registry import dataschema
+
+NOBODY = "none"  # the queue's place in the subject of a refusal whose queue nobody knows
+SEQUENCE_DIGITS = 16  # of the largest ledger n
+PLACEMENTS: TypeAdapter[tuple[Placement, ...]] = TypeAdapter(tuple[Placement, ...])
+JsonData = dict[str, Any]
+
+
+class Cursor(NamedTuple):
+    """Where an event comes from: record `i` of ledger message `n`. Written `n.i`; orders as the ledger does."""
+
+    n: int
+    i: int
+
+    def __str__(self) -> str:
+        return f"{self.n}.{self.i}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ValueError; the empty text is the place before every event."""
+        if not text:
+            return cls(0, 0)
+        n, _, i = text.partition(".")
+        return cls(int(n), int(i))
+
+
+START = Cursor(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """One event as the stream keeps it."""
+
+    subject: str
+    cursor: Cursor
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What events say about their job."""
+
+    job_id: str
+    tenant: str
+    queue: str
+    name: str = ""
+    trace: str = ""
+    attempt: int = 0
+
+
+class Known:
+    """The jobs of one message: as the state before it has them, or as the message itself took them in."""
+
+    def __init__(self, state: State, message: LedgerMessage) -> None:
+        self._state, self.message = state, message
+        self._here: dict[str, Subject] = {}
+
+    def add(self, subject: Subject) -> Subject:
+        self._here[subject.job_id] = subject
+        return subject
+
+    def job(self, job_id: str) -> Subject:
+        here = self._here.get(job_id)
+        if here is not None:
+            return here
+        job = self._state.jobs.get(job_id) or self._state.ended.get(job_id)
+        if job is None:
+            raise Contradiction(f"record of {self.message.n} names job {job_id}, which nobody knows")
+        return Subject(job.job_id, job.tenant, job.queue, job.name, job.trace, job.attempt)
+
+    def run(self, run_id: str) -> Subject:
+        """The job at the attempt of this run; a job is remembered for as long as a run of it is held."""
+        job_id, _, attempt = run_id.rpartition("-")
+        return replace(self.job(job_id), attempt=int(attempt))
+
+
+Told = tuple[type[public.PublicEvent], Subject, JsonData]
+
+
+def events_of(shard: str, message: LedgerMessage, state: State) -> tuple[StoredEvent, ...]:
+    """
+    The events of `message`; `state` is the one it was decided from, before it is folded.
+
+    Raises Contradiction or IndexError for a record that the fold would refuse too.
+    """
+    if not any(type(record) in TELL for record in message.records):
+        return ()
+    return tuple(_events(shard, message, Known(state, message)))
+
+
+def last_cursor(message: LedgerMessage) -> Cursor | None:
+    """The cursor of the newest event of `message`; None when it has none."""
+    for i in range(len(message.records) - 1, -1, -1):
+        if type(message.records[i]) in TELL:
+            return Cursor(message.n, i)
+    return None
+
+
+def _events(shard: str, message: LedgerMessage, known: Known) -> Iterator[StoredEvent]:
+    source, time, sequence = f"/tessera/{shard}", rfc3339(message.ts), f"{message.n:0{SEQUENCE_DIGITS}}"
+    for i, record in enumerate(message.records):
+        tell = TELL.get(type(record))
+        if tell is None:
+            continue
+        event, job, data = tell(known, record)
+        envelope: JsonData = {
+            "specversion": "1.0",
+            "id": f"{message.n}.{i}",
+            "source": source,
+            "type": event.type,
+            "subject": job.job_id or NOBODY,
+            "time": time,
+            "dataschema": DATASCHEMA[event],
+            "tenant": job.tenant,
+            "sequence": sequence,
+            "causationid": message.tx,
+        }
+        if job.trace:
+            envelope["traceparent"] = job.trace
+        envelope["data"] = data
+        subject = subjects.event(shard, job.tenant, job.queue, SHORT_TYPE[event])
+        yield StoredEvent(subject, Cursor(message.n, i), orjson.dumps(envelope))
+
+
+def rfc3339(ts: int) -> str:
+    """Ledger milliseconds as UTC with three decimals."""
+    seconds, ms = divmod(ts, 1000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{ms:03}Z"
+
+
+# What each record tells. Defaults are left out of the data, as everywhere in the contract.
+
+
+def _job_data(job: Subject, **more: Any) -> JsonData:
+    return {"job_id": job.job_id, **({"name": job.name} if job.name else {}), "queue": job.queue, **more}
+
+
+def _run_data(job: Subject, **more: Any) -> JsonData:
+    return _job_data(job, attempt=job.attempt, **more)
+
+
+def _json(reason: Reason) -> orjson.Fragment:
+    return orjson.Fragment(reason.to_bytes())
+
+
+def _queued(known: Known, record: JobQueued) -> Told:
+    fact = known.message.facts[record.fact].fact
+    if not isinstance(fact, JobAdmitted):
+        raise Contradiction(f"record of {known.message.n}: fact {record.fact} admits no job")
+    spec = fact.spec
+    job = known.add(Subject(fact.job_id, fact.tenant, spec.queue, spec.name, fact.trace))
+    size = {"gpu_milli": spec.gpu_milli(), "pods": sum(role.replicas for role in spec.roles)}
+    return public.JobAdmittedV1, job, _job_data(job, key=fact.key, **{k: v for k, v in size.items() if v})
+
+
+def _turned_away(known: Known, record: JobTurnedAway) -> Told:
+    fact = known.message.facts[record.fact].fact
+    reasons, repeats = record.reasons, 0
+    if isinstance(fact, JobAdmitted):
+        job = Subject(fact.job_id, fact.tenant, fact.spec.queue, fact.spec.name, fact.trace)
+    elif not isinstance(fact, JobRefused):
+        raise Contradiction(f"record of {known.message.n}: fact {record.fact} is no submit")
+    else:
+        job = Subject(fact.job_id, fact.tenant, NOBODY, fact.name)
+        reasons, repeats = reasons or fact.reasons, fact.repeats
+    data: JsonData = {name: value for name, value in (("job_id", job.job_id), ("name", job.name)) if value}
+    data["reasons"] = [_json(reason) for reason in reasons]
+    if repeats:
+        data["repeats"] = repeats
+    return public.JobRefusedV1, job, data
+
+
+def _waiting(known: Known, record: Waiting) -> Told:
+    job = known.job(record.job_id)
+    return public.JobWaitingV1, job, _job_data(job, reason=_json(record.reason))
+
+
+def _allocated(known: Known, record: Allocated) -> Told:
+    job = known.add(replace(known.job(record.job_id), attempt=record.attempt))
+    placements = orjson.Fragment(PLACEMENTS.dump_json(record.placements, exclude_defaults=True))
+    return public.JobAllocatedV1, job, _run_data(job, placements=placements)
+
+
+def _of_run(event: type[public.PublicEvent]) -> Callable[[Known, Any], Told]:
+    """A record that says no more than which run it is about."""
+
+    def tell(known: Known, record: Permitted | Bound | Started | Released) -> Told:
+        job = known.run(record.run_id)
+        return event, job, _run_data(job)
+
+    return tell
+
+
+def _revoked(known: Known, record: Revoked) -> Told:
+    job = known.run(record.run_id)
+    return public.JobEvictingV1, job, _run_data(job, reason=_json(record.reason))
+
+
+def _requeued(known: Known, record: Requeued) -> Told:
+    job = known.job(record.job_id)
+    return public.JobRequeuedV1, job, _run_data(job, not_before=record.not_before, reason=_json(record.reason))
+
+
+def _finished(known: Known, record: Finished) -> Told:
+    job = known.job(record.job_id)
+    data = _run_data(job)
+    if record.phase == "succeeded":
+        return public.JobSucceededV1, job, data
+    if record.reason is not None:
+        data["reason"] = _json(record.reason)
+    if record.phase == "cancelled":
+        return public.JobCancelledV1, job, data
+    if record.exit_code is not None:
+        data["exit_code"] = record.exit_code
+    return public.JobFailedV1, job, data
+
+
+TELL: dict[type[Any], Callable[[Known, Any], Told]] = {
+    JobQueued: _queued,
+    JobTurnedAway: _turned_away,
+    Waiting: _waiting,
+    Allocated: _allocated,
+    Permitted: _of_run(public.JobBindingV1),
+    Bound: _of_run(public.JobBoundV1),
+    Started: _of_run(public.JobRunningV1),
+    Revoked: _revoked,
+    Released: _of_run(public.JobReleasedV1),
+    Requeued: _requeued,
+    Finished: _finished,
+}
+"""Every other record is of no interest outside."""
+
+DATASCHEMA = {event: dataschema(event) for event in public.EVENT_TYPES}
+SHORT_TYPE = {event: public.short_type(event.type) for event in public.EVENT_TYPES}

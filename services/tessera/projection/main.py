@@ -1,0 +1,100 @@
+"""Wiring of projection: one instance leads and writes, the others fold along and have everything at hand."""
+
+import asyncio
+
+import structlog
+
+from tessera.kernel.errors import Conflict, Transient
+from tessera.kernel.follow import BACKOFF_SECONDS, follow
+from tessera.kernel.leases import RENEWALS_PER_LEASE, Leadership
+from tessera.kernel.ports import Message
+from tessera.kernel.service import Ports
+from tessera.kernel.shard import Shard
+from tessera.kernel.snapshots import find_snapshot
+from tessera.kernel.together import together
+from tessera.kernel.waiting import wait_for
+from tessera.projection.cycle import Cycle
+from tessera.projection.events import START, Cursor
+from tessera.projection.mirror import Mirror
+from tessera.projection.publisher import Publisher
+from tessera.projection.settings import ProjectionSettings
+from tessera.projection.snapshots import Snapshots
+from tessera.projection.views import Views
+
+log = structlog.get_logger()
+
+
+async def serve(ports: Ports, settings: ProjectionSettings, stop: asyncio.Event) -> None:
+    """Project the ledger until `stop`; raises InvariantViolation to halt."""
+    lease = Leadership(ports.bus, ports.clock, settings.shard, "projection", ports.instance, settings.lease_seconds)
+    try:
+        await together(stop, elect(ports, lease, settings.lease_seconds), project_on(ports, settings, lease, stop))
+    finally:
+        await lease.release()
+        ports.metrics.leading.set(0)
+
+
+async def elect(ports: Ports, lease: Leadership, lease_seconds: float) -> None:
+    """Lead whenever the lease is ours."""
+    while True:
+        await lease.acquire()
+        ports.metrics.leading.set(1)
+        while lease.held:
+            await ports.clock.sleep(lease_seconds / RENEWALS_PER_LEASE)
+        ports.metrics.leading.set(0)
+
+
+async def project_on(ports: Ports, settings: ProjectionSettings, lease: Leadership, stop: asyncio.Event) -> None:
+    """Start over from a snapshot whenever the bus was away meanwhile or the events' stream has lost its end."""
+    failures = 0
+    while True:
+        try:
+            await project(ports, settings, lease, stop)
+            return
+        except (Conflict, Transient) as error:
+            log.warning("projection_starts_over", error=str(error))
+            await wait_for(stop, ports.clock, BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
+            failures += 1
+
+
+async def project(ports: Ports, settings: ProjectionSettings, lease: Leadership, stop: asyncio.Event) -> None:
+    """Restore, then fold and write until `stop`."""
+    publisher = Publisher(ports, settings.shard, settings.events_waiting_max)
+    shard, last_event = await restore_behind(ports, settings.shard, await publisher.locate())
+    views = Views(shard.state)
+    mirror = Mirror(ports, settings, shard.state, views)
+    snapshots = Snapshots(ports, settings)
+    cycle = Cycle(ports, settings, shard, views, (publisher, mirror, snapshots), last_event)
+    await cycle.start()
+    ports.health.check("events", lambda: publisher.trouble)
+    ports.health.check("redis", lambda: mirror.trouble)
+    ports.health.started()
+
+    def leading() -> bool:
+        return lease.held
+
+    async def fold(messages: list[Message]) -> None:
+        await cycle.fold(messages, leading())
+
+    await together(
+        stop,
+        follow(ports.ledger.follow(shard.state.n), fold, stop=stop, clock=ports.clock),
+        publisher.run(leading),
+        mirror.run(leading, cycle.caught_up),
+        snapshots.run(),
+    )
+
+
+async def restore_behind(ports: Ports, shard: str, published: Cursor) -> tuple[Shard, Cursor]:
+    """
+    The newest state from which every event that is not published can still be derived.
+
+    A snapshot says which event was the newest up to its n: if the stream holds that one, it lacks none before it.
+    """
+    found = await find_snapshot(
+        ports.bus, ports.ledger, shard, lambda manifest: Cursor.parse(manifest.last_event) <= published
+    )
+    if found is None:
+        return Shard(), START
+    log.info("restored", n=found.state.n)
+    return Shard(found.state, found.hasher), Cursor.parse(found.manifest.last_event)

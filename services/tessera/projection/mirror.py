@@ -1,0 +1,170 @@
+"""
+Redis as the mirror of the state.
+
+What the fold touches is remembered as names of fields. Their values are made when they are sent, so that a Redis that
+is slow or away for a while gets each field once, as it is then. Beyond a bound, or when Redis does not hold what it
+should, the views are built anew in a generation of their own; readers have the old one until it is complete.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from tessera.domain.state import State
+from tessera.kernel.errors import Conflict, Transient
+from tessera.kernel.follow import BACKOFF_SECONDS
+from tessera.kernel.ports import Change
+from tessera.kernel.service import Ports
+from tessera.kernel.waiting import wait_for
+from tessera.projection.settings import ProjectionSettings
+from tessera.projection.views import Field, Views
+
+STAND_BY_SECONDS = 0.5  # how soon a standby sees that it leads, and what the leader has sent
+FIELDS_PER_TURN = 2_000  # made in one go; then others run
+
+log = structlog.get_logger()
+
+
+class Mirror:
+    """
+    Keeps the store at the state.
+
+    The store holds, or was found to hold, the state after `_base`; `_touched` are the fields that moved since. `_anew`
+    asks for a build of all views, and `_fresh` is true from its beginning until the first change after it: meanwhile
+    what is touched must be remembered, however much it is. `trouble` says why Redis lags, None while all is well.
+    """
+
+    def __init__(self, ports: Ports, settings: ProjectionSettings, state: State, views: Views) -> None:
+        self._ports, self._state, self._views = ports, state, views
+        self._changes_max, self._check_seconds = settings.view_changes_max, settings.redis_check_seconds
+        self._touched: dict[Field, None] = {}
+        self._base = state.n
+        self._anew = self._fresh = False
+        self._moved = asyncio.Event()
+        self.trouble: str | None = None
+
+    def touch(self, fields: dict[Field, None]) -> None:
+        """The state has moved; these fields may have changed."""
+        self._moved.set()
+        if self._anew and not self._fresh:
+            return  # all of them are made anew anyway
+        self._touched |= fields
+        if len(self._touched) > self._changes_max and not self._fresh:
+            self._anew, self._touched = True, {}
+
+    async def run(self, leading: Callable[[], bool], caught_up: asyncio.Event) -> None:
+        """
+        Bring Redis up to the state again and again while `leading`.
+
+        Starts once the ledger's end has been reached: a rebuild on the way would only be the first of many.
+        """
+        await caught_up.wait()
+        failures, checked = 0, False
+        while True:
+            try:
+                if not leading():
+                    checked = False
+                    await self._stand_by()
+                elif checked:
+                    await self._bring_up()
+                else:
+                    await self._check()
+                    checked = True
+                failures, self.trouble = 0, None
+            except Conflict as error:
+                # Emptied, set back, or switched by somebody else. Whoever lost this only starts from what is there.
+                log.warning("views_conflict", error=str(error), n=self._state.n)
+                self._ports.metrics.conflicts.inc()
+                self._anew = True
+                await self._ports.clock.sleep(BACKOFF_SECONDS[0])
+            except Transient as error:
+                self.trouble = f"the views in Redis stand at {self._base} of {self._state.n}: {error}"
+                log.warning("views_wait", error=str(error), n=self._state.n, base=self._base)
+                await self._ports.clock.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
+                failures += 1
+
+    async def _bring_up(self) -> None:
+        if self._anew:
+            await self._replace()
+        elif self._state.n > self._base:
+            await self._apply()
+        else:
+            self._moved.clear()
+            if not await wait_for(self._moved, self._ports.clock, self._check_seconds):
+                await self._check()
+
+    async def _stand_by(self) -> None:
+        """What the leader has sent need not be remembered here."""
+        if await self._ports.store.cursor() >= self._state.n:
+            self._base, self._touched = self._state.n, {}
+        await self._ports.clock.sleep(STAND_BY_SECONDS)
+
+    async def _check(self) -> None:
+        """Whether Redis holds what it should: it may have lost its last writes, or everything, or be another's."""
+        held = await self._ports.store.cursor()
+        if held < self._base:
+            self._build_anew(f"Redis holds views up to {held}, not {self._base}")
+        elif held > self._state.n:
+            tail = await self._ports.ledger.tail()
+            if tail is None or held > tail.seq:
+                self._build_anew(f"Redis holds views up to {held}, where the ledger has not been")
+
+    def _build_anew(self, why: str) -> None:
+        log.warning("views_built_anew", reason=why, n=self._state.n)
+        self._anew = True
+
+    async def _apply(self) -> None:
+        fields, first, last = self._touched, self._base + 1, self._state.n
+        self._touched = {}
+        changes = [self._views.change(field) for field in fields]
+        try:
+            await self._send(first, last, changes)
+        except Transient:
+            self._touched = fields | self._touched
+            raise
+        self._base, self._fresh = last, False
+
+    async def _send(self, first: int, last: int, changes: list[Change]) -> None:
+        """Values are absolute, so that a store which stands inside the batch takes it from there."""
+        store = self._ports.store
+        try:
+            await store.apply(first, last, changes)
+        except Conflict:
+            held = await store.cursor()
+            if held < first:
+                raise
+            if held < last:
+                await store.apply(held + 1, last, changes)
+
+    async def _replace(self) -> None:
+        """
+        Build all views as of one n, while the fold goes on.
+
+        Fields are made a few thousand at a time; those touched meanwhile are made again at the end, in one go.
+        """
+        self._touched, self._fresh = {}, True
+        try:
+            rows: dict[Field, bytes | None] = {}
+            names = list(self._views.fields())
+            for start in range(0, len(names), FIELDS_PER_TURN):
+                self._make(rows, names[start : start + FIELDS_PER_TURN])
+                await self._ports.clock.sleep(0)
+            while len(self._touched) > FIELDS_PER_TURN:
+                again, self._touched = self._touched, {}
+                self._make(rows, again)
+                await self._ports.clock.sleep(0)
+            self._make(rows, self._touched)
+            n, self._touched = self._state.n, {}
+            await self._ports.store.replace(
+                n, [Change(*name, value) for name, value in rows.items() if value is not None]
+            )
+        except (Conflict, Transient):
+            self._fresh = False
+            raise
+        self._base, self._anew = n, False
+        log.info("views_replaced", n=n, fields=len(rows))
+
+    def _make(self, rows: dict[Field, bytes | None], names: Iterable[Field]) -> None:
+        for name in names:
+            rows[name] = self._views.value(name)

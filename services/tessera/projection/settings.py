@@ -1,0 +1,24 @@
+"""Settings of projection."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from tessera.kernel.settings import ServiceSettings
+
+
+class ProjectionSettings(ServiceSettings):
+    service: ClassVar[str] = "projection"
+
+    snapshot_seconds: float = Field(
+        30.0, ge=0, le=86_400, description="At least so long between two snapshots; a restart folds what came since"
+    )
+    view_changes_max: int = Field(
+        20_000, ge=1, le=100_000, description="More changed fields than this: Redis is built anew, not in one script"
+    )
+    redis_check_seconds: float = Field(
+        5.0, gt=0, le=300, description="How soon a Redis that lost its last writes is noticed while nothing happens"
+    )
+    events_waiting_max: int = Field(
+        65_536, ge=1, le=1_000_000, description="So many events wait in memory for the bus; then folding waits too"
+    )

@@ -1,0 +1,63 @@
+"""Snapshots of the state, taken where the ledger has a checkpoint to trust them by."""
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from tessera.domain.state import State
+from tessera.kernel.errors import KernelError
+from tessera.kernel.service import Ports
+from tessera.kernel.snapshots import chunks_of, store_snapshot
+from tessera.projection.events import Cursor
+from tessera.projection.settings import ProjectionSettings
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A snapshot on its way."""
+
+    n: int
+    state_hash: str
+    last_event: Cursor
+    chunks: list[bytes]
+
+
+class Snapshots:
+    """One at a time: while one is on its way the next is not due. One that fails is left to the next checkpoint."""
+
+    def __init__(self, ports: Ports, settings: ProjectionSettings) -> None:
+        self._ports, self._shard, self._every = ports, settings.shard, settings.snapshot_seconds
+        self._next_at = ports.clock.monotonic()
+        self._pictures: asyncio.Queue[Picture] = asyncio.Queue(1)
+        self._busy = False
+
+    @property
+    def due(self) -> bool:
+        return not self._busy and self._ports.clock.monotonic() >= self._next_at
+
+    async def take(self, state: State, state_hash: str, last_event: Cursor) -> None:
+        """Copy the state, which must rest meanwhile; it is sent by `run`."""
+        self._busy = True
+        chunks = []
+        for chunk in chunks_of(state):
+            chunks.append(chunk)
+            await self._ports.clock.sleep(0)
+        await self._pictures.put(Picture(state.n, state_hash, last_event, chunks))
+
+    async def run(self) -> None:
+        while True:
+            picture = await self._pictures.get()
+            last_event = str(picture.last_event) if picture.last_event.n else ""
+            try:
+                await store_snapshot(
+                    self._ports.bus, self._shard, picture.chunks, picture.n, picture.state_hash, last_event
+                )
+                self._next_at = self._ports.clock.monotonic() + self._every
+                log.info("snapshot_stored", n=picture.n, chunks=len(picture.chunks))
+            except KernelError as error:
+                log.warning("snapshot_not_stored", n=picture.n, error=str(error))
+            finally:
+                self._busy = False

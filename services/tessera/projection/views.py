@@ -1,0 +1,238 @@
+"""
+The views of a state: one JSON value per job, queue, node, and the configuration. Pure.
+
+A value is made from the state alone, whether one field is brought up to date or all are built anew, so that both ways
+give the same bytes. What a message touches is found from its records; a field touched for nothing costs a little and
+changes nothing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar
+
+from tessera.domain.entities import EndedJob, Job
+from tessera.domain.phases import Phase
+from tessera.domain.state import State
+from tessera.kernel.ports import Change
+from tessera_schemas.facts import NodeSeen
+from tessera_schemas.keys import VIEWS
+from tessera_schemas.ledger import (
+    Allocated,
+    Bound,
+    EarmarkEnded,
+    EarmarkSet,
+    Finished,
+    JobQueued,
+    LedgerMessage,
+    NodeChanged,
+    Permitted,
+    Released,
+    Requeued,
+    Revoked,
+    Started,
+    Waiting,
+)
+from tessera_schemas.placement import Placement
+from tessera_schemas.views import JobView, NodeView, QueueView
+
+JOBS, QUEUES, NODES, CONFIG = VIEWS
+Field = tuple[str, str]
+"""View and key."""
+
+OF_JOB = (JobQueued, Waiting, Allocated, Requeued, Finished)
+OF_RUN = (Permitted, Bound, Started, Revoked, Released)
+
+
+class Views:
+    """Makes the values, and counts what the state does not index: how many jobs wait in each queue."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._waiting = Counter(job.queue for job in state.jobs.values() if job.phase is Phase.QUEUED)
+
+    def moved_by(self, message: LedgerMessage, fold: Callable[[], None]) -> dict[Field, None]:
+        """Fold `message` and return the fields that may have changed."""
+        state, tree = self._state, self._state.tree
+        jobs, nodes = touched(state, message)
+        queues = self._count(jobs, -1)
+        fold()
+        queues |= self._count(jobs, 1)
+        fields: dict[Field, None] = {(JOBS, job_id): None for job_id in jobs}
+        fields |= {(NODES, name): None for name in nodes}
+        if state.tree is not tree:
+            fields[CONFIG, CONFIG] = None
+            queues |= dict.fromkeys(tree.queues) | dict.fromkeys(self._queues())
+            if state.tree.priorities != tree.priorities:
+                fields |= {(JOBS, job.job_id): None for job in state.jobs.values()}
+        return fields | {(QUEUES, name): None for name in queues}
+
+    def fields(self) -> Iterator[Field]:
+        """Every field there is."""
+        state = self._state
+        yield CONFIG, CONFIG
+        yield from ((QUEUES, name) for name in self._queues())
+        yield from ((NODES, name) for name, _ in state.nodes.items())
+        yield from ((JOBS, job_id) for job_id, _ in state.jobs.items())
+        yield from ((JOBS, job_id) for job_id, _ in state.ended.items())
+
+    def value(self, field: Field) -> bytes | None:
+        """The field as of the state; None when there is no such entity."""
+        view, key = field
+        return self._MAKE[view](self, key)
+
+    def change(self, field: Field) -> Change:
+        return Change(*field, self.value(field))
+
+    def _count(self, jobs: Iterable[str], sign: int) -> dict[str, None]:
+        """Put these jobs into the counts (1) or take them out (-1); returns their queues."""
+        queues: dict[str, None] = {}
+        for job_id in jobs:
+            job = self._state.jobs.get(job_id)
+            if job is not None and job.phase is Phase.QUEUED:
+                self._waiting[job.queue] += sign
+            known = job or self._state.ended.get(job_id)
+            if known is not None:
+                queues[known.queue] = None
+        return queues
+
+    def _queues(self) -> Iterator[str]:
+        """Configured, or held on to by jobs and runs after the configuration dropped them."""
+        state = self._state
+        names = dict.fromkeys(state.tree.queues) | dict.fromkeys(self._waiting)
+        return iter(names | {name: None for name, _ in state.queue_use.items()})
+
+    def _job(self, job_id: str) -> bytes | None:
+        state = self._state
+        job = state.jobs.get(job_id)
+        if job is None:
+            ended = state.ended.get(job_id)
+            return None if ended is None else self._ended(ended)
+        return JobView.model_construct(
+            **_shared(job),
+            priority=state.tree.priority(job.priority_class),
+            started_ts=job.started_ts,
+            not_before=job.not_before,
+            reason=job.reason,
+            placements=self._placements(job.run_id),
+        ).to_bytes()
+
+    def _ended(self, job: EndedJob) -> bytes:
+        """An ended job has no place in any line, hence no priority."""
+        return JobView.model_construct(
+            **_shared(job),
+            priority=0,
+            started_ts=job.started_ts,
+            ended_ts=job.ended_ts,
+            reason=job.reason,
+            exit_code=job.exit_code,
+            placements=self._placements(f"{job.job_id}-{job.attempt}"),
+        ).to_bytes()
+
+    def _placements(self, run_id: str) -> tuple[Placement, ...]:
+        """What the job's run holds until it is released."""
+        run = self._state.runs.get(run_id)
+        return () if run is None else run.placements
+
+    def _queue(self, name: str) -> bytes | None:
+        state = self._state
+        pool, waiting, use = state.tree.pool(name), self._waiting[name], state.queue_use.get(name)
+        live = 0 if use is None else use.jobs
+        if pool is None and not waiting and not live:
+            return None
+        amount = state.held_by_queue(name)
+        return QueueView.model_construct(
+            name=name,
+            pool=pool or "",
+            queued=waiting,
+            live=live,
+            used_cpu_milli=amount.cpu_milli,
+            used_memory_bytes=amount.memory_bytes,
+            used_gpu_milli=amount.gpu_milli,
+        ).to_bytes()
+
+    def _node(self, name: str) -> bytes | None:
+        node = self._state.nodes.get(name)
+        if node is None:
+            return None
+        return NodeView.model_construct(
+            name=node.name,
+            pool=node.pool,
+            ready=node.ready,
+            gone=node.gone,
+            gpu_model=node.gpu_model,
+            gpus=node.gpus,
+            cpu_milli=node.cpu_milli,
+            memory_bytes=node.memory_bytes,
+            pods=node.pods,
+            cpu_free_milli=node.cpu_free,
+            memory_free_bytes=node.memory_free,
+            pods_free=node.pods_free,
+            gpu_free=node.gpu_free,
+            device_profile=node.device_profile,
+            labels=dict(node.labels),
+            taints=node.taints,
+        ).to_bytes()
+
+    def _config(self, key: str) -> bytes | None:
+        config = self._state.config
+        return config.to_bytes() if config.version else None
+
+    # What makes a field's value, by view.
+    _MAKE: ClassVar[dict[str, Callable[["Views", str], bytes | None]]] = {
+        JOBS: _job,
+        QUEUES: _queue,
+        NODES: _node,
+        CONFIG: _config,
+    }
+
+
+def all_views(state: State) -> list[Change]:
+    """The whole of the views of `state`."""
+    views = Views(state)
+    return [change for field in views.fields() if (change := views.change(field)).value is not None]
+
+
+def touched(state: State, message: LedgerMessage) -> tuple[dict[str, None], dict[str, None]]:
+    """The jobs and the nodes that `message` may change; `state` is the one before it."""
+    jobs = dict.fromkeys(job_id for _, job_id in state.index.forget_at.irange(maximum=(message.ts + 1,)))
+    nodes: dict[str, None] = {}
+    for record in message.records:
+        if isinstance(record, OF_JOB):
+            jobs[record.job_id] = None
+        elif isinstance(record, OF_RUN):
+            jobs[record.run_id.rpartition("-")[0]] = None
+        nodes |= {placement.node: None for placement in _placements(state, record)}
+        if isinstance(record, NodeChanged):
+            fact = message.facts[record.fact].fact
+            if isinstance(fact, NodeSeen):  # the fold refuses any other
+                nodes[fact.name] = None
+    return jobs, nodes
+
+
+def _shared(job: Job | EndedJob) -> dict[str, Any]:
+    """What a job's view says whether or not it has ended."""
+    return {
+        "job_id": job.job_id,
+        "tenant": job.tenant,
+        "queue": job.queue,
+        "name": job.name,
+        "key": job.key,
+        "phase": job.phase.value,
+        "attempt": job.attempt,
+        "pods": job.pods,
+        "gpu_milli": job.amount.gpu_milli,
+        "submitted_ts": job.submitted_ts,
+    }
+
+
+def _placements(state: State, record: object) -> tuple[Placement, ...]:
+    """Where the record takes or gives back capacity."""
+    if isinstance(record, Allocated | EarmarkSet):
+        return record.placements
+    if isinstance(record, Released):
+        run = state.runs.get(record.run_id)
+        return () if run is None else run.placements
+    if isinstance(record, EarmarkEnded):
+        mark = state.earmarks.get(record.owner)
+        return () if mark is None else mark.placements
+    return ()

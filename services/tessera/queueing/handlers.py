@@ -1,0 +1,63 @@
+"""Publish an order when it says something new, and when a job's back-off ends."""
+
+import asyncio
+
+import structlog
+
+from tessera.domain.state import State
+from tessera.engine.ordering import next_retry
+from tessera.kernel.errors import Transient
+from tessera.kernel.leases import Leadership
+from tessera.kernel.ports import Outgoing
+from tessera.kernel.service import Ports
+from tessera.kernel.shard import Entry
+from tessera.kernel.waiting import wait_for
+from tessera.queueing.decide import orders
+from tessera_schemas import subjects
+
+TICK_SECONDS = 1.0
+RETRY_SECONDS = 0.2
+
+log = structlog.get_logger()
+
+
+class Lines:
+    """The orders of a shard's pools, as this replica has published them."""
+
+    def __init__(self, ports: Ports, shard: str, state: State) -> None:
+        self._ports, self._shard, self._state = ports, shard, state
+        self._changed = asyncio.Event()
+        self._published: dict[str, tuple[str, ...]] = {}
+
+    async def on_ledger(self, entries: list[Entry]) -> None:
+        self._changed.set()
+
+    async def keep_published(self, lease: Leadership) -> None:
+        """Whenever the lease is ours: publish what is new, until it is not ours any more."""
+        while True:
+            await lease.acquire()
+            self._ports.metrics.leading.set(1)
+            self._published.clear()
+            while lease.held:
+                self._changed.clear()
+                await self._publish()
+                await wait_for(self._changed, self._ports.clock, self._seconds_until_retry())
+            self._ports.metrics.leading.set(0)
+
+    async def _publish(self) -> None:
+        ts = max(self._state.ts, self._ports.clock.now_ms())
+        try:
+            for fresh in orders(self._state, self._published, ts):
+                await self._ports.bus.publish(Outgoing(subjects.order(self._shard, fresh.pool), fresh.to_bytes()))
+                self._published[fresh.pool] = fresh.jobs
+        except Transient as error:
+            log.warning("order_not_published", error=str(error))
+            self._published.clear()
+            await self._ports.clock.sleep(RETRY_SECONDS)
+            self._changed.set()
+        self._ports.metrics.queue_depth.set(sum(len(line) for line in self._state.index.waiting.values()))
+
+    def _seconds_until_retry(self) -> float:
+        now_ms = self._ports.clock.now_ms()
+        due = next_retry(self._state, now_ms)
+        return TICK_SECONDS if due is None else min(TICK_SECONDS, max(0.0, (due - now_ms) / 1000))

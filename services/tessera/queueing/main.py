@@ -1,0 +1,23 @@
+"""Wiring of queueing: everybody folds, the leader publishes."""
+
+import asyncio
+
+from tessera.kernel.leases import Leadership
+from tessera.kernel.ledger_loop import fold_ledger
+from tessera.kernel.service import Ports
+from tessera.kernel.shard import restore
+from tessera.kernel.together import together
+from tessera.queueing.handlers import Lines
+from tessera.queueing.settings import QueueingSettings
+
+
+async def serve(ports: Ports, settings: QueueingSettings, stop: asyncio.Event) -> None:
+    """Fold the ledger; while leading, keep the newest order of every pool published."""
+    shard = await restore(ports.bus, ports.ledger, settings.shard)
+    lease = Leadership(ports.bus, ports.clock, settings.shard, "queueing", ports.instance, settings.lease_seconds)
+    lines = Lines(ports, settings.shard, shard.state)
+    ports.health.started()
+    try:
+        await together(stop, fold_ledger(ports, shard, lines.on_ledger, stop), lines.keep_published(lease))
+    finally:
+        await lease.release()

@@ -1,0 +1,9 @@
+"""Settings of queueing."""
+
+from typing import ClassVar
+
+from tessera.kernel.settings import ServiceSettings
+
+
+class QueueingSettings(ServiceSettings):
+    service: ClassVar[str] = "queueing"

@@ -1,0 +1,97 @@
+"""Which runs are stopping, what is left of them, and the fact that nothing is."""
+
+import asyncio
+
+import structlog
+
+from tessera.domain.entities import Run
+from tessera.domain.state import State
+from tessera.kernel.errors import Transient
+from tessera.kernel.facts import Facts
+from tessera.kernel.leases import Members, partition_of
+from tessera.kernel.pods_by_run import PodsByRun
+from tessera.kernel.ports import ApiError, JsonObject
+from tessera.kernel.service import Ports
+from tessera.kernel.shard import Entry
+from tessera.kernel.waiting import wait_for
+from tessera.reclamation.decide import Verdict, ended, judge
+from tessera.reclamation.settings import ReclamationSettings
+from tessera_schemas.facts import RunAbsent
+from tessera_schemas.labels import RUN_LABEL
+from tessera_schemas.ledger import Finished, Released, Revoked
+
+log = structlog.get_logger()
+
+
+class Absences:
+    """Level-triggered: each stopping run is looked at when something about it changes, and again every while."""
+
+    def __init__(
+        self, ports: Ports, settings: ReclamationSettings, state: State, pods: PodsByRun[JsonObject], members: Members
+    ) -> None:
+        self._ports, self._settings, self._state, self._pods, self._members = ports, settings, state, pods, members
+        self._facts = Facts(ports.bus, settings.shard, "reclamation")
+        self._stopping: dict[str, None] = {run.run_id: None for run in state.runs.values() if run.stopping}
+        self._look_at: dict[str, None] = dict(self._stopping)
+        self._said: dict[str, None] = {}
+        self._wake = asyncio.Event()
+        self._lists = asyncio.Semaphore(settings.lists_at_once)
+
+    async def on_ledger(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            for record in entry.message.records:
+                if isinstance(record, Revoked):
+                    self._stops(record.run_id)
+                elif isinstance(record, Finished) and record.phase == "succeeded":
+                    ended_job = self._state.ended.get(record.job_id)
+                    if ended_job is not None:
+                        self._stops(f"{record.job_id}-{ended_job.attempt}")
+                elif isinstance(record, Released):
+                    self._stopping.pop(record.run_id, None)
+                    self._look_at.pop(record.run_id, None)
+                    self._said.pop(record.run_id, None)
+        self._wake.set()
+
+    def _stops(self, run_id: str) -> None:
+        self._stopping[run_id] = self._look_at[run_id] = None
+
+    async def follow_pods(self) -> None:
+        while True:
+            for run_id in await self._pods.next():
+                if run_id in self._stopping:
+                    self._look_at[run_id] = None
+                    self._wake.set()
+
+    async def report(self) -> None:
+        """Look at what changed at once, and at every stopping run again every `recheck_seconds`."""
+        clock, every = self._ports.clock, self._settings.recheck_seconds
+        again_at = clock.monotonic() + every
+        while True:
+            await wait_for(self._wake, clock, max(0.0, again_at - clock.monotonic()))
+            self._wake.clear()
+            if clock.monotonic() >= again_at:
+                self._look_at, again_at = dict.fromkeys(self._stopping), clock.monotonic() + every
+            batch, self._look_at = self._look_at, {}
+            await asyncio.gather(*(self._look(run_id) for run_id in batch))
+
+    async def _look(self, run_id: str) -> None:
+        run = self._state.runs.get(run_id)
+        if run is None or not run.stopping or run_id in self._said or not self._pods.informer.synced:
+            return
+        if partition_of(run.job_id) not in self._members.partitions():
+            return
+        try:
+            if await self._absent(run):
+                self._said[run_id] = None
+                await self._facts.publish(RunAbsent(kind="run_absent", run_id=run_id), run_id)
+        except (Transient, ApiError) as error:
+            self._said.pop(run_id, None)
+            log.warning("absence_not_settled", run=run_id, error=str(error))
+
+    async def _absent(self, run: Run) -> bool:
+        verdict = judge(run, self._pods.of(run.run_id).values())
+        if verdict is not Verdict.ASK:
+            return verdict is Verdict.ABSENT
+        async with self._lists:
+            pods, _ = await self._ports.cluster.list("pods", f"{RUN_LABEL}={run.run_id}")
+        return all(ended(pod) for pod in pods)

@@ -1,0 +1,199 @@
+"""
+The committer's cycle, in numbered steps: take in, decide, append, fold.
+
+One append is in flight at a time; what arrives meanwhile shares the next message (group commit), and an idle
+committer appends at once. An append of unknown outcome is never resent: the tail is read again, and either the
+transaction is found there, or the world is decided anew from whatever is.
+"""
+
+import asyncio
+from enum import StrEnum
+
+import structlog
+
+from tessera.domain.errors import Contradiction
+from tessera.engine import ENGINE_ID
+from tessera.kernel.errors import Conflict, InvariantViolation, Transient, UnknownOutcome
+from tessera.kernel.service import Ports
+from tessera.kernel.shard import Entry, Shard
+from tessera.scheduler.decide import Inputs, decide
+from tessera.scheduler.inbox import Inbox
+from tessera.scheduler.settings import SchedulerSettings
+from tessera_schemas.ledger import AnyRecord, LedgerMessage, Waiting
+from tessera_schemas.subjects import MESSAGE_BYTES_MAX
+
+RETRY_SECONDS = 0.2
+
+log = structlog.get_logger()
+
+
+class Step(StrEnum):
+    TAKE_IN = "take_in"
+    DECIDE = "decide"
+    APPEND = "append"
+    FOLD = "fold"
+
+
+class Deposed(Exception):
+    """A younger epoch stands in the ledger: this committer is no longer one."""
+
+
+class Committer:
+    """One epoch of one committer, from its first append until it is deposed or told to stop."""
+
+    def __init__(self, ports: Ports, settings: SchedulerSettings, shard: Shard) -> None:
+        self._ports, self._settings, self._shard = ports, settings, shard
+        self.epoch = 0
+
+    async def lead(self, stop: asyncio.Event) -> None:
+        """Open a new epoch and commit until `stop`; raises Deposed or InvariantViolation."""
+        await self._open_epoch()
+        async with Inbox(self._ports, self._settings.shard, self._shard.state.facts_upto) as inbox:
+            while not stop.is_set():
+                await self._wait(inbox, stop)
+                inbox.wake.clear()
+                while not stop.is_set() and await self._cycle(inbox):
+                    pass
+
+    async def _open_epoch(self) -> None:
+        while True:
+            try:
+                await self._shard.catch_up(self._ports.ledger)
+                self.epoch = self._shard.state.epoch + 1
+                inputs = self._inputs((self._shard.state.facts_upto, ()), (), holder=self._ports.instance)
+                if await self._commit(self._message(inputs, self._decide(inputs))):
+                    log.info("epoch_opened", epoch=self.epoch, n=self._shard.state.n)
+                    return
+            except Deposed:
+                # Somebody opened the same epoch first; theirs stands, and ours comes after it.
+                continue
+            except Transient as error:
+                log.warning("epoch_not_opened", error=str(error))
+                await self._ports.clock.sleep(RETRY_SECONDS)
+
+    async def _wait(self, inbox: Inbox, stop: asyncio.Event) -> None:
+        """Until something came, a deadline is due, or the tick."""
+        if inbox.failed is not None:
+            raise inbox.failed
+        seconds = self._settings.tick_seconds
+        due = self._shard.state.index.start_by
+        if due:
+            seconds = min(seconds, max(0.0, (due[0][0] - self._ports.clock.now_ms()) / 1000))
+        waits = [
+            asyncio.ensure_future(wait) for wait in (inbox.wake.wait(), stop.wait(), self._ports.clock.sleep(seconds))
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiting in waits:
+                waiting.cancel()
+
+    async def _cycle(self, inbox: Inbox) -> bool:
+        """One message, if anything calls for one; True when there may be more to do at once."""
+        limit = self._settings.facts_per_message
+        while True:
+            inputs = self._take_in(inbox, limit)
+            records = self._decide(inputs)
+            # Orders alone change nothing: they wait for the next message that does.
+            if inputs.facts_upto == self._shard.state.facts_upto and all(r.kind == "checkpoint" for r in records):
+                return False
+            entry = self._message(inputs, records)
+            if len(entry.stored) <= MESSAGE_BYTES_MAX or len(inputs.facts) <= 1:
+                break
+            limit = len(inputs.facts) // 2  # rare: what follows from these facts is far larger than they are
+        await self._commit(entry)
+        return True
+
+    def _take_in(self, inbox: Inbox, limit: int) -> Inputs:
+        clock, metrics, state = self._ports.clock, self._ports.metrics, self._shard.state
+        started = clock.monotonic()
+        inputs = self._inputs(inbox.facts(state, limit), inbox.orders(state))
+        metrics.step(Step.TAKE_IN, clock.monotonic() - started)
+        metrics.queue_depth.set(inbox.waiting)
+        return inputs
+
+    def _decide(self, inputs: Inputs) -> tuple[AnyRecord, ...]:
+        started = self._ports.clock.monotonic()
+        try:
+            records = decide(self._shard.state, inputs)
+        except (Contradiction, KeyError, IndexError, ValueError) as error:
+            raise InvariantViolation(f"deciding record {inputs.n}: {error!r}") from error
+        self._ports.metrics.step(Step.DECIDE, self._ports.clock.monotonic() - started)
+        return records
+
+    def _inputs(self, facts: tuple[int, tuple], orders: tuple, holder: str = "") -> Inputs:  # type: ignore[type-arg]
+        state = self._shard.state
+        n = state.n + 1
+        checkpoint = bool(holder) or n % self._settings.checkpoint_every == 0
+        return Inputs(
+            n=n,
+            ts=max(state.ts, self._ports.clock.now_ms()),
+            epoch=self.epoch,
+            facts_upto=facts[0],
+            holder=holder,
+            state_hash=self._shard.hasher.of(state) if checkpoint and state.n else "",
+            facts=facts[1],
+            orders=orders,
+        )
+
+    def _message(self, inputs: Inputs, records: tuple[AnyRecord, ...]) -> Entry:
+        state = self._shard.state
+        message = LedgerMessage(
+            v=1,
+            n=inputs.n,
+            prev=state.chain,
+            epoch=inputs.epoch,
+            tx=self._ports.new_tx(),
+            ts=inputs.ts,
+            engine=ENGINE_ID,
+            policy=state.config.version,
+            holder=inputs.holder,
+            facts_upto=inputs.facts_upto,
+            facts=inputs.facts,
+            orders=inputs.orders,
+            records=records,
+        )
+        return Entry(message, message.to_bytes())
+
+    async def _commit(self, entry: Entry) -> bool:
+        """Append and fold one message; False when it did not get in and everything is to be decided anew."""
+        ports, state, clock, message = self._ports, self._shard.state, self._ports.clock, entry.message
+        started = clock.monotonic()
+        try:
+            await ports.ledger.append(entry.stored, state.n)
+        except Conflict:
+            ports.metrics.conflicts.inc()
+            return await self._settle(message.tx)
+        except UnknownOutcome as error:
+            log.warning("append_outcome_unknown", n=message.n, tx=message.tx, error=str(error))
+            return await self._settle(message.tx)
+        except Transient as error:
+            log.warning("append_failed", n=message.n, error=str(error))
+            await clock.sleep(RETRY_SECONDS)
+            return False
+        appended = clock.monotonic()
+        ports.metrics.step(Step.APPEND, appended - started)
+        self._shard.fold(entry)
+        ports.metrics.step(Step.FOLD, clock.monotonic() - appended)
+        ports.metrics.ledger_n.set(state.n)
+        for record in message.records:
+            if isinstance(record, Waiting):
+                ports.metrics.reason(record.reason.code)
+        return True
+
+    async def _settle(self, tx: str) -> bool:
+        """Read the tail through the leader until it is known whether `tx` got in; raises Deposed on a foreign epoch."""
+        while True:
+            try:
+                new = await self._shard.catch_up(self._ports.ledger)
+                break
+            except Transient as error:
+                log.warning("tail_unreadable", error=str(error))
+                await self._ports.clock.sleep(RETRY_SECONDS)
+        # Folding our own transaction brought our epoch in; anything else from another writer ends this one.
+        if (
+            any(entry.message.holder and entry.message.tx != tx for entry in new)
+            or self._shard.state.epoch > self.epoch
+        ):
+            raise Deposed(f"epoch {self._shard.state.epoch} was opened after {self.epoch}")
+        return any(entry.message.tx == tx for entry in new)

@@ -1,0 +1,148 @@
+"""
+What waits for the committer: facts in stream order, and the newest order of each pool.
+
+A fact that cannot be read, or that comes from a service that may not say it, is dead-lettered and passed over.
+"""
+
+import asyncio
+from collections import deque
+from contextlib import AsyncExitStack
+from typing import Self
+
+import structlog
+from pydantic import ValidationError
+
+from tessera.domain.state import State
+from tessera.kernel.dead_letters import DeadLetters
+from tessera.kernel.follow import follow
+from tessera.kernel.ports import Message
+from tessera.kernel.service import Ports
+from tessera_schemas import subjects
+from tessera_schemas.facts import FACT_MESSAGE, OWNERS
+from tessera_schemas.ledger import TakenFact
+from tessera_schemas.orders import ORDER, Order
+
+WAITING_MAX = 4096
+FACTS_BYTES_MAX = 128 * 1024  # of one message; a ledger message also repeats what the facts say in its records
+FACT_BYTES_MAX = 160 * 1024  # the permit of the largest gang
+ORDERS_BYTES_MAX = 64 * 1024
+
+log = structlog.get_logger()
+
+
+class Inbox:
+    """Filled by two followers; emptied by the cycle. `wake` is set whenever something came."""
+
+    def __init__(self, ports: Ports, shard: str, facts_after: int) -> None:
+        self._ports, self._shard, self._seen_upto = ports, shard, facts_after
+        self._facts: deque[tuple[int, int, TakenFact | None]] = deque()
+        self._orders: dict[str, Order] = {}
+        self._taken = asyncio.Event()
+        self._dead_letters = DeadLetters(ports.bus, shard, "scheduler", subjects.stream("FACTS", shard))
+        self._stack = AsyncExitStack()
+        self.wake = asyncio.Event()
+        self.failed: BaseException | None = None
+
+    async def __aenter__(self) -> Self:
+        stop = asyncio.Event()
+        bus, clock = self._ports.bus, self._ports.clock
+        facts = bus.follow(subjects.stream("FACTS", self._shard), f"fact.{self._shard}.>", self._seen_upto)
+        orders = bus.follow(subjects.stream("ORDERS", self._shard), f"order.{self._shard}.*", 0)
+        for source, handle in ((facts, self._on_facts), (orders, self._on_orders)):
+            task = asyncio.create_task(follow(source, handle, stop=stop, clock=clock))
+            task.add_done_callback(self._ended)
+            self._stack.push_async_callback(_cancelled, task)
+        self._stack.callback(stop.set)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.failed = task.exception()
+            self.wake.set()
+
+    async def _on_facts(self, batch: list[Message]) -> None:
+        for message in batch:
+            if message.seq <= self._seen_upto:
+                continue  # this batch was begun before, and a dead letter of it could not be stored
+            fact = self._decode(message)
+            if isinstance(fact, str):
+                log.warning("fact_dead_lettered", seq=message.seq, subject=message.subject, reason=fact)
+                self._ports.metrics.dead_letters.inc()
+                await self._dead_letters.put(message, fact)
+            self._facts.append((message.seq, len(message.data), fact if isinstance(fact, TakenFact) else None))
+            self._seen_upto = message.seq
+        self.wake.set()
+        while len(self._facts) > WAITING_MAX:
+            self._taken.clear()
+            await self._taken.wait()
+
+    def _decode(self, message: Message) -> TakenFact | str:
+        service = message.subject.split(".")[2]
+        if len(message.data) > FACT_BYTES_MAX:
+            return f"larger than {FACT_BYTES_MAX} bytes"
+        try:
+            fact = FACT_MESSAGE.validate_json(message.data).fact
+        except ValidationError as error:
+            return f"cannot be read: {error.errors(include_url=False, include_input=False)[:3]}"
+        if OWNERS[type(fact)] != service:
+            return f"{fact.kind} is not {service}'s to say"
+        return TakenFact(seq=message.seq, service=service, fact=fact)
+
+    async def _on_orders(self, batch: list[Message]) -> None:
+        for message in batch:
+            try:
+                order = ORDER.validate_json(message.data)
+            except ValidationError as error:
+                log.warning("order_ignored", seq=message.seq, reason=str(error))
+                continue
+            self._orders[order.pool] = order
+        self.wake.set()
+
+    def facts(self, state: State, limit: int) -> tuple[int, tuple[TakenFact, ...]]:
+        """The next facts not yet in the ledger, and the sequence up to which they reach; they stay here."""
+        while self._facts and self._facts[0][0] <= state.facts_upto:
+            self._facts.popleft()
+            self._taken.set()
+        found: list[TakenFact] = []
+        upto, size = state.facts_upto, 0
+        for seq, length, fact in self._facts:
+            if len(found) >= limit or (found and size + length > FACTS_BYTES_MAX):
+                break
+            upto, size = seq, size + length
+            if fact is not None:
+                found.append(fact)
+        return upto, tuple(found)
+
+    def orders(self, state: State) -> tuple[Order, ...]:
+        """
+        Orders newer than the lines in `state`; one made from a state we have not reached yet waits.
+
+        Those whose pools have waited longest come first, as many as a message has room for.
+        """
+        fresh: list[tuple[int, str]] = []
+        for pool, order in self._orders.items():
+            line = state.lines.get(pool)
+            if order.basis_n > state.n:
+                continue
+            if line is None or (order.basis_n, order.ts) > (line.basis_n, line.ts):
+                fresh.append((line.basis_n if line else -1, pool))
+        found: list[Order] = []
+        size = 0
+        for _, pool in sorted(fresh):
+            size += len(self._orders[pool].to_bytes())
+            if found and size > ORDERS_BYTES_MAX:
+                break
+            found.append(self._orders[pool])
+        return tuple(found)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._facts)
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,15 @@
+"""Settings of the scheduler."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from tessera.kernel.settings import ServiceSettings
+
+
+class SchedulerSettings(ServiceSettings):
+    service: ClassVar[str] = "scheduler"
+
+    facts_per_message: int = Field(256, ge=1, le=1024, description="Bounds the size of a ledger message")
+    checkpoint_every: int = Field(256, ge=1, description="Ledger messages between checkpoints of the state hash")
+    tick_seconds: float = Field(1.0, gt=0, le=10, description="How late a deadline may be noticed when nothing happens")

@@ -1,0 +1,295 @@
+"""One representative value of every registered type, with values that are not the defaults."""
+
+from tessera_schemas import commands, config, events, facts, job, ledger, views
+from tessera_schemas.base import Lenient, Strict
+from tessera_schemas.facts import OWNERS
+from tessera_schemas.orders import Order
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.registry import dataschema, kind_of
+
+JOB = "abcdefghij234567abcd"
+OTHER = "zyxwvutsrq765432zyxw"
+RUN = f"{JOB}-2"
+TS = 1_760_000_000_123
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+WHY = Reason(code=Code.NO_FIT, field="roles[0].resources", numbers={"gpus_free": 3, "gpus": 8}, detail="pool a100")
+PLACEMENTS = (Placement(0, "leader", "node-a"), Placement(1, "worker", "node-b", (0, 3), 1000))
+
+SPEC = job.JobSpec(
+    name="train-llm",
+    queue="research",
+    priority_class="high",
+    preemptible=False,
+    roles=(
+        job.Role(
+            name="leader",
+            resources=job.Resources(cpu_milli=500, memory_bytes=2**30),
+            template=job.Template(image="registry.example/leader:1"),
+        ),
+        job.Role(
+            name="worker",
+            replicas=4,
+            min_replicas=2,
+            max_replicas=8,
+            resources=job.Resources(
+                cpu_milli=8000,
+                memory_bytes=64 * 2**30,
+                gpus=2,
+                gpu_memory_bytes=40 * 2**30,
+                mig_profile="1g.10gb",
+                devices={"rdma/hca": 1},
+            ),
+            gpu_models=("h100", "a100"),
+            node_selector={"zone": "west-1"},
+            tolerations=(job.Toleration(key="spot", value="yes", effect="NoSchedule"),),
+            affinity=(job.AffinityTerm(key="rack", operator=job.Operator.NOT_IN, values=("r1",)),),
+            topology=job.Topology(level="tessera.io/rack", required=False),
+            same_node_as="leader",
+            spread="zone",
+            template=job.Template(
+                image="registry.example/train@sha256:0123",
+                command=("python", "-m", "train"),
+                args=("--epochs", "3"),
+                env={"LR": "0.1"},
+                working_dir="/work",
+                volumes=(
+                    job.Volume(kind="empty", mount_path="/tmp"),
+                    job.Volume(kind="claim", mount_path="/data", name="corpus", read_only=True),
+                ),
+                annotations={"example.com/team": "nlp"},
+            ),
+        ),
+    ),
+    time_limit_seconds=7200,
+    termination_grace_seconds=60,
+    ttl_seconds_after_finished=600,
+    retry=job.Retry(max_attempts=5, backoff_seconds=20, backoff_max_seconds=900, on_failure=True),
+    checkpoint=job.Checkpoint(interval_seconds=600, notice_seconds=30),
+    launcher="torchrun",
+    datasets=(job.DatasetHint(name="corpus", size_bytes=10**12),),
+    labels={"team": "nlp"},
+)
+
+BODY = config.ConfigBody(
+    tenants=(
+        config.Tenant(
+            name="lab",
+            limits=config.Limits(jobs=50, gpus=64, gpus_per_job=32, pods_per_job=16),
+            priority_classes=("normal", "high"),
+            subscribers=(config.Subscriber(name="ci", types=("job.succeeded.v1", "job.failed.v1")),),
+        ),
+    ),
+    queues=(
+        config.Queue(name="all"),
+        config.Queue(
+            name="research",
+            tenants=("lab",),
+            pool="a100",
+            parent="all",
+            weight=3,
+            quotas=(
+                config.Quota(
+                    resource="gpu_milli", nominal=64_000, flavor="spot", borrowing_limit=8000, lending_limit=4000
+                ),
+            ),
+        ),
+    ),
+    priority_classes=(config.PriorityClass(name="normal", value=0), config.PriorityClass(name="high", value=100)),
+    policy=config.Policy(start_timeout_seconds=300, key_memory_seconds=3600),
+)
+
+COMMANDS: tuple[Strict, ...] = (
+    commands.SubmitJob(kind="submit_job", v=1, key="ci-17/1/train", tenant="lab", spec=SPEC),
+    commands.CancelJob(kind="cancel_job", v=1, job_id=JOB, tenant="lab", why="not needed"),
+    commands.HoldJob(kind="hold_job", v=1, job_id=JOB, tenant="lab"),
+    commands.ReleaseJob(kind="release_job", v=1, job_id=JOB, tenant="lab"),
+    commands.ApplyConfig(kind="apply_config", v=1, expected_version=6, body=BODY),
+)
+
+FACTS: tuple[facts.AnyFact, ...] = (
+    facts.JobAdmitted(
+        kind="job_admitted", job_id=JOB, tenant="lab", key="ci-17", spec=SPEC, origin="kubernetes", trace=TRACE
+    ),
+    facts.JobRefused(
+        kind="job_refused", tenant="lab", job_id=OTHER, name="train", reasons=(WHY,), repeats=4, source_seq=77
+    ),
+    facts.CancelRequested(kind="cancel_requested", job_id=JOB, tenant="lab", why="not needed"),
+    facts.ConfigProposed(kind="config_proposed", expected_version=6, body=BODY),
+    facts.PodsMade(kind="pods_made", run_id=RUN, uids=("uid-0", "uid-1")),
+    facts.PodsBound(kind="pods_bound", run_id=RUN),
+    facts.BindFailed(kind="bind_failed", run_id=RUN, rank=1, reason=Reason(code=Code.BIND_REFUSED, detail="quota")),
+    facts.RunStarted(kind="run_started", run_id=RUN),
+    facts.RunEnded(kind="run_ended", run_id=RUN, reason=Reason(code=Code.POD_FAILED), own=True, exit_code=137, rank=1),
+    facts.NodeSeen(
+        kind="node_seen",
+        name="node-a.example",
+        gone=True,
+        ready=False,
+        pool="a100",
+        cpu_milli=64_000,
+        memory_bytes=2**39,
+        pods=110,
+        gpus=8,
+        gpu_model="a100",
+        device_profile="shares",
+        labels={"zone": "west-1"},
+        taints=(facts.Taint(key="spot", value="yes", effect="NoSchedule"),),
+    ),
+    facts.RunAbsent(kind="run_absent", run_id=RUN),
+)
+
+RECORDS: tuple[ledger.AnyRecord, ...] = (
+    ledger.FormatRaised(kind="format_raised", format=1),
+    ledger.EpochOpened(kind="epoch_opened", epoch=3, holder="scheduler-1"),
+    ledger.Checkpoint(kind="checkpoint", state_hash="ab" * 32),
+    ledger.ConfigSet(kind="config_set", fact=3, version=7),
+    ledger.ConfigRefused(kind="config_refused", fact=3, reason=Reason(code=Code.CONFIG_CONFLICT)),
+    ledger.NodeChanged(kind="node_changed", fact=9),
+    ledger.JobQueued(kind="job_queued", fact=1, job_id=JOB),
+    ledger.JobTurnedAway(kind="job_turned_away", fact=1, reasons=(Reason(code=Code.LIMIT_EXCEEDED),)),
+    ledger.Waiting(kind="waiting", job_id=JOB, reason=WHY),
+    ledger.Allocated(kind="allocated", job_id=JOB, attempt=2, deadline=TS + 600_000, placements=PLACEMENTS),
+    ledger.Permitted(kind="permitted", run_id=RUN, uids=("uid-0", "uid-1")),
+    ledger.Bound(kind="bound", run_id=RUN),
+    ledger.Started(kind="started", run_id=RUN),
+    ledger.Revoked(
+        kind="revoked", run_id=RUN, reason=Reason(code=Code.START_TIMEOUT), then="requeue", by=f"preemptor {OTHER}"
+    ),
+    ledger.Released(kind="released", run_id=RUN),
+    ledger.Requeued(kind="requeued", job_id=JOB, not_before=TS + 20_000, reason=Reason(code=Code.POD_DELETED)),
+    ledger.Finished(
+        kind="finished", job_id=JOB, phase="failed", reason=Reason(code=Code.ATTEMPTS_EXHAUSTED), exit_code=137
+    ),
+    ledger.EarmarkSet(kind="earmark_set", owner=JOB, cause="head", deadline=TS + 60_000, placements=PLACEMENTS),
+    ledger.EarmarkEnded(kind="earmark_ended", owner=JOB, why="deadline"),
+)
+
+RUN_FIELDS = {"job_id": JOB, "name": "train-llm", "queue": "research", "attempt": 2}
+EVENTS: tuple[events.PublicEvent, ...] = (
+    events.JobAdmittedV1(job_id=JOB, name="train-llm", queue="research", key="ci-17", gpu_milli=8000, pods=5),
+    events.JobRefusedV1(job_id=OTHER, name="train", reasons=(WHY,), repeats=4),
+    events.JobWaitingV1(job_id=JOB, name="train-llm", queue="research", reason=WHY),
+    events.JobAllocatedV1(**RUN_FIELDS, placements=PLACEMENTS),
+    events.JobBindingV1(**RUN_FIELDS),
+    events.JobBoundV1(**RUN_FIELDS),
+    events.JobRunningV1(**RUN_FIELDS),
+    events.JobEvictingV1(**RUN_FIELDS, reason=Reason(code=Code.START_TIMEOUT)),
+    events.JobReleasedV1(**RUN_FIELDS),
+    events.JobRequeuedV1(**RUN_FIELDS, not_before=TS + 20_000, reason=Reason(code=Code.POD_DELETED)),
+    events.JobSucceededV1(**RUN_FIELDS),
+    events.JobFailedV1(**RUN_FIELDS, reason=Reason(code=Code.POD_FAILED), exit_code=137),
+    events.JobCancelledV1(**RUN_FIELDS, reason=Reason(code=Code.CANCELLED, detail="not needed")),
+)
+
+ORDER = Order(v=1, pool="a100", basis_n=40, ts=TS, engine="first-1", policy=7, jobs=(JOB, OTHER))
+
+
+def taken() -> tuple[ledger.TakenFact, ...]:
+    """A cancel first, so that the fact that a record names is not number 0, which is the default of nothing."""
+    ordered = (FACTS[2], FACTS[0], FACTS[1], *FACTS[3:])
+    return tuple(ledger.TakenFact(seq=50 + i, service=OWNERS[type(f)], fact=f) for i, f in enumerate(ordered))
+
+
+def message(*records: ledger.AnyRecord, whole: bool = False) -> ledger.LedgerMessage:
+    """A ledger message with these records; `whole` also takes in every kind of fact and an order."""
+    return ledger.LedgerMessage(
+        v=1,
+        n=42,
+        prev="cd" * 32,
+        epoch=3,
+        tx="tx-0000000042",
+        ts=TS,
+        engine="first-1",
+        policy=7,
+        holder="scheduler-1",
+        facts_upto=99,
+        facts=taken() if whole else (),
+        orders=(ORDER,) if whole else (),
+        records=records,
+    )
+
+
+def envelope(event: events.PublicEvent) -> events.CloudEvent:
+    return events.CloudEvent(
+        specversion="1.0",
+        id="42.1",
+        source="urn:tessera:main",
+        type=event.type,
+        subject=JOB,
+        time="2025-10-09T08:53:20.123Z",
+        dataschema=dataschema(type(event)),
+        tenant="lab",
+        sequence="0000000000000042",
+        causationid="tx-0000000042",
+        traceparent=TRACE,
+        data=event.to_data(),
+    )
+
+
+WHOLE: dict[str, Strict | Lenient] = {
+    "answer.v1": commands.Answer(accepted=False, job_id=JOB, reasons=(WHY,)),
+    "cloud_event.v1": envelope(EVENTS[0]).model_copy(update={"datacontenttype": "application/x-test"}),
+    "config.v1": config.Config(version=7, body=BODY),
+    "fact_message.v1": facts.FactMessage(v=1, fact=FACTS[4], cause="42.0"),
+    "job_spec.v1": SPEC,
+    "ledger_message.v1": message(*RECORDS, whole=True),
+    "order.v1": ORDER,
+    "view.job.v1": views.JobView(
+        job_id=JOB,
+        tenant="lab",
+        queue="research",
+        name="train-llm",
+        key="ci-17",
+        phase="failed",
+        priority=100,
+        attempt=2,
+        pods=5,
+        gpu_milli=8000,
+        submitted_ts=TS,
+        started_ts=TS + 1,
+        ended_ts=TS + 2,
+        not_before=TS + 3,
+        reason=WHY,
+        exit_code=137,
+        placements=PLACEMENTS,
+    ),
+    "view.node.v1": views.NodeView(
+        name="node-a",
+        pool="a100",
+        ready=True,
+        gone=True,
+        gpu_model="a100",
+        gpus=2,
+        cpu_milli=64_000,
+        memory_bytes=2**39,
+        pods=110,
+        cpu_free_milli=60_000,
+        memory_free_bytes=2**38,
+        pods_free=109,
+        gpu_free=(1000, 250),
+        device_profile="shares",
+        labels={"zone": "west-1"},
+        taints=(("spot", "yes", "NoSchedule"),),
+    ),
+    "view.queue.v1": views.QueueView(
+        name="research",
+        pool="a100",
+        queued=3,
+        live=2,
+        used_cpu_milli=4000,
+        used_memory_bytes=2**32,
+        used_gpu_milli=8000,
+    ),
+}
+
+
+def samples() -> dict[str, Strict | Lenient]:
+    """Registered id to the value whose bytes are stored: for a fact, record or event the message around it."""
+    return {
+        **{f"command.{kind_of(type(command))}.v1": command for command in COMMANDS},
+        **{f"fact.{fact.kind}.v1": facts.FactMessage(v=1, fact=fact, cause="42.0") for fact in FACTS},
+        **{f"record.{record.kind}.v1": message(record) for record in RECORDS},
+        **{event.type: envelope(event) for event in EVENTS},
+        **WHOLE,
+    }

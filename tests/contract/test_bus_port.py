@@ -1,0 +1,382 @@
+"""What every Bus promises: over a real nats-server and in memory."""
+
+import asyncio
+
+import pytest
+
+from tessera.kernel.clock import SystemClock
+from tessera.kernel.dead_letters import DeadLetters
+from tessera.kernel.errors import Conflict, Full, Poison, Transient
+from tessera.kernel.ports import Bus, Delivery, Follow, Message, Outgoing
+from tessera.kernel.work import work
+from tests.contract.bus_worlds import World
+
+
+def out(subject: str, data: bytes = b"x", **fields: object) -> Outgoing:
+    return Outgoing(subject, data, **fields)  # type: ignore[arg-type]
+
+
+async def drain(source: Follow, count: int) -> list[Message]:
+    got: list[Message] = []
+    while len(got) < count:
+        batch = await source.next(timeout=5)
+        assert batch, f"only {len(got)} of {count} came"
+        got += batch
+    return got
+
+
+def seqs(messages: list[Message]) -> list[int]:
+    return [message.seq for message in messages]
+
+
+async def cancelled(waiting: "asyncio.Future[list[Message]]") -> list[Message]:
+    """What a wait that was cancelled brought all the same."""
+    waiting.cancel()
+    try:
+        return await waiting
+    except asyncio.CancelledError:
+        return []
+
+
+class TestPublishing:
+    async def test_sequences_rise_by_one(self, world: World) -> None:
+        await world.add_stream("S", "s.>")
+        bus: Bus = await world.connect()
+        assert [await bus.publish(out("s.a")), await bus.publish(out("s.b"))] == [1, 2]
+
+    async def test_a_swap_on_the_stream_wins_only_with_its_last_sequence(self, world: World) -> None:
+        await world.add_stream("S", "s.>")
+        bus = await world.connect()
+        assert await bus.publish(out("s.a", expected_last_seq=0)) == 1
+        assert await bus.publish(out("s.b", expected_last_seq=1)) == 2
+        with pytest.raises(Conflict):
+            await bus.publish(out("s.a", expected_last_seq=1))
+
+    async def test_a_swap_on_a_subject_takes_no_notice_of_other_subjects(self, world: World) -> None:
+        await world.add_stream("S", "s.>")
+        bus = await world.connect()
+        await bus.publish_all([out("s.a"), out("s.b")])
+        assert await bus.publish(out("s.a", expected_last_subject_seq=1)) == 3
+        with pytest.raises(Conflict):
+            await bus.publish(out("s.a", expected_last_subject_seq=1))
+        with pytest.raises(Conflict):
+            await bus.publish(out("s.c", expected_last_subject_seq=1))
+
+    async def test_of_two_swaps_under_way_with_the_same_expectation_one_wins(self, world: World) -> None:
+        await world.add_stream("S", "s")
+        one, two = await world.connect(), await world.connect()
+        for expected in range(20):
+            swap = out("s", expected_last_subject_seq=expected)
+            outcomes = await asyncio.gather(one.publish(swap), two.publish(swap), return_exceptions=True)
+            assert expected + 1 in outcomes
+            assert [type(outcome) for outcome in outcomes].count(Conflict) == 1
+
+    async def test_many_are_stored_in_order(self, world: World) -> None:
+        await world.add_stream("S", "s")
+        bus = await world.connect()
+        assert await bus.publish_all([out("s", b"%d" % i) for i in range(1500)]) == list(range(1, 1501))
+        assert [m.data for m in await drain(bus.follow("S", "s", 0), 1500)] == [b"%d" % i for i in range(1500)]
+
+    async def test_many_larger_than_the_window_are_stored(self, world: World) -> None:
+        await world.add_stream("S", "s")
+        bus = await world.connect()
+        assert await bus.publish_all([out("s", bytes(500_000))] * 20) == list(range(1, 21))
+
+    async def test_the_first_error_of_many_comes_after_all_were_answered(self, world: World) -> None:
+        await world.add_stream("S", "s.>")
+        bus = await world.connect()
+        with pytest.raises(Conflict):
+            await bus.publish_all([out("s.a"), out("s.b", expected_last_subject_seq=9), out("s.c")])
+        assert [m.subject for m in await drain(bus.follow("S", "s.>", 0), 2)] == ["s.a", "s.c"]
+
+    async def test_a_repeated_message_id_is_stored_once_and_answers_the_first_sequence(self, world: World) -> None:
+        await world.add_stream("S", "s")
+        bus = await world.connect()
+        assert await bus.publish_all([out("s", msg_id="a"), out("s", msg_id="b"), out("s", msg_id="a")]) == [1, 2, 1]
+        assert await bus.publish(out("s")) == 3
+
+    async def test_a_lost_swap_is_a_conflict_even_when_its_id_was_stored(self, world: World) -> None:
+        await world.add_stream("S", "s")
+        bus = await world.connect()
+        await bus.publish(out("s", msg_id="a", expected_last_subject_seq=0))
+        with pytest.raises(Conflict):
+            await bus.publish(out("s", msg_id="a", expected_last_subject_seq=0))
+
+    @pytest.mark.parametrize("limit", [{"messages_max": 2}, {"bytes_max": 500}, {"messages_per_subject_max": 2}])
+    async def test_a_full_stream_refuses_and_keeps_what_it_has(self, world: World, limit: dict[str, int]) -> None:
+        await world.add_stream("S", "s.>", **limit)
+        bus = await world.connect()
+        await bus.publish_all([out("s.a", bytes(150)), out("s.a", bytes(150))])
+        with pytest.raises(Full):
+            await bus.publish(out("s.a", bytes(350)))
+        assert await bus.get("S", 1) is not None
+
+    async def test_one_full_subject_leaves_room_for_the_others(self, world: World) -> None:
+        await world.add_stream("S", "s.*", messages_per_subject_max=1)
+        bus = await world.connect()
+        await bus.publish(out("s.greedy"))
+        with pytest.raises(Full):
+            await bus.publish(out("s.greedy"))
+        await bus.publish(out("s.modest"))
+
+    async def test_a_subject_that_no_stream_takes_is_refused(self, world: World) -> None:
+        bus = await world.connect()
+        with pytest.raises(Transient, match="no stream"):
+            await bus.publish(out("nobody.listens"))
+
+    async def test_a_message_above_the_streams_size_is_poison(self, world: World) -> None:
+        await world.add_stream("S", "s", message_bytes_max=100)
+        bus = await world.connect()
+        with pytest.raises(Poison):
+            await bus.publish(out("s", bytes(101)))
+
+
+class TestReading:
+    async def test_a_message_comes_back_with_its_own_headers_and_its_id(self, world: World) -> None:
+        await world.add_stream("S", "s.>")
+        bus = await world.connect()
+        await bus.publish(out("s.a", b"hello", msg_id="id-1", headers={"cursor": "7.0"}))
+        expected = Message("s.a", 1, b"hello", {"cursor": "7.0", "Nats-Msg-Id": "id-1"})
+        assert await bus.get("S", 1) == expected
+        assert await bus.last("S", "s.a") == expected
+        assert await bus.last_all("S", "s.>") == [expected]
+        assert await drain(bus.follow("S", "s.>", 0), 1) == [expected]
+
+    async def test_a_message_without_headers_has_none(self, world: World) -> None:
+        await world.add_stream("S", "s")
+        bus = await world.connect()
+        await bus.publish(out("s", b""))
+        assert [await bus.get("S", 1), await bus.last("S", "s")] == [Message("s", 1, b"", {})] * 2
+
+    async def test_what_is_not_there_is_none(self, world: World) -> None:
+        await world.add_stream("S", "s.>")
+        bus = await world.connect()
+        assert await bus.last("S", "s.a") is None
+        assert await bus.get("S", 1) is None
+        assert await bus.last_all("S", "s.*") == []
+
+    async def test_the_newest_of_every_subject(self, world: World) -> None:
+        await world.add_stream("S", "s.>", last_per_subject=1)
+        bus = await world.connect()
+        await bus.publish_all([out("s.a"), out("s.b"), out("s.a"), out("s.other.a")])
+        assert seqs(await bus.last_all("S", "s.*")) == [2, 3]
+
+    async def test_a_stream_that_does_not_exist_is_transient(self, world: World) -> None:
+        bus = await world.connect()
+        for read in (bus.get("NONE", 1), bus.last("NONE", "s"), bus.last_all("NONE", "s")):
+            with pytest.raises(Transient):
+                await read
+
+
+class TestFollowing:
+    async def test_it_starts_after_the_cursor_and_goes_on_with_what_comes(self, world: World) -> None:
+        await world.add_stream("S", "s")
+        bus = await world.connect()
+        await bus.publish_all([out("s")] * 5)
+        follow = bus.follow("S", "s", after=3)
+        assert seqs(await drain(follow, 2)) == [4, 5]
+        await bus.publish_all([out("s")] * 300)
+        assert seqs(await drain(follow, 300)) == list(range(6, 306))
+
+    async def test_it_waits_for_the_first_message_of_an_empty_stream(self, world: World) -> None:
+        await world.add_stream("S", "s")
+        bus = await world.connect()
+        follow = bus.follow("S", "s", after=0)
+        assert await follow.next(timeout=0.05) == []
+        waiting = asyncio.ensure_future(follow.next())
+        await asyncio.sleep(0.05)
+        await bus.publish(out("s"))
+        assert seqs(await waiting) == [1]
+
+    async def test_a_batch_is_never_larger_than_asked_for(self, world: World) -> None:
+        await world.add_stream("S", "s")
+        bus = await world.connect()
+        await bus.publish_all([out("s")] * 10)
+        follow = bus.follow("S", "s", after=0)
+        assert [seqs(await follow.next(limit=4)) for _ in range(3)] == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]
+
+    @pytest.mark.parametrize(
+        ("subject", "expected"),
+        [("s.a.x", [1, 4, 7]), ("s.*.x", [1, 2, 4, 5, 7]), ("s.b.>", [2, 3, 5]), ("s.>", [1, 2, 3, 4, 5, 6, 7])],
+    )
+    async def test_a_filter_gets_its_subjects_in_order_stored_and_live(
+        self, world: World, subject: str, expected: list[int]
+    ) -> None:
+        await world.add_stream("S", "s.>")
+        bus = await world.connect()
+        stored = ["s.a.x", "s.b.x", "s.b.y", "s.a.x", "s.b.x", "s.c.y", "s.a.x"]
+        await bus.publish_all([out(name) for name in stored])
+        follow = bus.follow("S", subject, after=0)
+        assert seqs(await drain(follow, len(expected))) == expected
+        for name in stored:
+            await bus.publish(out(name))
+        assert seqs(await drain(follow, len(expected))) == [seq + 7 for seq in expected]
+
+    async def test_replaced_messages_of_a_last_value_stream_are_passed_over(self, world: World) -> None:
+        await world.add_stream("S", "s.*", last_per_subject=1)
+        bus = await world.connect()
+        await bus.publish_all([out("s.a"), out("s.b"), out("s.a")])
+        follow = bus.follow("S", "s.*", after=0)
+        assert seqs(await drain(follow, 2)) == [2, 3]
+        await bus.publish(out("s.b"))
+        assert seqs(await drain(follow, 1)) == [4]
+
+    async def test_nothing_is_lost_when_a_wait_is_cancelled(self, world: World) -> None:
+        await world.add_stream("S", "s")
+        bus = await world.connect()
+        follow = bus.follow("S", "s", after=0)
+        got: list[int] = []
+        for _ in range(30):
+            publishing = asyncio.ensure_future(bus.publish_all([out("s")] * 3))
+            waiting = asyncio.ensure_future(follow.next())
+            await asyncio.sleep(0.001)
+            got += seqs(await cancelled(waiting))
+            await publishing
+        if len(got) < 90:
+            got += seqs(await drain(follow, 90 - len(got)))
+        assert got == list(range(1, 91))
+
+    async def test_closing_ends_a_wait(self, world: World) -> None:
+        await world.add_stream("S", "s")
+        follow = (await world.connect()).follow("S", "s", after=0)
+        waiting = asyncio.ensure_future(follow.next())
+        await asyncio.sleep(0.02)
+        await follow.close()
+        assert await waiting == []
+        assert await follow.next() == []
+
+    async def test_several_writers_and_followers_see_one_order(self, world: World) -> None:
+        await world.add_stream("S", "s.*")
+        buses = [await world.connect() for _ in range(3)]
+        follows = [bus.follow("S", "s.*", 0) for bus in buses]
+        writes = [bus.publish_all([out(f"s.{i}", b"%d" % n) for n in range(200)]) for i, bus in enumerate(buses)]
+        results = await asyncio.gather(*(drain(follow, 600) for follow in follows), *writes)
+        assert results[0] == results[1] == results[2]
+        assert seqs(results[0]) == list(range(1, 601))
+
+
+class TestWorking:
+    async def queue(self, world: World, ack_wait_seconds: float = 30.0) -> Bus:
+        await world.add_stream("Q", "q.>", work_queue=True)
+        await world.add_durable("Q", "worker", ack_wait_seconds)
+        bus: Bus = await world.connect()
+        return bus
+
+    async def test_each_message_goes_to_one_of_the_replicas_and_an_ack_ends_it(self, world: World) -> None:
+        bus = await self.queue(world)
+        replicas = [bus.work("Q", "worker"), (await world.connect()).work("Q", "worker")]
+        await bus.publish_all([out("q.a", b"%d" % i) for i in range(40)])
+        got: list[Delivery] = []
+        while len(got) < 40:
+            for replica in replicas:
+                for delivery in await replica.next(timeout=0.1):
+                    got.append(delivery)
+                    await replica.ack(delivery)
+        assert sorted(delivery.message.seq for delivery in got) == list(range(1, 41))
+        assert {delivery.deliveries for delivery in got} == {1}
+        assert await replicas[0].next(timeout=0.1) == []
+        assert await bus.get("Q", 1) is None
+
+    async def test_what_is_not_answered_comes_again_with_its_count(self, world: World) -> None:
+        bus = await self.queue(world, ack_wait_seconds=0.2)
+        queue = bus.work("Q", "worker")
+        await bus.publish(out("q.a", b"first", headers={"k": "v"}))
+        first, again = await queue.next(timeout=2), await queue.next(timeout=2)
+        assert [first[0].deliveries, again[0].deliveries] == [1, 2]
+        assert first[0].message == again[0].message == Message("q.a", 1, b"first", {"k": "v"})
+
+    async def test_a_nak_puts_it_off_for_its_delay(self, world: World) -> None:
+        bus = await self.queue(world)
+        queue = bus.work("Q", "worker")
+        await bus.publish(out("q.a"))
+        await queue.nak((await queue.next(timeout=2))[0], 0.3)
+        assert await queue.next(timeout=0.1) == []
+        assert (await queue.next(timeout=2))[0].deliveries == 2
+
+    async def test_a_nak_without_delay_brings_it_back_at_once(self, world: World) -> None:
+        bus = await self.queue(world)
+        queue = bus.work("Q", "worker")
+        await bus.publish(out("q.a"))
+        await queue.nak((await queue.next(timeout=2))[0], 0)
+        assert (await queue.next(timeout=2))[0].deliveries == 2
+
+    async def test_a_terminated_message_never_comes_again(self, world: World) -> None:
+        bus = await self.queue(world, ack_wait_seconds=0.1)
+        queue = bus.work("Q", "worker")
+        await bus.publish(out("q.a"))
+        await queue.term((await queue.next(timeout=2))[0])
+        assert await queue.next(timeout=0.3) == []
+
+    async def test_a_message_in_progress_is_not_handed_out_again(self, world: World) -> None:
+        bus = await self.queue(world, ack_wait_seconds=0.3)
+        queue = bus.work("Q", "worker")
+        await bus.publish(out("q.a"))
+        delivery = (await queue.next(timeout=2))[0]
+        for _ in range(5):
+            await asyncio.sleep(0.1)
+            await queue.in_progress(delivery)
+        assert await queue.next(timeout=0.05) == []
+        assert (await queue.next(timeout=2))[0].deliveries == 2
+
+    async def test_a_late_ack_counts(self, world: World) -> None:
+        bus = await self.queue(world, ack_wait_seconds=0.1)
+        queue = bus.work("Q", "worker")
+        await bus.publish(out("q.a"))
+        first = (await queue.next(timeout=2))[0]
+        await queue.next(timeout=2)
+        await queue.ack(first)
+        assert await queue.next(timeout=0.3) == []
+
+    async def test_closing_gives_what_was_not_seen_to_another_replica_at_once(self, world: World) -> None:
+        bus = await self.queue(world)
+        leaving = bus.work("Q", "worker")
+        await bus.publish_all([out("q.a")] * 10)
+        assert len(await leaving.next(limit=4, timeout=2)) == 4
+        await leaving.close()
+        assert await leaving.next() == []
+        staying = (await world.connect()).work("Q", "worker")
+        got: list[Delivery] = []
+        while len(got) < 6:
+            batch = await staying.next(timeout=2)
+            assert batch
+            got += batch
+        assert sorted(delivery.message.seq for delivery in got) == [5, 6, 7, 8, 9, 10]
+
+    async def test_the_loop_acks_the_good_and_buries_the_poison_with_its_story(self, world: World) -> None:
+        bus = await self.queue(world)
+        await world.add_stream("DLQ", "dlq.>")
+        await bus.publish_all([out("q.a", b"good"), out("q.a", b"bad", msg_id="key"), out("q.a", b"good")])
+        stop = asyncio.Event()
+
+        async def handle(batch: list[Delivery]) -> list[object]:
+            return [Poison("not\r\nJSON") if delivery.message.data == b"bad" else None for delivery in batch]
+
+        letters = DeadLetters(bus, "main", "admission", "Q")
+        running = asyncio.ensure_future(
+            work(bus.work("Q", "worker"), handle, dead_letter=letters, clock=SystemClock(), stop=stop)
+        )
+        letter = (await drain(bus.follow("DLQ", "dlq.>", 0), 1))[0]
+        while await bus.last("Q", "q.a") is not None:
+            await asyncio.sleep(0.01)
+        stop.set()
+        await running
+        assert (letter.subject, letter.data) == ("dlq.main.admission.Q.2", b"bad")
+        assert letter.headers == {
+            "Tessera-Subject": "q.a",
+            "Tessera-Reason": "Poison: not JSON",
+            "Tessera-Deliveries": "1",
+            "Tessera-Msg-Id": "key",
+            "Nats-Msg-Id": "dlq.main.admission.Q.2",
+        }
+
+
+class TestSending:
+    async def test_what_is_sent_reaches_those_who_listen_and_nobody_else(self, world: World) -> None:
+        bus, client = await world.connect(), await world.connect()
+        heard: list[tuple[str, bytes]] = []
+        await client.listen("_INBOX.tenant-a.>", lambda subject, data: heard.append((subject, data)))
+        await asyncio.sleep(0.05)
+        await bus.send("_INBOX.tenant-b.1", b"not for us")
+        await bus.send("_INBOX.tenant-a.1", b"admitted")
+        await asyncio.sleep(0.05)
+        assert heard == [("_INBOX.tenant-a.1", b"admitted")]

@@ -1,0 +1,81 @@
+"""Stored bytes decode for ever: a build that cannot read an older one's ledger must not get through."""
+
+import pytest
+
+from tessera_schemas.events import CloudEvent, PublicEvent
+from tessera_schemas.registry import Registered, kind_of, registered
+from tests.contract.golden_files import FOLDER, golden, listed, sha256
+from tests.contract.samples import samples
+
+TYPES = registered()
+EVERY_TYPE = pytest.mark.parametrize("entry", TYPES, ids=lambda entry: entry.id)
+
+
+@EVERY_TYPE
+def test_stored_bytes_decode_and_encode_to_the_same_bytes(entry: Registered) -> None:
+    stored = golden(entry.id).read_bytes()
+    assert entry.stored_in.model_validate_json(stored).to_bytes() == stored
+
+
+@EVERY_TYPE
+def test_the_golden_bytes_of_a_type_hold_a_value_of_that_type(entry: Registered) -> None:
+    stored = entry.stored_in.model_validate_json(golden(entry.id).read_bytes())
+    if entry.name.startswith("fact."):
+        assert type(stored.fact) is entry.model
+    elif entry.name.startswith("record."):
+        assert [type(record) for record in stored.records] == [entry.model]
+    elif isinstance(stored, CloudEvent) and issubclass(entry.model, PublicEvent):
+        assert stored.type == entry.model.type
+        assert entry.model.model_validate(stored.data).to_data() == stored.data
+
+
+@EVERY_TYPE
+def test_a_sample_leaves_no_field_at_its_default(entry: Registered) -> None:
+    """A field at its default would not be in the golden bytes, and so not be held to anything."""
+    value = samples()[entry.id]
+    if entry.name.startswith("fact."):
+        value = value.fact
+    elif entry.name.startswith("record."):
+        value = value.records[0]
+    elif isinstance(value, CloudEvent) and issubclass(entry.model, PublicEvent):
+        value = entry.model.model_validate(value.data)
+    assert set(value.model_dump(exclude_defaults=True)) == set(entry.model.model_fields)
+
+
+@pytest.mark.parametrize("unknown", ["command.submit_job.v1", "fact.run_absent.v1", "record.bound.v1", "order.v1"])
+def test_an_unknown_field_of_what_is_stored_inside_is_an_error(unknown: str) -> None:
+    entry = next(entry for entry in TYPES if entry.id == unknown)
+    stored = golden(unknown).read_bytes().replace(b"{", b'{"unheard_of":1,', 1)
+    with pytest.raises(ValueError, match="unheard_of"):
+        entry.stored_in.model_validate_json(stored)
+
+
+@pytest.mark.parametrize("entry", [e for e in TYPES if hasattr(e.stored_in, "from_bytes")], ids=lambda entry: entry.id)
+def test_readers_of_events_and_views_ignore_unknown_fields_at_every_depth(entry: Registered) -> None:
+    stored = golden(entry.id).read_bytes()
+    newer = stored.replace(b"{", b'{"unheard_of":1,').replace(b'"numbers":{"unheard_of":1,', b'"numbers":{')
+    newer = newer.replace(b'"labels":{"unheard_of":1,', b'"labels":{')
+    read = entry.stored_in.from_bytes(newer)
+    if isinstance(read, CloudEvent) and issubclass(entry.model, PublicEvent):
+        data = entry.model.model_validate(read.data, extra="ignore")
+        assert data == entry.model.model_validate(CloudEvent.from_bytes(stored).data)
+    elif entry.name != "cloud_event":  # there the new fields are kept, inside `data`
+        assert read.to_bytes() == stored
+
+
+def test_a_new_type_without_golden_bytes_is_noticed() -> None:
+    """`python -m tests.contract.golden_files` adds them from a sample."""
+    ids = {entry.id for entry in TYPES}
+    assert samples().keys() == ids
+    assert {entry.id for entry in TYPES if not golden(entry.id).exists()} == set()
+
+
+def test_a_golden_file_is_never_changed_removed_or_added_without_its_hash() -> None:
+    present = {path.relative_to(FOLDER).as_posix(): sha256(path) for path in FOLDER.glob("v*/*.json")}
+    assert present == listed()
+
+
+def test_the_kinds_that_tell_types_apart_are_those_of_their_golden_names() -> None:
+    for entry in TYPES:
+        if entry.name.startswith(("command.", "fact.", "record.")):
+            assert entry.name.split(".")[1] == kind_of(entry.model)

@@ -1,0 +1,67 @@
+"""What the Ledger promises, over a real nats-server and in memory."""
+
+import pytest
+
+from tessera.kernel.errors import Conflict, InvariantViolation
+from tessera.kernel.ledger import StreamLedger
+from tessera.kernel.ports import Outgoing
+from tests.contract.bus_worlds import World
+
+
+async def ledger(world: World, **limits: int) -> StreamLedger:
+    await world.add_stream("LEDGER_main", "ledger.main", **limits)
+    return StreamLedger(await world.connect(), "main")
+
+
+async def test_records_are_numbered_from_one_without_a_gap(world: World) -> None:
+    main = await ledger(world)
+    assert [await main.append(b"record", expected) for expected in range(5)] == [1, 2, 3, 4, 5]
+
+
+async def test_a_committer_that_is_behind_is_refused_and_nothing_is_written(world: World) -> None:
+    main = await ledger(world)
+    other = StreamLedger(await world.connect(), "main")
+    await main.append(b"ours", 0)
+    with pytest.raises(Conflict):
+        await other.append(b"theirs", 0)
+    tail = await other.tail()
+    assert tail is not None
+    assert (tail.seq, tail.data) == (1, b"ours")
+
+
+async def test_a_committer_that_is_ahead_of_the_ledger_is_refused(world: World) -> None:
+    main = await ledger(world)
+    with pytest.raises(Conflict):
+        await main.append(b"record", 3)
+
+
+async def test_the_tail_of_an_empty_ledger_is_none(world: World) -> None:
+    main = await ledger(world)
+    assert await main.tail() is None
+    assert await main.read(1) is None
+
+
+async def test_records_are_read_by_number_and_followed_in_order(world: World) -> None:
+    main = await ledger(world)
+    for n in range(4):
+        await main.append(b"%d" % (n + 1), n)
+    third = await main.read(3)
+    assert third is not None
+    assert third.data == b"3"
+    follow = main.follow(after=2)
+    assert [(message.seq, message.data) for message in await follow.next(timeout=5)] == [(3, b"3"), (4, b"4")]
+
+
+async def test_a_full_ledger_halts_the_shard(world: World) -> None:
+    main = await ledger(world, messages_max=1)
+    await main.append(b"record", 0)
+    with pytest.raises(InvariantViolation, match="full"):
+        await main.append(b"record", 1)
+
+
+async def test_a_stream_that_somebody_else_wrote_to_halts_the_shard(world: World) -> None:
+    await world.add_stream("LEDGER_main", "ledger.main", "intruder")
+    bus = await world.connect()
+    await bus.publish(Outgoing("intruder", b"x"))
+    with pytest.raises(InvariantViolation, match="became 2"):
+        await StreamLedger(bus, "main").append(b"record", 0)

@@ -1,0 +1,254 @@
+"""What the Bus over NATS does when the server, the connection or the live path fails."""
+
+import asyncio
+import signal
+
+import pytest
+
+from tessera.kernel import nats_follow
+from tessera.kernel.errors import Conflict, Full, Poison, StartupError, Transient, UnknownOutcome
+from tessera.kernel.nats_bus import NatsBus
+from tessera.kernel.nats_follow import NatsFollow
+from tessera.kernel.nats_protocol import delivery_position, number, publish_outcome
+from tessera.kernel.ports import Outgoing
+from tests.contract.bus_worlds import NatsWorld
+from tests.contract.test_bus_port import drain, out, seqs
+from tests.servers import NatsServer, free_port
+
+
+async def until(bus: NatsBus, *, connected: bool) -> None:
+    async with asyncio.timeout(10):
+        while bus.connected is not connected:
+            await asyncio.sleep(0.01)
+
+
+def reconnected(bus: NatsBus) -> asyncio.Event:
+    """Set when the connection that holds now was lost and made again."""
+    event = asyncio.Event()
+    bus._wire.on_reconnect(event.set)
+    return event
+
+
+class TestAnswers:
+    @pytest.mark.parametrize(
+        ("error", "expected"),
+        [
+            ('{"code":400,"err_code":10071,"description":"wrong last sequence: 4"}', Conflict),
+            ('{"code":400,"err_code":10164,"description":"wrong last sequence"}', Conflict),
+            ('{"code":503,"err_code":10077,"description":"maximum bytes exceeded"}', Full),
+            ('{"code":503,"err_code":10077,"description":"no space left on device"}', Transient),
+            ('{"code":400,"err_code":10054,"description":"message size exceeds maximum allowed"}', Poison),
+            ('{"code":503,"err_code":10008,"description":"JetStream system temporarily unavailable"}', Transient),
+        ],
+        ids=["lost-swap", "lost-to-one-under-way", "full", "disk", "too-big", "no-leader"],
+    )
+    def test_each_refusal_has_its_kernel_error(self, error: str, expected: type[Exception]) -> None:
+        assert type(publish_outcome("s", f'{{"error":{error},"seq":0}}'.encode(), b"")) is expected
+
+    def test_a_sender_cannot_forge_the_servers_headers(self) -> None:
+        headers = b"NATS/1.0\r\nNats-Sequence: 999\r\nNats-Stream: S\r\nNats-Sequence: 7\r\n\r\n"
+        assert number(headers, b"Nats-Sequence") == 7
+
+    @pytest.mark.parametrize(
+        "reply", [b"$JS.ACK.Q.worker.3.41.17.1700000000.0", b"$JS.ACK.hub.acc.Q.worker.3.41.17.1700000000.0.tok"]
+    )
+    def test_a_delivery_knows_its_sequence_and_count_from_its_ack_subject(self, reply: bytes) -> None:
+        assert delivery_position(reply) == (41, 3)
+
+
+class TestStartup:
+    async def test_a_missing_server_is_one_line_that_says_what_to_do(self) -> None:
+        url = f"nats://127.0.0.1:{free_port()}"
+        with pytest.raises(StartupError) as error:
+            await NatsBus.connect(url, startup_seconds=0.3)
+        assert url in str(error.value)
+        assert "\n" not in str(error.value)
+
+    async def test_wrong_credentials_are_refused_at_once(self, nats_server: NatsServer) -> None:
+        with pytest.raises(StartupError, match="refuses user 'mallory'"):
+            await NatsBus.connect(nats_server.url, user="mallory", password="x", startup_seconds=60)
+
+
+class TestPublishing:
+    async def test_no_answer_in_time_is_an_unknown_outcome_and_the_append_may_come_later(
+        self, own_world: NatsWorld, own_nats_server: NatsServer
+    ) -> None:
+        await own_world.add_stream("S", "s")
+        bus = await own_world.connect(ack_seconds=0.2)
+        own_nats_server.freeze()
+        with pytest.raises(UnknownOutcome):
+            await bus.publish(out("s", b"zombie", expected_last_subject_seq=0))
+        own_nats_server.thaw()
+        zombie = (await drain(bus.follow("S", "s", 0), 1))[0]
+        assert zombie.data == b"zombie"
+        with pytest.raises(Conflict):
+            await bus.publish(out("s", expected_last_subject_seq=0))
+
+    async def test_a_disconnect_before_the_answer_is_an_unknown_outcome(
+        self, own_world: NatsWorld, own_nats_server: NatsServer
+    ) -> None:
+        await own_world.add_stream("S", "s")
+        bus = await own_world.connect()
+        own_nats_server.freeze()
+        publishing = asyncio.ensure_future(bus.publish_all([out("s")] * 3))
+        await asyncio.sleep(0.05)
+        own_nats_server.stop(signal.SIGKILL)
+        with pytest.raises(UnknownOutcome):
+            await publishing
+        own_nats_server.start()
+        await until(bus, connected=True)
+
+    async def test_without_a_connection_nothing_is_sent_then_or_later(
+        self, own_world: NatsWorld, own_nats_server: NatsServer
+    ) -> None:
+        await own_world.add_stream("S", "s")
+        bus = await own_world.connect()
+        own_nats_server.stop()
+        await until(bus, connected=False)
+        with pytest.raises(Transient) as error:
+            await bus.publish(out("s"))
+        assert type(error.value) is Transient
+        with pytest.raises(Transient):
+            await bus.publish_all([out("s")] * 3)
+        own_nats_server.start()
+        await until(bus, connected=True)
+        assert await bus.publish(out("s", b"first", expected_last_subject_seq=0)) == 1
+
+    async def test_a_forbidden_subject_is_refused_without_waiting_for_a_time_out(
+        self, own_world: NatsWorld, own_nats_server: NatsServer
+    ) -> None:
+        bus = await own_world.connect(user="limited", password="limited", inbox_prefix="_INBOX.limited", ack_seconds=60)
+        with pytest.raises(Transient, match="may not publish"):
+            await bus.publish(out("forbidden"))
+        assert bus.connected
+
+    async def test_bytes_above_the_servers_limit_are_poison(self, nats_world: NatsWorld) -> None:
+        await nats_world.add_stream("S", "s")
+        bus = await nats_world.connect()
+        with pytest.raises(Poison):
+            await bus.publish(out("s", bytes(2 << 20)))
+
+    async def test_a_closed_bus_is_transient_for_good(self, nats_world: NatsWorld) -> None:
+        bus = await nats_world.connect()
+        await bus.close()
+        with pytest.raises(Transient):
+            await bus.publish(out("s"))
+        with pytest.raises(Transient):
+            await bus.follow("S", "s", 0).next()
+        with pytest.raises(Transient):
+            await bus.work("Q", "worker").next()
+
+
+class TestFollowing:
+    @pytest.mark.parametrize("subject", ["s.a", "s.*", "s.>"])
+    async def test_what_was_stored_during_a_restart_is_caught_up(
+        self, own_world: NatsWorld, own_nats_server: NatsServer, subject: str
+    ) -> None:
+        await own_world.add_stream("S", "s.*")
+        reader, writer = await own_world.connect(), await own_world.connect()
+        follow = reader.follow("S", subject, 0)
+        await writer.publish_all([out("s.a")] * 10)
+        got = await drain(follow, 10)
+        waiting = asyncio.ensure_future(follow.next())
+        back = reconnected(writer)
+        own_nats_server.restart()
+        await asyncio.wait_for(back.wait(), 10)
+        await writer.publish_all([out("s.a")] * 10)
+        got += await waiting
+        got += await drain(follow, 20 - len(got)) if len(got) < 20 else []
+        assert seqs(got) == list(range(1, 21))
+
+    @pytest.mark.parametrize("subject", ["s.a", "s.*", "s.>"])
+    async def test_lost_live_messages_are_read_from_the_stream(
+        self, nats_world: NatsWorld, monkeypatch: pytest.MonkeyPatch, subject: str
+    ) -> None:
+        await nats_world.add_stream("S", "s.*")
+        bus = await nats_world.connect()
+        hear = NatsFollow._on_live
+
+        def hard_of_hearing(self: NatsFollow, to: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+            if (number(headers, b"Nats-Sequence") or 0) % 3:
+                hear(self, to, reply, data, headers)
+
+        monkeypatch.setattr(NatsFollow, "_on_live", hard_of_hearing)
+        follow = bus.follow("S", subject, 0)
+        assert await follow.next(timeout=0.05) == []
+        for _ in range(30):
+            await bus.publish(out("s.a"))
+        assert seqs(await drain(follow, 30)) == list(range(1, 31))
+
+    async def test_a_partial_wildcard_does_not_let_a_later_subject_overtake_a_lost_one(
+        self, nats_world: NatsWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await nats_world.add_stream("S", "s.>")
+        bus = await nats_world.connect()
+        hear = NatsFollow._on_live
+
+        def deaf_to_x(self: NatsFollow, to: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+            if not to.endswith(b".x"):
+                hear(self, to, reply, data, headers)
+
+        monkeypatch.setattr(NatsFollow, "_on_live", deaf_to_x)
+        follow = bus.follow("S", "s.a.*", 0)
+        assert await follow.next(timeout=0.05) == []
+        await bus.publish_all([out("s.b.z"), out("s.a.x"), out("s.a.y")])
+        assert [message.subject for message in await drain(follow, 2)] == ["s.a.x", "s.a.y"]
+
+    async def test_a_reader_that_falls_behind_forgets_the_live_copies_and_reads_the_stream(
+        self, nats_world: NatsWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(nats_follow, "BUFFER_MESSAGES", 10)
+        await nats_world.add_stream("S", "s")
+        bus = await nats_world.connect()
+        follow = bus.follow("S", "s", 0)
+        assert await follow.next(timeout=0.05) == []
+        await bus.publish_all([out("s")] * 95)
+        await asyncio.sleep(0.05)
+        assert len(follow._live) <= 10
+        assert seqs(await drain(follow, 95)) == list(range(1, 96))
+
+    async def test_a_missing_stream_is_transient(self, nats_world: NatsWorld) -> None:
+        with pytest.raises(Transient, match="no such stream"):
+            await (await nats_world.connect()).follow("NONE", "s", 0).next()
+
+    async def test_messages_larger_than_one_read_come_through(self, nats_world: NatsWorld) -> None:
+        await nats_world.add_stream("S", "s")
+        bus = await nats_world.connect()
+        await bus.publish_all([out("s", bytes(900_000))] * 12)
+        assert seqs(await drain(bus.follow("S", "s", 0), 12)) == list(range(1, 13))
+
+
+class TestWorking:
+    async def test_it_goes_on_after_a_restart(self, own_world: NatsWorld, own_nats_server: NatsServer) -> None:
+        await own_world.add_stream("Q", "q", work_queue=True)
+        await own_world.add_durable("Q", "worker")
+        bus = await own_world.connect()
+        queue = bus.work("Q", "worker")
+        await bus.publish(out("q"))
+        await queue.ack((await queue.next(timeout=5))[0])
+        waiting = asyncio.ensure_future(queue.next())
+        back = reconnected(bus)
+        own_nats_server.restart()
+        await asyncio.wait_for(back.wait(), 10)
+        await bus.publish(Outgoing("q", b"after"))
+        assert [delivery.message.data for delivery in await waiting] == [b"after"]
+
+    async def test_a_missing_durable_is_transient(self, nats_world: NatsWorld) -> None:
+        await nats_world.add_stream("Q", "q", work_queue=True)
+        with pytest.raises(Transient, match="no such durable"):
+            await (await nats_world.connect()).work("Q", "nobody").next()
+
+    async def test_credit_is_renewed_for_more_than_one_pull(self, nats_world: NatsWorld) -> None:
+        await nats_world.add_stream("Q", "q", work_queue=True)
+        await nats_world.add_durable("Q", "worker")
+        bus = await nats_world.connect()
+        await bus.publish_all([out("q")] * 2000)
+        queue = bus.work("Q", "worker")
+        got = 0
+        while got < 2000:
+            batch = await queue.next(timeout=5)
+            assert 0 < len(batch) <= 256
+            for delivery in batch:
+                await queue.ack(delivery)
+            got += len(batch)
+        assert await queue.next(timeout=0.1) == []

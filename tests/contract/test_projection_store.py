@@ -1,0 +1,279 @@
+"""The contract of the ProjectionStore port, held by Redis and by memory alike; below it, what only Redis can show."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from tessera.kernel.clock import SystemClock
+from tessera.kernel.errors import Conflict, Transient
+from tessera.kernel.memory.store import MemoryStore, MemoryViews
+from tessera.kernel.permissions import redis_rules
+from tessera.kernel.ports import Change, ProjectionStore
+from tessera.kernel.redis_store import RedisStore
+from tessera_schemas import keys
+from tests.servers import RedisServer, start_redis
+
+SHARD = "main"
+Connect = Callable[[], Any]
+
+
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = start_redis(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def admin(redis_server: RedisServer) -> AsyncIterator[Any]:
+    client = Redis.from_url(redis_server.url)
+    await client.flushall()
+    await client.script_flush()
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def connect(request: pytest.FixtureRequest, redis_server: RedisServer, admin: Any) -> AsyncIterator[Connect]:
+    """Gives one more store on the same views."""
+    opened: list[Any] = []
+    shared = MemoryViews(SystemClock())
+
+    def one_more() -> Any:
+        memory = request.param == "memory"
+        opened.append(MemoryStore(shared) if memory else RedisStore(redis_server.url, "", "", SHARD))
+        return opened[-1]
+
+    yield one_more
+    for store in opened:
+        await store.close()
+
+
+@pytest.fixture
+def store(connect: Connect) -> ProjectionStore:
+    made: ProjectionStore = connect()
+    return made
+
+
+def job(key: str, value: bytes | None = b"{}") -> Change:
+    return Change("jobs", key, value)
+
+
+async def contents(store: ProjectionStore) -> dict[str, dict[str, bytes]]:
+    return {view: rows for view in keys.VIEWS if (rows := await store.get_all(view))}
+
+
+async def test_a_store_that_nobody_filled_stands_at_nothing(store):
+    assert (await store.cursor(), await store.get("jobs", "a"), await store.get_all("jobs")) == (0, None, {})
+
+
+async def test_changes_and_cursor_move_together(store, connect):
+    assert await store.apply(1, 3, [job("a", b"1"), Change("nodes", "n", b"2")]) == 3
+    reader = connect()
+    assert (await reader.cursor(), await contents(reader)) == (3, {"jobs": {"a": b"1"}, "nodes": {"n": b"2"}})
+    assert await reader.get("nodes", "n") == b"2"
+
+
+async def test_the_last_change_of_a_field_counts(store):
+    await store.apply(1, 1, [job("a", b"1"), job("b", b"1"), job("a", b"2"), job("b", None), job("never", None)])
+    assert await contents(store) == {"jobs": {"a": b"2"}}
+
+
+async def test_a_deleted_field_is_gone(store):
+    await store.apply(1, 1, [job("a"), job("b")])
+    await store.apply(2, 2, [job("a", None)])
+    assert await contents(store) == {"jobs": {"b": b"{}"}}
+
+
+async def test_a_batch_without_changes_still_moves_the_cursor(store):
+    assert (await store.apply(1, 5, []), await store.cursor()) == (5, 5)
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, 4), (4, 4), (2, 3)])
+async def test_a_batch_that_is_in_already_changes_nothing(store, first, last):
+    await store.apply(1, 4, [job("a", b"1")])
+    assert await store.apply(first, last, [job("a", b"late")]) == 4
+    assert await contents(store) == {"jobs": {"a": b"1"}}
+
+
+@pytest.mark.parametrize(("first", "last"), [(6, 6), (4, 6), (1, 5)])
+async def test_a_gap_or_an_overlap_is_a_conflict_and_changes_nothing(store, first, last):
+    await store.apply(1, 4, [job("a", b"1")])
+    with pytest.raises(Conflict):
+        await store.apply(first, last, [job("a", b"wrong")])
+    assert (await store.cursor(), await contents(store)) == (4, {"jobs": {"a": b"1"}})
+
+
+async def test_the_first_batch_begins_at_one(store):
+    with pytest.raises(Conflict):
+        await store.apply(2, 2, [job("a")])
+    assert (await store.cursor(), await contents(store)) == (0, {})
+
+
+async def test_a_batch_of_many_fields_goes_in_whole(store):
+    many = [job(f"job-{i}", b"%d" % i) for i in range(20_003)]
+    await store.apply(1, 1, many)
+    assert len(await store.get_all("jobs")) == 20_003
+    await store.apply(2, 2, [job(change.key, None) for change in many[1:]])
+    assert await store.get_all("jobs") == {"job-0": b"0"}
+
+
+async def test_a_replacement_holds_exactly_what_it_was_given(store, connect):
+    await store.apply(1, 9, [job("old"), Change("queues", "q", b"1")])
+    await store.replace(7, [job("new", b"2"), job("nothing", None), *(job(f"job-{i}") for i in range(2500))])
+    reader = connect()
+    found = await reader.get_all("jobs")
+    assert (await reader.cursor(), len(found), found["new"], await reader.get_all("queues")) == (7, 2501, b"2", {})
+    assert await store.apply(8, 8, [job("newer")]) == 8
+    assert await reader.get("jobs", "newer") == b"{}"
+
+
+async def test_a_reader_follows_every_replacement(store, connect):
+    reader = connect()
+    for n in range(1, 4):
+        await store.replace(n, [job("a", b"%d" % n)])
+        assert (await reader.get("jobs", "a"), await reader.cursor()) == (b"%d" % n, n)
+
+
+async def test_an_empty_replacement_is_one_too(store):
+    await store.apply(1, 9, [job("old")])
+    await store.replace(3, [])
+    assert (await store.cursor(), await contents(store)) == (3, {})
+
+
+async def test_two_that_replace_at_once_leave_one_whole_build(store, connect):
+    builds = {7: [job(f"a-{i}") for i in range(2500)], 8: [job(f"b-{i}") for i in range(2500)]}
+    outcomes = await asyncio.gather(
+        *(one.replace(n, builds[n]) for one, n in ((store, 7), (connect(), 8))), return_exceptions=True
+    )
+    assert all(outcome is None or isinstance(outcome, Conflict) for outcome in outcomes)
+    n = await store.cursor()
+    assert set(await store.get_all("jobs")) == {change.key for change in builds[n]}
+
+
+async def test_the_digest_tells_contents_apart_and_nothing_else(store, connect):
+    empty = await store.digest()
+    await store.apply(1, 2, [job("a", b"1"), Change("nodes", "n", b"2"), job("b", b"3")])
+    first = await store.digest()
+    await store.replace(9, [job("b", b"3"), job("a", b"1"), Change("nodes", "n", b"2")])
+    assert await connect().digest() == first != empty
+    await store.apply(10, 10, [Change("nodes", "n", None), Change("queues", "n", b"2")])
+    assert await store.digest() not in (first, empty)
+    await store.apply(11, 11, [job("a", None), job("b", None), Change("queues", "n", None)])
+    assert await store.digest() == empty
+
+
+# What only Redis can show
+
+
+async def test_an_emptied_redis_is_a_gap_and_then_replaced(redis_server, admin):
+    store = RedisStore(redis_server.url, "", "", SHARD)
+    await store.apply(1, 4, [job("a")])
+    await admin.flushall()
+    with pytest.raises(Conflict):
+        await store.apply(5, 5, [job("b")])
+    assert (await store.cursor(), await store.get("jobs", "a")) == (0, None)
+    await store.replace(5, [job("a"), job("b")])
+    assert (await store.cursor(), len(await store.get_all("jobs"))) == (5, 2)
+    await store.close()
+
+
+async def test_a_generation_that_lost_its_cursor_is_not_built_upon(redis_server, admin):
+    store = RedisStore(redis_server.url, "", "", SHARD)
+    await store.apply(1, 4, [job("a")])
+    (cursor,) = await admin.keys("*:cursor")
+    await admin.delete(cursor)
+    with pytest.raises(Conflict):
+        await store.apply(1, 5, [job("b")])
+    await store.close()
+
+
+async def test_scripts_are_loaded_again_after_redis_forgot_them(redis_server, admin):
+    store = RedisStore(redis_server.url, "", "", SHARD)
+    await store.apply(1, 1, [job("a")])
+    await admin.script_flush()
+    assert await store.apply(2, 2, [job("b")]) == 2
+    await store.close()
+
+
+async def test_replaced_and_abandoned_generations_are_swept_and_other_shards_are_not(redis_server, admin):
+    store = RedisStore(redis_server.url, "", "", SHARD)
+    await admin.hset(keys.view(SHARD, "abandoned", "jobs"), "x", "1")
+    await admin.hset(keys.view("main-2", "1", "jobs"), "x", "1")
+    await store.apply(1, 1, [job("a")])
+    await store.replace(5, [job("a")])
+    left = {name.decode() for name in await admin.keys("*")}
+    mine = {name for name in left if name.startswith("tessera:{main}:")}
+    assert len(left) == 4
+    assert len(mine) == 3  # pointer, cursor, jobs
+    await store.close()
+
+
+async def test_a_build_that_was_swept_away_under_its_builder_is_never_read(redis_server, admin, monkeypatch):
+    slow, quick = (RedisStore(redis_server.url, "", "", SHARD) for _ in range(2))
+    await quick.replace(3, [job("a")])
+    fill = slow._fill
+
+    async def swept(generation: str, changes: Any) -> list[int]:
+        counts = await fill(generation, changes)
+        await quick._sweep()
+        return counts
+
+    monkeypatch.setattr(slow, "_fill", swept)
+    with pytest.raises(Conflict):
+        await slow.replace(4, [job("b")])
+    assert (await quick.cursor(), await contents(quick)) == (3, {"jobs": {"a": b"{}"}})
+    for store in (slow, quick):
+        await store.close()
+
+
+async def test_a_redis_that_is_away_or_silent_is_transient_and_comes_back(tmp_path: Path):
+    server = start_redis(tmp_path / "redis")
+    store = RedisStore(server.url, "", "", SHARD, answer_seconds=0.2)
+    try:
+        await store.apply(1, 2, [job("a", b"1")])
+        server.freeze()
+        with pytest.raises(Transient):
+            await store.cursor()
+        server.thaw()
+        server.stop()
+        with pytest.raises(Transient):
+            await store.apply(3, 3, [])
+        server.start()
+        assert await store.apply(3, 3, [job("b", b"2")]) == 3
+        assert await store.get_all("jobs") == {"a": b"1", "b": b"2"}
+    finally:
+        await store.close()
+        server.stop()
+
+
+async def test_projection_and_readers_need_no_more_than_their_identities_allow(tmp_path: Path):
+    acl = tmp_path / "users.acl"
+    users = {role: redis_rules(role, SHARD) for role in ("projection", "admission")}
+    acl.write_text(
+        "user default on nopass -@all +ping\n"
+        + "".join(f"user {name} >secret {rule}\n" for name, rule in users.items())
+    )
+    server = start_redis(tmp_path / "redis", "--aclfile", str(acl))
+    writer, reader = (RedisStore(server.url, name, "secret", SHARD) for name in users)
+    try:
+        await writer.apply(1, 1, [job("a"), job("b")])
+        await writer.apply(2, 2, [job("a", None)])
+        await writer.replace(3, [job("c")])
+        await writer.apply(4, 4, [Change("config", "config", b"{}")])
+        assert (await reader.cursor(), await reader.get("jobs", "c"), await reader.get_all("config")) == (
+            4,
+            b"{}",
+            {"config": b"{}"},
+        )
+        assert await reader.digest() == await writer.digest()
+        with pytest.raises(Transient, match="permission"):
+            await reader.apply(5, 5, [])
+    finally:
+        for store in (writer, reader):
+            await store.close()
+        server.stop()

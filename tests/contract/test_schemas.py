@@ -1,0 +1,165 @@
+"""What is generated for other languages is current, valid, and says the same as the models and the subject table."""
+
+import json
+import shutil
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from tessera_schemas import events, generate
+from tessera_schemas.facts import OWNERS
+from tessera_schemas.registry import Registered, kind_of, registered
+from tessera_schemas.subjects import Retention, streams
+from tests.contract.golden_files import golden
+
+OUT = Path(__file__).parents[2] / "schemas" / "generated"
+TYPES = registered()
+EVERY_TYPE = pytest.mark.parametrize("entry", TYPES, ids=lambda entry: entry.id)
+
+
+def schema(entry: Registered) -> Any:
+    return json.loads((OUT / f"{entry.id}.json").read_text())
+
+
+def asyncapi() -> Any:
+    return yaml.safe_load((OUT / "asyncapi.yaml").read_text())
+
+
+def refs(node: Any) -> list[str]:
+    if isinstance(node, list):
+        return [ref for item in node for ref in refs(item)]
+    if not isinstance(node, dict):
+        return []
+    here = [node["$ref"]] if isinstance(node.get("$ref"), str) else []
+    return here + [ref for item in node.values() for ref in refs(item)]
+
+
+def resolved(document: Any, ref: str) -> Any:
+    node = document
+    for part in ref.removeprefix("#/").split("/"):
+        node = node[part]
+    return node
+
+
+def golden_value(entry: Registered) -> Any:
+    """The part of the golden bytes that is a value of the type."""
+    stored = json.loads(golden(entry.id).read_bytes())
+    if entry.name.startswith("fact."):
+        return stored["fact"]
+    if entry.name.startswith("record."):
+        return stored["records"][0]
+    return stored["data"] if entry.name.startswith("io.tessera.") else stored
+
+
+def test_what_is_generated_is_current() -> None:
+    assert generate.differences(OUT) == []
+
+
+def test_check_names_stale_missing_and_extra_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "generated"
+    shutil.copytree(OUT, out)
+    assert generate.main(["--check", str(out)]) == 0
+    (out / "order.v1.json").write_text("{}")
+    (out / "asyncapi.yaml").unlink()
+    (out / "older.v1.json").write_text("{}")
+    assert generate.main(["--check", str(out)]) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert told == ["missing: asyncapi.yaml", "extra: older.v1.json", "stale: order.v1.json"]
+    assert generate.main([str(out)]) == 0
+    assert generate.differences(out) == []
+
+
+@EVERY_TYPE
+def test_every_json_schema_is_valid_and_named_by_its_type(entry: Registered) -> None:
+    found = schema(entry)
+    Draft202012Validator.check_schema(found)
+    assert found["$id"] == f"urn:tessera:schema:{entry.id}"
+
+
+@EVERY_TYPE
+def test_every_json_schema_accepts_the_golden_bytes(entry: Registered) -> None:
+    Draft202012Validator(schema(entry)).validate(golden_value(entry))
+
+
+@EVERY_TYPE
+def test_schemas_are_strict_inside_and_lenient_outside(entry: Registered) -> None:
+    accepts = Draft202012Validator(schema(entry)).is_valid({**golden_value(entry), "unheard_of": 1})
+    assert accepts == entry.name.startswith(("io.tessera.", "view.", "answer", "cloud_event"))
+
+
+def test_every_event_class_is_published_and_names_its_schema() -> None:
+    leaves = {cls for cls in vars(events).values() if isinstance(cls, type) and "type" in vars(cls)}
+    assert leaves == set(events.EVENT_TYPES)
+    for entry in TYPES:
+        if entry.name.startswith("io.tessera."):
+            assert json.loads(golden(entry.id).read_bytes())["dataschema"] == entry.urn
+
+
+def test_every_fact_has_exactly_one_service_that_may_say_it() -> None:
+    assert {f"fact.{kind_of(model)}.v1" for model in OWNERS} == {e.id for e in TYPES if e.name.startswith("fact.")}
+
+
+def test_every_reference_of_the_asyncapi_document_resolves() -> None:
+    document = asyncapi()
+    found = refs(document)
+    assert found
+    for ref in found:
+        if ref.startswith("#/"):
+            assert resolved(document, ref)
+        else:
+            assert (OUT / ref).is_file()
+
+
+def test_every_stream_of_the_table_is_described_with_its_senders_and_receivers() -> None:
+    document = asyncapi()
+    for spec in streams("{shard}"):
+        named = {
+            name: channel
+            for name, channel in document["channels"].items()
+            if channel.get("x-jetstream", {}).get("name") == spec.name
+        }
+        assert named, spec.name
+        for name, channel in named.items():
+            told = channel["x-jetstream"]
+            assert tuple(told["subjects"]) == spec.subjects
+            assert Retention(told["retention"]) is spec.retention
+            pattern = spec.subjects[0].replace(">", "*")
+            assert fnmatchcase(channel["address"], pattern)
+            assert channel["address"].count("{") == len(channel["parameters"])
+            roles = {
+                action: {
+                    operation["tags"][0]["name"]
+                    for operation in document["operations"].values()
+                    if operation["action"] == action and operation["channel"]["$ref"] == f"#/channels/{name}"
+                }
+                for action in ("send", "receive")
+            }
+            assert roles == {"send": set(spec.writers), "receive": set(spec.readers)}
+            assert roles["send"]
+            assert roles["receive"]
+
+
+def test_each_fact_is_sent_by_its_owner_alone() -> None:
+    operations = asyncapi()["operations"]
+    for model, owner in OWNERS.items():
+        ref = f"#/channels/facts/messages/fact.{kind_of(model)}.v1"
+        senders = [
+            operation["tags"][0]["name"]
+            for operation in operations.values()
+            if operation["action"] == "send" and {"$ref": ref} in operation["messages"]
+        ]
+        assert senders == [owner]
+
+
+def test_every_message_that_a_schema_describes_is_on_some_channel_or_is_a_part_of_one() -> None:
+    """Events and facts are whole messages; records travel in the ledger message, views and config are in Redis."""
+    on_channels = {type_ for channel in asyncapi()["channels"].values() for type_ in channel["messages"]}
+    parts = {e.id for e in TYPES if e.name.startswith(("record.", "view.")) or e.name in PARTS}
+    assert {entry.id for entry in TYPES} - parts <= on_channels
+
+
+PARTS = ("cloud_event", "config", "fact_message", "job_spec")

@@ -1,0 +1,387 @@
+"""`init` on real servers: made once, drift refused, and every identity can do what the table says and nothing else."""
+
+import dataclasses
+import re
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import nats
+import pytest
+from nats.aio.client import Client
+from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
+
+from tessera.kernel.errors import StartupError
+from tessera.kernel.preflight import check_bus, check_redis
+from tessera.kernel.provision import Bounds, ensure_streams, ensure_subscribers
+from tessera.kernel.settings import ServiceSettings, load_settings
+from tessera.lab.platform import LEDGER_BYTES_MAX, Platform
+from tessera_schemas import keys, subjects
+
+BOUNDS = Bounds(ledger_bytes_max=LEDGER_BYTES_MAX)
+SERVICES = frozenset(subjects.SERVICES)
+FOLLOWERS = SERVICES - {"admission"} | {"operator"}
+
+
+@pytest.fixture
+async def platform(tmp_path: Path) -> AsyncIterator[Platform]:
+    async with Platform(tmp_path / "up", services=[], cluster=False, tenants=["acme", "other"]) as running:
+        yield running
+
+
+@asynccontextmanager
+async def connected(platform: Platform, identity: str, refusals: list[str] | None = None) -> AsyncIterator[Client]:
+    async def note(error: Exception) -> None:
+        if refusals is not None:
+            refusals.append(str(error))
+
+    login = platform.credentials.read(identity).nats
+    client = await nats.connect(
+        platform.nats.url,
+        user=login.user,
+        password=login.password,
+        inbox_prefix=f"_INBOX.{identity}",
+        error_cb=note,
+        allow_reconnect=False,
+    )
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def messages(platform: Platform, stream: str) -> int:
+    async with connected(platform, "operator") as admin:
+        return (await admin.jsm().stream_info(stream)).state.messages
+
+
+# -- streams
+
+
+async def test_a_second_init_makes_nothing(platform: Platform) -> None:
+    async with connected(platform, "operator") as admin:
+        assert await ensure_streams(admin, "main", BOUNDS) == []
+
+
+async def test_each_shard_has_streams_of_its_own(platform: Platform) -> None:
+    async with connected(platform, "operator") as admin:
+        made = await ensure_streams(admin, "second", BOUNDS)
+    assert "LEDGER_second" in made
+    assert "SUBMIT_second/admission" in made
+
+
+async def test_drift_is_refused_with_every_field_that_differs(platform: Platform) -> None:
+    async with connected(platform, "operator") as admin:
+        stream = (await admin.jsm().stream_info("FACTS_main")).config
+        await admin.jsm().update_stream(
+            dataclasses.replace(stream, max_age=60.0, max_msg_size=10, duplicate_window=30.0)
+        )
+        durable = (await admin.jsm().consumer_info("SUBMIT_main", "admission")).config
+        await admin.jsm().add_consumer("SUBMIT_main", dataclasses.replace(durable, ack_wait=5.0))
+        with pytest.raises(StartupError) as caught:
+            await ensure_streams(admin, "main", BOUNDS)
+    story = str(caught.value)
+    assert "FACTS_main.max_age is 60.0, expected 604800.0" in story
+    assert "FACTS_main.max_msg_size is 10, expected 524288" in story
+    assert "FACTS_main.duplicate_window is 30.0, expected 120.0" in story
+    assert "SUBMIT_main/admission.ack_wait is 5.0, expected 30.0" in story
+    assert "\n" not in story
+
+
+async def test_drift_is_mended_only_when_asked(platform: Platform) -> None:
+    async with connected(platform, "operator") as admin:
+        roomier = dataclasses.replace(BOUNDS, ledger_bytes_max=2 * LEDGER_BYTES_MAX)
+        with pytest.raises(StartupError, match=r"LEDGER_main\.max_bytes"):
+            await ensure_streams(admin, "main", roomier)
+        assert await ensure_streams(admin, "main", roomier, mend=True) == ["LEDGER_main"]
+        assert await ensure_streams(admin, "main", roomier) == []
+
+
+async def test_the_ledger_can_be_neither_purged_nor_shortened(platform: Platform) -> None:
+    async with connected(platform, "operator") as admin:
+        config = (await admin.jsm().stream_info("LEDGER_main")).config
+    assert (config.deny_delete, config.deny_purge, config.allow_rollup_hdrs) == (True, True, False)
+    assert (config.discard, config.max_age) == ("new", 0)
+
+
+async def test_a_live_stream_is_heard_on_live_and_its_subject(platform: Platform) -> None:
+    async with connected(platform, "scheduler") as scheduler, connected(platform, "binder") as binder:
+        live = await binder.subscribe("live.ledger.main")
+        await binder.flush()
+        await scheduler.jetstream().publish("ledger.main", b"{}")
+        assert (await live.next_msg(5)).subject == "live.ledger.main"
+
+
+# -- durable subscribers of tenants
+
+
+async def test_a_tenants_subscriber_reads_its_own_events_through_its_own_account(platform: Platform) -> None:
+    await platform.add_tenant("acme", {"ci": ["job.admitted.v1", "job.refused.v1"]})
+    async with connected(platform, "projection") as projection, connected(platform, "acme") as acme:
+        for tenant, kind in (("other", "job.admitted.v1"), ("acme", "job.queued.v1"), ("acme", "job.admitted.v1")):
+            await projection.jetstream().publish(subjects.event("main", tenant, "q", kind), kind.encode())
+        durable = subjects.subscriber_durable("acme", "ci")
+        pull = await acme.jetstream().pull_subscribe_bind(durable=durable, stream="EVENTS_main")
+        received = await pull.fetch(10, timeout=5)
+        assert [message.subject for message in received] == ["events.main.acme.q.job.admitted.v1"]
+        await received[0].ack_sync()
+
+
+async def test_subscribers_follow_the_configuration_and_leave_other_tenants_alone(platform: Platform) -> None:
+    async with connected(platform, "operator") as admin:
+        await ensure_subscribers(admin, "main", {"acme": {"ci": [], "cd": []}, "other": {"ci": []}})
+        again = await ensure_subscribers(admin, "main", {"acme": {"ci": [], "cd": []}})
+        assert again == []
+        assert await ensure_subscribers(admin, "main", {"acme": {"ci": ["job.>"]}}) == ["acme_cd", "acme_ci"]
+        left = {info.name for info in await admin.jsm().consumers_info("EVENTS_main")}
+    assert left == {"acme_ci", "other_ci"}
+
+
+@pytest.mark.parametrize("kind", ["*", ">", "a..b", "job.*", "x.>.y", "a b", ""])
+async def test_an_event_type_that_is_none_is_refused(platform: Platform, kind: str) -> None:
+    async with connected(platform, "operator") as admin:
+        with pytest.raises(StartupError, match="no event type"):
+            await ensure_subscribers(admin, "main", {"acme": {"ci": [kind]}})
+
+
+@pytest.mark.parametrize("name", ["scheduler", "operator", "tenant", "a.b", "a*", ">", "", "A", "x" * 64])
+async def test_a_tenant_cannot_have_a_name_that_is_taken_or_a_pattern(platform: Platform, name: str) -> None:
+    with pytest.raises(StartupError):
+        await platform.add_tenant(name)
+
+
+async def test_a_new_tenant_is_let_in_while_others_stay_connected(platform: Platform) -> None:
+    async with connected(platform, "acme") as acme, connected(platform, "scheduler") as scheduler:
+        await platform.add_tenant("late", {"ci": []})
+        async with connected(platform, "late") as late:
+            await late.jetstream().publish("submit.main.late", b"{}")
+        assert acme.is_connected
+        assert scheduler.is_connected
+
+
+# -- the permission matrix: who may publish what; whoever is not named may not
+
+TENANT_NEXT = "$JS.API.CONSUMER.MSG.NEXT.EVENTS_main.acme_ci"
+PUBLISH: dict[str, set[str] | frozenset[str]] = {
+    "submit.main.acme": {"acme", "binder"},
+    "submit.main.other": {"other", "binder"},
+    "submit.second.acme": set(),
+    "control.main": {"operator"},
+    **{f"fact.main.{name}.x": {name} & {"admission", "binder", "reclamation"} for name in sorted(SERVICES)},
+    "order.main.pool": {"queueing"},
+    "ledger.main": {"scheduler"},
+    "events.main.acme.q.job.admitted.v1": {"projection"},
+    "snap.main.manifest": {"projection"},
+    "dlq.main.admission.SUBMIT_main.1": {"admission"},
+    "dlq.main.scheduler.FACTS_main.1": {"scheduler"},
+    **{f"lease.main.{name}.leader": {name} for name in sorted(SERVICES)},
+    "live.ledger.main": set(),
+    "live.events.main.acme.q.x": set(),
+    "_INBOX.acme.x": {"admission"},
+    "_INBOX.scheduler.x": {"admission"},
+    "$SYS.REQ.SERVER.PING": set(),
+    "$JS.API.STREAM.CREATE.EVIL": {"operator"},
+    "$JS.API.STREAM.UPDATE.LEDGER_main": {"operator"},
+    "$JS.API.STREAM.DELETE.LEDGER_main": set(),
+    "$JS.API.STREAM.PURGE.SUBMIT_main": set(),
+    "$JS.API.STREAM.RESTORE.EVIL": set(),
+    "$JS.API.STREAM.MSG.DELETE.SUBMIT_main": set(),
+    "$JS.API.STREAM.MSG.DELETE.DLQ_main": {"operator"},
+    "$JS.API.CONSUMER.CREATE.EVENTS_main": {"operator"},
+    "$JS.API.CONSUMER.CREATE.EVENTS_main.evil.events.main.acme.>": {"operator"},
+    "$JS.API.CONSUMER.DURABLE.CREATE.EVENTS_main.acme_ci": {"operator"},
+    "$JS.API.CONSUMER.DELETE.SUBMIT_main.admission": {"operator"},
+    "$JS.API.CONSUMER.MSG.NEXT.SUBMIT_main.admission": {"admission", "operator"},
+    "$JS.API.CONSUMER.MSG.NEXT.CONTROL_main.admission-control": {"admission", "operator"},
+    TENANT_NEXT: {"acme", "operator"},
+    "$JS.ACK.SUBMIT_main.admission.1.1.1.1.0": {"admission"},
+    "$JS.ACK.EVENTS_main.acme_ci.1.1.1.1.0": {"acme"},
+    "$JS.API.STREAM.INFO.LEDGER_main": FOLLOWERS,
+    "$JS.API.DIRECT.GET.LEDGER_main": FOLLOWERS,
+    "$JS.API.STREAM.MSG.GET.LEDGER_main": FOLLOWERS,
+    "$JS.API.DIRECT.GET.FACTS_main": {"scheduler", "operator"},
+    "$JS.API.DIRECT.GET.ORDERS_main.order.main.pool": {"scheduler", "operator"},
+    "$JS.API.DIRECT.GET.EVENTS_main": {"projection", "operator"},
+    "$JS.API.DIRECT.GET.EVENTS_main.events.main.acme.q.x": {"projection", "operator"},
+    "$JS.API.STREAM.MSG.GET.EVENTS_main": {"projection", "operator"},
+    "$JS.API.DIRECT.GET.SNAP_main": FOLLOWERS,
+    "$JS.API.DIRECT.GET.DLQ_main": {"operator"},
+    "$JS.API.DIRECT.GET.LEASES_main": SERVICES,
+    "$JS.API.STREAM.MSG.GET.LEASES_main": SERVICES,
+    "$JS.API.DIRECT.GET.SUBMIT_main": set(),
+    "$JS.API.STREAM.MSG.GET.SUBMIT_main": set(),
+}
+SUBSCRIBE: dict[str, set[str] | frozenset[str]] = {
+    ">": set(),
+    "live.>": set(),
+    "_INBOX.>": set(),
+    "_INBOX.acme.>": {"acme"},
+    "_INBOX.scheduler.>": {"scheduler"},
+    "submit.main.*": set(),
+    "submit.main.acme": set(),
+    "ledger.main": set(),
+    "live.ledger.main": FOLLOWERS,
+    "live.fact.main.>": {"scheduler", "operator"},
+    "live.order.main.*": {"scheduler", "operator"},
+    "live.events.main.>": {"projection", "operator"},
+    "live.events.main.acme.>": {"acme", "projection", "operator"},
+    "live.events.main.other.>": {"other", "projection", "operator"},
+    "$JS.EVENT.ADVISORY.>": set(),
+    "$SYS.>": set(),
+}
+IDENTITIES = (*subjects.SERVICES, "operator", "acme", "other")
+
+
+REFUSED = re.compile(r'permissions violation for (?:publish|subscription) to "([^"]+)"', re.IGNORECASE)
+
+
+def granted(asked: Iterable[str], texts: list[str]) -> set[str]:
+    """The subjects that no refusal names; the client hands the server's text on in lower case."""
+    refused = {match.group(1).lower() for text in texts if (match := REFUSED.search(text))}
+    return {subject for subject in asked if subject.lower() not in refused}
+
+
+async def all_answered(client: Client) -> None:
+    """The first ping may overtake what is still buffered; refusals come before the answer to the second."""
+    await client.flush()
+    await client.flush()
+
+
+@pytest.mark.parametrize("identity", IDENTITIES)
+async def test_an_identity_publishes_what_the_matrix_grants_and_nothing_else(platform: Platform, identity: str) -> None:
+    await platform.add_tenant("acme", {"ci": []})
+    texts: list[str] = []
+    async with connected(platform, identity, texts) as client:
+        for subject in PUBLISH:
+            await client.publish(subject, b"not json", reply=f"_INBOX.{identity}.matrix")
+        await all_answered(client)
+    assert granted(PUBLISH, texts) == {subject for subject, may in PUBLISH.items() if identity in may}
+
+
+@pytest.mark.parametrize("queue", ["", "group"], ids=["plainly", "in a queue group"])
+@pytest.mark.parametrize("identity", IDENTITIES)
+async def test_an_identity_hears_what_the_matrix_grants_and_nothing_else(
+    platform: Platform, identity: str, queue: str
+) -> None:
+    texts: list[str] = []
+    async with connected(platform, identity, texts) as client:
+        for subject in SUBSCRIBE:
+            await client.subscribe(subject, queue=queue)
+        await all_answered(client)
+    assert granted(SUBSCRIBE, texts) == {subject for subject, may in SUBSCRIBE.items() if identity in may}
+
+
+@pytest.mark.parametrize("target", ["ledger.main", "control.main", "submit.main.other", "fact.main.binder.bound"])
+async def test_a_tenant_cannot_have_a_servers_answer_stored_elsewhere(platform: Platform, target: str) -> None:
+    """Reply subjects are not checked against allow-lists; the account's border is what stops them."""
+    await platform.add_tenant("acme", {"ci": []})
+    async with connected(platform, "projection") as projection:
+        await projection.jetstream().publish("events.main.acme.q.job.admitted.v1", b"{}")
+    stream = {"l": "LEDGER", "c": "CONTROL", "s": "SUBMIT", "f": "FACTS"}[target[0]] + "_main"
+    async with connected(platform, "acme") as acme:
+        await acme.publish("submit.main.acme", b"{}", reply=target)
+        await acme.publish(TENANT_NEXT, b'{"batch":1,"no_wait":true}', reply=target)
+        await acme.jetstream().publish("submit.main.acme", b"{}")  # answered after the two above
+    assert await messages(platform, stream) == (2 if stream == "SUBMIT_main" else 0)
+
+
+async def test_nobody_connects_without_a_password(platform: Platform) -> None:
+    with pytest.raises(Exception, match=r"(?i)authorization|closed|no servers"):
+        await nats.connect(platform.nats.url, allow_reconnect=False)
+
+
+# -- Redis
+
+HELD = keys.cursor("main", "1")
+READS = (("GET", HELD), ("HGETALL", keys.view("main", "1", "jobs")), ("INFO", "memory"))
+WRITES = (("SET", HELD, "1"), ("HSET", keys.view("main", "1", "jobs"), "a", "b"), ("SCRIPT", "LOAD", "return 1"))
+NEVER = (
+    ("GET", "tessera:{second}:current"),
+    ("CONFIG", "GET", "*"),
+    ("KEYS", "*"),
+    ("FLUSHALL",),
+    ("EVAL", "return 1", "0"),
+    ("ACL", "LIST"),
+    ("SHUTDOWN",),
+)
+
+
+async def permitted(client: Redis, *command: str) -> bool:
+    try:
+        await client.execute_command(*command)
+    except NoPermissionError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("identity", "may_write"), [("projection", True), ("admission", False), ("operator", False)], ids=str
+)
+async def test_a_user_of_redis_reads_or_writes_its_own_shard_only(
+    platform: Platform, identity: str, may_write: bool
+) -> None:
+    login = platform.credentials.read(identity).redis
+    assert login is not None
+    client = Redis.from_url(platform.redis.url, username=login.user, password=login.password)
+    try:
+        assert [await permitted(client, *command) for command in READS] == [True] * len(READS)
+        assert [await permitted(client, *command) for command in WRITES] == [may_write] * len(WRITES)
+        assert [await permitted(client, *command) for command in NEVER] == [False] * len(NEVER)
+    finally:
+        await client.aclose()
+
+
+async def test_redis_knows_no_user_without_a_password_and_none_for_services_that_need_none(platform: Platform) -> None:
+    client = Redis.from_url(platform.redis.url)
+    with pytest.raises((ResponseError, AuthenticationError)):
+        await client.ping()
+    await client.aclose()
+    have = {name for name in IDENTITIES if platform.credentials.read(name).redis is not None}
+    assert have == {"projection", "admission", "operator"}
+
+
+# -- what a service checks before it works
+
+
+def settings(platform: Platform, **overrides: object) -> ServiceSettings:
+    return load_settings(
+        ServiceSettings,
+        **{
+            "credentials_file": platform.credentials.file("projection"),
+            "nats_url": platform.nats.url,
+            "nats_monitor_url": platform.nats.monitor_url,
+            "redis_url": platform.redis.url,
+            "allow_unsynced": True,
+            **overrides,
+        },
+    )
+
+
+async def test_a_service_starts_on_what_init_made(platform: Platform) -> None:
+    await check_bus(settings(platform), ["LEDGER", "EVENTS", "SNAP", "LEASES"])
+    await check_redis(settings(platform))
+
+
+async def test_a_server_that_acknowledges_before_it_syncs_is_refused(platform: Platform) -> None:
+    with pytest.raises(StartupError, match="sync_interval: always"):
+        await check_bus(settings(platform, allow_unsynced=False), [])
+
+
+async def test_a_server_that_syncs_is_accepted(tmp_path: Path) -> None:
+    async with Platform(tmp_path / "synced", services=[], cluster=False, sync=True) as platform:
+        await check_bus(settings(platform, allow_unsynced=False), ["LEDGER"])
+
+
+async def test_each_missing_part_is_one_line_with_the_fix(platform: Platform) -> None:
+    cases = {
+        "Run `tessera init`": check_bus(settings(platform, shard="nowhere"), ["LEDGER"]),
+        "TESSERA_NATS_URL": check_bus(settings(platform, nats_url="nats://127.0.0.1:9"), []),
+        "TESSERA_CREDENTIALS_FILE": check_bus(settings(platform, nats_password="wrong"), []),
+        "TESSERA_REDIS_URL": check_redis(settings(platform, redis_url="redis://127.0.0.1:9/0")),
+        "ACL file": check_redis(settings(platform, redis_password="wrong")),
+    }
+    for fix, check in cases.items():
+        with pytest.raises(StartupError, match=fix) as caught:
+            await check
+        assert "\n" not in str(caught.value)

@@ -1,0 +1,175 @@
+"""The simulated cluster as a process and over HTTP: start, stop, statuses, faults on order."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tessera.kernel.clock import SystemClock
+from tessera.kernel.cluster import HttpCluster
+from tessera.kernel.errors import Transient
+from tessera.kernel.ports import ApiError
+from tessera.lab.cluster.core import SimCluster
+from tessera.lab.cluster.server import ApiServer
+from tessera.lab.cluster.store import Options
+
+POD: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}}
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    clock = SystemClock()
+    server = ApiServer(SimCluster(clock), clock)
+    yield f"http://127.0.0.1:{await server.start()}"
+    await server.stop()
+
+
+@pytest.fixture
+async def cluster(url: str) -> AsyncIterator[HttpCluster]:
+    cluster = HttpCluster(url)
+    yield cluster
+    await cluster.close()
+
+
+async def order(url: str, **fault: Any) -> int:
+    async with aiohttp.ClientSession() as session, session.post(f"{url}/admin/faults", json=fault) as response:
+        await response.read()
+        return response.status
+
+
+async def test_a_refusal_is_a_status_object_with_retry_after(url: str, cluster: HttpCluster):
+    await order(url, fault="answer", verb="create", status=429, retry_after_seconds=3)
+    with pytest.raises(ApiError) as caught:
+        await cluster.create_pod("default", POD)
+    assert (caught.value.status, caught.value.reason) == (429, "TooManyRequests")
+    assert caught.value.retry_after_seconds == 3
+
+
+async def test_a_watch_from_an_expired_version_is_410(url: str, cluster: HttpCluster):
+    _items, version = await cluster.list("pods")
+    await cluster.create_pod("default", POD)
+    await order(url, fault="expire_history")
+    with pytest.raises(ApiError) as caught:
+        async for _event in cluster.watch("pods", version):
+            pass
+    assert caught.value.status == 410
+
+
+async def test_a_watch_that_fell_behind_ends_with_410_as_its_last_event():
+    clock = SystemClock()
+    core = SimCluster(clock, options=Options(history=4))
+    server = ApiServer(core, clock)
+    cluster = HttpCluster(f"http://127.0.0.1:{await server.start()}")
+    version = core.resource_version
+
+    async def read() -> None:
+        async for _event in cluster.watch("pods", version):
+            for number in range(20):  # at one go: the stream has no chance to keep up
+                core.create("pods", "default", {**POD, "metadata": {"name": f"p{number}"}})
+
+    reading = asyncio.create_task(read())
+    await cluster.create_pod("default", POD)
+    with pytest.raises(ApiError) as caught:
+        async with asyncio.timeout(30):
+            await reading
+    assert caught.value.status == 410
+    await cluster.close()
+    await server.stop()
+
+
+async def test_closed_watches_end_without_an_error(url: str, cluster: HttpCluster):
+    _items, version = await cluster.list("pods")
+
+    async def read() -> None:
+        async for event in cluster.watch("pods", version):
+            if event.type == "ADDED":
+                await order(url, fault="close_watches")
+
+    reading = asyncio.create_task(read())
+    await cluster.create_pod("default", POD)
+    async with asyncio.timeout(30):
+        await reading
+
+
+async def test_a_server_that_is_not_there_is_transient():
+    cluster = HttpCluster("http://127.0.0.1:9")
+    with pytest.raises(Transient):
+        await cluster.list("pods")
+    with pytest.raises(Transient):
+        async for _event in cluster.watch("pods", "1"):
+            pass
+    await cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/admin/faults", b'{"fault": "no such"}', 400),
+        ("POST", "/api/v1/namespaces/default/pods", b"{", 400),
+        ("POST", "/api/v1/namespaces/default/pods", b"[]", 400),
+        ("POST", "/api/v1/namespaces/default/pods", b'{"metadata": {"name": "UPPER"}}', 422),
+        ("POST", "/api/v1/namespaces/default/pods", b'{"metadata": {"name": "x"}}', 422),
+        ("PATCH", "/api/v1/namespaces/default/pods/p", b"{}", 415),
+        ("GET", "/api/v1/pods?labelSelector=a!%3Db", b"", 400),
+        ("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Da", b"", 400),
+        ("GET", "/nowhere", b"", 404),
+    ],
+)
+async def test_a_bad_request_is_refused_as_the_api_would(url: str, method: str, path: str, body: bytes, status: int):
+    async with aiohttp.ClientSession() as session, session.request(method, url + path, data=body) as response:
+        answer = await response.json()
+    assert (response.status, answer["kind"], answer["code"]) == (status, "Status", status)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"fault": "answer", "verb": "bind", "status": 409},
+        {"fault": "lose_answers", "verb": "bind", "after_effect": False},
+        {"fault": "close_watches"},
+        {"fault": "expire_history"},
+        {"fault": "node_reachable", "node": "n", "reachable": False},
+        {"fault": "node_gpus", "node": "n", "gpus": 1},
+        {"fault": "delete_pod", "namespace": "default", "name": "p"},
+        {"fault": "delete_pod", "namespace": "default", "name": "p", "vanish": True},
+        {"fault": "clear"},
+    ],
+    ids=lambda fault: "-".join(map(str, fault.values())),
+)
+async def test_every_fault_can_be_ordered_over_http(url: str, cluster: HttpCluster, fault: dict[str, Any]):
+    await cluster.create_pod("default", POD)
+    node = {"metadata": {"name": "n"}, "status": {"capacity": {"cpu": "1", "nvidia.com/gpu": "2"}}}
+    async with aiohttp.ClientSession() as session, session.post(f"{url}/api/v1/nodes", json=node) as response:
+        assert response.status == 201
+    assert await order(url, **fault) == 201
+
+
+async def test_it_says_when_it_is_ready_and_stops_cleanly_on_sigterm(tmp_path: Path):
+    nodes, port_file = tmp_path / "nodes.yaml", tmp_path / "port"
+    nodes.write_text("- {name: n, cpu: 4, memory: 8Gi, gpus: 2, count: 3}\n")
+    command = ("-m", "tessera.lab.cluster", "--nodes", str(nodes), "--port-file", str(port_file))
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        line = (await process.stdout.readline()).decode()
+        cluster = HttpCluster(f"http://127.0.0.1:{port_file.read_text()}")
+        items, _version = await cluster.list("nodes")
+        await cluster.close()
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+    assert "with 3 nodes" in line
+    assert len(items) == 3
+
+
+async def test_a_missing_nodes_file_is_one_line_and_no_traceback(tmp_path: Path):
+    command = ("-m", "tessera.lab.cluster", "--nodes", str(tmp_path / "none.csv"))
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=asyncio.subprocess.PIPE)
+    _out, err = await process.communicate()
+    assert process.returncode == 1
+    assert err.decode().count("\n") == 1
+    assert "none.csv" in err.decode()

@@ -1,0 +1,151 @@
+"""Admission's handlers on the in-memory bus and views, with a clock that stands still unless a test moves it."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from tessera.admission.handlers import Handlers
+from tessera.admission.policy_view import PolicyView
+from tessera.admission.refusals import Refusals
+from tessera.kernel.errors import Transient
+from tessera.kernel.health import Health
+from tessera.kernel.memory.broker import MemoryBroker
+from tessera.kernel.memory.bus import MemoryBus
+from tessera.kernel.memory.store import MemoryStore, MemoryViews
+from tessera.kernel.ports import Change, Delivery, Message
+from tessera.kernel.service import Ports
+from tessera.kernel.telemetry import Metrics
+from tessera_schemas.commands import Answer
+from tessera_schemas.config import Config, ConfigBody
+from tessera_schemas.facts import FACT_MESSAGE, AnyFact
+from tessera_schemas.views import NodeView
+from tests.builders import SHARD, config_body
+
+SPEC: dict[str, Any] = {
+    "name": "train",
+    "queue": "research",
+    "roles": [
+        {
+            "name": "worker",
+            "replicas": 2,
+            "resources": {"cpu_milli": 8000, "memory_bytes": 2**34, "gpus": 2},
+            "template": {"image": "train:1", "command": ["python", "-m", "train"], "env": {"LR": "1"}},
+        }
+    ],
+}
+
+
+def submit(key: str = "k1", spec: Any = None, **more: Any) -> dict[str, Any]:
+    return {"kind": "submit_job", "v": 1, "key": key, "spec": SPEC if spec is None else spec, **more}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """A submit that differs from a good one at `path`, such as `spec.roles.0.name`."""
+    command: dict[str, Any] = json.loads(json.dumps(submit()))
+    *way, last = path.split(".")
+    at: Any = command
+    for step in way:
+        at = at[int(step)] if isinstance(at, list) else at[step]
+    at[int(last) if isinstance(at, list) else last] = value
+    return command
+
+
+def node(name: str = "node-a", gpus: int = 8, **more: Any) -> NodeView:
+    size = {"pool": "default", "cpu_milli": 64_000, "memory_bytes": 2**39, "pods": 110, "gpu_model": "h100", **more}
+    return NodeView(name=name, ready=True, gpus=gpus, **size)
+
+
+class StandingClock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def now_ms(self) -> int:
+        return round(self.now * 1000)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+
+
+class StoreFaults:
+    away = False
+
+    async def before(self, op: str) -> None:
+        if self.away:
+            raise Transient("Redis is away")
+
+    async def after(self, op: str) -> None: ...
+
+
+class World:
+    def __init__(self, refusals_per_second: int = 20) -> None:
+        self.clock, self.faults, self.n = StandingClock(), StoreFaults(), 0
+        self.broker = MemoryBroker(self.clock)
+        self.broker.add_shard(SHARD)
+        self.store = MemoryStore(MemoryViews(self.clock), self.faults)
+        self.metrics = Metrics("admission")
+        self.answers: list[tuple[str, Answer]] = []
+        self.broker.listen("_INBOX.>", lambda to, data: self.answers.append((to, Answer.from_bytes(data))))
+        self.ports = Ports(
+            self.clock,
+            MemoryBus(self.broker, "admission"),
+            cast(Any, None),
+            self.store,
+            cast(Any, None),
+            Health(self.clock, self.metrics),
+            self.metrics,
+            "admission-1",
+            lambda: "tx",
+        )
+        self.policy = PolicyView(self.store, self.clock, 0.5)
+        self.handlers = Handlers(self.ports, SHARD, self.policy, Refusals(self.clock, refusals_per_second))
+
+    @classmethod
+    async def with_policy(cls, body: ConfigBody | None = None, nodes: Sequence[NodeView] = (), **more: Any) -> "World":
+        world = cls(**more)
+        await world.views(body or config_body(), nodes)
+        await world.policy.look_again()
+        return world
+
+    async def views(self, body: ConfigBody | None, nodes: Sequence[NodeView] = ()) -> None:
+        """What projection writes."""
+        self.n += 1
+        changes = [Change("nodes", view.name, view.to_bytes()) for view in nodes]
+        if body is not None:
+            changes.append(Change("config", "config", Config(version=self.n, body=body).to_bytes()))
+        await self.store.apply(self.n, self.n, changes)
+
+    async def submits(
+        self, *bodies: object, tenant: str = "lab", headers: Mapping[str, str] | None = None
+    ) -> list[object]:
+        """Handle one batch of a tenant's commands; dicts are sent as JSON."""
+        return await self.batch(*((tenant, body) for body in bodies), headers=headers)
+
+    async def batch(self, *sent: tuple[str, object], headers: Mapping[str, str] | None = None) -> list[object]:
+        deliveries = [
+            Delivery(Message(f"submit.{SHARD}.{tenant}", seq, encoded(body), headers or {}), 1, None)
+            for seq, (tenant, body) in enumerate(sent, start=1)
+        ]
+        return await self.handlers.on_submits(deliveries)
+
+    async def controls(self, *bodies: object, headers: Mapping[str, str] | None = None) -> list[object]:
+        deliveries = [
+            Delivery(Message(f"control.{SHARD}", seq, encoded(body), headers or {}), 1, None)
+            for seq, body in enumerate(bodies, start=1)
+        ]
+        return await self.handlers.on_controls(deliveries)
+
+    @property
+    def stored(self) -> list[Message]:
+        return list(self.broker.stream(f"FACTS_{SHARD}").messages.values())
+
+    @property
+    def facts(self) -> list[AnyFact]:
+        return [FACT_MESSAGE.validate_json(message.data).fact for message in self.stored]
+
+
+def encoded(body: object) -> bytes:
+    return body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -1,0 +1,298 @@
+"""Policy, answers, repeats, traces and the limit of recorded refusals."""
+
+import asyncio
+
+import pytest
+
+from tessera.admission.handlers import reply_inbox
+from tessera.admission.main import serve
+from tessera.admission.settings import AdmissionSettings
+from tessera.kernel.errors import Transient
+from tessera.kernel.ports import Outgoing
+from tessera_schemas.base import job_id
+from tessera_schemas.commands import REPLY_HEADER
+from tessera_schemas.config import ConfigBody, Queue, Tenant
+from tessera_schemas.facts import CancelRequested, ConfigProposed, JobAdmitted, JobRefused
+from tests.builders import SHARD, config_body
+from tests.unit.admission.admission_world import World, changed, encoded, node, submit
+from tests.virtual_time import VirtualClock
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+CANCEL = {"kind": "cancel_job", "v": 1, "job_id": "a" * 20, "why": "enough"}
+
+
+def codes(world: World) -> list[list[str]]:
+    return [[r.code.value for r in fact.reasons] for fact in world.facts if isinstance(fact, JobRefused)]
+
+
+async def test_an_admitted_job_becomes_one_fact_with_the_id_made_from_shard_tenant_and_key() -> None:
+    world = await World.with_policy()
+    await world.submits(submit("k7"))
+    (fact,) = world.facts
+    assert isinstance(fact, JobAdmitted)
+    assert (fact.job_id, fact.tenant, fact.key) == (job_id(SHARD, "lab", "k7"), "lab", "k7")
+    (stored,) = world.stored
+    assert stored.subject == "fact.main.admission.job-admitted"
+
+
+async def test_a_command_handled_twice_is_one_fact() -> None:
+    world = await World.with_policy()
+    await world.submits(submit())
+    await world.submits(submit())
+    assert len(world.facts) == 1
+
+
+async def test_the_trace_goes_on_with_the_fact() -> None:
+    world = await World.with_policy()
+    await world.submits(submit(), headers={"traceparent": TRACE})
+    (fact,) = world.facts
+    assert isinstance(fact, JobAdmitted)
+    assert fact.trace == TRACE
+    passed_on = world.stored[0].headers["traceparent"]
+    assert passed_on != TRACE
+    assert passed_on.split("-")[1] == TRACE.split("-")[1]
+
+
+@pytest.mark.parametrize("trace", ["", "nonsense", TRACE.upper()])
+async def test_a_malformed_trace_is_dropped(trace: str) -> None:
+    world = await World.with_policy()
+    await world.submits(submit(), headers={"traceparent": trace})
+    (fact,) = world.facts
+    assert isinstance(fact, JobAdmitted)
+    assert fact.trace == ""
+
+
+async def test_the_answer_says_admitted_or_all_reasons() -> None:
+    world = await World.with_policy()
+    headers = {REPLY_HEADER: "_INBOX.lab.abc.1"}
+    await world.submits(submit(), headers=headers)
+    await world.batch(("lab", submit("k2", spec={})), headers=headers)
+    (to, yes), (_, no) = world.answers
+    assert to == "_INBOX.lab.abc.1"
+    assert (yes.accepted, yes.job_id) == (True, job_id(SHARD, "lab", "k1"))
+    assert not no.accepted
+    assert {reason.code.value for reason in no.reasons} == {"MissingField"}
+
+
+async def test_nobody_is_answered_before_the_fact_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = await World.with_policy()
+
+    async def refuse(_batch: list[Outgoing]) -> list[int]:
+        raise Transient("no acknowledgement")
+
+    monkeypatch.setattr(world.ports.bus, "publish_all", refuse)
+    with pytest.raises(Transient):
+        await world.submits(submit(), headers={REPLY_HEADER: "_INBOX.lab.1"})
+    assert world.answers == []
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "",
+        "_INBOX.lab",
+        "_INBOX.lab.",
+        "_INBOX.other.1",
+        "_INBOX.lab-2.1",
+        "_INBOX.lab.>",
+        "_INBOX.lab.*",
+        "_INBOX.lab.a..b",
+        "_INBOX.lab.a b",
+        "_INBOX.lab.a\r\nPUB control.main 2",
+        "_INBOX.lab.a\n",
+        "submit.main.lab",
+        "$JS.API.STREAM.DELETE.LEDGER_main",
+        "_INBOX.lab." + "x" * 300,
+    ],
+)
+def test_only_an_inbox_of_the_tenant_itself_is_answered(wanted: str) -> None:
+    assert reply_inbox(wanted, "lab") == ""
+    assert reply_inbox("_INBOX.lab.Ab_1-2.3", "lab") == "_INBOX.lab.Ab_1-2.3"
+
+
+async def test_before_the_first_configuration_the_answer_is_not_configured() -> None:
+    world = World()
+    await world.views(None, [node()])
+    await world.policy.look_again()
+    await world.submits(submit())
+    assert codes(world) == [["NotConfigured"]]
+
+
+async def test_without_any_views_jobs_wait_while_cancels_go_on() -> None:
+    world = World()
+    job, cancel = await world.submits(submit(), CANCEL)
+    assert isinstance(job, Transient)
+    assert not isinstance(cancel, Exception)
+    assert [fact.kind for fact in world.facts] == ["cancel_requested"]
+    assert world.policy.problem() is not None
+
+
+async def test_with_redis_away_the_last_known_policy_stays_in_force() -> None:
+    world = await World.with_policy()
+    world.faults.away = True
+    world.clock.now += 3600
+    await world.submits(submit(), changed("spec.queue", "nowhere"))
+    assert [fact.kind for fact in world.facts] == ["job_admitted", "job_refused"]
+
+
+async def test_views_that_are_being_rebuilt_do_not_undo_what_is_known() -> None:
+    world = await World.with_policy()
+    world.store.shared.wipe()
+    world.clock.now += 1
+    await world.policy.look_again()
+    await world.submits(submit())
+    assert [fact.kind for fact in world.facts] == ["job_admitted"]
+
+
+async def test_a_queue_that_was_configured_a_moment_ago_is_found_before_the_job_is_refused() -> None:
+    world = await World.with_policy()
+    await world.views(config_body(Queue(name="research"), Queue(name="fresh")))
+    world.clock.now += 0.1
+    await world.submits(changed("spec.queue", "fresh"))
+    assert [fact.kind for fact in world.facts] == ["job_admitted"]
+
+
+async def test_a_gang_no_node_could_hold_is_refused_until_such_a_node_is_seen() -> None:
+    world = await World.with_policy(nodes=[node(gpus=1)])
+    await world.submits(submit("k1"))
+    assert codes(world) == [["Inadmissible"]]
+    await world.views(None, [node("node-b", gpus=4)])
+    world.clock.now += 1
+    await world.batch(("other", CANCEL), ("lab", submit("k2")))
+    assert world.facts[-1].kind == "job_admitted"
+
+
+async def test_a_busy_node_makes_nothing_inadmissible() -> None:
+    busy = node(gpus=8, gpu_free=(0,) * 8, cpu_free_milli=0)
+    world = await World.with_policy(nodes=[busy])
+    await world.submits(submit())
+    assert [fact.kind for fact in world.facts] == ["job_admitted"]
+
+
+async def test_twenty_refusals_per_second_are_recorded_and_the_rest_is_counted() -> None:
+    world = await World.with_policy()
+    await world.batch(*(("lab", b"") for _ in range(50)), ("other", b""))
+    recorded = [fact for fact in world.facts if isinstance(fact, JobRefused)]
+    assert [fact.tenant for fact in recorded].count("lab") == 20
+    assert [fact.tenant for fact in recorded].count("other") == 1
+    await world.handlers.flush_counted()
+    counted = world.facts[-1]
+    assert isinstance(counted, JobRefused)
+    assert (counted.tenant, counted.repeats) == ("lab", 29)
+    assert len(recorded) + 1 + counted.repeats == 51
+    await world.handlers.flush_counted()
+    assert world.facts[-1] == counted
+
+
+async def test_a_second_later_refusals_are_recorded_again() -> None:
+    world = await World.with_policy(refusals_per_second=2)
+    await world.submits(b"", b"", b"")
+    world.clock.now += 0.5
+    await world.batch(("other", CANCEL), ("other", CANCEL), ("other", CANCEL), ("lab", b""))
+    assert len(codes(world)) == 3
+
+
+async def test_a_count_that_could_not_be_published_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = await World.with_policy(refusals_per_second=1)
+    await world.submits(b"", b"", b"")
+    publish_all = world.ports.bus.publish_all
+
+    async def refuse(_batch: list[Outgoing]) -> list[int]:
+        raise Transient("away")
+
+    monkeypatch.setattr(world.ports.bus, "publish_all", refuse)
+    await world.handlers.flush_counted()
+    monkeypatch.setattr(world.ports.bus, "publish_all", publish_all)
+    await world.handlers.flush_counted()
+    counted = world.facts[-1]
+    assert isinstance(counted, JobRefused)
+    assert counted.repeats == 1
+
+
+async def test_a_cancel_is_the_tenants_own_and_an_operators_is_anybodys() -> None:
+    world = await World.with_policy()
+    await world.submits(CANCEL)
+    await world.controls(CANCEL)
+    theirs, ours = world.facts
+    assert isinstance(theirs, CancelRequested)
+    assert isinstance(ours, CancelRequested)
+    assert (theirs.tenant, ours.tenant) == ("lab", "")
+
+
+async def test_a_configuration_is_proposed_without_any_policy_known() -> None:
+    world = World()
+    body = config_body().model_dump(mode="json", exclude_defaults=True)
+    await world.controls(
+        {"kind": "apply_config", "v": 1, "expected_version": 0, "body": body},
+        headers={REPLY_HEADER: "_INBOX.operator.1"},
+    )
+    (fact,) = world.facts
+    assert isinstance(fact, ConfigProposed)
+    assert fact.body == config_body()
+    assert world.answers[0][1].accepted
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (
+            ConfigBody(tenants=(Tenant(name="operator"),), queues=(Queue(name="q"),)),
+            [("InvalidField", "tenants.operator.name")],
+        ),
+        (
+            ConfigBody(tenants=(Tenant(name="a"),), queues=(Queue(name="p"), Queue(name="q", parent="p", weight=2))),
+            [("NotSupportedYet", "queues.q.parent"), ("NotSupportedYet", "queues.q.weight")],
+        ),
+    ],
+    ids=["a tenant with a name of ours", "a tree and weights"],
+)
+async def test_a_configuration_that_asks_for_too_much_is_refused(
+    body: ConfigBody, expected: list[tuple[str, str]]
+) -> None:
+    world = World()
+    command = {"kind": "apply_config", "v": 1, "expected_version": 0, "body": body.model_dump(mode="json")}
+    await world.controls(command)
+    (refused,) = world.facts
+    assert isinstance(refused, JobRefused)
+    assert refused.tenant == "operator"
+    assert [(r.code.value, r.field) for r in refused.reasons] == expected
+
+
+@pytest.mark.parametrize("sent", [b"", b"{}", {"kind": "submit_job"}, {"kind": "hold_job", "v": 1, "job_id": "a" * 20}])
+async def test_bad_input_of_an_operator_is_refused_too(sent: object) -> None:
+    world = World()
+    await world.controls(sent)
+    assert len(codes(world)) == 1
+
+
+async def test_a_dangling_name_in_a_configuration_is_named() -> None:
+    world = World()
+    body = {"tenants": [{"name": "a"}], "queues": [{"name": "q", "tenants": ["b"]}]}
+    await world.controls({"kind": "apply_config", "v": 1, "expected_version": 0, "body": body})
+    (refused,) = world.facts
+    assert isinstance(refused, JobRefused)
+    assert "no such tenant: b" in refused.reasons[0].detail
+
+
+async def test_the_service_admits_what_waits_and_finishes_when_told_to_stop() -> None:
+    clock = VirtualClock()
+    world = World()
+    world.clock = world.broker.clock = world.store.shared.clock = clock  # type: ignore[assignment]
+    ports = type(world.ports)(
+        clock, world.ports.bus, world.ports.ledger, world.store, world.ports.cluster, world.ports.health,
+        world.metrics, "admission-1", lambda: "tx",
+    )  # fmt: skip
+    stop = asyncio.Event()
+    world.broker.store(Outgoing(f"submit.{SHARD}.lab", encoded(submit())))
+    running = asyncio.create_task(serve(ports, AdmissionSettings(), stop))
+    await clock.run(2)
+    assert world.facts == []  # nothing is known yet, and nothing is taken from the queue
+    writing = asyncio.create_task(world.views(config_body()))
+    await clock.run(2)
+    await writing
+    assert [fact.kind for fact in world.facts] == ["job_admitted"]
+    assert not world.broker.stream(f"SUBMIT_{SHARD}").messages
+    stop.set()
+    await clock.run(2)
+    assert running.done()
+    await running

@@ -1,0 +1,131 @@
+"""The hash of a state follows every change, and depends on what the state holds and on nothing else."""
+
+import pytest
+
+from tessera.domain.snapshot import dump, load
+from tessera.domain.state import TABLES, State
+from tessera.domain.statehash import StateHash
+from tessera.kernel.ports import Message
+from tessera.kernel.shard import Shard, decode_entry
+from tests.builders import admitted, job_spec, role
+from tests.ledgers import Committed
+from tests.random_ledger import random_ledger
+
+
+@pytest.fixture(scope="module")
+def stored() -> list[bytes]:
+    return random_ledger(7, messages=60).stored
+
+
+def test_the_hash_kept_up_step_by_step_is_the_hash_made_from_scratch(stored: list[bytes]) -> None:
+    shard = Shard()
+    for seq, data in enumerate(stored, start=1):
+        shard.fold(decode_entry(Message("", seq, data)))
+        kept = shard.hasher.of(shard.state)
+        for name in TABLES:
+            for key, _ in getattr(shard.state, name).items():
+                getattr(shard.state, name).written[key] = None
+        assert StateHash().of(shard.state) == kept
+        shard.hasher.of(shard.state)
+
+
+def test_how_often_the_hash_was_asked_for_does_not_matter(stored: list[bytes]) -> None:
+    often, once = Shard(), Shard()
+    for seq, data in enumerate(stored, start=1):
+        for shard in (often, once):
+            shard.fold(decode_entry(Message("", seq, data)))
+        often.hasher.of(often.state)
+    # Asked only now, `once` digests everything at once, but for the checkpoints that the ledger made it check.
+    assert often.hasher.of(often.state) == once.hasher.of(once.state)
+
+
+def test_every_message_changes_the_hash(stored: list[bytes]) -> None:
+    shard, seen = Shard(), set()
+    for seq, data in enumerate(stored, start=1):
+        shard.fold(decode_entry(Message("", seq, data)))
+        seen.add(shard.hasher.of(shard.state))
+    assert len(seen) == len(stored)
+
+
+def test_the_order_of_insertion_does_not_matter() -> None:
+    one, other = State(), State()
+    ledger = Committed().begin()
+    ledger.commit(admitted("k1"), admitted("k2"))
+    jobs = list(ledger.state.jobs.values())
+    for job in jobs:
+        one.jobs.put(job.job_id, job)
+    for job in reversed(jobs):
+        other.jobs.put(job.job_id, job)
+    assert StateHash().of(one) == StateHash().of(other)
+
+
+def test_the_same_row_under_another_key_is_another_state() -> None:
+    one, other = State(), State()
+    ledger = Committed().begin()
+    node = ledger.state.nodes.get("node-a")
+    one.nodes.put("node-a", node)
+    other.nodes.put("node-b", node)
+    assert StateHash().of(one) != StateHash().of(other)
+
+
+def test_an_overlay_leaves_the_hash_of_its_base_alone() -> None:
+    ledger = Committed().begin()
+    before = ledger.shard.hasher.of(ledger.state)
+    top = ledger.state.overlay()
+    top.nodes.drop("node-a")
+    assert ledger.shard.hasher.of(ledger.state) == before
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_snapshot_gives_back_an_equal_state(seed: int) -> None:
+    ledger = random_ledger(seed)
+    restored = load(dump(ledger.state))
+    assert StateHash().of(restored) == ledger.shard.hasher.of(ledger.state)
+    for name in TABLES:
+        assert dict(getattr(restored, name).items()) == dict(getattr(ledger.state, name).items())
+    mine, theirs = restored.index, ledger.state.index
+    assert {pool: list(line) for pool, line in mine.waiting.items() if line} == {
+        pool: list(line) for pool, line in theirs.waiting.items() if line
+    }
+    assert list(mine.retry_at) == list(theirs.retry_at)
+    assert list(mine.start_by) == list(theirs.start_by)
+    assert list(mine.forget_at) == list(theirs.forget_at)
+    assert sorted(mine.orphaned) == sorted(theirs.orphaned)
+
+
+def test_a_restored_committer_writes_the_bytes_that_the_old_one_would_have_written() -> None:
+    """Two equal gangs wait with a smaller job between them: numbers in a reason must not depend on who remembers."""
+    old = Committed().begin()
+    for key, gpus, replicas in (("big-1", 8, 3), ("small", 1, 1), ("big-2", 8, 3)):
+        old.commit(admitted(key, job_spec(role(gpus=gpus, replicas=replicas))))
+    new = Committed(ts=old.ts)
+    new.shard.state, new.stored, new.facts_upto = load(dump(old.state)), list(old.stored), old.facts_upto
+    line = old.line()
+    old.commit(orders=(line,))
+    new.commit(orders=(line,))
+    assert new.stored[-1] == old.stored[-1]
+
+
+def test_a_state_whose_rows_were_restored_in_another_order_decides_the_same_bytes() -> None:
+    old = Committed().begin()
+    old.commit(admitted("tainted", job_spec(role(gpus=8, replicas=9))))
+    head, *rows = dump(old.state)
+    new = Committed(ts=old.ts)
+    new.shard.state = load(iter([head, *reversed(rows)]))
+    new.stored, new.facts_upto = list(old.stored), old.facts_upto
+    line = old.line()
+    old.commit(orders=(line,))
+    new.commit(orders=(line,))
+    assert new.stored[-1] == old.stored[-1]
+
+
+def test_amounts_that_no_machine_has_do_not_break_the_hash() -> None:
+    """Before any node is known nothing is inadmissible, so that a tenant may ask for what cannot be."""
+    ledger = Committed()
+    ledger.commit(holder="scheduler-1")
+    huge = job_spec(role(memory_bytes=2**53 - 1, cpu_milli=2**53 - 1))
+    ledger.commit(*(admitted(f"k{number}", huge) for number in range(2100)))
+    use = ledger.state.tenant_use.get("lab")
+    assert use.amount.memory_bytes <= 2**62
+    assert use.jobs < 2100
+    assert len(ledger.shard.hasher.of(ledger.state)) == 64

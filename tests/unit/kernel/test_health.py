@@ -1,0 +1,113 @@
+"""Health: alive is not ready, ready has a reason, and a halted process stays up and red."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import aiohttp
+import pytest
+
+from tessera.kernel.clock import SystemClock
+from tessera.kernel.health import STALLED_SECONDS, Health
+from tessera.kernel.telemetry import Metrics, bind, new_trace, pass_trace, take_trace
+
+
+class Reason(StrEnum):
+    NO_FIT = "NoFit"
+
+
+class JumpingClock(SystemClock):
+    """The real clock, which a test may put ahead."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
+
+
+@dataclass
+class Served:
+    health: Health
+    metrics: Metrics
+    clock: JumpingClock
+    url: str
+
+    async def get(self, path: str, host: str | None = None) -> tuple[int, str]:
+        headers = {"Host": host} if host else {}
+        async with aiohttp.ClientSession() as http, http.get(self.url + path, headers=headers) as answer:
+            return answer.status, await answer.text()
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    clock, metrics = JumpingClock(), Metrics("binder")
+    health = Health(clock, metrics)
+    port = await health.serve("127.0.0.1", 0)
+    yield Served(health, metrics, clock, f"http://127.0.0.1:{port}")
+    await health.close()
+
+
+async def test_a_process_that_still_starts_is_alive_but_not_ready(served: Served) -> None:
+    assert (await served.get("/livez"))[0] == 200
+    assert (await served.get("/startupz"))[0] == 503
+    assert (await served.get("/readyz"))[0] == 503
+
+
+async def test_it_is_ready_when_every_check_is_well_and_else_says_why(served: Served) -> None:
+    why: list[str] = ["NATS is away"]
+    served.health.check("bus", lambda: why[0] if why else None)
+    served.health.started()
+    status, body = await served.get("/readyz")
+    assert status == 503
+    assert "NATS is away" in body
+    why.clear()
+    assert (await served.get("/readyz"))[0] == 200
+
+
+async def test_a_halted_process_stays_up_and_red_with_its_first_reason(served: Served) -> None:
+    served.health.started()
+    served.health.halt("gap after n 7")
+    served.health.halt("something later")
+    status, body = await served.get("/readyz")
+    assert status == 503
+    assert "gap after n 7" in body
+    assert (await served.get("/livez"))[0] == 200
+
+
+async def test_a_loop_that_does_not_tick_is_not_alive(served: Served) -> None:
+    served.clock.ahead = STALLED_SECONDS + 1
+    assert (await served.get("/livez"))[0] == 503
+
+
+async def test_a_listener_on_the_loopback_refuses_other_names(served: Served) -> None:
+    assert (await served.get("/metrics", host="evil.example"))[0] == 403
+    assert (await served.get("/metrics", host="localhost"))[0] == 200
+
+
+async def test_metrics_carry_labels_from_enums(served: Served) -> None:
+    served.metrics.reason(Reason.NO_FIT, 3)
+    served.metrics.hop(0.01)
+    _, body = await served.get("/metrics")
+    assert 'tessera_reasons_total{reason="NoFit"} 3.0' in body
+    assert 'tessera_event_hop_seconds_count{service="binder"} 1.0' in body
+
+
+def test_only_services_have_metrics() -> None:
+    with pytest.raises(ValueError, match="no service"):
+        Metrics("job-4711")
+
+
+def test_a_trace_goes_on_with_a_span_that_a_repeat_derives_again() -> None:
+    headers = new_trace("4bf92f3577b34da6a3ce929d0e0e4736")
+    with bind(headers, job="a"):
+        passed = pass_trace("publish")
+        assert passed == pass_trace("publish")
+        assert passed != pass_trace("another step")
+    assert take_trace(passed).split("-")[1] == "4bf92f3577b34da6a3ce929d0e0e4736"
+    assert passed != headers
+    assert pass_trace("outside") == {}
+
+
+@pytest.mark.parametrize("value", ["", "00-0-0-00", "00-" + "0" * 32 + "-" + "1" * 16 + "-01", "x" * 55])
+def test_a_malformed_trace_header_is_dropped(value: str) -> None:
+    assert take_trace({"traceparent": value}) == ""

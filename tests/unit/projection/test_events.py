@@ -1,0 +1,229 @@
+"""Public events: one for each record of interest, and nothing but the ledger decides what is in them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera.domain.errors import Contradiction
+from tessera.domain.state import State
+from tessera.kernel.ports import Message
+from tessera.kernel.shard import Entry, Shard, decode_entry
+from tessera.projection.events import TELL, Cursor, StoredEvent, events_of, last_cursor, rfc3339
+from tessera_schemas.events import EVENT_TYPES, CloudEvent
+from tessera_schemas.facts import CancelRequested, JobRefused, PodsBound, PodsMade, RunEnded, RunStarted
+from tessera_schemas.ledger import Started, Waiting
+from tessera_schemas.reasons import Code, Reason
+from tests.builders import (
+    SHARD,
+    Chain,
+    admitted,
+    config_body,
+    config_proposed,
+    first_run,
+    job_spec,
+    node_seen,
+    role,
+    run_absent,
+)
+from tests.ledgers import Committed
+from tests.random_ledger import TRACE, random_ledger
+
+TYPES = {event.type: event for event in EVENT_TYPES}
+
+
+def steps(stored: list[bytes]) -> Iterator[tuple[Entry, State, tuple[StoredEvent, ...]]]:
+    """Each message with the state before it and its events."""
+    shard = Shard()
+    for n, data in enumerate(stored, start=1):
+        entry = decode_entry(Message("", n, data))
+        yield entry, shard.state, events_of(SHARD, entry.message, shard.state)
+        shard.fold(entry)
+
+
+def newest(ledger: Committed) -> list[tuple[StoredEvent, dict[str, Any]]]:
+    """The events of the last message, decoded."""
+    *_, (_, _, events) = steps(ledger.stored)
+    return [(event, orjson.loads(event.data)) for event in events]
+
+
+def told(ledger: Committed) -> list[tuple[str, dict[str, Any]]]:
+    return [(found["type"].removeprefix("io.tessera."), found["data"]) for _, found in newest(ledger)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**9))
+def test_each_record_of_interest_gives_one_valid_event_and_no_other_gives_any(seed):
+    for entry, _, events in steps(random_ledger(seed, 60).stored):
+        of_interest = [i for i, record in enumerate(entry.message.records) if type(record) in TELL]
+        assert [event.cursor for event in events] == [Cursor(entry.message.n, i) for i in of_interest]
+        assert last_cursor(entry.message) == (events[-1].cursor if events else None)
+        for event in events:
+            envelope = CloudEvent.model_validate_json(event.data)
+            data = TYPES[envelope.type].model_validate(envelope.data)
+            # The very bytes that the models would have written.
+            whole = CloudEvent.model_validate({**envelope.model_dump(), "data": data.to_data()})
+            assert whole.to_bytes() == event.data
+            assert event.subject.startswith(f"events.{SHARD}.{envelope.tenant}.")
+            assert event.subject.endswith(envelope.type.removeprefix("io.tessera."))
+
+
+def test_the_envelope_says_where_the_event_comes_from():
+    ledger = Committed().begin()
+    ledger.commit(admitted("k1").model_copy(update={"trace": TRACE}))
+    ((event, found),) = newest(ledger)
+    assert event.subject == "events.main.lab.research.job.admitted.v1"
+    assert found == {
+        "specversion": "1.0",
+        "id": "4.0",
+        "source": "/tessera/main",
+        "type": "io.tessera.job.admitted.v1",
+        "subject": admitted("k1").job_id,
+        "time": rfc3339(ledger.ts),
+        "dataschema": "urn:tessera:schema:io.tessera.job.admitted.v1",
+        "tenant": "lab",
+        "sequence": "0000000000000004",
+        "causationid": "tx-00000004",
+        "traceparent": TRACE,
+        "data": {
+            "job_id": admitted("k1").job_id,
+            "name": "train",
+            "queue": "research",
+            "key": "k1",
+            "gpu_milli": 1000,
+            "pods": 1,
+        },
+    }
+
+
+def test_times_are_written_to_the_millisecond_in_utc():
+    assert rfc3339(1_760_000_000_007) == "2025-10-09T08:53:20.007Z"
+
+
+def test_a_job_is_told_of_from_submit_to_release():
+    ledger = Committed().begin()
+    run, common = first_run(), {"job_id": admitted("k1").job_id, "name": "train", "queue": "research"}
+    ledger.commit(admitted("k1", job_spec(role(gpus=0, replicas=2))))
+    assert told(ledger) == [("job.admitted.v1", {**common, "key": "k1", "pods": 2})]
+    ledger.commit(orders=(ledger.line(),))
+    (kind, data), common = told(ledger)[0], {**common, "attempt": 1}
+    assert kind == "job.allocated.v1"
+    placements = [{"rank": rank, "role": "worker", "node": "node-a"} for rank in (0, 1)]
+    assert data == {**common, "placements": placements}
+    ledger.commit(PodsMade(kind="pods_made", run_id=run, uids=("u0", "u1")))
+    assert told(ledger) == [("job.binding.v1", common)]
+    ledger.commit(PodsBound(kind="pods_bound", run_id=run))
+    assert told(ledger) == [("job.bound.v1", common)]
+    ledger.commit(RunStarted(kind="run_started", run_id=run))
+    assert told(ledger) == [("job.running.v1", common)]
+    ledger.commit(RunEnded(kind="run_ended", run_id=run, exit_code=0))
+    assert told(ledger) == [("job.succeeded.v1", common)]
+    ledger.commit(run_absent(run))
+    assert told(ledger) == [("job.released.v1", common)]
+
+
+def test_a_run_that_ends_before_its_start_was_seen_is_told_of_twice_in_one_message():
+    ledger = Committed().begin()
+    ledger.commit(admitted("k1"))
+    ledger.commit(orders=(ledger.line(),))
+    ledger.commit(PodsMade(kind="pods_made", run_id=first_run(), uids=("u0",)))
+    ledger.commit(RunEnded(kind="run_ended", run_id=first_run(), exit_code=0))
+    assert [kind for kind, _ in told(ledger)] == ["job.running.v1", "job.succeeded.v1"]
+
+
+def test_a_failed_run_is_evicted_and_comes_back_with_its_reason():
+    ledger = Committed().begin()
+    why = Reason(code=Code.POD_FAILED, numbers={"exit_code": 3})
+    ledger.commit(admitted("k1", job_spec(retry={"max_attempts": 2, "backoff_seconds": 10, "on_failure": True})))
+    for attempt in (1, 2):
+        ledger.commit(orders=(ledger.line(),))
+        run = f"{admitted('k1').job_id}-{attempt}"
+        ledger.commit(PodsMade(kind="pods_made", run_id=run, uids=("u0",)))
+        ledger.commit(RunEnded(kind="run_ended", run_id=run, reason=why, own=True, exit_code=3))
+        assert [(kind, data["reason"]["code"]) for kind, data in told(ledger)] == [("job.evicting.v1", "PodFailed")]
+        ledger.commit(run_absent(run), ms=60_000)
+        released, last = told(ledger)
+        assert released[0] == "job.released.v1"
+        assert last[1]["attempt"] == attempt
+        if attempt == 1:
+            assert (last[0], last[1]["not_before"]) == ("job.requeued.v1", ledger.ts + 10_000)
+            ledger.commit(ms=10_000)
+    assert (last[0], last[1]["reason"]["code"], last[1]["exit_code"]) == ("job.failed.v1", "AttemptsExhausted", 3)
+
+
+def test_a_cancelled_job_that_never_ran_is_told_of_as_attempt_zero():
+    ledger = Committed().begin()
+    ledger.commit(admitted("k1"))
+    ledger.commit(CancelRequested(kind="cancel_requested", job_id=admitted("k1").job_id, tenant="lab", why="enough"))
+    ((kind, data),) = told(ledger)
+    assert (kind, data["attempt"], data["reason"]) == ("job.cancelled.v1", 0, {"code": "Cancelled", "detail": "enough"})
+
+
+def test_a_job_taken_in_and_told_to_wait_in_one_message_gives_two_events():
+    ledger = Committed().begin()
+    ledger.commit(admitted("k1", job_spec(queue="nowhere")))
+    assert [kind for kind, _ in told(ledger)] == ["job.admitted.v1", "job.waiting.v1"]
+    assert newest(ledger)[1][0].subject == "events.main.lab.nowhere.job.waiting.v1"
+
+
+def test_a_refusal_of_admission_gives_all_its_reasons_under_no_queue():
+    ledger = Committed().begin()
+    why = (Reason(code=Code.UNKNOWN_FIELD, field="a"), Reason(code=Code.INVALID_FIELD, field="b"))
+    ledger.commit(JobRefused(kind="job_refused", tenant="lab", name="train", reasons=why, repeats=4))
+    ((event, found),) = newest(ledger)
+    assert (event.subject, found["subject"]) == ("events.main.lab.none.job.refused.v1", "none")
+    reasons = [{"code": "UnknownField", "field": "a"}, {"code": "InvalidField", "field": "b"}]
+    assert found["data"] == {"name": "train", "reasons": reasons, "repeats": 4}
+
+
+def test_a_job_that_the_committer_turned_away_is_told_of_in_its_queue():
+    ledger = Committed().begin()
+    ledger.commit(admitted("k1"))
+    ledger.commit(admitted("k1", job_spec(name="another")))
+    ((event, found),) = newest(ledger)
+    assert event.subject == "events.main.lab.research.job.refused.v1"
+    assert (found["data"]["name"], found["data"]["reasons"][0]["code"]) == ("another", "IdempotencyConflict")
+
+
+def test_a_run_that_is_held_beyond_the_memory_of_its_key_is_released_under_its_name():
+    ledger = Committed().begin(body=config_body(policy={"key_memory_seconds": 1}))
+    ledger.commit(admitted("k1"))
+    ledger.commit(orders=(ledger.line(),))
+    ledger.commit(PodsMade(kind="pods_made", run_id=first_run(), uids=("u0",)))
+    ledger.commit(RunEnded(kind="run_ended", run_id=first_run(), exit_code=0))
+    ledger.commit(ms=5000)
+    ledger.commit(run_absent(first_run()))
+    ((event, found),) = newest(ledger)
+    assert event.subject == "events.main.lab.research.job.released.v1"
+    assert found["data"] == {"job_id": admitted("k1").job_id, "name": "train", "queue": "research", "attempt": 1}
+
+
+def test_what_only_concerns_the_shard_itself_is_not_public():
+    ledger = Committed().begin()
+    ledger.commit(config_proposed(config_body(), 7), node_seen("node-c"), holder="scheduler-2", checkpoint=True)
+    assert newest(ledger) == []
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Started(kind="started", run_id=first_run()),
+        Waiting(kind="waiting", job_id=admitted().job_id, reason=Reason(code=Code.NO_FIT)),
+    ],
+)
+def test_a_record_about_a_job_that_nobody_knows_is_a_contradiction(record):
+    chain = Chain()
+    chain.add(record)
+    entry = decode_entry(Message("", 1, chain.stored[0]))
+    with pytest.raises(Contradiction):
+        events_of(SHARD, entry.message, State())
+
+
+@pytest.mark.parametrize("text", ["1", "1.x", "x.1"])
+def test_a_cursor_is_read_back_or_refused(text):
+    assert Cursor.parse(str(Cursor(12, 3))) == Cursor(12, 3) > Cursor.parse("9.7") > Cursor.parse("")
+    with pytest.raises(ValueError, match=r"."):
+        Cursor.parse(text)

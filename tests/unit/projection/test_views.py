@@ -1,0 +1,208 @@
+"""The views in Redis: brought up to date field by field, or built anew, they are the same bytes."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera.domain.entities import Use
+from tessera.domain.state import State
+from tessera.kernel.ports import Message
+from tessera.kernel.shard import Shard, decode_entry
+from tessera.kernel.views_digest import views_digest
+from tessera.projection.views import Views, all_views
+from tessera_schemas.config import Config, PriorityClass
+from tessera_schemas.facts import NodeSeen, PodsMade, RunEnded, RunStarted
+from tessera_schemas.keys import VIEWS
+from tessera_schemas.ledger import ConfigSet, EarmarkEnded, EarmarkSet, JobQueued, NodeChanged
+from tessera_schemas.views import JobView, NodeView, QueueView
+from tests.builders import (
+    Chain,
+    admitted,
+    config_body,
+    config_proposed,
+    first_run,
+    job_spec,
+    node_seen,
+    placement,
+    queue,
+    role,
+    run_absent,
+)
+from tests.ledgers import Committed
+from tests.random_ledger import random_ledger
+
+MODELS: dict[str, Any] = {"jobs": JobView, "queues": QueueView, "nodes": NodeView, "config": Config}
+Rows = dict[str, dict[str, bytes]]
+
+
+def rebuilt(state: State) -> Rows:
+    rows: Rows = {view: {} for view in VIEWS}
+    for change in all_views(state):
+        assert change.value is not None
+        rows[change.view][change.key] = change.value
+    return rows
+
+
+class Followed:
+    """A reader's picture of the views, kept up to date by what each message touches."""
+
+    def __init__(self, shard: Shard | None = None) -> None:
+        self.shard = shard or Shard()
+        self.views, self.rows = Views(self.shard.state), rebuilt(self.shard.state)
+        self.touched: list[tuple[str, str]] = []
+
+    def fold(self, stored: Sequence[bytes]) -> "Followed":
+        for data in stored:
+            n = self.shard.state.n + 1
+            entry = decode_entry(Message("", n, data))
+            self.touched = list(self.views.moved_by(entry.message, partial(self.shard.fold, entry)))
+            for view, key in self.touched:
+                value = self.views.value((view, key))
+                if value is None:
+                    self.rows[view].pop(key, None)
+                else:
+                    self.rows[view][key] = value
+        return self
+
+    def view(self, view: str, key: str) -> Any:
+        return MODELS[view].from_bytes(self.rows[view][key])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**9))
+def test_following_and_rebuilding_give_the_same_content_at_every_n(seed):
+    ledger, followed = random_ledger(seed, 40), Followed()
+    for data in ledger.stored:
+        followed.fold([data])
+        assert followed.rows == rebuilt(followed.shard.state)
+    assert views_digest(followed.rows) == views_digest(rebuilt(ledger.state))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**9), st.integers(1, 60))
+def test_following_from_a_state_in_the_middle_gives_the_same_content(seed, start):
+    ledger, shard = random_ledger(seed, 60), Shard()
+    Followed(shard).fold(ledger.stored[:start])
+    assert Followed(shard).fold(ledger.stored[start:]).rows == rebuilt(ledger.state)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10**9))
+def test_every_value_is_what_its_model_writes(seed):
+    for change in all_views(random_ledger(seed).state):
+        model = MODELS[change.view].model_validate_json(change.value)
+        assert model.to_bytes() == change.value
+
+
+def test_a_job_is_shown_from_its_submit_until_its_key_is_forgotten():
+    ledger = Committed().begin(body=config_body(policy={"key_memory_seconds": 60}))
+    job_id = ledger.run_to_its_end(gpus=2)
+    views = Followed().fold(ledger.stored)
+    shown = views.view("jobs", job_id)
+    assert (shown.phase, shown.attempt, shown.gpu_milli, shown.placements) == ("succeeded", 1, 2000, ())
+    assert shown.submitted_ts < shown.started_ts < shown.ended_ts
+    ledger.commit(ms=60_000)
+    assert job_id not in views.fold(ledger.stored[-1:]).rows["jobs"]
+
+
+def test_a_job_shows_where_it_is_for_as_long_as_its_devices_are_held():
+    ledger = Committed().begin()
+    ledger.commit(admitted("k1"))
+    ledger.commit(orders=(ledger.line(),))
+    run, views = first_run(), Followed()
+    ledger.commit(PodsMade(kind="pods_made", run_id=run, uids=("uid-1",)))
+    ledger.commit(RunStarted(kind="run_started", run_id=run))
+    ledger.commit(RunEnded(kind="run_ended", run_id=run))
+    views.fold(ledger.stored)
+    assert (views.view("jobs", run[:-2]).phase, len(views.view("jobs", run[:-2]).placements)) == ("succeeded", 1)
+    ledger.commit(run_absent(run))
+    assert views.fold(ledger.stored[-1:]).view("jobs", run[:-2]).placements == ()
+
+
+def test_a_queue_shows_what_waits_and_what_it_holds():
+    ledger = Committed().begin()
+    ledger.commit(admitted("k1", job_spec(role(gpus=8))), admitted("k2", job_spec(role(gpus=8))))
+    ledger.commit(admitted("k3", job_spec(role(gpus=8))))
+    ledger.commit(orders=(ledger.line(),))
+    shown = Followed().fold(ledger.stored).view("queues", "research")
+    assert (shown.queued, shown.live, shown.used_gpu_milli, shown.pool) == (1, 2, 16_000, "default")
+
+
+def test_a_queue_that_the_configuration_dropped_is_shown_while_something_is_in_it():
+    ledger, views = Committed().begin(), Followed()
+    ledger.commit(admitted("k1"))
+    ledger.commit(config_proposed(config_body(queue("other")), 1))
+    views.fold(ledger.stored)
+    assert (views.view("queues", "research").queued, views.view("queues", "research").pool) == (1, "")
+    assert views.view("queues", "other").queued == 0
+    ledger.commit(config_proposed(config_body(queue("third")), 2))
+    assert "other" not in views.fold(ledger.stored[-1:]).rows["queues"]
+
+
+def test_new_priorities_are_shown_on_the_jobs_that_have_them():
+    ledger, views = Committed().begin(), Followed()
+    ledger.commit(admitted("k1"))
+    ledger.commit(
+        config_proposed(config_body(priority_classes=(PriorityClass(name="normal", value=7),)), 1),
+    )
+    assert views.fold(ledger.stored).view("jobs", admitted("k1").job_id).priority == 7
+
+
+def test_a_node_shows_what_is_free_and_goes_with_its_last_run():
+    ledger, views = Committed().begin(node_seen("node-a", gpus=2)), Followed()
+    job_id = admitted("k1").job_id
+    ledger.commit(admitted("k1"))
+    ledger.commit(orders=(ledger.line(),))
+    assert views.fold(ledger.stored).view("nodes", "node-a").gpu_free == (0, 1000)
+    gone = NodeSeen(kind="node_seen", name="node-a", gone=True)
+    ledger.commit(gone, *_failed(f"{job_id}-1"))
+    views.fold(ledger.stored[-1:])
+    assert (views.view("nodes", "node-a").gone, views.view("nodes", "node-a").ready) == (True, False)
+    ledger.commit(run_absent(f"{job_id}-1"))
+    assert views.fold(ledger.stored[-1:]).rows["nodes"] == {}
+
+
+def _failed(run_id: str) -> tuple[PodsMade, RunEnded]:
+    why = {"code": "PodFailed"}
+    made = PodsMade(kind="pods_made", run_id=run_id, uids=("uid-1",))
+    return made, RunEnded.model_validate({"kind": "run_ended", "run_id": run_id, "reason": why})
+
+
+def test_an_earmark_takes_from_what_a_node_shows_as_free_and_gives_it_back():
+    chain, owner, views = Chain(), admitted("k1"), Followed()
+    chain.add(facts=[config_proposed(), node_seen("node-a", gpus=2), owner])
+    chain.add(
+        ConfigSet(kind="config_set", fact=0, version=1),
+        NodeChanged(kind="node_changed", fact=1),
+        JobQueued(kind="job_queued", fact=2, job_id=owner.job_id),
+        EarmarkSet(
+            kind="earmark_set", owner=owner.job_id, cause="head", deadline=chain.ts + 60_000, placements=(placement(),)
+        ),
+        facts=[config_proposed(), node_seen("node-a", gpus=2), owner],
+    )
+    assert views.fold(chain.stored).view("nodes", "node-a").gpu_free == (0, 1000)
+    chain.add(EarmarkEnded(kind="earmark_ended", owner=owner.job_id, why="deadline"))
+    assert views.fold(chain.stored[-1:]).view("nodes", "node-a").gpu_free == (1000, 1000)
+
+
+def test_nothing_is_shown_before_the_first_configuration():
+    assert all_views(State()) == []
+
+
+def test_a_message_touches_only_what_it_is_about():
+    ledger, views = Committed().begin(), Followed()
+    for i in range(20):
+        ledger.commit(admitted(f"k{i}"))
+    views.fold(ledger.stored)
+    assert sorted(views.touched) == [("jobs", admitted("k19").job_id), ("queues", "research")]
+
+
+@pytest.mark.parametrize("live", [0, 1])
+def test_an_unknown_queue_is_shown_only_while_runs_hold_something_for_it(live):
+    state = State()
+    state.queue_use.put("ghost", Use("ghost", live))
+    assert [change.key for change in all_views(state)] == ["ghost"] * live

@@ -1,0 +1,42 @@
+"""A clock that stands still until a test moves it; what sleeps wakes in order, and everything settles in between."""
+
+import asyncio
+import heapq
+import itertools
+
+SETTLE_ROUNDS = 50
+
+
+class VirtualClock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._order = itertools.count()
+
+    def now_ms(self) -> int:
+        return round(self.now * 1000)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        woken = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self.now + seconds, next(self._order), woken))
+        await woken
+
+    async def run(self, seconds: float = 0.0) -> None:
+        """Let `seconds` pass and everybody do what they do meanwhile."""
+        until = self.now + seconds
+        await settle()
+        while self._sleepers and self._sleepers[0][0] <= until:
+            at, _, woken = heapq.heappop(self._sleepers)
+            if not woken.done():
+                self.now = at
+                woken.set_result(None)
+                await settle()
+        self.now = until
+
+
+async def settle() -> None:
+    for _ in range(SETTLE_ROUNDS):
+        await asyncio.sleep(0)
