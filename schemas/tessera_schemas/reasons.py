@@ -34,6 +34,7 @@ class Code(StrEnum):
     NO_SUCH_PRIORITY_CLASS = "NoSuchPriorityClass"
     PRIORITY_NOT_ALLOWED = "PriorityNotAllowed"
     EXCEEDS_JOB_LIMIT = "ExceedsJobLimit"
+    EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
     INADMISSIBLE = "Inadmissible"
     IDEMPOTENCY_CONFLICT = "IdempotencyConflict"
     LIMIT_EXCEEDED = "LimitExceeded"
@@ -76,6 +77,7 @@ SENTENCES: dict[Code, str] = {
     Code.NO_SUCH_PRIORITY_CLASS: "there is no such priority class",
     Code.PRIORITY_NOT_ALLOWED: "the priority class is not granted to this tenant",
     Code.EXCEEDS_JOB_LIMIT: "the job is larger than the tenant's limit for one job",
+    Code.EXCEEDS_MAX_QUOTA: "the job is larger than its queue's whole quota",
     Code.INADMISSIBLE: "no node could ever hold it",
     Code.IDEMPOTENCY_CONFLICT: "the key was used before for a different job",
     Code.LIMIT_EXCEEDED: "the tenant is at its limit",

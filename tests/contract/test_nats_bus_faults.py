@@ -207,6 +207,21 @@ class TestFollowing:
         assert len(follow._live) <= 10
         assert seqs(await drain(follow, 95)) == list(range(1, 96))
 
+    async def test_closing_that_is_given_up_half_way_leaves_the_connection_as_it_was(
+        self, nats_world: NatsWorld
+    ) -> None:
+        await nats_world.add_stream("S", "s")
+        bus = await nats_world.connect(ack_seconds=2)
+        follow = bus.follow("S", "s", 0)
+        assert await follow.next(timeout=0.05) == []
+        closing = asyncio.ensure_future(follow.close())
+        async with asyncio.timeout(5):
+            while not bus._wire._client._pongs:  # until the server is asked whether all has come
+                await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)
+        assert await bus.publish(out("s")) == 1
+
     async def test_a_missing_stream_is_transient(self, nats_world: NatsWorld) -> None:
         with pytest.raises(Transient, match="no such stream"):
             await (await nats_world.connect()).follow("NONE", "s", 0).next()

@@ -1,5 +1,9 @@
 """The `tessera` command: its groups put together."""
 
+import logging
+import sys
+
+import structlog
 import typer
 
 from tessera.client.commands import config, events, jobs, ledger, platform, views
@@ -32,4 +36,9 @@ app.add_typer(inspecting, name="ledger")
 
 
 def main() -> None:
+    """What libraries log goes to stderr and only when it is an error: stdout is for programs."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
     app()

@@ -9,11 +9,12 @@ import orjson
 from tessera.admission.decide.outcome import Origin, of_tenant, read_tenant_command
 from tessera.admission.decide.policy import NodeShapes, Policy, tree_of
 from tessera.client.outcomes import Exit
+from tessera.client.sdk import Refused
 from tessera.client.shard_views import ENDED, ShardViews
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera_schemas.commands import Answer
-from tessera_schemas.events import CloudEvent, JobCancelledV1, JobFailedV1
+from tessera_schemas.events import CloudEvent, JobCancelledV1, JobFailedV1, JobRefusedV1
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.views import JobView
 
@@ -86,6 +87,13 @@ def exit_of_end(phase: str, reason: Reason | None) -> Exit:
     if phase == "cancelled":
         return Exit.CANCELLED
     return Exit.TIMED_OUT if reason is not None and reason.code is Code.TIME_LIMIT else Exit.FAILED
+
+
+def check_entry(event: CloudEvent | None) -> None:
+    """Raises Refused when the committer turned the job away after admission had found nothing against it."""
+    if event is not None and event.type == JobRefusedV1.type:
+        refused = JobRefusedV1.model_validate(event.data)
+        raise Refused(refused.reasons, refused.job_id)
 
 
 def end_of_event(event: CloudEvent) -> tuple[str, Reason | None]:

@@ -10,9 +10,19 @@ from tessera.kernel.nats_bus import NatsBus
 from tessera.kernel.ports import Clock, Delivery, Work
 from tessera.kernel.waiting import wait_for
 from tessera_schemas import subjects
-from tessera_schemas.events import CloudEvent, JobCancelledV1, JobFailedV1, JobSucceededV1
+from tessera_schemas.events import (
+    CloudEvent,
+    JobAdmittedV1,
+    JobCancelledV1,
+    JobFailedV1,
+    JobRefusedV1,
+    JobSucceededV1,
+)
 
 ENDINGS = (JobSucceededV1.type, JobFailedV1.type, JobCancelledV1.type)
+ENTRIES = (JobAdmittedV1.type, JobRefusedV1.type)
+
+LOOK_SECONDS = 60.0
 
 log = structlog.get_logger()
 
@@ -53,12 +63,13 @@ class Subscription:
 
 
 class Watch:
-    """The live events of a tenant, and which jobs have ended since we listen."""
+    """The live events of a tenant, and which jobs have entered, been turned away or ended since we listen."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._came = asyncio.Event()
         self.events: asyncio.Queue[CloudEvent] = asyncio.Queue()
+        self._entered: dict[str, CloudEvent] = {}
         self._ended: dict[str, CloudEvent] = {}
 
     @classmethod
@@ -67,15 +78,27 @@ class Watch:
         await bus.listen(subjects.live(f"events.{shard}.{tenant}.>"), watch._on_event)
         return watch
 
+    async def entered(self, job: str, seconds: float) -> CloudEvent | None:
+        """
+        `job.admitted` or `job.refused` from the ledger; None when neither came, as for a job that was known before.
+
+        Admission cannot know what only the committer counts: limits of the tenant, and a key used for another job.
+        """
+        return await self._first(self._entered, job, seconds)
+
     async def ended(self, job: str, seconds: float | None = None) -> CloudEvent | None:
         """The event with which the job ended; None when `seconds` passed without it."""
+        return await self._first(self._ended, job, seconds)
+
+    async def _first(self, found: dict[str, CloudEvent], job: str, seconds: float | None) -> CloudEvent | None:
         until = None if seconds is None else self._clock.monotonic() + seconds
-        while job not in self._ended:
-            left = 60.0 if until is None else until - self._clock.monotonic()
+        while job not in found:
+            left = LOOK_SECONDS if until is None else until - self._clock.monotonic()
+            if left <= 0:
+                return None
             self._came.clear()
-            if left <= 0 or (not await wait_for(self._came, self._clock, left) and until is not None):
-                return self._ended.get(job)
-        return self._ended[job]
+            await wait_for(self._came, self._clock, left)
+        return found[job]
 
     def _on_event(self, _subject: str, data: bytes) -> None:
         try:
@@ -84,6 +107,7 @@ class Watch:
             log.warning("event_unreadable", error=str(error))
             return
         self.events.put_nowait(event)
-        if event.type in ENDINGS:
-            self._ended[str(event.data.get("job_id"))] = event
-            self._came.set()
+        for types, found in ((ENTRIES, self._entered), (ENDINGS, self._ended)):
+            if event.type in types:
+                found[str(event.data.get("job_id"))] = event
+                self._came.set()

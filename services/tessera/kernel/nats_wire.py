@@ -1,10 +1,10 @@
 """
 One connection to NATS: routed subscriptions, and requests answered on one private inbox.
 
-Over nats-py, with three differences that need its inside (held by the contract tests): messages go to a plain
+Over nats-py, with four differences that need its inside (held by the contract tests): messages go to a plain
 function without a queue, a task and decoded headers in between (2.5 times the receive rate); any error line but a
-refused permission means reconnect, never the end; and nothing written before a disconnect is sent after it, so that
-an append whose sender gave up does not arrive later.
+refused permission means reconnect, never the end; a flush that is given up does not end the reading; and nothing
+written before a disconnect is sent after it, so that an append whose sender gave up does not arrive later.
 """
 
 import asyncio
@@ -62,6 +62,12 @@ class _Client(Client):
             await self._error_cb(error)
         else:
             await self._process_op_err(error)
+
+    async def _process_pong(self) -> None:
+        """Whoever waited may have given up; nats-py would then end the read loop and leave the connection deaf."""
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
 
     def forget_unsent(self) -> None:
         self._pending.clear()

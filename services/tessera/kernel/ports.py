@@ -155,7 +155,11 @@ class ProjectionStore(Protocol):
         """
 
     async def replace(self, n: int, changes: Sequence["Change"]) -> None:
-        """Build a new generation that holds exactly `changes` as of n, then switch the pointer to it."""
+        """
+        Build a new generation that holds exactly `changes` as of n, then switch the pointer to it.
+
+        Raises Conflict when the pointer was moved meanwhile: then this build is dropped.
+        """
 
     async def get(self, view: str, key: str) -> bytes | None: ...
 

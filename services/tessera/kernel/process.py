@@ -18,6 +18,7 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.cluster import HttpCluster
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.health import Health
+from tessera.kernel.kubeconfig import find_access
 from tessera.kernel.ledger import StreamLedger
 from tessera.kernel.nats_bus import NatsBus
 from tessera.kernel.preflight import check_bus, check_redis
@@ -29,6 +30,7 @@ from tessera_schemas import subjects
 
 Serve = Callable[[Ports, Any, asyncio.Event], Awaitable[None]]
 USES_REDIS = ("admission", "projection")
+USES_CLUSTER = ("binder", "reclamation")
 
 log = structlog.get_logger()
 
@@ -88,7 +90,7 @@ async def _connect(
     stack.push_async_callback(bus.close)
     store = RedisStore(settings.redis_url, settings.redis_user, settings.redis_password.get_secret_value(), shard)
     stack.push_async_callback(store.close)
-    cluster = HttpCluster(settings.cluster_url, settings.cluster_token.get_secret_value())
+    cluster = _cluster(settings)
     stack.push_async_callback(cluster.close)
     health.check("nats", lambda: None if bus.connected else f"not connected to {settings.nats_url}")
     return Ports(
@@ -102,6 +104,14 @@ async def _connect(
         instance=instance,
         new_tx=ids.transaction_id,
     )
+
+
+def _cluster(settings: ServiceSettings) -> HttpCluster:
+    """Connects at its first call, so that a service that never calls it needs none."""
+    if settings.cluster_url or settings.service not in USES_CLUSTER:
+        return HttpCluster(settings.cluster_url, settings.cluster_token.get_secret_value())
+    access = find_access()
+    return HttpCluster(access.url, access.token, access.ca_file)
 
 
 async def _serve(serve: Serve, ports: Ports, settings: ServiceSettings, stop: asyncio.Event) -> None:

@@ -18,6 +18,7 @@ from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry, Shard
 from tessera.scheduler.decide import Inputs, decide
 from tessera.scheduler.inbox import Inbox
+from tessera.scheduler.ledger_time import LedgerTime
 from tessera.scheduler.settings import SchedulerSettings
 from tessera_schemas.ledger import AnyRecord, LedgerMessage, Waiting
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
@@ -43,6 +44,7 @@ class Committer:
 
     def __init__(self, ports: Ports, settings: SchedulerSettings, shard: Shard) -> None:
         self._ports, self._settings, self._shard = ports, settings, shard
+        self._time = LedgerTime(ports.clock, shard.state.ts)
         self.epoch = 0
 
     async def lead(self, stop: asyncio.Event) -> None:
@@ -78,7 +80,7 @@ class Committer:
         seconds = self._settings.tick_seconds
         due = self._shard.state.index.start_by
         if due:
-            seconds = min(seconds, max(0.0, (due[0][0] - self._ports.clock.now_ms()) / 1000))
+            seconds = min(seconds, max(0.0, (due[0][0] - self._time.now(self._shard.state.ts)) / 1000))
         waits = [
             asyncio.ensure_future(wait) for wait in (inbox.wake.wait(), stop.wait(), self._ports.clock.sleep(seconds))
         ]
@@ -127,7 +129,7 @@ class Committer:
         checkpoint = bool(holder) or n % self._settings.checkpoint_every == 0
         return Inputs(
             n=n,
-            ts=max(state.ts, self._ports.clock.now_ms()),
+            ts=self._time.now(state.ts),
             epoch=self.epoch,
             facts_upto=facts[0],
             holder=holder,

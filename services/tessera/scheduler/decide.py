@@ -139,7 +139,7 @@ def place_line(draft: Draft, pool: str) -> None:
     for job in waiting:
         if draft.full:
             return
-        mark, size = state.earmarks.get(job.job_id), _allocation_bytes(job, longest)
+        mark, size = state.earmarks.get(job.job_id), allocation_bytes(job, longest)
         verdict = _over_quota(state, job) or _too_large(size) or (mark.placements if mark else room.place(job.roles))
         if isinstance(verdict, Reason):
             if job.reason is None or job.reason.code is not verdict.code:
@@ -160,7 +160,7 @@ def place_line(draft: Draft, pool: str) -> None:
             return
 
 
-def _allocation_bytes(job: Job, longest_name: int) -> int:
+def allocation_bytes(job: Job, longest_name: int) -> int:
     """At most how large the record of its allocation is, when the pool's longest node name has that many letters."""
     return 128 + sum(
         role.replicas * (64 + len(role.name) + longest_name + 3 * max(1, role.need.gpus)) for role in job.roles

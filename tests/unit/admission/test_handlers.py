@@ -13,7 +13,7 @@ from tessera_schemas.base import job_id
 from tessera_schemas.commands import REPLY_HEADER
 from tessera_schemas.config import ConfigBody, Queue, Tenant
 from tessera_schemas.facts import CancelRequested, ConfigProposed, JobAdmitted, JobRefused
-from tests.builders import SHARD, config_body
+from tests.builders import SHARD, config_body, queue
 from tests.unit.admission.admission_world import World, changed, encoded, node, submit
 from tests.virtual_time import VirtualClock
 
@@ -296,3 +296,19 @@ async def test_the_service_admits_what_waits_and_finishes_when_told_to_stop() ->
     await clock.run(2)
     assert running.done()
     await running
+
+
+async def test_a_simulated_program_may_say_how_long_it_runs() -> None:
+    world = await World.with_policy()
+    await world.submits(changed("spec.roles.0.template.annotations", {"tessera.io/simulate-seconds": "5"}))
+    assert [fact.kind for fact in world.facts] == ["job_admitted"]
+
+
+async def test_a_job_larger_than_its_queues_whole_quota_is_refused_until_the_quota_is_raised() -> None:
+    world = await World.with_policy(config_body(queue(gpu_milli=3000)))
+    await world.submits(submit("k1"))
+    assert codes(world) == [["ExceedsMaxQuota"]]
+    await world.views(config_body(queue(gpu_milli=4000)))
+    world.clock.now += 0.1
+    await world.batch(("other", CANCEL), ("lab", submit("k2")))
+    assert world.facts[-1].kind == "job_admitted"

@@ -51,6 +51,9 @@ DANGEROUS = frozenset(
 RESERVED_DOMAINS = ("tessera.io", "kubernetes.io", "k8s.io")
 """Keys below them steer Tessera, Kubernetes and its plug-ins; a job does not set them."""
 
+HARMLESS = "tessera.io/simulate-"
+"""Only the simulated cluster reads these: how long a program pretends to run, and how it ends."""
+
 DEVICE_VARIABLES = frozenset({"NVIDIA_VISIBLE_DEVICES", "NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES"})
 """With them a container would see GPUs that it was not given."""
 

@@ -28,6 +28,7 @@ BY_POLICY = frozenset(
         Code.NO_SUCH_PRIORITY_CLASS,
         Code.PRIORITY_NOT_ALLOWED,
         Code.EXCEEDS_JOB_LIMIT,
+        Code.EXCEEDS_MAX_QUOTA,
         Code.INADMISSIBLE,
     }
 )

@@ -10,7 +10,7 @@ from tessera.admission.decide.dangerous import DEVICE_VARIABLES, in_reserved_dom
 from tessera.admission.decide.parse import Json, refusal
 from tessera.admission.decide.policy import Policy
 from tessera.domain.queues import QueueTree
-from tessera.domain.resources import role_need, shared
+from tessera.domain.resources import NOTHING, gang_amount, role_need, shared
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.job import GPU_MILLI, JobSpec, not_supported_yet
 from tessera_schemas.reasons import Code, Reason
@@ -28,7 +28,13 @@ def of_job(command: SubmitJob, tenant: str, policy: Policy) -> list[Reason]:
     against += _over_job_limit(spec, tenant, tree)
     pool = tree.pool(spec.queue)
     if pool is not None:
-        verdict = policy.pools.inadmissible(pool, shared(tuple(role_need(role) for role in spec.roles)))
+        roles = shared(tuple(role_need(role) for role in spec.roles))
+        over = tree.over_quota(spec.queue, NOTHING, gang_amount(roles))
+        if over is not None:
+            resource, wanted, nominal = over
+            numbers = {"wanted": wanted, "nominal_quota": nominal}
+            against.append(refusal(Code.EXCEEDS_MAX_QUOTA, f"queues.{spec.queue}.{resource}", numbers=numbers))
+        verdict = policy.pools.inadmissible(pool, roles)
         against += [verdict] if verdict is not None else []
     return against
 

@@ -1,8 +1,6 @@
 """`submit` and `cancel`."""
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,9 +14,11 @@ from tessera.client.keys import choose_key
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Output, say, show_value
 from tessera.client.sdk import Refused, Submitted, Tessera
-from tessera.client.shard_views import ShardViews
+from tessera.client.shard_views import ENDED, ShardViews
+from tessera.client.watching import Watch
 from tessera.client.where import Where, find
 from tessera.kernel.credentials import Credential
+from tessera.kernel.errors import Transient
 from tessera.kernel.ids import random_key
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
@@ -26,6 +26,9 @@ from tessera_schemas.commands import CancelJob
 
 DEFAULT_IMAGE = "ubuntu:24.04"
 PUBLISH_SECONDS = 60.0
+ENTRY_SECONDS = 0.5
+"""How long to listen for what the committer makes of an admitted job; a job that was known already says nothing."""
+
 ID_CHARACTERS = 20
 
 Json = dict[str, Any]
@@ -92,10 +95,12 @@ def submit(
         made = spec()
         if dry_run:
             return await _dry_run(where, tenant, made, key, output)
-        async with Tessera.at(where, tenant) as tessera, _ends(where, tessera, wait) as ended:
+        async with Tessera.at(where, tenant) as tessera:
+            watch = await tessera.watch()
             done = await tessera.submit(made, key, publish_seconds=PUBLISH_SECONDS, say=say)
+            submitting.check_entry(await watch.entered(done.job_id, ENTRY_SECONDS) if done.admitted else None)
             _tell(done, output)
-            return await ended(done.job_id, timeout) if wait else None
+            return await _end(where, watch, done.job_id, timeout) if wait else None
 
     carry_out(work())
 
@@ -158,40 +163,32 @@ async def _dry_run(where: Where, tenant: Credential, spec: Json, key: str | None
 
 
 async def _job_id(where: Where, who: Credential, named: str) -> str:
-    """A tenant without the operator at hand must name its job by the whole id."""
-    if len(named) == ID_CHARACTERS and named.isalnum():
-        return named
+    """Looked up as the operator, where he is at hand; a tenant alone must name its job by the whole id."""
+    whole = len(named) == ID_CHARACTERS and named.isalnum()
     if not where.can_be(subjects.OPERATOR):
+        if whole:
+            return named
         raise Failure(Exit.USAGE, f"job {named}: {who.identity.name} cannot look jobs up; name it by its whole id")
-    async with where.store(where.identity(subjects.OPERATOR)) as store:
-        return (await ShardViews(store).job(named)).job_id
-
-
-@asynccontextmanager
-async def _ends(where: Where, tessera: Tessera, wanted: bool) -> AsyncIterator[Any]:
-    """
-    How to wait for a job's end: by the views, which miss nothing, or else by the tenant's live events.
-
-    Entered before the job is submitted, so that an end that comes at once is seen.
-    """
-    if not wanted:
-        yield None
-    elif where.can_be(subjects.OPERATOR):
+    try:
         async with where.store(where.identity(subjects.OPERATOR)) as store:
+            found = await ShardViews(store).job(named)
+    except (Failure, Transient):
+        if whole:
+            return named  # the views may be behind or away, and the cancel is stored all the same
+        raise
+    if found.phase in ENDED:
+        raise Failure(Exit.CONFLICT, f"job {found.job_id}: it is {found.phase} already; there is nothing to cancel")
+    return found.job_id
 
-            async def by_views(job: str, seconds: float | None) -> Exit:
-                view = await submitting.wait_for_end(ShardViews(store), job, seconds)
-                return _told_end(job, None if view is None else (view.phase, view.reason), seconds)
 
-            yield by_views
-    else:
-        watch = await tessera.watch()
-
-        async def by_events(job: str, seconds: float | None) -> Exit:
-            event = await watch.ended(job, seconds)
-            return _told_end(job, None if event is None else submitting.end_of_event(event), seconds)
-
-        yield by_events
+async def _end(where: Where, watch: Watch, job: str, seconds: float | None) -> Exit:
+    """Wait for the job's end: by the views, which miss nothing, or else by the tenant's live events."""
+    if where.can_be(subjects.OPERATOR):
+        async with where.store(where.identity(subjects.OPERATOR)) as store:
+            view = await submitting.wait_for_end(ShardViews(store), job, seconds)
+        return _told_end(job, None if view is None else (view.phase, view.reason), seconds)
+    event = await watch.ended(job, seconds)
+    return _told_end(job, None if event is None else submitting.end_of_event(event), seconds)
 
 
 def _told_end(job: str, end: tuple[str, Any] | None, seconds: float | None) -> Exit:

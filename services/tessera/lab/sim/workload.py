@@ -28,10 +28,12 @@ class Command:
 
 
 def configuration(shard: str, random: Random, expected_version: int = 0) -> Command:
+    """The second configuration has a quota that holds every gang: a smaller one would leave jobs waiting for ever."""
+    gpus = random.randrange(24, 33) if expected_version else random.randrange(12, 25)
     body = ConfigBody(
         tenants=tuple(Tenant(name=name, limits=Limits(jobs=200, gpus_per_job=64)) for name in TENANTS),
         queues=(
-            Queue(name="research", quotas=(Quota(resource="gpu_milli", nominal=random.randrange(16, 33) * 1000),)),
+            Queue(name="research", quotas=(Quota(resource="gpu_milli", nominal=gpus * 1000),)),
             Queue(name="prod"),
         ),
         policy=Policy(start_timeout_seconds=START_TIMEOUT_SECONDS, key_memory_seconds=3600),

@@ -183,7 +183,17 @@ def run_seed(seed: int) -> Outcome:
     loop = VirtualLoop()
     try:
         asyncio.set_event_loop(loop)
-        return loop.run_until_complete(World(seed, loop).run())
+        outcome = loop.run_until_complete(World(seed, loop).run())
+        loop.run_until_complete(_end_all_tasks())
+        return outcome
     finally:
         asyncio.set_event_loop(None)
         loop.close()
+
+
+async def _end_all_tasks() -> None:
+    """Crashed services may still be on their way out."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)

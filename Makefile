@@ -1,0 +1,75 @@
+# `make help` lists the targets. Everything runs in .venv, which `make setup` makes from requirements.lock.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SEEDS ?= 100
+FIRST ?= 1
+CODE := schemas services tests docs
+
+.DEFAULT_GOAL := help
+.PHONY: help setup fmt lint types layers schemas check unit test sim demo bench up down logs lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+setup: $(READY) ## make .venv with everything pinned by hash
+
+$(READY): requirements.lock pyproject.toml schemas/pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Tessera needs Python 3.11 or later; set PYTHON=")'
+	@echo "setting up $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e schemas -e .
+	@touch $(READY)
+
+fmt: $(READY) ## format the code and sort imports
+	@$(BIN)/ruff check -q --fix $(CODE)
+	@$(BIN)/ruff format -q $(CODE)
+
+lint: $(READY) ## ruff: rules, banned calls, format
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+
+types: $(READY) ## mypy, strict
+	$(BIN)/mypy
+
+layers: $(READY) ## import contracts: who may import whom
+	$(BIN)/lint-imports
+
+schemas: $(READY) ## write schemas/generated and docs/phases.md anew
+	$(BIN)/python -m tessera_schemas.generate schemas/generated
+
+check: lint types layers ## everything that needs no server: what CI runs first
+	$(BIN)/python -m tessera_schemas.generate --check schemas/generated
+
+unit: $(READY) ## fast tests, no servers, under a minute
+	$(BIN)/pytest -q -n auto tests/unit tests/property
+
+test: $(READY) ## all tests: real nats-server and Redis, real processes, 100 simulated seeds
+	$(BIN)/pytest -q -n auto tests
+
+sim: $(READY) ## simulate SEEDS seeds from FIRST on (make sim SEEDS=1000 FIRST=1)
+	$(BIN)/python -m tessera.lab.sim --seeds $(SEEDS) --first $(FIRST)
+
+demo: $(READY) ## the whole platform on this machine: 200 jobs, a kill in the middle, a verdict
+	$(BIN)/tessera demo
+
+bench: $(READY) ## latency, throughput, fold and restart, each beside its own floor
+	$(BIN)/python -m tessera.lab.bench
+
+up: $(READY) ## run the local platform in the foreground; Ctrl-C ends it
+	$(BIN)/tessera up
+
+down: ## end the platform that `make up` started in this directory
+	@$(BIN)/python -m tessera.lab.down
+
+logs: ## follow the logs of the local platform
+	@tail -n 20 -F .tessera/logs/*.log
+
+lock: $(READY) ## pin what requirements.in asks for, with hashes
+	$(BIN)/pip-compile -q --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --allow-unsafe -o requirements.lock requirements.in
+
+clean: ## remove .venv, caches and the local platform's data
+	rm -rf $(VENV) .tessera .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

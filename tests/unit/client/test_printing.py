@@ -1,0 +1,80 @@
+"""Tables fit into 80 columns whatever they hold; the other outputs lose nothing."""
+
+import json
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from tessera.client.chain import Entry
+from tessera.client.commands.events import COLUMNS as EVENTS
+from tessera.client.commands.ledger import ENTRIES
+from tessera.client.commands.views import NODES, job_columns, job_facts
+from tessera.client.rendering import COLUMNS, Output, show, table
+from tessera_schemas.events import CloudEvent
+from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.views import JobView, NodeView
+
+NOW = 1_760_000_000_000
+LONG = "a" * 63
+JOB = JobView(
+    job_id="a" * 20, tenant=LONG, queue=LONG, name=LONG, key="k" * 200, phase="succeeded", priority=-1_000_000,
+    attempt=999_999, pods=2048, gpu_milli=2048 * 64_000, submitted_ts=0, reason=Reason(code=Code.POD_REFUSED_BY_NODE),
+)  # fmt: skip
+NODE = NodeView(
+    name="n" * 253, pool=LONG, ready=False, gpu_model=LONG, gpus=64, cpu_milli=10**9, memory_bytes=2**53,
+    cpu_free_milli=999_999_999, memory_free_bytes=2**52 + 7, gpu_free=(999,) * 64,
+)  # fmt: skip
+EVENT = CloudEvent(
+    specversion="1.0", id="9999999999.4095", source="s", type="io.tessera.job.allocated.v1", subject="x",
+    time="2026-11-21T08:28:17.123Z", dataschema="d", tenant=LONG, sequence="1",
+    data={"job_id": "a" * 20, "name": LONG, "reason": {"code": "NoFit", "detail": "d" * 500}},
+)  # fmt: skip
+ENTRY = Entry(10**9, NOW, 10**6, "engine", 1, "tx", 10**9, 256, 524_288, "allocated ×512, waiting ×512, " * 5)
+
+
+@pytest.mark.parametrize(
+    ("columns", "row"),
+    [(job_columns(NOW), JOB), (NODES, NODE), (EVENTS, EVENT), (ENTRIES, ENTRY)],
+    ids=["jobs", "nodes", "events", "ledger"],
+)
+def test_a_table_of_extreme_values_stays_within_80_columns(columns: list, row: object) -> None:  # type: ignore[type-arg]
+    lines = table(columns, [row, row])
+    assert len(lines) == 3
+    assert max(map(cell_len, lines)) <= COLUMNS
+
+
+def test_a_jobs_id_is_never_cut_since_people_copy_it() -> None:
+    assert table(job_columns(NOW), [JOB])[1].startswith("a" * 20 + " ")
+
+
+@given(st.text(max_size=200))
+def test_whatever_a_name_holds_a_row_is_one_line_of_at_most_80_columns(name: str) -> None:
+    lines = table(job_columns(NOW), [JOB.model_copy(update={"name": name})])
+    assert len(lines) == 2
+    assert cell_len(lines[1]) <= COLUMNS
+
+
+def test_the_wide_table_cuts_nothing() -> None:
+    assert "k" * 200 in table(job_columns(NOW), [JOB], wide=True)[1]
+
+
+def test_a_table_says_as_of_which_record_it_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    show(Output.TABLE, job_columns(NOW), [JOB], 42, "1 jobs")
+    assert capsys.readouterr().out.splitlines()[-1] == "as of 42, 1 jobs"
+
+
+@pytest.mark.parametrize(("output", "read"), [(Output.JSON, json.loads), (Output.YAML, yaml.safe_load)])
+def test_json_and_yaml_hold_the_whole_value(capsys: pytest.CaptureFixture[str], output: Output, read: object) -> None:
+    show(output, job_columns(NOW), [JOB], 42)
+    value = read(capsys.readouterr().out)  # type: ignore[operator]
+    assert value["as_of"] == 42
+    assert JobView.model_validate(value["items"][0]) == JOB
+
+
+def test_a_single_job_is_told_without_its_empty_values() -> None:
+    told = dict(job_facts(JOB, NOW))
+    assert told["why"].startswith("PodRefusedByNode")
+    assert "nodes" not in told

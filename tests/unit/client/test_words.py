@@ -1,0 +1,182 @@
+"""Keys, quantities, files: what people write and what is sent."""
+
+from pathlib import Path
+
+import pytest
+
+from tessera.client import files, quantities
+from tessera.client.keys import CI_SYSTEMS, choose_key
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.submitting import name_of, spec_of_options
+
+CI = {
+    "GitHub": {
+        "GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "acme/llm", "GITHUB_RUN_ID": "77", "GITHUB_JOB": "train",
+        "GITHUB_RUN_ATTEMPT": "2",
+    },
+    "GitLab": {"GITLAB_CI": "true", "CI_PROJECT_PATH": "acme/llm", "CI_PIPELINE_ID": "5", "CI_JOB_ID": "9"},
+    "Buildkite": {
+        "BUILDKITE": "true", "BUILDKITE_BUILD_ID": "b1", "BUILDKITE_STEP_ID": "s1", "BUILDKITE_RETRY_COUNT": "3",
+    },
+    "Jenkins": {"JENKINS_URL": "https://ci", "JOB_NAME": "acme train", "BUILD_NUMBER": "12"},
+    "CircleCI": {
+        "CIRCLECI": "true", "CIRCLE_PROJECT_REPONAME": "llm", "CIRCLE_WORKFLOW_ID": "w", "CIRCLE_JOB": "train",
+        "CIRCLE_BUILD_NUM": "4",
+    },
+}  # fmt: skip
+EXPECTED = {
+    "GitHub": "github:acme/llm:77:train:2:nightly",
+    "GitLab": "gitlab:acme/llm:5:9:1:nightly",
+    "Buildkite": "buildkite:b1:s1:3:nightly",
+    "Jenkins": "jenkins:acme-train:12:1:nightly",
+    "CircleCI": "circleci:llm:w:train:4:nightly",
+}
+
+
+def never() -> str:
+    raise AssertionError("nothing random is needed")
+
+
+@pytest.mark.parametrize("system", CI)
+def test_a_ci_run_names_the_key_so_that_a_repeated_step_is_the_same_job(system: str) -> None:
+    chosen = choose_key(None, "nightly", CI[system], never)
+    assert chosen.key == EXPECTED[system]
+    assert chosen.source in {ci.name for ci in CI_SYSTEMS}
+
+
+def test_a_rerun_is_a_new_job() -> None:
+    again = CI["GitHub"] | {"GITHUB_RUN_ATTEMPT": "3"}
+    assert choose_key(None, "n", again, never).key != choose_key(None, "n", CI["GitHub"], never).key
+
+
+def test_a_given_key_comes_before_that_of_the_ci() -> None:
+    assert choose_key("mine", "n", CI["GitHub"], never).key == "mine"
+
+
+@pytest.mark.parametrize("missing", ["GITHUB_RUN_ID", "GITHUB_ACTIONS"])
+def test_half_a_ci_environment_gives_a_random_key(missing: str) -> None:
+    environment = CI["GitHub"] | {missing: ""}
+    assert choose_key(None, "n", environment, lambda: "r" * 32) == choose_key(None, "n", {}, lambda: "r" * 32)
+
+
+def test_a_long_ci_environment_gives_a_short_key_of_its_own() -> None:
+    one, two = (CI["GitHub"] | {"GITHUB_REPOSITORY": "a" * 300, "GITHUB_RUN_ID": run} for run in ("1", "2"))
+    keys = {choose_key(None, "n", environment, never).key for environment in (one, two)}
+    assert len(keys) == 2
+    assert all(len(key) <= 200 for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("convert", "text", "expected"),
+    [
+        (quantities.cpu_milli, "2", 2000),
+        (quantities.cpu_milli, 2, 2000),
+        (quantities.cpu_milli, 0.5, 500),
+        (quantities.cpu_milli, "500m", 500),
+        (quantities.memory_bytes, "16Gi", 16 * 2**30),
+        (quantities.memory_bytes, "1.5Gi", 3 * 2**29),
+        (quantities.memory_bytes, "500M", 500_000_000),
+        (quantities.memory_bytes, 1024, 1024),
+        (quantities.seconds, "90", 90),
+        (quantities.seconds, "2h", 7200),
+        (quantities.gpu_milli, "0.5", 500),
+    ],
+)
+def test_a_friendly_quantity_becomes_an_integer(convert: object, text: object, expected: int) -> None:
+    assert convert(text) == expected  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1e3", "0.0001", "16gb", "two", "1Gi ", "nan", "Infinity", True, [1]])
+def test_what_is_no_quantity_of_cpu_is_refused_and_never_rounded(text: object) -> None:
+    with pytest.raises(ValueError, match=r"quantity|whole number"):
+        quantities.cpu_milli(text)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (quantities.said_memory(2**40), "1Ti"),
+        (quantities.said_memory(3 * 2**29), "1.5Gi"),
+        (quantities.said_memory(7), "7"),
+        (quantities.said_milli(1500), "1.5"),
+        (quantities.said_milli(96_000), "96"),
+        (quantities.said_age(59_000), "59s"),
+        (quantities.said_age(3_720_000), "1h2m"),
+        (quantities.said_age(-5), "0s"),
+    ],
+)
+def test_numbers_are_said_shortly(said: str, expected: str) -> None:
+    assert said == expected
+
+
+def test_a_job_file_of_one_role_becomes_the_spec_that_is_sent() -> None:
+    value = {
+        "name": "train", "queue": "q", "time_limit": "2h", "replicas": 2, "template": {"image": "a"},
+        "resources": {"cpu": "8", "memory": "64Gi", "gpus": "0.5"},
+    }  # fmt: skip
+    assert files.job_spec(value, "job.yaml") == {
+        "name": "train",
+        "queue": "q",
+        "time_limit_seconds": 7200,
+        "roles": [
+            {
+                "name": "worker",
+                "replicas": 2,
+                "template": {"image": "a"},
+                "resources": {"cpu_milli": 8000, "memory_bytes": 64 * 2**30, "gpu_milli": 500},
+            }
+        ],
+    }
+
+
+def test_unknown_fields_of_a_file_are_left_for_the_contract_to_refuse() -> None:
+    assert files.job_spec({"hostNetwork": True}, "job.yaml") == {"hostNetwork": True}
+
+
+def test_quotas_of_a_configuration_may_be_said_by_name() -> None:
+    body = files.config_body({"queues": [{"name": "q", "quotas": {"gpus": 8, "memory": "1Ki"}}]}, "c.yaml")
+    assert body["queues"][0]["quotas"] == [
+        {"resource": "gpu_milli", "nominal": 8000},
+        {"resource": "memory_bytes", "nominal": 1024},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: 1\na: 2\n", "appears twice"),
+        ("a: [", "is not YAML"),
+        ("- 1\n", "holds no mapping"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_a_usage_error_that_names_it(
+    tmp_path: Path, text: str | None, words: str
+) -> None:
+    path = tmp_path / "job.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(Failure, match=words) as failed:
+        files.read_yaml(path)
+    assert failed.value.code is Exit.USAGE
+    assert str(path) in str(failed.value)
+    assert "\n" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [(["python", "-m", "Train.py"], "train-py"), (["/usr/bin/nvidia-smi"], "nvidia-smi"), (["--"], "job"), ([], "job")],
+)
+def test_a_job_without_a_name_is_called_after_what_it_runs(command: list[str], name: str) -> None:
+    assert name_of(command) == name
+
+
+def test_options_and_a_command_make_a_job_of_one_role() -> None:
+    spec = spec_of_options(
+        ["sleep", "1"], name=None, queue="q", image="a", replicas=2, gpus=8, gpu_milli=0, cpu="2", memory="1Gi",
+        gpu_model=["h100"],
+    )  # fmt: skip
+    (role,) = spec["roles"]
+    assert role["resources"] == {"cpu": "2", "memory": "1Gi", "gpus": 8}
+    assert role["template"]["command"] == ["sleep", "1"]
+    assert role["gpu_models"] == ["h100"]

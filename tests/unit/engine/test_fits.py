@@ -1,0 +1,118 @@
+"""Whether one pod fits one node: every test on its own, their order, and the devices that are taken."""
+
+import pytest
+
+from tessera.domain.resources import Need, Node
+from tessera.engine.fits import Miss, devices_for, fits, lacks_room, never_fits
+from tests.unit.engine.engine_builders import GIB, need, node, taint
+
+MISSES = [
+    pytest.param(need(), node(ready=False), Miss.NOT_READY, id="a node that is not ready takes nothing"),
+    pytest.param(
+        need(gpus=1, gpu_models=("a100",)), node(), Miss.GPU_MODEL, id="another model than the ones that were asked for"
+    ),
+    pytest.param(
+        need(node_selector=(("zone", "a"),)), node(labels={"zone": "b"}), Miss.SELECTOR, id="a label has another value"
+    ),
+    pytest.param(need(node_selector=(("zone", "a"),)), node(), Miss.SELECTOR, id="a label is not there"),
+    pytest.param(need(), node(taints=(taint("own"),)), Miss.TAINT, id="a taint keeps out who does not tolerate it"),
+    pytest.param(
+        need(tolerations=(("own", "x", ""),)),
+        node(taints=(taint("own", "y"),)),
+        Miss.TAINT,
+        id="another value is tolerated",
+    ),
+    pytest.param(
+        need(tolerations=(("own", "", "NoSchedule"),)),
+        node(taints=(taint("own", "", "NoExecute"),)),
+        Miss.TAINT,
+        id="another effect is tolerated",
+    ),
+    pytest.param(
+        need(gpus=1), node(device_profile="shares"), Miss.DEVICE_PROFILE, id="a node of shares gives no whole GPU"
+    ),
+    pytest.param(need(gpu_milli=500), node(), Miss.DEVICE_PROFILE, id="a node of whole GPUs gives no share"),
+    pytest.param(need(gpus=9), node(), Miss.GPU, id="more GPUs than the node has"),
+    pytest.param(need(gpus=2), node(gpus=2, free=(1000, 999)), Miss.GPU, id="a device of which something is taken"),
+    pytest.param(
+        need(gpu_milli=600),
+        node(gpus=2, free=(500, 500), device_profile="shares"),
+        Miss.GPU,
+        id="two halves are not more than a half",
+    ),
+    pytest.param(need(gpu_milli=1), node(gpus=0, device_profile="shares"), Miss.GPU, id="a share of no device"),
+    pytest.param(need(), node(cpu_free=999), Miss.CPU, id="a thousandth of a CPU is missing"),
+    pytest.param(need(), node(memory_free=GIB - 1), Miss.MEMORY, id="a byte of memory is missing"),
+    pytest.param(need(), node(pods_free=0), Miss.PODS, id="the node is full of pods"),
+]
+
+FITS = [
+    pytest.param(need(gpus=8), node(), id="all GPUs of a node"),
+    pytest.param(need(gpus=1, gpu_models=("a100", "h100")), node(), id="one of several models"),
+    pytest.param(
+        need(node_selector=(("zone", "a"),)), node(labels={"zone": "a", "more": "x"}), id="the selected label"
+    ),
+    pytest.param(
+        need(tolerations=(("own", "", ""),)),
+        node(taints=(taint("own", "y"),)),
+        id="an empty value tolerates every value",
+    ),
+    pytest.param(
+        need(tolerations=(("own", "y", "NoSchedule"),)), node(taints=(taint("own", "y"),)), id="the very same taint"
+    ),
+    pytest.param(need(), node(taints=(taint("own", effect="PreferNoSchedule"),)), id="a taint that only prefers"),
+    pytest.param(
+        need(gpu_milli=500), node(gpus=1, free=(500,), device_profile="shares"), id="the last half of a device"
+    ),
+    pytest.param(
+        need(gpus=1), node(gpus=2, free=(500, 1000), device_profile="plugin"), id="whole beside a share, by a plugin"
+    ),
+    pytest.param(
+        need(gpu_milli=1),
+        node(gpus=2, free=(0, 1000), device_profile="plugin"),
+        id="a share beside a whole, by a plugin",
+    ),
+    pytest.param(need(cpu_milli=1000), node(cpu_free=1000, memory_free=GIB, pods_free=1), id="exactly what is left"),
+]
+
+
+@pytest.mark.parametrize(("wanted", "there", "miss"), MISSES)
+def test_a_pod_that_does_not_fit_names_the_test_that_failed(wanted: Need, there: Node, miss: Miss) -> None:
+    assert fits(wanted, there) is miss
+
+
+def test_the_table_above_knows_every_miss() -> None:
+    assert {case.values[2] for case in MISSES} == set(Miss)
+
+
+@pytest.mark.parametrize(("wanted", "there"), FITS)
+def test_a_pod_fits(wanted: Need, there: Node) -> None:
+    assert fits(wanted, there) is None
+
+
+def test_the_first_test_that_fails_is_the_verdict() -> None:
+    wrong = node(gpus=0, ready=False, taints=(taint("own"),), cpu_free=0, memory_free=0, pods_free=0)
+    wanted = need(gpus=1, gpu_models=("a100",), node_selector=(("zone", "a"),))
+    assert fits(wanted, wrong) is Miss.NOT_READY
+
+
+def test_what_no_departure_changes_is_told_from_what_is_missing_now() -> None:
+    full = node(gpus=1, free=(0,))
+    assert never_fits(need(gpus=1), full) is None
+    assert lacks_room(need(gpus=1), full) is Miss.GPU
+
+
+DEVICES = [
+    pytest.param(need(), node(), ((), 0), id="no GPU, no device"),
+    pytest.param(need(gpus=2), node(gpus=4, free=(0, 1000, 900, 1000)), ((1, 3), 1000), id="the lowest free slots"),
+    pytest.param(need(gpu_milli=300), node(gpus=3, free=(1000, 400, 300)), ((2,), 300), id="the device it fills up"),
+    pytest.param(need(gpu_milli=300), node(gpus=3, free=(1000, 200, 350)), ((2,), 300), id="the tightest device"),
+    pytest.param(
+        need(gpu_milli=300), node(gpus=3, free=(500, 500, 1000)), ((0,), 300), id="equally tight, so the lowest"
+    ),
+]
+
+
+@pytest.mark.parametrize(("wanted", "there", "taken"), DEVICES)
+def test_the_devices_that_a_pod_takes(wanted: Need, there: Node, taken: tuple[tuple[int, ...], int]) -> None:
+    assert devices_for(wanted, there) == taken

@@ -1,0 +1,34 @@
+"""What is pinned is what the project asks for, from wherever the user's package index is."""
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+
+def _asked(lines: list[str]) -> set[str]:
+    return {re.split(r"\s+#", line)[0].replace('"', "'").strip() for line in lines if line.strip() and line[0] != "#"}
+
+
+def test_requirements_in_repeats_pyproject_exactly():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [line for lines in project["optional-dependencies"].values() for line in lines]
+    declared = _asked([*project["dependencies"], *extras]) - {"tessera-schemas"}
+    listed = (ROOT / "requirements.in").read_text().split("\n\n")[0].splitlines()
+    assert declared == _asked(listed)
+
+
+def test_every_requirement_is_pinned_with_a_hash_and_no_address():
+    lock = (ROOT / "requirements.lock").read_text()
+    pins = re.findall(r"^([a-z0-9._-]+)==", lock, re.MULTILINE)
+    blocks = re.split(r"^(?=[a-z0-9._-]+==)", lock, flags=re.MULTILINE)[1:]
+    assert pins and all("--hash=sha256:" in block for block in blocks)
+    assert "://" not in lock and "index-url" not in lock.replace("--no-emit-index-url", "")
+
+
+def test_every_package_that_is_asked_for_is_pinned():
+    asked = [line for line in (ROOT / "requirements.in").read_text().splitlines() if line and line[0] != "#"]
+    names = {re.split(r"[\[<>=;\s]", line)[0].lower() for line in asked}
+    pinned = set(re.findall(r"^([a-z0-9._-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+    assert names <= pinned

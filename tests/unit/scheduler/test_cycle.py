@@ -1,0 +1,331 @@
+"""The committer's cycle: one append at a time, and nothing lost, doubled or resent whatever becomes of it."""
+
+import asyncio
+
+from tessera.kernel.errors import InvariantViolation, Transient, UnknownOutcome
+from tessera.kernel.ports import Outgoing
+from tessera.scheduler.cycle import Deposed
+from tessera_schemas.config import Policy
+from tessera_schemas.facts import CancelRequested, PodsMade
+from tessera_schemas.ledger import Allocated
+from tessera_schemas.orders import Order
+from tessera_schemas.subjects import MESSAGE_BYTES_MAX
+from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
+from tests.unit.scheduler.committers import Leader, Served, World, outgoing
+
+LEDGER = "ledger."
+
+
+async def test_a_committer_opens_its_epoch_before_anything_else() -> None:
+    world = World()
+    async with Leader(world):
+        first = world.ledger[0]
+    assert [record.kind for record in first.records] == ["format_raised", "epoch_opened"]
+    assert (first.epoch, first.holder) == (1, "scheduler-1")
+
+
+async def test_an_idle_committer_appends_at_once_and_then_nothing() -> None:
+    world = World()
+    async with Leader(world):
+        await world.fact(config_proposed())
+        await world.clock.run(0.01)
+        assert world.kinds == [[], ["config_set"]]
+        await world.clock.run(60)
+        assert len(world.ledger) == 2
+
+
+async def test_what_comes_while_an_append_is_in_flight_shares_the_next_message() -> None:
+    world = World()
+    async with Leader(world) as leader:
+        leader.faults.held = asyncio.Event()
+        await world.fact(config_proposed())
+        await world.clock.run(0.1)
+        for number in range(5):
+            await world.fact(admitted(f"k{number}"))
+            await world.clock.run(0.1)
+        leader.faults.held.set()
+        await world.clock.run(0.1)
+        assert world.kinds == [[], ["config_set"], ["job_queued"] * 5]
+
+
+async def test_an_append_that_got_in_although_nobody_answered_is_found_and_not_repeated() -> None:
+    world = World()
+    async with Leader(world) as leader:
+        leader.faults.after_publish[LEDGER] = [UnknownOutcome("no answer")]
+        await world.fact(config_proposed())
+        await world.clock.run(1)
+        await world.fact(admitted("k1"))
+        await world.clock.run(1)
+        assert world.kinds == [[], ["config_set"], ["job_queued"]]
+
+
+async def test_an_append_that_did_not_get_in_is_decided_anew_and_never_resent() -> None:
+    world = World()
+    async with Leader(world) as leader:
+        leader.faults.before_publish[LEDGER] = [UnknownOutcome("no answer")]
+        await world.fact(config_proposed())
+        await world.clock.run(1)
+        assert world.kinds == [[], ["config_set"]]
+        lost = world.broker.limbo[0]
+        assert world.ledger[-1].tx.encode() not in lost.data
+        assert isinstance(world.broker.land(lost), Exception)  # too late: its place is taken
+
+
+async def test_an_own_append_that_lands_late_is_taken_for_what_it_is() -> None:
+    """The zombie wins the swap against the new decision; its facts must not be decided twice."""
+    world = World()
+    async with Leader(world) as leader:
+        leader.faults.before_publish[LEDGER] = [UnknownOutcome("no answer"), Transient("away")]
+        await world.fact(config_proposed())
+        await world.fact(admitted("k1"))
+        await world.clock.run(0.05)
+        world.broker.land(world.broker.limbo[0])
+        await world.clock.run(1)
+        assert world.kinds == [[], ["config_set", "job_queued"]]
+        await world.fact(admitted("k2"))
+        await world.clock.run(1)
+        assert world.kinds[2:] == [["job_queued"]]
+
+
+async def test_an_append_that_certainly_failed_is_tried_again_after_a_while() -> None:
+    world = World()
+    async with Leader(world) as leader:
+        leader.faults.before_publish[LEDGER] = [Transient("away")] * 3
+        await world.fact(config_proposed())
+        await world.clock.run(0.1)
+        assert len(world.ledger) == 1
+        await world.clock.run(2)
+        assert world.kinds == [[], ["config_set"]]
+
+
+async def test_a_committer_whose_epoch_was_overtaken_is_deposed_at_its_next_append() -> None:
+    world = World()
+    async with Leader(world, "scheduler-1") as old, Leader(world, "scheduler-2") as new:
+        assert [message.holder for message in world.ledger] == ["scheduler-1", "scheduler-2"]
+        await world.fact(config_proposed())
+        await world.clock.run(1)
+        assert isinstance(old.task.exception(), Deposed)
+        assert not new.task.done()
+        assert world.kinds == [[], [], ["config_set"]]
+        assert world.ledger[-1].epoch == 2
+
+
+async def test_two_committers_that_open_the_same_epoch_end_with_two_epochs() -> None:
+    world = World()
+    one, two = Leader(world, "scheduler-1"), Leader(world, "scheduler-2")
+    async with one, two:
+        await world.clock.run(1)
+        assert sorted(message.epoch for message in world.ledger) == [1, 2]
+
+
+async def test_an_opening_of_unknown_outcome_that_lands_late_is_followed_by_another_epoch() -> None:
+    world = World()
+    leader = Leader(world)
+    leader.faults.before_publish[LEDGER] = [UnknownOutcome("no answer"), Transient("away")]
+    async with leader:
+        world.broker.land(world.broker.limbo[0])
+        await world.clock.run(1)
+        await world.fact(config_proposed())
+        await world.clock.run(1)
+        assert [message.epoch for message in world.ledger] == [1, 2, 2]
+        assert not leader.task.done()
+
+
+async def test_a_standby_takes_over_when_the_leader_dies() -> None:
+    world = World()
+    first = Served(world, "scheduler-1")
+    await world.clock.run(1)
+    second = Served(world, "scheduler-2")
+    await world.fact(config_proposed())
+    await world.clock.run(1)
+    assert {message.holder for message in world.ledger} == {"scheduler-1", ""}
+    await first.dies()
+    await world.fact(admitted("k1"))
+    await world.clock.run(60)
+    assert world.ledger[2].holder == "scheduler-2"
+    assert world.said == ["config_set", "job_queued"]
+    await second.dies()
+
+
+# -- what cannot be taken in ----------------------------------------------------------------------------------------
+
+
+async def test_a_fact_that_cannot_be_read_is_dead_lettered_and_passed_over() -> None:
+    world = World()
+    async with Leader(world):
+        await world.bus.publish(Outgoing("fact.main.admission.job-admitted", b"{"))
+        await world.fact(config_proposed())
+        await world.clock.run(1)
+        assert world.kinds == [[], ["config_set"]]
+        assert world.ledger[-1].facts_upto == 2
+        assert len(world.dead_letters) == 1
+        assert "cannot be read" in world.dead_letters[0]
+
+
+async def test_a_fact_that_is_not_its_services_to_say_is_refused() -> None:
+    world = World()
+    async with Leader(world):
+        await world.fact(config_proposed(), service="binder")
+        await world.fact(run_absent("a" * 20 + "-1"), service="binder")
+        await world.clock.run(1)
+        assert world.said == []
+        assert world.dead_letters == ["config_proposed is not binder's to say", "run_absent is not binder's to say"]
+
+
+async def test_a_fact_that_is_larger_than_any_of_ours_is_dead_lettered() -> None:
+    world = World()
+    async with Leader(world):
+        huge = PodsMade(kind="pods_made", run_id="a" * 20 + "-1", uids=("x" * 64,) * 4000)
+        await world.fact(huge)
+        await world.fact(config_proposed())
+        await world.clock.run(1)
+        assert world.said == ["config_set"]
+        assert "larger than" in world.dead_letters[0]
+
+
+async def test_facts_are_taken_in_once_although_a_dead_letter_among_them_could_not_be_stored_at_first() -> None:
+    world = World()
+    async with Leader(world, facts_per_message=3) as leader:
+        leader.faults.before_publish["dlq."] = [Transient("away")] * 3
+        unreadable = Outgoing("fact.main.admission.job-admitted", b"{")
+        facts = [outgoing(admitted(f"k{number}")) for number in range(4)]
+        world.at_once(outgoing(config_proposed()), *facts[:3], unreadable, facts[3])
+        await world.clock.run(5)
+        taken = [fact.seq for message in world.ledger for fact in message.facts]
+        assert taken == [1, 2, 3, 4, 6]
+        assert world.ledger[-1].facts_upto == 6
+        assert len(world.dead_letters) == 1
+
+
+async def test_an_order_that_cannot_be_read_is_ignored() -> None:
+    world = World()
+    async with Leader(world) as leader:
+        await world.bus.publish(Outgoing("order.main.default", b"[]"))
+        await world.fact(config_proposed())
+        await world.clock.run(1)
+        assert world.said == ["config_set"]
+        assert not leader.task.done()
+
+
+# -- orders and time ------------------------------------------------------------------------------------------------
+
+
+def line(world: World, *keys: str, basis_n: int | None = None) -> Order:
+    jobs = tuple(admitted(key).job_id for key in keys)
+    basis = len(world.ledger) if basis_n is None else basis_n
+    return Order(v=1, pool="default", basis_n=basis, ts=1_000_000, engine="bestfit-1", policy=1, jobs=jobs)
+
+
+async def ready(world: World, **policy: int) -> None:
+    await world.fact(config_proposed(config_body(policy=Policy(**policy))))
+    await world.fact(node_seen())
+    await world.fact(admitted("k1"))
+    await world.clock.run(0.1)
+
+
+async def test_a_job_starts_when_its_order_comes() -> None:
+    world = World()
+    async with Leader(world):
+        await ready(world)
+        await world.order(line(world, "k1"))
+        await world.clock.run(0.1)
+        assert world.kinds[-1] == ["allocated"]
+
+
+async def test_an_order_alone_that_starts_nothing_makes_no_message() -> None:
+    world = World()
+    async with Leader(world):
+        await ready(world)
+        before = len(world.ledger)
+        await world.order(line(world))
+        await world.clock.run(5)
+        assert len(world.ledger) == before
+
+
+async def test_an_order_made_from_a_state_that_was_not_reached_yet_waits() -> None:
+    world = World()
+    async with Leader(world):
+        await ready(world)
+        await world.order(line(world, "k1", basis_n=len(world.ledger) + 1))
+        await world.clock.run(5)
+        assert "allocated" not in world.said
+        await world.fact(admitted("k2"))
+        await world.clock.run(5)
+        assert world.kinds[-2:] == [["job_queued"], ["allocated"]]
+
+
+async def test_a_deadline_is_noticed_although_nothing_comes() -> None:
+    world = World()
+    async with Leader(world):
+        await ready(world, start_timeout_seconds=60)
+        await world.order(line(world, "k1"))
+        await world.clock.run(59)
+        assert world.kinds[-1] == ["allocated"]
+        allocated = world.ledger[-1].records[0]
+        assert isinstance(allocated, Allocated)
+        await world.clock.run(2)
+        assert world.kinds[-1] == ["revoked"]
+        assert world.ledger[-1].ts == allocated.deadline
+
+
+async def test_time_in_the_ledger_never_goes_back_when_the_clock_does() -> None:
+    world = World()
+    async with Leader(world):
+        await ready(world)
+        world.clock.now -= 500
+        await world.fact(admitted("k2"))
+        await world.clock.run(0.1)
+        stamps = [message.ts for message in world.ledger]
+        assert stamps == sorted(stamps)
+        assert world.kinds[-1] == ["job_queued"]
+
+
+# -- size -----------------------------------------------------------------------------------------------------------
+
+
+async def test_facts_whose_consequences_are_too_large_for_one_message_are_taken_in_by_several() -> None:
+    """A few bytes say that a run is absent; the reason why it was stopped may be long, and comes again."""
+    world, jobs = World(), [f"k{number}" for number in range(256)]
+    async with Leader(world):
+        await world.fact(config_proposed())
+        await world.fact(node_seen(pods=1000))
+        for key in jobs:
+            await world.fact(admitted(key, job_spec(role(gpus=0, cpu_milli=1))))
+        await world.clock.run(1)
+        await world.order(line(world, *jobs))
+        await world.clock.run(1)
+        for key in jobs:
+            why = "\U0001f525" * 1024
+            await world.fact(CancelRequested(kind="cancel_requested", job_id=admitted(key).job_id, why=why))
+        await world.clock.run(1)
+        for key in jobs:
+            await world.fact(run_absent(f"{admitted(key).job_id}-1"))
+        await world.clock.run(1)
+        sizes = [len(stored.data) for stored in world.broker.stream("LEDGER_main").messages.values()]
+        assert max(sizes) <= MESSAGE_BYTES_MAX
+        assert sum(kinds.count("finished") for kinds in world.kinds) == len(jobs)
+
+
+async def test_a_ledger_that_lost_its_tail_halts_the_committer() -> None:
+    world = World()
+    async with Leader(world) as leader:
+        await ready(world)
+        ledger = world.broker.stream("LEDGER_main")
+        ledger.remove(ledger.last_seq)
+        ledger.last_seq -= 1
+        await world.fact(admitted("k2"))
+        await world.clock.run(1)
+        assert isinstance(leader.task.exception(), InvariantViolation)
+
+
+async def test_a_reason_to_wait_is_counted_when_it_is_committed() -> None:
+    world = World()
+    async with Leader(world) as leader:
+        await world.fact(config_proposed())
+        await world.fact(node_seen(gpus=0))
+        await world.fact(admitted("k1"))
+        await world.clock.run(0.1)
+        await world.order(line(world, "k1"))
+        await world.clock.run(0.1)
+        registry = leader.ports.metrics.registry
+        assert registry.get_sample_value("tessera_reasons_total", {"reason": "NoFit"}) == 1
