@@ -5,6 +5,8 @@ The words are Kueue's where Kueue has them. The whole configuration is one versi
 next one with the version it was made from, and a stale one is `ConfigConflict`.
 """
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
@@ -92,25 +94,28 @@ class ConfigBody(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for kind, entries in (
-            ("tenants", self.tenants),
-            ("queues", self.queues),
-            ("priority_classes", self.priority_classes),
-        ):
-            names = [entry.name for entry in entries]
-            if len(set(names)) != len(names):
-                raise ValueError(f"{kind}: two have the same name")
-        tenants, queues = {t.name for t in self.tenants}, {q.name for q in self.queues}
-        classes = {p.name for p in self.priority_classes}
-        for queue in self.queues:
-            if unknown := sorted(set(queue.tenants) - tenants):
-                raise ValueError(f"queues.{queue.name}.tenants: no such tenant: {', '.join(unknown)}")
-            if queue.parent is not None and queue.parent not in queues:
-                raise ValueError(f"queues.{queue.name}.parent: no such queue: {queue.parent}")
-        for tenant in self.tenants:
-            if unknown := sorted(set(tenant.priority_classes) - classes):
-                raise ValueError(f"tenants.{tenant.name}.priority_classes: no such class: {', '.join(unknown)}")
+        wrong = [*_repeated(self), *_dangling(self)]
+        if wrong:
+            raise ValueError("; ".join(wrong))
         return self
+
+
+def _repeated(body: ConfigBody) -> Iterator[str]:
+    for kind in ("tenants", "queues", "priority_classes"):
+        counts = Counter(entry.name for entry in getattr(body, kind))
+        yield from (f"{kind}.{name}: is there twice" for name, count in counts.items() if count > 1)
+
+
+def _dangling(body: ConfigBody) -> Iterator[str]:
+    tenants, queues = {t.name for t in body.tenants}, {q.name for q in body.queues}
+    classes = {p.name for p in body.priority_classes}
+    for queue in body.queues:
+        yield from (f"queues.{queue.name}.tenants: no such tenant: {n}" for n in queue.tenants if n not in tenants)
+        if queue.parent is not None and queue.parent not in queues:
+            yield f"queues.{queue.name}.parent: no such queue: {queue.parent}"
+    for tenant in body.tenants:
+        missing = [name for name in tenant.priority_classes if name not in classes]
+        yield from (f"tenants.{tenant.name}.priority_classes: no such class: {name}" for name in missing)
 
 
 class Config(Strict):

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from tessera_schemas.base import Lenient
 from tessera_schemas.placement import Placement
-from tessera_schemas.reasons import Reason
+from tessera_schemas.reasons import PublicReason
 
 PREFIX = "io.tessera."
 CONTENT_TYPE = "application/cloudevents+json"
@@ -53,7 +53,7 @@ class JobRefusedV1(PublicEvent):
     type: ClassVar[str] = "io.tessera.job.refused.v1"
     job_id: str = ""
     name: str = ""
-    reasons: tuple[Reason, ...]
+    reasons: tuple[PublicReason, ...]
     repeats: Annotated[int, Field(description="So many more refusals stand behind this one")] = 0
 
 
@@ -61,7 +61,7 @@ class JobWaitingV1(JobEvent):
     """The dominant reason why the job does not start has changed."""
 
     type: ClassVar[str] = "io.tessera.job.waiting.v1"
-    reason: Reason
+    reason: PublicReason
 
 
 class JobAllocatedV1(RunEvent):
@@ -93,7 +93,7 @@ class JobEvictingV1(RunEvent):
     """The run is being stopped; its devices stay held until `job.released`."""
 
     type: ClassVar[str] = "io.tessera.job.evicting.v1"
-    reason: Reason
+    reason: PublicReason
 
 
 class JobReleasedV1(RunEvent):
@@ -107,7 +107,7 @@ class JobRequeuedV1(RunEvent):
 
     type: ClassVar[str] = "io.tessera.job.requeued.v1"
     not_before: Annotated[int, Field(description="Milliseconds since the Unix epoch")]
-    reason: Reason
+    reason: PublicReason
 
 
 class JobSucceededV1(RunEvent):
@@ -116,13 +116,13 @@ class JobSucceededV1(RunEvent):
 
 class JobFailedV1(RunEvent):
     type: ClassVar[str] = "io.tessera.job.failed.v1"
-    reason: Reason | None = None
+    reason: PublicReason | None = None
     exit_code: int | None = None
 
 
 class JobCancelledV1(RunEvent):
     type: ClassVar[str] = "io.tessera.job.cancelled.v1"
-    reason: Reason | None = None
+    reason: PublicReason | None = None
 
 
 EVENT_TYPES: tuple[type[PublicEvent], ...] = (

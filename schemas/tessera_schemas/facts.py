@@ -90,7 +90,7 @@ class RunEnded(Strict):
     """
     All pods succeeded (`reason` None), or one ended otherwise: then the gang is over.
 
-    `own` tells whether the program itself failed; what the platform or the node did does not count against it.
+    `own` tells whether the program itself failed: then the job is tried again only if its retry policy says so.
     """
 
     kind: Literal["run_ended"]

@@ -27,7 +27,7 @@ LabelKey = Annotated[
 LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$")]
 GpuModel = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,255}$")]
-Argument = Annotated[str, StringConstraints(max_length=32_768)]
+Argument = Annotated[str, StringConstraints(max_length=32_768, pattern=r"^[^\x00]*$")]
 Path = Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$", max_length=1024)]
 
 

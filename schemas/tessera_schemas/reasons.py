@@ -8,9 +8,9 @@ made from them (`Reason.sentence`), so that nothing is said in two ways.
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 
-from tessera_schemas.base import INT_MAX, Strict, Text
+from tessera_schemas.base import INT_MAX, Lenient, Strict, Text
 
 
 class Code(StrEnum):
@@ -101,10 +101,13 @@ SENTENCES: dict[Code, str] = {
 }
 
 
-class Reason(Strict):
-    """One "no": code, what it is about, numbers, and a detail that only its source knows."""
+CODES = frozenset(code.value for code in Code)
 
-    code: Code
+
+class PublicReason(Lenient):
+    """A reason as readers of events and views see it: a code that they do not know yet is still a code."""
+
+    code: str
     field: Annotated[str, StringConstraints(max_length=300)] = ""
     numbers: dict[str, Annotated[int, Field(ge=-INT_MAX, le=INT_MAX)]] = Field(default_factory=dict)
     detail: Text = ""
@@ -114,4 +117,13 @@ class Reason(Strict):
         about = f"{self.field}: " if self.field else ""
         numbers = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in sorted(self.numbers.items()))
         extra = "; ".join(part for part in (self.detail, numbers) if part)
-        return f"{self.code.value}: {about}{SENTENCES[self.code]}" + (f" ({extra})" if extra else "")
+        known = SENTENCES.get(Code(self.code), "") if self.code in CODES else "a reason that this version does not know"
+        return f"{self.code}: {about}{known}" + (f" ({extra})" if extra else "")
+
+
+class Reason(PublicReason, Strict):
+    """One "no" where it is made: code, what it is about, numbers, and a detail that only its source knows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    code: Code

@@ -13,7 +13,7 @@ SERVICES = ("admission", "queueing", "scheduler", "reclamation", "binder", "proj
 TENANT = "tenant"  # the role of every tenant; its identity is the tenant's own name
 OPERATOR = "operator"
 RESERVED_NAMES = (*SERVICES, OPERATOR, TENANT, "gateway", "preemption")  # no tenant may be called so
-NAME = re.compile(r"[a-z0-9-]{1,63}")
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 HOUR_SECONDS = 3_600
 DAY_SECONDS = 86_400

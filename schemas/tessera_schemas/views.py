@@ -6,7 +6,7 @@ from pydantic import Field
 
 from tessera_schemas.base import Lenient
 from tessera_schemas.placement import Placement
-from tessera_schemas.reasons import Reason
+from tessera_schemas.reasons import PublicReason
 
 
 class JobView(Lenient):
@@ -26,7 +26,7 @@ class JobView(Lenient):
     started_ts: int = 0
     ended_ts: int = 0
     not_before: int = 0
-    reason: Reason | None = None
+    reason: PublicReason | None = None
     exit_code: int | None = None
     placements: tuple[Placement, ...] = ()
 

@@ -33,13 +33,13 @@ from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import CancelJob, SubmitJob
 from tessera_schemas.job import JobSpec
-from tessera_schemas.reasons import Reason
+from tessera_schemas.reasons import PublicReason
 
 
 class Refused(Exception):
     """The command had no effect; `reasons` are all that there is against it."""
 
-    def __init__(self, reasons: tuple[Reason, ...], job_id: str = "") -> None:
+    def __init__(self, reasons: tuple[PublicReason, ...], job_id: str = "") -> None:
         super().__init__("; ".join(reason.sentence() for reason in reasons))
         self.reasons, self.job_id = reasons, job_id
 

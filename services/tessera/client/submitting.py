@@ -15,7 +15,7 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera_schemas.commands import Answer
 from tessera_schemas.events import CloudEvent, JobCancelledV1, JobFailedV1, JobRefusedV1
-from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.views import JobView
 
 POLL_SECONDS = 0.25
@@ -80,7 +80,7 @@ async def wait_for_end(views: ShardViews, job_id: str, seconds: float | None) ->
     return None
 
 
-def exit_of_end(phase: str, reason: Reason | None) -> Exit:
+def exit_of_end(phase: str, reason: PublicReason | None) -> Exit:
     """The exit code for how a job ended."""
     if phase == "succeeded":
         return Exit.OK
@@ -96,8 +96,8 @@ def check_entry(event: CloudEvent | None) -> None:
         raise Refused(refused.reasons, refused.job_id)
 
 
-def end_of_event(event: CloudEvent) -> tuple[str, Reason | None]:
+def end_of_event(event: CloudEvent) -> tuple[str, PublicReason | None]:
     """Phase and reason, as an event tells them."""
     phases = {JobFailedV1.type: "failed", JobCancelledV1.type: "cancelled"}
     reason = event.data.get("reason")
-    return phases.get(event.type, "succeeded"), Reason.model_validate(reason) if reason is not None else None
+    return phases.get(event.type, "succeeded"), PublicReason.model_validate(reason) if reason is not None else None

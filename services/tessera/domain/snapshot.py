@@ -52,8 +52,8 @@ def dump(state: State) -> Iterator[bytes]:
 def load(lines: Iterator[bytes]) -> State:
     """The state of `dump`; raises Contradiction when the form is not the one this build knows."""
     head = orjson.loads(next(lines, b"{}"))
-    if head.get("version") != SNAPSHOT_VERSION:
-        raise Contradiction(f"snapshot version {head.get('version')} is not known here")
+    if not isinstance(head, dict) or head.get("version") != SNAPSHOT_VERSION:
+        raise Contradiction(f"snapshot begins with {str(head)[:100]}, which is not known here")
     state = State()
     state.n, state.chain, state.epoch = head["n"], head["chain"], head["epoch"]
     state.ts, state.format, state.facts_upto = head["ts"], head["format"], head["facts_upto"]

@@ -80,14 +80,14 @@ class Child:
         self._changed()
         self._supervisor = asyncio.create_task(self._supervise(), name=f"supervise {self.name}")
 
-    async def stop(self) -> None:
-        """Ask it to end and wait; kill it when it does not within STOP_SECONDS. It stays down."""
+    async def stop(self, number: int = signal.SIGTERM) -> None:
+        """Tell it to end by signal `number` and wait; kill it when it has not after STOP_SECONDS. It stays down."""
         if self._supervisor is not None:
             self._supervisor.cancel()
             with suppress(asyncio.CancelledError):
                 await self._supervisor
             self._supervisor = None
-        await self._end(signal.SIGTERM)
+        await self._end(number)
 
     def signal(self, number: int) -> None:
         """Send a signal; an unasked end is mended by the supervisor, as in real life."""

@@ -120,9 +120,9 @@ class Platform:
         """Start a part that `stop` took down, and wait until it is ready."""
         await self._children[name].start()
 
-    async def stop(self, name: str) -> None:
-        """Take a part down in an orderly way; it stays down."""
-        await self._children[name].stop()
+    async def stop(self, name: str, number: int = signal.SIGTERM) -> None:
+        """Take a part down, in an orderly way unless another signal is named; it stays down."""
+        await self._children[name].stop(number)
         self._write_state()
 
     def kill(self, name: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ledger import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker
@@ -15,7 +16,6 @@ from tessera.kernel.shard import Shard, decode_entry
 from tessera_schemas.ledger import LEDGER_MESSAGE
 from tests.builders import SHARD, Chain, admitted, config_proposed
 from tests.ledgers import Committed
-from tests.virtual_time import VirtualClock
 
 
 def folded(stored: list[bytes]) -> Shard:
@@ -124,7 +124,7 @@ def test_a_message_that_stands_where_another_belongs_halts() -> None:
 
 class World:
     def __init__(self) -> None:
-        self.broker = MemoryBroker(VirtualClock())
+        self.broker = MemoryBroker(SystemClock())
         self.broker.add_shard(SHARD)
         self.ledger = StreamLedger(MemoryBus(self.broker), SHARD)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tessera.kernel.clock import SystemClock
 from tessera.kernel.ledger import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
@@ -13,7 +14,6 @@ from tessera.kernel.snapshots import chunks_of, read_snapshot, store_snapshot, w
 from tessera_schemas import subjects
 from tests.builders import SHARD, admitted
 from tests.ledgers import Committed
-from tests.virtual_time import VirtualClock
 
 STREAM = subjects.stream("SNAP", SHARD)
 
@@ -22,7 +22,7 @@ class World:
     """A ledger in the broker, of which message `n` may be followed by a checkpoint."""
 
     def __init__(self) -> None:
-        self.broker = MemoryBroker(VirtualClock())
+        self.broker = MemoryBroker(SystemClock())
         self.broker.add_shard(SHARD)
         self.bus = MemoryBus(self.broker)
         self.ledger = StreamLedger(self.bus, SHARD)
@@ -152,7 +152,8 @@ async def test_a_ledger_message_that_cannot_be_read_vouches_for_nothing() -> Non
 
 async def test_a_large_state_is_cut_into_chunks_and_put_together_again() -> None:
     world = World()
-    world.books.commit(*(admitted(f"k{number}") for number in range(1500)))
+    for part in range(5):
+        world.books.commit(*(admitted(f"k{part}-{number}") for number in range(300)))
     world.store()
     assert len(list(chunks_of(world.books.state))) > 1
     n = await world.snapshot()

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 
@@ -95,7 +96,7 @@ async def test_what_failed_comes_back_later_each_time_up_to_a_bound() -> None:
             before = len(shop.done)
             await shop.clock.run(0.1)
             times += [shop.clock.now] * (len(shop.done) - before)
-        waits = [round(later - earlier, 1) for earlier, later in zip(times, times[1:], strict=False)]
+        waits = [round(later - earlier, 1) for earlier, later in pairwise(times)]
         assert waits[:5] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6], abs=0.11)
         assert max(waits) <= LONGEST_RETRY_SECONDS + 0.1
 

@@ -23,8 +23,10 @@ def test_every_requirement_is_pinned_with_a_hash_and_no_address():
     lock = (ROOT / "requirements.lock").read_text()
     pins = re.findall(r"^([a-z0-9._-]+)==", lock, re.MULTILINE)
     blocks = re.split(r"^(?=[a-z0-9._-]+==)", lock, flags=re.MULTILINE)[1:]
-    assert pins and all("--hash=sha256:" in block for block in blocks)
-    assert "://" not in lock and "index-url" not in lock.replace("--no-emit-index-url", "")
+    assert pins
+    assert all("--hash=sha256:" in block for block in blocks)
+    assert "://" not in lock
+    assert "index-url" not in lock.replace("--no-emit-index-url", "")
 
 
 def test_every_package_that_is_asked_for_is_pinned():

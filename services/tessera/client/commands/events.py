@@ -17,7 +17,7 @@ from tessera.kernel.credentials import Credential
 from tessera.kernel.nats_bus import NatsBus
 from tessera_schemas import subjects
 from tessera_schemas.events import CloudEvent, short_type
-from tessera_schemas.reasons import Reason
+from tessera_schemas.reasons import PublicReason
 
 IDLE_SECONDS = 1.0
 
@@ -105,4 +105,4 @@ def _why(event: CloudEvent) -> str:
     if reason is None:
         reasons = event.data.get("reasons")
         reason = reasons[0] if isinstance(reasons, list) and reasons else None
-    return Reason.model_validate(reason).sentence() if isinstance(reason, dict) else ""
+    return PublicReason.model_validate(reason).sentence() if isinstance(reason, dict) else ""

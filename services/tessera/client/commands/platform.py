@@ -1,18 +1,16 @@
 """`run`, `init`, `up` and `demo`: the parts of a shard and a whole one on this machine."""
 
 import asyncio
-import inspect
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tessera.client.commands.context import carry_out
-from tessera.client.outcomes import EXPECTED, exit_of
+from tessera.client.outcomes import EXPECTED, Exit, Failure, exit_of
 from tessera.client.rendering import say
 from tessera.client.where import DEFAULT_HOME, HOME_VARIABLE, ClientSettings
-from tessera_schemas.subjects import OPERATOR
+from tessera_schemas.subjects import OPERATOR, SERVICES
 
 Directory = Annotated[Path, typer.Option("--home", envvar=HOME_VARIABLE, help="Where everything is kept")]
 Shard = Annotated[str, typer.Option(help="The shard's name")]
@@ -91,12 +89,22 @@ def up(
         raise typer.Exit(exit_of(error)) from error
 
 
-def demo() -> None:
-    """Show it all: start a shard, submit jobs, watch them, explain one, verify the ledger."""
+def demo(
+    jobs: Annotated[int, typer.Option(help="Jobs to submit", min=1, max=10_000)] = 200,
+    nodes: Annotated[int, typer.Option(help="Nodes of the simulated cluster", min=1, max=1_000)] = 40,
+    seed: Annotated[int, typer.Option(help="The same seed draws the same jobs and nodes")] = 1,
+    keep: Annotated[Path | None, typer.Option(help="Leave everything in this new directory")] = None,
+    kill: Annotated[str, typer.Option(help="The service that is killed in the middle")] = "scheduler",
+    no_kill: Annotated[bool, typer.Option("--no-kill", help="Kill nothing")] = False,
+) -> None:
+    """Show it all: start a shard, submit a production mix, watch it, kill a service, judge what was stored."""
     try:
-        ending = import_module("tessera.lab.demo").demo()
-        code = asyncio.run(ending) if inspect.iscoroutine(ending) else ending
+        if kill not in SERVICES:
+            raise Failure(Exit.USAGE, f"demo: no service is called {kill}; there are {', '.join(SERVICES)}")
+        from tessera.lab.demo import demo as show
+
+        code = asyncio.run(show(jobs, nodes, seed, keep, None if no_kill else kill))
     except EXPECTED as error:
         say(f"error: {error}")
         raise typer.Exit(exit_of(error)) from error
-    raise typer.Exit(code or 0)
+    raise typer.Exit(code)

@@ -9,7 +9,7 @@ from tessera.client.quantities import said_age, said_memory, said_milli
 from tessera.client.rendering import Column, Output, plain, show, show_value
 from tessera.client.shard_views import ENDED
 from tessera.kernel.clock import SystemClock
-from tessera_schemas.reasons import Reason
+from tessera_schemas.reasons import PublicReason
 from tessera_schemas.views import JobView, NodeView
 
 LIMIT = 200
@@ -136,8 +136,8 @@ NODES: list[Column[NodeView]] = [
 ]
 
 
-def _why(reason: Reason | None) -> str:
-    return "" if reason is None else reason.code.value
+def _why(reason: PublicReason | None) -> str:
+    return "" if reason is None else reason.code
 
 
 def _nodes_of(job: JobView) -> str:

@@ -46,8 +46,9 @@ class Events:
         self.demand(event.id == due, "I8", event.id, f"comes where {due} must")
         self.seen = self.place[event.id] + 1
         type_, tenant, job, attempt, record = self.story.expected[event.id]
-        said = {name: getattr(body, name) for name in type(body).model_fields}
-        must = {name: getattr(record, name) for name in said if hasattr(record, name)}
+        said = body.model_dump(mode="json")
+        told = record.model_dump(mode="json")
+        must = {name: told[name] for name in said if name in told}
         must |= {"job_id": job.job_id, "name": job.spec.name, "queue": job.spec.queue} if job else {}
         must |= {"attempt": attempt} if "attempt" in said else {}
         same = event.type == type_ and all(said.get(name) == value for name, value in must.items())

@@ -88,7 +88,7 @@ class ServiceFaults:
             batch = batch[: self._rates.random.randrange(len(batch))]
         if batch and self._rates.hit(self._rates.repeated):
             self._coverage.fault("repeat")
-            batch = [*batch, batch[self._rates.random.randrange(len(batch))]]
+            batch.append(batch[self._rates.random.randrange(len(batch))])
         if len(batch) > 1 and self._rates.hit(self._rates.reordered):
             self._coverage.fault("reorder")
             self._rates.random.shuffle(batch)

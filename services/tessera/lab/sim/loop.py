@@ -37,7 +37,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:
+    def call_at(  # type: ignore[override]  # the stub's variadic signature cannot be repeated in Python 3.11
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
         now = self.time()
         return super().call_at(max(when, now + TICK_SECONDS) if when > now else when, callback, *args, context=context)
 

@@ -1,0 +1,49 @@
+"""How long one small job takes from its acknowledged submit to `job.allocated` at a subscriber, nothing else running."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tessera.kernel.clock import SystemClock
+from tessera.lab.bench.load import ALLOCATED, RELEASED, Ear, send
+from tessera.lab.bench.relay import HOPS, relay
+from tessera.lab.bench.report import Row, percentile
+from tessera.lab.bench.stage import job, stage, submits
+
+REACH = {50: "<= 15 ms unsynced", 99: "<= 50 ms unsynced"}
+PAUSE_SECONDS = 0.005  # after the job's end, so that the next one finds everything idle
+WARM = 20
+
+
+async def latency(samples: int, rounds: int, nodes: int, sync: bool) -> list[Row]:
+    clock = SystemClock()
+    found: dict[int, list[float]] = {50: [], 99: []}
+    floors: dict[int, list[float]] = {50: [], 99: []}
+    with TemporaryDirectory(prefix="tessera-bench-") as folder:
+        async with relay(Path(folder), clock, sync) as floor, stage(nodes, sync) as on:
+            ear = await Ear.open(on.bus, on.shard, clock)
+            for number in range(-1, rounds):
+                ours, bare = [], []
+                for i in range(samples if number >= 0 else min(WARM, samples)):
+                    bare.append(await floor.one(b"x" * 512) * 1000)
+                    (command,) = submits(job(0.0), [f"l{number}-{i}"])
+                    seen, ended = ear.count.get(ALLOCATED, 0), ear.count.get(RELEASED, 0)
+                    await send(on.bus, on.shard, [command])
+                    acknowledged = clock.monotonic()
+                    ours.append((await ear.until(ALLOCATED, seen + 1) - acknowledged) * 1000)
+                    await ear.until(RELEASED, ended + 1)
+                    await clock.sleep(PAUSE_SECONDS)
+                for rank in found if number >= 0 else ():
+                    found[rank].append(percentile(ours, rank))
+                    floors[rank].append(percentile(bare, rank))
+    return [
+        Row(
+            f"submit acknowledged to job.allocated, idle, p{rank}{', synced' if sync else ''}",
+            "ms",
+            REACH[rank],
+            tuple(found[rank]),
+            f"a bare relay of {HOPS} durable hops, p{rank}",
+            tuple(floors[rank]),
+            {"samples a round": samples},
+        )
+        for rank in found
+    ]

@@ -1,0 +1,53 @@
+"""The load client: pipelined submits from one process, and its ear on the tenant's live events."""
+
+import asyncio
+from collections.abc import Sequence
+
+from tessera.kernel.nats_bus import NatsBus
+from tessera.kernel.ports import Clock, Outgoing
+from tessera.lab.bench.stage import TENANT
+from tessera_schemas import subjects
+
+ALLOCATED, RELEASED = "job.allocated.v1", "job.released.v1"
+SILENCE_SECONDS = 60.0  # without any event: something is wrong, and the rest would wait for ever
+
+
+class Stuck(Exception):
+    """Events that must come did not."""
+
+
+class Ear:
+    """Counts the tenant's events by type as they come, and when the last of each came."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.count: dict[str, int] = {}
+        self.last_at: dict[str, float] = {}
+        self._came = asyncio.Event()
+
+    @classmethod
+    async def open(cls, bus: NatsBus, shard: str, clock: Clock) -> "Ear":
+        ear = cls(clock)
+        await bus.listen(subjects.live(f"events.{shard}.{TENANT}.>"), ear._on_event)
+        return ear
+
+    def _on_event(self, subject: str, _data: bytes) -> None:
+        kind = subject.split(".", 5)[5]  # live.events.<shard>.<tenant>.<queue>.<kind>
+        self.count[kind] = self.count.get(kind, 0) + 1
+        self.last_at[kind] = self._clock.monotonic()
+        self._came.set()
+
+    async def until(self, kind: str, count: int) -> float:
+        """When event number `count` of this kind came, or a later one. Raises Stuck after a minute of silence."""
+        while self.count.get(kind, 0) < count:
+            self._came.clear()
+            try:
+                await asyncio.wait_for(self._came.wait(), SILENCE_SECONDS)
+            except TimeoutError:
+                raise Stuck(f"{self.count.get(kind, 0)} of {count} {kind} came") from None
+        return self.last_at[kind]
+
+
+async def send(bus: NatsBus, shard: str, commands: Sequence[bytes]) -> None:
+    """Publish all, pipelined; returns when the last is acknowledged."""
+    await bus.publish_all([Outgoing(subjects.submit(shard, TENANT), command) for command in commands])

@@ -1,0 +1,83 @@
+"""A configured platform to load, the tenant that loads it, and what its processes spend."""
+
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tessera.client import where
+from tessera.client.applying import Change, put_in_force
+from tessera.client.shard_views import ShardViews
+from tessera.kernel.nats_bus import NatsBus
+from tessera.lab.platform import CLUSTER, NATS, REDIS, Platform
+from tessera_schemas import subjects
+from tessera_schemas.commands import SubmitJob
+from tessera_schemas.config import Config, ConfigBody, Limits, Queue, Tenant
+from tessera_schemas.job import JobSpec, Resources, Role, Template
+
+TENANT, QUEUE = "load", "load"
+GPUS_PER_NODE = 8
+TTL_SECONDS = 1
+GIB = 2**30
+APPLY_SECONDS = 30.0
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A platform that takes the tenant's jobs, and the tenant's own connection to it."""
+
+    platform: Platform
+    bus: NatsBus
+    place: where.Where
+
+    @property
+    def shard(self) -> str:
+        return self.platform.shard
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """What every process of the platform has used so far, and this one, which makes the load."""
+        names = (NATS, REDIS, CLUSTER, *self.platform.services)
+        pids = {name: self.platform.pid(name) for name in names} | {"load client": os.getpid()}
+        return {name: _cpu_seconds(pid) for name, pid in pids.items() if pid is not None}
+
+
+@asynccontextmanager
+async def stage(nodes: int, sync: bool) -> AsyncIterator[Stage]:
+    """A fresh platform with that many nodes of eight GPUs, configured for one tenant without limits."""
+    with TemporaryDirectory(prefix="tessera-bench-") as folder:
+        described = Path(folder) / "nodes.yaml"
+        described.write_text(f"- {{name: gpu, count: {nodes}, cpu: '96', memory: 768Gi, gpus: {GPUS_PER_NODE}}}\n")
+        async with Platform(Path(folder) / "up", nodes=described, tenants=[TENANT], sync=sync) as platform:
+            place = where.find(platform.directory, {})
+            await _configure(place)
+            async with place.bus(place.tenant(TENANT)) as bus:
+                yield Stage(platform, bus, place)
+
+
+async def _configure(place: where.Where) -> None:
+    operator = place.identity(subjects.OPERATOR)
+    body = ConfigBody(tenants=(Tenant(name=TENANT, limits=Limits(jobs=None)),), queues=(Queue(name=QUEUE),))
+    async with place.store(operator) as store:
+        await put_in_force(place, operator, ShardViews(store), Change(Config(), body), APPLY_SECONDS)
+
+
+def job(seconds: float, gpus: int = 1, replicas: int = 1) -> JobSpec:
+    """A job whose pods pretend to work for so long."""
+    asked = Resources(cpu_milli=1000, memory_bytes=GIB, gpus=gpus)
+    template = Template(image="train:1", annotations={"tessera.io/simulate-seconds": str(seconds)})
+    role = Role(name="worker", replicas=replicas, resources=asked, template=template)
+    return JobSpec(name="load", queue=QUEUE, roles=(role,), ttl_seconds_after_finished=TTL_SECONDS)
+
+
+def submits(spec: JobSpec, keys: Sequence[str]) -> list[bytes]:
+    """The commands, ready to be sent."""
+    return [SubmitJob(kind="submit_job", v=1, key=key, spec=spec).to_bytes() for key in keys]
+
+
+def _cpu_seconds(pid: int) -> float:
+    """User and system time of a process, in steps of the kernel's tick (usually 10 ms)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND

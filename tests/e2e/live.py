@@ -1,0 +1,366 @@
+"""
+A whole shard as real processes, with a client of each tenant beside it, and everything a test waits for.
+
+What is waited for is read from the ledger itself, folded here, and never from the views: they may be what a test broke.
+Every wait has a generous deadline and ends as soon as it can.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from redis.asyncio import Redis
+
+from tessera.client.asking import Asking
+from tessera.client.sdk import Submitted, Tessera
+from tessera.client.where import find
+from tessera.domain.phases import TERMINAL
+from tessera.domain.state import State
+from tessera.kernel.cluster import HttpCluster
+from tessera.kernel.errors import Transient
+from tessera.kernel.ledger import StreamLedger
+from tessera.kernel.nats_bus import NatsBus
+from tessera.kernel.redis_store import RedisStore
+from tessera.kernel.shard import Shard, decode_entry
+from tessera.lab.checker import PodChange
+from tessera.lab.platform import Platform
+from tessera_schemas import subjects
+from tessera_schemas.commands import ApplyConfig
+from tessera_schemas.config import ConfigBody, Queue, Quota, Subscriber, Tenant
+from tessera_schemas.job import JobSpec, Resources, Retry, Role, Template
+
+SECONDS = 60.0
+TENANTS = ("lab", "ops")
+EVERYTHING = "everything"
+GPUS = 32
+
+Json = dict[str, Any]
+
+
+def configuration(**more: Any) -> ConfigBody:
+    """Two tenants, the first with a subscriber to all its events, and a queue whose quota is the whole cluster."""
+    quota = Quota(resource="gpu_milli", nominal=GPUS * 1000)
+    tenants = tuple(Tenant(name=name, subscribers=(Subscriber(name=EVERYTHING),)) for name in TENANTS)
+    return ConfigBody(**{"tenants": tenants, "queues": (Queue(name="default", quotas=(quota,)),)} | more)
+
+
+def job(
+    name: str = "train",
+    *,
+    gpus: int = 1,
+    gpu_milli: int = 0,
+    replicas: int = 1,
+    seconds: float = 0.1,
+    exit_code: int = 0,
+    **more: Any,
+) -> JobSpec:
+    """A job of one role; its pods are cleared away as soon as it has ended, so that none is left over to explain."""
+    behaviour = {"tessera.io/simulate-seconds": str(seconds), "tessera.io/simulate-exit-code": str(exit_code)}
+    role = Role(
+        name="worker",
+        replicas=replicas,
+        resources=Resources(cpu_milli=1000, memory_bytes=2**30, gpus=gpus, gpu_milli=gpu_milli),
+        template=Template(image="train:1", annotations=behaviour),
+    )
+    defaults = {"queue": "default", "ttl_seconds_after_finished": 0, "termination_grace_seconds": 1}
+    retry = Retry(max_attempts=10, backoff_seconds=0)
+    return JobSpec(**{"name": name, "roles": (role,), "retry": retry, **defaults, **more})
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """How a command ended and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass
+class Live:
+    """
+    The platform, a connection of each tenant, and what was seen of the ledger and of the pods.
+
+    `acknowledged` are the (tenant, key) of every submit whose publish was acknowledged.
+    """
+
+    platform: Platform
+    bus: NatsBus
+    clients: dict[str, Tessera] = field(default_factory=dict)
+    shard: Shard = field(default_factory=Shard)
+    stored: list[bytes] = field(default_factory=list)
+    pods: list[PodChange] = field(default_factory=list)
+    acknowledged: list[tuple[str, str]] = field(default_factory=list)
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+    keys: Iterator[str] = field(default_factory=lambda: (f"key-{number}" for number in range(1_000_000)))
+
+    @classmethod
+    @asynccontextmanager
+    async def at(
+        cls, directory: Path, body: ConfigBody | None = None, tenants: tuple[str, ...] = TENANTS
+    ) -> AsyncIterator["Live"]:
+        """Everything started, `body` in force, the tenants connected."""
+        async with AsyncExitStack() as stack:
+            platform = await stack.enter_async_context(Platform(directory, tenants=tenants))
+            for tenant in tenants:
+                await platform.add_tenant(tenant, {EVERYTHING: ()})
+            place = find(platform.directory)
+            live = cls(platform, await stack.enter_async_context(place.bus(place.identity(subjects.OPERATOR))))
+            for task in (asyncio.create_task(live._fold()), asyncio.create_task(live._watch_pods())):
+                stack.push_async_callback(_ended, task)
+            for tenant in tenants:
+                client = Tessera.at(place, place.identity(tenant))
+                live.clients[tenant] = await stack.enter_async_context(client)
+            if body is not None:
+                await live.configure(body)
+            yield live
+
+    @property
+    def state(self) -> State:
+        return self.shard.state
+
+    @property
+    def home(self) -> Path:
+        return self.platform.directory
+
+    # -- doing
+
+    async def configure(self, body: ConfigBody, expected_version: int = 0) -> None:
+        asking = await Asking.open(self.bus, subjects.OPERATOR)
+        command = ApplyConfig(kind="apply_config", v=1, expected_version=expected_version, body=body)
+        answer = await asking.ask(subjects.control(self.platform.shard), command)
+        assert answer is not None
+        assert answer.accepted, answer
+        await self.until(lambda state: state.config.version == expected_version + 1, "the configuration is in force")
+        # Admission reads it from the views; a submit before that is refused for a tenant that is not there yet.
+        async with self.store() as store:
+            await eventually(lambda: _at_least(store, self.state.n), "the views have the configuration")
+
+    async def submit(self, spec: JobSpec, tenant: str = "lab", key: str | None = None, **more: Any) -> Submitted:
+        key = key or next(self.keys)
+        done = await self.clients[tenant].submit(spec, key, **more)
+        self.acknowledged.append((tenant, key))
+        return done
+
+    async def command(self, *words: str, environment: Mapping[str, str] | None = None) -> Said:
+        """Run `tessera WORDS` as a process of its own, at this platform."""
+        return await tessera(*words, environment={"TESSERA_HOME": str(self.home), **(environment or {})})
+
+    @asynccontextmanager
+    async def down(self, name: str, how: int = signal.SIGTERM) -> AsyncIterator[None]:
+        """A part of the platform stopped meanwhile; started again and ready afterwards."""
+        await self.platform.stop(name, how)
+        try:
+            yield
+        finally:
+            await self.platform.start(name)
+
+    @asynccontextmanager
+    async def another(self, service: str, **settings: str) -> AsyncIterator["Instance"]:
+        """One more instance of a service, beside the one that the platform runs."""
+        folder = self.home / "run"
+        number = len(list(folder.glob(f"{service}-more-*")))
+        port_file = folder / f"{service}-more-{number}.port"
+        environment = {**self.platform.environment(service), "TESSERA_PORT_FILE": str(port_file), **settings}
+        with (folder / f"{service}-more-{number}.log").open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                *_python("run", service), env=_environment(environment), stdout=log, stderr=log
+            )
+        try:
+            yield Instance(process, port_file)
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+                process.send_signal(signal.SIGCONT)
+                await asyncio.wait_for(process.wait(), SECONDS)
+
+    # -- looking
+
+    async def until(self, condition: Callable[[State], bool], what: str, seconds: float = SECONDS) -> None:
+        """Wait until the state satisfies `condition`."""
+        with told(lambda: f"{what}: not so after {seconds:g} s; {self._summary()}"):
+            async with asyncio.timeout(seconds):
+                while not condition(self.state):
+                    self.moved.clear()
+                    await self.moved.wait()
+
+    async def until_ended(self, *jobs: str) -> None:
+        await self.until(lambda state: all(terminal(state, job) for job in jobs), f"{len(jobs)} jobs have ended")
+
+    async def until_phase(self, job_id: str, *phases: str) -> None:
+        await self.until(lambda _: self.phase(job_id) in phases, f"job {job_id} is {' or '.join(phases)}")
+
+    async def until_idle(self) -> None:
+        """Every job has ended and every run is released."""
+        await self.until(lambda state: not len(state.jobs) and not len(state.runs), "everything has ended")
+
+    def phase(self, job_id: str) -> str:
+        known = self.state.jobs.get(job_id) or self.state.ended.get(job_id)
+        return "unknown" if known is None else known.phase.value
+
+    @asynccontextmanager
+    async def store(self) -> AsyncIterator[RedisStore]:
+        """The views, read as the operator does."""
+        place = find(self.home)
+        async with place.store(place.identity(subjects.OPERATOR)) as store:
+            yield store
+
+    async def redis_admin(self) -> Redis:
+        """
+        A connection that may do everything, as the server's administrator has one; Tessera itself has none.
+
+        The user comes with the next start of Redis, which is killed for it.
+        """
+        rules = self.platform.credentials.redis_file
+        if "user admin" not in rules.read_text():
+            rules.write_text(rules.read_text() + "user admin on nopass ~* &* +@all\n")
+            await self.kill("redis")
+        return Redis.from_url(self.platform.redis.url, username="admin", password="any", protocol=2)
+
+    async def kill(self, name: str) -> None:
+        """kill -9, and wait until the supervisor has started it again; whether it is ready is for others to see."""
+        pid = self.platform.pid(name)
+        self.platform.kill(name)
+        await eventually(lambda: _is(self.platform.pid(name) not in (None, pid)), f"{name} runs again")
+
+    async def until_ready(self, service: str) -> None:
+        async def ready() -> bool:
+            return all(text == "ok" for text in (await self.platform.ready(service)).values())
+
+        await eventually(ready, f"{service} is ready")
+
+    # -- in the background
+
+    async def _fold(self) -> None:
+        source = StreamLedger(self.bus, self.platform.shard).follow(0)
+        while True:
+            try:
+                messages = await source.next()
+            except Transient:
+                await asyncio.sleep(0.05)
+                continue
+            for message in messages:
+                self.stored.append(message.data)
+                self.shard.fold(decode_entry(message))
+            self.moved.set()
+
+    async def _watch_pods(self) -> None:
+        token = self.platform.credentials.read(subjects.OPERATOR).cluster_token
+        cluster = HttpCluster(self.platform.cluster_url, token)
+        try:
+            found, version = await cluster.list("pods")
+            self.pods += [PodChange("ADDED", pod) for pod in found]
+            while True:
+                with suppress(Transient):
+                    async for event in cluster.watch("pods", version):
+                        version = event.object["metadata"]["resourceVersion"]
+                        if event.type != "BOOKMARK":
+                            self.pods.append(PodChange(event.type, event.object))
+        finally:
+            await cluster.close()
+
+    def _summary(self) -> str:
+        live = [f"{job.name} {job.phase.value}" for job in self.state.jobs.values()]
+        return f"n {self.state.n}, {len(self.state.runs)} runs, live jobs: {', '.join(sorted(live)[:20]) or 'none'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A service's process that the platform knows nothing of."""
+
+    process: asyncio.subprocess.Process
+    port_file: Path
+
+    async def readyz(self) -> tuple[int, dict[str, str]]:
+        """Status and body; (0, {}) while it does not answer."""
+        try:
+            url = f"http://127.0.0.1:{int(self.port_file.read_text())}/readyz"
+            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as http, http.get(url) as answer:
+                return answer.status, await answer.json()
+        except (OSError, ValueError, aiohttp.ClientError, TimeoutError):
+            return 0, {}
+
+    async def until_readyz(self, status: int) -> dict[str, str]:
+        """Wait until `/readyz` answers with this status; returns its body."""
+
+        async def so() -> bool:
+            assert self.process.returncode is None, "it ended"
+            return (await self.readyz())[0] == status
+
+        await eventually(so, f"/readyz is {status}")
+        return (await self.readyz())[1]
+
+
+async def tessera(*words: str, environment: Mapping[str, str]) -> Said:
+    """Run `tessera WORDS`; no CI run and no other platform is in its environment."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *_python(*words), env=_environment(environment), stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+    )
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), SECONDS)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode is not None
+    return Said(process.returncode, out.decode(), err.decode())
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]], what: str, seconds: float = SECONDS) -> None:
+    """Ask again and again until it is so."""
+    with told(lambda: f"{what}: not so after {seconds:g} s"):
+        async with asyncio.timeout(seconds):
+            while not await condition():
+                await asyncio.sleep(0.05)
+
+
+@contextmanager
+def told(what: Callable[[], str]) -> Iterator[None]:
+    """A deadline that passes becomes a sentence."""
+    try:
+        yield
+    except TimeoutError:
+        raise AssertionError(what()) from None
+
+
+def terminal(state: State, job_id: str) -> bool:
+    ended = state.ended.get(job_id)
+    return ended is not None and ended.phase in TERMINAL
+
+
+async def _is(value: bool) -> bool:
+    return value
+
+
+async def _at_least(store: RedisStore, n: int) -> bool:
+    return await store.cursor() >= n
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Cancel it, unless it failed before: then the test must know."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def _python(*words: str) -> list[str]:
+    return [sys.executable, "-m", "tessera", *words]
+
+
+def _environment(more: Mapping[str, str]) -> dict[str, str]:
+    inherited = {
+        name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV")
+    }
+    return {**inherited, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200", **more}

@@ -1,0 +1,122 @@
+"""
+What every test here ends with: the invariant checker and the replay, on what the real servers hold.
+
+Everything is read again from where it is stored: the ledger, the events, Redis, the pods. Nothing of it is taken from
+what the test saw on its way, except the watch of the pods and the list of acknowledged submits.
+"""
+
+from collections.abc import Mapping
+
+from tessera.client.reading import ledger_of
+from tessera.client.replay import verify
+from tessera.kernel.cluster import HttpCluster
+from tessera.kernel.errors import Transient
+from tessera.kernel.ports import Message
+from tessera.kernel.redis_store import RedisStore
+from tessera.kernel.shard import Shard, decode_entry
+from tessera.kernel.views_digest import views_digest
+from tessera.lab.checker import Report, check
+from tessera.projection.events import START, Cursor, last_cursor
+from tessera.projection.views import all_views
+from tessera_schemas import subjects
+from tessera_schemas.events import CURSOR_HEADER
+from tessera_schemas.keys import VIEWS
+from tests.e2e.live import Live, eventually
+
+EXAMINED = ("I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I12", "I13")
+"""I11, refused input, is looked at where a turned-away job is named again; the tests of bad input look further."""
+COUNTED = ("messages", "facts", "allocated", "placements", "events", "submits", "pod changes", "binds")
+
+Event = tuple[str, Mapping[str, str], bytes]
+
+
+async def assert_all_is_well(live: Live) -> Report:
+    """
+    Wait until everything has ended and is published, then hold all that is stored against the design.
+
+    Returns the checker's report, for what a test wants to count besides.
+    """
+    await live.until_idle()
+    await eventually(lambda: _no_pods(live), "no pod is left on the cluster")
+    async with live.store() as store:
+        await eventually(lambda: _caught_up(live, store), "events and views are those of the ledger's end")
+        stored = await stored_ledger(live)
+        events = await stored_events(live)
+        digests = await store.digest(), rebuilt_digest(stored)
+    report = check(
+        stored,
+        shard=live.platform.shard,
+        pods=live.pods,
+        events=events,
+        acknowledged=live.acknowledged,
+        digests=digests,
+        drained=True,
+    )
+    assert report.violations == []
+    unseen = [kind for kind in (*EXAMINED, *COUNTED) if not report.examined[kind]]
+    assert not unseen, f"nothing was examined of {unseen}: {dict(report.examined)}"
+    assert report.examined["messages"] == len(stored) == live.state.n
+    assert report.examined["submits"] == len(live.acknowledged)
+    replay = verify(stored)
+    assert replay.findings == []
+    assert replay.ok
+    assert replay.recomputed == replay.messages == len(stored)
+    assert replay.state_hash == live.shard.hasher.of(live.state)
+    return report
+
+
+async def stored_ledger(live: Live) -> list[bytes]:
+    """Every message as JetStream holds it."""
+    return [data async for _, data in ledger_of(live.bus, live.platform.shard).messages()]
+
+
+async def stored_events(live: Live) -> list[Event]:
+    """The whole stream of events, of all tenants."""
+    shard = live.platform.shard
+    stream, everything = subjects.stream("EVENTS", shard), f"events.{shard}.>"
+    last = await live.bus.last(stream, everything)
+    source, found = live.bus.follow(stream, everything, 0), list[Message]()
+    try:
+        while last is not None and (not found or found[-1].seq < last.seq):
+            found += await source.next(timeout=30)
+    finally:
+        await source.close()
+    return [(message.subject, message.headers, message.data) for message in found]
+
+
+def rebuilt_digest(stored: list[bytes]) -> str:
+    """The hash of the views as they follow from the ledger alone."""
+    shard = Shard()
+    for n, data in enumerate(stored, start=1):
+        shard.fold(decode_entry(Message("", n, data)))
+    rows: dict[str, dict[str, bytes]] = {view: {} for view in VIEWS}
+    for change in all_views(shard.state):
+        if change.value is not None:
+            rows[change.view][change.key] = change.value
+    return views_digest(rows)
+
+
+async def _caught_up(live: Live, store: RedisStore) -> bool:
+    newest = next(filter(None, map(_last_cursor, range(live.state.n, 0, -1), reversed(live.stored))), START)
+    shard = live.platform.shard
+    try:
+        last = await live.bus.last(subjects.stream("EVENTS", shard), f"events.{shard}.>")
+        held = await store.cursor()
+    except Transient:
+        return False
+    published = START if last is None else Cursor.parse(last.headers[CURSOR_HEADER])
+    return published == newest and held == live.state.n
+
+
+def _last_cursor(n: int, stored: bytes) -> Cursor | None:
+    return last_cursor(decode_entry(Message("", n, stored)).message)
+
+
+async def _no_pods(live: Live) -> bool:
+    token = live.platform.credentials.read(subjects.OPERATOR).cluster_token
+    cluster = HttpCluster(live.platform.cluster_url, token)
+    try:
+        found, _ = await cluster.list("pods")
+    finally:
+        await cluster.close()
+    return not found

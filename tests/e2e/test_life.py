@@ -1,0 +1,246 @@
+"""The life of jobs on real processes, as a client, a subscriber and the command line see it."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tessera.client.sdk import Refused
+from tessera_schemas.events import CloudEvent, short_type
+from tessera_schemas.reasons import Code
+from tests.e2e.live import EVERYTHING, GPUS, SECONDS, Live, configuration, job
+from tests.e2e.platform_checks import assert_all_is_well
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+WHOLE_LIFE = ["admitted", "allocated", "binding", "bound", "running", "succeeded", "released"]
+
+
+def free_gpus(live: Live) -> int:
+    return sum(sum(node.gpu_free) for node in live.state.nodes.values()) // 1000
+
+
+def kind(event: CloudEvent) -> str:
+    return short_type(event.type).split(".")[1]
+
+
+async def events_of(live: Live, job_id: str, last: str) -> list[CloudEvent]:
+    """What the durable subscriber of `lab` is given about a job, up to the event of kind `last`."""
+    found: list[CloudEvent] = []
+    async with asyncio.timeout(SECONDS):
+        subscription = live.clients["lab"].subscribe(EVERYTHING)
+        async for event in subscription:
+            if event.data.get("job_id") == job_id:
+                found.append(event)
+                if kind(event) == last:
+                    break
+        await subscription.close()
+    return found
+
+
+async def test_a_job_is_followed_from_submit_to_release_and_its_gpus_are_free_again(live: Live) -> None:
+    done = await live.submit(job(gpus=2))
+    assert done.admitted
+    events = await events_of(live, done.job_id, "released")
+    assert [kind(event) for event in events] == WHOLE_LIFE
+    cursors = [tuple(map(int, event.id.split("."))) for event in events]
+    assert cursors == sorted(set(cursors))
+    await live.until_idle()
+    assert live.phase(done.job_id) == "succeeded"
+    assert free_gpus(live) == GPUS
+    await assert_all_is_well(live)
+
+
+async def test_a_gang_starts_whole_and_its_pods_are_on_devices_of_their_own(live: Live) -> None:
+    done = await live.submit(job(gpus=4, replicas=6, seconds=0.3))
+    await live.until_ended(done.job_id)
+    events = await events_of(live, done.job_id, "released")
+    (allocated,) = (event for event in events if kind(event) == "allocated")
+    placements: list[Any] = allocated.data["placements"]  # type: ignore[assignment]
+    devices = [(place["node"], device) for place in placements for device in place["devices"]]
+    assert len(placements) == 6
+    assert len(set(devices)) == len(devices) == 24
+    await assert_all_is_well(live)
+
+
+async def test_shares_of_one_gpu_are_packed_onto_it_and_never_beyond_it(live: Live) -> None:
+    done = [await live.submit(job(f"share-{n}", gpus=0, gpu_milli=400, seconds=1)) for n in range(5)]
+    await live.until(lambda _: all(live.phase(d.job_id) == "running" for d in done), "all shares run")
+    used = [1000 - free for node in live.state.nodes.values() for free in node.gpu_free if free < 1000]
+    assert sorted(used) == [400, 800, 800]
+    await assert_all_is_well(live)
+
+
+async def test_a_failing_job_ends_as_failed_with_its_programs_exit_code(live: Live) -> None:
+    done = await live.submit(job(exit_code=3))
+    events = await events_of(live, done.job_id, "failed")
+    assert events[-1].data["exit_code"] == 3
+    assert live.state.ended.get(done.job_id).exit_code == 3  # type: ignore[union-attr]
+    await assert_all_is_well(live)
+
+
+async def test_a_running_job_is_cancelled_and_gives_its_gpus_back(live: Live) -> None:
+    done = await live.submit(job(gpus=8, seconds=600))
+    await live.until_phase(done.job_id, "running")
+    await live.clients["lab"].cancel(done.job_id, "changed my mind")
+    await live.until_idle()
+    assert live.phase(done.job_id) == "cancelled"
+    assert free_gpus(live) == GPUS
+    await assert_all_is_well(live)
+
+
+async def test_a_queued_job_is_cancelled_without_ever_having_had_a_device(live: Live) -> None:
+    first = await live.submit(job(gpus=8, replicas=4, seconds=600))
+    await live.until_phase(first.job_id, "running")
+    queued = await live.submit(job(gpus=8))
+    await live.until(lambda state: bool((j := state.jobs.get(queued.job_id)) and j.reason), "it is said why it waits")
+    await live.clients["lab"].cancel(queued.job_id)
+    await live.until_ended(queued.job_id)
+    await live.clients["lab"].cancel(first.job_id)
+    kinds = [kind(event) for event in await events_of(live, queued.job_id, "cancelled")]
+    assert kinds == ["admitted", "waiting", "cancelled"]
+    await assert_all_is_well(live)
+
+
+async def test_a_tenant_cannot_cancel_the_job_of_another(live: Live) -> None:
+    done = await live.submit(job(seconds=0.5))
+    await live.clients["ops"].cancel(done.job_id)
+    await live.until_ended(done.job_id)
+    assert live.phase(done.job_id) == "succeeded"
+    await assert_all_is_well(live)
+
+
+async def test_the_same_key_is_the_same_job_and_with_another_spec_a_conflict(live: Live) -> None:
+    first = await live.submit(job("once"), key="nightly")
+    again = await live.submit(job("once"), key="nightly")
+    assert again.job_id == first.job_id
+    await live.until_ended(first.job_id)
+    watch = await live.clients["lab"].watch()
+    await live.submit(job("twice"), key="nightly")  # only the committer can know
+    refused = await watch.entered(first.job_id, SECONDS)
+    assert refused is not None
+    assert refused.data["reasons"][0]["code"] == "IdempotencyConflict"  # type: ignore[index]
+    assert live.state.ended.get(first.job_id).name == "once"  # type: ignore[union-attr]
+    await assert_all_is_well(live)
+
+
+async def test_a_job_that_is_refused_says_all_reasons_at_once(live: Live) -> None:
+    with pytest.raises(Refused) as refused:
+        await live.submit(job(queue="nowhere", priority_class="royal"))
+    assert {reason.code for reason in refused.value.reasons} == {Code.NO_SUCH_QUEUE, Code.NO_SUCH_PRIORITY_CLASS}
+
+
+async def test_submit_and_wait_ends_with_the_jobs_own_end_as_exit_code(live: Live, tmp_path: Path) -> None:
+    async def wait(name: str, spec: dict[str, Any], *words: str) -> int:
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(spec))
+        live.acknowledged.append(("lab", name))
+        return (await live.command("submit", "-f", str(file), "--key", name, "--wait", "--as", "lab", *words)).code
+
+    async def cancelled() -> int:
+        waiting = asyncio.ensure_future(wait("cancelled", plain("cancelled", seconds=600)))
+        await live.until(lambda state: any(j.name == "cancelled" for j in state.jobs.values()), "it is there")
+        (mine,) = (j.job_id for j in live.state.jobs.values() if j.name == "cancelled")
+        await live.until_phase(mine, "running")
+        await live.clients["lab"].cancel(mine)
+        return await waiting
+
+    codes = await asyncio.gather(
+        wait("well", plain("well")),
+        wait("failing", plain("failing", exit_code=1)),
+        wait("refused", plain("refused") | {"queue": "nowhere"}),
+        wait("limited", plain("limited", seconds=600) | {"time_limit": "1s"}),
+        cancelled(),
+    )
+    assert codes == [0, 1, 6, 7, 8]
+    await assert_all_is_well(live)
+
+
+async def test_waiting_no_longer_than_asked_leaves_the_job_running(live: Live) -> None:
+    words = ("--key", "patience", "--gpus", "1", "--wait", "--timeout", "0.2", "--as", "lab", "--", "sleep")
+    said = await live.command("submit", *words)
+    live.acknowledged.append(("lab", "patience"))
+    assert (said.code, "goes on" in said.err) == (7, True)
+    await assert_all_is_well(live)
+
+
+def plain(name: str, *, seconds: float = 0.1, exit_code: int = 0) -> dict[str, Any]:
+    """A job as a file says it."""
+    return {
+        "name": name,
+        "queue": "default",
+        "resources": {"cpu": 1, "memory": "1Gi", "gpus": 1},
+        "ttl_after_finished": "0s",
+        "termination_grace": "1s",
+        "template": {
+            "image": "train:1",
+            "annotations": {
+                "tessera.io/simulate-seconds": str(seconds),
+                "tessera.io/simulate-exit-code": str(exit_code),
+            },
+        },
+    }
+
+
+async def test_the_command_line_shows_what_is_there_as_json_of_a_known_shape(live: Live) -> None:
+    done = await live.submit(job("shown", gpus=2, seconds=600))
+    await live.until_phase(done.job_id, "running")
+    async with live.store() as store:
+        while await store.cursor() < live.state.n:
+            await asyncio.sleep(0.02)
+    ls, get, nodes, explain, events = await asyncio.gather(
+        live.command("ls", "-o", "json", "--phase", "running"),
+        live.command("get", "shown", "-o", "json"),
+        live.command("nodes", "-o", "json"),
+        live.command("explain", "shown", "-o", "json"),
+        live.command("events", "--job", done.job_id, "-o", "json"),
+    )
+    assert [item["job_id"] for item in ls.json["items"]] == [done.job_id]
+    assert ls.json["as_of"] == nodes.json["as_of"] == get.json["as_of"] == live.state.n
+    assert (get.json["phase"], get.json["gpu_milli"], get.json["key"]) == ("running", 2000, done.key)
+    free = [sum(node["gpu_free"]) for node in nodes.json["items"]]
+    assert (len(free), sum(free)) == (4, (GPUS - 2) * 1000)
+    assert explain.json["phase"] == "running"
+    assert explain.json["story"]
+    assert [event["type"].split(".")[3] for event in events.json["items"]] == WHOLE_LIFE[:5]
+    cancel = await live.command("cancel", done.job_id, "--as", "lab", "--why", "seen enough")
+    assert (cancel.code, done.job_id in cancel.out) == (0, True)
+    await live.until_ended(done.job_id)
+    await assert_all_is_well(live)
+    replay, inspect, ended, missing = await asyncio.gather(
+        live.command("replay", "--verify", "-o", "json"),
+        live.command("ledger", "inspect", "-o", "json", "--last", "3"),
+        live.command("cancel", done.job_id),
+        live.command("get", "nobody-knows-me"),
+    )
+    assert (replay.code, replay.json["ok"], replay.json["recomputed"]) == (0, True, live.state.n)
+    assert replay.json["not_recomputed"] == 0
+    assert (inspect.code, inspect.json["as_of"], len(inspect.json["items"])) == (0, live.state.n, 3)
+    assert (ended.code, missing.code) == (4, 3)
+    assert "cancelled already" in ended.err
+    assert "\n" not in missing.err.strip()
+
+
+async def test_of_two_operators_who_change_the_same_configuration_the_second_is_told_to_look_again(
+    live: Live, tmp_path: Path
+) -> None:
+    version = live.state.config.version
+
+    def with_limit(jobs: int) -> Path:
+        file = tmp_path / f"limit-{jobs}.yaml"
+        body = configuration().model_dump(mode="json", exclude_defaults=True)
+        body["tenants"][0]["limits"] = {"jobs": jobs}
+        file.write_text(yaml.safe_dump(body))
+        return file
+
+    both = await asyncio.gather(*(live.command("apply", "-f", str(with_limit(jobs)), "--yes") for jobs in (700, 800)))
+    won = next(said for said in both if said.code == 0)
+    lost = next(said for said in both if said.code != 0)
+    assert "+    jobs: " in won.out
+    assert f"version {version + 1} is in force" in won.out
+    assert lost.code == 4
+    assert f"somebody else applied version {version + 1}" in lost.err
+    assert live.state.config.version == version + 1
+    await assert_all_is_well(live)

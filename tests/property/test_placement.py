@@ -1,0 +1,118 @@
+"""Whatever the cluster and the gangs: nothing is given twice, and a gang is whole."""
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed
+from tessera.engine.fits import never_fits
+from tessera.engine.gangs import Room, inadmissible, place_gang
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Reason
+from tests.property.shapes import clusters, gangs
+
+
+def used_by(placements: list[tuple[Placement, RoleNeed]], node: Node) -> Node:
+    """The node after these pods, counted here by hand and not by the code under test."""
+    gpu = list(node.gpu_free)
+    here = [(placement, role.need) for placement, role in placements if placement.node == node.name]
+    for placement, _ in here:
+        for device in placement.devices:
+            gpu[device] -= placement.gpu_milli
+    fields = {name: getattr(node, name) for name in Node.__dataclass_fields__}
+    left = {
+        "cpu_free": node.cpu_free - sum(need.cpu_milli for _, need in here),
+        "memory_free": node.memory_free - sum(need.memory_bytes for _, need in here),
+        "pods_free": node.pods_free - len(here),
+        "gpu_free": tuple(gpu),
+    }
+    return Node(**{**fields, **left})
+
+
+def pairs(roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...]) -> list[tuple[Placement, RoleNeed]]:
+    named = {role.name: role for role in roles}
+    return [(placement, named[placement.role]) for placement in placements]
+
+
+@given(st.lists(gangs(), max_size=5), clusters())
+def test_no_sequence_of_placements_uses_more_than_there_is(
+    wanted: list[tuple[RoleNeed, ...]], there: list[Node]
+) -> None:
+    room = Room(there)
+    placed: list[tuple[Placement, RoleNeed]] = []
+    for gang in wanted:
+        verdict = room.place(gang)
+        if not isinstance(verdict, Reason):
+            placed += pairs(gang, verdict)
+    for node in there:
+        left = used_by(placed, node)
+        assert left.pods_free >= 0
+        assert min(left.gpu_free, default=0) >= 0
+        if left.pods_free < node.pods_free:
+            assert min(left.cpu_free, left.memory_free) >= 0
+        assert room.nodes[node.name] == left
+
+
+@given(gangs(), clusters())
+def test_a_gang_is_whole_or_nothing(gang: tuple[RoleNeed, ...], there: list[Node]) -> None:
+    room = Room(there)
+    verdict = room.place(gang)
+    if isinstance(verdict, Reason):
+        assert list(room.nodes.values()) == there
+        return
+    assert [p.role for p in verdict] == [role.name for role in gang for _ in range(role.replicas)]
+    assert [p.rank for p in verdict] == list(range(len(verdict)))
+
+
+@given(gangs(), clusters())
+def test_every_pod_gets_the_devices_it_asked_for_on_a_node_that_suits_it(
+    gang: tuple[RoleNeed, ...], there: list[Node]
+) -> None:
+    verdict = place_gang(gang, {node.name: node for node in there})
+    if isinstance(verdict, Reason):
+        return
+    named = {node.name: node for node in there}
+    for placement, role in pairs(gang, verdict):
+        need, node = role.need, named[placement.node]
+        assert never_fits(need, node) is None
+        assert len(set(placement.devices)) == len(placement.devices) == (need.gpus or bool(need.gpu_milli))
+        assert placement.gpu_milli == (WHOLE_GPU if need.gpus else need.gpu_milli)
+        assert all(0 <= device < node.gpus for device in placement.devices)
+
+
+@given(gangs(), clusters(), st.randoms(use_true_random=False))
+def test_equal_inputs_give_equal_bytes_in_whatever_order_the_nodes_come(
+    gang: tuple[RoleNeed, ...], there: list[Node], random: Random
+) -> None:
+    shuffled = list(there)
+    random.shuffle(shuffled)
+    one, other = (place_gang(gang, {node.name: node for node in nodes}) for nodes in (there, shuffled))
+    if isinstance(one, Reason):
+        assert isinstance(other, Reason)
+        assert one.to_bytes() == other.to_bytes()
+    else:
+        assert one == other
+
+
+@given(gangs(), clusters())
+def test_nothing_that_is_placed_now_is_ever_called_inadmissible(gang: tuple[RoleNeed, ...], there: list[Node]) -> None:
+    if not isinstance(place_gang(gang, {node.name: node for node in there}), Reason):
+        assert inadmissible(gang, there) is None
+
+
+@given(gangs(), clusters(), st.lists(gangs(), max_size=3))
+def test_what_others_hold_never_makes_a_gang_inadmissible(
+    gang: tuple[RoleNeed, ...], there: list[Node], others: list[tuple[RoleNeed, ...]]
+) -> None:
+    room = Room(there)
+    for other in others:
+        room.place(other)
+    assert inadmissible(gang, room.nodes.values()) == inadmissible(gang, there)
+
+
+@given(gangs(), clusters())
+def test_the_tests_that_nodes_failed_add_up_to_the_nodes(gang: tuple[RoleNeed, ...], there: list[Node]) -> None:
+    verdict = place_gang(gang, {node.name: node for node in there})
+    if isinstance(verdict, Reason) and verdict.numbers:
+        assert sum(n for name, n in verdict.numbers.items() if name.startswith("nodes_")) == verdict.numbers["nodes"]

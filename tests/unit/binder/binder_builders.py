@@ -1,0 +1,66 @@
+"""Jobs, runs and pods as the binder meets them."""
+
+from typing import Any
+
+from tessera.binder.decide import Json
+from tessera.domain.entities import Job, Run
+from tessera.domain.resources import gang_amount, role_need
+from tessera_schemas.base import job_id, run_id
+from tessera_schemas.job import JobSpec
+from tessera_schemas.labels import FINALIZER, RUN_LABEL, pod_name
+from tests.builders import SHARD, job_spec, placement
+
+JOB = job_id(SHARD, "lab", "k1")
+RUN = run_id(JOB, 1)
+
+
+def job(spec: JobSpec | None = None) -> Job:
+    spec = spec or job_spec()
+    roles = tuple(role_need(role) for role in spec.roles)
+    return Job(
+        JOB,
+        "lab",
+        spec.queue,
+        spec.name,
+        "k1",
+        spec.digest(),
+        spec.priority_class,
+        spec.preemptible,
+        roles,
+        gang_amount(roles),
+        spec.retry,
+        taken_n=1,
+        fact_index=0,
+        submitted_ts=0,
+        attempt=1,
+    )
+
+
+def run(spec: JobSpec | None = None, pods: int = 0, **more: Any) -> Run:
+    """A run with one placement per pod of the spec, permitted pods named uid-0 and so on when `pods` says so."""
+    of = job(spec)
+    names = [role.name for role in of.roles for _ in range(role.replicas)]
+    places = tuple(placement(rank, devices=(rank,), role=name) for rank, name in enumerate(names))
+    uids = tuple(f"uid-{rank}" for rank in range(pods))
+    return Run(RUN, JOB, 1, "lab", of.queue, of.roles, of.amount, places, 0, 0, uids=uids, **more)
+
+
+def api_pod(rank: int = 0, phase: str = "Running", node: str = "node-a", **more: Any) -> Json:
+    """The object as the API gives it; `exit_code` and `why` are its container's, `reason` the pod's own."""
+    meta: Json = {
+        "name": pod_name(RUN, rank),
+        "namespace": "lab",
+        "uid": more.pop("uid", f"uid-{rank}"),
+        "labels": more.pop("labels", {RUN_LABEL: RUN}),
+        "finalizers": [FINALIZER],
+    }
+    if more.pop("deleting", False):
+        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    status: Json = {"phase": phase}
+    if "reason" in more:
+        status["reason"] = more.pop("reason")
+    if "exit_code" in more:
+        ended = {"exitCode": more.pop("exit_code"), "reason": more.pop("why", "Error")}
+        status["containerStatuses"] = [{"state": {"terminated": ended}}]
+    assert not more
+    return {"metadata": meta, "spec": {"nodeName": node} if node else {}, "status": status}

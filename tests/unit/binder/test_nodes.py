@@ -1,0 +1,110 @@
+"""A node of the API as a fact: exact quantities, and nothing placed on what cannot be read."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tessera.binder.nodes import node_gone, node_seen, quantity
+from tessera_schemas.facts import NodeSeen
+from tests.builders import GIB
+
+QUANTITIES = [
+    ("0", 0),
+    ("4", 4),
+    ("3920m", Decimal("3.920")),
+    ("0.5", Decimal("0.5")),
+    ("1e3", 1000),
+    ("2k", 2000),
+    ("64Gi", 64 * GIB),
+    ("129e6", 129_000_000),
+    ("528280152Ki", 528_280_152 * 1024),
+    ("1.5Ti", 3 * 2**39),
+    ("2E", 2 * 10**18),
+    ("1Ei", 2**60),
+    ("100n", Decimal("0.0000001")),
+    ("250u", Decimal("0.00025")),
+]
+
+
+@pytest.mark.parametrize(("text", "number"), QUANTITIES, ids=[text for text, _ in QUANTITIES])
+def test_a_quantity_is_read_exactly(text: str, number: Decimal) -> None:
+    assert quantity(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "much", "1 Gi", "4Xi", "Gi", "NaN", "Infinity", "1e", "0x10"])
+def test_what_is_no_quantity_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a quantity"):
+        quantity(text)
+
+
+def api_node(**more: Any) -> dict[str, Any]:
+    room = {"cpu": "63920m", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "8", **more.pop("room", {})}
+    return {
+        "metadata": {"name": "node-a", "labels": {}, "annotations": {}, **more.pop("metadata", {})},
+        "spec": more.pop("spec", {}),
+        "status": {
+            "allocatable": room,
+            "conditions": more.pop("conditions", [{"type": "Ready", "status": "True"}]),
+            **more.pop("status", {}),
+        },
+    }
+
+
+def test_a_node_is_what_it_can_give() -> None:
+    node = api_node(
+        metadata={
+            "labels": {"tessera.io/pool": "blue", "tessera.io/gpu-model": "h100", "zone": "a"},
+            "annotations": {"tessera.io/device-profile": "plugin"},
+        },
+        spec={"taints": [{"key": "own", "effect": "NoSchedule"}]},
+    )
+    seen = node_seen(node)
+    assert (seen.cpu_milli, seen.memory_bytes, seen.pods, seen.gpus) == (63_920, 64 * GIB, 110, 8)
+    assert (seen.pool, seen.gpu_model, seen.device_profile, seen.ready) == ("blue", "h100", "plugin", True)
+    assert seen.labels["zone"] == "a"
+    assert [(taint.key, taint.value, taint.effect) for taint in seen.taints] == [("own", "", "NoSchedule")]
+
+
+def test_a_part_of_a_thousandth_or_of_a_byte_is_never_promised() -> None:
+    seen = node_seen(api_node(room={"cpu": "1999999u", "memory": "1500m"}))
+    assert (seen.cpu_milli, seen.memory_bytes) == (1999, 1)
+
+
+NOT_READY = [
+    ("it says so", api_node(conditions=[{"type": "Ready", "status": "False"}])),
+    ("nobody knows", api_node(conditions=[{"type": "Ready", "status": "Unknown"}])),
+    ("it says nothing", api_node(conditions=[])),
+    ("an operator cordoned it", api_node(spec={"unschedulable": True})),
+]
+
+
+@pytest.mark.parametrize("node", [case[1] for case in NOT_READY], ids=[case[0] for case in NOT_READY])
+def test_a_node_is_not_ready_and_keeps_its_size(node: dict[str, Any]) -> None:
+    seen = node_seen(node)
+    assert (seen.ready, seen.gpus) == (False, 8)
+
+
+UNREADABLE = [
+    ("a quantity that is none", api_node(room={"cpu": "many"})),
+    ("more GPUs than there can be", api_node(room={"nvidia.com/gpu": "65"})),
+    ("less than nothing", api_node(room={"memory": "-1"})),
+    ("a device profile that nobody knows", api_node(metadata={"annotations": {"tessera.io/device-profile": "magic"}})),
+    ("a pool that is no name", api_node(metadata={"labels": {"tessera.io/pool": "Not A Name"}})),
+    ("a taint that is none", api_node(spec={"taints": [{"key": "own", "effect": "Sometimes"}]})),
+    ("a quantity that is a number", api_node(room={"pods": 110})),
+]
+
+
+@pytest.mark.parametrize("node", [case[1] for case in UNREADABLE], ids=[case[0] for case in UNREADABLE])
+def test_a_node_that_cannot_be_read_is_there_and_not_ready(node: dict[str, Any]) -> None:
+    assert node_seen(node) == NodeSeen(kind="node_seen", name="node-a", ready=False)
+
+
+def test_a_node_that_says_nothing_of_itself_has_nothing() -> None:
+    seen = node_seen({"metadata": {"name": "node-a"}})
+    assert (seen.ready, seen.cpu_milli, seen.gpus, seen.pods) == (False, 0, 0, 0)
+
+
+def test_a_node_that_is_gone_is_said_to_be() -> None:
+    assert (node_gone("node-a").gone, node_gone("node-a").ready) == (True, False)

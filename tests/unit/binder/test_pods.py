@@ -1,0 +1,189 @@
+"""The pod of a rank: nothing gets in that the contract does not name, and ours cannot be overruled."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.binder.decide import Json
+from tessera.binder.pods import bind_annotations, pod_of
+from tessera_schemas import labels as contract
+from tessera_schemas.job import JobSpec, Role, Template, Toleration, Volume
+from tests.builders import GIB, job_spec, placement, role
+from tests.unit.binder.binder_builders import JOB, RUN, job, run
+
+POD = {"apiVersion", "kind", "metadata", "spec"}
+METADATA = {"name", "namespace", "labels", "annotations", "finalizers"}
+SPEC = {
+    "schedulerName",
+    "restartPolicy",
+    "terminationGracePeriodSeconds",
+    "automountServiceAccountToken",
+    "enableServiceLinks",
+    "nodeSelector",
+    "tolerations",
+    "volumes",
+    "containers",
+    "activeDeadlineSeconds",
+}
+CONTAINER = {"name", "image", "command", "args", "env", "resources", "securityContext", "volumeMounts", "workingDir"}
+SOURCES = {"emptyDir", "persistentVolumeClaim", "configMap", "secret"}
+
+
+def allowed(pod: Json) -> bool:
+    """The allow-list, written down a second time: what the API may see of a job."""
+    (container,) = pod["spec"]["containers"]
+    return (
+        set(pod) == POD
+        and set(pod["metadata"]) == METADATA
+        and set(pod["spec"]) <= SPEC
+        and set(container) <= CONTAINER
+        and pod["spec"]["automountServiceAccountToken"] is False
+        and pod["spec"]["schedulerName"] == "tessera"
+        and pod["spec"]["restartPolicy"] == "Never"
+        and pod["metadata"]["finalizers"] == [contract.FINALIZER]
+        and container["securityContext"]
+        == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+        and set(container["resources"]) == {"requests", "limits"}
+        and container["resources"]["requests"] == container["resources"]["limits"]
+        and set(container["resources"]["limits"]) <= {"cpu", "memory", contract.GPU_RESOURCE}
+        and all(set(mount) == {"name", "mountPath", "readOnly"} for mount in container["volumeMounts"])
+        and all(len(set(v) - {"name"}) == 1 and set(v) - {"name"} <= SOURCES for v in pod["spec"]["volumes"])
+        and all(set(entry) == {"name", "value"} for entry in container["env"])
+        and all(set(t) <= {"key", "operator", "value", "effect"} for t in pod["spec"]["tolerations"])
+    )
+
+
+def made(spec: JobSpec, rank: int = 0) -> Json:
+    return pod_of(job(spec), run(spec), rank, spec, allocated_n=7)
+
+
+def with_template(**template: Any) -> JobSpec:
+    return job_spec(role().model_copy(update={"template": Template(image="train:1", **template)}))
+
+
+def env_of(pod: Json) -> dict[str, str]:
+    return {entry["name"]: entry["value"] for entry in pod["spec"]["containers"][0]["env"]}
+
+
+KEYS = st.sampled_from(
+    ["tessera.io/permit", "tessera.io/devices", "tessera.io/run", "tessera.io/new", "tessera.io/simulate-x", "a.b/c", "c"]
+)
+VALUES = st.from_regex(r"^[A-Za-z0-9]{1,8}$", fullmatch=True)
+VOLUMES = st.one_of(
+    st.just(Volume(kind="empty", mount_path="/scratch")),
+    st.sampled_from(("claim", "config_map", "secret")).map(
+        lambda kind: Volume.model_validate({"kind": kind, "mount_path": "/data", "name": "x"})
+    ),
+)
+TEMPLATES = st.builds(
+    Template,
+    image=st.just("train:1"),
+    command=st.lists(st.text(max_size=9), max_size=3).map(tuple),
+    args=st.lists(st.text(max_size=9), max_size=3).map(tuple),
+    env=st.dictionaries(st.sampled_from(["PATH", "TESSERA_RANK", "TESSERA_JOB_ID"]), st.text(max_size=9)),
+    working_dir=st.none() | st.just("/work"),
+    volumes=st.lists(VOLUMES, max_size=3).map(tuple),
+    annotations=st.dictionaries(KEYS, st.text(max_size=9)),
+)
+
+
+@given(TEMPLATES, st.dictionaries(KEYS, VALUES), st.integers(0, 2), st.sampled_from((0, 500)), st.none() | st.just(60))
+def test_every_pod_passes_the_allow_list_and_says_about_itself_what_we_say(
+    template: Template, own_labels: dict[str, str], gpus: int, share: int, limit: int | None
+) -> None:
+    asked = role(gpus=gpus, gpu_milli=0 if gpus else share, tolerations=(Toleration(key="own", value="x"),))
+    spec = job_spec(asked.model_copy(update={"template": template}), labels=own_labels, time_limit_seconds=limit)
+    pod = made(spec)
+    assert allowed(pod)
+    ours = {contract.RUN_LABEL: RUN, contract.JOB_LABEL: JOB, contract.RANK_LABEL: "0", contract.TENANT_LABEL: "lab"}
+    assert ours.items() <= pod["metadata"]["labels"].items()
+    reserved = {key for key in pod["metadata"]["labels"] if key.startswith(contract.RESERVED_PREFIX)}
+    assert reserved == set(ours) | {contract.ROLE_LABEL, contract.QUEUE_LABEL, contract.SPEC_LABEL}
+    annotations = pod["metadata"]["annotations"]
+    assert not {contract.PERMIT_ANNOTATION, contract.DEVICES_ANNOTATION, contract.RUN_LABEL} & set(annotations)
+    assert env_of(pod)["TESSERA_RANK"] == "0"
+    assert env_of(pod)["TESSERA_JOB_ID"] == JOB
+
+
+def test_a_job_cannot_say_which_devices_it_has_or_that_it_is_permitted() -> None:
+    hostile = {
+        contract.PERMIT_ANNOTATION: "uid-0",
+        contract.DEVICES_ANNOTATION: "0,1,2",
+        contract.GPU_MILLI_ANNOTATION: "8000",
+        contract.ALLOCATED_N_ANNOTATION: "999",
+        contract.TTL_ANNOTATION: "1",
+    }
+    annotations = made(with_template(annotations=hostile))["metadata"]["annotations"]
+    assert annotations == {
+        contract.NAME_ANNOTATION: "train",
+        contract.ALLOCATED_N_ANNOTATION: "7",
+        contract.TTL_ANNOTATION: "3600",
+        contract.GPU_MILLI_ANNOTATION: "1000",
+    }
+
+
+def test_a_jobs_own_annotations_and_labels_get_through() -> None:
+    spec = with_template(annotations={"example.com/team": "vision"}).model_copy(update={"labels": {"team": "vision"}})
+    pod = made(spec)
+    assert pod["metadata"]["annotations"]["example.com/team"] == "vision"
+    assert pod["metadata"]["labels"]["team"] == "vision"
+
+
+def test_a_job_cannot_take_the_labels_by_which_we_find_pods() -> None:
+    spec = job_spec(labels={contract.RUN_LABEL: "another-1", contract.MANAGED_BY_LABEL: "helm", contract.POOL_LABEL: "x"})
+    labels = made(spec)["metadata"]["labels"]
+    assert (labels[contract.RUN_LABEL], labels[contract.MANAGED_BY_LABEL]) == (RUN, "tessera")
+    assert contract.POOL_LABEL not in labels
+
+
+def test_a_pod_asks_for_exactly_what_was_allocated() -> None:
+    (container,) = made(job_spec(role(gpus=2, cpu_milli=1500, memory_bytes=3 * GIB)))["spec"]["containers"]
+    assert container["resources"]["limits"] == {"cpu": "1500m", "memory": str(3 * GIB), "nvidia.com/gpu": "2"}
+
+
+def test_a_pod_without_a_whole_gpu_asks_the_device_plugin_for_none() -> None:
+    (container,) = made(job_spec(role(gpus=0, gpu_milli=500)))["spec"]["containers"]
+    assert contract.GPU_RESOURCE not in container["resources"]["limits"]
+
+
+def test_each_rank_is_told_who_it_is() -> None:
+    spec = job_spec(role("worker", replicas=2), role("server"))
+    pods = [made(spec, rank) for rank in range(3)]
+    assert [pod["metadata"]["name"] for pod in pods] == [f"{RUN}-{rank}" for rank in range(3)]
+    assert [(env_of(pod)["TESSERA_ROLE"], env_of(pod)["TESSERA_WORLD_SIZE"]) for pod in pods] == [
+        ("worker", "3"),
+        ("worker", "3"),
+        ("server", "3"),
+    ]
+
+
+def test_the_same_run_and_rank_give_the_same_pod() -> None:
+    spec = job_spec(role(replicas=2))
+    assert made(spec, 1) == made(spec, 1)
+
+
+def test_a_time_limit_is_the_kubelets_to_keep() -> None:
+    assert made(job_spec(time_limit_seconds=60))["spec"]["activeDeadlineSeconds"] == 60
+    assert "activeDeadlineSeconds" not in made(job_spec())["spec"]
+
+
+def test_tolerations_say_to_kubernetes_what_they_said_to_us() -> None:
+    asked = (Toleration(key="a"), Toleration(key="b", value="x", effect="NoExecute"))
+    spec = job_spec(Role.model_validate({**role().model_dump(), "tolerations": [t.model_dump() for t in asked]}))
+    assert made(spec)["spec"]["tolerations"] == [
+        {"key": "a", "operator": "Exists"},
+        {"key": "b", "operator": "Equal", "value": "x", "effect": "NoExecute"},
+    ]
+
+
+def test_the_bind_says_the_devices_and_the_permit() -> None:
+    assert bind_annotations(placement(devices=(0, 5)), "uid-9") == {
+        contract.DEVICES_ANNOTATION: "0,5",
+        contract.GPU_MILLI_ANNOTATION: "1000",
+        contract.PERMIT_ANNOTATION: "uid-9",
+    }
