@@ -303,17 +303,25 @@ class Instance:
         return (await self.readyz())[1]
 
 
-async def tessera(*words: str, environment: Mapping[str, str]) -> Said:
-    """Run `tessera WORDS`; no CI run and no other platform is in its environment."""
+async def started(
+    *words: str, environment: Mapping[str, str], stdin: int = asyncio.subprocess.DEVNULL
+) -> asyncio.subprocess.Process:
+    """`tessera WORDS` on its way; no CI run and no other platform is in its environment."""
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        *_python(*words), env=_environment(environment), stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+    return await asyncio.create_subprocess_exec(
+        *_python(*words), env=_environment(environment), stdin=stdin, stdout=pipe, stderr=pipe
     )
+
+
+async def tessera(*words: str, environment: Mapping[str, str]) -> Said:
+    """Run `tessera WORDS` to its end."""
+    process = await started(*words, environment=environment)
     try:
         out, err = await asyncio.wait_for(process.communicate(), SECONDS)
     finally:
         if process.returncode is None:
             process.kill()
+            await process.wait()
     assert process.returncode is not None
     return Said(process.returncode, out.decode(), err.decode())
 

@@ -1,6 +1,9 @@
 """The life of jobs on real processes, as a client, a subscriber and the command line see it."""
 
 import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import yaml
 from tessera.client.sdk import Refused
 from tessera_schemas.events import CloudEvent, short_type
 from tessera_schemas.reasons import Code
-from tests.e2e.live import EVERYTHING, GPUS, SECONDS, Live, configuration, job
+from tests.e2e.live import EVERYTHING, GPUS, SECONDS, Live, configuration, job, started
 from tests.e2e.platform_checks import assert_all_is_well
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -137,7 +140,8 @@ async def test_submit_and_wait_ends_with_the_jobs_own_end_as_exit_code(live: Liv
         file = tmp_path / f"{name}.yaml"
         file.write_text(yaml.safe_dump(spec))
         live.acknowledged.append(("lab", name))
-        return (await live.command("submit", "-f", str(file), "--key", name, "--wait", "--as", "lab", *words)).code
+        said = await live.command("submit", "-f", str(file), "--key", name, "--wait", "--as", "lab", *words)
+        return said.code
 
     async def cancelled() -> int:
         waiting = asyncio.ensure_future(wait("cancelled", plain("cancelled", seconds=600)))
@@ -162,7 +166,9 @@ async def test_waiting_no_longer_than_asked_leaves_the_job_running(live: Live) -
     words = ("--key", "patience", "--gpus", "1", "--wait", "--timeout", "0.2", "--as", "lab", "--", "sleep")
     said = await live.command("submit", *words)
     live.acknowledged.append(("lab", "patience"))
+    mine = next(job.job_id for job in live.state.jobs.values())
     assert (said.code, "goes on" in said.err) == (7, True)
+    await live.clients["lab"].cancel(mine)
     await assert_all_is_well(live)
 
 
@@ -217,6 +223,7 @@ async def test_the_command_line_shows_what_is_there_as_json_of_a_known_shape(liv
     )
     assert (replay.code, replay.json["ok"], replay.json["recomputed"]) == (0, True, live.state.n)
     assert replay.json["not_recomputed"] == 0
+    assert inspect.err == ""
     assert (inspect.code, inspect.json["as_of"], len(inspect.json["items"])) == (0, live.state.n, 3)
     assert (ended.code, missing.code) == (4, 3)
     assert "cancelled already" in ended.err
@@ -228,19 +235,47 @@ async def test_of_two_operators_who_change_the_same_configuration_the_second_is_
 ) -> None:
     version = live.state.config.version
 
-    def with_limit(jobs: int) -> Path:
+    def limit(jobs: int) -> str:
         file = tmp_path / f"limit-{jobs}.yaml"
         body = configuration().model_dump(mode="json", exclude_defaults=True)
         body["tenants"][0]["limits"] = {"jobs": jobs}
         file.write_text(yaml.safe_dump(body))
-        return file
+        return str(file)
 
-    both = await asyncio.gather(*(live.command("apply", "-f", str(with_limit(jobs)), "--yes") for jobs in (700, 800)))
-    won = next(said for said in both if said.code == 0)
-    lost = next(said for said in both if said.code != 0)
-    assert "+    jobs: " in won.out
-    assert f"version {version + 1} is in force" in won.out
-    assert lost.code == 4
-    assert f"somebody else applied version {version + 1}" in lost.err
+    async with asked_to_confirm(live, "apply", "-f", limit(700)) as (shown, confirm):
+        assert "+    jobs: 700" in shown
+        first = await live.command("apply", "-f", limit(800), "--yes")
+        assert (first.code, f"version {version + 1} is in force" in first.out) == (0, True)
+        code, err = await confirm()
+    assert code == 4
+    assert f"somebody else applied version {version + 1}" in err
     assert live.state.config.version == version + 1
+    assert live.state.tree.tenants["lab"].limits.jobs == 800
+    await live.configure(configuration(), expected_version=version + 1)
     await assert_all_is_well(live)
+
+
+@asynccontextmanager
+async def asked_to_confirm(
+    live: Live, *words: str
+) -> AsyncIterator[tuple[str, Callable[[], Coroutine[Any, Any, tuple[int | None, str]]]]]:
+    """A command at a terminal, up to its question; then what it showed, and a way to say yes and see how it ended."""
+    keyboard, terminal = os.openpty()
+    process = await started(*words, stdin=terminal, environment={"TESSERA_HOME": str(live.home)})
+    os.close(terminal)
+    assert process.stdout is not None
+
+    async def confirm() -> tuple[int | None, str]:
+        os.write(keyboard, b"y\n")
+        _, err = await asyncio.wait_for(process.communicate(), SECONDS)
+        return process.returncode, err.decode()
+
+    try:
+        async with asyncio.timeout(SECONDS):
+            shown = await process.stdout.readuntil(b"Apply this?")
+        yield shown.decode(), confirm
+    finally:
+        os.close(keyboard)
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

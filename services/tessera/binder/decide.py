@@ -10,19 +10,17 @@ from typing import Any
 
 from tessera.domain.entities import Run
 from tessera_schemas.facts import AnyFact, PodsBound, RunEnded, RunStarted
-from tessera_schemas.labels import FINALIZER, RANK_LABEL
+from tessera_schemas.labels import FINALIZER
 from tessera_schemas.reasons import Code, Reason
 
 Json = dict[str, Any]
 REFUSALS = ("UnexpectedAdmissionError", "OutOf", "NodeAffinity", "Evicted", "Preempting", "NodeShutdown", "Terminated")
-SIGTERM_EXIT = 143
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
     """What matters of a pod."""
 
-    rank: int
     uid: str
     name: str
     namespace: str
@@ -47,7 +45,6 @@ def read_pod(pod: Json) -> Pod:
     for container in status.get("containerStatuses", ()):
         terminated = container.get("state", {}).get("terminated") or terminated
     return Pod(
-        rank=int(meta["labels"].get(RANK_LABEL, "0")),
         uid=meta["uid"],
         name=meta["name"],
         namespace=meta["namespace"],

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import structlog
 
 from tessera.binder.decide import Pod, to_report
-from tessera.binder.pods import SPEC_LABEL_CHARACTERS, bind_annotations, pod_of
+from tessera.binder.pods import bind_annotations, pod_of, spec_label
 from tessera.binder.settings import BinderSettings
 from tessera.binder.templates import Templates
 from tessera.domain.entities import Job, Run
@@ -152,7 +152,7 @@ class Runs:
                 raise self._judged(run, rank, error) from error
             made = await self._ports.cluster.get_pod(job.tenant, pod["metadata"]["name"])
             labels = made["metadata"].get("labels", {})
-            if labels.get(RUN_LABEL) != run.run_id or labels.get(SPEC_LABEL) != job.spec_hash[:SPEC_LABEL_CHARACTERS]:
+            if labels.get(RUN_LABEL) != run.run_id or labels.get(SPEC_LABEL) != spec_label(job):
                 detail = f"pod {pod['metadata']['name']} exists and is not ours"
                 raise Refused(rank, Reason(code=Code.BIND_REFUSED, detail=detail)) from error
             if "deletionTimestamp" in made["metadata"]:

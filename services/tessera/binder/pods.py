@@ -47,7 +47,7 @@ def pod_of(job: Job, run: Run, rank: int, spec: JobSpec, allocated_n: int) -> Js
         "metadata": {
             "name": pod_name(run.run_id, rank),
             "namespace": job.tenant,
-            "labels": spec.labels | labels(job, run, rank, role),
+            "labels": _not_reserved(spec.labels) | labels(job, run, rank, role),
             "annotations": _annotations(role.template, spec, placement, allocated_n),
             "finalizers": [FINALIZER],
         },
@@ -64,22 +64,34 @@ def labels(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
         ROLE_LABEL: role.name,
         QUEUE_LABEL: job.queue,
         TENANT_LABEL: job.tenant,
-        SPEC_LABEL: job.spec_hash[:SPEC_LABEL_CHARACTERS],
+        SPEC_LABEL: spec_label(job),
     }
+
+
+def spec_label(job: Job) -> str:
+    """
+    Tells this job's pods from those of another spec, and from those of the same submit of long ago.
+
+    A forgotten key may be used again, and then gives the same job, run and pod names.
+    """
+    return f"{job.spec_hash[:SPEC_LABEL_CHARACTERS]}-{job.taken_n}"
 
 
 def _annotations(template: Template, spec: JobSpec, placement: Placement, allocated_n: int) -> dict[str, str]:
     """The owner's annotations below ours: what we say about devices cannot be said by a job."""
-    own = {
-        key: value
-        for key, value in template.annotations.items()
-        if not key.startswith(RESERVED_PREFIX) or key.startswith(SIMULATE_PREFIX)
-    }
-    return own | {
+    return _not_reserved(template.annotations) | {
         NAME_ANNOTATION: spec.name,
         ALLOCATED_N_ANNOTATION: str(allocated_n),
         TTL_ANNOTATION: str(spec.ttl_seconds_after_finished),
         GPU_MILLI_ANNOTATION: str(placement.gpu_milli),
+    }
+
+
+def _not_reserved(own: dict[str, str]) -> dict[str, str]:
+    return {
+        key: value
+        for key, value in own.items()
+        if not key.startswith(RESERVED_PREFIX) or key.startswith(SIMULATE_PREFIX)
     }
 
 

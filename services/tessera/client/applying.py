@@ -4,10 +4,8 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import nats
 import orjson
 import yaml
-from nats.errors import Error as NatsError
 
 from tessera.admission.decide.configuration import of_config
 from tessera.admission.decide.outcome import read_operator_command
@@ -19,7 +17,8 @@ from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.credentials import Credential, reload_nats, tenant_identity
-from tessera.kernel.errors import Transient
+from tessera.kernel.errors import StartupError, Transient
+from tessera.kernel.nats_once import connect_once
 from tessera.kernel.provision import ensure_subscribers
 from tessera_schemas import subjects
 from tessera_schemas.commands import ApplyConfig
@@ -114,13 +113,10 @@ async def provide(where: Where, operator: Credential, body: ConfigBody) -> list[
 async def _subscribers(
     where: Where, operator: Credential, declared: Mapping[str, Mapping[str, Sequence[str]]]
 ) -> list[str]:
-    login = operator.nats
     try:
-        admin = await nats.connect(
-            where.nats_url, user=login.user, password=login.password, inbox_prefix=subjects.inbox(login.user)
-        )
-    except (NatsError, OSError) as error:
-        raise Failure(Exit.UNAVAILABLE, f"NATS at {where.nats_url}: {error}; apply again once it is there") from error
+        admin = await connect_once(where.nats_url, operator.nats.user, operator.nats.password)
+    except StartupError as error:
+        raise Failure(Exit.UNAVAILABLE, f"{error}; then apply again") from error
     try:
         return await ensure_subscribers(admin, where.shard, declared)
     finally:

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
@@ -69,7 +69,9 @@ def show_value(output: Output, value: dict[str, Any], as_of: int | None) -> None
 
 
 def plain(value: Any) -> Any:
-    """A model as JSON would hold it."""
+    """A model or a dataclass as JSON would hold it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
 
 

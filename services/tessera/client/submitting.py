@@ -86,7 +86,7 @@ def exit_of_end(phase: str, reason: PublicReason | None) -> Exit:
         return Exit.OK
     if phase == "cancelled":
         return Exit.CANCELLED
-    return Exit.TIMED_OUT if reason is not None and reason.code is Code.TIME_LIMIT else Exit.FAILED
+    return Exit.TIMED_OUT if reason is not None and reason.code == Code.TIME_LIMIT else Exit.FAILED
 
 
 def check_entry(event: CloudEvent | None) -> None:

@@ -6,11 +6,11 @@ The committer tries its decisions with the same `apply_record` on an overlay, so
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from tessera.domain.entities import Earmark, EndedJob, Job, Line, Run, Use
 from tessera.domain.errors import Contradiction, UnknownFormat
+from tessera.domain.evolve import evolved
 from tessera.domain.phases import Phase, moved
 from tessera.domain.resources import Amount, RoleNeed, empty_node, gang_amount, role_need, shared
 from tessera.domain.state import State
@@ -105,7 +105,7 @@ def _run(state: State, name: str) -> Run:
 
 
 def _move(state: State, job: Job, to: Phase, **changes: Any) -> Job:
-    after = replace(job, phase=moved(job.job_id, job.phase, to), **changes)
+    after = evolved(job, phase=moved(job.job_id, job.phase, to), **changes)
     state.put_job(after)
     return after
 
@@ -214,7 +214,7 @@ def known(state: State, job_id: str) -> bool:
 
 
 def _waiting(state: State, record: Waiting, facts: Sequence[TakenFact]) -> None:
-    state.put_job(replace(_job(state, record.job_id), reason=record.reason))
+    state.put_job(evolved(_job(state, record.job_id), reason=record.reason))
 
 
 def _allocated(state: State, record: Allocated, facts: Sequence[TakenFact]) -> None:
@@ -244,7 +244,7 @@ def _permitted(state: State, record: Permitted, facts: Sequence[TakenFact]) -> N
     run = _run(state, record.run_id)
     if run.uids or run.stopping or len(record.uids) != len(run.placements):
         raise Contradiction(f"record {state.n}: run {run.run_id} cannot be permitted")
-    state.put_run(replace(run, uids=record.uids))
+    state.put_run(evolved(run, uids=record.uids))
     _move(state, _job(state, run.job_id), Phase.BINDING)
 
 
@@ -252,14 +252,14 @@ def _bound(state: State, record: Bound, facts: Sequence[TakenFact]) -> None:
     run = _run(state, record.run_id)
     if not run.uids or run.stopping:
         raise Contradiction(f"record {state.n}: run {run.run_id} cannot have been bound")
-    state.put_run(replace(run, bound=True))
+    state.put_run(evolved(run, bound=True))
 
 
 def _started(state: State, record: Started, facts: Sequence[TakenFact]) -> None:
     run = _run(state, record.run_id)
     if not run.uids or run.stopping:
         raise Contradiction(f"record {state.n}: run {run.run_id} cannot have started")
-    state.put_run(replace(run, bound=True, started=True))
+    state.put_run(evolved(run, bound=True, started=True))
     _move(state, _job(state, run.job_id), Phase.RUNNING, started_ts=state.ts)
 
 
@@ -269,9 +269,9 @@ def _revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> None:
         # A cancel that finds the run on its way out only changes what becomes of the job afterwards.
         if run.over or (run.then, record.then) != ("requeue", "cancelled"):
             raise Contradiction(f"record {state.n}: run {run.run_id} is stopping already")
-        state.put_run(replace(run, then=record.then))
+        state.put_run(evolved(run, then=record.then))
         return
-    state.put_run(replace(run, revoked=record.reason, then=record.then))
+    state.put_run(evolved(run, revoked=record.reason, then=record.then))
     _move(state, _job(state, run.job_id), Phase.EVICTING, reason=record.reason)
 
 
@@ -303,7 +303,7 @@ def _finished(state: State, record: Finished, facts: Sequence[TakenFact]) -> Non
     job = _job(state, record.job_id)
     phase = moved(job.job_id, job.phase, Phase(record.phase))
     if phase is Phase.SUCCEEDED:
-        state.put_run(replace(_run(state, job.run_id), over=True))
+        state.put_run(evolved(_run(state, job.run_id), over=True))
     else:
         _still_held(state, job)
     state.drop_job(job)

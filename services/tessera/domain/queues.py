@@ -1,7 +1,7 @@
 """The configuration as decisions ask for it: queue to pool, priority class to value, quota by resource."""
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from tessera.domain.resources import Amount
 from tessera_schemas.config import Config, Policy, Queue, Tenant
@@ -16,6 +16,14 @@ class QueueTree:
     tenants: dict[str, Tenant]
     priorities: dict[str, int]
     policy: Policy
+
+    @cached_property
+    def queues_of(self) -> dict[str, frozenset[str]]:
+        """The names of the queues that use each pool."""
+        pools: dict[str, set[str]] = {}
+        for name, queue in self.queues.items():
+            pools.setdefault(queue.pool, set()).add(name)
+        return {pool: frozenset(names) for pool, names in pools.items()}
 
     def pool(self, queue: str) -> str | None:
         """The node pool that the queue uses; None when there is no such queue."""

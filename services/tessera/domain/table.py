@@ -51,15 +51,16 @@ class Table(Generic[V]):
 class Overlay(Table[V]):
     """A table on top of another that it never changes."""
 
-    __slots__ = ("_below",)
+    __slots__ = ("_below", "_get_below")
 
     def __init__(self, below: Table[V]) -> None:
         super().__init__()
         self._below = below
+        self._get_below = below.get if isinstance(below, Overlay) else below._rows.get
 
     def get(self, key: str) -> V | None:
         # A written key without a row was dropped here.
-        return self._rows.get(key) if key in self.written else self._below.get(key)
+        return self._rows.get(key) if key in self.written else self._get_below(key)
 
     def items(self) -> Iterator[tuple[str, V]]:
         yield from ((key, row) for key, row in self._below.items() if key not in self.written)

@@ -154,6 +154,7 @@ class Members:
         self._lease_seconds = lease_seconds
         self._changed: dict[str, tuple[int, float]] = {}  # subject: (sequence, own monotonic time of its last change)
         self._live: tuple[str, ...] = (self._mine,)
+        self._ours = _shares(self._live, self._mine)
         self._read_at: float | None = None
         self._renewal: asyncio.Task[None] | None = None
 
@@ -174,7 +175,7 @@ class Members:
 
     def partitions(self) -> frozenset[int]:
         """The partitions that this replica works now; the same members give the same shares everywhere."""
-        return frozenset(p for p in range(PARTITIONS) if _worker(p, self._live) == self._mine)
+        return self._ours
 
     async def _keep_renewing(self) -> None:
         while True:
@@ -200,7 +201,9 @@ class Members:
         self._changed, self._read_at = changed, now
         gone = {message.subject for message in messages if _holder(message) == ""}
         live = {s for s, (_seq, at) in changed.items() if now - at < self._lease_seconds and s not in gone}
-        self._live = tuple(sorted(live | {self._mine}))
+        members = tuple(sorted(live | {self._mine}))
+        if members != self._live:
+            self._live, self._ours = members, _shares(members, self._mine)
 
     def _last_change(self, message: Message, known_seq: int, known_at: float, now: float) -> float:
         """What lies there at the first look may be years old: it counts as alive once it moves."""
@@ -208,6 +211,10 @@ class Members:
             return known_at
         first_look = self._read_at is None
         return now - self._lease_seconds if first_look else now
+
+
+def _shares(members: tuple[str, ...], mine: str) -> frozenset[int]:
+    return frozenset(p for p in range(PARTITIONS) if _worker(p, members) == mine)
 
 
 def _worker(partition: int, members: tuple[str, ...]) -> str:

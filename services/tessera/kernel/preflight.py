@@ -4,11 +4,9 @@ What a service checks before it works: the bus is there, syncs each write and ha
 Each failure is one line: what, where, how to fix it.
 """
 
-import asyncio
 from collections.abc import Sequence
 
 import aiohttp
-import nats
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js.errors import APIError, NotFoundError
@@ -16,6 +14,7 @@ from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
 from tessera.kernel.errors import StartupError
+from tessera.kernel.nats_once import connect_once
 from tessera.kernel.settings import ServiceSettings
 from tessera_schemas import subjects
 
@@ -25,7 +24,9 @@ INFO_SECONDS = 2.0
 async def check_bus(settings: ServiceSettings, stream_kinds: Sequence[str]) -> None:
     """Raises StartupError unless NATS answers, syncs each write, and has the streams named (`LEDGER`, ...)."""
     await check_synced(settings)
-    client = await _connect(settings)
+    client = await connect_once(
+        settings.nats_url, settings.nats_user, settings.nats_password.get_secret_value(), settings.connect_seconds
+    )
     try:
         for kind in stream_kinds:
             await _check_stream(client, subjects.stream(kind, settings.shard))
@@ -79,29 +80,6 @@ async def check_redis(settings: ServiceSettings) -> None:
         await client.aclose()
     if policy != "noeviction":
         raise StartupError(f"{where}: evicts keys ({policy}); set `maxmemory-policy noeviction`")
-
-
-async def _connect(settings: ServiceSettings) -> Client:
-    async def keep_quiet(_error: Exception) -> None:
-        """The one error that matters is raised by `connect`."""
-
-    connecting = nats.connect(
-        settings.nats_url,
-        user=settings.nats_user or None,
-        password=settings.nats_password.get_secret_value() or None,
-        inbox_prefix=subjects.inbox(settings.nats_user) if settings.nats_user else "_INBOX",
-        allow_reconnect=False,
-        max_reconnect_attempts=1,  # counts for the first connection too, whose default is two minutes of trying
-        reconnect_time_wait=0,
-        error_cb=keep_quiet,
-    )
-    try:
-        return await asyncio.wait_for(connecting, settings.connect_seconds)
-    except (NatsError, OSError, TimeoutError) as error:
-        raise StartupError(
-            f"NATS at {settings.nats_url}: cannot connect as {settings.nats_user or 'nobody'} ({_why(error)}); "
-            "start it, or set TESSERA_NATS_URL and TESSERA_CREDENTIALS_FILE"
-        ) from error
 
 
 async def _check_stream(client: Client, stream: str) -> None:

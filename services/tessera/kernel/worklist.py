@@ -6,6 +6,7 @@ What failed for now comes back after a while, longer each time; naming a key tha
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import islice
 
 import structlog
 
@@ -71,7 +72,7 @@ class Worklist:
 
     def _next_keys(self) -> list[str]:
         room = self._at_once - len(self._busy)
-        keys = [key for key in self._waiting if key not in self._busy][:room]
+        keys = list(islice((key for key in self._waiting if key not in self._busy), room))
         for key in keys:
             del self._waiting[key]
             self._busy[key] = None

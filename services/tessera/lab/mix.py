@@ -27,8 +27,8 @@ FIGURES = Path(__file__).with_name("mix_pods.csv"), Path(__file__).with_name("mi
 MIB = 2**20
 WHOLE_GPU = 1000
 GANG_SHARE = 0.1  # of all jobs
-GANG_PODS = (2, 2, 4, 4, 8, 16)
-RUN_SECONDS_RANGE = (3.0, 9.0)
+GANG_PODS = (2, 4, 8, 16, 32)
+RUN_SECONDS_RANGE = (3.0, 12.0)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -91,8 +91,8 @@ def find_mix(environment: Mapping[str, str], directory: Path) -> Mix:
     for data in [*([Path(named)] if named else []), directory / DEFAULT_DATA]:
         pods, nodes = (data / file for file in TRACE_FILES)
         if pods.exists() and nodes.exists():
-            return read_mix(pods, nodes, "drawn from the cluster-trace-gpu-v2023")
-    return read_mix(*FIGURES, "drawn by the figures of the cluster-trace-gpu-v2023")
+            return read_mix(pods, nodes, "counted from the trace")
+    return read_mix(*FIGURES, "from figures kept in the project")
 
 
 def read_mix(pods: Path, nodes: Path, source: str) -> Mix:

@@ -18,13 +18,13 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 import aiohttp
-import nats
 
 import tessera
 import tessera_schemas
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.credentials import CredentialDirectory, reload_nats, system_identities, tenant_identity
 from tessera.kernel.errors import StartupError
+from tessera.kernel.nats_once import connect_once
 from tessera.kernel.provision import Bounds, ensure_streams, ensure_subscribers
 from tessera.lab.child import Child, Spawn
 from tessera.lab.servers import NatsServer, RedisServer, wait_until
@@ -304,8 +304,7 @@ class Platform:
 
     async def _as_operator(self, work: Callable[[Any], Any]) -> None:
         login = self.credentials.read(subjects.OPERATOR).nats
-        inbox = subjects.inbox(login.user)
-        admin = await nats.connect(self.nats.url, user=login.user, password=login.password, inbox_prefix=inbox)
+        admin = await connect_once(self.nats.url, login.user, login.password)
         try:
             await work(admin)
         finally:

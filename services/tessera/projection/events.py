@@ -6,7 +6,7 @@ of the record in its message, so that an event derived again is the same event, 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Self
 
@@ -14,6 +14,7 @@ import orjson
 from pydantic import TypeAdapter
 
 from tessera.domain.errors import Contradiction
+from tessera.domain.evolve import evolved
 from tessera.domain.state import State
 from tessera_schemas import events as public
 from tessera_schemas import subjects
@@ -107,7 +108,7 @@ class Known:
     def run(self, run_id: str) -> Subject:
         """The job at the attempt of this run; a job is remembered for as long as a run of it is held."""
         job_id, _, attempt = run_id.rpartition("-")
-        return replace(self.job(job_id), attempt=int(attempt))
+        return evolved(self.job(job_id), attempt=int(attempt))
 
 
 Told = tuple[type[public.PublicEvent], Subject, JsonData]
@@ -212,7 +213,7 @@ def _waiting(known: Known, record: Waiting) -> Told:
 
 
 def _allocated(known: Known, record: Allocated) -> Told:
-    job = known.add(replace(known.job(record.job_id), attempt=record.attempt))
+    job = known.add(evolved(known.job(record.job_id), attempt=record.attempt))
     placements = orjson.Fragment(PLACEMENTS.dump_json(record.placements, exclude_defaults=True))
     return public.JobAllocatedV1, job, _run_data(job, placements=placements)
 

@@ -8,6 +8,7 @@ from tessera.domain.state import State
 from tessera.engine.ordering import next_retry
 from tessera.kernel.errors import Transient
 from tessera.kernel.leases import Leadership
+from tessera.kernel.ledger_time import LedgerTime
 from tessera.kernel.ports import Outgoing
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry
@@ -26,6 +27,7 @@ class Lines:
 
     def __init__(self, ports: Ports, shard: str, state: State) -> None:
         self._ports, self._shard, self._state = ports, shard, state
+        self._time = LedgerTime(ports.clock, state.ts)
         self._changed = asyncio.Event()
         self._published: dict[str, tuple[str, ...]] = {}
 
@@ -45,7 +47,7 @@ class Lines:
             self._ports.metrics.leading.set(0)
 
     async def _publish(self) -> None:
-        ts = max(self._state.ts, self._ports.clock.now_ms())
+        ts = self._time.now(self._state.ts)
         try:
             for fresh in orders(self._state, self._published, ts):
                 await self._ports.bus.publish(Outgoing(subjects.order(self._shard, fresh.pool), fresh.to_bytes()))
@@ -58,6 +60,6 @@ class Lines:
         self._ports.metrics.queue_depth.set(sum(len(line) for line in self._state.index.waiting.values()))
 
     def _seconds_until_retry(self) -> float:
-        now_ms = self._ports.clock.now_ms()
+        now_ms = self._time.now(self._state.ts)
         due = next_retry(self._state, now_ms)
         return TICK_SECONDS if due is None else min(TICK_SECONDS, max(0.0, (due - now_ms) / 1000))

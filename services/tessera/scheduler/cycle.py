@@ -14,11 +14,11 @@ import structlog
 from tessera.domain.errors import Contradiction
 from tessera.engine import ENGINE_ID
 from tessera.kernel.errors import Conflict, InvariantViolation, Transient, UnknownOutcome
+from tessera.kernel.ledger_time import LedgerTime
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry, Shard
 from tessera.scheduler.decide import Inputs, decide
 from tessera.scheduler.inbox import Inbox
-from tessera.scheduler.ledger_time import LedgerTime
 from tessera.scheduler.settings import SchedulerSettings
 from tessera_schemas.ledger import AnyRecord, LedgerMessage, Waiting
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX

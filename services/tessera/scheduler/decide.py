@@ -5,7 +5,7 @@ Each decision sees the ones before it: a record is applied to an overlay of the 
 same fold that everybody uses. A replay calls `decide` with the inputs that the ledger recorded.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,22 +126,33 @@ def open_message(draft: Draft, inputs: Inputs) -> None:
 
 
 def place_line(draft: Draft, pool: str) -> None:
-    """Start what fits, in the order of the pool's line; say why for the rest, when that has changed."""
+    """
+    Start what fits, in the order of the pool's line; say why for the rest, when that has changed.
+
+    Most jobs of a long line got their answer before and get it again. From one allocation to the next neither use nor
+    room changes, so that equal jobs of one queue share a verdict: those that it tells nothing new are passed over
+    without asking again. An earmark is a verdict of its own.
+    """
     state = draft.state
-    line = state.lines.get(pool)
-    jobs = dict.fromkeys(line.jobs if line else ())  # a job named twice starts once
-    waiting = [job for job_id in jobs if (job := _startable(state, job_id, pool)) is not None]
+    waiting = list(_startable(state, pool))
     if not waiting:
         return
+    marked = {owner for owner, _ in state.earmarks.items()}
+    refused: dict[tuple[str, int], Code] = {}  # by queue and identity of the roles, which `waiting` keeps alive
     room = Room(node for node in state.nodes.values() if node.pool == pool)
     longest = max((len(name) for name in room.nodes), default=0)
     pods = 0
     for job in waiting:
         if draft.full:
             return
+        same = (job.queue, id(job.roles))
+        if job.reason is not None and refused.get(same) is job.reason.code and job.job_id not in marked:
+            continue
         mark, size = state.earmarks.get(job.job_id), allocation_bytes(job, longest)
         verdict = _over_quota(state, job) or _too_large(size) or (mark.placements if mark else room.place(job.roles))
         if isinstance(verdict, Reason):
+            if mark is None:
+                refused[same] = verdict.code
             if job.reason is None or job.reason.code is not verdict.code:
                 draft.add(Waiting(kind="waiting", job_id=job.job_id, reason=verdict))
             continue
@@ -155,6 +166,7 @@ def place_line(draft: Draft, pool: str) -> None:
                 kind="allocated", job_id=job.job_id, attempt=job.attempt + 1, deadline=deadline, placements=verdict
             )
         )
+        refused.clear()
         pods += job.pods
         if pods >= PODS_PER_MESSAGE:
             return
@@ -174,12 +186,13 @@ def _too_large(size: int) -> Reason | None:
     return Reason(code=Code.NO_FIT, field="roles", numbers=numbers, detail="one decision cannot name so many pods")
 
 
-def _startable(state: State, job_id: str, pool: str) -> Job | None:
-    """The job if it may still start: an order is made from an older state."""
-    job = state.jobs.get(job_id)
-    if job is None or job.phase is not Phase.QUEUED or job.not_before > state.ts:
-        return None
-    return job if state.tree.pool(job.queue) == pool else None
+def _startable(state: State, pool: str) -> Iterator[Job]:
+    """The jobs of the pool's line that may still start: an order is made from an older state."""
+    line, queues = state.lines.get(pool), state.tree.queues_of.get(pool, ())
+    for job_id in dict.fromkeys(line.jobs if line else ()):  # a job named twice starts once
+        job = state.jobs.get(job_id)
+        if job is not None and job.phase is Phase.QUEUED and job.not_before <= state.ts and job.queue in queues:
+            yield job
 
 
 def _over_quota(state: State, job: Job) -> Reason | None:

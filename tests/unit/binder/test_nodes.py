@@ -92,7 +92,7 @@ UNREADABLE = [
     ("a device profile that nobody knows", api_node(metadata={"annotations": {"tessera.io/device-profile": "magic"}})),
     ("a pool that is no name", api_node(metadata={"labels": {"tessera.io/pool": "Not A Name"}})),
     ("a taint that is none", api_node(spec={"taints": [{"key": "own", "effect": "Sometimes"}]})),
-    ("a quantity that is a number", api_node(room={"pods": 110})),
+    ("a number without end", api_node(room={"cpu": "1e999999999"})),
 ]
 
 

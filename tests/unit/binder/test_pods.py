@@ -71,8 +71,17 @@ def env_of(pod: Json) -> dict[str, str]:
 
 
 KEYS = st.sampled_from(
-    ["tessera.io/permit", "tessera.io/devices", "tessera.io/run", "tessera.io/new", "tessera.io/simulate-x", "a.b/c", "c"]
+    [
+        "tessera.io/permit",
+        "tessera.io/devices",
+        "tessera.io/run",
+        "tessera.io/new",
+        "tessera.io/simulate-x",
+        "a.b/c",
+        "c",
+    ]
 )
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=9)
 VALUES = st.from_regex(r"^[A-Za-z0-9]{1,8}$", fullmatch=True)
 VOLUMES = st.one_of(
     st.just(Volume(kind="empty", mount_path="/scratch")),
@@ -83,12 +92,12 @@ VOLUMES = st.one_of(
 TEMPLATES = st.builds(
     Template,
     image=st.just("train:1"),
-    command=st.lists(st.text(max_size=9), max_size=3).map(tuple),
-    args=st.lists(st.text(max_size=9), max_size=3).map(tuple),
-    env=st.dictionaries(st.sampled_from(["PATH", "TESSERA_RANK", "TESSERA_JOB_ID"]), st.text(max_size=9)),
+    command=st.lists(TEXTS, max_size=3).map(tuple),
+    args=st.lists(TEXTS, max_size=3).map(tuple),
+    env=st.dictionaries(st.sampled_from(["PATH", "TESSERA_RANK", "TESSERA_JOB_ID"]), TEXTS),
     working_dir=st.none() | st.just("/work"),
     volumes=st.lists(VOLUMES, max_size=3).map(tuple),
-    annotations=st.dictionaries(KEYS, st.text(max_size=9)),
+    annotations=st.dictionaries(KEYS, TEXTS),
 )
 
 
@@ -102,8 +111,15 @@ def test_every_pod_passes_the_allow_list_and_says_about_itself_what_we_say(
     assert allowed(pod)
     ours = {contract.RUN_LABEL: RUN, contract.JOB_LABEL: JOB, contract.RANK_LABEL: "0", contract.TENANT_LABEL: "lab"}
     assert ours.items() <= pod["metadata"]["labels"].items()
-    reserved = {key for key in pod["metadata"]["labels"] if key.startswith(contract.RESERVED_PREFIX)}
-    assert reserved == set(ours) | {contract.ROLE_LABEL, contract.QUEUE_LABEL, contract.SPEC_LABEL}
+    named = {key for key in pod["metadata"]["labels"] if key.startswith(contract.RESERVED_PREFIX)}
+    reserved = {key for key in named if not key.startswith(contract.SIMULATE_PREFIX)}
+    assert reserved | {contract.MANAGED_BY_LABEL} == {
+        *ours,
+        contract.ROLE_LABEL,
+        contract.QUEUE_LABEL,
+        contract.SPEC_LABEL,
+        contract.MANAGED_BY_LABEL,
+    }
     annotations = pod["metadata"]["annotations"]
     assert not {contract.PERMIT_ANNOTATION, contract.DEVICES_ANNOTATION, contract.RUN_LABEL} & set(annotations)
     assert env_of(pod)["TESSERA_RANK"] == "0"
@@ -135,7 +151,9 @@ def test_a_jobs_own_annotations_and_labels_get_through() -> None:
 
 
 def test_a_job_cannot_take_the_labels_by_which_we_find_pods() -> None:
-    spec = job_spec(labels={contract.RUN_LABEL: "another-1", contract.MANAGED_BY_LABEL: "helm", contract.POOL_LABEL: "x"})
+    spec = job_spec(
+        labels={contract.RUN_LABEL: "another-1", contract.MANAGED_BY_LABEL: "helm", contract.POOL_LABEL: "x"}
+    )
     labels = made(spec)["metadata"]["labels"]
     assert (labels[contract.RUN_LABEL], labels[contract.MANAGED_BY_LABEL]) == (RUN, "tessera")
     assert contract.POOL_LABEL not in labels

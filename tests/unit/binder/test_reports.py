@@ -38,7 +38,12 @@ STORIES: list[tuple[str, Run, Sequence[Json], list[str]]] = [
     ("all run", a_run(bound=True), [api_pod(0), api_pod(1)], ["run_started"]),
     ("all run, and nothing was known", a_run(), [api_pod(0), api_pod(1)], ["pods_bound", "run_started"]),
     ("one is done already", a_run(bound=True), [api_pod(0, "Succeeded"), api_pod(1)], ["run_started"]),
-    ("all are done", a_run(bound=True, started=True), [api_pod(0, "Succeeded"), api_pod(1, "Succeeded")], ["run_ended"]),
+    (
+        "all are done",
+        a_run(bound=True, started=True),
+        [api_pod(0, "Succeeded"), api_pod(1, "Succeeded")],
+        ["run_ended"],
+    ),
     (
         "all are done before anything was said",
         a_run(),
@@ -46,7 +51,12 @@ STORIES: list[tuple[str, Run, Sequence[Json], list[str]]] = [
         ["pods_bound", "run_started", "run_ended"],
     ),
     ("a pod was not seen yet", a_run(), [api_pod(0)], []),
-    ("one of two failed", a_run(bound=True, started=True), [api_pod(0), api_pod(1, "Failed", exit_code=1)], ["run_ended"]),
+    (
+        "one of two failed",
+        a_run(bound=True, started=True),
+        [api_pod(0), api_pod(1, "Failed", exit_code=1)],
+        ["run_ended"],
+    ),
     ("one failed and one was not seen", a_run(), [api_pod(1, "Failed", exit_code=1)], ["run_ended"]),
     ("a pod of another run's uid", a_run(), [api_pod(0), api_pod(1, uid="impostor")], []),
     (
@@ -75,7 +85,12 @@ REASONS = [
     ("it reached its time limit", api_pod(1, "Failed", reason="DeadlineExceeded"), Code.TIME_LIMIT, True),
     ("somebody deleted it", api_pod(1, deleting=True), Code.POD_DELETED, False),
     ("somebody deleted it before it ran", api_pod(1, "Pending", "", deleting=True), Code.POD_DELETED, False),
-    ("the node had no such device", api_pod(1, "Failed", reason="UnexpectedAdmissionError"), Code.POD_REFUSED_BY_NODE, False),
+    (
+        "the node had no such device",
+        api_pod(1, "Failed", reason="UnexpectedAdmissionError"),
+        Code.POD_REFUSED_BY_NODE,
+        False,
+    ),
     ("the node was full", api_pod(1, "Failed", reason="OutOfcpu"), Code.POD_REFUSED_BY_NODE, False),
     ("the node evicted it", api_pod(1, "Failed", reason="Evicted", exit_code=137), Code.POD_REFUSED_BY_NODE, False),
     ("the node went down", api_pod(1, "Failed", reason="NodeShutdown"), Code.POD_REFUSED_BY_NODE, False),
@@ -103,7 +118,14 @@ def test_of_several_failed_pods_the_first_rank_is_named() -> None:
 
 def test_an_object_that_says_almost_nothing_can_be_read() -> None:
     pod = read_pod({"metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": {RUN_LABEL: RUN}}})
-    assert (pod.phase, pod.node, pod.over, pod.deleting, pod.held, pod.exit_code) == ("Pending", "", False, False, False, None)
+    assert (pod.phase, pod.node, pod.over, pod.deleting, pod.held, pod.exit_code) == (
+        "Pending",
+        "",
+        False,
+        False,
+        False,
+        None,
+    )
 
 
 def test_a_pod_whose_labels_somebody_spoiled_can_still_be_read() -> None:

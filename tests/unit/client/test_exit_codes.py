@@ -11,7 +11,7 @@ from tessera.client.outcomes import Exit, Failure, exit_of
 from tessera.client.shard_views import one_of
 from tessera.client.submitting import exit_of_end
 from tessera.kernel.errors import Conflict, InvariantViolation, StartupError, Transient
-from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.reasons import Code, PublicReason, Reason
 from tessera_schemas.views import JobView
 from tests.ledgers import Committed, rechain
 
@@ -41,10 +41,11 @@ def test_an_error_has_a_code(error: Exception, code: int) -> None:
         ("succeeded", None, 0),
         ("failed", Reason(code=Code.POD_FAILED), 1),
         ("failed", Reason(code=Code.TIME_LIMIT), 7),
+        ("failed", PublicReason(code="TimeLimit"), 7),  # as views and events have it
         ("cancelled", Reason(code=Code.CANCELLED), 8),
     ],
 )
-def test_waiting_ends_as_the_job_ended(phase: str, reason: Reason | None, code: int) -> None:
+def test_waiting_ends_as_the_job_ended(phase: str, reason: PublicReason | None, code: int) -> None:
     assert exit_of_end(phase, reason) == code
 
 

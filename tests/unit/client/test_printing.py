@@ -74,6 +74,15 @@ def test_json_and_yaml_hold_the_whole_value(capsys: pytest.CaptureFixture[str], 
     assert JobView.model_validate(value["items"][0]) == JOB
 
 
+@pytest.mark.parametrize(("output", "read"), [(Output.JSON, json.loads), (Output.YAML, yaml.safe_load)])
+def test_a_ledger_message_is_shown_with_all_its_fields(
+    capsys: pytest.CaptureFixture[str], output: Output, read: object
+) -> None:
+    show(output, ENTRIES, [ENTRY], 42)
+    (item,) = read(capsys.readouterr().out)["items"]  # type: ignore[operator]
+    assert Entry(**item) == ENTRY
+
+
 def test_a_single_job_is_told_without_its_empty_values() -> None:
     told = dict(job_facts(JOB, NOW))
     assert told["why"].startswith("PodRefusedByNode")

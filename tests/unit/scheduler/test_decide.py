@@ -595,7 +595,7 @@ def test_thousands_of_jobs_whose_queue_goes_are_told_in_as_many_messages_as_it_t
 
 
 def test_many_runs_whose_deadline_comes_at_once_are_revoked_in_as_many_messages_as_it_takes() -> None:
-    world = World(*(node_seen(f"node-{n}", pods=4000) for n in range(1)))
+    world = World(node_seen(pods=5000))
     world.commit(*(admitted(f"k{n}", job_spec(role(gpus=0, cpu_milli=1, memory_bytes=1))) for n in range(4500)))
     while len(world.state.runs) < 4500:
         world.place(ms=1)

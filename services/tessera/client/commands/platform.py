@@ -35,11 +35,10 @@ def init(
     """Make identities, streams and consumers; may be run again at any time."""
 
     async def work() -> None:
-        import nats
-        from nats.errors import Error as NatsError
 
         from tessera.kernel.credentials import CredentialDirectory, system_identities
         from tessera.kernel.errors import StartupError
+        from tessera.kernel.nats_once import connect_once
         from tessera.kernel.provision import Bounds, ensure_streams
         from tessera.kernel.settings import load_settings
 
@@ -50,18 +49,10 @@ def init(
                   f"{directory.redis_file.name} as its aclfile")  # fmt: skip
         login = directory.read(OPERATOR).nats
         try:
-            admin = await nats.connect(
-                url,
-                user=login.user,
-                password=login.password,
-                inbox_prefix=f"_INBOX.{login.user}",
-                allow_reconnect=False,
-            )
-        except (NatsError, OSError) as error:
-            raise StartupError(
-                f"NATS at {url}: cannot connect as operator ({error}); start it with {directory.nats_file} included, "
-                "or set TESSERA_NATS_URL, then run `tessera init` again"
-            ) from error
+            admin = await connect_once(url, login.user, login.password)
+        except StartupError as error:
+            fix = f"have it include {directory.nats_file}, then run `tessera init` again"
+            raise StartupError(f"{error}; {fix}") from error
         try:
             made = await ensure_streams(admin, shard, Bounds(replicas, ledger_gib * 1024**3), mend=mend)
         finally:

@@ -43,6 +43,16 @@ class Stage:
         pids = {name: self.platform.pid(name) for name in names} | {"load client": os.getpid()}
         return {name: _cpu_seconds(pid) for name, pid in pids.items() if pid is not None}
 
+    async def stored(self) -> dict[str, int]:
+        """How many messages of its own making the platform has stored so far, by stream."""
+        kinds = {"facts": "FACTS", "ledger messages": "LEDGER", "orders": "ORDERS", "events": "EVENTS"}
+        found = {}
+        async with self.place.bus(self.place.identity(subjects.OPERATOR)) as bus:
+            for name, kind in kinds.items():
+                newest = await bus.last(subjects.stream(kind, self.shard), ">")
+                found[name] = 0 if newest is None else newest.seq
+        return found
+
 
 @asynccontextmanager
 async def stage(nodes: int, sync: bool) -> AsyncIterator[Stage]:

@@ -5,6 +5,7 @@ There are far more jobs than GPUs, so that nearly every allocation needs the who
 what is measured is the platform going round, not a queue being filled.
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -13,7 +14,7 @@ from tessera.kernel.clock import SystemClock
 from tessera.lab.bench.load import ALLOCATED, RELEASED, Ear, send
 from tessera.lab.bench.relay import HOPS, relay
 from tessera.lab.bench.report import Row
-from tessera.lab.bench.stage import TTL_SECONDS, Stage, job, stage, submits
+from tessera.lab.bench.stage import GPUS_PER_NODE, TTL_SECONDS, job, stage, submits
 
 REACH = {False: ">= 600 jobs/s", True: ">= 400 jobs/s"}
 RUN_SECONDS = 0.05
@@ -23,6 +24,7 @@ CLEANED_SECONDS = TTL_SECONDS + 1.0
 async def throughput(jobs: int, rounds: int, nodes: int, sync: bool) -> list[Row]:
     clock, rates, whole, floors = SystemClock(), [], [], []
     spent: list[dict[str, float]] = []
+    stored: list[dict[str, float]] = []
     with TemporaryDirectory(prefix="tessera-bench-") as folder:
         async with relay(Path(folder), clock, sync) as floor, stage(nodes, sync) as on:
             ear = await Ear.open(on.bus, on.shard, clock)
@@ -30,13 +32,15 @@ async def throughput(jobs: int, rounds: int, nodes: int, sync: bool) -> list[Row
                 floors.append(jobs / await floor.burst(b"x" * 512, jobs))
                 commands = submits(job(RUN_SECONDS), [f"t{number}-{i}" for i in range(jobs)])
                 seen = ear.count.get(ALLOCATED, 0), ear.count.get(RELEASED, 0)
+                had = await on.stored()
                 before, began = on.cpu_seconds(), clock.monotonic()
                 await send(on.bus, on.shard, commands)
                 rates.append(jobs / (await ear.until(ALLOCATED, seen[0] + jobs) - began))
                 whole.append(jobs / (await ear.until(RELEASED, seen[1] + jobs) - began))
                 await clock.sleep(CLEANED_SECONDS)
-                spent.append(_per_job(on, before, jobs))
-    per_job = {name: median(one[name] for one in spent) for name in spent[0]}
+                spent.append(_per_job(before, on.cpu_seconds(), 1e6 / jobs))
+                stored.append(_per_job(had, await on.stored(), 1 / jobs))
+    per_job = _medians(spent)
     ranked = dict(sorted(per_job.items(), key=lambda item: -item[1]))
     return [
         Row(
@@ -49,11 +53,16 @@ async def throughput(jobs: int, rounds: int, nodes: int, sync: bool) -> list[Row
             {
                 "submit to released, jobs/s": median(whole),
                 "CPU us per job": ranked | {"all": sum(ranked.values())},
-                "GPUs": nodes * 8,
+                "messages per job": _medians(stored),
+                "GPUs": nodes * GPUS_PER_NODE,
             },
         )
     ]
 
 
-def _per_job(on: Stage, before: dict[str, float], jobs: int) -> dict[str, float]:
-    return {name: (used - before.get(name, 0.0)) * 1e6 / jobs for name, used in on.cpu_seconds().items()}
+def _per_job(before: Mapping[str, float], after: Mapping[str, float], unit: float) -> dict[str, float]:
+    return {name: (value - before.get(name, 0)) * unit for name, value in after.items()}
+
+
+def _medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: median(one[name] for one in rounds) for name in rounds[0]}

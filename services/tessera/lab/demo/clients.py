@@ -38,7 +38,9 @@ class Clients:
                 await self._tessera.submit(spec, key)
             except Refused as refused:
                 self._picture.refuse(id_)
-                self.reasons.update(reason.sentence() for reason in refused.reasons)
+                self.reasons.update(
+                    f"{reason.code}: {reason.detail or reason.sentence()}" for reason in refused.reasons
+                )
             self.acknowledged.append((tenant, key))
 
     @property

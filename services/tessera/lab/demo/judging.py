@@ -1,6 +1,5 @@
 """The end of the demo: wait until everything has come to rest, read back all that was stored, and judge it."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -144,7 +143,7 @@ class Books:
         for data in self._stored:
             if not replay.check(data):
                 break
-            await asyncio.sleep(0)
+            await self._clock.sleep(0)
         return replay.finish()
 
 

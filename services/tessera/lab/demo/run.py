@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from tessera.client import applying
 from tessera.client.outcomes import Exit, Failure
@@ -39,6 +40,7 @@ SCHEDULER = "scheduler"
 APPLY_SECONDS = 20.0
 WORK_SECONDS = 120.0  # a machine may be slow; then what has not ended counts as lost
 BACK_SECONDS = 30.0
+READING_SECONDS = 2.0  # so long a sentence stays at least
 LOOK_SECONDS = 0.05
 KILL_AFTER_PART = 4  # once one in so many jobs has ended
 LATE_PART = 10  # one in so many jobs is submitted while the killed service is away
@@ -64,8 +66,9 @@ class Plan:
         return sum(node.gpus for node in self.nodes)
 
     @property
-    def gangs(self) -> int:
-        return sum(spec.roles[0].replicas > 1 for spec in self.jobs)
+    def gangs(self) -> list[int]:
+        """The pods of each job that has several."""
+        return [spec.roles[0].replicas for spec in self.jobs if spec.roles[0].replicas > 1]
 
 
 async def demo(
@@ -92,8 +95,10 @@ async def demo(
 
 
 async def _show(plan: Plan, home: Path) -> Outcome:
-    print(f"Tessera demo: {len(plan.jobs)} jobs, {plan.gangs} of them gangs, on {len(plan.nodes)} nodes with {plan.gpus} "
-          f"GPUs,\n{plan.source} (Alibaba, 2023); run times are cut to seconds.")  # fmt: skip
+    jobs, size = f"{len(plan.jobs)} jobs ({len(plan.gangs)} gangs)", f"{len(plan.nodes)} nodes with {plan.gpus} GPUs"
+    print(f"Tessera demo: {jobs} on {size}.")
+    print(f"The mix is that of Alibaba's GPU clusters in 2023, {plan.source}.")
+    print("Programs are simulated, run times cut to seconds; all services are real.")
     print("Starting NATS, Redis, a simulated Kubernetes cluster and six services …", flush=True)
     restarts: list[str] = []
     async with Platform(home, say=restarts.append) as platform:
@@ -165,15 +170,20 @@ class Stage:
         onlookers = [asyncio.ensure_future(look) for look in (self._listen(), self._pods.run(), self._screen.run())]
         acting = asyncio.ensure_future(self._act())
         try:
-            await asyncio.wait([acting, *onlookers], return_when=asyncio.FIRST_COMPLETED)
-            for one in (*onlookers, acting):
-                if one.done():
-                    one.result()  # an onlooker only ends by failing
+            await self._first_failure_or(acting, onlookers)
             return await acting
         finally:
             for one in (acting, *onlookers):
                 one.cancel()
             await asyncio.gather(acting, *onlookers, return_exceptions=True)
+
+    async def _first_failure_or(self, acting: asyncio.Future[Any], onlookers: Sequence[asyncio.Future[Any]]) -> None:
+        """Wait for the act, but do not go on with it when an onlooker has failed."""
+        watching = {acting, *onlookers}
+        while not acting.done():
+            done, watching = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                one.result()
 
     async def _listen(self) -> None:
         async for event in self._tessera.subscribe(SUBSCRIBER):
@@ -182,15 +192,17 @@ class Stage:
     async def _act(self) -> Outcome:
         late = len(self._plan.jobs) // LATE_PART if self._plan.kill else 0
         first, later = self._plan.jobs[: len(self._plan.jobs) - late], self._plan.jobs[len(self._plan.jobs) - late :]
-        self._screen.tell(f"Tenant {TENANT} submits {len(first)} jobs at once; each is admitted, then placed.")
+        self._screen.tell(f"Tenant {TENANT} submits {len(first)} jobs at once; each is admitted, then placed")
         await self._clients.submit(first)
-        self._screen.tell("All are answered. What finds no room waits; gangs wait until all of their pods fit.")
+        self._screen.tell("All are answered; what finds no room waits, gangs for all their pods")
         until = self._clock.monotonic() + WORK_SECONDS
         if self._plan.kill:
             await self._until(lambda: self._ended >= len(self._plan.jobs) // KILL_AFTER_PART, until)
             await self._kill(self._plan.kill, later)
+        await self._until(lambda: not self._picture.counts[WAITING] or self._clients.all_ended, until)
+        self._screen.tell("Nothing waits any more; the last jobs run to their end")
         await self._until(lambda: self._clients.all_ended, until)
-        self._screen.tell("All work has ended. Reading back all that was stored: checker, then replay.")
+        self._screen.tell("All work has ended; checker and replay read all that was stored")
         await self._books.settle(self._pods)
         judgement = await self._books.judge(self._clients.acknowledged, self._pods)
         return Outcome(
@@ -209,15 +221,14 @@ class Stage:
         killed_ms = self._clock.now_ms()
         self._platform.kill(service)
         self._screen.tell(
-            f"kill -9 {service}! {counts[RUNNING]} jobs run on, {counts[WAITING]} wait, {len(later)} more are submitted."
+            f"kill -9 {service}: {counts[RUNNING]} jobs run on, {counts[WAITING]} wait, {len(later)} more are submitted"
         )
         await self._until(lambda: self._platform.pid(service) != old, at + BACK_SECONDS)
         last_n = await self._books.tail_n()  # it is dead: what comes after is its successor's
-        await self._clients.submit(later)
-        back = await self._back(service, at, last_n, killed_ms)
-        said = "did not come back" if back is None else f"is back: {back:.1f} s without it"
-        self._screen.tell(f"The {service} {said}. {counts[RUNNING]} jobs ran on meanwhile; nothing was lost.")
+        back, _ = await asyncio.gather(self._back(service, at, last_n, killed_ms), self._clients.submit(later))
+        self._screen.tell(f"The {service} " + ("did not come back" if back is None else f"is back after {back:.1f} s"))
         self._killed = Kill(service, at - self._began, back, counts[RUNNING], len(later))
+        await self._until(lambda: self._clients.all_ended, self._clock.monotonic() + READING_SECONDS)
 
     async def _back(self, service: str, at: float, last_n: int, killed_ms: int) -> float | None:
         """Seconds from the kill to the next decision, or for other services than the scheduler until it is ready."""
@@ -279,10 +290,10 @@ def _cancel_at_signal(showing: asyncio.Future[Outcome]) -> asyncio.Event:
 
 
 def _last_words(outcome: Outcome, keep: Path | None) -> list[str]:
-    kept = [f"Everything is kept: `tessera up --home {keep}`, then `tessera replay --verify --home {keep}`."]
+    kept = [f"All is kept: `tessera up --home {keep}`, `tessera ls --home {keep}`."]
     return [
         *summary(outcome),
         "All is well." if outcome.ok else "NOT well: see above.",
         *(kept if keep else []),
-        "Go on: `tessera up`, then `tessera apply` and `tessera submit` in another terminal; see README.",
+        "Go on: `tessera up`, and `tessera apply`, `tessera submit` in another terminal.",
     ]

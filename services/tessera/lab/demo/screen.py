@@ -44,7 +44,9 @@ def screen(picture: Picture, jobs: int, clock: Clock) -> Screen:
     """The one that suits where we write to."""
     console = Console(highlight=False)
     console = Console(highlight=False, width=min(console.width, WIDTH_MAX))
-    return LiveScreen(picture, jobs, clock, console) if console.is_terminal else PlainScreen(picture, jobs, clock)
+    if console.is_terminal and not console.is_dumb_terminal:
+        return LiveScreen(picture, jobs, clock, console)
+    return PlainScreen(picture, jobs, clock)
 
 
 class PlainScreen:

@@ -1,0 +1,36 @@
+"""One plain connection to NATS that either stands at once or says why not: for checks and for an operator's work."""
+
+import asyncio
+
+import nats
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from tessera.kernel.errors import StartupError
+from tessera_schemas import subjects
+
+
+async def connect_once(url: str, user: str, password: str, seconds: float = 5.0) -> Client:
+    """Raises StartupError when nobody answers, or refuses this user, within `seconds`."""
+
+    async def keep_quiet(_error: Exception) -> None:
+        """The one error that matters is raised below."""
+
+    connecting = nats.connect(
+        url,
+        user=user or None,
+        password=password or None,
+        inbox_prefix=subjects.inbox(user) if user else "_INBOX",
+        allow_reconnect=False,
+        max_reconnect_attempts=1,  # counts for the first connection too, whose default is two minutes of trying
+        reconnect_time_wait=0,
+        error_cb=keep_quiet,
+    )
+    try:
+        return await asyncio.wait_for(connecting, seconds)
+    except (NatsError, OSError, TimeoutError) as error:
+        why = str(error) or type(error).__name__
+        raise StartupError(
+            f"NATS at {url}: cannot connect as {user or 'nobody'} ({why}); "
+            "start it, or set TESSERA_NATS_URL and TESSERA_CREDENTIALS_FILE"
+        ) from error

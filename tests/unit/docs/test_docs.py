@@ -1,0 +1,175 @@
+"""What the documents say is there is there: examples, commands, targets, links, services, streams."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import typer
+import yaml
+
+from tessera.admission.decide.outcome import read_tenant_command
+from tessera.client import applying, files
+from tessera.client.cli import app
+from tessera.domain import phases
+from tessera.kernel.settings import ServiceSettings
+from tessera_schemas.commands import SubmitJob
+from tessera_schemas.config import not_supported_yet
+from tessera_schemas.subjects import SERVICES, streams
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "docs" / "examples"
+README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "services" / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+SHOWN = ("submit.py", "subscribe.py", "github-actions.yml", "gitlab-ci.yml")
+CODE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\((?!https?://)([^)#]*)(?:#([^)]*))?\)")
+MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|tmp|work|Users|opt|var|usr)/\w")
+
+page_by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def code_of(page: Path) -> Iterator[str]:
+    """Every line of code blocks, and every inline code."""
+    text = page.read_text()
+    for match in CODE.finditer(text):
+        yield from match[2].splitlines()
+    yield from INLINE.findall(CODE.sub("", text))
+
+
+def heading_anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def rows(text: str, first: str) -> list[list[str]]:
+    """The cells of the table whose first heading cell is `first`."""
+    lines = text.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(f"| {first} |")) + 2
+    table = []
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            break
+        table.append([cell.strip() for cell in line.strip("|").split("|")])
+    return table
+
+
+def commands_in(page: Path) -> list[list[str]]:
+    """Each use of the `tessera` command, as words after it, up to a comment."""
+    found = []
+    for line in code_of(page):
+        match = re.search(r"(?:^|[\s/])tessera ([a-z][^#|]*)", line.split(" #")[0])
+        if match and "=" not in match[1].split()[0]:
+            found.append(match[1].split())
+    return found
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_an_example_stands_in_the_readme_word_for_word(name: str) -> None:
+    assert (EXAMPLES / name).read_text() in [match[2] for match in CODE.finditer(README)]
+
+
+@pytest.mark.parametrize("name", ["submit.py", "subscribe.py"])
+def test_the_sdk_needs_fewer_than_ten_lines(name: str) -> None:
+    assert len([line for line in (EXAMPLES / name).read_text().splitlines() if line]) < 10
+
+
+def test_the_example_configuration_asks_for_nothing_that_is_not_honoured() -> None:
+    body = applying.read_body(files.config_body(files.read_yaml(EXAMPLES / "config.yaml"), "config.yaml"))
+    assert not not_supported_yet(body)
+    assert "allocations" in [subscriber.name for tenant in body.tenants for subscriber in tenant.subscribers]
+
+
+def test_the_example_job_reads_as_admission_reads_it() -> None:
+    spec = files.job_spec(files.read_yaml(EXAMPLES / "job.yaml"), "job.yaml")
+    command = {"kind": "submit_job", "v": 1, "key": "k", "spec": spec}
+    assert isinstance(read_tenant_command(orjson.dumps(command)).command, SubmitJob)
+
+
+@pytest.mark.parametrize("name", ["github-actions.yml", "gitlab-ci.yml"])
+def test_the_ci_examples_are_yaml_that_submits(name: str) -> None:
+    assert "tessera submit -f job.yaml --wait" in str(yaml.safe_load((EXAMPLES / name).read_text()))
+
+
+@page_by_page
+def test_every_command_that_a_page_names_exists_with_its_options(page: Path) -> None:
+    for words in commands_in(page):
+        command: Any = typer.main.get_command(app)
+        while words and (subcommands := getattr(command, "commands", None)):
+            word = words.pop(0)
+            assert word in subcommands, f"tessera {word}"
+            command = subcommands[word]
+        known = {option for param in command.params for option in param.opts}
+        given = {word.split("=")[0] for word in words[: words.index("--") if "--" in words else None] if word[0] == "-"}
+        assert given <= known, f"{command.name}: {given - known}"
+
+
+@page_by_page
+def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {match[1] for line in code_of(page) if (match := re.match(r"\s*make ([a-z-]+)", line))}
+    assert named <= targets
+
+
+@page_by_page
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    for path, anchor in LINK.findall(page.read_text()):
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), path
+        if anchor:
+            assert anchor in heading_anchors(target), anchor
+
+
+@page_by_page
+def test_every_file_of_the_project_that_a_page_names_exists(page: Path) -> None:
+    for code in code_of(page):
+        for path in re.findall(r"(?<![\w./-])((?:tests|docs|schemas|services|tessera)/[\w./-]+)", code):
+            assert any((base / path).exists() for base in (ROOT, ROOT / "services")), path
+
+
+@page_by_page
+def test_every_setting_that_a_page_names_exists(page: Path) -> None:
+    known = {f"TESSERA_{name}".upper() for name in ServiceSettings.model_fields}
+    named = set(re.findall(r"TESSERA_[A-Z_]*[A-Z]", page.read_text()))
+    assert named - known <= {"TESSERA_CREDENTIALS", "TESSERA_HOME"}  # a CI secret, and the client's directory
+
+
+@pytest.mark.parametrize("page", [*PAGES, *sorted(EXAMPLES.iterdir())], ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_names_a_path_of_one_machine(page: Path) -> None:
+    assert not MACHINE_PATH.search(page.read_text())
+
+
+@pytest.mark.parametrize("page", ["README.md", "services/README.md"])
+def test_the_table_of_services_names_exactly_those_there_are(page: str) -> None:
+    names = [row[0] for row in rows((ROOT / page).read_text(), "service")]
+    assert sorted(names) == sorted(SERVICES)
+
+
+def test_every_service_has_its_chapter() -> None:
+    text = (ROOT / "services" / "README.md").read_text()
+    assert sorted(re.findall(r"^### (\w+)$", text, re.MULTILINE)) == sorted(SERVICES)
+
+
+def test_the_table_of_streams_is_the_one_that_init_makes() -> None:
+    table = rows((ROOT / "docs" / "contract.md").read_text(), "stream")
+    assert [(row[0], row[1]) for row in table] == [
+        (spec.name.removesuffix("_<shard>"), f"`{spec.subjects[0]}`") for spec in streams("<shard>")
+    ]
+
+
+def test_the_page_of_phases_is_made_from_the_table() -> None:
+    assert (ROOT / "docs" / "phases.md").read_text() == phases.page()
+
+
+def test_every_decision_says_what_would_prove_it_wrong() -> None:
+    parts = ("Context", "Decision", "Non-goals", "Alternatives", "Consequences", "What would prove it wrong")
+    for page in sorted((ROOT / "docs" / "adr").glob("*.md")):
+        assert re.findall(r"^\*\*([^*]+?)\.\*\*", page.read_text(), re.MULTILINE) == list(parts), page.name
+
+
+def test_the_numbers_of_decisions_rise_by_one() -> None:
+    names = sorted(page.name for page in (ROOT / "docs" / "adr").glob("*.md"))
+    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))

@@ -1,0 +1,53 @@
+"""When a run is absent: only by what the kubelet reported, or by a fresh list in which nothing is left."""
+
+import pytest
+
+from tessera.reclamation.decide import Pod, Verdict, ended, judge
+from tests.builders import job_spec, role
+from tests.unit.binder.binder_builders import api_pod, run
+
+TWO = job_spec(role(replicas=2))
+
+
+def verdict(*pods: Pod, permitted: int = 2) -> Verdict:
+    return judge(run(TWO, pods=permitted), pods)
+
+
+DONE = [api_pod(0, "Succeeded"), api_pod(1, "Failed")]
+
+STORIES = [
+    ("all permitted pods ended", DONE, 2, Verdict.ABSENT),
+    ("one still runs", [api_pod(0, "Succeeded"), api_pod(1)], 2, Verdict.PRESENT),
+    ("one waits, unbound", [api_pod(0, "Pending", "")], 2, Verdict.PRESENT),
+    ("one is being deleted and its kubelet has not ended it", [api_pod(0, deleting=True)], 2, Verdict.PRESENT),
+    ("one is on a node that does not answer", [api_pod(0, "Unknown"), api_pod(1, "Failed")], 2, Verdict.PRESENT),
+    ("the cache shows none", [], 2, Verdict.ASK),
+    ("the cache shows one ended and not the other", DONE[:1], 2, Verdict.ASK),
+    ("there was no permit, so a pod may still be on its way", [], 0, Verdict.ASK),
+    ("ended pods of another life, and no permit", DONE, 0, Verdict.ASK),
+    (
+        "ended pods that are not the permitted ones",
+        [api_pod(0, "Failed", uid="x"), api_pod(1, "Failed", uid="y")],
+        2,
+        Verdict.ASK,
+    ),
+    ("a stranger runs beside the ended ones", [*DONE, api_pod(2, uid="x")], 2, Verdict.PRESENT),
+]
+
+
+@pytest.mark.parametrize(("pods", "permitted", "what"), [s[1:] for s in STORIES], ids=[s[0] for s in STORIES])
+def test_a_stopping_run_is_judged_by_its_pods(pods: list[Pod], permitted: int, what: Verdict) -> None:
+    assert verdict(*pods, permitted=permitted) is what
+    assert verdict(*reversed(pods), permitted=permitted) is what
+
+
+@pytest.mark.parametrize(
+    ("phase", "over"),
+    [("Succeeded", True), ("Failed", True), ("Running", False), ("Unknown", False), ("Pending", False)],
+)
+def test_only_a_terminal_phase_is_an_end(phase: str, over: bool) -> None:
+    assert ended(api_pod(phase=phase)) is over
+
+
+def test_a_pod_that_says_nothing_of_its_phase_has_not_ended() -> None:
+    assert not ended({"metadata": {"uid": "u"}})
