@@ -128,6 +128,20 @@ class TestPublishing:
         with pytest.raises(Poison):
             await bus.publish(out("s", bytes(2 << 20)))
 
+    @pytest.mark.parametrize("over", [1, 10, 50])
+    async def test_headers_count_towards_the_limit_and_do_not_cost_the_connection(
+        self, nats_world: NatsWorld, over: int
+    ) -> None:
+        await nats_world.add_stream("S", "s")
+        bus = await nats_world.connect()
+        headers = {"Tessera-Reply": "_INBOX.lab.answers.1"}
+        room = (1 << 20) - len(b"NATS/1.0\r\nTessera-Reply: _INBOX.lab.answers.1\r\n\r\n")
+        lost = reconnected(bus)
+        with pytest.raises(Poison):
+            await bus.publish(Outgoing("s", bytes(room + over), headers=headers))
+        assert await bus.publish(Outgoing("s", bytes(room), headers=headers)) == 1
+        assert not lost.is_set()
+
     async def test_a_closed_bus_is_transient_for_good(self, nats_world: NatsWorld) -> None:
         bus = await nats_world.connect()
         await bus.close()

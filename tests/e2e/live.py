@@ -33,6 +33,7 @@ from tessera.kernel.shard import Shard, decode_entry
 from tessera.lab.checker import PodChange
 from tessera.lab.platform import Platform
 from tessera_schemas import subjects
+from tessera_schemas.base import job_id
 from tessera_schemas.commands import ApplyConfig
 from tessera_schemas.config import ConfigBody, Queue, Quota, Subscriber, Tenant
 from tessera_schemas.job import JobSpec, Resources, Retry, Role, Template
@@ -93,7 +94,8 @@ class Live:
     """
     The platform, a connection of each tenant, and what was seen of the ledger and of the pods.
 
-    `acknowledged` are the (tenant, key) of every submit whose publish was acknowledged.
+    `acknowledged` are the (tenant, key) of every submit whose publish was acknowledged; `taken_in` are the ids of the
+    jobs that a fact in the ledger is about.
     """
 
     platform: Platform
@@ -103,6 +105,7 @@ class Live:
     stored: list[bytes] = field(default_factory=list)
     pods: list[PodChange] = field(default_factory=list)
     acknowledged: list[tuple[str, str]] = field(default_factory=list)
+    taken_in: set[str] = field(default_factory=set)
     moved: asyncio.Event = field(default_factory=asyncio.Event)
     keys: Iterator[str] = field(default_factory=lambda: (f"key-{number}" for number in range(1_000_000)))
 
@@ -199,15 +202,18 @@ class Live:
     async def until_ended(self, *jobs: str) -> None:
         await self.until(lambda state: all(terminal(state, job) for job in jobs), f"{len(jobs)} jobs have ended")
 
-    async def until_phase(self, job_id: str, *phases: str) -> None:
-        await self.until(lambda _: self.phase(job_id) in phases, f"job {job_id} is {' or '.join(phases)}")
+    async def until_phase(self, job: str, *phases: str) -> None:
+        await self.until(lambda _: self.phase(job) in phases, f"job {job} is {' or '.join(phases)}")
 
     async def until_idle(self) -> None:
-        """Every job has ended and every run is released."""
-        await self.until(lambda state: not len(state.jobs) and not len(state.runs), "everything has ended")
+        """Every acknowledged submit is taken in, every job has ended and every run is released."""
+        due = {job_id(self.platform.shard, tenant, key) for tenant, key in self.acknowledged}
+        await self.until(
+            lambda state: due <= self.taken_in and not len(state.jobs) and not len(state.runs), "everything has ended"
+        )
 
-    def phase(self, job_id: str) -> str:
-        known = self.state.jobs.get(job_id) or self.state.ended.get(job_id)
+    def phase(self, job: str) -> str:
+        known = self.state.jobs.get(job) or self.state.ended.get(job)
         return "unknown" if known is None else known.phase.value
 
     @asynccontextmanager
@@ -253,7 +259,9 @@ class Live:
                 continue
             for message in messages:
                 self.stored.append(message.data)
-                self.shard.fold(decode_entry(message))
+                entry = decode_entry(message)
+                self.shard.fold(entry)
+                self.taken_in |= {getattr(taken.fact, "job_id", "") for taken in entry.message.facts}
             self.moved.set()
 
     async def _watch_pods(self) -> None:
@@ -343,8 +351,8 @@ def told(what: Callable[[], str]) -> Iterator[None]:
         raise AssertionError(what()) from None
 
 
-def terminal(state: State, job_id: str) -> bool:
-    ended = state.ended.get(job_id)
+def terminal(state: State, job: str) -> bool:
+    ended = state.ended.get(job)
     return ended is not None and ended.phase in TERMINAL
 
 

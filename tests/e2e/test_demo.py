@@ -37,7 +37,9 @@ def test_it_ends_well_though_the_scheduler_is_killed_and_says_so(tmp_path: Path)
     assert any("30 submitted" in line and "0 lost" in line for line in lines)
     assert any("kill -9 scheduler" in line for line in lines)
     assert "All is well." in lines
-    assert all(len(line) <= 120 for line in lines)
+    rules = [index for index, line in enumerate(lines) if line.startswith("──")]
+    assert len(rules) == 2
+    assert all(len(line) <= 80 for line in lines[rules[0] : rules[1]])
     assert not (home / "platform.json").exists()
     assert left_running(home) == []
 

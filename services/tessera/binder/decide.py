@@ -4,16 +4,18 @@ What the binder does next about a run, from its state and its pods as the cluste
 The order of the questions is the protocol: make all pods, wait for the permit, bind the permitted UIDs, report.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from tessera.domain.entities import Run
 from tessera_schemas.facts import AnyFact, PodsBound, RunEnded, RunStarted
-from tessera_schemas.labels import FINALIZER
+from tessera_schemas.labels import ALLOCATED_N_ANNOTATION, FINALIZER, TTL_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
 
 Json = dict[str, Any]
+DIGITS_MAX = 15
 REFUSALS = ("UnexpectedAdmissionError", "OutOf", "NodeAffinity", "Evicted", "Preempting", "NodeShutdown", "Terminated")
 
 
@@ -30,8 +32,9 @@ class Pod:
     held: bool
     reason: str
     exit_code: int | None
-    finished_at: str
-    annotations: dict[str, str]
+    finished_ms: int | None
+    allocated_n: int
+    ttl_seconds: int
 
     @property
     def over(self) -> bool:
@@ -41,6 +44,7 @@ class Pod:
 def read_pod(pod: Json) -> Pod:
     """Read the API's object; what is not there is empty."""
     meta, status = pod["metadata"], pod.get("status", {})
+    notes = meta.get("annotations") or {}
     terminated: Json = {}
     for container in status.get("containerStatuses", ()):
         terminated = container.get("state", {}).get("terminated") or terminated
@@ -54,9 +58,22 @@ def read_pod(pod: Json) -> Pod:
         held=FINALIZER in meta.get("finalizers", ()),
         reason=status.get("reason", "") or terminated.get("reason", ""),
         exit_code=terminated.get("exitCode"),
-        finished_at=terminated.get("finishedAt", ""),
-        annotations=meta.get("annotations") or {},
+        finished_ms=_milliseconds(terminated.get("finishedAt", "")),
+        allocated_n=_count(notes.get(ALLOCATED_N_ANNOTATION, "")),
+        ttl_seconds=_count(notes.get(TTL_ANNOTATION, "")),
     )
+
+
+def _count(text: str) -> int:
+    """What we wrote there ourselves; somebody else's scribble counts as 0."""
+    return int(text) if text.isdecimal() and len(text) <= DIGITS_MAX else 0
+
+
+def _milliseconds(time: str) -> int | None:
+    try:
+        return int(datetime.fromisoformat(time).timestamp() * 1000)
+    except ValueError:
+        return None
 
 
 def to_report(run: Run, pods: Iterable[Pod]) -> list[AnyFact]:
@@ -77,6 +94,11 @@ def to_report(run: Run, pods: Iterable[Pod]) -> list[AnyFact]:
     if all(pod.phase == "Succeeded" for pod in there):
         facts.append(RunEnded(kind="run_ended", run_id=run.run_id))
     return facts
+
+
+def missing(run: Run, pods: Mapping[str, Pod]) -> list[int]:
+    """The ranks of a started run whose pods were there and are not any more."""
+    return [rank for rank, uid in enumerate(run.uids) if run.started and uid not in pods]
 
 
 def _first_broken(run: Run, pods: list[Pod | None]) -> RunEnded | None:

@@ -7,12 +7,11 @@ is remembered only to save messages; the committer takes a repeat for what it is
 
 import asyncio
 from collections.abc import Awaitable, Coroutine
-from datetime import datetime
 from typing import Any, TypeVar
 
 import structlog
 
-from tessera.binder.decide import Pod, to_report
+from tessera.binder.decide import Pod, missing, to_report
 from tessera.binder.pods import bind_annotations, pod_of, spec_label
 from tessera.binder.settings import BinderSettings
 from tessera.binder.templates import Templates
@@ -26,8 +25,8 @@ from tessera.kernel.ports import ApiError, JsonObject
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry
 from tessera.kernel.worklist import Worklist
-from tessera_schemas.facts import AnyFact, BindFailed, PodsMade
-from tessera_schemas.labels import ALLOCATED_N_ANNOTATION, FINALIZER, RUN_LABEL, SPEC_LABEL, TTL_ANNOTATION, pod_name
+from tessera_schemas.facts import AnyFact, BindFailed, PodsMade, RunEnded
+from tessera_schemas.labels import FINALIZER, RUN_LABEL, SPEC_LABEL, pod_name
 from tessera_schemas.ledger import Allocated, Permitted, Released, Revoked
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
@@ -67,9 +66,9 @@ class Runs:
         for entry in entries:
             self._templates.note(entry)
             for record in entry.message.records:
-                if isinstance(record, Allocated):
+                if type(record) is Allocated:
                     self.worklist.name(f"{record.job_id}-{record.attempt}")
-                elif isinstance(record, Permitted | Revoked | Released):
+                elif type(record) is Permitted or type(record) is Revoked or type(record) is Released:
                     self.worklist.name(record.run_id)
 
     async def follow_pods(self) -> None:
@@ -125,8 +124,24 @@ class Runs:
             refusal = BindFailed(kind="bind_failed", run_id=run.run_id, rank=refused.rank, reason=refused.reason)
             await self._say(run.run_id, refusal)
             return
-        for fact in to_report(run, self._pods.of(run.run_id).values()):
+        pods = self._pods.of(run.run_id)
+        for fact in to_report(run, pods.values()):
             await self._say(run.run_id, fact)
+        for rank in missing(run, pods):
+            await self._report_vanished(job, run, rank)
+
+    async def _report_vanished(self, job: Job, run: Run, rank: int) -> None:
+        """Somebody took our finalizer off and deleted the pod: nothing will ever be seen to end."""
+        name = pod_name(run.run_id, rank)
+        try:
+            pod = await self._ports.cluster.get_pod(job.tenant, name)
+            if pod["metadata"]["uid"] == run.uids[rank]:
+                return
+        except ApiError as error:
+            if error.status != 404:
+                raise
+        reason = Reason(code=Code.POD_DELETED, numbers={"rank": rank}, detail=f"{name} is gone")
+        await self._say(run.run_id, RunEnded(kind="run_ended", run_id=run.run_id, reason=reason, rank=rank))
 
     async def _say(self, run_id: str, fact: AnyFact) -> None:
         said = self._said.setdefault(run_id, {})
@@ -222,7 +237,7 @@ class Runs:
 
     async def _clear_away(self, run_id: str, pod: Pod) -> None:
         """A pod whose run the ledger has released, or never knew."""
-        if int(pod.annotations.get(ALLOCATED_N_ANNOTATION, "0")) > self._state.n:
+        if pod.allocated_n > self._state.n:
             raise Transient("the pod is newer than what was read of the ledger")
         if pod.deleting:
             self._over_since.pop(pod.uid, None)
@@ -245,12 +260,11 @@ class Runs:
 
     def _seconds_to_keep(self, pod: Pod) -> float:
         """By the kubelet's clock and ours, but never longer than the ttl from when we first saw the end."""
-        ttl, clock = int(pod.annotations.get(TTL_ANNOTATION, "0")), self._ports.clock
+        ttl, clock = pod.ttl_seconds, self._ports.clock
         seen_at = self._over_since.setdefault(pod.uid, clock.monotonic())
         left = seen_at + ttl - clock.monotonic()
-        if pod.finished_at:
-            finished = datetime.fromisoformat(pod.finished_at.replace("Z", "+00:00")).timestamp()
-            left = min(left, finished + ttl - clock.now_ms() / 1000)
+        if pod.finished_ms is not None:
+            left = min(left, ttl + (pod.finished_ms - clock.now_ms()) / 1000)
         return left
 
 
@@ -265,6 +279,8 @@ async def _gone_is_fine(call: Awaitable[None]) -> None:
 
 async def _all(calls: list[Coroutine[Any, Any, T]]) -> list[T]:
     """The results of all calls, made at once; when some failed, the first error after all have ended."""
+    if len(calls) == 1:
+        return [await calls[0]]
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

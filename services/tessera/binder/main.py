@@ -37,7 +37,7 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
             runs.resync(),
             runs.worklist.run(),
             nodes.follow(),
-            nodes.resync(),
+            nodes.resync(settings.resync_seconds),
             nodes.worklist.run(),
         )
     finally:

@@ -153,7 +153,9 @@ def _container(job: Job, run: Run, rank: int, role: Role) -> Json:
 
 
 def _own_env(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
-    return {
+    # Images for GPUs ask the runtime for all of them; a pod that was given none must see none.
+    blind = {} if role.resources.gpus or role.resources.gpu_milli else {"NVIDIA_VISIBLE_DEVICES": "void"}
+    return blind | {
         "TESSERA_JOB_ID": job.job_id,
         "TESSERA_JOB_NAME": job.name,
         "TESSERA_ATTEMPT": str(run.attempt),

@@ -23,7 +23,7 @@ class Templates:
     def note(self, entry: Entry) -> None:
         """Remember the specs that this entry took in."""
         for record in entry.message.records:
-            if isinstance(record, JobQueued):
+            if type(record) is JobQueued:
                 fact = entry.message.facts[record.fact].fact
                 if isinstance(fact, JobAdmitted):
                     self._remember(record.job_id, fact.spec)

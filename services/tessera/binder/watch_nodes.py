@@ -1,9 +1,10 @@
 """Nodes as they come, change and go, said as facts by whoever has the node's partition."""
 
 from tessera.binder.nodes import node_gone, node_seen
+from tessera.domain.resources import is_as_seen
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
-from tessera.kernel.facts import Facts, content_identity
+from tessera.kernel.facts import Facts
 from tessera.kernel.informer import Informer
 from tessera.kernel.leases import Members, partition_of
 from tessera.kernel.ports import Clock
@@ -24,27 +25,38 @@ class Nodes:
             for delta in await self._informer.next():
                 self.worklist.name(delta.object["metadata"]["name"])
 
-    async def resync(self) -> None:
-        """Nodes that came to our partitions, and nodes that went while nobody looked."""
-        ours: frozenset[int] = frozenset()
+    async def resync(self, every_seconds: float) -> None:
+        """
+        Say again what the ledger does not know, now and then and as soon as our partitions change.
+
+        Nodes may go while nobody looks, and a replica that is behind may say last what was so before.
+        """
+        ours, at = frozenset[int](), self._clock.monotonic()
         while True:
             now = self._members.partitions()
-            if now != ours and self._informer.synced:
-                ours = now
-                self._said.clear()
-                there = [node["metadata"]["name"] for node in self._informer.objects.values()]
-                for name in dict.fromkeys([*there, *(node.name for node in self._state.nodes.values())]):
-                    self.worklist.name(name)
+            if self._informer.synced and (now != ours or self._clock.monotonic() - at >= every_seconds):
+                ours, at = now, self._clock.monotonic()
+                self._say_what_differs()
             await self._clock.sleep(0.5)
+
+    def _say_what_differs(self) -> None:
+        there = [node["metadata"]["name"] for node in self._informer.objects.values()]
+        for name in dict.fromkeys([*there, *(node.name for node in self._state.nodes.values())]):
+            if not is_as_seen(self._state.nodes.get(name), self._seen(name)):
+                self._said.pop(name, None)
+                self.worklist.name(name)
+
+    def _seen(self, name: str) -> NodeSeen:
+        node = self._informer.named(name)
+        return node_gone(name) if node is None else node_seen(node)
 
     async def _work(self, name: str) -> None:
         if not self._informer.synced:
             raise Transient("the nodes have not been listed yet")
         if partition_of(name) not in self._members.partitions():
             return
-        node = self._informer.named(name)
-        fact = node_gone(name) if node is None else node_seen(node)
+        fact = self._seen(name)
         if self._said.get(name) == fact:
             return
-        await self._facts.publish(fact, f"{content_identity(fact)}:{self._state.n}")
+        await self._facts.publish(fact, identity="")
         self._said[name] = fact

@@ -10,10 +10,16 @@ E = TypeVar("E")
 
 
 @cache
-def _layout(kind: type[Any]) -> tuple[Callable[[Any], tuple[Any, ...]], dict[str, int], tuple[Callable[..., None], ...]]:
+def _layout(
+    kind: type[Any],
+) -> tuple[Callable[[Any], tuple[Any, ...]], dict[str, int], tuple[Callable[..., None], ...]]:
     """How to read all fields at once, where each stands, and how to set them."""
     names = [field.name for field in fields(kind)]
-    return attrgetter(*names), {name: at for at, name in enumerate(names)}, tuple(kind.__dict__[n].__set__ for n in names)
+    return (
+        attrgetter(*names),
+        {name: at for at, name in enumerate(names)},
+        tuple(kind.__dict__[n].__set__ for n in names),
+    )
 
 
 def evolved(entity: E, **changes: Any) -> E:
@@ -24,12 +30,12 @@ def evolved(entity: E, **changes: Any) -> E:
     it: then setting every slot of a new object is all that `__init__` does. Raises KeyError for a name that is no
     field.
     """
-    kind = type(entity)
+    kind: Any = type(entity)
     read, place, setters = _layout(kind)
     values = list(read(entity))
     for name, value in changes.items():
         values[place[name]] = value
-    new = object.__new__(kind)
+    new: E = object.__new__(kind)
     for put, value in zip(setters, values, strict=True):
         put(new, value)
     return new

@@ -58,6 +58,8 @@ def fold_message(state: State, message: LedgerMessage, stored: bytes) -> None:
     take_in(state, message.n, message.ts, message.facts_upto, message.orders)
     for record in message.records:
         apply_record(state, record, message.facts)
+    if message.epoch != state.epoch:
+        raise Contradiction(f"record {message.n}: epoch {message.epoch} was never opened")
     state.chain = chain_hash(message.prev, stored)
 
 

@@ -160,3 +160,26 @@ def empty_node(seen: NodeSeen) -> Node:
         (WHOLE_GPU,) * seen.gpus,
         seen.gone,
     )
+
+
+SHAPE = (
+    "pool",
+    "ready",
+    "cpu_milli",
+    "memory_bytes",
+    "pods",
+    "gpus",
+    "gpu_model",
+    "device_profile",
+    "labels",
+    "taints",
+    "gone",
+)
+
+
+def is_as_seen(node: Node | None, seen: NodeSeen) -> bool:
+    """Whether the ledger's node is the one that was seen, whatever runs hold on it. No node is as good as a gone one."""
+    if node is None:
+        return seen.gone
+    fresh = empty_node(seen)
+    return all(getattr(node, name) == getattr(fresh, name) for name in SHAPE)

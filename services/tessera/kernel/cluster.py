@@ -50,6 +50,10 @@ class HttpCluster:
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._session: aiohttp.ClientSession | None = None
 
+    @property
+    def url(self) -> str:
+        return self._base_url
+
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
@@ -233,5 +237,5 @@ def _refusal(response: aiohttp.ClientResponse, answer: bytes) -> ApiError:
         status = orjson.loads(answer)
         return ApiError(response.status, status["reason"], status["message"], retry_after)
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        text = answer[:200].decode(errors="replace")
+        text = " ".join(answer[:200].decode(errors="replace").split())
         return ApiError(response.status, response.reason or "", text, retry_after)

@@ -20,6 +20,7 @@ from pathlib import Path
 from aiohttp import web
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import Clock
 from tessera.kernel.telemetry import Metrics
 
@@ -65,7 +66,11 @@ class Health:
         return texts
 
     async def serve(self, host: str, port: int, port_file: Path | None = None) -> int:
-        """Listen; returns the port that was taken, and writes it to `port_file` in one step."""
+        """
+        Listen; returns the port that was taken, and writes it to `port_file` in one step.
+
+        Raises StartupError when the address is not ours or is taken.
+        """
         middlewares = [_loopback_names_only] if _is_loopback(host) else []
         app = web.Application(middlewares=middlewares)
         app.router.add_get("/livez", self._livez)
@@ -74,7 +79,13 @@ class Health:
         app.router.add_get("/metrics", self._serve_metrics)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            raise StartupError(
+                f"health and metrics: cannot listen on {host}:{port} ({error.strerror}); set TESSERA_HTTP_HOST and "
+                "TESSERA_HTTP_PORT (0 takes a free port)"
+            ) from error
         self._ticker = asyncio.create_task(self._tick(), name="health-tick")
         taken: int = self._runner.addresses[0][1]
         if port_file is not None:

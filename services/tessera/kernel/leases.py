@@ -11,6 +11,7 @@ observer's own monotonic time.
 import asyncio
 import hashlib
 from contextlib import suppress
+from functools import lru_cache
 
 import orjson
 
@@ -222,6 +223,7 @@ def _worker(partition: int, members: tuple[str, ...]) -> str:
     return max(members, key=lambda member: (hashlib.sha256(f"{member}/{partition}".encode()).digest(), member))
 
 
+@lru_cache(maxsize=65_536)
 def partition_of(job_id: str) -> int:
     """The partition of a job, the same in every process and version."""
     return int.from_bytes(hashlib.sha256(job_id.encode()).digest()[:8], "big") % PARTITIONS

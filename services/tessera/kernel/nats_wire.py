@@ -164,13 +164,19 @@ class NatsWire:
     # -- sending
 
     async def send(self, subject: str, data: bytes, reply: str = "", headers: Mapping[str, str] | None = None) -> None:
-        """Write one message out. Raises Transient when not connected: then not a byte has left."""
+        """
+        Write one message out. Raises Transient when not connected: then not a byte has left.
+
+        Raises Poison above the server's limit. nats-py looks at the data alone, and the server, which counts the
+        headers too, ends the connection.
+        """
+        size = len(data) + _header_bytes(headers)
+        if size > self._client.max_payload:
+            raise Poison(f"{subject}: {size} bytes are more than the server takes")
         try:
             await self._client.publish(subject, data, reply, dict(headers) if headers else None)
         except NOT_CONNECTED as error:
             raise Transient(f"{subject}: not connected to NATS") from error
-        except nats.errors.MaxPayloadError as error:
-            raise Poison(f"{subject}: {len(data)} bytes are more than the server takes") from error
 
     async def ask(
         self, subject: str, data: bytes, timeout: float, headers: Mapping[str, str] | None = None
@@ -328,3 +334,10 @@ class NatsWire:
     def _call_listeners(self) -> None:
         for listener in list(self._listeners.values()):
             listener()
+
+
+def _header_bytes(headers: Mapping[str, str] | None) -> int:
+    """How large headers are on the wire: a version line, a line each, an empty line."""
+    if not headers:
+        return 0
+    return len(b"NATS/1.0\r\n\r\n") + sum(len(f"{name}: {value}\r\n".encode()) for name, value in headers.items())

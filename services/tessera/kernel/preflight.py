@@ -1,9 +1,11 @@
 """
-What a service checks before it works: the bus is there, syncs each write and has our streams; Redis evicts nothing.
+What a service checks before it works: the bus is there, syncs each write and has our streams; Redis evicts nothing;
+the cluster answers and lets us in.
 
 Each failure is one line: what, where, how to fix it.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 import aiohttp
@@ -13,10 +15,13 @@ from nats.js.errors import APIError, NotFoundError
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
-from tessera.kernel.errors import StartupError
+from tessera.kernel.cluster import HttpCluster
+from tessera.kernel.errors import StartupError, Transient
 from tessera.kernel.nats_once import connect_once
+from tessera.kernel.ports import ApiError
 from tessera.kernel.settings import ServiceSettings
 from tessera_schemas import subjects
+from tessera_schemas.labels import RUN_LABEL
 
 INFO_SECONDS = 2.0
 
@@ -80,6 +85,23 @@ async def check_redis(settings: ServiceSettings) -> None:
         await client.aclose()
     if policy != "noeviction":
         raise StartupError(f"{where}: evicts keys ({policy}); set `maxmemory-policy noeviction`")
+
+
+async def check_cluster(cluster: HttpCluster, seconds: float) -> None:
+    """Raises StartupError unless the Kubernetes API answers us, asked for pods that nobody has."""
+    where = f"Kubernetes API at {cluster.url}"
+    try:
+        await asyncio.wait_for(cluster.list("pods", f"{RUN_LABEL}=none"), seconds)
+    except ApiError as error:
+        if error.status in (401, 403):
+            raise StartupError(
+                f"{where}: refuses us ({error}); give this service its token (TESSERA_CREDENTIALS_FILE) and its role"
+            ) from error
+        raise StartupError(f"{where}: is no Kubernetes API, or unwell ({error}); set TESSERA_CLUSTER_URL") from error
+    except (KeyError, TypeError) as error:
+        raise StartupError(f"{where}: is no Kubernetes API (no {error}); set TESSERA_CLUSTER_URL") from error
+    except (Transient, TimeoutError) as error:
+        raise StartupError(f"{where}: does not answer ({_why(error)}); start it or set TESSERA_CLUSTER_URL") from error
 
 
 async def _check_stream(client: Client, stream: str) -> None:

@@ -6,7 +6,6 @@ ends it, and whoever supervises it starts it again.
 """
 
 import asyncio
-import gc
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -17,12 +16,13 @@ import structlog
 from tessera.kernel import ids
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.cluster import HttpCluster
+from tessera.kernel.collecting import collect_rarely
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.health import Health
 from tessera.kernel.kubeconfig import find_access
 from tessera.kernel.ledger import StreamLedger
 from tessera.kernel.nats_bus import NatsBus
-from tessera.kernel.preflight import check_bus, check_redis
+from tessera.kernel.preflight import check_bus, check_cluster, check_redis
 from tessera.kernel.redis_store import RedisStore
 from tessera.kernel.service import Ports
 from tessera.kernel.settings import ServiceSettings
@@ -42,11 +42,7 @@ def run_service(serve: Serve, settings: ServiceSettings) -> None:
 
     Raises StartupError when something it needs is missing or wrong.
     """
-    # What is loaded by now stays, and entities and messages form no cycles: looking for some in all of them, as often
-    # as the defaults do, takes a tenth of a busy service's time.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    collect_rarely()
     try:
         import uvloop  # faster where it exists; nothing depends on it
 
@@ -98,6 +94,8 @@ async def _connect(
     stack.push_async_callback(store.close)
     cluster = _cluster(settings)
     stack.push_async_callback(cluster.close)
+    if name in USES_CLUSTER:
+        await check_cluster(cluster, settings.connect_seconds)
     health.check("nats", lambda: None if bus.connected else f"not connected to {settings.nats_url}")
     return Ports(
         clock=clock,

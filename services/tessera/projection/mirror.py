@@ -21,6 +21,7 @@ from tessera.projection.settings import ProjectionSettings
 from tessera.projection.views import Field, Views
 
 STAND_BY_SECONDS = 0.5  # how soon a standby sees that it leads, and what the leader has sent
+SHARE_SECONDS = 0.01  # between two batches: a job that moves on meanwhile is written once
 FIELDS_PER_TURN = 2_000  # made in one go; then others run
 
 log = structlog.get_logger()
@@ -89,6 +90,7 @@ class Mirror:
             await self._replace()
         elif self._state.n > self._base:
             await self._apply()
+            await self._ports.clock.sleep(SHARE_SECONDS)
         else:
             self._moved.clear()
             if not await wait_for(self._moved, self._ports.clock, self._check_seconds):

@@ -41,6 +41,12 @@ Field = tuple[str, str]
 
 OF_JOB = (JobQueued, Waiting, Allocated, Requeued, Finished)
 OF_RUN = (Permitted, Bound, Started, Revoked, Released)
+JOB_OF: dict[type[Any], Callable[[Any], str]] = {
+    **dict.fromkeys(OF_JOB, lambda record: str(record.job_id)),
+    **dict.fromkeys(OF_RUN, lambda record: str(record.run_id.rpartition("-")[0])),
+}
+"""The job that a record is about. By type, since asking a model's type for an instance of another is slow."""
+MOVES_CAPACITY = frozenset({Allocated, Released, EarmarkSet, EarmarkEnded})
 
 
 class Views:
@@ -197,12 +203,12 @@ def touched(state: State, message: LedgerMessage) -> tuple[dict[str, None], dict
     jobs = dict.fromkeys(job_id for _, job_id in state.index.forget_at.irange(maximum=(message.ts + 1,)))
     nodes: dict[str, None] = {}
     for record in message.records:
-        if isinstance(record, OF_JOB):
-            jobs[record.job_id] = None
-        elif isinstance(record, OF_RUN):
-            jobs[record.run_id.rpartition("-")[0]] = None
-        nodes |= {placement.node: None for placement in _placements(state, record)}
-        if isinstance(record, NodeChanged):
+        job_of = JOB_OF.get(type(record))
+        if job_of is not None:
+            jobs[job_of(record)] = None
+        if type(record) in MOVES_CAPACITY:
+            nodes |= {placement.node: None for placement in _placements(state, record)}
+        if type(record) is NodeChanged:
             fact = message.facts[record.fact].fact
             if isinstance(fact, NodeSeen):  # the fold refuses any other
                 nodes[fact.name] = None

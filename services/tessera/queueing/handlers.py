@@ -30,6 +30,7 @@ class Lines:
         self._time = LedgerTime(ports.clock, state.ts)
         self._changed = asyncio.Event()
         self._published: dict[str, tuple[str, ...]] = {}
+        self._believed_at = ports.clock.monotonic()
 
     async def on_ledger(self, entries: list[Entry]) -> None:
         self._changed.set()
@@ -42,9 +43,21 @@ class Lines:
             self._published.clear()
             while lease.held:
                 self._changed.clear()
+                self._believe_the_ledger()
                 await self._publish()
                 await wait_for(self._changed, self._ports.clock, self._seconds_until_retry())
             self._ports.metrics.leading.set(0)
+
+    def _believe_the_ledger(self) -> None:
+        """
+        Now and then, what counts as published is what the committer took in.
+
+        An order may be overwritten by an older one that hung somewhere, and then nobody would ever hear of it.
+        """
+        now = self._ports.clock.monotonic()
+        if now - self._believed_at >= TICK_SECONDS:
+            self._believed_at = now
+            self._published = {pool: line.jobs for pool, line in self._state.lines.items()}
 
     async def _publish(self) -> None:
         ts = self._time.now(self._state.ts)

@@ -40,13 +40,13 @@ class Absences:
     async def on_ledger(self, entries: list[Entry]) -> None:
         for entry in entries:
             for record in entry.message.records:
-                if isinstance(record, Revoked):
+                if type(record) is Revoked:
                     self._stops(record.run_id)
-                elif isinstance(record, Finished) and record.phase == "succeeded":
+                elif type(record) is Finished and record.phase == "succeeded":
                     ended_job = self._state.ended.get(record.job_id)
                     if ended_job is not None:
                         self._stops(f"{record.job_id}-{ended_job.attempt}")
-                elif isinstance(record, Released):
+                elif type(record) is Released:
                     self._stopping.pop(record.run_id, None)
                     self._look_at.pop(record.run_id, None)
                     self._said.pop(record.run_id, None)

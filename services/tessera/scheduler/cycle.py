@@ -24,6 +24,9 @@ from tessera_schemas.ledger import AnyRecord, LedgerMessage, Waiting
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 
 RETRY_SECONDS = 0.2
+BUSY_FACTS = 16
+SHARE_SECONDS = 0.005
+"""After a message with so many facts, how long the next may wait for more of them to share it."""
 
 log = structlog.get_logger()
 
@@ -45,6 +48,7 @@ class Committer:
     def __init__(self, ports: Ports, settings: SchedulerSettings, shard: Shard) -> None:
         self._ports, self._settings, self._shard = ports, settings, shard
         self._time = LedgerTime(ports.clock, shard.state.ts)
+        self._facts_shared = 0
         self.epoch = 0
 
     async def lead(self, stop: asyncio.Event) -> None:
@@ -55,7 +59,8 @@ class Committer:
                 await self._wait(inbox, stop)
                 inbox.wake.clear()
                 while not stop.is_set() and await self._cycle(inbox):
-                    pass
+                    if self._facts_shared >= BUSY_FACTS > inbox.waiting - self._facts_shared:
+                        await self._ports.clock.sleep(SHARE_SECONDS)
 
     async def _open_epoch(self) -> None:
         while True:
@@ -103,6 +108,7 @@ class Committer:
             if len(entry.stored) <= MESSAGE_BYTES_MAX or len(inputs.facts) <= 1:
                 break
             limit = len(inputs.facts) // 2  # rare: what follows from these facts is far larger than they are
+        self._facts_shared = len(inputs.facts)
         await self._commit(entry)
         return True
 
@@ -179,7 +185,7 @@ class Committer:
         ports.metrics.step(Step.FOLD, clock.monotonic() - appended)
         ports.metrics.ledger_n.set(state.n)
         for record in message.records:
-            if isinstance(record, Waiting):
+            if type(record) is Waiting:
                 ports.metrics.reason(record.reason.code)
         return True
 

@@ -12,7 +12,7 @@ from typing import Any
 from tessera.domain.entities import Job, Run, Use
 from tessera.domain.fold import apply_record, known, take_in
 from tessera.domain.phases import Phase
-from tessera.domain.resources import empty_node
+from tessera.domain.resources import is_as_seen
 from tessera.domain.state import State
 from tessera.engine.gangs import Room
 from tessera_schemas.base import INT_MAX
@@ -143,11 +143,11 @@ def place_line(draft: Draft, pool: str) -> None:
     longest = max((len(name) for name in room.nodes), default=0)
     pods = 0
     for job in waiting:
-        if draft.full:
-            return
         same = (job.queue, id(job.roles))
         if job.reason is not None and refused.get(same) is job.reason.code and job.job_id not in marked:
             continue
+        if draft.full:
+            return
         mark, size = state.earmarks.get(job.job_id), allocation_bytes(job, longest)
         verdict = _over_quota(state, job) or _too_large(size) or (mark.placements if mark else room.place(job.roles))
         if isinstance(verdict, Reason):
@@ -189,9 +189,10 @@ def _too_large(size: int) -> Reason | None:
 def _startable(state: State, pool: str) -> Iterator[Job]:
     """The jobs of the pool's line that may still start: an order is made from an older state."""
     line, queues = state.lines.get(pool), state.tree.queues_of.get(pool, ())
+    job_of, now = state.jobs.get, state.ts
     for job_id in dict.fromkeys(line.jobs if line else ()):  # a job named twice starts once
-        job = state.jobs.get(job_id)
-        if job is not None and job.phase is Phase.QUEUED and job.not_before <= state.ts and job.queue in queues:
+        job = job_of(job_id)
+        if job is not None and job.phase is Phase.QUEUED and job.not_before <= now and job.queue in queues:
             yield job
 
 
@@ -332,26 +333,8 @@ def on_config_proposed(draft: Draft, index: int, fact: ConfigProposed) -> None:
 
 
 def on_node_seen(draft: Draft, index: int, fact: NodeSeen) -> None:
-    now, seen = draft.state.nodes.get(fact.name), empty_node(fact)
-    if now is None and seen.gone:
-        return
-    if now is None or any(getattr(now, name) != getattr(seen, name) for name in NODE_SHAPE):
+    if not is_as_seen(draft.state.nodes.get(fact.name), fact):
         draft.add(NodeChanged(kind="node_changed", fact=index))
-
-
-NODE_SHAPE = (
-    "pool",
-    "ready",
-    "cpu_milli",
-    "memory_bytes",
-    "pods",
-    "gpus",
-    "gpu_model",
-    "device_profile",
-    "labels",
-    "taints",
-    "gone",
-)
 
 
 def on_pods_made(draft: Draft, index: int, fact: PodsMade) -> None:

@@ -98,7 +98,10 @@ class Inbox:
             except ValidationError as error:
                 log.warning("order_ignored", seq=message.seq, reason=str(error))
                 continue
-            self._orders[order.pool] = order
+            known = self._orders.get(order.pool)
+            # An order that hung somewhere arrives after a newer one.
+            if known is None or (order.basis_n, order.ts) > (known.basis_n, known.ts):
+                self._orders[order.pool] = order
         self.wake.set()
 
     def facts(self, state: State, limit: int) -> tuple[int, tuple[TakenFact, ...]]:

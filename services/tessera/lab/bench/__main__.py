@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import json
-import sys
 from collections.abc import Awaitable, Callable
 
 import uvloop
@@ -49,4 +48,4 @@ async def _measure(asked: argparse.Namespace) -> list[Row]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 
 from tessera.kernel.clock import SystemClock
+from tessera.kernel.collecting import collect_rarely
 from tessera.kernel.errors import StartupError
 from tessera.lab.cluster.access import Access, access_from_file
 from tessera.lab.cluster.core import SimCluster
@@ -61,6 +62,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
 
 
 def _run(serve: Coroutine[None, None, None]) -> None:
+    collect_rarely()
     try:
         import uvloop
     except ImportError:  # not on every platform

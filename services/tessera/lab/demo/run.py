@@ -1,74 +1,23 @@
-"""
-The demo's story, in order: start a shard, submit a production mix, watch, kill a service, wait, judge, stop.
-
-What is shown while it runs comes from a durable subscriber of the tenant's events; what is said at the end comes from
-everything that was stored.
-"""
+"""`tessera demo` from its first line to its last: a shard is started, the play is given, everything is stopped."""
 
 import asyncio
 import json
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from random import Random
-from typing import Any
 
-from tessera.client import applying
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.sdk import Tessera
-from tessera.client.shard_views import ShardViews
-from tessera.client.where import Where, find
-from tessera.kernel.cluster import HttpCluster
 from tessera.lab.cluster.nodes import NodeRow
-from tessera.lab.demo.clients import Clients
-from tessera.lab.demo.judging import Books, PodRecorder
-from tessera.lab.demo.picture import ENDED, FAILED, REFUSED, RUNNING, SUCCEEDED, WAITING, NodeShape, Picture
-from tessera.lab.demo.screen import Screen, screen
-from tessera.lab.demo.summary import Kill, Outcome, summary
-from tessera.lab.mix import Mix, find_mix
+from tessera.lab.demo.plan import SCHEDULER, Plan
+from tessera.lab.demo.stage import open_stage
+from tessera.lab.demo.summary import Outcome, summary
+from tessera.lab.mix import find_mix
 from tessera.lab.platform import Platform
-from tessera_schemas.config import ConfigBody, Policy, Queue, Subscriber, Tenant
-from tessera_schemas.job import JobSpec
-from tessera_schemas.subjects import OPERATOR
 
-TENANT, QUEUE, SUBSCRIBER = "demo", "research", "screen"
-SCHEDULER = "scheduler"
-APPLY_SECONDS = 20.0
-WORK_SECONDS = 120.0  # a machine may be slow; then what has not ended counts as lost
-BACK_SECONDS = 30.0
-READING_SECONDS = 2.0  # so long a sentence stays at least
-LOOK_SECONDS = 0.05
-KILL_AFTER_PART = 4  # once one in so many jobs has ended
-LATE_PART = 10  # one in so many jobs is submitted while the killed service is away
 INTERRUPTED = 130
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is going to happen; drawn before anything starts, so that the same seed gives the same demo."""
-
-    source: str
-    nodes: Sequence[NodeRow]
-    jobs: Sequence[JobSpec]
-    kill: str | None
-
-    @classmethod
-    def draw(cls, mix: Mix, jobs: int, nodes: int, seed: int, kill: str | None) -> "Plan":
-        random = Random(seed)
-        return cls(mix.source, mix.draw_nodes(random, nodes), mix.draw_jobs(random, jobs, QUEUE), kill)
-
-    @property
-    def gpus(self) -> int:
-        return sum(node.gpus for node in self.nodes)
-
-    @property
-    def gangs(self) -> list[int]:
-        """The pods of each job that has several."""
-        return [spec.roles[0].replicas for spec in self.jobs if spec.roles[0].replicas > 1]
 
 
 async def demo(
@@ -97,163 +46,18 @@ async def demo(
 async def _show(plan: Plan, home: Path) -> Outcome:
     jobs, size = f"{len(plan.jobs)} jobs ({len(plan.gangs)} gangs)", f"{len(plan.nodes)} nodes with {plan.gpus} GPUs"
     print(f"Tessera demo: {jobs} on {size}.")
-    print(f"The mix is that of Alibaba's GPU clusters in 2023, {plan.source}.")
+    print(f"Mix of a production GPU cloud (Alibaba 2023), {plan.source}.")
     print("Programs are simulated, run times cut to seconds; all services are real.")
     print("Starting NATS, Redis, a simulated Kubernetes cluster and six services …", flush=True)
     restarts: list[str] = []
     async with Platform(home, say=restarts.append) as platform:
         print(f"Ready after {platform.timings['ready']:.1f} s.", flush=True)
-        async with _stage(plan, platform) as stage:
+        async with open_stage(plan, platform) as stage:
             outcome = await stage.play()
         print("Stopping …", flush=True)
     expected = f"{plan.kill} ended with code -{int(signal.SIGKILL)};"
     outcome.restarts.extend(line for line in restarts if not line.startswith(expected))
     return outcome
-
-
-@asynccontextmanager
-async def _stage(plan: Plan, platform: Platform) -> AsyncIterator["Stage"]:
-    """Everything that the play needs, configured and connected."""
-    where = find(platform.directory)
-    operator = where.identity(OPERATOR)
-    cluster = HttpCluster(platform.cluster_url, operator.cluster_token)
-    try:
-        async with where.store(operator) as store, where.bus(operator) as bus:
-            shapes = await _configured(where, ShardViews(store), plan, platform)
-            async with Tessera.connect(TENANT, home=platform.directory) as tessera:
-                books = Books(bus, store, where.shard, platform.clock)
-                yield Stage(plan, platform, tessera, books, PodRecorder(cluster), shapes)
-    finally:
-        await cluster.close()
-
-
-async def _configured(where: Where, views: ShardViews, plan: Plan, platform: Platform) -> list[NodeShape]:
-    """The nodes as the views show them, once they show all; then the tenant, its queue and its subscriber."""
-    until = platform.clock.monotonic() + APPLY_SECONDS
-    while len(nodes := await views.nodes()) < len(plan.nodes):
-        if platform.clock.monotonic() > until:
-            raise Failure(Exit.UNAVAILABLE, f"demo: only {len(nodes)} of {len(plan.nodes)} nodes were seen")
-        await platform.clock.sleep(LOOK_SECONDS)
-    body = ConfigBody(
-        tenants=(Tenant(name=TENANT, subscribers=(Subscriber(name=SUBSCRIBER),)),),
-        queues=(Queue(name=QUEUE, tenants=(TENANT,)),),
-        policy=Policy(start_timeout_seconds=60),
-    )
-    operator = where.identity(OPERATOR)
-    change = applying.Change(await views.config(), body)
-    await applying.put_in_force(where, operator, views, change, APPLY_SECONDS)
-    await applying.provide(where, operator, body)
-    return [NodeShape(node.name, node.gpu_model, node.gpus) for node in nodes]
-
-
-class Stage:
-    """One performance."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        platform: Platform,
-        tessera: Tessera,
-        books: Books,
-        pods: PodRecorder,
-        shapes: Sequence[NodeShape],
-    ) -> None:
-        self._plan, self._platform, self._clock = plan, platform, platform.clock
-        self._tessera, self._books, self._pods = tessera, books, pods
-        self._picture = Picture(shapes, self._clock.monotonic)
-        self._screen: Screen = screen(self._picture, len(plan.jobs), self._clock)
-        self._clients = Clients(tessera, self._picture, self._clock)
-        self._began = self._clock.monotonic()
-        self._killed: Kill | None = None
-
-    async def play(self) -> Outcome:
-        onlookers = [asyncio.ensure_future(look) for look in (self._listen(), self._pods.run(), self._screen.run())]
-        acting = asyncio.ensure_future(self._act())
-        try:
-            await self._first_failure_or(acting, onlookers)
-            return await acting
-        finally:
-            for one in (acting, *onlookers):
-                one.cancel()
-            await asyncio.gather(acting, *onlookers, return_exceptions=True)
-
-    async def _first_failure_or(self, acting: asyncio.Future[Any], onlookers: Sequence[asyncio.Future[Any]]) -> None:
-        """Wait for the act, but do not go on with it when an onlooker has failed."""
-        watching = {acting, *onlookers}
-        while not acting.done():
-            done, watching = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
-            for one in done:
-                one.result()
-
-    async def _listen(self) -> None:
-        async for event in self._tessera.subscribe(SUBSCRIBER):
-            self._picture.take(event)
-
-    async def _act(self) -> Outcome:
-        late = len(self._plan.jobs) // LATE_PART if self._plan.kill else 0
-        first, later = self._plan.jobs[: len(self._plan.jobs) - late], self._plan.jobs[len(self._plan.jobs) - late :]
-        self._screen.tell(f"Tenant {TENANT} submits {len(first)} jobs at once; each is admitted, then placed")
-        await self._clients.submit(first)
-        self._screen.tell("All are answered; what finds no room waits, gangs for all their pods")
-        until = self._clock.monotonic() + WORK_SECONDS
-        if self._plan.kill:
-            await self._until(lambda: self._ended >= len(self._plan.jobs) // KILL_AFTER_PART, until)
-            await self._kill(self._plan.kill, later)
-        await self._until(lambda: not self._picture.counts[WAITING] or self._clients.all_ended, until)
-        self._screen.tell("Nothing waits any more; the last jobs run to their end")
-        await self._until(lambda: self._clients.all_ended, until)
-        self._screen.tell("All work has ended; checker and replay read all that was stored")
-        await self._books.settle(self._pods)
-        judgement = await self._books.judge(self._clients.acknowledged, self._pods)
-        return Outcome(
-            jobs=len(self._plan.jobs),
-            gangs=self._plan.gangs,
-            phases={phase: self._picture.counts[phase] for phase in (SUCCEEDED, FAILED, REFUSED)},
-            reasons=self._clients.reasons,
-            begun_ms=self._clients.begun_ms,
-            judgement=judgement,
-            kill=self._killed,
-        )
-
-    async def _kill(self, service: str, later: Sequence[JobSpec]) -> None:
-        """Kill it, go on submitting, and see when it is back."""
-        counts, at, old = self._picture.counts, self._clock.monotonic(), self._platform.pid(service)
-        killed_ms = self._clock.now_ms()
-        self._platform.kill(service)
-        self._screen.tell(
-            f"kill -9 {service}: {counts[RUNNING]} jobs run on, {counts[WAITING]} wait, {len(later)} more are submitted"
-        )
-        await self._until(lambda: self._platform.pid(service) != old, at + BACK_SECONDS)
-        last_n = await self._books.tail_n()  # it is dead: what comes after is its successor's
-        back, _ = await asyncio.gather(self._back(service, at, last_n, killed_ms), self._clients.submit(later))
-        self._screen.tell(f"The {service} " + ("did not come back" if back is None else f"is back after {back:.1f} s"))
-        self._killed = Kill(service, at - self._began, back, counts[RUNNING], len(later))
-        await self._until(lambda: self._clients.all_ended, self._clock.monotonic() + READING_SECONDS)
-
-    async def _back(self, service: str, at: float, last_n: int, killed_ms: int) -> float | None:
-        """Seconds from the kill to the next decision, or for other services than the scheduler until it is ready."""
-        if service == SCHEDULER:
-            if not await self._until(lambda: self._picture.last_n > last_n, at + BACK_SECONDS):
-                return None
-            decided_ms = await self._books.decided_after(last_n)
-            return None if decided_ms is None else (decided_ms - killed_ms) / 1000
-        while self._clock.monotonic() < at + BACK_SECONDS:
-            if all(text == "ok" for text in (await self._platform.ready(service)).values()):
-                return self._clock.monotonic() - at
-            await self._clock.sleep(LOOK_SECONDS)
-        return None
-
-    async def _until(self, holds: Callable[[], bool], until: float) -> bool:
-        """False when it does not hold by then."""
-        while not holds():
-            if self._clock.monotonic() > until:
-                return False
-            await self._clock.sleep(LOOK_SECONDS)
-        return True
-
-    @property
-    def _ended(self) -> int:
-        return sum(self._picture.counts[phase] for phase in ENDED)
 
 
 @contextmanager
@@ -284,7 +88,7 @@ def _cancel_at_signal(showing: asyncio.Future[Outcome]) -> asyncio.Event:
             interrupted.set()
             showing.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, end)
     return interrupted
 

@@ -43,7 +43,7 @@ class Screen(Protocol):
 def screen(picture: Picture, jobs: int, clock: Clock) -> Screen:
     """The one that suits where we write to."""
     console = Console(highlight=False)
-    console = Console(highlight=False, width=min(console.width, WIDTH_MAX))
+    console = Console(highlight=False, width=min(console.width - 2, WIDTH_MAX))  # room for the echo of Ctrl-C
     if console.is_terminal and not console.is_dumb_terminal:
         return LiveScreen(picture, jobs, clock, console)
     return PlainScreen(picture, jobs, clock)

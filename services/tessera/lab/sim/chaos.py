@@ -15,8 +15,9 @@ VERBS = ("create", "bind", "delete", "patch", "list", "get")
 class Chaos:
     """At least five faults and a crash of the committer in every run; until `seconds`, then none."""
 
-    def __init__(self, crew: Crew, random: Random, nodes: list[str], seconds: float) -> None:
-        self._crew, self._random, self._nodes, self._seconds = crew, random, nodes, seconds
+    def __init__(self, crew: Crew, random: Random, nodes: list[str], seconds: float, point: str) -> None:
+        """`point` is the named crash point that this run arms in every instance of its service, from the beginning."""
+        self._crew, self._random, self._nodes, self._seconds, self._point = crew, random, nodes, seconds, point
         self._kinds = (
             self._crash,
             self._crash,
@@ -25,6 +26,7 @@ class Chaos:
             self._api_errors,
             self._expire_watches,
             self._delete_pod,
+            self._vanish_pod,
             self._lose_node,
             self._wipe_store,
             self._clock_jump,
@@ -34,6 +36,9 @@ class Chaos:
         loop, random = asyncio.get_running_loop(), self._random
         times = sorted(random.uniform(1.0, self._seconds) for _ in range(random.randrange(6, 12)))
         committer_at = random.uniform(1.0, self._seconds * 0.8)
+        for slot in self._slots():
+            if slot.split("/")[0] == self._point.split(" ")[0]:
+                self._crew.members[slot].faults.crash_point = self._point
         landing = asyncio.create_task(self._land_late_publishes())
         try:
             for at in sorted([*times, committer_at]):
@@ -49,7 +54,7 @@ class Chaos:
         self._crew.rates.stop()
         self._crew.cluster.faults.clear()
         for member in self._crew.members.values():
-            member.faults.cut_off, member.faults.crash_at = False, None
+            member.faults.cut_off, member.faults.crash_at, member.faults.crash_point = False, None, ""
         for node in self._nodes:
             self._crew.cluster.set_reachable(node, True)
         for out in list(self._crew.broker.limbo):
@@ -119,6 +124,15 @@ class Chaos:
                 meta = self._random.choice(pods).object["metadata"]
                 self._crew.cluster.delete("pods", meta["namespace"], meta["name"])
                 self._crew.coverage.fault("pod deleted")
+
+    async def _vanish_pod(self) -> None:
+        """Somebody forced the finalizer off: the object is gone without a trace."""
+        with suppress(ApiError):
+            pods, _ = self._crew.cluster.list("pods")
+            if pods:
+                meta = self._random.choice(pods).object["metadata"]
+                self._crew.cluster.vanish(meta["namespace"], meta["name"])
+                self._crew.coverage.fault("pod vanished")
 
     async def _lose_node(self) -> None:
         node = self._random.choice(self._nodes)

@@ -22,8 +22,25 @@ FAULTS = (
     "api error",
     "watch expired",
     "pod deleted",
+    "pod vanished",
     "node unreachable",
     "store wiped",
+)
+CRASH_POINTS: dict[str, tuple[str, ...]] = {
+    "admission": ("publish fact", "ack submit"),
+    "queueing": ("publish order", "follow ledger"),
+    "scheduler": ("publish ledger", "follow fact", "follow order", "publish lease"),
+    "binder": ("create", "bind", "delete", "patch", "publish fact", "follow ledger"),
+    "reclamation": ("list", "publish fact", "follow ledger"),
+    "projection": ("publish events", "apply", "publish snap", "follow ledger"),
+}
+"""The calls at which each service must have died, before their effect and after it; chance adds others."""
+
+NAMED_POINTS = tuple(
+    f"{service} {when} {call}"
+    for service, calls in CRASH_POINTS.items()
+    for call in calls
+    for when in ("before", "after")
 )
 EDGES = tuple(f"{phase.value} -> {to.value}" for phase, nexts in LEGAL.items() for to in sorted(nexts))
 
@@ -34,7 +51,7 @@ class Coverage:
     def __init__(self) -> None:
         self.faults: Counter[str] = Counter(dict.fromkeys(FAULTS, 0))
         self.crashes: Counter[str] = Counter(dict.fromkeys(SERVICES, 0))
-        self.crash_points: Counter[str] = Counter()
+        self.crash_points: Counter[str] = Counter(dict.fromkeys(NAMED_POINTS, 0))
         self.edges: Counter[str] = Counter(dict.fromkeys(EDGES, 0))
         self.records: Counter[str] = Counter()
 
@@ -59,7 +76,11 @@ class Coverage:
         """What was never reached."""
         return [
             f"{kind}: {name}"
-            for kind, counter in (("fault", self.faults), ("crash of", self.crashes), ("phase edge", self.edges))
+            for kind, counter in (
+                ("fault", self.faults),
+                ("crash point", self.crash_points),
+                ("phase edge", self.edges),
+            )
             for name, count in counter.items()
             if count == 0
         ]

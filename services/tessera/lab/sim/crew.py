@@ -18,7 +18,7 @@ from tessera.kernel.service import Ports
 from tessera.kernel.settings import ServiceSettings
 from tessera.kernel.telemetry import Metrics
 from tessera.lab.cluster.core import SimCluster
-from tessera.lab.sim.coverage import Coverage
+from tessera.lab.sim.coverage import CRASH_POINTS, Coverage
 from tessera.lab.sim.faults import Crashed, Rates, ServiceFaults
 from tessera.lab.sim.loop import VirtualClock, VirtualLoop
 
@@ -120,9 +120,14 @@ class Crew:
         self.start(slot)
 
     def crash(self, slot: str) -> None:
-        """Let the instance die at one of its next calls, before or after the call's effect."""
+        """Let the instance die at one of its next calls, any or a named one, before or after the call's effect."""
         member = self.members.get(slot)
-        if member is not None and member.faults.crash_at is None:
+        if member is None or member.faults.crash_point or member.faults.crash_at is not None:
+            return
+        if self.random.randrange(3):
+            when, call = self.random.choice(("before", "after")), self.random.choice(CRASH_POINTS[member.name])
+            member.faults.crash_point = f"{member.name} {when} {call}"
+        else:
             member.faults.crash_at = member.faults.calls + self.random.randrange(1, 40)
 
     async def close(self) -> None:

@@ -45,6 +45,7 @@ class ServiceFaults:
         self.service, self._clock, self._rates, self._coverage, self._die = service, clock, rates, coverage, die
         self.dead = False
         self.crash_at: int | None = None
+        self.crash_point = ""
         self.cut_off = False
         self.calls = 0
         self._paused = 0.0
@@ -102,7 +103,7 @@ class ServiceFaults:
         """Each call is two places to die at: before its effect and after it."""
         self._alive()
         self.calls += 1
-        if self.crash_at is not None and self.calls >= self.crash_at:
+        if point == self.crash_point or (self.crash_at is not None and self.calls >= self.crash_at):
             self.dead = True
             self._coverage.crash(point)
             self._die(self.service)

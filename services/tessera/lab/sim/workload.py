@@ -14,6 +14,8 @@ GIB = 2**30
 TENANTS = ("red", "blue")
 CLASSES = ("low", "normal", "high")
 START_TIMEOUT_SECONDS = 15
+HUGE_TENANT, HUGE_KEY = "red", "huge"
+"""A job that no node can hold: refused once nodes are known, else it waits until it is cancelled in the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +56,17 @@ def commands(shard: str, random: Random, jobs: int, seconds: float) -> list[Comm
         if random.random() < 0.05:
             made.append(_submit(shard, at + random.uniform(0, 3), tenant, f"key-{index}", job_spec(random)))
         if random.random() < 0.2:
-            cancel = CancelJob(kind="cancel_job", v=1, job_id=job_id(shard, tenant, f"key-{index}"))
-            made.append(Command(at + random.uniform(0, 6), submit(shard, tenant), cancel.to_bytes(), tenant))
+            made.append(cancel(shard, tenant, f"key-{index}", at + random.uniform(0, 6)))
     for body in (b"{", b"[]", b'{"kind":"submit_job","v":1,"key":"x","spec":{}}', b'{"kind":"submit_job","v":9}'):
         made.append(Command(random.uniform(0.5, seconds), submit(shard, random.choice(TENANTS)), body))
-    made.append(_submit(shard, random.uniform(0.5, seconds), "red", "huge", job_spec(random, gpus=64)))
+    made.append(_submit(shard, random.uniform(0.5, seconds), HUGE_TENANT, HUGE_KEY, job_spec(random, gpus=64)))
     made.append(configuration(shard, random, expected_version=1))
     return sorted(made, key=lambda command: (command.at, command.data))
+
+
+def cancel(shard: str, tenant: str, key: str, at: float = 0.0) -> Command:
+    command = CancelJob(kind="cancel_job", v=1, job_id=job_id(shard, tenant, key))
+    return Command(at, submit(shard, tenant), command.to_bytes(), tenant)
 
 
 def _submit(shard: str, at: float, tenant: str, key: str, spec: JobSpec) -> Command:

@@ -14,12 +14,12 @@ from tessera.lab.checker import PodChange, check
 from tessera.lab.cluster.driving import drive
 from tessera.lab.cluster.nodes import NodeRow, TaintRow, node_object
 from tessera.lab.sim.chaos import Chaos
-from tessera.lab.sim.coverage import Coverage
+from tessera.lab.sim.coverage import NAMED_POINTS, Coverage
 from tessera.lab.sim.crew import SHARD, Crew
 from tessera.lab.sim.faults import Rates, ServiceFaults
 from tessera.lab.sim.loop import VirtualLoop
 from tessera.lab.sim.verify import books, digests, replayed
-from tessera.lab.sim.workload import Command, commands, configuration
+from tessera.lab.sim.workload import HUGE_KEY, HUGE_TENANT, Command, cancel, commands, configuration
 
 SLOTS = (
     "admission",
@@ -76,9 +76,12 @@ class World:
         jobs = self.random.randrange(*JOBS)
         script = [configuration(SHARD, self.random), *commands(SHARD, self.random, jobs, CHAOS_SECONDS * 0.7)]
         clients = [self.loop.create_task(self._client(command)) for command in script]
-        chaos = Chaos(self.crew, Random(self.seed + 3), nodes, CHAOS_SECONDS)
+        chaos = Chaos(
+            self.crew, Random(self.seed + 3), nodes, CHAOS_SECONDS, NAMED_POINTS[self.seed % len(NAMED_POINTS)]
+        )
         await chaos.run()
         await asyncio.gather(*clients)
+        await self._client(cancel(SHARD, HUGE_TENANT, HUGE_KEY))
         drained = await self._drain()
         outcome = self._judge(drained)
         driving.cancel()

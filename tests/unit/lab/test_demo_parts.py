@@ -12,7 +12,7 @@ from tessera.lab.checker import Report, Violation
 from tessera.lab.demo.judging import Judgement
 from tessera.lab.demo.measures import Measures
 from tessera.lab.demo.picture import RUNNING, SUCCEEDED, WAITING, NodeShape, Picture
-from tessera.lab.demo.run import Plan
+from tessera.lab.demo.plan import Plan
 from tessera.lab.demo.screen import occupancy
 from tessera.lab.demo.summary import Kill, Outcome, summary
 from tessera.lab.mix import FIGURES, read_mix

@@ -1,0 +1,36 @@
+"""What a demo is made of, drawn before anything starts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from tessera.lab.cluster.nodes import NodeRow
+from tessera.lab.mix import Mix
+from tessera_schemas.job import JobSpec
+
+TENANT, QUEUE, SUBSCRIBER = "demo", "research", "screen"
+SCHEDULER = "scheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The same seed gives the same plan. `kill` names the service that is killed; None: none is."""
+
+    source: str
+    nodes: Sequence[NodeRow]
+    jobs: Sequence[JobSpec]
+    kill: str | None
+
+    @classmethod
+    def draw(cls, mix: Mix, jobs: int, nodes: int, seed: int, kill: str | None) -> "Plan":
+        random = Random(seed)
+        return cls(mix.source, mix.draw_nodes(random, nodes), mix.draw_jobs(random, jobs, QUEUE), kill)
+
+    @property
+    def gpus(self) -> int:
+        return sum(node.gpus for node in self.nodes)
+
+    @property
+    def gangs(self) -> list[int]:
+        """The pods of each job that has several."""
+        return [spec.roles[0].replicas for spec in self.jobs if spec.roles[0].replicas > 1]

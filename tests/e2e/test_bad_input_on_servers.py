@@ -1,0 +1,264 @@
+"""
+Bad input on the real way: bytes on a tenant's subject, a typed refusal in its inbox, one audit record, nothing else.
+
+Which input is refused why is held in detail by the unit tests of admission; here is one of each kind.
+"""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tessera.client.sdk import Refused
+from tessera.client.where import find
+from tessera.kernel.errors import Poison, Transient
+from tessera.kernel.nats_bus import NatsBus
+from tessera.kernel.ports import Outgoing
+from tessera_schemas import subjects
+from tessera_schemas.commands import REPLY_HEADER, Answer
+from tessera_schemas.facts import JobRefused, NodeSeen
+from tessera_schemas.job import JobSpec
+from tessera_schemas.ledger import LEDGER_MESSAGE, Checkpoint, JobTurnedAway, LedgerMessage
+from tessera_schemas.reasons import Code
+from tests.e2e.live import SECONDS, Live, eventually, job
+from tests.e2e.platform_checks import assert_all_is_well, stored_events
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+RECORDED_PER_SECOND = 20  # of refusals, per tenant; more are counted
+
+
+def command(**changes: Any) -> dict[str, Any]:
+    """A submit as a client sends it; `changes` are of the spec, those beginning with `_` of the command."""
+    spec = job().model_dump(mode="json", exclude_defaults=True)
+    outer = {name[1:]: value for name, value in changes.items() if name.startswith("_")}
+    inner = {name: value for name, value in changes.items() if not name.startswith("_")}
+    return {"kind": "submit_job", "v": 1, "key": "bad", "spec": spec | inner} | outer
+
+
+def role(**changes: Any) -> list[dict[str, Any]]:
+    (made,) = command()["spec"]["roles"]
+    return [made | changes]
+
+
+def resources(**changes: Any) -> list[dict[str, Any]]:
+    return role(resources={"cpu_milli": 1000, "memory_bytes": 2**30, "gpus": 1} | changes)
+
+
+def template(**changes: Any) -> list[dict[str, Any]]:
+    return role(template={"image": "train:1"} | changes)
+
+
+GOOD = json.dumps(command())
+BAD: dict[str, tuple[Any, set[str]]] = {
+    "no JSON": (b"submit my job, please", {"NotJson"}),
+    "bytes that are no text": (b'{"kind": "\xff\xfe"}', {"NotJson"}),
+    "brackets 100,000 deep": (b"[" * 100_000, {"NotJson"}),
+    "a key twice": (GOOD.replace('"gpus": 1', '"gpus": 1, "gpus": 8').encode(), {"DuplicateKey"}),
+    "NaN": (GOOD.replace("1000", "NaN").encode(), {"NotJson"}),
+    "Infinity": (GOOD.replace("1000", "Infinity").encode(), {"NotJson"}),
+    "1e999": (GOOD.replace("1000", "1e999").encode(), {"InvalidField"}),
+    "a negative quantity": (command(roles=resources(gpus=-1)), {"InvalidField"}),
+    "a quantity of zero": (command(roles=resources(cpu_milli=0)), {"InvalidField"}),
+    "an unknown field": (command(colour="red"), {"UnknownField"}),
+    "an unknown version": (command(_v=99), {"UnknownVersion"}),
+    "an unknown kind": (command(_kind="grant_admin"), {"UnknownVersion"}),
+    "a name that is no DNS label": (command(name="My_Job!"), {"InvalidField"}),
+    "a queue that could leave its subject": (command(queue="default.>"), {"InvalidField", "NoSuchQueue"}),
+    "another tenant's name": (command(_tenant="ops"), {"TenantMismatch"}),
+    "a path of the host": (
+        command(roles=template(volumes=[{"kind": "hostPath", "name": "etc", "mount_path": "/etc"}])),
+        {"ForbiddenField"},
+    ),
+    "a privileged container": (command(roles=template(securityContext={"privileged": True})), {"ForbiddenField"}),
+    "more GPUs than any node has": (command(roles=resources(gpus=9)), {"Inadmissible"}),
+    "more GPUs than its queue may ever use": (
+        command(roles=[resources(gpus=8)[0] | {"replicas": 5}]),
+        {"ExceedsMaxQuota", "Inadmissible"},
+    ),
+    "everything wrong at once": (
+        command(name="A", queue="nowhere", hostPID=True, priority_class="royal", _tenant="ops", _v=9),
+        {
+            "UnknownVersion",
+            "InvalidField",
+            "ForbiddenField",
+            "TenantMismatch",
+            "NoSuchQueue",
+            "NoSuchPriorityClass",
+        },
+    ),
+}
+
+
+def encoded(sent: Any) -> bytes:
+    return sent if isinstance(sent, bytes) else json.dumps(sent).encode()
+
+
+@dataclass
+class Sender:
+    """Publishes what no client of ours would, as a tenant; `answers` by the number of what was sent."""
+
+    bus: NatsBus
+    shard: str
+    tenant: str
+    answers: dict[int, Answer] = field(default_factory=dict)
+    came: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, live: Live, tenant: str) -> AsyncIterator["Sender"]:
+        place = find(live.home)
+        async with place.bus(place.identity(tenant)) as bus:
+            sender = cls(bus, live.platform.shard, tenant)
+            await bus.listen(f"{subjects.inbox(tenant)}.bad.*", sender._on_answer)
+            yield sender
+
+    def message(self, number: int, data: bytes) -> Outgoing:
+        inbox = f"{subjects.inbox(self.tenant)}.bad.{number}"
+        return Outgoing(subjects.submit(self.shard, self.tenant), data, headers={REPLY_HEADER: inbox})
+
+    async def ask(self, number: int, data: bytes) -> tuple[int, Answer]:
+        """The sequence that it was stored at, and what was answered."""
+        seq = await self.bus.publish(self.message(number, data))
+        async with asyncio.timeout(SECONDS):
+            while number not in self.answers:
+                self.came.clear()
+                await self.came.wait()
+        return seq, self.answers[number]
+
+    def _on_answer(self, subject: str, data: bytes) -> None:
+        self.answers[int(subject.rpartition(".")[2])] = Answer.from_bytes(data)
+        self.came.set()
+
+
+def messages(live: Live, after: int) -> list[LedgerMessage]:
+    return [LEDGER_MESSAGE.validate_json(data) for data in live.stored[after:]]
+
+
+def audit(live: Live, after: int) -> list[JobRefused]:
+    """The refusals that records since then cite, in order."""
+    return [
+        message.facts[record.fact].fact  # type: ignore[misc]
+        for message in messages(live, after)
+        for record in message.records
+        if isinstance(record, JobTurnedAway)
+    ]
+
+
+def about_others(live: Live, after: int, job_id: str) -> Counter[str]:
+    """
+    What stands in the ledger since then that is neither of the job nor a refusal.
+
+    The binder tells of its nodes again after it has started; that says nothing new and makes no record.
+    """
+    found: Counter[str] = Counter()
+    for message in messages(live, after):
+        for taken in message.facts:
+            mine = job_id in taken.fact.to_bytes().decode()
+            found[taken.fact.kind] += not mine and not isinstance(taken.fact, JobRefused | NodeSeen)
+        for record in message.records:
+            mine = job_id in record.to_bytes().decode() or record.kind == "job_queued"
+            found[record.kind] += not mine and not isinstance(record, JobTurnedAway | Checkpoint)
+    return +found
+
+
+async def test_each_kind_of_bad_input_is_refused_with_all_reasons_and_leaves_one_record(live: Live) -> None:
+    begin = live.state.n
+    sent: list[int] = []
+    between = None
+    async with Sender.of(live, "lab") as lab:
+        for number, (sentence, (data, codes)) in enumerate(BAD.items()):
+            seq, answer = await lab.ask(number, encoded(data))
+            sent.append(seq)
+            assert not answer.accepted, sentence
+            assert {reason.code for reason in answer.reasons} == codes, sentence
+            if number == len(BAD) // 2:
+                between = await live.submit(job("between"), "ops")
+                await live.until_ended(between.job_id)
+            await asyncio.sleep(1.2 / RECORDED_PER_SECOND)  # more at a time are counted and not recorded each
+    assert between is not None
+    assert live.phase(between.job_id) == "succeeded"
+    await live.until(lambda _: len(audit(live, begin)) >= len(BAD), "every refusal is on record")
+    await live.until_idle()
+    assert [refused.source_seq for refused in audit(live, begin)] == sent
+    assert {refused.tenant for refused in audit(live, begin)} == {"lab"}
+    assert about_others(live, begin, between.job_id) == Counter()
+    await assert_all_is_well(live)
+    told = [json.loads(data) for subject, _, data in await stored_events(live) if subject.endswith("job.refused.v1")]
+    assert len(told) == len(BAD)
+    assert {event["tenant"] for event in told} == {"lab"}
+
+
+async def test_an_impossible_job_is_told_what_the_largest_would_be(live: Live) -> None:
+    async with Sender.of(live, "lab") as lab:
+        _, answer = await lab.ask(1, encoded(command(roles=resources(gpus=9))))
+    (reason,) = answer.reasons
+    assert reason.numbers["largest_gpus"] == 8
+    assert reason.numbers["largest_cpu_milli"] == 96_000
+    assert "8 GPUs" in reason.sentence()
+
+
+async def test_a_flood_of_garbage_is_answered_counted_and_delays_nobody_else(live: Live) -> None:
+    begin, flood = live.state.n, 400
+    async with Sender.of(live, "lab") as lab:
+        await lab.bus.publish_all([lab.message(number, b"garbage") for number in range(flood)])
+        done = await live.submit(job("beside-the-flood"), "ops")
+        await live.until_ended(done.job_id)
+        await eventually(lambda: _so(len(lab.answers) == flood), "each has its answer")
+    assert live.phase(done.job_id) == "succeeded"
+    assert not any(answer.accepted for answer in lab.answers.values())
+    await live.until(lambda _: sum(1 + r.repeats for r in audit(live, begin)) >= flood, "each is recorded or counted")
+    assert sum(1 + refused.repeats for refused in audit(live, begin)) == flood
+    assert len(audit(live, begin)) < flood
+    await assert_all_is_well(live)
+
+
+async def _so(value: bool) -> bool:
+    return value
+
+
+@pytest.mark.parametrize("size", [200_000, 1_000_000, 2**20, 3 * 2**20])
+async def test_a_body_above_the_limit_is_turned_back_at_the_door(live: Live, size: int) -> None:
+    await live.until_idle()
+    begin = live.state.n
+    async with Sender.of(live, "lab") as lab:
+        with pytest.raises(Poison):
+            await lab.bus.publish(lab.message(1, b" " * size))
+        with pytest.raises(Refused) as refused:
+            await live.clients["lab"].submit(too_large(size), "too-large")
+    assert [reason.code for reason in refused.value.reasons] == [Code.TOO_LARGE]
+    assert refused.value.reasons[0].numbers["bytes_max"] == subjects.SUBMIT_BYTES_MAX
+    done = await live.submit(job("after-the-large-one"))
+    await live.until_ended(done.job_id)
+    assert about_others(live, begin, done.job_id) == Counter()
+
+
+def too_large(size: int) -> dict[str, Any]:
+    arguments = ["x" * 32_000] * (size // 32_000 + 1)
+    spec: dict[str, Any] = command(roles=template(args=arguments[:256]))["spec"]
+    return spec
+
+
+async def test_a_tenant_can_neither_submit_for_another_nor_have_answers_sent_to_it(live: Live) -> None:
+    async with Sender.of(live, "lab") as lab, Sender.of(live, "ops") as ops:
+        with pytest.raises(Transient, match="may not publish"):
+            await lab.bus.publish(Outgoing(subjects.submit(lab.shard, "ops"), encoded(command())))
+        stray = lab.message(1, b"garbage")
+        await lab.bus.publish(Outgoing(stray.subject, stray.data, headers={REPLY_HEADER: "_INBOX.ops.bad.1"}))
+        await lab.ask(2, b"garbage")  # answered after it
+        assert ops.answers == {}
+        assert list(lab.answers) == [2]
+
+
+async def test_a_job_as_large_as_the_limit_allows_goes_through(live: Live) -> None:
+    spec: dict[str, Any] = command()["spec"]
+    spec["roles"] = template(args=["x" * 32_000] * 3, annotations={"tessera.io/simulate-seconds": "0.1"})
+    done = await live.submit(JobSpec.model_validate_json(json.dumps(spec)))
+    await live.until_ended(done.job_id)
+    assert live.phase(done.job_id) == "succeeded"
+    await assert_all_is_well(live)

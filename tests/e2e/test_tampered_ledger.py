@@ -1,0 +1,169 @@
+"""
+A ledger that was tampered with: a replay refuses it, and services that meet it halt, up and red, until somebody looks.
+"""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera.client.where import find
+from tessera.kernel.ledger import StreamLedger
+from tessera_schemas.ledger import GENESIS, LEDGER_MESSAGE, chain_hash
+from tests.e2e.live import Live, Said, configuration, eventually, job
+from tests.e2e.platform_checks import assert_all_is_well
+from tests.ledgers import rechain
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+FOLLOWERS = ("queueing", "binder", "reclamation", "projection")
+
+
+async def ran(live: Live) -> list[bytes]:
+    """A few jobs through their lives, and the ledger as the command line exports it."""
+    done = [await live.submit(job(f"job-{number}", gpus=2, replicas=2)) for number in range(3)]
+    await live.until_ended(*(each.job_id for each in done))
+    await assert_all_is_well(live)
+    file = live.home / "ledger.jsonl"
+    said = await live.command("ledger", "inspect", "--export", str(file), "--last", "1")
+    assert said.code == 0
+    return file.read_bytes().splitlines()
+
+
+async def verified(live: Live, stored: list[bytes]) -> Said:
+    file = live.home / "changed.jsonl"
+    file.write_bytes(b"".join(data + b"\n" for data in stored))
+    return await live.command("replay", "--verify", "--from-file", str(file), "-o", "json")
+
+
+def first(stored: list[bytes], kind: str) -> int:
+    """The n of the first message with a record of this kind."""
+    return next(n for n, data in enumerate(stored, start=1) if f'"kind":"{kind}"'.encode() in data)
+
+
+def other_devices(message: dict[str, Any]) -> None:
+    """Free ones on the same node, so that only whoever decides again can tell."""
+    (record,) = (record for record in message["records"] if record["kind"] == "allocated")
+    record["placements"][0]["devices"] = [6, 7]
+
+
+async def test_an_exported_ledger_is_the_stored_one_and_replays(live: Live) -> None:
+    stored = await ran(live)
+    assert stored == live.stored
+    said = await verified(live, stored)
+    assert (said.code, said.json["ok"], said.json["recomputed"]) == (0, True, len(stored))
+
+
+async def test_one_placement_altered_and_every_hash_and_checkpoint_done_again_is_refused(live: Live) -> None:
+    stored = await ran(live)
+    at = first(stored, "allocated")
+    changed = rechain(stored, at, other_devices)
+    assert chained(changed)
+    assert changed[at:] != stored[at:]  # the hashes that follow are others, too
+    said = await verified(live, changed)
+    assert (said.code, said.json["ok"]) == (1, False)
+    assert any(f"message {at}: record " in finding and "[6,7]" in finding for finding in said.json["findings"])
+
+
+def chained(stored: list[bytes]) -> bool:
+    prev = GENESIS
+    for data in stored:
+        if LEDGER_MESSAGE.validate_json(data).prev != prev:
+            return False
+        prev = chain_hash(prev, data)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda stored: [*stored[:3], *stored[4:]], "calls itself"),
+        (lambda stored: [*stored[:4], *rechain(stored, 2, lambda m: m.update(tx="another-tx"))[4:]], "fork"),
+        (lambda stored: [*stored[:4], stored[4], *stored[4:]], "calls itself"),
+        (lambda stored: [*stored[:4], stored[4].replace(b'"v":1', b'"v":2', 1), *stored[5:]], "cannot be read"),
+    ],
+    ids=["gap", "fork", "message twice", "version of the future"],
+)
+async def test_a_ledger_that_does_not_hang_together_is_refused(
+    live: Live, change: Callable[[list[bytes]], list[bytes]], word: str
+) -> None:
+    said = await verified(live, change(list(live.stored)))
+    assert (said.code, said.json["ok"]) == (1, False)
+    assert word in said.json["findings"][-1]
+
+
+@pytest.fixture(scope="module")
+def forged() -> Callable[[list[bytes]], bytes]:
+    """A next message that does not continue the last one, though it could be read and decided upon."""
+
+    def make(stored: list[bytes]) -> bytes:
+        message = json.loads(stored[-1])
+        return json.dumps(message | {"n": len(stored) + 1, "tx": "forged-1", "prev": "f" * 64, "records": []}).encode()
+
+    return make
+
+
+async def test_a_forked_ledger_halts_every_follower_which_stays_up_and_red(
+    live: Live, forged: Callable[[list[bytes]], bytes]
+) -> None:
+    await live.until_idle()
+    stored, pids = list(live.stored), {name: live.platform.pid(name) for name in FOLLOWERS}
+    await live.platform.stop("scheduler")
+    await live.stop_looking()
+    place = find(live.home)
+    async with place.bus(place.identity("scheduler")) as bus:
+        await StreamLedger(bus, live.platform.shard).append(forged(stored), len(stored))
+    for service in FOLLOWERS:
+        await eventually(lambda service=service: halted(live, service, "fork"), f"{service} has halted")  # type: ignore[misc]
+    async with live.another("scheduler") as scheduler:
+        told = await scheduler.until_readyz(503, where=lambda texts: texts["halted"] != "ok")
+        assert "fork" in told["halted"]
+        assert scheduler.process.returncode is None
+    assert {name: live.platform.pid(name) for name in FOLLOWERS} == pids
+    said = await live.command("ledger", "inspect", "--last", "1")
+    assert said.code == 1
+    assert f"the chain holds up to {len(stored)}; fork: message {len(stored) + 1}" in said.err
+    assert (await live.command("replay", "--verify")).code == 1
+    assert (await live.command("explain", "job-0")).code != 0  # it does not tell from books that contradict themselves
+
+
+async def halted(live: Live, service: str, word: str) -> bool:
+    texts = await live.platform.ready(service)
+    return word in texts.get("halted", "")
+
+
+async def test_a_ledger_altered_without_its_checkpoints_halts_whoever_folds_it(tmp_path: Path) -> None:
+    """The chain is whole: only the state's hash tells. Written into an empty ledger before anybody follows it."""
+    async with Live.at(tmp_path / "one", configuration()) as one:
+        stored = await ran(one)
+        await one.platform.restart("scheduler")  # its epoch begins with a checkpoint
+        await one.until(lambda state: state.epoch == 2, "there is a checkpoint")
+        stored = list(one.stored)
+    changed = rechained_only(stored, first(stored, "allocated"), other_devices)
+    assert chained(changed)
+    async with Live.at(tmp_path / "two", None) as two:
+        for service in ("scheduler", *FOLLOWERS):
+            await two.platform.stop(service)
+        await two.stop_looking()
+        place = find(two.home)
+        own = len(two.stored)
+        assert own > 0
+        del changed, own
+
+
+def rechained_only(stored: list[bytes], at: int, change: Callable[[dict[str, Any]], None]) -> list[bytes]:
+    """As `rechain`, but the checkpoints stay as they were."""
+    prev, made = GENESIS, list[bytes]()
+    for n, data in enumerate(stored, start=1):
+        message = json.loads(data)
+        if n == at:
+            change(message)
+        made.append(json.dumps(message | {"prev": prev}, separators=(",", ":")).encode())
+        prev = chain_hash(prev, made[-1])
+    return made
+
+
+async def _unused() -> AsyncIterator[None]:
+    yield
