@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,23 +107,24 @@ class Live:
     acknowledged: list[tuple[str, str]] = field(default_factory=list)
     taken_in: set[str] = field(default_factory=set)
     moved: asyncio.Event = field(default_factory=asyncio.Event)
+    looking: list[asyncio.Task[None]] = field(default_factory=list)
     keys: Iterator[str] = field(default_factory=lambda: (f"key-{number}" for number in range(1_000_000)))
 
     @classmethod
     @asynccontextmanager
     async def at(
-        cls, directory: Path, body: ConfigBody | None = None, tenants: tuple[str, ...] = TENANTS
+        cls, directory: Path, body: ConfigBody | None = None, services: Sequence[str] = subjects.SERVICES
     ) -> AsyncIterator["Live"]:
         """Everything started, `body` in force, the tenants connected."""
         async with AsyncExitStack() as stack:
-            platform = await stack.enter_async_context(Platform(directory, tenants=tenants))
-            for tenant in tenants:
+            platform = await stack.enter_async_context(Platform(directory, services, tenants=TENANTS))
+            for tenant in TENANTS:
                 await platform.add_tenant(tenant, {EVERYTHING: ()})
             place = find(platform.directory)
             live = cls(platform, await stack.enter_async_context(place.bus(place.identity(subjects.OPERATOR))))
-            for task in (asyncio.create_task(live._fold()), asyncio.create_task(live._watch_pods())):
-                stack.push_async_callback(_ended, task)
-            for tenant in tenants:
+            live.looking = [asyncio.create_task(live._fold()), asyncio.create_task(live._watch_pods())]
+            stack.push_async_callback(live.stop_looking)
+            for tenant in TENANTS:
                 client = Tessera.at(place, place.identity(tenant))
                 live.clients[tenant] = await stack.enter_async_context(client)
             if body is not None:
@@ -249,6 +250,14 @@ class Live:
 
     # -- in the background
 
+    async def stop_looking(self) -> None:
+        """Look at nothing any more; raises what went wrong while looking."""
+        tasks, self.looking = self.looking, []
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
     async def _fold(self) -> None:
         source = StreamLedger(self.bus, self.platform.shard).follow(0)
         while True:
@@ -300,15 +309,23 @@ class Instance:
         except (OSError, ValueError, aiohttp.ClientError, TimeoutError):
             return 0, {}
 
-    async def until_readyz(self, status: int) -> dict[str, str]:
-        """Wait until `/readyz` answers with this status; returns its body."""
+    async def until_ready(self) -> None:
+        await eventually(self._is_ready, "the other instance is ready")
 
-        async def so() -> bool:
-            assert self.process.returncode is None, "it ended"
-            return (await self.readyz())[0] == status
+    async def until_halted(self) -> str:
+        """The reason that `/readyz` gives, while the process stays up."""
+        await eventually(self._is_halted, "the other instance has halted")
+        assert self.process.returncode is None
+        return (await self.readyz())[1]["halted"]
 
-        await eventually(so, f"/readyz is {status}")
-        return (await self.readyz())[1]
+    async def _is_ready(self) -> bool:
+        assert self.process.returncode is None, "it ended"
+        return (await self.readyz())[0] == 200
+
+    async def _is_halted(self) -> bool:
+        assert self.process.returncode is None, "it ended"
+        status, texts = await self.readyz()
+        return status == 503 and texts["halted"] != "ok"
 
 
 async def started(
@@ -362,13 +379,6 @@ async def _is(value: bool) -> bool:
 
 async def _at_least(store: RedisStore, n: int) -> bool:
     return await store.cursor() >= n
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    """Cancel it, unless it failed before: then the test must know."""
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
 
 
 def _python(*words: str) -> list[str]:

@@ -195,12 +195,14 @@ async def test_each_kind_of_bad_input_is_refused_with_all_reasons_and_leaves_one
 
 
 async def test_an_impossible_job_is_told_what_the_largest_would_be(live: Live) -> None:
+    begin = live.state.n
     async with Sender.of(live, "lab") as lab:
         _, answer = await lab.ask(1, encoded(command(roles=resources(gpus=9))))
     (reason,) = answer.reasons
     assert reason.numbers["largest_gpus"] == 8
     assert reason.numbers["largest_cpu_milli"] == 96_000
     assert "8 GPUs" in reason.sentence()
+    await live.until(lambda _: len(audit(live, begin)) == 1, "it is on record")
 
 
 async def test_a_flood_of_garbage_is_answered_counted_and_delays_nobody_else(live: Live) -> None:

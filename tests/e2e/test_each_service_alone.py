@@ -58,7 +58,7 @@ async def test_without_admission_submits_are_stored_and_not_answered_and_what_ru
         waiting = await live.submit(job("waits"), answer_seconds=0.2)
         assert not waiting.admitted
         await live.until_ended(before.job_id)
-        await live.until_idle()  # and its GPU is released
+        await live.until(lambda state: not len(state.runs), "its GPU is free again")
         assert (live.phase(before.job_id), live.phase(waiting.job_id)) == ("succeeded", "unknown")
     await live.until_ended(waiting.job_id)
     await assert_all_is_well(live)
@@ -108,7 +108,7 @@ async def test_a_standby_scheduler_takes_over_and_nobody_notices(live: Live, how
     before = await running(live, seconds=0.3)
     epoch = live.state.epoch
     async with live.another("scheduler") as standby:
-        await standby.until_readyz(200)
+        await standby.until_ready()
         async with live.down("scheduler", how):
             after = await live.submit(job("after"))
             await live.until_ended(before.job_id, after.job_id)

@@ -119,7 +119,7 @@ async def _built_anew(redis: object, live: Live, old: bytes) -> bool:
 
 async def test_a_scheduler_that_sleeps_beyond_its_lease_wakes_up_as_nobody(live: Live) -> None:
     async with live.another("scheduler") as standby, load(live, at_least=40):
-        await standby.until_readyz(200)
+        await standby.until_ready()
         epoch = live.state.epoch
         live.platform.pause("scheduler")
         try:
@@ -138,7 +138,7 @@ async def test_a_scheduler_that_sleeps_beyond_its_lease_wakes_up_as_nobody(live:
 
 async def test_a_scheduler_killed_beside_its_standby_loses_no_decision(live: Live) -> None:
     async with live.another("scheduler") as standby, load(live, at_least=30):
-        await standby.until_readyz(200)
+        await standby.until_ready()
         epoch = live.state.epoch
         await live.kill("scheduler")
         await live.until(lambda state: state.epoch > epoch, "somebody leads again")

@@ -1,4 +1,4 @@
-"""Something is missing or wrong when a service starts: one line that says what, where and how to mend it; exit code 5."""
+"""Something is missing or wrong when a service starts: one line that says what, where, how to mend it; exit code 5."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

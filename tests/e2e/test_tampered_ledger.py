@@ -3,7 +3,7 @@ A ledger that was tampered with: a replay refuses it, and services that meet it 
 """
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,13 @@ import pytest
 from tessera.client.where import find
 from tessera.kernel.ledger import StreamLedger
 from tessera_schemas.ledger import GENESIS, LEDGER_MESSAGE, chain_hash
-from tests.e2e.live import Live, Said, configuration, eventually, job
+from tests.e2e.live import Live, Said, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.ledgers import rechain
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
-FOLLOWERS = ("queueing", "binder", "reclamation", "projection")
+READERS = ("scheduler", "queueing", "binder", "reclamation", "projection")
 
 
 async def ran(live: Live) -> list[bytes]:
@@ -94,67 +94,25 @@ async def test_a_ledger_that_does_not_hang_together_is_refused(
     assert word in said.json["findings"][-1]
 
 
-@pytest.fixture(scope="module")
-def forged() -> Callable[[list[bytes]], bytes]:
-    """A next message that does not continue the last one, though it could be read and decided upon."""
-
-    def make(stored: list[bytes]) -> bytes:
-        message = json.loads(stored[-1])
-        return json.dumps(message | {"n": len(stored) + 1, "tx": "forged-1", "prev": "f" * 64, "records": []}).encode()
-
-    return make
-
-
-async def test_a_forked_ledger_halts_every_follower_which_stays_up_and_red(
-    live: Live, forged: Callable[[list[bytes]], bytes]
-) -> None:
-    await live.until_idle()
-    stored, pids = list(live.stored), {name: live.platform.pid(name) for name in FOLLOWERS}
-    await live.platform.stop("scheduler")
-    await live.stop_looking()
-    place = find(live.home)
-    async with place.bus(place.identity("scheduler")) as bus:
-        await StreamLedger(bus, live.platform.shard).append(forged(stored), len(stored))
-    for service in FOLLOWERS:
-        await eventually(lambda service=service: halted(live, service, "fork"), f"{service} has halted")  # type: ignore[misc]
-    async with live.another("scheduler") as scheduler:
-        told = await scheduler.until_readyz(503, where=lambda texts: texts["halted"] != "ok")
-        assert "fork" in told["halted"]
-        assert scheduler.process.returncode is None
-    assert {name: live.platform.pid(name) for name in FOLLOWERS} == pids
-    said = await live.command("ledger", "inspect", "--last", "1")
-    assert said.code == 1
-    assert f"the chain holds up to {len(stored)}; fork: message {len(stored) + 1}" in said.err
-    assert (await live.command("replay", "--verify")).code == 1
-    assert (await live.command("explain", "job-0")).code != 0  # it does not tell from books that contradict themselves
-
-
-async def halted(live: Live, service: str, word: str) -> bool:
-    texts = await live.platform.ready(service)
-    return word in texts.get("halted", "")
-
-
-async def test_a_ledger_altered_without_its_checkpoints_halts_whoever_folds_it(tmp_path: Path) -> None:
-    """The chain is whole: only the state's hash tells. Written into an empty ledger before anybody follows it."""
-    async with Live.at(tmp_path / "one", configuration()) as one:
-        stored = await ran(one)
-        await one.platform.restart("scheduler")  # its epoch begins with a checkpoint
-        await one.until(lambda state: state.epoch == 2, "there is a checkpoint")
-        stored = list(one.stored)
-    changed = rechained_only(stored, first(stored, "allocated"), other_devices)
+async def test_a_ledger_altered_without_its_checkpoints_halts_whoever_folds_it(live: Live, tmp_path: Path) -> None:
+    await ran(live)
+    epoch = live.state.epoch
+    await live.platform.restart("scheduler")  # an epoch begins with a checkpoint
+    await live.until(lambda state: state.epoch == epoch + 1, "there is a checkpoint")
+    stored = list(live.stored)
+    changed = chain_done_again(stored, first(stored, "allocated"), other_devices)
     assert chained(changed)
-    async with Live.at(tmp_path / "two", None) as two:
-        for service in ("scheduler", *FOLLOWERS):
-            await two.platform.stop(service)
-        await two.stop_looking()
-        place = find(two.home)
-        own = len(two.stored)
-        assert own > 0
-        del changed, own
+    async with Live.at(tmp_path / "other", services=()) as other:
+        await other.stop_looking()
+        await append(other, changed)
+        for service in ("queueing", "projection", "scheduler"):
+            async with other.another(service) as instance:
+                assert "hashes to" in await instance.until_halted()
+    await assert_all_is_well(live)
 
 
-def rechained_only(stored: list[bytes], at: int, change: Callable[[dict[str, Any]], None]) -> list[bytes]:
-    """As `rechain`, but the checkpoints stay as they were."""
+def chain_done_again(stored: list[bytes], at: int, change: Callable[[dict[str, Any]], None]) -> list[bytes]:
+    """As `rechain`, but the checkpoints stay as they were: the chain is whole, and only the state's hash can tell."""
     prev, made = GENESIS, list[bytes]()
     for n, data in enumerate(stored, start=1):
         message = json.loads(data)
@@ -165,5 +123,42 @@ def rechained_only(stored: list[bytes], at: int, change: Callable[[dict[str, Any
     return made
 
 
-async def _unused() -> AsyncIterator[None]:
-    yield
+async def append(live: Live, stored: list[bytes]) -> None:
+    """Write messages at the ledger's end, with the rights of the scheduler."""
+    place = find(live.home)
+    async with place.bus(place.identity("scheduler")) as bus:
+        ledger = StreamLedger(bus, live.platform.shard)
+        tail = await ledger.tail()
+        for seq, data in enumerate(stored, start=tail.seq if tail else 0):
+            await ledger.append(data, seq)
+
+
+async def test_a_forked_ledger_halts_all_who_read_it_and_they_stay_up_and_red(live: Live) -> None:
+    await assert_all_is_well(live)
+    stored, pids = list(live.stored), {name: live.platform.pid(name) for name in READERS}
+    await live.stop_looking()
+    forged = json.loads(stored[-1]) | {"n": len(stored) + 1, "tx": "forged-1", "prev": "f" * 64, "records": []}
+    await append(live, [json.dumps(forged).encode()])
+    await live.clients["lab"].submit(job("never"))  # something to decide, so that the committer finds out, too
+    for service in READERS:
+        assert "fork" in await until_halted(live, service)
+    async with live.another("scheduler") as late:
+        assert "fork" in await late.until_halted()
+    assert {name: live.platform.pid(name) for name in READERS} == pids
+    said = await live.command("ledger", "inspect", "--last", "1")
+    assert said.code == 1
+    assert f"the chain holds up to {len(stored)}; fork: message {len(stored) + 1}" in said.err
+    assert (await live.command("replay", "--verify")).code == 1
+    assert (await live.command("explain", "job-0")).code != 0  # books that contradict themselves explain nothing
+
+
+async def until_halted(live: Live, service: str) -> str:
+    """The reason that `/readyz` of one of the platform's services gives."""
+    texts: dict[str, str] = {}
+
+    async def halted() -> bool:
+        texts.update(await live.platform.ready(service))
+        return texts.get("halted", "ok") != "ok"
+
+    await eventually(halted, f"{service} has halted")
+    return texts["halted"]

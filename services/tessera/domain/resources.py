@@ -178,7 +178,7 @@ SHAPE = (
 
 
 def is_as_seen(node: Node | None, seen: NodeSeen) -> bool:
-    """Whether the ledger's node is the one that was seen, whatever runs hold on it. No node is as good as a gone one."""
+    """Whether the ledger's node is the one that was seen, whatever runs hold on it. No node equals a gone one."""
     if node is None:
         return seen.gone
     fresh = empty_node(seen)

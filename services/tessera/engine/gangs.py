@@ -7,9 +7,10 @@ without a GPU thus prefers nodes without a free GPU.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop
 
-from tessera.domain.resources import WHOLE_GPU, Need, Node, RoleNeed, gang_amount
+from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed, gang_amount
 from tessera.engine.fits import Miss, devices_for, fits, lacks_room, never_fits
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.placement import Placement
@@ -49,33 +50,49 @@ class Room:
 
 
 def place_gang(roles: tuple[RoleNeed, ...], nodes: dict[str, Node]) -> tuple[Placement, ...] | Reason:
-    """Choose node and devices for every pod, or say why not; `nodes` is not changed."""
+    """
+    Choose node and devices for every pod, or say why not; `nodes` is not changed.
+
+    It means: each pod in turn goes to the best node that holds it. The pods of a role are equal, and a node that took
+    one comes even sooner in the tie rule, so that it stays the best until it is full; then the next best node of those
+    ranked before is the best of all, since nobody else has changed. So a role ranks the nodes once and fills them one
+    after the other, with the same result.
+    """
     if not any(node.ready for node in nodes.values()):
         return Reason(code=Code.NO_NODES)
     trial = dict(nodes)
     placed: list[Placement] = []
+    wanted = 0
     for role in roles:
-        for _ in range(role.replicas):
-            node = best_node(role.need, trial.values())
-            if node is None:
-                return _no_fit(role, len(placed), roles, trial)
-            devices, milli = devices_for(role.need, node)
-            placement = Placement(len(placed), role.name, node.name, devices, milli)
-            trial[node.name] = node.taking(role.need, placement, 1)
-            placed.append(placement)
+        wanted += role.replicas
+        placed += _fill(role, trial, len(placed))
+        if len(placed) < wanted:
+            return _no_fit(role, len(placed), roles, trial)
     return tuple(placed)
 
 
-def best_node(need: Need, nodes: Iterable[Node]) -> Node | None:
-    """The fullest node that holds the pod, by the tie rule above."""
-    best: tuple[int, int, int, str] | None = None
-    found: Node | None = None
-    for node in nodes:
-        if lacks_room(need, node) is None and never_fits(need, node) is None:
-            key = (sum(node.gpu_free), node.cpu_free, node.memory_free, node.name)
-            if best is None or key < best:
-                best, found = key, node
-    return found
+def _fill(role: RoleNeed, nodes: dict[str, Node], rank: int) -> Iterator[Placement]:
+    """Place the pods of a role, from `rank` on, as far as there is room; `nodes` is what they leave."""
+    need, last = role.need, rank + role.replicas
+    ranked = [
+        _fullest_first(node)
+        for node in nodes.values()
+        if lacks_room(need, node) is None and never_fits(need, node) is None
+    ]
+    heapify(ranked)
+    while rank < last and ranked:
+        node = nodes[heappop(ranked)[-1]]
+        while rank < last and lacks_room(need, node) is None:
+            devices, milli = devices_for(need, node)
+            placement = Placement(rank, role.name, node.name, devices, milli)
+            node = nodes[node.name] = node.taking(need, placement, 1)
+            rank += 1
+            yield placement
+
+
+def _fullest_first(node: Node) -> tuple[int, int, int, str]:
+    """The tie rule: equal pods leave every node less full by the same, so it ranks nodes as they are before."""
+    return sum(node.gpu_free), node.cpu_free, node.memory_free, node.name
 
 
 def _no_fit(role: RoleNeed, placed: int, roles: tuple[RoleNeed, ...], nodes: dict[str, Node]) -> Reason:

@@ -48,7 +48,7 @@ class Committer:
     def __init__(self, ports: Ports, settings: SchedulerSettings, shard: Shard) -> None:
         self._ports, self._settings, self._shard = ports, settings, shard
         self._time = LedgerTime(ports.clock, shard.state.ts)
-        self._facts_shared = 0
+        self._busy = False
         self.epoch = 0
 
     async def lead(self, stop: asyncio.Event) -> None:
@@ -59,7 +59,7 @@ class Committer:
                 await self._wait(inbox, stop)
                 inbox.wake.clear()
                 while not stop.is_set() and await self._cycle(inbox):
-                    if self._facts_shared >= BUSY_FACTS > inbox.waiting - self._facts_shared:
+                    if self._busy and inbox.waiting < self._settings.facts_per_message:
                         await self._ports.clock.sleep(SHARE_SECONDS)
 
     async def _open_epoch(self) -> None:
@@ -108,7 +108,7 @@ class Committer:
             if len(entry.stored) <= MESSAGE_BYTES_MAX or len(inputs.facts) <= 1:
                 break
             limit = len(inputs.facts) // 2  # rare: what follows from these facts is far larger than they are
-        self._facts_shared = len(inputs.facts)
+        self._busy = len(inputs.facts) >= BUSY_FACTS
         await self._commit(entry)
         return True
 

@@ -53,6 +53,7 @@ from tessera_schemas.ledger import (
     Waiting,
 )
 from tessera_schemas.orders import Order
+from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 
@@ -153,23 +154,32 @@ def place_line(draft: Draft, pool: str) -> None:
         if isinstance(verdict, Reason):
             if mark is None:
                 refused[same] = verdict.code
-            if job.reason is None or job.reason.code is not verdict.code:
-                draft.add(Waiting(kind="waiting", job_id=job.job_id, reason=verdict))
+            _wait(draft, job, verdict)
             continue
         if size > draft.room:
             return
-        deadline = state.ts + state.tree.policy.start_timeout_seconds * 1000
         if mark is not None:
             draft.add(EarmarkEnded(kind="earmark_ended", owner=job.job_id, why="used"))
-        draft.add(
-            Allocated(
-                kind="allocated", job_id=job.job_id, attempt=job.attempt + 1, deadline=deadline, placements=verdict
-            )
-        )
+        _allocate(draft, job, verdict)
         refused.clear()
         pods += job.pods
         if pods >= PODS_PER_MESSAGE:
             return
+
+
+def _wait(draft: Draft, job: Job, reason: Reason) -> None:
+    if job.reason is None or job.reason.code is not reason.code:
+        draft.add(Waiting(kind="waiting", job_id=job.job_id, reason=reason))
+
+
+def _allocate(draft: Draft, job: Job, placements: tuple[Placement, ...]) -> None:
+    state = draft.state
+    deadline = state.ts + state.tree.policy.start_timeout_seconds * 1000
+    draft.add(
+        Allocated(
+            kind="allocated", job_id=job.job_id, attempt=job.attempt + 1, deadline=deadline, placements=placements
+        )
+    )
 
 
 def allocation_bytes(job: Job, longest_name: int) -> int:

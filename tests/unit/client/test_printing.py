@@ -21,7 +21,8 @@ NOW = 1_760_000_000_000
 LONG = "a" * 63
 JOB = JobView(
     job_id="a" * 20, tenant=LONG, queue=LONG, name=LONG, key="k" * 200, phase="succeeded", priority=-1_000_000,
-    attempt=999_999, pods=2048, gpu_milli=2048 * 64_000, submitted_ts=0, reason=PublicReason(code=Code.POD_REFUSED_BY_NODE.value),
+    attempt=999_999, pods=2048, gpu_milli=2048 * 64_000, submitted_ts=0,
+    reason=PublicReason(code=Code.POD_REFUSED_BY_NODE.value),
 )  # fmt: skip
 NODE = NodeView(
     name="n" * 253, pool=LONG, ready=False, gpu_model=LONG, gpus=64, cpu_milli=10**9, memory_bytes=2**53,

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tessera.domain.resources import Node, RoleNeed
-from tessera.engine.gangs import Room, best_node, inadmissible, place_gang
+from tessera.engine.gangs import Room, inadmissible, place_gang
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.engine.engine_builders import GIB, cluster, need, node, roles, taint
 
@@ -39,9 +39,7 @@ TIES = [
 def test_the_fullest_node_is_best_by_the_documented_order(nodes: list[Node], best: str) -> None:
     for wanted in (need(gpus=1), need()):
         for order in (nodes, nodes[::-1]):
-            found = best_node(wanted, order)
-            assert found is not None
-            assert found.name == best
+            assert placed(roles((1, wanted)), cluster(*order))[0][0] == best
 
 
 def test_a_pod_without_a_gpu_prefers_a_node_without_a_free_one() -> None:

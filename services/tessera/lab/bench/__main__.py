@@ -1,14 +1,16 @@
 """`python -m tessera.lab.bench`: all rows, or some."""
 
 import argparse
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 
 import uvloop
 
+from tessera.lab.bench.fold import fold
+from tessera.lab.bench.growth import growth
 from tessera.lab.bench.latency import latency
 from tessera.lab.bench.report import Row
+from tessera.lab.bench.restart import restart
 from tessera.lab.bench.throughput import throughput
 
 Bench = Callable[[argparse.Namespace], Awaitable[list[Row]]]
@@ -18,6 +20,9 @@ BENCHES: dict[str, Bench] = {
     "latency-synced": lambda asked: latency(asked.samples, asked.rounds, asked.nodes, True),
     "throughput": lambda asked: throughput(asked.jobs, asked.rounds, asked.nodes, False),
     "throughput-synced": lambda asked: throughput(asked.jobs, asked.rounds, asked.nodes, True),
+    "fold": lambda asked: fold(asked.jobs, asked.rounds),
+    "restart": lambda asked: restart(asked.live, asked.rounds, asked.nodes),
+    "growth": lambda asked: growth(asked.queued, asked.rounds, asked.nodes),
 }
 
 
@@ -26,6 +31,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=BENCHES, default=list(BENCHES), help="these rows alone")
     parser.add_argument("--jobs", type=int, default=3000, help="jobs of one throughput round")
     parser.add_argument("--samples", type=int, default=100, help="jobs of one latency round")
+    parser.add_argument("--live", type=int, default=10_000, help="live jobs while the scheduler restarts")
+    parser.add_argument("--queued", type=int, default=1000, help="queued jobs of the smallest state in growth")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--nodes", type=int, default=40, help="nodes of the simulated cluster, eight GPUs each")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
@@ -43,7 +50,6 @@ async def _measure(asked: argparse.Namespace) -> list[Row]:
         if asked.output == "text":
             for row in found:
                 print("\n".join(row.lines()), flush=True)
-        await asyncio.sleep(0)
     return rows
 
 

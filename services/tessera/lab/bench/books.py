@@ -46,11 +46,14 @@ class Books:
         """What the next message takes in; with `line` also the newest order."""
         state = self.shard.state
         taken = tuple(
-            TakenFact(seq=self._facts_upto + i, service=OWNERS[type(fact)], fact=fact) for i, fact in enumerate(facts, 1)
+            TakenFact(seq=self._facts_upto + i, service=OWNERS[type(fact)], fact=fact)
+            for i, fact in enumerate(facts, 1)
         )
         n, ts = state.n + 1, max(START_TS, state.ts + 1)
         heads = order(state, POOL, ts) if line else ()
-        orders = (Order(v=1, pool=POOL, basis_n=state.n, ts=ts, engine=ENGINE_ID, policy=1, jobs=heads),) if heads else ()
+        orders = (
+            (Order(v=1, pool=POOL, basis_n=state.n, ts=ts, engine=ENGINE_ID, policy=1, jobs=heads),) if heads else ()
+        )
         upto = self._facts_upto + len(taken)
         return Inputs(n, ts, max(1, state.epoch), upto, holder, "", taken, orders)
 
@@ -85,18 +88,26 @@ def lives(jobs: int, at_once: int) -> Books:
         keys = [f"b{i}" for i in range(first, min(first + at_once, jobs))]
         books.commit([admitted(key, spec) for key in keys])
         books.commit(line=True)
-        for facts in _life([run_id(job_id(SHARD, TENANT, key), 1) for key in keys]):
+        runs = [run_id(job_id(SHARD, TENANT, key), 1) for key in keys]
+        for facts in (*life(runs), ended(runs), absent(runs)):
             books.commit(facts)
     return books
 
 
-def _life(runs: list[str]) -> Iterator[list[AnyFact]]:
+def life(runs: Sequence[str]) -> Iterator[list[AnyFact]]:
+    """What is said of runs until they have started."""
     uid = "7f0c9a2b-0000-4000-8000-{:012}"
     yield [PodsMade(kind="pods_made", run_id=run, uids=(uid.format(i),)) for i, run in enumerate(runs)]
     yield [PodsBound(kind="pods_bound", run_id=run) for run in runs]
     yield [RunStarted(kind="run_started", run_id=run) for run in runs]
-    yield [RunEnded(kind="run_ended", run_id=run) for run in runs]
-    yield [RunAbsent(kind="run_absent", run_id=run) for run in runs]
+
+
+def ended(runs: Sequence[str]) -> list[AnyFact]:
+    return [RunEnded(kind="run_ended", run_id=run) for run in runs]
+
+
+def absent(runs: Sequence[str]) -> list[AnyFact]:
+    return [RunAbsent(kind="run_absent", run_id=run) for run in runs]
 
 
 def admitted(key: str, spec: JobSpec) -> JobAdmitted:

@@ -11,7 +11,7 @@ from tessera.lab.bench.report import Row
 AT_ONCE = 64  # jobs side by side: as many facts share a message
 
 
-def fold(jobs: int, rounds: int) -> list[Row]:
+async def fold(jobs: int, rounds: int) -> list[Row]:
     clock = SystemClock()
     books = lives(jobs, AT_ONCE)
     messages = [Message("ledger.main", n, stored) for n, stored in enumerate(books.stored, 1)]

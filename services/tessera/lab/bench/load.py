@@ -8,7 +8,7 @@ from tessera.kernel.ports import Clock, Outgoing
 from tessera.lab.bench.stage import TENANT
 from tessera_schemas import subjects
 
-ALLOCATED, RELEASED = "job.allocated.v1", "job.released.v1"
+ADMITTED, ALLOCATED, RELEASED = "job.admitted.v1", "job.allocated.v1", "job.released.v1"
 SILENCE_SECONDS = 60.0  # without any event: something is wrong, and the rest would wait for ever
 
 

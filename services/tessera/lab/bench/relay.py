@@ -8,7 +8,7 @@ again, projection.
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -101,11 +101,11 @@ async def _start(stack: AsyncExitStack, child: Child) -> None:
     await child.start()
 
 
-def _spawning(command: list[str]):  # type: ignore[no-untyped-def]
+def _spawning(command: list[str]) -> Callable[[], Spawn]:
     return lambda: Spawn(command, {"PYTHONPATH": ":".join(path for path in sys.path if path)})
 
 
-def _exists(ready: Path):  # type: ignore[no-untyped-def]
+def _exists(ready: Path) -> Callable[[Child], Awaitable[None]]:
     async def wait(child: Child) -> None:
         await wait_until(ready.exists, child)
 
@@ -124,7 +124,7 @@ async def _pass_on(bus: NatsBus, hop: int) -> None:
 
 async def _main(url: str, ready: str, hops: list[str]) -> None:
     bus = await NatsBus.connect(url)
-    Path(ready).touch()
+    await asyncio.to_thread(Path(ready).touch)
     await asyncio.gather(*(_pass_on(bus, int(hop)) for hop in hops))
 
 

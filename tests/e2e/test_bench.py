@@ -1,0 +1,51 @@
+"""Each row of the bench, tiny: that it runs and what its report looks like, never how fast it is."""
+
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tessera.lab.bench import __main__ as bench
+from tessera.lab.bench.fold import fold
+from tessera.lab.bench.growth import growth
+from tessera.lab.bench.latency import latency
+from tessera.lab.bench.report import Row
+from tessera.lab.bench.restart import restart
+from tessera.lab.bench.throughput import throughput
+
+ROWS = [
+    pytest.param(lambda: latency(2, 1, 1, sync=False), 2, id="latency"),
+    pytest.param(lambda: throughput(12, 1, 1, sync=False), 1, id="throughput, with more jobs than GPUs"),
+    pytest.param(lambda: throughput(2, 1, 1, sync=True), 1, id="throughput, synced"),
+    pytest.param(lambda: restart(12, 1, 1), 1, id="restart"),
+    pytest.param(lambda: fold(10, 2), 1, id="fold"),
+    pytest.param(lambda: growth(32, 2, 4), 2, id="growth"),
+]
+
+
+@pytest.mark.parametrize(("measure", "rows"), ROWS)
+async def test_each_row_has_its_rounds_its_floor_and_the_ratio(
+    measure: Callable[[], Awaitable[list[Row]]], rows: int
+) -> None:
+    found = await measure()
+    assert len(found) == rows
+    for row in found:
+        assert len(row.rounds) == len(row.floors) == len(row.ratios) > 0
+        assert min(*row.rounds, *row.floors) > 0
+        report: dict[str, Any] = json.loads(json.dumps(row.as_json()))
+        assert set(report) == {"what", "unit", "reach", "value", "floor", "ratio", "notes"}
+        for part in ("value", "floor", "ratio"):
+            assert report[part]["min"] <= report[part]["median"] <= report[part]["max"]
+        assert row.lines()[0].startswith(row.what)
+
+
+def test_the_command_prints_one_report_as_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", "--only", "fold", "--jobs", "5", "--rounds", "2", "-o", "json"])
+    bench.main()
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["unit"] == "records/s"
+    assert row["value"]["rounds"] == 2

@@ -1,0 +1,43 @@
+"""Filling ranked nodes one after another gives what the rule says: each pod in turn to the best node."""
+
+from collections.abc import Iterable
+
+from hypothesis import given, settings
+
+from tessera.domain.resources import Need, Node, RoleNeed
+from tessera.engine.fits import devices_for, fits
+from tessera.engine.gangs import place_gang
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Reason
+from tests.property.shapes import clusters, gangs
+
+
+def best_node(need: Need, nodes: Iterable[Node]) -> Node | None:
+    able = [node for node in nodes if fits(need, node) is None]
+    return min(able, key=lambda n: (sum(n.gpu_free), n.cpu_free, n.memory_free, n.name), default=None)
+
+
+def by_the_rule(gang: tuple[RoleNeed, ...], nodes: dict[str, Node]) -> list[Placement]:
+    """The placements up to the first pod that fits nowhere."""
+    left, placed = dict(nodes), list[Placement]()
+    for role in gang:
+        for _ in range(role.replicas):
+            node = best_node(role.need, left.values())
+            if node is None:
+                return placed
+            placement = Placement(len(placed), role.name, node.name, *devices_for(role.need, node))
+            left[node.name] = node.taking(role.need, placement, 1)
+            placed.append(placement)
+    return placed
+
+
+@settings(max_examples=1000)
+@given(gangs(), clusters())
+def test_a_gang_lies_where_the_simple_rule_puts_it_pod_by_pod(gang: tuple[RoleNeed, ...], there: list[Node]) -> None:
+    nodes = {node.name: node for node in there}
+    verdict, expected = place_gang(gang, nodes), by_the_rule(gang, nodes)
+    if isinstance(verdict, Reason):
+        assert verdict.numbers.get("pods_placed", 0) == len(expected)
+        assert len(expected) < sum(role.replicas for role in gang)
+    else:
+        assert list(verdict) == expected
