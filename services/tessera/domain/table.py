@@ -5,7 +5,7 @@ An overlay is the snapshot on which decisions are tried: what is put there is se
 throwing it away undoes everything. The base must not change while an overlay of it is in use.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
@@ -26,6 +26,10 @@ class Table(Generic[V]):
 
     def get(self, key: str) -> V | None:
         return self._rows.get(key)
+
+    def found(self, keys: Iterable[str]) -> list[V]:
+        """The rows of those `keys` that are there, in their order; for many of them this is faster than `get`."""
+        return [row for row in map(self._rows.get, keys) if row is not None]
 
     def put(self, key: str, row: V) -> None:
         self._rows[key] = row
@@ -61,6 +65,11 @@ class Overlay(Table[V]):
     def get(self, key: str) -> V | None:
         # A written key without a row was dropped here.
         return self._rows.get(key) if key in self.written else self._get_below(key)
+
+    def found(self, keys: Iterable[str]) -> list[V]:
+        here, below, written = self._rows.get, self._get_below, self.written
+        rows = [here(key) if key in written else below(key) for key in keys]
+        return [row for row in rows if row is not None]
 
     def items(self) -> Iterator[tuple[str, V]]:
         yield from ((key, row) for key, row in self._below.items() if key not in self.written)

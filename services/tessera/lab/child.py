@@ -135,7 +135,8 @@ class Child:
         if process is None or process.returncode is not None:
             return
         process.send_signal(number)
-        process.send_signal(signal.SIGCONT)  # a paused process would never see it
+        if number != signal.SIGKILL:
+            process.send_signal(signal.SIGCONT)  # a paused process would never see it
         try:
             await asyncio.wait_for(process.wait(), STOP_SECONDS)
         except TimeoutError:

@@ -24,8 +24,8 @@ from tessera_schemas.ledger import AnyRecord, LedgerMessage, Waiting
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 
 RETRY_SECONDS = 0.2
-BUSY_FACTS = 16
-SHARE_SECONDS = 0.005
+BUSY_FACTS = 4
+SHARE_SECONDS = 0.01
 """After a message with so many facts, how long the next may wait for more of them to share it."""
 
 log = structlog.get_logger()

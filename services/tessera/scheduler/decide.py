@@ -5,7 +5,7 @@ Each decision sees the ones before it: a record is applied to an overlay of the 
 same fold that everybody uses. A replay calls `decide` with the inputs that the ledger recorded.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -135,7 +135,7 @@ def place_line(draft: Draft, pool: str) -> None:
     without asking again. An earmark is a verdict of its own.
     """
     state = draft.state
-    waiting = list(_startable(state, pool))
+    waiting = _startable(state, pool)
     if not waiting:
         return
     marked = {owner for owner, _ in state.earmarks.items()}
@@ -196,14 +196,15 @@ def _too_large(size: int) -> Reason | None:
     return Reason(code=Code.NO_FIT, field="roles", numbers=numbers, detail="one decision cannot name so many pods")
 
 
-def _startable(state: State, pool: str) -> Iterator[Job]:
+def _startable(state: State, pool: str) -> list[Job]:
     """The jobs of the pool's line that may still start: an order is made from an older state."""
-    line, queues = state.lines.get(pool), state.tree.queues_of.get(pool, ())
-    job_of, now = state.jobs.get, state.ts
-    for job_id in dict.fromkeys(line.jobs if line else ()):  # a job named twice starts once
-        job = job_of(job_id)
-        if job is not None and job.phase is Phase.QUEUED and job.not_before <= now and job.queue in queues:
-            yield job
+    line, queues, now = state.lines.get(pool), state.tree.queues_of.get(pool, ()), state.ts
+    named = dict.fromkeys(line.jobs if line else ())  # a job named twice starts once
+    return [
+        job
+        for job in state.jobs.found(named)
+        if job.phase is Phase.QUEUED and job.not_before <= now and job.queue in queues
+    ]
 
 
 def _over_quota(state: State, job: Job) -> Reason | None:

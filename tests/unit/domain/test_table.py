@@ -75,3 +75,12 @@ def test_overlays_on_overlays_behave_like_a_dictionary(
                 model[key] = row
         assert rows_of(seen) == model
         seen = seen.overlay()
+
+
+def test_many_are_found_as_one_by_one_in_the_order_asked_for() -> None:
+    top = table(a=1, b=2, c=3).overlay()
+    top.put("b", 9)
+    top.drop("c")
+    for seen in (table(a=1, b=2, c=3), top, top.overlay()):
+        keys = ["c", "never", "b", "a", "b"]
+        assert seen.found(keys) == [row for key in keys if (row := seen.get(key)) is not None]

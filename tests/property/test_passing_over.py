@@ -1,0 +1,89 @@
+"""Passing over jobs that get the same answer again changes no record: each is asked about in the plain loop here."""
+
+from random import Random
+
+import pytest
+
+from tessera.domain.entities import Run
+from tessera.domain.phases import Phase
+from tessera.engine.gangs import Room
+from tessera.scheduler import decide as module
+from tessera.scheduler.decide import ALLOCATION_BYTES_MAX, PODS_PER_MESSAGE, Draft, allocation_bytes
+from tessera_schemas.facts import AnyFact, PodsMade, RunEnded, RunStarted
+from tessera_schemas.ledger import Allocated, AnyRecord, Waiting
+from tessera_schemas.reasons import Reason
+from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, queue, role, run_absent
+from tests.ledgers import Committed
+
+SHAPES = (role(gpus=1), role(gpus=4), role(replicas=3, gpus=2), role(gpus=8), role(gpus=0, cpu_milli=60_000))
+
+
+def place_line_plainly(draft: Draft, pool: str) -> None:
+    state = draft.state
+    line = state.lines.get(pool)
+    waiting = [state.jobs.get(job_id) for job_id in dict.fromkeys(line.jobs if line else ())]
+    room = Room(node for node in state.nodes.values() if node.pool == pool)
+    longest = max((len(name) for name in room.nodes), default=0)
+    pods = 0
+    for job in waiting:
+        if job is None or job.phase is not Phase.QUEUED or job.not_before > state.ts:
+            continue
+        if state.tree.pool(job.queue) != pool:
+            continue
+        if draft.full:
+            return
+        size = allocation_bytes(job, longest)
+        assert size <= ALLOCATION_BYTES_MAX
+        verdict = module._over_quota(state, job) or room.place(job.roles)
+        if isinstance(verdict, Reason):
+            if job.reason is None or job.reason.code is not verdict.code:
+                draft.add(Waiting(kind="waiting", job_id=job.job_id, reason=verdict))
+            continue
+        if size > draft.room:
+            return
+        deadline = state.ts + state.tree.policy.start_timeout_seconds * 1000
+        attempt = job.attempt + 1
+        draft.add(
+            Allocated(kind="allocated", job_id=job.job_id, attempt=attempt, deadline=deadline, placements=verdict)
+        )
+        pods += job.pods
+        if pods >= PODS_PER_MESSAGE:
+            return
+
+
+def life(seed: int) -> list[tuple[AnyRecord, ...]]:
+    """The records of a shard with two queues under quota, on which jobs of few shapes come, run and end."""
+    chance, ledger = Random(seed), Committed()
+    body = config_body(queue("research", gpu_milli=14_000), queue("batch", gpu_milli=9_000))
+    ledger.commit(config_proposed(body), holder="scheduler-1")
+    ledger.commit(*(node_seen(name, gpus=8) for name in ("a", "b", "c")))
+    messages = []
+    for turn in range(60):
+        facts: list[AnyFact] = [
+            admitted(f"{turn}-{i}", job_spec(chance.choice(SHAPES), queue=chance.choice(("research", "batch"))))
+            for i in range(chance.randrange(4))
+        ]
+        for name, run in list(ledger.state.runs.items()):
+            if chance.random() < 0.4:
+                facts.append(_next(name, run))
+        messages.append(ledger.commit(*facts, orders=(ledger.line(),) if chance.random() < 0.7 else ()).records)
+    return messages
+
+
+def _next(name: str, run: Run) -> AnyFact:
+    if run.stopping:
+        return run_absent(name)
+    if not run.uids:
+        pods = len(run.placements)
+        return PodsMade(kind="pods_made", run_id=name, uids=tuple(f"{name}-{i}" for i in range(pods)))
+    if not run.started:
+        return RunStarted(kind="run_started", run_id=name)
+    return RunEnded(kind="run_ended", run_id=name)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_records_are_those_of_the_plain_loop(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = life(seed)
+    assert {"allocated", "waiting", "released"} <= {record.kind for message in records for record in message}
+    monkeypatch.setattr(module, "place_line", place_line_plainly)
+    assert life(seed) == records

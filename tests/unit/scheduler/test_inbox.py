@@ -1,0 +1,21 @@
+"""What waits for the committer is the newest of its kind, in whatever order it comes."""
+
+from tessera.domain.state import State
+from tessera.scheduler.inbox import Inbox
+from tessera_schemas.orders import Order
+from tests.builders import SHARD
+from tests.unit.scheduler.committers import World
+
+
+def order(basis_n: int, ts: int) -> Order:
+    return Order(v=1, pool="default", basis_n=basis_n, ts=ts, engine="bestfit-1", policy=1, jobs=())
+
+
+async def test_an_order_that_hung_somewhere_does_not_push_out_a_newer_one() -> None:
+    world, state = World(), State()
+    state.n = 9
+    async with Inbox(world.ports(), SHARD, facts_after=0) as inbox:
+        await world.order(order(basis_n=5, ts=2))
+        await world.order(order(basis_n=3, ts=1))
+        await world.clock.run(1)
+        assert [waiting.basis_n for waiting in inbox.orders(state)] == [5]
