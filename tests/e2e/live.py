@@ -36,6 +36,7 @@ from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import ApplyConfig
 from tessera_schemas.config import ConfigBody, Queue, Quota, Subscriber, Tenant
+from tessera_schemas.events import CloudEvent, short_type
 from tessera_schemas.job import JobSpec, Resources, Retry, Role, Template
 
 SECONDS = 60.0
@@ -161,6 +162,26 @@ class Live:
     async def command(self, *words: str, environment: Mapping[str, str] | None = None) -> Said:
         """Run `tessera WORDS` as a process of its own, at this platform."""
         return await tessera(*words, environment={"TESSERA_HOME": str(self.home), **(environment or {})})
+
+    @asynccontextmanager
+    async def listening(self, tenant: str = "lab") -> AsyncIterator["Heard"]:
+        """A tenant's durable subscriber at work meanwhile."""
+        heard = Heard()
+        subscription = self.clients[tenant].subscribe(EVERYTHING)
+
+        async def listen() -> None:
+            async for event in subscription:
+                heard.events.append(event)
+                heard.came.set()
+
+        task = asyncio.create_task(listen())
+        try:
+            yield heard
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            await subscription.close()
 
     @asynccontextmanager
     async def down(self, name: str, how: int = signal.SIGTERM) -> AsyncIterator[None]:
@@ -291,6 +312,30 @@ class Live:
     def _summary(self) -> str:
         live = [f"{job.name} {job.phase.value}" for job in self.state.jobs.values()]
         return f"n {self.state.n}, {len(self.state.runs)} runs, live jobs: {', '.join(sorted(live)[:20]) or 'none'}"
+
+
+@dataclass
+class Heard:
+    """What a subscriber was given, in the order in which it came."""
+
+    events: list[CloudEvent] = field(default_factory=list)
+    came: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def of(self, job: str, last: str) -> list[CloudEvent]:
+        """The events of a job, once there is one of the kind `last` among them."""
+        with told(lambda: f"no event {last} of job {job} within {SECONDS:g} s"):
+            async with asyncio.timeout(SECONDS):
+                while True:
+                    self.came.clear()
+                    found = [event for event in self.events if event.data.get("job_id") == job]
+                    if any(kind(event) == last for event in found):
+                        return found
+                    await self.came.wait()
+
+
+def kind(event: CloudEvent) -> str:
+    """`allocated` for `io.tessera.job.allocated.v1`."""
+    return short_type(event.type).split(".")[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ Each service is stopped alone, in an orderly way or by kill -9: exactly its func
 What does not happen is shown against something that does: a service further on has handled what came later.
 """
 
-import asyncio
 import signal
 
 import pytest
@@ -14,7 +13,7 @@ from tessera.domain.state import State
 from tessera_schemas import subjects
 from tessera_schemas.reasons import Code
 from tests.e2e.deaths import DEATHS
-from tests.e2e.live import EVERYTHING, GPUS, SECONDS, Live, eventually, job
+from tests.e2e.live import GPUS, Live, eventually, job, kind
 from tests.e2e.platform_checks import assert_all_is_well, stored_events
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -156,25 +155,19 @@ async def test_without_reclamation_ended_jobs_keep_their_devices_and_others_run_
 async def test_without_projection_views_and_events_stand_still_and_scheduling_goes_on(live: Live, how: int) -> None:
     await live.submit(job("seen"))
     await assert_all_is_well(live)
-    async with live.store() as store, live.down("projection", how):
-        stands_at, events = await store.cursor(), len(await stored_events(live))
-        done = await live.submit(job("unseen"))
-        await live.until_phase(done.job_id, "succeeded")
-        await live.until_idle()
-        assert live.state.n > stands_at
-        assert await store.cursor() == stands_at
-        assert len(await stored_events(live)) == events
-        said = await live.command("ls", "-o", "json")
-        assert said.json["as_of"] == stands_at
-        assert done.job_id not in said.out
-    seen: list[str] = []
-    async with asyncio.timeout(SECONDS):
-        subscription = live.clients["lab"].subscribe(EVERYTHING)
-        async for event in subscription:
-            if event.data.get("job_id") == done.job_id:
-                seen.append(event.type.split(".")[3])
-                if seen[-1] == "released":
-                    break
-        await subscription.close()
+    async with live.store() as store, live.listening() as heard:
+        async with live.down("projection", how):
+            stands_at, events = await store.cursor(), len(await stored_events(live))
+            done = await live.submit(job("unseen"))
+            await live.until_phase(done.job_id, "succeeded")
+            await live.until_idle()
+            assert live.state.n > stands_at
+            assert await store.cursor() == stands_at
+            assert len(await stored_events(live)) == events
+            said = await live.command("ls", "-o", "json")
+            assert said.json["as_of"] == stands_at
+            assert done.job_id not in said.out
+            assert done.job_id not in {event.data.get("job_id") for event in heard.events}
+        seen = [kind(event) for event in await heard.of(done.job_id, "released")]
     assert seen == ["admitted", "allocated", "binding", "bound", "running", "succeeded", "released"]
     await assert_all_is_well(live)

@@ -1,6 +1,7 @@
 """The life of jobs on real processes, as a client, a subscriber and the command line see it."""
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -8,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 import yaml
 
 from tessera.client.sdk import Refused
-from tessera_schemas.events import CloudEvent, short_type
 from tessera_schemas.reasons import Code
-from tests.e2e.live import EVERYTHING, GPUS, SECONDS, Live, configuration, job, started
-from tests.e2e.platform_checks import assert_all_is_well
+from tests.e2e.live import GPUS, SECONDS, Heard, Live, configuration, job, kind, started
+from tests.e2e.platform_checks import assert_all_is_well, stored_events
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
@@ -25,28 +26,17 @@ def free_gpus(live: Live) -> int:
     return sum(sum(node.gpu_free) for node in live.state.nodes.values()) // 1000
 
 
-def kind(event: CloudEvent) -> str:
-    return short_type(event.type).split(".")[1]
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def heard(live: Live) -> AsyncIterator[Heard]:
+    """What the durable subscriber of `lab` is given, from before the first job on."""
+    async with live.listening() as heard:
+        yield heard
 
 
-async def events_of(live: Live, job_id: str, last: str) -> list[CloudEvent]:
-    """What the durable subscriber of `lab` is given about a job, up to the event of kind `last`."""
-    found: list[CloudEvent] = []
-    async with asyncio.timeout(SECONDS):
-        subscription = live.clients["lab"].subscribe(EVERYTHING)
-        async for event in subscription:
-            if event.data.get("job_id") == job_id:
-                found.append(event)
-                if kind(event) == last:
-                    break
-        await subscription.close()
-    return found
-
-
-async def test_a_job_is_followed_from_submit_to_release_and_its_gpus_are_free_again(live: Live) -> None:
+async def test_a_job_is_followed_from_submit_to_release_and_its_gpus_are_free_again(live: Live, heard: Heard) -> None:
     done = await live.submit(job(gpus=2))
     assert done.admitted
-    events = await events_of(live, done.job_id, "released")
+    events = await heard.of(done.job_id, "released")
     assert [kind(event) for event in events] == WHOLE_LIFE
     cursors = [tuple(map(int, event.id.split("."))) for event in events]
     assert cursors == sorted(set(cursors))
@@ -56,10 +46,10 @@ async def test_a_job_is_followed_from_submit_to_release_and_its_gpus_are_free_ag
     await assert_all_is_well(live)
 
 
-async def test_a_gang_starts_whole_and_its_pods_are_on_devices_of_their_own(live: Live) -> None:
+async def test_a_gang_starts_whole_and_its_pods_are_on_devices_of_their_own(live: Live, heard: Heard) -> None:
     done = await live.submit(job(gpus=4, replicas=6, seconds=0.3))
     await live.until_ended(done.job_id)
-    events = await events_of(live, done.job_id, "released")
+    events = await heard.of(done.job_id, "released")
     (allocated,) = (event for event in events if kind(event) == "allocated")
     placements: list[Any] = allocated.data["placements"]  # type: ignore[assignment]
     devices = [(place["node"], device) for place in placements for device in place["devices"]]
@@ -76,9 +66,9 @@ async def test_shares_of_one_gpu_are_packed_onto_it_and_never_beyond_it(live: Li
     await assert_all_is_well(live)
 
 
-async def test_a_failing_job_ends_as_failed_with_its_programs_exit_code(live: Live) -> None:
+async def test_a_failing_job_ends_as_failed_with_its_programs_exit_code(live: Live, heard: Heard) -> None:
     done = await live.submit(job(exit_code=3))
-    events = await events_of(live, done.job_id, "failed")
+    events = await heard.of(done.job_id, "failed")
     assert events[-1].data["exit_code"] == 3
     assert live.state.ended.get(done.job_id).exit_code == 3  # type: ignore[union-attr]
     await assert_all_is_well(live)
@@ -94,7 +84,7 @@ async def test_a_running_job_is_cancelled_and_gives_its_gpus_back(live: Live) ->
     await assert_all_is_well(live)
 
 
-async def test_a_queued_job_is_cancelled_without_ever_having_had_a_device(live: Live) -> None:
+async def test_a_queued_job_is_cancelled_without_ever_having_had_a_device(live: Live, heard: Heard) -> None:
     first = await live.submit(job(gpus=8, replicas=4, seconds=600))
     await live.until_phase(first.job_id, "running")
     queued = await live.submit(job(gpus=8))
@@ -102,7 +92,7 @@ async def test_a_queued_job_is_cancelled_without_ever_having_had_a_device(live: 
     await live.clients["lab"].cancel(queued.job_id)
     await live.until_ended(queued.job_id)
     await live.clients["lab"].cancel(first.job_id)
-    kinds = [kind(event) for event in await events_of(live, queued.job_id, "cancelled")]
+    kinds = [kind(event) for event in await heard.of(queued.job_id, "cancelled")]
     assert kinds == ["admitted", "waiting", "cancelled"]
     await assert_all_is_well(live)
 
@@ -253,6 +243,18 @@ async def test_of_two_operators_who_change_the_same_configuration_the_second_is_
     assert live.state.tree.tenants["lab"].limits.jobs == 800
     await live.configure(configuration(), expected_version=version + 1)
     await assert_all_is_well(live)
+
+
+async def test_the_subscriber_was_given_every_event_of_its_tenant_and_no_other_once_and_in_order(
+    live: Live, heard: Heard
+) -> None:
+    last = await live.submit(job("last"))
+    await heard.of(last.job_id, "released")
+    await assert_all_is_well(live)
+    stored = [json.loads(data) for subject, _, data in await stored_events(live) if subject.split(".")[2] == "lab"]
+    assert [event.id for event in heard.events] == [event["id"] for event in stored]
+    assert {event.tenant for event in heard.events} == {"lab"}
+    assert len(stored) > 100
 
 
 @asynccontextmanager

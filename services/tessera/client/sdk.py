@@ -124,9 +124,10 @@ class Tessera:
 
     def subscribe(self, name: str) -> Subscription:
         """
-        The events of a durable subscriber that the tenant's configuration declares, at least once, in order.
+        The events of a durable subscriber that the tenant's configuration declares: each at least once, in order.
 
-        An event counts as handled when the next one is asked for; what was not handled comes again.
+        An event counts as handled when the next one is asked for. What was not handled before a close, a crash or a
+        lost connection comes again, and may then come behind newer events: compare `sequence` and `id`.
         """
         durable = subjects.subscriber_durable(self.tenant, name)
         subscription = Subscription(self._bus.work(subjects.stream("EVENTS", self.shard), durable))

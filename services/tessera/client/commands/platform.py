@@ -20,7 +20,7 @@ def run(
     service: Annotated[str, typer.Argument(help="admission, queueing, scheduler, …")], shard: Shard = "main"
 ) -> None:
     """Run one service until SIGTERM; its settings are TESSERA_… or in tessera.toml."""
-    from tessera.__main__ import run_named
+    from tessera.launch import run_named
 
     raise typer.Exit(run_named(service, shard))
 
