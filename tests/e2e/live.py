@@ -261,7 +261,7 @@ class Live:
         """kill -9, and wait until the supervisor has started it again; whether it is ready is for others to see."""
         pid = self.platform.pid(name)
         self.platform.kill(name)
-        await eventually(lambda: _is(self.platform.pid(name) not in (None, pid)), f"{name} runs again")
+        await eventually(lambda: self.platform.pid(name) not in (None, pid), f"{name} runs again")
 
     async def until_ready(self, service: str) -> None:
         async def ready() -> bool:
@@ -396,11 +396,11 @@ async def tessera(*words: str, environment: Mapping[str, str]) -> Said:
     return Said(process.returncode, out.decode(), err.decode())
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]], what: str, seconds: float = SECONDS) -> None:
+async def eventually(condition: Callable[[], bool | Awaitable[bool]], what: str, seconds: float = SECONDS) -> None:
     """Ask again and again until it is so."""
     with told(lambda: f"{what}: not so after {seconds:g} s"):
         async with asyncio.timeout(seconds):
-            while not await condition():
+            while not (answer if isinstance(answer := condition(), bool) else await answer):
                 await asyncio.sleep(0.05)
 
 
@@ -416,10 +416,6 @@ def told(what: Callable[[], str]) -> Iterator[None]:
 def terminal(state: State, job: str) -> bool:
     ended = state.ended.get(job)
     return ended is not None and ended.phase in TERMINAL
-
-
-async def _is(value: bool) -> bool:
-    return value
 
 
 async def _at_least(store: RedisStore, n: int) -> bool:

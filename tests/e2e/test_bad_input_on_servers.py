@@ -211,17 +211,13 @@ async def test_a_flood_of_garbage_is_answered_counted_and_delays_nobody_else(liv
         await lab.bus.publish_all([lab.message(number, b"garbage") for number in range(flood)])
         done = await live.submit(job("beside-the-flood"), "ops")
         await live.until_ended(done.job_id)
-        await eventually(lambda: _so(len(lab.answers) == flood), "each has its answer")
+        await eventually(lambda: len(lab.answers) == flood, "each has its answer")
     assert live.phase(done.job_id) == "succeeded"
     assert not any(answer.accepted for answer in lab.answers.values())
     await live.until(lambda _: sum(1 + r.repeats for r in audit(live, begin)) >= flood, "each is recorded or counted")
     assert sum(1 + refused.repeats for refused in audit(live, begin)) == flood
     assert len(audit(live, begin)) < flood
     await assert_all_is_well(live)
-
-
-async def _so(value: bool) -> bool:
-    return value
 
 
 @pytest.mark.parametrize("size", [200_000, 1_000_000, 2**20, 3 * 2**20])
