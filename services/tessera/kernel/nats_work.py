@@ -24,6 +24,11 @@ HEARTBEAT_SECONDS = 5
 SILENCE_SECONDS = 2.5 * HEARTBEAT_SECONDS  # no heartbeat for so long: the server has forgotten our request
 REFUSED_SECONDS = 0.25  # before asking again after a refusal
 HEARTBEAT = 100
+SETTLED_SECONDS = 0.1
+"""
+How long a request is given until the server has surely registered it. If our subscription is gone by then, a server
+that reaches us across accounts does not notice, and feeds the request, that is nobody, until it expires.
+"""
 
 
 class NatsWork:
@@ -34,7 +39,7 @@ class NatsWork:
         self._queue: deque[Delivery] = deque()
         self._credit = 0
         self._heard = 0.0
-        self._ask_after = 0.0
+        self._asked_at = self._ask_after = 0.0
         self._refused: str | None = None
         self._woken = asyncio.Event()
         self._sid: int | None = None
@@ -85,6 +90,9 @@ class NatsWork:
         self._unlisten()
         if self._sid is None:
             return
+        settles = self._asked_at + SETTLED_SECONDS - asyncio.get_running_loop().time()
+        if settles > 0:
+            await self._wire.clock.sleep(settles)
         await self._wire.unsubscribe(self._sid)
         try:
             while self._queue:
@@ -103,6 +111,7 @@ class NatsWork:
             self._heard = now
         batch = CREDIT - held
         self._credit += batch
+        self._asked_at = now
         expires = {"batch": batch, "expires": int(PULL_SECONDS * 1e9), "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9)}
         try:
             await self._wire.send(self._pull_subject, orjson.dumps(expires), self._inbox)

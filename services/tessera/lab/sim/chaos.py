@@ -45,6 +45,8 @@ class Chaos:
                 await self._crew.clock.sleep(max(0.0, at - loop.time()))
                 await (self._crash_committer() if at == committer_at else random.choice(self._kinds)())
             await self._crew.clock.sleep(max(0.0, self._seconds - loop.time()))
+            if not self._crew.coverage.crashes["scheduler"]:
+                self._crew.kill(self._committer() or "scheduler")  # the armed call never came
         finally:
             landing.cancel()
             self.end()

@@ -130,6 +130,12 @@ class Crew:
         else:
             member.faults.crash_at = member.faults.calls + self.random.randrange(1, 40)
 
+    def kill(self, slot: str) -> None:
+        """Let the instance die where it stands."""
+        if slot in self.members:
+            self.coverage.crash(f"{self.members[slot].name} where it stood")
+            self._fall(slot)
+
     async def close(self) -> None:
         tasks = [member.task for member in self.members.values()] + list(self._reviving.values())
         for member in self.members.values():

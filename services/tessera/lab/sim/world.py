@@ -34,6 +34,7 @@ SLOTS = (
 )
 CHAOS_SECONDS = 12.0
 QUIET_SECONDS = 300.0
+FAULTS_MIN = 5
 JOBS = (20, 30)
 
 
@@ -87,6 +88,8 @@ class World:
         driving.cancel()
         await self.crew.close()
         outcome.violations += self.crew.violations
+        if sum(self.coverage.faults.values()) < FAULTS_MIN or not self.coverage.crashes["scheduler"]:
+            outcome.violations.append(f"a tame seed: fewer than {FAULTS_MIN} faults, or no crash of the committer")
         outcome.jobs = jobs
         return outcome
 

@@ -1,0 +1,35 @@
+"""A tenant's durable subscriber on a real server, in an account of its own: what it gets when it comes and goes."""
+
+from pathlib import Path
+
+from tessera.client.where import find
+from tessera.kernel.ports import Outgoing
+from tessera.lab.platform import Platform
+from tessera_schemas import subjects
+
+TENANT, NAME = "lab", "billing"
+
+
+async def test_one_that_leaves_at_once_takes_no_event_with_it(tmp_path: Path) -> None:
+    """
+    Who asks for events and leaves before the server has taken note stays in its books as somebody who waits.
+
+    Seen with nats-server 2.15.1 across accounts: every other event went to nobody, and came again after 30 s.
+    """
+    async with Platform(tmp_path / "up", services=[], cluster=False, tenants=[TENANT]) as platform:
+        await platform.add_tenant(TENANT, {NAME: ()})
+        place = find(platform.directory)
+        stream, durable = subjects.stream("EVENTS", "main"), subjects.subscriber_durable(TENANT, NAME)
+        event = Outgoing(subjects.event("main", TENANT, "default", "job.admitted.v1"), b"{}")
+        async with place.bus(place.identity(TENANT)) as bus, place.bus(place.identity("projection")) as projection:
+            for _ in range(8):
+                leaves = bus.work(stream, durable)
+                await leaves.next(timeout=0)
+                await leaves.close()
+            stays = bus.work(stream, durable)
+            await stays.next(timeout=0.1)
+            for seq in range(1, 9):
+                assert await projection.publish(event) == seq
+                (delivery,) = await stays.next(timeout=5)
+                assert (delivery.message.seq, delivery.deliveries) == (seq, 1)
+                await stays.ack(delivery)
