@@ -5,7 +5,7 @@ from typing import Any
 
 from tessera_schemas.base import Strict, job_id, run_id
 from tessera_schemas.config import ConfigBody, Queue, Quota, Tenant
-from tessera_schemas.facts import OWNERS, ConfigProposed, JobAdmitted, NodeSeen, RunAbsent
+from tessera_schemas.facts import ConfigProposed, JobAdmitted, NodeSeen, RunAbsent, owner
 from tessera_schemas.job import JobSpec, Resources, Role, Template
 from tessera_schemas.ledger import GENESIS, AnyRecord, EpochOpened, LedgerMessage, TakenFact, chain_hash
 from tessera_schemas.orders import Order
@@ -126,4 +126,4 @@ class Chain:
         if isinstance(fact, TakenFact):
             return fact
         self.facts_upto += 1
-        return TakenFact(seq=self.facts_upto, service=OWNERS[type(fact)], fact=fact)
+        return TakenFact(seq=self.facts_upto, service=owner(fact), fact=fact)

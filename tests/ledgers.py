@@ -14,7 +14,7 @@ from tessera.engine.ordering import order
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.shard import Entry, Shard
 from tessera.scheduler.decide import Inputs, decide
-from tessera_schemas.facts import OWNERS, AnyFact, PodsMade, RunAbsent, RunEnded, RunStarted
+from tessera_schemas.facts import AnyFact, PodsMade, RunAbsent, RunEnded, RunStarted, owner
 from tessera_schemas.ledger import GENESIS, LEDGER_MESSAGE, LedgerMessage, TakenFact, chain_hash
 from tessera_schemas.orders import Order
 from tests.builders import admitted, config_proposed, job_spec, node_seen, role
@@ -39,7 +39,7 @@ class Committed:
         taken = []
         for fact in facts:
             self.facts_upto += 1
-            taken.append(TakenFact(seq=self.facts_upto, service=OWNERS[type(fact)], fact=fact))
+            taken.append(TakenFact(seq=self.facts_upto, service=owner(fact), fact=fact))
         inputs = Inputs(
             n=state.n + 1,
             ts=self.ts,

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tessera_schemas.facts import OWNERS
-from tessera_schemas.registry import COMMANDS, Registered, kind_of, registered
+from tessera_schemas.facts import OWNERS, PLANNERS, PlanProposed
+from tessera_schemas.registry import OPERATOR_COMMANDS, TENANT_COMMANDS, Registered, kind_of, registered
 from tessera_schemas.subjects import StreamSpec, inbox, streams
 
 Json = dict[str, Any]
@@ -54,9 +54,8 @@ def ids(prefix: str) -> tuple[str, ...]:
 
 def said_on() -> dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]]:
     """By stream: channel name, tail of the address, types. A stream that is missing here fails the generation."""
-    commands = {kind_of(model): f"command.{kind_of(model)}.v1" for model in COMMANDS}
-    tenants = tuple(id_ for kind, id_ in commands.items() if kind != "apply_config")
-    operators = tuple(id_ for kind, id_ in commands.items() if kind != "submit_job")
+    tenants = tuple(f"command.{kind_of(model)}.v1" for model in TENANT_COMMANDS)
+    operators = tuple(f"command.{kind_of(model)}.v1" for model in OPERATOR_COMMANDS)
     return {
         "SUBMIT": (("submit", ".{tenant}", tenants),),
         "CONTROL": (("control", "", operators),),
@@ -81,7 +80,8 @@ def channels() -> list[Channel]:
         root = spec.subjects[0].removesuffix(".*").removesuffix(".>")
         for name, tail, types in table[spec.name.removesuffix("_{shard}")]:
             found.append(Channel(name, root + tail, types, spec, spec.writers, spec.readers))
-    found.append(Channel("answers", inbox("{tenant}") + ".{id}", ("answer.v1",), None, ("admission",), ("tenant",)))
+    answered = ("tenant", "gateway")
+    found.append(Channel("answers", inbox("{tenant}") + ".{id}", ("answer.v1",), None, ("admission",), answered))
     return found
 
 
@@ -180,7 +180,8 @@ def _operations(channel: Channel) -> Iterable[tuple[str, Json]]:
 
 
 def _may_send(role: str, type_: str) -> bool:
-    """Each kind of fact has exactly one service that may send it."""
+    """Each kind of fact has exactly one service that may send it; of plans, each cause has."""
     if not type_.startswith("fact."):
         return True
-    return any(f"fact.{kind_of(model)}.v1" == type_ and owner == role for model, owner in OWNERS.items())
+    model = next(model for model in OWNERS if f"fact.{kind_of(model)}.v1" == type_)
+    return role in (PLANNERS.values() if model is PlanProposed else (OWNERS[model],))

@@ -7,12 +7,14 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 INT_MAX = 2**53 - 1  # JSON readers in other languages keep integers exact up to here
+GPU_MILLI = 1000
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 """A DNS label: it becomes part of subjects, Redis keys and Kubernetes names."""
 
 JobId = Annotated[str, StringConstraints(pattern=r"^[a-z2-7]{20}$")]
 RunId = Annotated[str, StringConstraints(pattern=r"^[a-z2-7]{20}-[0-9]{1,6}$")]
+NodeName = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
 Key = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Text = Annotated[str, StringConstraints(max_length=1024)]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from tessera_schemas.base import Count, JobId, Key, Lenient, Name, Strict, Text
+from tessera_schemas.base import Count, JobId, Key, Lenient, Name, NodeName, Strict, Text
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Reason
@@ -50,6 +50,29 @@ class ReleaseJob(Strict):
     tenant: Name | None = None
 
 
+class SetPriority(Strict):
+    """Give a job another priority class; its place in line follows it."""
+
+    kind: Literal["set_priority"]
+    v: Literal[1]
+    job_id: JobId
+    priority_class: Name
+    tenant: Name | None = None
+
+
+class DrainNode(Strict):
+    """
+    Let nothing new start on a node; with `evict`, what runs there restarts elsewhere. `undo` makes it common again.
+    """
+
+    kind: Literal["drain_node"]
+    v: Literal[1]
+    node: NodeName
+    evict: bool = False
+    undo: bool = False
+    why: Text = ""
+
+
 class ApplyConfig(Strict):
     """Make this the configuration if it was made from version `expected_version`."""
 
@@ -59,11 +82,14 @@ class ApplyConfig(Strict):
     body: ConfigBody
 
 
-TenantCommand = Annotated[SubmitJob | CancelJob | HoldJob | ReleaseJob, Field(discriminator="kind")]
-OperatorCommand = Annotated[ApplyConfig | CancelJob | HoldJob | ReleaseJob, Field(discriminator="kind")]
+JobCommand = CancelJob | HoldJob | ReleaseJob | SetPriority
+AnyTenantCommand = SubmitJob | JobCommand
+AnyOperatorCommand = ApplyConfig | DrainNode | JobCommand
+TenantCommand = Annotated[AnyTenantCommand, Field(discriminator="kind")]
+OperatorCommand = Annotated[AnyOperatorCommand, Field(discriminator="kind")]
 
-TENANT_COMMAND: TypeAdapter[SubmitJob | CancelJob | HoldJob | ReleaseJob] = TypeAdapter(TenantCommand)
-OPERATOR_COMMAND: TypeAdapter[ApplyConfig | CancelJob | HoldJob | ReleaseJob] = TypeAdapter(OperatorCommand)
+TENANT_COMMAND: TypeAdapter[AnyTenantCommand] = TypeAdapter(TenantCommand)
+OPERATOR_COMMAND: TypeAdapter[AnyOperatorCommand] = TypeAdapter(OperatorCommand)
 
 REPLY_HEADER = "Tessera-Reply"
 """Where the client wants its answer: a subject below `_INBOX.<tenant>.`; anything else is not answered."""

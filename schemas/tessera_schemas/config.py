@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from tessera_schemas.base import Count, Name, Positive, Strict
+from tessera_schemas.job import GpuModel, LabelKey, LabelValue
 
 YEAR_SECONDS = 31_536_000
 
@@ -41,14 +42,31 @@ class Tenant(Strict):
     subscribers: Annotated[tuple[Subscriber, ...], Field(max_length=32)] = ()
 
 
+class Flavor(Strict):
+    """
+    A kind of nodes that quotas tell apart: those with all of these labels and any of these GPU models.
+
+    A node is of the first flavor that it matches, in the order of the configuration.
+    """
+
+    name: Name
+    node_labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=16)] = Field(default_factory=dict)
+    gpu_models: Annotated[tuple[GpuModel, ...], Field(max_length=32, description="Any of these; empty: any")] = ()
+
+
 class Quota(Strict):
-    """How much of one resource a queue may use. A nominal quota without a cohort is a hard limit."""
+    """
+    How much of one resource a queue may use, on nodes of one flavor or ("") on all together.
+
+    Queues below one parent share what they do not use. A queue without a parent has nobody to borrow from, so that
+    its nominal quota is a hard limit. Limits of None: all may be borrowed, all may be lent.
+    """
 
     resource: Literal["cpu_milli", "memory_bytes", "gpu_milli"]
     nominal: Count
     flavor: Annotated[str, StringConstraints(max_length=63)] = ""
-    borrowing_limit: Count | None = None
-    lending_limit: Count | None = None
+    borrowing_limit: Annotated[Count | None, Field(description="Most above the nominal quota")] = None
+    lending_limit: Annotated[Count | None, Field(description="Most of the nominal quota that others may use")] = None
 
 
 class Queue(Strict):
@@ -58,8 +76,18 @@ class Queue(Strict):
     tenants: Annotated[tuple[Name, ...], Field(description="Who may submit here; empty: everybody")] = ()
     pool: Name = "default"
     parent: Name | None = None
-    weight: Annotated[Count, Field(le=1_000_000)] | None = None
+    weight: Annotated[
+        Count,
+        Field(le=1_000_000, description="Its part of what is shared; 0: only what no queue with a weight asks for"),
+    ] = 1
     quotas: Annotated[tuple[Quota, ...], Field(max_length=64)] = ()
+    queueing_strategy: Annotated[
+        Literal["best_effort_fifo", "strict_fifo"], Field(description="strict: nobody passes the queue's first job")
+    ] = "best_effort_fifo"
+    stop_policy: Annotated[
+        Literal["none", "hold", "hold_and_drain"],
+        Field(description="hold: nothing of it starts; hold_and_drain: what runs goes back to it, too"),
+    ] = "none"
 
 
 class PriorityClass(Strict):
@@ -70,7 +98,33 @@ class PriorityClass(Strict):
 class Policy(Strict):
     """How the shard decides. Every value is part of what a replay needs."""
 
-    preset: Literal["off"] = "off"
+    preset: Annotated[
+        Literal["off", "priority", "fair"],
+        Field(
+            description="Who may be evicted for a waiting job. off: nobody. priority: lower classes of the same queue. "
+            "fair: also runs of other queues that hold quota lent by the job's queue"
+        ),
+    ] = "off"
+    min_runtime_seconds: Annotated[
+        Count, Field(le=YEAR_SECONDS, description="A run younger than this is not preempted")
+    ] = 60
+    evictions_max: Annotated[
+        Count, Field(le=1000, description="How often one job may be preempted in its life; after that never again")
+    ] = 5
+    earmark_seconds: Annotated[
+        Positive, Field(le=86_400, description="How long room made for a job is kept for it")
+    ] = 600
+    grow_after_seconds: Annotated[
+        Count, Field(le=86_400, description="How long an elastic run keeps its size before it grows (again)")
+    ] = 30
+    node_lost_seconds: Annotated[
+        Count, Field(le=86_400, description="How long a node may be not ready before its runs restart elsewhere")
+    ] = 60
+    idle: Annotated[
+        Literal["off", "warn", "requeue", "fail"], Field(description="What becomes of runs that hold GPUs and use none")
+    ] = "off"
+    idle_warn_seconds: Annotated[Positive, Field(le=YEAR_SECONDS)] = 1800
+    idle_reclaim_seconds: Annotated[Positive, Field(le=YEAR_SECONDS, description="From the warning on")] = 1800
     start_timeout_seconds: Annotated[
         Positive, Field(le=YEAR_SECONDS, description="From allocation until every pod runs")
     ] = 600
@@ -84,6 +138,7 @@ class ConfigBody(Strict):
 
     tenants: Annotated[tuple[Tenant, ...], Field(min_length=1, max_length=10_000)]
     queues: Annotated[tuple[Queue, ...], Field(min_length=1, max_length=10_000)]
+    flavors: Annotated[tuple[Flavor, ...], Field(max_length=64)] = ()
     priority_classes: Annotated[tuple[PriorityClass, ...], Field(min_length=1, max_length=64)] = (
         PriorityClass(name="low", value=-100),
         PriorityClass(name="normal", value=0),
@@ -101,21 +156,54 @@ class ConfigBody(Strict):
 
 
 def _repeated(body: ConfigBody) -> Iterator[str]:
-    for kind in ("tenants", "queues", "priority_classes"):
+    for kind in ("tenants", "queues", "priority_classes", "flavors"):
         counts = Counter(entry.name for entry in getattr(body, kind))
         yield from (f"{kind}.{name}: is there twice" for name, count in counts.items() if count > 1)
+    for queue in body.queues:
+        cells = Counter((quota.resource, quota.flavor) for quota in queue.quotas)
+        yield from (
+            f"queues.{queue.name}.quotas: {resource} of flavor {flavor or 'any'} is there twice"
+            for (resource, flavor), count in cells.items()
+            if count > 1
+        )
 
 
 def _dangling(body: ConfigBody) -> Iterator[str]:
-    tenants, queues = {t.name for t in body.tenants}, {q.name for q in body.queues}
-    classes = {p.name for p in body.priority_classes}
+    tenants, queues = {t.name for t in body.tenants}, {q.name: q for q in body.queues}
+    classes, flavors = {p.name for p in body.priority_classes}, {f.name for f in body.flavors}
     for queue in body.queues:
         yield from (f"queues.{queue.name}.tenants: no such tenant: {n}" for n in queue.tenants if n not in tenants)
-        if queue.parent is not None and queue.parent not in queues:
-            yield f"queues.{queue.name}.parent: no such queue: {queue.parent}"
+        yield from (
+            f"queues.{queue.name}.quotas: no such flavor: {quota.flavor}"
+            for quota in queue.quotas
+            if quota.flavor and quota.flavor not in flavors
+        )
+        yield from _misplaced(queue, queues)
     for tenant in body.tenants:
         missing = [name for name in tenant.priority_classes if name not in classes]
         yield from (f"tenants.{tenant.name}.priority_classes: no such class: {name}" for name in missing)
+
+
+def _misplaced(queue: Queue, queues: dict[str, Queue]) -> Iterator[str]:
+    """What is wrong with the queue's place in the tree."""
+    at = f"queues.{queue.name}"
+    if queue.parent is None:
+        limited = [q.resource for q in queue.quotas if q.borrowing_limit is not None or q.lending_limit is not None]
+        yield from (f"{at}.quotas.{name}: a borrowing or lending limit needs a parent" for name in limited)
+        return
+    if queue.parent not in queues:
+        yield f"{at}.parent: no such queue: {queue.parent}"
+        return
+    if queues[queue.parent].pool != queue.pool:
+        yield f"{at}.pool: {queue.pool}, but its parent {queue.parent} uses {queues[queue.parent].pool}"
+    seen: set[str] = {queue.name}
+    above: str | None = queue.parent
+    while above is not None and above in queues:
+        if above in seen:
+            yield f"{at}.parent: the queue is above itself"
+            return
+        seen.add(above)
+        above = queues[above].parent
 
 
 class Config(Strict):
@@ -123,18 +211,3 @@ class Config(Strict):
 
     version: Count = 0
     body: ConfigBody | None = None
-
-
-NOT_YET_QUEUE = ("parent", "weight")
-NOT_YET_QUOTA = ("flavor", "borrowing_limit", "lending_limit")
-
-
-def not_supported_yet(body: ConfigBody) -> list[str]:
-    """The fields that ask for something nothing honours yet, by path."""
-    asked = []
-    for queue in body.queues:
-        asked += [f"queues.{queue.name}.{name}" for name in NOT_YET_QUEUE if getattr(queue, name) is not None]
-        for quota in queue.quotas:
-            path = f"queues.{queue.name}.quotas.{quota.resource}"
-            asked += [f"{path}.{name}" for name in NOT_YET_QUOTA if getattr(quota, name) not in (None, "")]
-    return asked

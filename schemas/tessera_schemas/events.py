@@ -72,9 +72,10 @@ class JobAllocatedV1(RunEvent):
 
 
 class JobBindingV1(RunEvent):
-    """Every pod exists and may be bound."""
+    """Every pod exists and may be bound; with `ranks`, these pods that an elastic run grew by."""
 
     type: ClassVar[str] = "io.tessera.job.binding.v1"
+    ranks: tuple[int, ...] = ()
 
 
 class JobBoundV1(RunEvent):
@@ -94,12 +95,32 @@ class JobEvictingV1(RunEvent):
 
     type: ClassVar[str] = "io.tessera.job.evicting.v1"
     reason: PublicReason
+    by: Annotated[
+        str, Field(description="A job of the same tenant, or who asked; a job of another tenant is not named")
+    ] = ""
+
+
+class JobGrownV1(RunEvent):
+    """The elastic run gets these pods besides those it has."""
+
+    type: ClassVar[str] = "io.tessera.job.grown.v1"
+    placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="In rank order")]
+
+
+class JobShrunkV1(RunEvent):
+    """These pods of the elastic run are being stopped; the others go on."""
+
+    type: ClassVar[str] = "io.tessera.job.shrunk.v1"
+    ranks: tuple[int, ...]
+    reason: PublicReason
+    by: Annotated[str, Field(description="As in `job.evicting`")] = ""
 
 
 class JobReleasedV1(RunEvent):
-    """The run's devices are free."""
+    """The run's devices are free; with `ranks`, those of these pods."""
 
     type: ClassVar[str] = "io.tessera.job.released.v1"
+    ranks: tuple[int, ...] = ()
 
 
 class JobRequeuedV1(RunEvent):
@@ -108,6 +129,60 @@ class JobRequeuedV1(RunEvent):
     type: ClassVar[str] = "io.tessera.job.requeued.v1"
     not_before: Annotated[int, Field(description="Milliseconds since the Unix epoch")]
     reason: PublicReason
+    strike: Annotated[bool, Field(description="Whether it counts against the job's attempts")] = True
+
+
+class JobHeldV1(JobEvent):
+    """The job does not start until `job.unheld`; a run of it goes on."""
+
+    type: ClassVar[str] = "io.tessera.job.held.v1"
+    by: str = ""
+
+
+class JobUnheldV1(JobEvent):
+    """The job may start again."""
+
+    type: ClassVar[str] = "io.tessera.job.unheld.v1"
+    by: str = ""
+
+
+class JobReprioritizedV1(JobEvent):
+    """From here on the job stands in line with this priority class."""
+
+    type: ClassVar[str] = "io.tessera.job.reprioritized.v1"
+    priority_class: str
+
+
+class JobWarnedV1(RunEvent):
+    """The run holds GPUs and uses none; by policy it may be stopped for that."""
+
+    type: ClassVar[str] = "io.tessera.job.warned.v1"
+    idle_seconds: Annotated[int, Field(description="0: it uses them again, the warning is taken back")] = 0
+
+
+class JobSavedV1(RunEvent):
+    """The work of the run is saved up to now."""
+
+    type: ClassVar[str] = "io.tessera.job.saved.v1"
+    path: Annotated[str, Field(description="Where its next attempt finds it, if the program said so")] = ""
+
+
+class JobEarmarkedV1(JobEvent):
+    """Room is made and kept for the job; it starts there once the runs that still hold it are gone."""
+
+    type: ClassVar[str] = "io.tessera.job.earmarked.v1"
+    cause: str
+    deadline: Annotated[int, Field(description="Milliseconds since the Unix epoch; then the room is common again")]
+    placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="One per pod, in rank order")]
+    runs_stopping: Annotated[int, Field(description="So many runs are stopped for it")] = 0
+    preset: Annotated[str, Field(description="The preemption preset that allowed it")] = ""
+
+
+class JobUnearmarkedV1(JobEvent):
+    """Nothing is kept for the job any more; `used`: it starts there now."""
+
+    type: ClassVar[str] = "io.tessera.job.unearmarked.v1"
+    why: str
 
 
 class JobSucceededV1(RunEvent):
@@ -134,8 +209,17 @@ EVENT_TYPES: tuple[type[PublicEvent], ...] = (
     JobBoundV1,
     JobRunningV1,
     JobEvictingV1,
+    JobGrownV1,
+    JobShrunkV1,
     JobReleasedV1,
     JobRequeuedV1,
+    JobHeldV1,
+    JobUnheldV1,
+    JobReprioritizedV1,
+    JobWarnedV1,
+    JobSavedV1,
+    JobEarmarkedV1,
+    JobUnearmarkedV1,
     JobSucceededV1,
     JobFailedV1,
     JobCancelledV1,

@@ -6,16 +6,21 @@ A fact not yet taken in exists for nobody. The service is the subject's second t
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, TypeAdapter
+from pydantic import Field, StringConstraints, TypeAdapter, field_validator
 
-from tessera_schemas.base import Count, JobId, Key, Name, RunId, Strict, Text
+from tessera_schemas.base import Count, JobId, Key, Millis, Name, NodeName, RunId, Strict, Text
 from tessera_schemas.config import ConfigBody
-from tessera_schemas.job import JobSpec, LabelKey, LabelValue
+from tessera_schemas.job import REPLICAS_MAX, JobSpec, LabelKey, LabelValue
+from tessera_schemas.mig import GEOMETRIES
+from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 
-NodeName = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
 Uid = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 TraceParent = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$")]
+
+
+Ranks = Annotated[tuple[Count, ...], Field(max_length=REPLICAS_MAX)]
+PlanCause = Literal["preemption", "reclaim", "defragment"]
 
 
 class JobAdmitted(Strict):
@@ -51,6 +56,34 @@ class CancelRequested(Strict):
     why: Text = ""
 
 
+class HoldRequested(Strict):
+    """Keep the job from starting, or with `undo` let it start again. `tenant` is empty when an operator asked."""
+
+    kind: Literal["hold_requested"]
+    job_id: JobId
+    tenant: str = ""
+    undo: bool = False
+
+
+class PriorityRequested(Strict):
+    """Admission found that the tenant may use the class."""
+
+    kind: Literal["priority_requested"]
+    job_id: JobId
+    priority_class: Name
+    tenant: str = ""
+
+
+class DrainRequested(Strict):
+    """An operator wants the node empty (`evict`: now; else as its runs end), or common again (`undo`)."""
+
+    kind: Literal["drain_requested"]
+    node: NodeName
+    evict: bool = False
+    undo: bool = False
+    why: Text = ""
+
+
 class ConfigProposed(Strict):
     kind: Literal["config_proposed"]
     expected_version: Count
@@ -58,11 +91,12 @@ class ConfigProposed(Strict):
 
 
 class PodsMade(Strict):
-    """Every pod of the run exists, unbound; its UIDs in rank order."""
+    """Every pod of the run exists, unbound; its UIDs in rank order. Or, with `ranks`, these pods that it grew by."""
 
     kind: Literal["pods_made"]
     run_id: RunId
     uids: Annotated[tuple[Uid, ...], Field(min_length=1)]
+    ranks: Ranks = ()
 
 
 class PodsBound(Strict):
@@ -120,22 +154,96 @@ class NodeSeen(Strict):
     pods: Count = 0
     gpus: Annotated[Count, Field(le=64)] = 0
     gpu_model: Annotated[str, StringConstraints(max_length=63)] = ""
-    device_profile: Literal["whole", "shares", "plugin"] = "whole"
+    gpu_memory_bytes: Annotated[Count, Field(description="Of each GPU; 0: not known")] = 0
+    device_profile: Literal["whole", "shares", "plugin", "mig"] = "whole"
+    mig_geometry: Annotated[str, Field(description="Of a `mig` node: which positions its GPUs have")] = ""
+    devices: Annotated[dict[LabelKey, Count], Field(max_length=64, description="Further devices")] = Field(
+        default_factory=dict
+    )
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=256)] = Field(default_factory=dict)
     taints: Annotated[tuple[Taint, ...], Field(max_length=64)] = ()
 
+    @field_validator("mig_geometry")
+    @classmethod
+    def _known_geometry(cls, geometry: str) -> str:
+        if geometry and geometry not in GEOMETRIES:
+            raise ValueError(f"not known; known are {', '.join(GEOMETRIES)}")
+        return geometry
+
 
 class RunAbsent(Strict):
-    """Every pod of the run is gone or ended by its kubelet: what it held is free."""
+    """Every pod of the run, or with `ranks` these, is gone or ended by its kubelet: what they held is free."""
 
     kind: Literal["run_absent"]
     run_id: RunId
+    ranks: Ranks = ()
+
+
+class RunLost(Strict):
+    """
+    What the run stands on is lost: it is to be stopped and tried again elsewhere.
+
+    `nodes` are the ones that failed it, which its next attempt avoids while there is room on others.
+    """
+
+    kind: Literal["run_lost"]
+    run_id: RunId
+    reason: Reason
+    nodes: Annotated[tuple[NodeName, ...], Field(max_length=64)] = ()
+
+
+class RunIdle(Strict):
+    """The run has held GPUs and used none for `idle_seconds`; 0: it uses them again."""
+
+    kind: Literal["run_idle"]
+    run_id: RunId
+    idle_seconds: Count
+
+
+class CheckpointSaved(Strict):
+    """The run's program said that its work up to now is saved: stopping it loses only what comes after."""
+
+    kind: Literal["checkpoint_saved"]
+    run_id: RunId
+    path: Annotated[str, StringConstraints(max_length=1024)] = ""
+
+
+class Shrink(Strict):
+    """These pods, by which an elastic run grew beyond its gang, give their room back."""
+
+    run_id: RunId
+    ranks: Annotated[Ranks, Field(min_length=1)]
+
+
+class PlanProposed(Strict):
+    """
+    Evict `victims` and shrink elastic runs so that `job_id` can start on `placements`: all of it, or nothing.
+
+    A pure function of (state at `basis_n`, `ts`, engine, policy). The committer refuses it only if a victim no longer
+    runs, the placements do not fit at the head once the victims are gone, or a budget is spent.
+    """
+
+    kind: Literal["plan_proposed"]
+    cause: PlanCause
+    job_id: JobId
+    basis_n: Count
+    ts: Millis
+    engine: str
+    policy: Count
+    preset: str
+    victims: Annotated[tuple[RunId, ...], Field(max_length=512)] = ()
+    shrinks: Annotated[tuple[Shrink, ...], Field(max_length=512)] = ()
+    placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="In rank order")]
+    flavor: str = ""
 
 
 AnyFact = (
     JobAdmitted
     | JobRefused
     | CancelRequested
+    | HoldRequested
+    | PriorityRequested
+    | DrainRequested
     | ConfigProposed
     | PodsMade
     | PodsBound
@@ -144,6 +252,10 @@ AnyFact = (
     | RunEnded
     | NodeSeen
     | RunAbsent
+    | RunLost
+    | RunIdle
+    | CheckpointSaved
+    | PlanProposed
 )
 Fact = Annotated[AnyFact, Field(discriminator="kind")]
 
@@ -151,6 +263,9 @@ OWNERS: dict[type[Strict], str] = {
     JobAdmitted: "admission",
     JobRefused: "admission",
     CancelRequested: "admission",
+    HoldRequested: "admission",
+    PriorityRequested: "admission",
+    DrainRequested: "admission",
     ConfigProposed: "admission",
     PodsMade: "binder",
     PodsBound: "binder",
@@ -159,7 +274,18 @@ OWNERS: dict[type[Strict], str] = {
     RunEnded: "binder",
     NodeSeen: "binder",
     RunAbsent: "reclamation",
+    RunLost: "reclamation",
+    RunIdle: "reclamation",
+    CheckpointSaved: "binder",
+    PlanProposed: "preemption",
 }
+PLANNERS: dict[str, str] = {"preemption": "preemption", "reclaim": "reclamation", "defragment": "reclamation"}
+"""Which service may propose a plan of which cause."""
+
+
+def owner(fact: AnyFact) -> str:
+    """The one service that may say this."""
+    return PLANNERS[fact.cause] if isinstance(fact, PlanProposed) else OWNERS[type(fact)]
 
 
 class FactMessage(Strict):

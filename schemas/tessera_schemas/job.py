@@ -8,15 +8,18 @@ The pod template is a typed allow-list: what is not named here cannot reach a no
 
 import hashlib
 import json
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from tessera_schemas import mig
+from tessera_schemas.base import GPU_MILLI as GPU_MILLI
 from tessera_schemas.base import INT_MAX, Count, Name, Positive, Strict
 
-GPU_MILLI = 1000
 REPLICAS_MAX = 2048
+LEVELS_MAX = 4
 
 LabelKey = Annotated[
     str,
@@ -31,24 +34,60 @@ Argument = Annotated[str, StringConstraints(max_length=32_768, pattern=r"^[^\x00
 Path = Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$", max_length=1024)]
 
 
+def is_device(name: str) -> bool:
+    """Whether a resource of a node may be asked for as a further device: not Kubernetes' own, and no kind of GPU."""
+    domain, slash, kind = name.partition("/")
+    own = f".{domain}".endswith(".kubernetes.io") or domain.startswith("requests.")
+    return bool(slash) and not own and not (domain == "nvidia.com" and kind.startswith(("gpu", "mig-")))
+
+
 class Resources(Strict):
-    """What one pod needs. Whole GPUs or a share of one GPU, never both."""
+    """What one pod needs. Whole GPUs, a share of one GPU, or a MIG instance: one of them."""
 
     cpu_milli: Annotated[Positive, Field(description="Thousandths of a CPU core")]
     memory_bytes: Positive
     gpus: Annotated[Count, Field(le=64, description="Whole GPUs")] = 0
     gpu_milli: Annotated[int, Field(ge=0, lt=GPU_MILLI, strict=True, description="Thousandths of one GPU")] = 0
-    gpu_memory_bytes: Count = 0
-    mig_profile: Annotated[str, StringConstraints(pattern=r"^([1-9]g\.[0-9]{1,3}gb)?$")] = ""
-    devices: Annotated[dict[LabelKey, Positive], Field(max_length=16, description="Further device counts")] = Field(
-        default_factory=dict
-    )
+    gpu_memory_bytes: Annotated[
+        Count, Field(description="Memory of each GPU, at least; of a share: what its share of the memory comes to")
+    ] = 0
+    mig_profile: Annotated[
+        str, Field(description="One instance of this profile"), StringConstraints(pattern=r"^([1-9]g\.[0-9]{1,3}gb)?$")
+    ] = ""
+    devices: Annotated[
+        dict[LabelKey, Positive],
+        Field(max_length=16, description="Further devices by the node's name for them, such as rdma/hca"),
+    ] = Field(default_factory=dict)
+
+    @field_validator("mig_profile")
+    @classmethod
+    def _known_profile(cls, profile: str) -> str:
+        if profile and profile not in mig.PROFILES:
+            raise ValueError(f"no GPU has this profile; known are {', '.join(mig.PROFILES)}")
+        return profile
+
+    @field_validator("devices")
+    @classmethod
+    def _further_devices(cls, devices: dict[str, int]) -> dict[str, int]:
+        for name in devices:
+            if not is_device(name):
+                raise ValueError(
+                    f"{name}: not a further device; it is <domain>/<name>, and GPUs have fields of their own"
+                )
+        return devices
 
     @model_validator(mode="after")
     def _one_kind_of_gpu(self) -> Self:
-        if self.gpus and self.gpu_milli:
-            raise ValueError("ask for whole GPUs (gpus) or a share of one (gpu_milli), not both")
+        if bool(self.gpus) + bool(self.gpu_milli) + bool(self.mig_profile) > 1:
+            raise ValueError("ask for one of: whole GPUs (gpus), a share of one (gpu_milli), an instance (mig_profile)")
+        if self.gpu_memory_bytes and not (self.gpus or self.gpu_milli):
+            raise ValueError("gpu_memory_bytes: goes with gpus or gpu_milli; a MIG profile says its memory itself")
         return self
+
+    @property
+    def total_gpu_milli(self) -> int:
+        """What one pod counts against quotas and limits, in thousandths of a GPU."""
+        return self.gpus * GPU_MILLI + self.gpu_milli + mig.PROFILES.get(self.mig_profile, 0)
 
 
 class Operator(StrEnum):
@@ -59,11 +98,17 @@ class Operator(StrEnum):
 
 
 class AffinityTerm(Strict):
-    """One condition on a node's labels."""
+    """One condition on a node's labels; all terms must hold. NotIn also holds where the label is missing."""
 
     key: LabelKey
     operator: Operator
     values: Annotated[tuple[LabelValue, ...], Field(max_length=64)] = ()
+
+    @model_validator(mode="after")
+    def _values(self) -> Self:
+        if (self.operator in (Operator.IN, Operator.NOT_IN)) != bool(self.values):
+            raise ValueError("values: In and NotIn need some, Exists and DoesNotExist have none")
+        return self
 
 
 class Toleration(Strict):
@@ -75,10 +120,23 @@ class Toleration(Strict):
 
 
 class Topology(Strict):
-    """All pods of the role inside one domain: required, or preferred."""
+    """
+    All pods of the role inside one domain: the nodes with one value of the label `level`.
+
+    `wider` are levels to go on to, narrowest first, where no domain of the ones before holds the pods. If required,
+    the last level is the bound and the job waits; else the pods then go to as few domains as there can be.
+    """
 
     level: LabelKey
     required: bool = True
+    wider: Annotated[tuple[LabelKey, ...], Field(max_length=LEVELS_MAX - 1)] = ()
+    group: Annotated[Name | None, Field(description="Roles that say the same group share the domain")] = None
+
+    @model_validator(mode="after")
+    def _levels(self) -> Self:
+        if len({self.level, *self.wider}) != 1 + len(self.wider):
+            raise ValueError("wider: a level is there twice")
+        return self
 
 
 class Volume(Strict):
@@ -115,7 +173,12 @@ class Template(Strict):
 
 
 class Role(Strict):
-    """A set of equal pods. All roles' replicas together are the gang."""
+    """
+    A set of equal pods. All roles' minimum replicas together are the gang: all of it starts, or nothing.
+
+    A role with `min_replicas` or `max_replicas` is elastic: it starts as its minimum, grows up to its maximum while
+    nobody waits for the room, and shrinks down to its minimum before anybody is preempted.
+    """
 
     name: Name
     replicas: Annotated[Positive, Field(le=REPLICAS_MAX)] = 1
@@ -127,16 +190,48 @@ class Role(Strict):
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=32)] = ()
     affinity: Annotated[tuple[AffinityTerm, ...], Field(max_length=32)] = ()
     topology: Topology | None = None
-    same_node_as: Name | None = None
-    spread: LabelKey | None = None
+    same_node_as: Annotated[
+        Name | None, Field(description="The first pod goes to the node of that role's first pod, and so on")
+    ] = None
+    spread: Annotated[
+        LabelKey | None, Field(description="The numbers of pods on the label's values differ by at most one")
+    ] = None
     template: Template
+
+    @property
+    def gang(self) -> int:
+        """How many pods it starts with, and never has less of."""
+        return self.min_replicas or self.replicas
+
+    @property
+    def most(self) -> int:
+        """How many pods it may grow to."""
+        return self.max_replicas or self.replicas
+
+    @model_validator(mode="after")
+    def _elastic(self) -> Self:
+        if not self.gang <= self.replicas <= self.most:
+            raise ValueError("min_replicas <= replicas <= max_replicas does not hold")
+        if self.gang < self.most and (self.topology or self.spread or self.same_node_as):
+            raise ValueError("an elastic role's pods go wherever there is room: no topology, spread or same_node_as")
+        return self
+
+    @model_validator(mode="after")
+    def _place(self) -> Self:
+        if self.same_node_as and (self.topology or self.spread):
+            raise ValueError("same_node_as: the other role's place is this one's; topology and spread belong there")
+        return self
 
 
 class Checkpoint(Strict):
-    """How often the program saves its work, and what it wants before it is stopped."""
+    """
+    How often the program saves its work, and how long before it is stopped it wants to know.
 
-    interval_seconds: Positive
-    notice_seconds: Count = 0
+    The notice comes before SIGTERM and its grace, and ends early when the program has saved.
+    """
+
+    interval_seconds: Annotated[Positive, Field(le=31_536_000)]
+    notice_seconds: Annotated[Count, Field(le=3600)] = 0
 
 
 class Retry(Strict):
@@ -146,6 +241,9 @@ class Retry(Strict):
     backoff_seconds: Annotated[int, Field(ge=0, le=86_400, strict=True, description="Doubled each time")] = 10
     backoff_max_seconds: Annotated[int, Field(ge=0, le=86_400, strict=True)] = 600
     on_failure: Annotated[bool, Field(description="Also when the program itself failed")] = False
+    give_up_seconds: Annotated[
+        int, Field(ge=0, le=31_536_000, strict=True, description="No further attempt so long after the first start")
+    ] = 1_209_600
 
 
 class DatasetHint(Strict):
@@ -175,11 +273,14 @@ class JobSpec(Strict):
         names = [role.name for role in self.roles]
         if len(set(names)) != len(names):
             raise ValueError("roles: two roles have the same name")
-        if sum(role.replicas for role in self.roles) > REPLICAS_MAX:
+        if sum(role.most for role in self.roles) > REPLICAS_MAX:
             raise ValueError(f"roles: more than {REPLICAS_MAX} pods in one job")
         for name in ("cpu_milli", "memory_bytes"):
-            if sum(role.replicas * getattr(role.resources, name) for role in self.roles) > INT_MAX:
+            if sum(role.most * getattr(role.resources, name) for role in self.roles) > INT_MAX:
                 raise ValueError(f"roles: more {name} in one job than can be counted")
+        wrong = [*_wrong_companions(self.roles), *_wrong_groups(self.roles)]
+        if wrong:
+            raise ValueError("; ".join(wrong))
         return self
 
     def digest(self) -> str:
@@ -191,12 +292,40 @@ class JobSpec(Strict):
 
     def gpu_milli(self) -> int:
         """Thousandths of GPUs that the whole gang holds while it runs."""
-        return sum(role.replicas * (role.resources.gpus * GPU_MILLI + role.resources.gpu_milli) for role in self.roles)
+        return sum(role.gang * role.resources.total_gpu_milli for role in self.roles)
+
+    def pods(self) -> int:
+        """How many pods the gang has."""
+        return sum(role.gang for role in self.roles)
 
 
-NOT_YET_JOB = ("checkpoint", "launcher", "datasets")
-NOT_YET_ROLE = ("min_replicas", "max_replicas", "affinity", "topology", "same_node_as", "spread")
-NOT_YET_RESOURCES = ("gpu_memory_bytes", "mig_profile", "devices")
+def _wrong_companions(roles: tuple[Role, ...]) -> Iterator[str]:
+    named = {role.name: role for role in roles}
+    for index, role in enumerate(roles):
+        if role.same_node_as is None:
+            continue
+        path, other = f"roles[{index}].same_node_as", named.get(role.same_node_as)
+        if other is None or other is role:
+            yield f"{path}: there is no other role {role.same_node_as}"
+        elif other.same_node_as is not None:
+            yield f"{path}: {other.name} itself goes with {other.same_node_as}; name that role"
+        elif role.replicas > other.replicas or (other.spread and role.replicas < other.replicas):
+            spread = " that are spread" if other.spread else ""
+            yield f"{path}: {role.replicas} pods do not go with {other.replicas}{spread}"
+
+
+def _wrong_groups(roles: tuple[Role, ...]) -> Iterator[str]:
+    first: dict[str, Topology] = {}
+    for index, role in enumerate(roles):
+        if role.topology is not None and role.topology.group is not None:
+            topology = first.setdefault(role.topology.group, role.topology)
+            if topology != role.topology:
+                yield f"roles[{index}].topology: differs from the one of the group's first role"
+
+
+NOT_YET_JOB = ("launcher", "datasets")
+NOT_YET_ROLE = ("min_replicas", "max_replicas")
+NOT_YET_RESOURCES = ("mig_profile",)
 
 
 def not_supported_yet(spec: JobSpec) -> list[str]:

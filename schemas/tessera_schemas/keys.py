@@ -20,7 +20,7 @@ generation; a rebuild fills a new one and then moves the pointer.
 
 VIEWS = ("jobs", "queues", "nodes", "config")
 WRITERS = ("projection",)  # the only user that may run scripts
-READERS = ("admission", "operator")
+READERS = ("admission", "gateway", "operator")
 
 
 def current(shard: str) -> str:

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from tessera_schemas.base import Count, Digest, JobId, Millis, Name, Positive, RunId, Strict, Text
-from tessera_schemas.facts import Fact, Uid
+from tessera_schemas.base import Count, Digest, JobId, Millis, Name, NodeName, Positive, RunId, Strict, Text
+from tessera_schemas.facts import Fact, Ranks, Uid
 from tessera_schemas.orders import Order
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
@@ -94,14 +94,20 @@ class Allocated(Strict):
     attempt: Positive
     deadline: Annotated[Millis, Field(description="Runs not started by then are revoked")]
     placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="In rank order")]
+    flavor: Annotated[str, Field(description="Of all its nodes, when its queue's quotas tell flavors apart")] = ""
 
 
 class Permitted(Strict):
-    """The binder may bind exactly these pods, by UID, in rank order. At most one per run, ever."""
+    """
+    The binder may bind exactly these pods, by UID, in rank order. At most one per run, ever.
+
+    With `ranks` they are pods that an elastic run grew by: at most one permit per rank, ever.
+    """
 
     kind: Literal["permitted"]
     run_id: RunId
     uids: Annotated[tuple[Uid, ...], Field(min_length=1)]
+    ranks: Ranks = ()
 
 
 class Bound(Strict):
@@ -126,22 +132,84 @@ class Revoked(Strict):
     reason: Reason
     then: Literal["requeue", "failed", "cancelled"]
     by: Annotated[str, Field(max_length=200, description="Who or what caused it")] = ""
+    avoid: Annotated[tuple[NodeName, ...], Field(max_length=64, description="Nodes that failed it")] = ()
+
+
+class Grown(Strict):
+    """An elastic run gets more pods than its gang, with ranks it never had; not bound by `deadline`, they go again."""
+
+    kind: Literal["grown"]
+    run_id: RunId
+    deadline: Millis
+    placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="In rank order")]
+
+
+class Shrunk(Strict):
+    """These pods of an elastic run are to be removed; what they hold stays held until they are released."""
+
+    kind: Literal["shrunk"]
+    run_id: RunId
+    ranks: Annotated[Ranks, Field(min_length=1)]
+    reason: Reason
+    by: Text = ""
+
+
+class Warned(Strict):
+    """The run holds GPUs and uses none; `idle_seconds` 0 takes the warning back."""
+
+    kind: Literal["warned"]
+    run_id: RunId
+    idle_seconds: Count
+
+
+class Saved(Strict):
+    """The run's work up to this `ts` is saved; `path` tells its next attempt where."""
+
+    kind: Literal["saved"]
+    run_id: RunId
+    path: Annotated[str, Field(max_length=1024)] = ""
+
+
+class Held(Strict):
+    """The job does not start until it is let go; `undo`: it is."""
+
+    kind: Literal["held"]
+    job_id: JobId
+    by: Text = ""
+    undo: bool = False
+
+
+class PrioritySet(Strict):
+    kind: Literal["priority_set"]
+    job_id: JobId
+    priority_class: Name
+
+
+class NodeDrained(Strict):
+    """Nothing new starts on the node; `undo`: it is common again."""
+
+    kind: Literal["node_drained"]
+    node: NodeName
+    undo: bool = False
+    why: Text = ""
 
 
 class Released(Strict):
-    """Nothing of the run is left on the cluster; its devices are free."""
+    """Nothing of the run, or with `ranks` of these pods, is left on the cluster; their devices are free."""
 
     kind: Literal["released"]
     run_id: RunId
+    ranks: Ranks = ()
 
 
 class Requeued(Strict):
-    """The job waits for its next attempt, not before `not_before`."""
+    """The job waits for its next attempt, not before `not_before`; only a strike counts against its retries."""
 
     kind: Literal["requeued"]
     job_id: JobId
     not_before: Millis
     reason: Reason
+    strike: bool = True
 
 
 class Finished(Strict):
@@ -154,14 +222,31 @@ class Finished(Strict):
     exit_code: int | None = None
 
 
+class PlanRefused(Strict):
+    """The plan of fact `fact` is not carried out; whoever proposed it may plan again."""
+
+    kind: Literal["plan_refused"]
+    fact: Count
+    job_id: JobId
+    reason: Reason
+
+
 class EarmarkSet(Strict):
-    """Free devices are kept for `owner` until `deadline`; a placement's `gpu_milli` of each device is held."""
+    """
+    Devices are kept for `owner` until `deadline`; a placement's `gpu_milli` of each device is held.
+
+    They may still be held by runs that are being stopped: the owner starts once those are released. `victims` are the
+    runs stopped for it in the same message, and `preset` says which policy allowed that.
+    """
 
     kind: Literal["earmark_set"]
     owner: JobId
     cause: Literal["preemption", "head", "reclaim", "defragment", "reservation"]
     deadline: Millis
     placements: Annotated[tuple[Placement, ...], Field(min_length=1)]
+    flavor: str = ""
+    victims: tuple[RunId, ...] = ()
+    preset: str = ""
 
 
 class EarmarkEnded(Strict):
@@ -187,9 +272,17 @@ AnyRecord = (
     | Bound
     | Started
     | Revoked
+    | Grown
+    | Shrunk
+    | Warned
+    | Saved
+    | Held
+    | PrioritySet
+    | NodeDrained
     | Released
     | Requeued
     | Finished
+    | PlanRefused
     | EarmarkSet
     | EarmarkEnded
 )

@@ -11,6 +11,9 @@ class Placement:
     """
     One pod. `gpu_milli` is taken of each of `devices` (slot numbers of the node): 1000 for whole GPUs, less for a
     share of a single one, 0 with no devices.
+
+    `mig` is the place of a MIG instance inside its device: the first memory slice and how many. Then `gpu_milli` is
+    what these slices are of the device.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -20,3 +23,4 @@ class Placement:
     node: str
     devices: tuple[int, ...] = ()
     gpu_milli: int = 0
+    mig: tuple[int, int] | None = None

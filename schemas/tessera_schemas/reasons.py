@@ -42,12 +42,35 @@ class Code(StrEnum):
     CONFIG_CONFLICT = "ConfigConflict"
     NO_SUCH_JOB = "NoSuchJob"
     ALREADY_ENDED = "AlreadyEnded"
+    # refused at the gateway, before it is a command
+    UNAUTHORIZED = "Unauthorized"
+    FORBIDDEN = "Forbidden"
+    RATE_LIMITED = "RateLimited"
+    BACKLOG_FULL = "BacklogFull"
+    NO_SUCH_PATH = "NoSuchPath"
+    METHOD_NOT_ALLOWED = "MethodNotAllowed"
+    UNAVAILABLE = "Unavailable"
+    INTERNAL = "Internal"
+    # why a stream of events does not go on
+    EVENTS_GONE = "EventsGone"
+    SLOW_READER = "SlowReader"
+    SHUTTING_DOWN = "ShuttingDown"
     # waiting
     WAITING_FOR_TURN = "WaitingForTurn"
     WAITING_FOR_QUOTA = "WaitingForQuota"
     NO_NODES = "NoNodes"
     NO_FIT = "NoFit"
     BACKOFF = "Backoff"
+    ON_HOLD = "OnHold"
+    QUEUE_STOPPED = "QueueStopped"
+    BEHIND_QUEUE_HEAD = "BehindQueueHead"
+    WAITING_FOR_PREEMPTED = "WaitingForPreemptedWorkloads"
+    # why a plan is not carried out
+    VICTIM_GONE = "VictimGone"
+    PLAN_DOES_NOT_FIT = "PlanDoesNotFit"
+    EVICTION_BUDGET_SPENT = "EvictionBudgetSpent"
+    NOT_WAITING = "NotWaiting"
+    NOT_ALLOWED_BY_PRESET = "NotAllowedByPreset"
     # why a run or job ended
     CANCELLED = "Cancelled"
     BIND_REFUSED = "BindRefused"
@@ -57,6 +80,16 @@ class Code(StrEnum):
     POD_DELETED = "PodDeleted"
     TIME_LIMIT = "TimeLimit"
     ATTEMPTS_EXHAUSTED = "AttemptsExhausted"
+    RETRY_TIME_EXHAUSTED = "RetryTimeExhausted"
+    PREEMPTED = "Preempted"
+    RECLAIMED = "Reclaimed"
+    DEFRAGMENTED = "Defragmented"
+    NODE_LOST = "NodeLost"
+    NODE_DRAINED = "NodeDrained"
+    NODE_SHRUNK = "NodeShrunk"
+    QUEUE_DRAINED = "QueueDrained"
+    IDLE = "Idle"
+    SHRUNK = "Shrunk"
 
 
 SENTENCES: dict[Code, str] = {
@@ -85,11 +118,31 @@ SENTENCES: dict[Code, str] = {
     Code.CONFIG_CONFLICT: "the configuration has changed since; read it again",
     Code.NO_SUCH_JOB: "there is no such job",
     Code.ALREADY_ENDED: "the job has ended already",
+    Code.UNAUTHORIZED: "no valid token; send one as `Authorization: Bearer TOKEN`",
+    Code.FORBIDDEN: "this request is not allowed",
+    Code.RATE_LIMITED: "too many requests; try again later",
+    Code.BACKLOG_FULL: "commands of this tenant come faster than they are read; try again later",
+    Code.NO_SUCH_PATH: "there is nothing at this path",
+    Code.METHOD_NOT_ALLOWED: "the path does not know this method",
+    Code.UNAVAILABLE: "a part that this needs is away; try again later",
+    Code.INTERNAL: "a mistake on this side; the log has it",
+    Code.EVENTS_GONE: "events after the one named are not kept any more",
+    Code.SLOW_READER: "events came faster than they were read; connect again to go on",
+    Code.SHUTTING_DOWN: "the server stops; connect again to go on",
     Code.WAITING_FOR_TURN: "other jobs are before it",
     Code.WAITING_FOR_QUOTA: "its queue's quota is used up",
     Code.NO_NODES: "no node is ready in the queue's pool",
     Code.NO_FIT: "no node has room for it now",
     Code.BACKOFF: "it waits before its next attempt",
+    Code.ON_HOLD: "it is held; `tessera release` lets it go",
+    Code.QUEUE_STOPPED: "its queue is stopped by an operator",
+    Code.BEHIND_QUEUE_HEAD: "the first job of its queue does not fit yet, and the queue lets nobody pass it",
+    Code.WAITING_FOR_PREEMPTED: "room is made for it; the runs there are being stopped",
+    Code.VICTIM_GONE: "a run that it would evict does not run any more",
+    Code.PLAN_DOES_NOT_FIT: "it would not fit even without the runs to be evicted",
+    Code.EVICTION_BUDGET_SPENT: "a run that it would evict may not be evicted again",
+    Code.NOT_WAITING: "the job does not wait any more",
+    Code.NOT_ALLOWED_BY_PRESET: "the preemption preset does not allow it",
     Code.CANCELLED: "it was cancelled",
     Code.BIND_REFUSED: "Kubernetes refused a pod",
     Code.START_TIMEOUT: "it did not start in time",
@@ -98,6 +151,16 @@ SENTENCES: dict[Code, str] = {
     Code.POD_DELETED: "a pod was deleted by somebody else",
     Code.TIME_LIMIT: "it reached its time limit",
     Code.ATTEMPTS_EXHAUSTED: "it has no attempts left",
+    Code.RETRY_TIME_EXHAUSTED: "the time in which it may be tried again is over",
+    Code.PREEMPTED: "a job of a higher priority class of its queue took its place",
+    Code.RECLAIMED: "the queue that had lent the quota needs it back",
+    Code.DEFRAGMENTED: "it moves to make room for a job that needs the room in one piece",
+    Code.NODE_LOST: "a node of it is lost",
+    Code.NODE_DRAINED: "an operator drains a node of it",
+    Code.NODE_SHRUNK: "a node of it has less than its runs hold",
+    Code.QUEUE_DRAINED: "an operator stopped and drained its queue",
+    Code.IDLE: "it held GPUs and used none",
+    Code.SHRUNK: "pods beyond its gang made room for a job that waited",
 }
 
 

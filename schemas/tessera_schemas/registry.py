@@ -9,7 +9,7 @@ from typing import get_args
 
 from pydantic import BaseModel
 
-from tessera_schemas.commands import Answer, ApplyConfig, CancelJob, HoldJob, ReleaseJob, SubmitJob
+from tessera_schemas.commands import Answer, AnyOperatorCommand, AnyTenantCommand
 from tessera_schemas.config import Config
 from tessera_schemas.events import EVENT_TYPES, CloudEvent, PublicEvent
 from tessera_schemas.facts import AnyFact, FactMessage
@@ -18,7 +18,9 @@ from tessera_schemas.ledger import AnyRecord, LedgerMessage
 from tessera_schemas.orders import Order
 from tessera_schemas.views import JobView, NodeView, QueueView
 
-COMMANDS = (SubmitJob, CancelJob, HoldJob, ReleaseJob, ApplyConfig)
+TENANT_COMMANDS: tuple[type[BaseModel], ...] = get_args(AnyTenantCommand)
+OPERATOR_COMMANDS: tuple[type[BaseModel], ...] = get_args(AnyOperatorCommand)
+COMMANDS = tuple(dict.fromkeys((*TENANT_COMMANDS, *OPERATOR_COMMANDS)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-SERVICES = ("admission", "queueing", "scheduler", "reclamation", "binder", "projection")
+SERVICES = ("admission", "queueing", "scheduler", "reclamation", "binder", "projection", "gateway")
 TENANT = "tenant"  # the role of every tenant; its identity is the tenant's own name
 OPERATOR = "operator"
-RESERVED_NAMES = (*SERVICES, OPERATOR, TENANT, "gateway", "preemption")  # no tenant may be called so
+RESERVED_NAMES = (*SERVICES, OPERATOR, TENANT, "preemption")  # no tenant may be called so
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 HOUR_SECONDS = 3_600
@@ -20,6 +20,9 @@ DAY_SECONDS = 86_400
 
 MESSAGE_BYTES_MAX = 512 * 1024
 SUBMIT_BYTES_MAX = 128 * 1024
+"""How large a command may be. Its stream takes more, so that what is too large is refused on record."""
+PAYLOAD_BYTES_MAX = 1024 * 1024
+"""What a NATS server takes unless told otherwise, headers included."""
 
 
 class Retention(StrEnum):
@@ -38,6 +41,7 @@ class StreamSpec:
 
     `live` streams are republished on `live.<subject>` once stored, which is what followers listen to. `last` keeps
     that many messages per subject (0 = no bound); `per_subject_cap` refuses more than that many (0 = no bound).
+    `bytes_max` refuses what would not fit into the whole stream (0 = no bound); it is reserved on the disk.
 
     `writers` and `readers` are roles. `own` confines a writer to its part of the stream, `{self}` standing for its
     name ("" = all of it); the writers in `unconfined` write anywhere. A tenant that reads is always confined to
@@ -57,6 +61,7 @@ class StreamSpec:
     last: int = 0
     per_subject_cap: int = 0
     message_bytes_max: int = MESSAGE_BYTES_MAX
+    bytes_max: int = 0
     durables: tuple[str, ...] = ()
 
     def written_by(self, role: str, name: str) -> tuple[str, ...]:
@@ -82,19 +87,21 @@ class StreamSpec:
 
 def streams(shard: str) -> tuple[StreamSpec, ...]:
     """The streams of a shard, as `tessera init` makes them."""
-    followers = ("queueing", "scheduler", "reclamation", "binder", "projection", "operator")
+    followers = ("queueing", "scheduler", "reclamation", "binder", "projection", "gateway", "operator")
     return (
         StreamSpec(
             f"SUBMIT_{shard}",
             (f"submit.{shard}.*",),
             Retention.WORK_QUEUE,
-            ("tenant", "binder"),
+            ("tenant", "binder", "gateway"),
             ("admission",),
             "Jobs and control of jobs, by tenant; a full subject is that tenant's backlog limit.",
             own=f"submit.{shard}.{{self}}",
-            unconfined=("binder",),  # adopted work is submitted for the tenant of its namespace
+            # Adopted work is submitted for the tenant of its namespace, a request for the tenant of its token.
+            unconfined=("binder", "gateway"),
             per_subject_cap=50_000,
-            message_bytes_max=SUBMIT_BYTES_MAX,
+            message_bytes_max=PAYLOAD_BYTES_MAX,
+            bytes_max=2 * 1024**3,  # a flood of large bodies must not take the disk from the ledger
             durables=("admission",),
         ),
         StreamSpec(
@@ -105,7 +112,8 @@ def streams(shard: str) -> tuple[StreamSpec, ...]:
             ("admission",),
             "Configuration and operators' control of any job.",
             per_subject_cap=1_000,
-            message_bytes_max=SUBMIT_BYTES_MAX,
+            message_bytes_max=PAYLOAD_BYTES_MAX,
+            bytes_max=256 * 1024**2,
             durables=("admission-control",),
         ),
         StreamSpec(
@@ -143,7 +151,7 @@ def streams(shard: str) -> tuple[StreamSpec, ...]:
             (f"events.{shard}.>",),
             Retention.AGE,
             ("projection",),
-            ("tenant", "projection", "operator"),
+            ("tenant", "projection", "gateway", "operator"),
             "Public CloudEvents, a pure function of the ledger.",
             own=f"events.{shard}.{{self}}.>",
             unconfined=("projection",),
@@ -238,6 +246,15 @@ def live(subject: str) -> str:
 def inbox(identity: str) -> str:
     """The private prefix of an identity's inboxes; answers to others' requests cannot be read."""
     return f"_INBOX.{identity}"
+
+
+def gateway_inbox(tenant: str) -> str:
+    """
+    The part of a tenant's inbox where the gateway is answered when it speaks for that tenant.
+
+    Admission answers to the inbox of the command's tenant and nowhere else; `*` as the tenant is what the gateway hears.
+    """
+    return f"{inbox(tenant)}.gateway"
 
 
 def subscriber_durable(tenant: str, name: str) -> str:

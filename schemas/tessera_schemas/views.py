@@ -29,10 +29,39 @@ class JobView(Lenient):
     reason: PublicReason | None = None
     exit_code: int | None = None
     placements: tuple[Placement, ...] = ()
+    priority_class: str = ""
+    held: Annotated[bool, Field(description="It does not start until it is let go")] = False
+    evictions: Annotated[int, Field(description="How often it was stopped for other jobs")] = 0
+    flavor: Annotated[str, Field(description="Of the nodes that its run is on, where quotas tell flavors apart")] = ""
+    earmarked_until: Annotated[int, Field(description="Until when room is kept for it; 0: none is")] = 0
+    saved_ts: Annotated[int, Field(description="Up to when the run's work is saved; 0: not at all")] = 0
+    saved_path: Annotated[str, Field(description="Where its last checkpoint is")] = ""
+    idle_ts: Annotated[int, Field(description="When the run was warned for idleness; 0: it was not")] = 0
+    avoid: Annotated[tuple[str, ...], Field(description="Nodes that failed it")] = ()
+
+
+class QuotaUse(Lenient):
+    """
+    One quota of a queue and what is used of it, in the resource's unit; flavor "" counts all nodes.
+
+    A queue also uses what is kept for its jobs while room is made for them. `lent` is what it could not use now of its
+    own quota, since others do; `available` is how much more it could use now, borrowing included. An inner queue's own
+    quota is its nominal one and what those below it put in.
+    """
+
+    resource: str
+    flavor: str = ""
+    nominal: int = 0
+    borrowing_limit: int | None = None
+    lending_limit: int | None = None
+    used: int = 0
+    borrowed: int = 0
+    lent: int = 0
+    available: int = 0
 
 
 class QueueView(Lenient):
-    """What a queue holds and what waits in it."""
+    """What a queue holds and what waits in it. An inner queue takes no jobs; its quotas tell what those below take."""
 
     name: str
     pool: str
@@ -41,10 +70,19 @@ class QueueView(Lenient):
     used_cpu_milli: int = 0
     used_memory_bytes: int = 0
     used_gpu_milli: int = 0
+    parent: str = ""
+    inner: bool = False
+    weight: int = 1
+    stop_policy: str = "none"
+    quotas: tuple[QuotaUse, ...] = ()
 
 
 class NodeView(Lenient):
-    """A node, its size and what is free; `gpu_free` per device slot in thousandths."""
+    """
+    A node, its size and what is free; `gpu_free` per device slot in thousandths.
+
+    What is kept for a job counts as taken, also while a run that is being stopped still holds it.
+    """
 
     name: str
     pool: str
@@ -62,3 +100,10 @@ class NodeView(Lenient):
     device_profile: str = "whole"
     labels: dict[str, str] = Field(default_factory=dict)
     taints: Annotated[tuple[tuple[str, str, str], ...], Field(description="key, value, effect")] = ()
+    gpu_memory_bytes: Annotated[int, Field(description="Of each GPU; 0: not known")] = 0
+    mig_geometry: str = ""
+    devices: Annotated[tuple[tuple[str, int], ...], Field(description="Further devices: name, number")] = ()
+    devices_free: tuple[tuple[str, int], ...] = ()
+    drained: Annotated[bool, Field(description="Nothing new starts on it: an operator said so")] = False
+    drain_why: str = ""
+    flavor: Annotated[str, Field(description="The first of the configuration that it matches")] = ""

@@ -2,7 +2,7 @@
 
 from tessera_schemas import commands, config, events, facts, job, ledger, views
 from tessera_schemas.base import Lenient, Strict
-from tessera_schemas.facts import OWNERS
+from tessera_schemas.facts import owner
 from tessera_schemas.orders import Order
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
@@ -30,22 +30,18 @@ SPEC = job.JobSpec(
         job.Role(
             name="worker",
             replicas=4,
-            min_replicas=2,
-            max_replicas=8,
             resources=job.Resources(
                 cpu_milli=8000,
                 memory_bytes=64 * 2**30,
                 gpus=2,
                 gpu_memory_bytes=40 * 2**30,
-                mig_profile="1g.10gb",
                 devices={"rdma/hca": 1},
             ),
             gpu_models=("h100", "a100"),
             node_selector={"zone": "west-1"},
             tolerations=(job.Toleration(key="spot", value="yes", effect="NoSchedule"),),
             affinity=(job.AffinityTerm(key="rack", operator=job.Operator.NOT_IN, values=("r1",)),),
-            topology=job.Topology(level="tessera.io/rack", required=False),
-            same_node_as="leader",
+            topology=job.Topology(level="tessera.io/rack", required=False, wider=("tessera.io/zone",), group="near"),
             spread="zone",
             template=job.Template(
                 image="registry.example/train@sha256:0123",
@@ -60,11 +56,27 @@ SPEC = job.JobSpec(
                 annotations={"example.com/team": "nlp"},
             ),
         ),
+        job.Role(
+            name="slice",
+            resources=job.Resources(cpu_milli=100, memory_bytes=2**28, mig_profile="1g.10gb"),
+            same_node_as="leader",
+            template=job.Template(image="registry.example/slice:1"),
+        ),
+        job.Role(
+            name="elastic",
+            replicas=4,
+            min_replicas=2,
+            max_replicas=8,
+            resources=job.Resources(cpu_milli=100, memory_bytes=2**28),
+            template=job.Template(image="registry.example/elastic:1"),
+        ),
     ),
     time_limit_seconds=7200,
     termination_grace_seconds=60,
     ttl_seconds_after_finished=600,
-    retry=job.Retry(max_attempts=5, backoff_seconds=20, backoff_max_seconds=900, on_failure=True),
+    retry=job.Retry(
+        max_attempts=5, backoff_seconds=20, backoff_max_seconds=900, on_failure=True, give_up_seconds=86_400
+    ),
     checkpoint=job.Checkpoint(interval_seconds=600, notice_seconds=30),
     launcher="torchrun",
     datasets=(job.DatasetHint(name="corpus", size_bytes=10**12),),
@@ -81,7 +93,7 @@ BODY = config.ConfigBody(
         ),
     ),
     queues=(
-        config.Queue(name="all"),
+        config.Queue(name="all", pool="a100"),
         config.Queue(
             name="research",
             tenants=("lab",),
@@ -93,10 +105,24 @@ BODY = config.ConfigBody(
                     resource="gpu_milli", nominal=64_000, flavor="spot", borrowing_limit=8000, lending_limit=4000
                 ),
             ),
+            queueing_strategy="strict_fifo",
+            stop_policy="hold",
         ),
     ),
+    flavors=(config.Flavor(name="spot", node_labels={"spot": "yes"}, gpu_models=("a100", "h100")),),
     priority_classes=(config.PriorityClass(name="normal", value=0), config.PriorityClass(name="high", value=100)),
-    policy=config.Policy(start_timeout_seconds=300, key_memory_seconds=3600),
+    policy=config.Policy(
+        preset="fair",
+        min_runtime_seconds=30,
+        evictions_max=3,
+        earmark_seconds=120,
+        node_lost_seconds=90,
+        idle="requeue",
+        idle_warn_seconds=900,
+        idle_reclaim_seconds=600,
+        start_timeout_seconds=300,
+        key_memory_seconds=3600,
+    ),
 )
 
 COMMANDS: tuple[Strict, ...] = (
@@ -104,6 +130,8 @@ COMMANDS: tuple[Strict, ...] = (
     commands.CancelJob(kind="cancel_job", v=1, job_id=JOB, tenant="lab", why="not needed"),
     commands.HoldJob(kind="hold_job", v=1, job_id=JOB, tenant="lab"),
     commands.ReleaseJob(kind="release_job", v=1, job_id=JOB, tenant="lab"),
+    commands.SetPriority(kind="set_priority", v=1, job_id=JOB, priority_class="high", tenant="lab"),
+    commands.DrainNode(kind="drain_node", v=1, node="node-a", evict=True, undo=True, why="new fans"),
     commands.ApplyConfig(kind="apply_config", v=1, expected_version=6, body=BODY),
 )
 
@@ -115,8 +143,11 @@ FACTS: tuple[facts.AnyFact, ...] = (
         kind="job_refused", tenant="lab", job_id=OTHER, name="train", reasons=(WHY,), repeats=4, source_seq=77
     ),
     facts.CancelRequested(kind="cancel_requested", job_id=JOB, tenant="lab", why="not needed"),
+    facts.HoldRequested(kind="hold_requested", job_id=JOB, tenant="lab", undo=True),
+    facts.PriorityRequested(kind="priority_requested", job_id=JOB, priority_class="high", tenant="lab"),
+    facts.DrainRequested(kind="drain_requested", node="node-a", evict=True, undo=True, why="new fans"),
     facts.ConfigProposed(kind="config_proposed", expected_version=6, body=BODY),
-    facts.PodsMade(kind="pods_made", run_id=RUN, uids=("uid-0", "uid-1")),
+    facts.PodsMade(kind="pods_made", run_id=RUN, uids=("uid-0", "uid-1"), ranks=(3, 4)),
     facts.PodsBound(kind="pods_bound", run_id=RUN),
     facts.BindFailed(kind="bind_failed", run_id=RUN, rank=1, reason=Reason(code=Code.BIND_REFUSED, detail="quota")),
     facts.RunStarted(kind="run_started", run_id=RUN),
@@ -132,11 +163,33 @@ FACTS: tuple[facts.AnyFact, ...] = (
         pods=110,
         gpus=8,
         gpu_model="a100",
-        device_profile="shares",
+        gpu_memory_bytes=80 * 2**30,
+        device_profile="mig",
+        mig_geometry="80gb",
+        devices={"rdma/hca": 2},
         labels={"zone": "west-1"},
         taints=(facts.Taint(key="spot", value="yes", effect="NoSchedule"),),
     ),
-    facts.RunAbsent(kind="run_absent", run_id=RUN),
+    facts.RunAbsent(kind="run_absent", run_id=RUN, ranks=(3, 4)),
+    facts.RunLost(
+        kind="run_lost", run_id=RUN, reason=Reason(code=Code.NODE_LOST, field="nodes.node-a"), nodes=("node-a",)
+    ),
+    facts.RunIdle(kind="run_idle", run_id=RUN, idle_seconds=1900),
+    facts.CheckpointSaved(kind="checkpoint_saved", run_id=RUN, path="/data/step-100"),
+    facts.PlanProposed(
+        kind="plan_proposed",
+        cause="preemption",
+        job_id=JOB,
+        basis_n=41,
+        ts=TS - 5,
+        engine="first-1",
+        policy=7,
+        preset="fair",
+        victims=(f"{OTHER}-1",),
+        shrinks=(facts.Shrink(run_id=f"{OTHER}-1", ranks=(3, 4)),),
+        placements=PLACEMENTS,
+        flavor="spot",
+    ),
 )
 
 RECORDS: tuple[ledger.AnyRecord, ...] = (
@@ -149,34 +202,74 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.JobQueued(kind="job_queued", fact=1, job_id=JOB),
     ledger.JobTurnedAway(kind="job_turned_away", fact=1, reasons=(Reason(code=Code.LIMIT_EXCEEDED),)),
     ledger.Waiting(kind="waiting", job_id=JOB, reason=WHY),
-    ledger.Allocated(kind="allocated", job_id=JOB, attempt=2, deadline=TS + 600_000, placements=PLACEMENTS),
-    ledger.Permitted(kind="permitted", run_id=RUN, uids=("uid-0", "uid-1")),
+    ledger.Allocated(
+        kind="allocated", job_id=JOB, attempt=2, deadline=TS + 600_000, placements=PLACEMENTS, flavor="spot"
+    ),
+    ledger.Permitted(kind="permitted", run_id=RUN, uids=("uid-0", "uid-1"), ranks=(3, 4)),
     ledger.Bound(kind="bound", run_id=RUN),
     ledger.Started(kind="started", run_id=RUN),
     ledger.Revoked(
-        kind="revoked", run_id=RUN, reason=Reason(code=Code.START_TIMEOUT), then="requeue", by=f"preemptor {OTHER}"
+        kind="revoked",
+        run_id=RUN,
+        reason=Reason(code=Code.PREEMPTED, detail="preset fair"),
+        then="requeue",
+        by=OTHER,
+        avoid=("node-a",),
     ),
-    ledger.Released(kind="released", run_id=RUN),
-    ledger.Requeued(kind="requeued", job_id=JOB, not_before=TS + 20_000, reason=Reason(code=Code.POD_DELETED)),
+    ledger.Warned(kind="warned", run_id=RUN, idle_seconds=1900),
+    ledger.Saved(kind="saved", run_id=RUN, path="/data/step-100"),
+    ledger.Held(kind="held", job_id=JOB, by="lab", undo=True),
+    ledger.PrioritySet(kind="priority_set", job_id=JOB, priority_class="high"),
+    ledger.NodeDrained(kind="node_drained", node="node-a", undo=True, why="new fans"),
+    ledger.Grown(kind="grown", run_id=RUN, deadline=TS + 600_000, placements=PLACEMENTS),
+    ledger.Shrunk(kind="shrunk", run_id=RUN, ranks=(3, 4), reason=Reason(code=Code.SHRUNK), by=OTHER),
+    ledger.Released(kind="released", run_id=RUN, ranks=(3, 4)),
+    ledger.Requeued(
+        kind="requeued", job_id=JOB, not_before=TS + 20_000, reason=Reason(code=Code.POD_DELETED), strike=False
+    ),
     ledger.Finished(
         kind="finished", job_id=JOB, phase="failed", reason=Reason(code=Code.ATTEMPTS_EXHAUSTED), exit_code=137
     ),
-    ledger.EarmarkSet(kind="earmark_set", owner=JOB, cause="head", deadline=TS + 60_000, placements=PLACEMENTS),
+    ledger.PlanRefused(kind="plan_refused", fact=4, job_id=JOB, reason=Reason(code=Code.VICTIM_GONE, detail=RUN)),
+    ledger.EarmarkSet(
+        kind="earmark_set",
+        owner=JOB,
+        cause="preemption",
+        deadline=TS + 60_000,
+        placements=PLACEMENTS,
+        flavor="spot",
+        victims=(f"{OTHER}-1",),
+        preset="fair",
+    ),
     ledger.EarmarkEnded(kind="earmark_ended", owner=JOB, why="deadline"),
 )
 
-RUN_FIELDS = {"job_id": JOB, "name": "train-llm", "queue": "research", "attempt": 2}
+JOB_FIELDS = {"job_id": JOB, "name": "train-llm", "queue": "research"}
+RUN_FIELDS = {**JOB_FIELDS, "attempt": 2}
 EVENTS: tuple[events.PublicEvent, ...] = (
     events.JobAdmittedV1(job_id=JOB, name="train-llm", queue="research", key="ci-17", gpu_milli=8000, pods=5),
     events.JobRefusedV1(job_id=OTHER, name="train", reasons=(WHY,), repeats=4),
     events.JobWaitingV1(job_id=JOB, name="train-llm", queue="research", reason=WHY),
     events.JobAllocatedV1(**RUN_FIELDS, placements=PLACEMENTS),
-    events.JobBindingV1(**RUN_FIELDS),
+    events.JobBindingV1(**RUN_FIELDS, ranks=(3, 4)),
     events.JobBoundV1(**RUN_FIELDS),
     events.JobRunningV1(**RUN_FIELDS),
-    events.JobEvictingV1(**RUN_FIELDS, reason=Reason(code=Code.START_TIMEOUT)),
-    events.JobReleasedV1(**RUN_FIELDS),
-    events.JobRequeuedV1(**RUN_FIELDS, not_before=TS + 20_000, reason=Reason(code=Code.POD_DELETED)),
+    events.JobEvictingV1(**RUN_FIELDS, reason=Reason(code=Code.PREEMPTED, detail="preset fair"), by=OTHER),
+    events.JobGrownV1(**RUN_FIELDS, placements=PLACEMENTS),
+    events.JobShrunkV1(**RUN_FIELDS, ranks=(3, 4), reason=Reason(code=Code.SHRUNK), by=OTHER),
+    events.JobReleasedV1(**RUN_FIELDS, ranks=(3, 4)),
+    events.JobRequeuedV1(
+        **RUN_FIELDS, not_before=TS + 20_000, reason=Reason(code=Code.PREEMPTED, detail="preset fair"), strike=False
+    ),
+    events.JobHeldV1(**JOB_FIELDS, by="lab"),
+    events.JobUnheldV1(**JOB_FIELDS, by="operator"),
+    events.JobReprioritizedV1(**JOB_FIELDS, priority_class="high"),
+    events.JobWarnedV1(**RUN_FIELDS, idle_seconds=1900),
+    events.JobSavedV1(**RUN_FIELDS, path="/data/step-100"),
+    events.JobEarmarkedV1(
+        **JOB_FIELDS, cause="preemption", deadline=TS + 60_000, placements=PLACEMENTS, runs_stopping=1, preset="fair"
+    ),
+    events.JobUnearmarkedV1(**JOB_FIELDS, why="used"),
     events.JobSucceededV1(**RUN_FIELDS),
     events.JobFailedV1(**RUN_FIELDS, reason=Reason(code=Code.POD_FAILED), exit_code=137),
     events.JobCancelledV1(**RUN_FIELDS, reason=Reason(code=Code.CANCELLED, detail="not needed")),
@@ -188,7 +281,7 @@ ORDER = Order(v=1, pool="a100", basis_n=40, ts=TS, engine="first-1", policy=7, j
 def taken() -> tuple[ledger.TakenFact, ...]:
     """A cancel first, so that the fact that a record names is not number 0, which is the default of nothing."""
     ordered = (FACTS[2], FACTS[0], FACTS[1], *FACTS[3:])
-    return tuple(ledger.TakenFact(seq=50 + i, service=OWNERS[type(f)], fact=f) for i, f in enumerate(ordered))
+    return tuple(ledger.TakenFact(seq=50 + i, service=owner(f), fact=f) for i, f in enumerate(ordered))
 
 
 def message(*records: ledger.AnyRecord, whole: bool = False) -> ledger.LedgerMessage:
@@ -253,6 +346,15 @@ WHOLE: dict[str, Strict | Lenient] = {
         reason=WHY,
         exit_code=137,
         placements=PLACEMENTS,
+        priority_class="high",
+        held=True,
+        evictions=2,
+        flavor="spot",
+        earmarked_until=TS + 4,
+        saved_ts=TS + 5,
+        saved_path="/data/step-100",
+        idle_ts=TS + 6,
+        avoid=("node-c",),
     ),
     "view.node.v1": views.NodeView(
         name="node-a",
@@ -268,9 +370,16 @@ WHOLE: dict[str, Strict | Lenient] = {
         memory_free_bytes=2**38,
         pods_free=109,
         gpu_free=(1000, 250),
-        device_profile="shares",
+        device_profile="mig",
         labels={"zone": "west-1"},
         taints=(("spot", "yes", "NoSchedule"),),
+        gpu_memory_bytes=80 * 2**30,
+        mig_geometry="80gb",
+        devices=(("rdma/hca", 2),),
+        devices_free=(("rdma/hca", 1),),
+        drained=True,
+        drain_why="new fans",
+        flavor="spot",
     ),
     "view.queue.v1": views.QueueView(
         name="research",
@@ -280,6 +389,23 @@ WHOLE: dict[str, Strict | Lenient] = {
         used_cpu_milli=4000,
         used_memory_bytes=2**32,
         used_gpu_milli=8000,
+        parent="all",
+        inner=True,
+        weight=3,
+        stop_policy="hold",
+        quotas=(
+            views.QuotaUse(
+                resource="gpu_milli",
+                flavor="spot",
+                nominal=64_000,
+                borrowing_limit=8000,
+                lending_limit=4000,
+                used=65_000,
+                borrowed=1000,
+                lent=500,
+                available=7000,
+            ),
+        ),
     ),
 }
 

@@ -5,10 +5,11 @@ import asyncio
 import pytest
 
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.dead_letters import DeadLetters
+from tessera.kernel.dead_letters import BODY_BYTES_MAX, DeadLetters
 from tessera.kernel.errors import Conflict, Full, Poison, Transient
 from tessera.kernel.ports import Bus, Delivery, Follow, Message, Outgoing
 from tessera.kernel.work import work
+from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 from tests.contract.bus_worlds import World
 
 
@@ -341,6 +342,37 @@ class TestWorking:
             assert batch
             got += batch
         assert sorted(delivery.message.seq for delivery in got) == [5, 6, 7, 8, 9, 10]
+
+    async def test_a_queue_of_large_messages_comes_a_few_at_a_time_and_each_once(self, world: World) -> None:
+        bus = await self.queue(world)
+        await bus.publish_all([out("q.a", bytes(2**20 - 100))] * 100)
+        queue = (await world.connect()).work("Q", "worker")
+        got: list[int] = []
+        while len(got) < 100:
+            await asyncio.sleep(0.05)  # the handler is slow; what was asked for comes meanwhile
+            batch = await queue.next(timeout=5)
+            assert batch
+            for delivery in batch:
+                assert delivery.deliveries == 1
+                got.append(delivery.message.seq)
+                await queue.ack(delivery)
+        assert got == list(range(1, 101))
+
+    @pytest.mark.parametrize("size", [MESSAGE_BYTES_MAX, 2**20 - 10_000])
+    async def test_a_letter_that_would_not_fit_keeps_the_beginning_and_says_how_long_it_was(
+        self, world: World, size: int
+    ) -> None:
+        await world.add_stream("DLQ", "dlq.>", message_bytes_max=MESSAGE_BYTES_MAX)
+        bus = await world.connect()
+        headers = {"Tessera-Reply": "_INBOX.lab.1", "huge": "x" * 5_000, "Tessera-Cut-From": "3"}
+        headers |= {f"small-{number}": "y" * 900 for number in range(99)}
+        letters = DeadLetters(bus, "main", "admission", "Q")
+        await letters.put(Message("q.a", 7, b"a" * size, headers), "too much of everything")
+        (letter,) = await drain(bus.follow("DLQ", "dlq.>", 0), 1)
+        assert letter.data == b"a" * BODY_BYTES_MAX
+        assert letter.headers["Tessera-Cut-From"] == str(size)
+        assert letter.headers["Tessera-Reply"] == "_INBOX.lab.1"
+        assert "huge" not in letter.headers
 
     async def test_the_loop_acks_the_good_and_buries_the_poison_with_its_story(self, world: World) -> None:
         bus = await self.queue(world)

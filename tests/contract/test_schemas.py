@@ -11,7 +11,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from tessera_schemas import events, generate
-from tessera_schemas.facts import OWNERS
+from tessera_schemas.facts import OWNERS, PLANNERS, PlanProposed
 from tessera_schemas.registry import Registered, kind_of, registered
 from tessera_schemas.subjects import Retention, streams
 from tests.contract.golden_files import golden
@@ -143,7 +143,7 @@ def test_every_stream_of_the_table_is_described_with_its_senders_and_receivers()
             assert roles["receive"]
 
 
-def test_each_fact_is_sent_by_its_owner_alone() -> None:
+def test_each_fact_is_sent_by_its_owner_alone_and_a_plan_by_whoever_may_propose_its_cause() -> None:
     operations = asyncapi()["operations"]
     for model, owner in OWNERS.items():
         ref = f"#/channels/facts/messages/fact.{kind_of(model)}.v1"
@@ -152,7 +152,8 @@ def test_each_fact_is_sent_by_its_owner_alone() -> None:
             for operation in operations.values()
             if operation["action"] == "send" and {"$ref": ref} in operation["messages"]
         ]
-        assert senders == [owner]
+        assert set(senders) == (set(PLANNERS.values()) if model is PlanProposed else {owner})
+        assert len(senders) == len(set(senders))
 
 
 def test_every_message_that_a_schema_describes_is_on_some_channel_or_is_a_part_of_one() -> None:

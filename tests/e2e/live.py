@@ -321,22 +321,6 @@ class Heard:
     events: list[CloudEvent] = field(default_factory=list)
     came: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def story(self, job: str, kinds: Sequence[str]) -> list[str]:
-        """
-        The kinds of a job's events by their ids, once all of `kinds` came.
-
-        An event that was sent to a subscription just closed comes again after its ack wait, behind younger ones.
-        """
-        with told(lambda: f"events of job {job}: not all of {kinds} within {SECONDS:g} s"):
-            async with asyncio.timeout(SECONDS):
-                while True:
-                    self.came.clear()
-                    found = {event.id: event for event in self.events if event.data.get("job_id") == job}
-                    if {kind(event) for event in found.values()} >= set(kinds):
-                        ids = sorted(found, key=lambda id_: tuple(int(part) for part in id_.split(".")))
-                        return [kind(found[id_]) for id_ in ids]
-                    await self.came.wait()
-
     async def of(self, job: str, last: str) -> list[CloudEvent]:
         """The events of a job, once there is one of the kind `last` among them."""
         with told(lambda: f"no event {last} of job {job} within {SECONDS:g} s"):

@@ -31,6 +31,7 @@ from tests.e2e.platform_checks import assert_all_is_well, stored_events
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 RECORDED_PER_SECOND = 20  # of refusals, per tenant; more are counted
+LARGEST = subjects.PAYLOAD_BYTES_MAX - 1_000  # the server counts the headers, too
 
 
 def command(**changes: Any) -> dict[str, Any]:
@@ -220,26 +221,69 @@ async def test_a_flood_of_garbage_is_answered_counted_and_delays_nobody_else(liv
     await assert_all_is_well(live)
 
 
-@pytest.mark.parametrize("size", [200_000, 1_000_000, 2**20, 3 * 2**20])
-async def test_a_body_above_the_limit_is_turned_back_at_the_door(live: Live, size: int) -> None:
+@pytest.mark.parametrize("size", [subjects.SUBMIT_BYTES_MAX + 1, 1_000_000, LARGEST])
+async def test_a_body_above_the_limit_gets_one_audit_record_and_all_reasons(live: Live, size: int) -> None:
     await live.until_idle()
     begin = live.state.n
     async with Sender.of(live, "lab") as lab:
-        with pytest.raises(Poison):
-            await lab.bus.publish(lab.message(1, b" " * size))
-        with pytest.raises(Refused) as refused:
-            await live.clients["lab"].submit(too_large(size), "too-large")
-    assert [reason.code for reason in refused.value.reasons] == [Code.TOO_LARGE]
-    assert refused.value.reasons[0].numbers["bytes_max"] == subjects.SUBMIT_BYTES_MAX
+        seq, answer = await lab.ask(1, b" " * size)
+    assert [(reason.code, reason.numbers) for reason in answer.reasons] == [too_large(size)]
     done = await live.submit(job("after-the-large-one"))
     await live.until_ended(done.job_id)
+    (refused,) = audit(live, begin)
+    assert (refused.tenant, refused.source_seq, refused.reasons) == ("lab", seq, answer.reasons)
+    assert len(refused.to_bytes()) < 500
     assert about_others(live, begin, done.job_id) == Counter()
 
 
-def too_large(size: int) -> dict[str, Any]:
+async def test_a_body_of_one_mebibyte_is_on_record_although_it_leaves_no_room_for_an_inbox(live: Live) -> None:
+    await live.until_idle()
+    begin = live.state.n
+    async with Sender.of(live, "lab") as lab:
+        seq = await lab.bus.publish(Outgoing(subjects.submit(lab.shard, lab.tenant), b" " * 2**20))
+    await live.until(lambda _: len(audit(live, begin)) > 0, "it is on record")
+    await live.until_idle()
+    assert [(refused.source_seq, refused.reasons[0].code) for refused in audit(live, begin)] == [(seq, Code.TOO_LARGE)]
+
+
+async def test_a_flood_of_the_largest_bodies_is_answered_and_delays_nobody_else(live: Live) -> None:
+    begin, flood = live.state.n, 100
+    async with Sender.of(live, "lab") as lab:
+        await lab.bus.publish_all([lab.message(number, b" " * LARGEST) for number in range(flood)])
+        done = await live.submit(job("beside-the-large-ones"), "ops")
+        await live.until_ended(done.job_id)
+        await eventually(lambda: len(lab.answers) == flood, "each has its answer")
+    assert live.phase(done.job_id) == "succeeded"
+    await live.until(lambda _: sum(1 + r.repeats for r in audit(live, begin)) >= flood, "each is recorded or counted")
+    assert sum(1 + refused.repeats for refused in audit(live, begin)) == flood
+    await assert_all_is_well(live)
+
+
+@pytest.mark.parametrize("size", [200_000, 3 * 2**20])
+@pytest.mark.parametrize("read", [dict, JobSpec.model_validate], ids=["a mapping", "a spec that was read"])
+async def test_the_sdk_refuses_what_is_too_large_before_it_sends_anything(live: Live, size: int, read: Any) -> None:
+    await live.until_idle()
+    begin = live.state.n
     arguments = ["x" * 32_000] * (size // 32_000 + 1)
-    spec: dict[str, Any] = command(roles=template(args=arguments[:256]))["spec"]
-    return spec
+    spec = read(command(roles=template(args=arguments))["spec"])
+    with pytest.raises(Refused, match=r"TooLarge: the body is too large .*bytes max 131072") as refused:
+        await live.clients["lab"].submit(spec, "too-large")
+    assert [reason.code for reason in refused.value.reasons] == [Code.TOO_LARGE]
+    done = await live.submit(job("after-the-refusal"))
+    await live.until_ended(done.job_id)
+    assert audit(live, begin) == []
+
+
+async def test_what_the_server_does_not_take_is_an_error_and_the_connection_goes_on(live: Live) -> None:
+    async with Sender.of(live, "lab") as lab:
+        with pytest.raises(Poison, match="more than the server takes"):
+            await lab.bus.publish(lab.message(1, b" " * 2**20))
+        _, answer = await lab.ask(2, b"garbage")
+    assert not answer.accepted
+
+
+def too_large(size: int) -> tuple[Code, dict[str, int]]:
+    return Code.TOO_LARGE, {"bytes": size, "bytes_max": subjects.SUBMIT_BYTES_MAX}
 
 
 async def test_a_tenant_can_neither_submit_for_another_nor_have_answers_sent_to_it(live: Live) -> None:

@@ -89,6 +89,20 @@ async def test_drift_is_refused_with_every_field_that_differs(platform: Platform
     assert "\n" not in story
 
 
+async def test_a_queue_made_by_an_older_version_is_seen_as_drift_and_mended_with_its_backlog(platform: Platform) -> None:
+    async with connected(platform, "operator") as admin:
+        made = (await admin.jsm().stream_info("SUBMIT_main")).config
+        older = dataclasses.replace(made, max_msg_size=128 * 1024, max_bytes=-1)
+        await admin.jsm().update_stream(older)
+        async with connected(platform, "acme") as acme:
+            await acme.jetstream().publish("submit.main.acme", b"waiting")
+        with pytest.raises(StartupError, match=r"SUBMIT_main\.max_msg_size is 131072, expected 1048576"):
+            await ensure_streams(admin, "main", BOUNDS)
+        assert await ensure_streams(admin, "main", BOUNDS, mend=True) == ["SUBMIT_main"]
+        assert await ensure_streams(admin, "main", BOUNDS) == []
+    assert await messages(platform, "SUBMIT_main") == 1
+
+
 async def test_drift_is_mended_only_when_asked(platform: Platform) -> None:
     async with connected(platform, "operator") as admin:
         roomier = dataclasses.replace(BOUNDS, ledger_bytes_max=2 * LEDGER_BYTES_MAX)

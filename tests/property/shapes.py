@@ -1,16 +1,27 @@
 """Random clusters and gangs, small enough that they often do not fit."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from tessera.domain.resources import Need, Node, RoleNeed, empty_node
 from tessera_schemas.facts import NodeSeen
 
 MODELS = ("a100", "h100")
+PROFILES = ("1g.5gb", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")
+RACKS = ("r0", "r1", "r2")
+AFFINITIES = (
+    (("rack", "In", ("r0", "r1")),),
+    (("rack", "NotIn", ("r0",)),),
+    (("rack", "Exists", ()), ("zone", "NotIn", ("a",))),
+    (("rack", "DoesNotExist", ()),),
+)
 
 
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Node:
-    profile = draw(st.sampled_from(("whole", "shares", "plugin")))
+    profile = draw(st.sampled_from(("whole", "shares", "plugin", "mig")))
+    rack = draw(st.sampled_from((*RACKS, "")))
     tainted = draw(st.booleans()) and draw(st.booleans())
     seen = NodeSeen.model_validate(
         {
@@ -23,7 +34,10 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
             "gpus": draw(st.integers(0, 4)),
             "gpu_model": draw(st.sampled_from(MODELS)),
             "device_profile": profile,
-            "labels": {"zone": draw(st.sampled_from("ab"))},
+            "gpu_memory_bytes": draw(st.sampled_from((0, 40, 80))),
+            "mig_geometry": draw(st.sampled_from(("40gb", "80gb"))) if profile == "mig" else "",
+            "devices": {"rdma/hca": draw(st.integers(0, 3))} if draw(st.booleans()) else {},
+            "labels": {"zone": draw(st.sampled_from("ab"))} | ({"rack": rack} if rack else {}),
             "taints": [{"key": "own", "effect": "NoSchedule"}] if tainted else [],
         }
     )
@@ -37,15 +51,20 @@ def clusters(draw: st.DrawFn) -> list[Node]:
 
 @st.composite
 def needs(draw: st.DrawFn) -> Need:
-    gpus = draw(st.sampled_from((0, 0, 1, 2, 4)))
+    gpus = draw(st.sampled_from((0, 0, 0, 1, 2, 4)))
+    gpu_milli = 0 if gpus else draw(st.sampled_from((0, 0, 100, 500, 999)))
     return Need(
         cpu_milli=draw(st.integers(1, 4)) * 1000,
         memory_bytes=draw(st.integers(1, 4)),
         gpus=gpus,
-        gpu_milli=0 if gpus else draw(st.sampled_from((0, 100, 500, 999))),
+        gpu_milli=gpu_milli,
         gpu_models=tuple(draw(st.sets(st.sampled_from(MODELS), max_size=1))),
         node_selector=(("zone", "a"),) if draw(st.integers(0, 4)) == 0 else (),
         tolerations=(("own", "", ""),) if draw(st.booleans()) else (),
+        affinity=draw(st.sampled_from(AFFINITIES)) if draw(st.integers(0, 4)) == 0 else (),
+        gpu_memory_bytes=draw(st.sampled_from((0, 0, 20, 60))) if gpus or gpu_milli else 0,
+        mig_profile="" if gpus or gpu_milli else draw(st.sampled_from(("", *PROFILES))),
+        devices=(("rdma/hca", draw(st.integers(1, 2))),) if draw(st.integers(0, 4)) == 0 else (),
     )
 
 
@@ -54,3 +73,79 @@ def gangs(draw: st.DrawFn) -> tuple[RoleNeed, ...]:
     return tuple(
         RoleNeed(f"role-{number}", draw(st.integers(1, 4)), draw(needs())) for number in range(draw(st.integers(1, 3)))
     )
+
+
+@st.composite
+def roomy_nodes(draw: st.DrawFn, name: str) -> Node:
+    """Nodes that mostly take what `small_needs` ask for, so that only how the pods lie decides."""
+    cut = draw(st.integers(0, 3)) == 3
+    rack = draw(st.sampled_from((*RACKS, *RACKS, "")))
+    seen = NodeSeen.model_validate(
+        {
+            "kind": "node_seen",
+            "name": name,
+            "ready": draw(st.integers(0, 9)) < 9,
+            "cpu_milli": draw(st.integers(2, 6)) * 1000,
+            "memory_bytes": 8,
+            "pods": draw(st.integers(3, 6)),
+            "gpus": draw(st.integers(1, 4)),
+            "gpu_model": "h100",
+            "gpu_memory_bytes": draw(st.sampled_from((40, 80))),
+            "device_profile": "mig" if cut else "plugin",
+            "mig_geometry": "40gb" if cut else "",
+            "devices": {"rdma/hca": draw(st.integers(0, 3))},
+            "labels": {"zone": "b" if rack == "r2" else draw(st.sampled_from("ab"))} | ({"rack": rack} if rack else {}),
+        }
+    )
+    return empty_node(seen)
+
+
+@st.composite
+def roomy_clusters(draw: st.DrawFn) -> list[Node]:
+    return [draw(roomy_nodes(f"n{number}")) for number in range(draw(st.integers(2, 7)))]
+
+
+@st.composite
+def small_needs(draw: st.DrawFn) -> Need:
+    kind = draw(st.sampled_from(("cpu", "whole", "whole", "share", "cut")))
+    return Need(
+        cpu_milli=draw(st.sampled_from((500, 1000, 2000))),
+        memory_bytes=1,
+        gpus=draw(st.integers(1, 2)) if kind == "whole" else 0,
+        gpu_milli=draw(st.sampled_from((300, 500))) if kind == "share" else 0,
+        affinity=draw(st.sampled_from(AFFINITIES)) if draw(st.integers(0, 9)) == 9 else (),
+        gpu_memory_bytes=60 if kind == "whole" and draw(st.integers(0, 5)) == 5 else 0,
+        mig_profile=draw(st.sampled_from(PROFILES)) if kind == "cut" else "",
+        devices=(("rdma/hca", 1),) if draw(st.integers(0, 5)) == 5 else (),
+    )
+
+
+@st.composite
+def small_gangs(draw: st.DrawFn) -> tuple[RoleNeed, ...]:
+    return tuple(
+        RoleNeed(f"role-{number}", draw(st.integers(1, 3)), draw(small_needs()))
+        for number in range(draw(st.integers(1, 2)))
+    )
+
+
+@st.composite
+def related_gangs(draw: st.DrawFn) -> tuple[RoleNeed, ...]:
+    """Gangs whose roles say how their pods lie to each other."""
+    made: list[RoleNeed] = []
+    grouped = draw(st.booleans())
+    levels, bound = draw(st.sampled_from((("rack",), ("zone",), ("rack", "zone")))), draw(st.booleans())
+    for number in range(draw(st.integers(1, 3))):
+        kind = draw(st.sampled_from(("plain", "domain", "spread", "both", "beside")))
+        role = RoleNeed(f"role-{number}", draw(st.integers(1, 4)), draw(small_needs()))
+        hosts = [other for other in made if not other.beside]
+        if kind == "beside" and hosts:
+            host = draw(st.sampled_from(hosts))
+            pods = host.replicas if host.spread else draw(st.integers(1, host.replicas))
+            role = replace(role, beside=host.name, replicas=pods)
+        elif kind in ("domain", "both"):
+            group = "group" if grouped else ""
+            role = replace(role, levels=levels, bound=bound, group=group, spread="rack" if kind == "both" else "")
+        elif kind == "spread":
+            role = replace(role, spread=draw(st.sampled_from(("rack", "zone"))))
+        made.append(role)
+    return tuple(made)

@@ -3,13 +3,14 @@
 from collections.abc import Iterable
 
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tessera.domain.resources import Need, Node, RoleNeed
-from tessera.engine.fits import devices_for, fits
+from tessera.engine.fits import fits, placed_on
 from tessera.engine.gangs import place_gang
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
-from tests.property.shapes import clusters, gangs
+from tests.property.shapes import clusters, gangs, roomy_clusters, small_gangs
 
 
 def best_node(need: Need, nodes: Iterable[Node]) -> Node | None:
@@ -25,14 +26,14 @@ def by_the_rule(gang: tuple[RoleNeed, ...], nodes: dict[str, Node]) -> list[Plac
             node = best_node(role.need, left.values())
             if node is None:
                 return placed
-            placement = Placement(len(placed), role.name, node.name, *devices_for(role.need, node))
+            placement = placed_on(node, role.need, len(placed), role.name)
             left[node.name] = node.taking(role.need, placement, 1)
             placed.append(placement)
     return placed
 
 
 @settings(max_examples=1000)
-@given(gangs(), clusters())
+@given(st.one_of(gangs(), small_gangs()), st.one_of(clusters(), roomy_clusters()))
 def test_a_gang_lies_where_the_simple_rule_puts_it_pod_by_pod(gang: tuple[RoleNeed, ...], there: list[Node]) -> None:
     nodes = {node.name: node for node in there}
     verdict, expected = place_gang(gang, nodes), by_the_rule(gang, nodes)

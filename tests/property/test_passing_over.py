@@ -7,8 +7,10 @@ import pytest
 from tessera.domain.entities import Run
 from tessera.domain.phases import Phase
 from tessera.engine.gangs import Room
+from tessera.engine.plans import quota_reason
 from tessera.scheduler import decide as module
-from tessera.scheduler.decide import ALLOCATION_BYTES_MAX, PODS_PER_MESSAGE, Draft, allocation_bytes
+from tessera.scheduler.decide.draft import Draft
+from tessera.scheduler.decide.line import ALLOCATION_BYTES_MAX, PODS_PER_MESSAGE, allocation_bytes
 from tessera_schemas.facts import AnyFact, PodsMade, RunEnded, RunStarted
 from tessera_schemas.ledger import Allocated, AnyRecord, Waiting
 from tessera_schemas.reasons import Reason
@@ -34,7 +36,8 @@ def place_line_plainly(draft: Draft, pool: str) -> None:
             return
         size = allocation_bytes(job, longest)
         assert size <= ALLOCATION_BYTES_MAX
-        verdict = module._over_quota(state, job) or room.place(job.roles)
+        over = state.quota_book().over(job.queue, "", job.amount)
+        verdict = quota_reason(over) if over else room.place(job.roles)
         if isinstance(verdict, Reason):
             if job.reason is None or job.reason.code is not verdict.code:
                 draft.add(Waiting(kind="waiting", job_id=job.job_id, reason=verdict))

@@ -2,30 +2,37 @@
 
 from random import Random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed
 from tessera.engine.fits import never_fits
 from tessera.engine.gangs import Room, inadmissible, place_gang
+from tessera_schemas.mig import GEOMETRIES
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
-from tests.property.shapes import clusters, gangs
+from tests.property.shapes import clusters, gangs, related_gangs, roomy_clusters, small_gangs
 
 
 def used_by(placements: list[tuple[Placement, RoleNeed]], node: Node) -> Node:
     """The node after these pods, counted here by hand and not by the code under test."""
-    gpu = list(node.gpu_free)
+    gpu, cut = list(node.gpu_free), [list(taken) for taken in node.mig_taken]
     here = [(placement, role.need) for placement, role in placements if placement.node == node.name]
     for placement, _ in here:
         for device in placement.devices:
             gpu[device] -= placement.gpu_milli
+            for at in range(placement.mig[0], sum(placement.mig)) if placement.mig else ():
+                cut[device][at] += 1
     fields = {name: getattr(node, name) for name in Node.__dataclass_fields__}
     left = {
         "cpu_free": node.cpu_free - sum(need.cpu_milli for _, need in here),
         "memory_free": node.memory_free - sum(need.memory_bytes for _, need in here),
         "pods_free": node.pods_free - len(here),
         "gpu_free": tuple(gpu),
+        "mig_taken": tuple(tuple(taken) for taken in cut),
+        "devices_free": tuple(
+            (name, free - sum(dict(need.devices).get(name, 0) for _, need in here)) for name, free in node.devices_free
+        ),
     }
     return Node(**{**fields, **left})
 
@@ -35,7 +42,11 @@ def pairs(roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...]) -> lis
     return [(placement, named[placement.role]) for placement in placements]
 
 
-@given(st.lists(gangs(), max_size=5), clusters())
+EITHER = st.one_of(gangs(), small_gangs(), related_gangs())
+CLUSTERS = st.one_of(clusters(), roomy_clusters(), roomy_clusters())
+
+
+@given(st.lists(EITHER, max_size=5), CLUSTERS)
 def test_no_sequence_of_placements_uses_more_than_there_is(
     wanted: list[tuple[RoleNeed, ...]], there: list[Node]
 ) -> None:
@@ -49,12 +60,14 @@ def test_no_sequence_of_placements_uses_more_than_there_is(
         left = used_by(placed, node)
         assert left.pods_free >= 0
         assert min(left.gpu_free, default=0) >= 0
+        assert max((held for taken in left.mig_taken for held in taken), default=0) <= 1
+        assert min((free for _, free in left.devices_free), default=0) >= 0
         if left.pods_free < node.pods_free:
             assert min(left.cpu_free, left.memory_free) >= 0
         assert room.nodes[node.name] == left
 
 
-@given(gangs(), clusters())
+@given(EITHER, CLUSTERS)
 def test_a_gang_is_whole_or_nothing(gang: tuple[RoleNeed, ...], there: list[Node]) -> None:
     room = Room(there)
     verdict = room.place(gang)
@@ -65,7 +78,7 @@ def test_a_gang_is_whole_or_nothing(gang: tuple[RoleNeed, ...], there: list[Node
     assert [p.rank for p in verdict] == list(range(len(verdict)))
 
 
-@given(gangs(), clusters())
+@given(EITHER, CLUSTERS)
 def test_every_pod_gets_the_devices_it_asked_for_on_a_node_that_suits_it(
     gang: tuple[RoleNeed, ...], there: list[Node]
 ) -> None:
@@ -76,12 +89,19 @@ def test_every_pod_gets_the_devices_it_asked_for_on_a_node_that_suits_it(
     for placement, role in pairs(gang, verdict):
         need, node = role.need, named[placement.node]
         assert never_fits(need, node) is None
-        assert len(set(placement.devices)) == len(placement.devices) == (need.gpus or bool(need.gpu_milli))
-        assert placement.gpu_milli == (WHOLE_GPU if need.gpus else need.gpu_milli)
+        shared = bool(need.gpu_milli or need.mig_profile)
+        assert len(set(placement.devices)) == len(placement.devices) == (need.gpus or shared)
+        milli = WHOLE_GPU if need.gpus else need.gpu_milli
+        if need.mig_profile:
+            profile = GEOMETRIES[node.mig_geometry].profiles[need.mig_profile]
+            milli = profile.size * 125
+            assert placement.mig in [(start, profile.size) for start in profile.starts]
+        assert placement.gpu_milli == milli
+        assert need.mig_profile or placement.mig is None
         assert all(0 <= device < node.gpus for device in placement.devices)
 
 
-@given(gangs(), clusters(), st.randoms(use_true_random=False))
+@given(EITHER, CLUSTERS, st.randoms(use_true_random=False))
 def test_equal_inputs_give_equal_bytes_in_whatever_order_the_nodes_come(
     gang: tuple[RoleNeed, ...], there: list[Node], random: Random
 ) -> None:
@@ -95,13 +115,14 @@ def test_equal_inputs_give_equal_bytes_in_whatever_order_the_nodes_come(
         assert one == other
 
 
-@given(gangs(), clusters())
+@settings(max_examples=500)
+@given(EITHER, CLUSTERS)
 def test_nothing_that_is_placed_now_is_ever_called_inadmissible(gang: tuple[RoleNeed, ...], there: list[Node]) -> None:
     if not isinstance(place_gang(gang, {node.name: node for node in there}), Reason):
         assert inadmissible(gang, there) is None
 
 
-@given(gangs(), clusters(), st.lists(gangs(), max_size=3))
+@given(EITHER, CLUSTERS, st.lists(EITHER, max_size=3))
 def test_what_others_hold_never_makes_a_gang_inadmissible(
     gang: tuple[RoleNeed, ...], there: list[Node], others: list[tuple[RoleNeed, ...]]
 ) -> None:
@@ -111,7 +132,8 @@ def test_what_others_hold_never_makes_a_gang_inadmissible(
     assert inadmissible(gang, room.nodes.values()) == inadmissible(gang, there)
 
 
-@given(gangs(), clusters())
+@settings(max_examples=500)
+@given(EITHER, CLUSTERS)
 def test_the_tests_that_nodes_failed_add_up_to_the_nodes(gang: tuple[RoleNeed, ...], there: list[Node]) -> None:
     verdict = place_gang(gang, {node.name: node for node in there})
     if isinstance(verdict, Reason) and verdict.numbers:

@@ -6,7 +6,7 @@ import sys
 import structlog
 import typer
 
-from tessera.client.commands import config, events, jobs, ledger, platform, views
+from tessera.client.commands import config, dlq, events, jobs, ledger, platform, tokens, views
 
 app = typer.Typer(
     help="An event-driven scheduler for GPU clusters.",
@@ -33,6 +33,8 @@ app.command()(ledger.replay)
 inspecting.command("inspect")(ledger.inspect)
 inspecting.callback()(lambda: None)
 app.add_typer(inspecting, name="ledger")
+app.add_typer(dlq.dlq, name="dlq")
+app.add_typer(tokens.tokens, name="token")
 
 
 def main() -> None:

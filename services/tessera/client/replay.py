@@ -22,7 +22,7 @@ from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ports import Message
 from tessera.kernel.shard import Shard, decode_entry
 from tessera.scheduler.decide import Inputs, decide
-from tessera_schemas.facts import OWNERS
+from tessera_schemas.facts import owner
 from tessera_schemas.ledger import Allocated, AnyRecord, Checkpoint, EpochOpened, LedgerMessage
 from tessera_schemas.orders import Order
 
@@ -156,7 +156,7 @@ class Replay:
             yield f"epoch {message.epoch} is not the one in force, or was not opened as it should"
         last = state.facts_upto
         for taken in message.facts:
-            if taken.service != OWNERS[type(taken.fact)]:
+            if taken.service != owner(taken.fact):
                 yield f"fact {taken.seq}: {taken.fact.kind} is not {taken.service}'s to say"
             if not last < taken.seq <= message.facts_upto:
                 yield f"fact {taken.seq} is out of order: after {last}, facts_upto {message.facts_upto}"

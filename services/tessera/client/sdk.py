@@ -21,6 +21,7 @@ from typing import Any
 import orjson
 
 from tessera.admission.decide.outcome import read_tenant_command
+from tessera.admission.decide.parse import too_large
 from tessera.client import where
 from tessera.client.asking import ANSWER_SECONDS, Asking
 from tessera.client.keys import choose_key
@@ -98,13 +99,16 @@ class Tessera:
         Submit a job once, however often this is called with the same key.
 
         Without a key, one is made from the CI run, or at random and said before anything is sent, so that a caller
-        that dies can go on with it. The publish is repeated until it is stored. Raises Refused with all reasons.
+        that dies can go on with it. The publish is repeated until it is stored. Raises Refused with all reasons; a spec
+        that does not read well or is too large is refused here, and nothing is sent.
         """
         read = spec if isinstance(spec, JobSpec) else _read(spec)
         chosen = choose_key(key, read.name, os.environ, random_key)
         if chosen.source == "random":
             say(f"key {chosen.key}")
         command = SubmitJob(kind="submit_job", v=1, key=chosen.key, tenant=self.tenant, spec=read)
+        if (size := len(command.to_bytes())) > subjects.SUBMIT_BYTES_MAX:
+            raise Refused((too_large(size),), job_id(self.shard, self.tenant, chosen.key))
         answer = await self._asking.ask(
             subjects.submit(self.shard, self.tenant),
             command,

@@ -14,7 +14,9 @@ class Job:
     """
     A job that has not ended. Its template stays in fact `fact_index` of ledger message `taken_n`.
 
-    `attempt` counts runs, `strikes` the ones that count against the retry budget. Times are ledger milliseconds.
+    `attempt` counts runs, `strikes` the ones that count against the retry budget, `evictions` the ones that were
+    stopped for other jobs. `first_ts` is when its first run was allocated; `avoid` are nodes that failed it, newest
+    last; `saved_path` is where its last checkpoint is. Times are ledger milliseconds.
     """
 
     job_id: str
@@ -38,6 +40,11 @@ class Job:
     not_before: int = 0
     started_ts: int = 0
     reason: Reason | None = None
+    held: bool = False
+    evictions: int = 0
+    first_ts: int = 0
+    avoid: tuple[str, ...] = ()
+    saved_path: str = ""
 
     @property
     def pods(self) -> int:
@@ -73,8 +80,28 @@ class EndedJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Extra:
+    """
+    One pod by which an elastic run is larger than its gang; it lives and goes by itself.
+
+    `uid` is "" until it is permitted; `deadline` is 0 once it is. What it holds comes back when it is absent.
+    """
+
+    placement: Placement
+    deadline: int
+    uid: str = ""
+    leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
-    """One attempt, from its allocation until its devices are released; it holds its placements all that time."""
+    """
+    One attempt, from its allocation until its devices are released; it holds its placements all that time.
+
+    `started_ts` is 0 until it runs; `saved_ts` is up to when its work is saved, 0 for not at all; `idle_ts` is when it
+    was warned for idleness, 0 for not. `extra` are pods beyond the gang, in rank order, and `amount` counts them;
+    `resized_ts` is when it last grew or shrank, `next_rank` the next that was never used.
+    """
 
     run_id: str
     job_id: str
@@ -92,6 +119,19 @@ class Run:
     over: bool = False
     revoked: Reason | None = None
     then: str = ""
+    flavor: str = ""
+    started_ts: int = 0
+    saved_ts: int = 0
+    idle_ts: int = 0
+    stopped_ts: int = 0
+    extra: tuple[Extra, ...] = ()
+    resized_ts: int = 0
+    next_rank: int = 0
+
+    @property
+    def places(self) -> tuple[Placement, ...]:
+        """Everything that it holds: the gang, then what it grew by."""
+        return (*self.placements, *(extra.placement for extra in self.extra)) if self.extra else self.placements
 
     @property
     def stopping(self) -> bool:
@@ -110,13 +150,28 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Earmark:
-    """Free devices kept for one job. The one type for preemption, the blocked head, reclaim and reservation."""
+    """
+    Devices kept for one job. The one type for preemption, the blocked head, reclaim and reservation.
+
+    Runs that are being stopped (`victims`) may still hold some of them: then a node's free part is negative meanwhile.
+    """
 
     owner: str
     cause: str
     deadline: int
     roles: tuple[RoleNeed, ...]
     placements: tuple[Placement, ...]
+    flavor: str = ""
+    victims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """A node on which nothing new starts, because an operator said so."""
+
+    node: str
+    since_ts: int
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ The committer tries its decisions with the same `apply_record` on an overlay, so
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tessera.domain.entities import Earmark, EndedJob, Job, Line, Run, Use
+from tessera.domain.entities import Drain, Earmark, EndedJob, Extra, Job, Line, Run, Use
 from tessera.domain.errors import Contradiction, UnknownFormat
 from tessera.domain.evolve import evolved
 from tessera.domain.phases import Phase, moved
-from tessera.domain.resources import Amount, RoleNeed, empty_node, gang_amount, role_need, shared
+from tessera.domain.resources import Amount, RoleNeed, empty_node, gang_amount, placed_amount, role_need, shared
 from tessera.domain.state import State
 from tessera_schemas.base import run_id
 from tessera_schemas.config import Config
@@ -30,21 +30,34 @@ from tessera_schemas.ledger import (
     EpochOpened,
     Finished,
     FormatRaised,
+    Grown,
+    Held,
     JobQueued,
     JobTurnedAway,
     LedgerMessage,
     NodeChanged,
+    NodeDrained,
     Permitted,
+    PlanRefused,
+    PrioritySet,
     Released,
     Requeued,
     Revoked,
+    Saved,
+    Shrunk,
     Started,
     TakenFact,
     Waiting,
+    Warned,
     chain_hash,
 )
 from tessera_schemas.orders import Order
 from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code
+
+AVOID_MAX = 16
+EVICTIONS = frozenset({Code.PREEMPTED, Code.RECLAIMED, Code.DEFRAGMENTED})
+"""The reasons that stop a run for another job's sake: they count against the job's eviction budget."""
 
 
 def fold_message(state: State, message: LedgerMessage, stored: bytes) -> None:
@@ -112,9 +125,11 @@ def _move(state: State, job: Job, to: Phase, **changes: Any) -> Job:
     return after
 
 
-def _tally(state: State, queue: str, amount: Amount, sign: int) -> None:
-    use = state.queue_use.get(queue) or Use(queue)
-    state.queue_use.put(queue, Use(queue, use.jobs + sign, use.amount.plus(amount, sign)))
+def _tally(state: State, queue: str, flavor: str, amount: Amount, sign: int, jobs: int = 1) -> None:
+    """What the queue's runs hold: on all nodes, and on those of the run's flavor."""
+    for name in (queue, f"{queue}/{flavor}") if flavor else (queue,):
+        use = state.queue_use.get(name) or Use(name)
+        state.queue_use.put(name, Use(name, use.jobs + sign * jobs, use.amount.plus(amount, sign)))
 
 
 def _tally_tenant(state: State, tenant: str, amount: Amount, sign: int) -> None:
@@ -137,7 +152,7 @@ def _drop_empty(state: State, placements: Sequence[Placement]) -> None:
     for placement in placements:
         node = state.nodes.get(placement.node)
         if node is not None and node.gone and node.pods_free == node.pods:
-            state.nodes.drop(node.name)
+            state.drop_node(node)
 
 
 def _nothing(state: State, record: Any, facts: Sequence[TakenFact]) -> None:
@@ -171,16 +186,17 @@ def _node_changed(state: State, record: NodeChanged, facts: Sequence[TakenFact])
     node, before = empty_node(fact), state.nodes.get(fact.name)
     holders: list[Run | Earmark] = []
     if before is not None and before.pods_free != before.pods:  # else nothing holds it, and nobody need be asked
-        holders = [*state.runs.values(), *state.earmarks.values()]
+        holders = [*state.runs.found(state.index.runs_on.get(node.name, ())), *state.earmarks.values()]
     for holder in holders:
         needs = {role.name: role.need for role in holder.roles}
-        for placement in holder.placements:
+        for placement in holder.places if isinstance(holder, Run) else holder.placements:
             if placement.node == node.name:
                 node = node.taking(needs[placement.role], placement, 1)
     if node.gone and node.pods_free == node.pods:
-        state.nodes.drop(node.name)
+        if before is not None:
+            state.drop_node(before)
     else:
-        state.nodes.put(node.name, node)
+        state.put_node(node)
 
 
 def _job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]) -> None:
@@ -223,9 +239,12 @@ def _allocated(state: State, record: Allocated, facts: Sequence[TakenFact]) -> N
     job = _job(state, record.job_id)
     if record.attempt != job.attempt + 1:
         raise Contradiction(f"record {state.n}: job {job.job_id} attempt {record.attempt} after {job.attempt}")
-    job = _move(state, job, Phase.ALLOCATED, attempt=record.attempt, reason=None, not_before=0)
+    if job.held:
+        raise Contradiction(f"record {state.n}: job {job.job_id} is held")
+    first = job.first_ts or state.ts
+    job = _move(state, job, Phase.ALLOCATED, attempt=record.attempt, reason=None, not_before=0, first_ts=first)
     _hold(state, job.roles, record.placements, 1)
-    _tally(state, job.queue, job.amount, 1)
+    _tally(state, job.queue, record.flavor, job.amount, 1)
     state.put_run(
         Run(
             job.run_id,
@@ -238,16 +257,55 @@ def _allocated(state: State, record: Allocated, facts: Sequence[TakenFact]) -> N
             record.placements,
             state.ts,
             record.deadline,
+            flavor=record.flavor,
         )
     )
 
 
 def _permitted(state: State, record: Permitted, facts: Sequence[TakenFact]) -> None:
     run = _run(state, record.run_id)
+    if record.ranks:
+        _permit_extra(state, run, record)
+        return
     if run.uids or run.stopping or len(record.uids) != len(run.placements):
         raise Contradiction(f"record {state.n}: run {run.run_id} cannot be permitted")
     state.put_run(evolved(run, uids=record.uids))
     _move(state, _job(state, run.job_id), Phase.BINDING)
+
+
+def _permit_extra(state: State, run: Run, record: Permitted) -> None:
+    uids = dict(zip(record.ranks, record.uids, strict=True))
+    open_ = {extra.placement.rank for extra in run.extra if not extra.uid and not extra.leaving}
+    if run.stopping or not uids.keys() <= open_:
+        raise Contradiction(f"record {state.n}: run {run.run_id} has no such pods to permit: {record.ranks}")
+    extra = tuple(
+        evolved(e, uid=uids[e.placement.rank], deadline=0) if e.placement.rank in uids else e for e in run.extra
+    )
+    state.put_run(evolved(run, extra=extra))
+
+
+def _grown(state: State, record: Grown, facts: Sequence[TakenFact]) -> None:
+    run = _run(state, record.run_id)
+    first = run.next_rank or len(run.placements)
+    ranks = [placement.rank for placement in record.placements]
+    if run.stopping or not run.started or ranks != list(range(first, first + len(ranks))):
+        raise Contradiction(f"record {state.n}: run {run.run_id} cannot grow by ranks {ranks}")
+    _hold(state, run.roles, record.placements, 1)
+    more = placed_amount(run.roles, record.placements)
+    _tally(state, run.queue, run.flavor, more, 1, jobs=0)
+    extra = (*run.extra, *(Extra(placement, record.deadline) for placement in record.placements))
+    amount = run.amount.plus(more)
+    after = evolved(run, extra=extra, amount=amount, resized_ts=state.ts, next_rank=first + len(ranks))
+    state.put_run(after)
+
+
+def _shrunk(state: State, record: Shrunk, facts: Sequence[TakenFact]) -> None:
+    run, ranks = _run(state, record.run_id), set(record.ranks)
+    staying = {extra.placement.rank for extra in run.extra if not extra.leaving}
+    if run.stopping or not ranks <= staying:
+        raise Contradiction(f"record {state.n}: run {run.run_id} has no such pods to remove: {record.ranks}")
+    extra = tuple(evolved(e, leaving=True) if e.placement.rank in ranks else e for e in run.extra)
+    state.put_run(evolved(run, extra=extra, resized_ts=state.ts))
 
 
 def _bound(state: State, record: Bound, facts: Sequence[TakenFact]) -> None:
@@ -261,7 +319,7 @@ def _started(state: State, record: Started, facts: Sequence[TakenFact]) -> None:
     run = _run(state, record.run_id)
     if not run.uids or run.stopping:
         raise Contradiction(f"record {state.n}: run {run.run_id} cannot have started")
-    state.put_run(evolved(run, bound=True, started=True))
+    state.put_run(evolved(run, bound=True, started=True, started_ts=state.ts))
     _move(state, _job(state, run.job_id), Phase.RUNNING, started_ts=state.ts)
 
 
@@ -273,18 +331,64 @@ def _revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> None:
             raise Contradiction(f"record {state.n}: run {run.run_id} is stopping already")
         state.put_run(evolved(run, then=record.then))
         return
-    state.put_run(evolved(run, revoked=record.reason, then=record.then))
-    _move(state, _job(state, run.job_id), Phase.EVICTING, reason=record.reason)
+    state.put_run(evolved(run, revoked=record.reason, then=record.then, stopped_ts=state.ts))
+    job = _job(state, run.job_id)
+    avoid = tuple(dict.fromkeys((*job.avoid, *record.avoid)))[-AVOID_MAX:]
+    _move(state, job, Phase.EVICTING, reason=record.reason, avoid=avoid)
+
+
+def _warned(state: State, record: Warned, facts: Sequence[TakenFact]) -> None:
+    state.put_run(evolved(_run(state, record.run_id), idle_ts=state.ts if record.idle_seconds else 0))
+
+
+def _saved(state: State, record: Saved, facts: Sequence[TakenFact]) -> None:
+    run = _run(state, record.run_id)
+    state.put_run(evolved(run, saved_ts=state.ts))
+    if record.path:
+        state.put_job(evolved(_job(state, run.job_id), saved_path=record.path))
+
+
+def _held(state: State, record: Held, facts: Sequence[TakenFact]) -> None:
+    job = _job(state, record.job_id)
+    if job.held is not record.undo:
+        raise Contradiction(f"record {state.n}: job {job.job_id} is {'held' if job.held else 'not held'} already")
+    state.put_job(evolved(job, held=not record.undo))
+
+
+def _priority_set(state: State, record: PrioritySet, facts: Sequence[TakenFact]) -> None:
+    state.put_job(evolved(_job(state, record.job_id), priority_class=record.priority_class))
+
+
+def _node_drained(state: State, record: NodeDrained, facts: Sequence[TakenFact]) -> None:
+    if record.undo:
+        state.drains.drop(record.node)
+    else:
+        state.drains.put(record.node, Drain(record.node, state.ts, record.why))
 
 
 def _released(state: State, record: Released, facts: Sequence[TakenFact]) -> None:
     run = _run(state, record.run_id)
+    if record.ranks:
+        _release_extra(state, run, set(record.ranks))
+        return
     if not run.stopping:
         raise Contradiction(f"record {state.n}: run {run.run_id} is released while it may still run")
     state.drop_run(run)
-    _hold(state, run.roles, run.placements, -1)
-    _drop_empty(state, run.placements)
-    _tally(state, run.queue, run.amount, -1)
+    _hold(state, run.roles, run.places, -1)
+    _drop_empty(state, run.places)
+    _tally(state, run.queue, run.flavor, run.amount, -1)
+
+
+def _release_extra(state: State, run: Run, ranks: set[int]) -> None:
+    gone = tuple(extra.placement for extra in run.extra if extra.placement.rank in ranks and extra.leaving)
+    if len(gone) != len(ranks):
+        raise Contradiction(f"record {state.n}: run {run.run_id} has not shrunk by ranks {sorted(ranks)}")
+    less = placed_amount(run.roles, gone)
+    extra = tuple(e for e in run.extra if e.placement.rank not in ranks)
+    state.put_run(evolved(run, extra=extra, amount=run.amount.plus(less, -1)))
+    _hold(state, run.roles, gone, -1)
+    _drop_empty(state, gone)
+    _tally(state, run.queue, run.flavor, less, -1, jobs=0)
 
 
 def _requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -> None:
@@ -295,7 +399,8 @@ def _requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -> Non
         job,
         Phase.QUEUED,
         not_before=record.not_before,
-        strikes=job.strikes + 1,
+        strikes=job.strikes + record.strike,
+        evictions=job.evictions + (record.reason.code in EVICTIONS),
         reason=record.reason,
         started_ts=0,
     )
@@ -342,7 +447,10 @@ def _earmark_set(state: State, record: EarmarkSet, facts: Sequence[TakenFact]) -
     job = _job(state, record.owner)
     if state.earmarks.get(record.owner) is not None:
         raise Contradiction(f"record {state.n}: job {record.owner} has an earmark already")
-    state.earmarks.put(record.owner, Earmark(record.owner, record.cause, record.deadline, job.roles, record.placements))
+    mark = Earmark(
+        record.owner, record.cause, record.deadline, job.roles, record.placements, record.flavor, record.victims
+    )
+    state.earmarks.put(record.owner, mark)
     _hold(state, job.roles, record.placements, 1)
 
 
@@ -370,9 +478,17 @@ APPLY: dict[type[Any], Callable[[State, Any, Sequence[TakenFact]], None]] = {
     Bound: _bound,
     Started: _started,
     Revoked: _revoked,
+    Grown: _grown,
+    Shrunk: _shrunk,
+    Warned: _warned,
+    Saved: _saved,
+    Held: _held,
+    PrioritySet: _priority_set,
+    NodeDrained: _node_drained,
     Released: _released,
     Requeued: _requeued,
     Finished: _finished,
+    PlanRefused: _nothing,
     EarmarkSet: _earmark_set,
     EarmarkEnded: _earmark_ended,
 }

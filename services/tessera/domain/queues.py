@@ -1,10 +1,15 @@
-"""The configuration as decisions ask for it: queue to pool, priority class to value, quota by resource."""
+"""The configuration as decisions ask for it: the queue tree, its quotas, priority classes, flavors of nodes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from tessera.domain.resources import Amount
-from tessera_schemas.config import Config, Policy, Queue, Tenant
+from tessera.domain.resources import Amount, Node
+from tessera_schemas.config import Config, Flavor, Policy, Queue, Quota, Tenant
+
+RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
+Cell = tuple[str, str]
+"""What one quota is about: (flavor, resource); flavor "" counts all nodes."""
 
 
 @dataclass(frozen=True)
@@ -15,43 +20,105 @@ class QueueTree:
     queues: dict[str, Queue]
     tenants: dict[str, Tenant]
     priorities: dict[str, int]
+    flavors: tuple[Flavor, ...]
     policy: Policy
 
     @cached_property
+    def children(self) -> dict[str, tuple[str, ...]]:
+        """The queues right below each inner queue, by name."""
+        below: dict[str, list[str]] = {}
+        for name in sorted(self.queues):
+            parent = self.queues[name].parent
+            if parent is not None:
+                below.setdefault(parent, []).append(name)
+        return {name: tuple(names) for name, names in below.items()}
+
+    @cached_property
     def queues_of(self) -> dict[str, frozenset[str]]:
-        """The names of the queues that use each pool."""
+        """The names of the leaves that use each pool; only they take jobs."""
         pools: dict[str, set[str]] = {}
         for name, queue in self.queues.items():
-            pools.setdefault(queue.pool, set()).add(name)
+            if name not in self.children:
+                pools.setdefault(queue.pool, set()).add(name)
         return {pool: frozenset(names) for pool, names in pools.items()}
 
+    @cached_property
+    def quotas(self) -> dict[str, dict[Cell, Quota]]:
+        """Each queue's quotas by what they are about."""
+        return {name: {(q.flavor, q.resource): q for q in queue.quotas} for name, queue in self.queues.items()}
+
+    @cached_property
+    def roots(self) -> dict[str, str]:
+        """The top of the tree that each queue is in; itself when it has no parent."""
+        return {name: self.path(name)[-1] for name in self.queues}
+
+    @cached_property
+    def covered(self) -> dict[str, frozenset[Cell]]:
+        """By root, what any queue of its tree has a quota for; of the rest there is no limit."""
+        cells: dict[str, set[Cell]] = {}
+        for name in self.queues:
+            cells.setdefault(self.roots[name], set()).update(self.quotas[name])
+        return {root: frozenset(found) for root, found in cells.items()}
+
+    def path(self, queue: str) -> tuple[str, ...]:
+        """The queue and everything above it, the root last."""
+        names = [queue]
+        while (parent := self.queues[names[-1]].parent) is not None:
+            names.append(parent)
+        return tuple(names)
+
     def pool(self, queue: str) -> str | None:
-        """The node pool that the queue uses; None when there is no such queue."""
+        """The node pool that the queue uses; None when there is no such queue, or it is not one that takes jobs."""
         found = self.queues.get(queue)
-        return None if found is None else found.pool
+        return None if found is None or queue in self.children else found.pool
 
     def priority(self, priority_class: str) -> int:
         return self.priorities.get(priority_class, 0)
 
-    def over_quota(self, queue: str, held: Amount, more: Amount) -> tuple[str, int, int] | None:
-        """The first resource whose nominal quota `held` + `more` would exceed, with use and quota; else None."""
-        for quota in self.queues[queue].quotas:
-            use = getattr(held, quota.resource) + getattr(more, quota.resource)
-            if use > quota.nominal:
-                return quota.resource, use, quota.nominal
-        return None
+    def stopped(self, queue: str) -> str | None:
+        """The queue, or the one above it, that an operator stopped; None when jobs of it may start."""
+        return next((name for name in self.path(queue) if self.queues[name].stop_policy != "none"), None)
+
+    def drained(self, queue: str) -> bool:
+        """Whether what runs of the queue is to go back to it."""
+        return any(self.queues[name].stop_policy == "hold_and_drain" for name in self.path(queue))
+
+    def flavor_of(self, node: Node) -> str:
+        """The first flavor that the node matches, "" when none."""
+        labels = dict(node.labels)
+        for flavor in self.flavors:
+            if flavor.gpu_models and node.gpu_model not in flavor.gpu_models:
+                continue
+            if all(labels.get(key) == value for key, value in flavor.node_labels.items()):
+                return flavor.name
+        return ""
+
+    def flavors_for(self, queue: str, amount: Amount) -> tuple[str, ...]:
+        """
+        The flavors on which a job that holds `amount` may start, in the order to try them; ("",) is any node.
+
+        Only quotas of what the job asks for make it choose. A queue's own quotas give the order; what it may only
+        borrow comes in the order of the configuration.
+        """
+        cells = [(f, r) for f, r in self.covered[self.roots[queue]] if f and getattr(amount, r)]
+        if not cells:
+            return ("",)
+        own = dict.fromkeys(q.flavor for q in self.queues[queue].quotas if (q.flavor, q.resource) in cells)
+        named = {flavor for flavor, _ in cells}
+        return (*own, *(f.name for f in self.flavors if f.name in named and f.name not in own))
 
 
 @lru_cache(maxsize=8)
 def _tree(version: int, body_json: str) -> QueueTree:
     body = Config.model_validate_json(body_json).body
     if body is None:
-        return QueueTree(version, {}, {}, {}, Policy())
+        return QueueTree(version, {}, {}, {}, (), Policy())
     return QueueTree(
         version,
         {queue.name: queue for queue in body.queues},
         {tenant.name: tenant for tenant in body.tenants},
         {entry.name: entry.value for entry in body.priority_classes},
+        body.flavors,
         body.policy,
     )
 
@@ -59,3 +126,143 @@ def _tree(version: int, body_json: str) -> QueueTree:
 def queue_tree(config: Config) -> QueueTree:
     """The look-ups of `config`; equal configurations share one."""
     return _tree(config.version, config.model_dump_json())
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """A quota that a job does not fit into: what it wants of `cell` and what is left, borrowing included."""
+
+    queue: str
+    cell: Cell
+    wanted: int
+    available: int
+    used: int
+    nominal: int
+
+
+class QuotaBook:
+    """
+    Who uses and lends what, at one moment: the arithmetic of nominal quota, borrowing and lending limits.
+
+    A queue keeps to itself what its lending limit does not let go; the rest of its nominal quota is its parent's, and
+    is there for everybody below that parent, within their borrowing limits. The formulas are Kueue's for hierarchical
+    cohorts. Sums of one tree are made when first asked for, in one pass over it.
+    """
+
+    def __init__(self, tree: QueueTree, held: Mapping[str, Amount]) -> None:
+        """`held` is what each leaf holds by name (all nodes), and by "name/flavor" of each flavor."""
+        self._tree, self._held = tree, dict(held)
+        self._quota: dict[tuple[str, Cell], int] = {}
+        self._use: dict[tuple[str, Cell], int] = {}
+        self._summed: set[tuple[str, Cell]] = set()
+
+    def over(self, queue: str, flavor: str, amount: Amount) -> Over | None:
+        """The first quota that `amount` more on nodes of `flavor` would exceed; None when there is room."""
+        tree = self._tree
+        for cell in _cells(tree, queue, flavor, amount):
+            wanted, left = getattr(amount, cell[1]), self.available(queue, cell)
+            if wanted > left:
+                quota = tree.quotas[queue].get(cell)
+                return Over(queue, cell, wanted, left, self.used(queue, cell), quota.nominal if quota else 0)
+        return None
+
+    def borrows(self, queue: str, flavor: str, amount: Amount) -> bool:
+        """Whether the queue would hold more than its own nominal quota with `amount` more, of anything asked for."""
+        for cell in _cells(self._tree, queue, flavor, amount):
+            quota = self._tree.quotas[queue].get(cell)
+            if self.used(queue, cell) + getattr(amount, cell[1]) > (quota.nominal if quota else 0):
+                return True
+        return False
+
+    def holds_lent(self, queue: str, flavor: str, amount: Amount) -> bool:
+        """Whether the queue uses more than its own nominal quota of anything that `amount` counts."""
+        for cell in _cells(self._tree, queue, flavor, amount):
+            quota = self._tree.quotas[queue].get(cell)
+            if self.used(queue, cell) > (quota.nominal if quota else 0):
+                return True
+        return False
+
+    def add(self, queue: str, flavor: str, amount: Amount, sign: int = 1) -> None:
+        """A run of the queue takes (1) or gives back (-1) `amount`."""
+        for name in (queue, f"{queue}/{flavor}") if flavor else (queue,):
+            self._held[name] = self._held.get(name, Amount()).plus(amount, sign)
+        root = self._tree.roots.get(queue)
+        self._summed = {entry for entry in self._summed if entry[0] != root}
+
+    def used(self, queue: str, cell: Cell) -> int:
+        """What the queue uses: itself if it is a leaf, else what those below it take from it."""
+        self._sum(self._tree.roots[queue], cell)
+        return self._use[queue, cell]
+
+    def total(self, queue: str, cell: Cell) -> int:
+        """Its nominal quota, and what those below it put in."""
+        self._sum(self._tree.roots[queue], cell)
+        return self._quota[queue, cell]
+
+    def available(self, queue: str, cell: Cell) -> int:
+        """How much more of it the queue may use now, by itself and borrowed. Negative when it is over already."""
+        self._sum(self._tree.roots[queue], cell)
+        return self._available(queue, cell)
+
+    def most(self, queue: str, cell: Cell) -> int:
+        """How much of it the queue could use if nobody else used any."""
+        self._sum(self._tree.roots[queue], cell)
+        return self._most(queue, cell)
+
+    def _available(self, queue: str, cell: Cell) -> int:
+        total, used = self._quota[queue, cell], self._use[queue, cell]
+        parent, quota = self._tree.queues[queue].parent, self._tree.quotas[queue].get(cell)
+        if parent is None:
+            return total - used
+        own = self._kept(queue, cell)
+        above = self._available(parent, cell)
+        if quota is not None and quota.borrowing_limit is not None:
+            above = min(above, total - own - max(0, used - own) + quota.borrowing_limit)
+        return own - used + max(0, above) if used < own else above
+
+    def _most(self, queue: str, cell: Cell) -> int:
+        parent, quota = self._tree.queues[queue].parent, self._tree.quotas[queue].get(cell)
+        total = self._quota[queue, cell]
+        if parent is None:
+            return total
+        own = self._kept(queue, cell)
+        above = self._most(parent, cell)
+        if quota is not None and quota.borrowing_limit is not None:
+            above = min(above, total - own + quota.borrowing_limit)
+        return own + above
+
+    def _kept(self, queue: str, cell: Cell) -> int:
+        """What of its quota nobody else may use."""
+        quota = self._tree.quotas[queue].get(cell)
+        if quota is None or quota.lending_limit is None:
+            return 0
+        return max(0, self._quota[queue, cell] - quota.lending_limit)
+
+    def _sum(self, root: str, cell: Cell) -> None:
+        if (root, cell) not in self._summed:
+            self._sum_below(root, cell)
+            self._summed.add((root, cell))
+
+    def _sum_below(self, queue: str, cell: Cell) -> None:
+        """Quota and use of the queue and everything below it."""
+        tree = self._tree
+        quota = tree.quotas[queue].get(cell)
+        total, used = quota.nominal if quota else 0, self._of_leaf(queue, cell)
+        for child in tree.children.get(queue, ()):
+            self._sum_below(child, cell)
+            own = self._kept(child, cell)
+            total += self._quota[child, cell] - own
+            used += max(0, self._use[child, cell] - own)
+        self._quota[queue, cell], self._use[queue, cell] = total, used
+
+    def _of_leaf(self, queue: str, cell: Cell) -> int:
+        flavor, resource = cell
+        held = self._held.get(f"{queue}/{flavor}" if flavor else queue)
+        return 0 if held is None else int(getattr(held, resource))
+
+
+def _cells(tree: QueueTree, queue: str, flavor: str, amount: Amount) -> list[Cell]:
+    """The quotas that count a job of `queue` on nodes of `flavor`, in a fixed order."""
+    covered = tree.covered[tree.roots[queue]]
+    flavors = ("", flavor) if flavor else ("",)
+    return [(f, r) for f in flavors for r in RESOURCES if (f, r) in covered and getattr(amount, r)]

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import GPU_MILLI, Role
+from tessera_schemas.mig import GEOMETRIES, PROFILES
 from tessera_schemas.placement import Placement
 
 WHOLE_GPU = GPU_MILLI
@@ -25,27 +26,43 @@ class Need:
     gpu_models: tuple[str, ...] = ()
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[tuple[str, str, str], ...] = ()
+    affinity: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    gpu_memory_bytes: int = 0
+    mig_profile: str = ""
+    devices: tuple[tuple[str, int], ...] = ()
 
     @property
     def total_gpu_milli(self) -> int:
-        return self.gpus * WHOLE_GPU + self.gpu_milli
+        return self.gpus * WHOLE_GPU + self.gpu_milli + PROFILES.get(self.mig_profile, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class RoleNeed:
-    """One role of a gang: how many pods, and what each needs."""
+    """
+    One role of a gang: how many pods, what each needs, and how they lie to each other.
+
+    `levels` are the labels whose domains it tries, narrowest first; `bound` says that the last one may not be left.
+    Roles of one `group` share the domain. `beside` names the role whose pods' nodes it goes to, `spread` the label
+    over whose values its pods are spread. `more` pods may be added while nobody waits for the room.
+    """
 
     name: str
     replicas: int
     need: Need
+    levels: tuple[str, ...] = ()
+    bound: bool = False
+    group: str = ""
+    beside: str = ""
+    spread: str = ""
+    more: int = 0
 
 
 def role_need(role: Role) -> RoleNeed:
     """The part of a role that decisions look at; the template stays in the ledger."""
-    asked = role.resources
+    asked, topology = role.resources, role.topology
     return RoleNeed(
         role.name,
-        role.replicas,
+        role.gang,
         Need(
             asked.cpu_milli,
             asked.memory_bytes,
@@ -54,7 +71,17 @@ def role_need(role: Role) -> RoleNeed:
             tuple(sorted(set(role.gpu_models))),
             tuple(sorted(role.node_selector.items())),
             tuple(sorted((t.key, t.value, t.effect) for t in role.tolerations)),
+            tuple(sorted((a.key, a.operator.value, tuple(sorted(set(a.values)))) for a in role.affinity)),
+            asked.gpu_memory_bytes,
+            asked.mig_profile,
+            tuple(sorted(asked.devices.items())),
         ),
+        (topology.level, *topology.wider) if topology else (),
+        bool(topology and topology.required),
+        (topology.group or "") if topology else "",
+        role.same_node_as or "",
+        role.spread or "",
+        role.most - role.gang,
     )
 
 
@@ -92,6 +119,16 @@ def gang_amount(roles: tuple[RoleNeed, ...]) -> Amount:
     )
 
 
+def placed_amount(roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...]) -> Amount:
+    """What these pods of the roles hold."""
+    needs = {role.name: role.need for role in roles}
+    total = NOTHING
+    for placement in placements:
+        need = needs[placement.role]
+        total = total.plus(Amount(need.cpu_milli, need.memory_bytes, need.total_gpu_milli))
+    return total
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A node with its size and what is free on it. Free may be negative while a node has shrunk under its runs."""
@@ -112,9 +149,19 @@ class Node:
     pods_free: int
     gpu_free: tuple[int, ...]
     gone: bool = False
+    gpu_memory_bytes: int = 0
+    mig_geometry: str = ""
+    devices: tuple[tuple[str, int], ...] = ()
+    devices_free: tuple[tuple[str, int], ...] = ()
+    mig_taken: tuple[tuple[int, ...], ...] = ()
 
     def taking(self, need: Need, placement: Placement, sign: int) -> "Node":
-        """The node after a pod took (`sign` 1) or gave back (-1) its share."""
+        """
+        The node after a pod took (`sign` 1) or gave back (-1) its share.
+
+        `mig_taken` counts the holders of each memory slice of each device, on a node that serves MIG instances: two
+        where an earmark lies on what a stopping run still has.
+        """
         gpu = list(self.gpu_free)
         for device in placement.devices:
             # A slot beyond the node's devices can only be given back: the node shrank meanwhile.
@@ -137,11 +184,62 @@ class Node:
             self.pods_free - sign,
             tuple(gpu),
             self.gone,
+            self.gpu_memory_bytes,
+            self.mig_geometry,
+            self.devices,
+            self._devices_after(need, sign) if need.devices else self.devices_free,
+            self.mig_taken if placement.mig is None else self._slices_after(placement.devices, placement.mig, sign),
         )
+
+    def _devices_after(self, need: Need, sign: int) -> tuple[tuple[str, int], ...]:
+        asked = dict(need.devices)
+        return tuple((name, free - sign * asked.get(name, 0)) for name, free in self.devices_free)
+
+    def _slices_after(self, devices: tuple[int, ...], mig: tuple[int, int], sign: int) -> tuple[tuple[int, ...], ...]:
+        start, size = mig
+        taken = list(self.mig_taken)
+        for device in devices:
+            if device < len(taken):
+                held = enumerate(taken[device])
+                taken[device] = tuple(n + sign * (start <= at < start + size) for at, n in held)
+        return tuple(taken)
+
+
+def emptied(node: Node) -> Node:
+    """The node with nothing on it, and ready."""
+    return Node(
+        node.name,
+        node.pool,
+        True,
+        node.cpu_milli,
+        node.memory_bytes,
+        node.pods,
+        node.gpus,
+        node.gpu_model,
+        node.device_profile,
+        node.labels,
+        node.taints,
+        node.cpu_milli,
+        node.memory_bytes,
+        node.pods,
+        (WHOLE_GPU,) * node.gpus,
+        node.gone,
+        node.gpu_memory_bytes,
+        node.mig_geometry,
+        node.devices,
+        node.devices,
+        no_slices_taken(node.gpus, node.mig_geometry),
+    )
+
+
+def no_slices_taken(gpus: int, mig_geometry: str) -> tuple[tuple[int, ...], ...]:
+    """Empty GPUs of that geometry, in the form of `Node.mig_taken`; nothing for GPUs that are not cut."""
+    return ((0,) * GEOMETRIES[mig_geometry].slices,) * gpus if mig_geometry in GEOMETRIES else ()
 
 
 def empty_node(seen: NodeSeen) -> Node:
     """The node as the cluster describes it, with nothing on it."""
+    devices = tuple(sorted(seen.devices.items()))
     return Node(
         seen.name,
         seen.pool,
@@ -159,6 +257,11 @@ def empty_node(seen: NodeSeen) -> Node:
         seen.pods,
         (WHOLE_GPU,) * seen.gpus,
         seen.gone,
+        seen.gpu_memory_bytes,
+        seen.mig_geometry,
+        devices,
+        devices,
+        no_slices_taken(seen.gpus, seen.mig_geometry),
     )
 
 
@@ -174,6 +277,9 @@ SHAPE = (
     "labels",
     "taints",
     "gone",
+    "gpu_memory_bytes",
+    "mig_geometry",
+    "devices",
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 from pydantic import TypeAdapter
 
-from tessera.domain.entities import Earmark, EndedJob, Job, Line, Run, Use
+from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Line, Run, Use
 from tessera.domain.errors import Contradiction
 from tessera.domain.resources import Node
 from tessera.domain.state import State
@@ -27,6 +27,7 @@ ROWS: dict[str, tuple[TypeAdapter[Any], str]] = {
     "tenant_use": (TypeAdapter(Use), "name"),
     "earmarks": (TypeAdapter(Earmark), "owner"),
     "lines": (TypeAdapter(Line), "pool"),
+    "drains": (TypeAdapter(Drain), "node"),
 }
 
 

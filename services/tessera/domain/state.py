@@ -5,19 +5,17 @@ Only `fold` writes here. The sorted indexes are derived from the tables and belo
 reads the base's and sees its own writes in the tables.
 """
 
-from collections.abc import Iterator
-
 from sortedcontainers import SortedList
 
-from tessera.domain.entities import Earmark, EndedJob, Job, Line, Run, Use
+from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Line, Run, Use
 from tessera.domain.phases import Phase
-from tessera.domain.queues import QueueTree, queue_tree
-from tessera.domain.resources import NOTHING, Amount, Node
+from tessera.domain.queues import QueueTree, QuotaBook, queue_tree
+from tessera.domain.resources import NOTHING, WHOLE_GPU, Amount, Node
 from tessera.domain.table import Table
 from tessera_schemas.config import Config
 from tessera_schemas.ledger import GENESIS
 
-TABLES = ("jobs", "ended", "runs", "nodes", "queue_use", "tenant_use", "earmarks", "lines")
+TABLES = ("jobs", "ended", "runs", "nodes", "queue_use", "tenant_use", "earmarks", "lines", "drains")
 
 
 class State:
@@ -40,6 +38,7 @@ class State:
         self.tenant_use: Table[Use] = Table()
         self.earmarks: Table[Earmark] = Table()
         self.lines: Table[Line] = Table()
+        self.drains: Table[Drain] = Table()
         self.index = Index()
         self.is_base = True
 
@@ -92,6 +91,31 @@ class State:
         use = self.queue_use.get(queue)
         return NOTHING if use is None else use.amount
 
+    def quota_book(self, besides: str = "") -> QuotaBook:
+        """
+        Who uses and lends what as of now; it does not follow the state.
+
+        What is kept for a job counts as used, except for job `besides`: else others would take the quota while the
+        runs that it waits for are being stopped.
+        """
+        book = QuotaBook(self.tree, {name: use.amount for name, use in self.queue_use.items()})
+        for owner, mark in self.earmarks.items():
+            job = self.jobs.get(owner)
+            if job is not None and owner != besides and job.queue in self.tree.queues:
+                book.add(job.queue, mark.flavor, job.amount)
+        return book
+
+    def put_node(self, node: Node) -> None:
+        """A node as the cluster describes it now: it may have grown, shrunk, come or gone."""
+        if self.is_base:
+            self.index.node_changes(self.nodes.get(node.name), node)
+        self.nodes.put(node.name, node)
+
+    def drop_node(self, node: Node) -> None:
+        if self.is_base:
+            self.index.node_changes(node, None)
+        self.nodes.drop(node.name)
+
     def rebuild_index(self) -> None:
         """After a restore: the indexes again from the tables."""
         self.index = index = Index()
@@ -103,10 +127,18 @@ class State:
             index.run_changes(None, run)
         for ended in self.ended.values():
             index.forget_at.add((ended.forget_ts, ended.job_id))
+        for node in self.nodes.values():
+            index.node_changes(None, node)
 
 
 class Index:
-    """What must be found in order without looking at everything; every order ends in a unique id."""
+    """
+    What must be found in order without looking at everything; every order ends in a unique id.
+
+    `waiting` holds the queued jobs of each leaf that are not held: priority first, then age. `runs_on` says which runs
+    hold something on a node; `capacity` is what all nodes of a pool have together; `elastic` runs may change their
+    size.
+    """
 
     def __init__(self) -> None:
         self.waiting: dict[str, SortedList[tuple[int, int, int, str]]] = {}
@@ -114,10 +146,9 @@ class Index:
         self.start_by: SortedList[tuple[int, str]] = SortedList()
         self.forget_at: SortedList[tuple[int, str]] = SortedList()
         self.orphaned: dict[str, None] = {}
-
-    def line(self, pool: str) -> Iterator[str]:
-        """Ids of the queued jobs of a pool: priority first, then age."""
-        return (entry[3] for entry in self.waiting.get(pool, ()))
+        self.runs_on: dict[str, dict[str, None]] = {}
+        self.capacity: dict[str, Amount] = {}
+        self.elastic: dict[str, None] = {}
 
     def job_changes(self, state: State, old: Job | None, new: Job | None) -> None:
         was = old if old is not None and old.phase is Phase.QUEUED else None
@@ -126,13 +157,11 @@ class Index:
             self.retry_at.discard((was.not_before, was.job_id))
         if now is not None and now.not_before:
             self.retry_at.add((now.not_before, now.job_id))
-        if was is not None and now is None:
-            pool = state.tree.pool(was.queue)
-            if pool is None:
-                self.orphaned.pop(was.job_id, None)
-            else:
-                self.waiting[pool].remove(_place_in_line(state.tree, was))
-        elif now is not None and was is None:
+        if was is not None and now is not None and _stands(was) == _stands(now):
+            return
+        if was is not None:
+            self._leave(state, was)
+        if now is not None:
             self._wait(state, now)
 
     def run_changes(self, old: Run | None, new: Run | None) -> None:
@@ -142,6 +171,28 @@ class Index:
             self.start_by.remove((old.deadline, old.run_id))
         elif now and not was and new is not None:
             self.start_by.add((new.deadline, new.run_id))
+        if old is None or new is None or old.extra is not new.extra:
+            self._stand(old, new)
+
+    def _stand(self, old: Run | None, new: Run | None) -> None:
+        """The run stands on other nodes than before."""
+        if old is not None:
+            for node in {placement.node for placement in old.places}:
+                self.runs_on[node].pop(old.run_id, None)
+                if not self.runs_on[node]:
+                    del self.runs_on[node]
+            self.elastic.pop(old.run_id, None)
+        if new is not None:
+            for placement in new.places:
+                self.runs_on.setdefault(placement.node, {})[new.run_id] = None
+            if any(role.more for role in new.roles):
+                self.elastic[new.run_id] = None
+
+    def node_changes(self, old: Node | None, new: Node | None) -> None:
+        for node, sign in ((old, -1), (new, 1)):
+            if node is not None and not node.gone:
+                size = Amount(node.cpu_milli, node.memory_bytes, node.gpus * WHOLE_GPU)
+                self.capacity[node.pool] = self.capacity.get(node.pool, NOTHING).plus(size, sign)
 
     def rebuild_waiting(self, state: State) -> None:
         """A new configuration moves queues between pools and priorities up and down."""
@@ -151,11 +202,21 @@ class Index:
                 self._wait(state, job)
 
     def _wait(self, state: State, job: Job) -> None:
-        pool = state.tree.pool(job.queue)
-        if pool is None:
+        if state.tree.pool(job.queue) is None:
             self.orphaned[job.job_id] = None
-            return
-        self.waiting.setdefault(pool, SortedList()).add(_place_in_line(state.tree, job))
+        elif not job.held:
+            self.waiting.setdefault(job.queue, SortedList()).add(_place_in_line(state.tree, job))
+
+    def _leave(self, state: State, job: Job) -> None:
+        if state.tree.pool(job.queue) is None:
+            self.orphaned.pop(job.job_id, None)
+        elif not job.held:
+            self.waiting[job.queue].remove(_place_in_line(state.tree, job))
+
+
+def _stands(job: Job) -> tuple[str, bool]:
+    """What decides where a queued job stands, of what may change while it waits."""
+    return job.priority_class, job.held
 
 
 def _place_in_line(tree: QueueTree, job: Job) -> tuple[int, int, int, str]:

@@ -2,12 +2,15 @@
 Whether one pod fits one node: written once, asked by everybody.
 
 The tests run in a fixed order, and the first that fails is the verdict; numbers about all nodes come from counting
-verdicts. Whole GPUs need devices of which nothing is taken; a share needs one device with that much left.
+verdicts. Whole GPUs need devices of which nothing is taken; a share needs one device with that much left; a MIG
+instance needs a position inside one device. How pods must lie to each other is not asked here but in `topology`.
 """
 
 from enum import StrEnum
 
 from tessera.domain.resources import WHOLE_GPU, Need, Node
+from tessera.engine.mig import free_positions, has_profile, position
+from tessera_schemas.placement import Placement
 
 KEEPS_OUT = ("NoSchedule", "NoExecute")
 
@@ -17,10 +20,14 @@ class Miss(StrEnum):
 
     NOT_READY = "nodes_not_ready"
     GPU_MODEL = "nodes_of_other_gpu_model"
+    GPU_MEMORY = "nodes_of_less_gpu_memory"
     SELECTOR = "nodes_not_selected"
+    AFFINITY = "nodes_outside_affinity"
     TAINT = "nodes_tainted"
     DEVICE_PROFILE = "nodes_of_other_device_profile"
+    MIG_PROFILE = "nodes_without_mig_profile"
     GPU = "nodes_short_of_gpu"
+    DEVICES = "nodes_short_of_devices"
     CPU = "nodes_short_of_cpu"
     MEMORY = "nodes_short_of_memory"
     PODS = "nodes_full_of_pods"
@@ -37,15 +44,51 @@ def never_fits(need: Need, node: Node) -> Miss | None:
         return Miss.NOT_READY
     if need.gpu_models and node.gpu_model not in need.gpu_models:
         return Miss.GPU_MODEL
+    if need.gpu_memory_bytes and gpu_memory_for(need, node) < need.gpu_memory_bytes:
+        return Miss.GPU_MEMORY
     if need.node_selector and not set(need.node_selector) <= set(node.labels):
         return Miss.SELECTOR
+    if need.affinity and not _all_hold(need, dict(node.labels)):
+        return Miss.AFFINITY
     if node.taints and any(
         effect in KEEPS_OUT and not _tolerated(need, key, value, effect) for key, value, effect in node.taints
     ):
         return Miss.TAINT
-    if (need.gpus and node.device_profile == "shares") or (need.gpu_milli and node.device_profile == "whole"):
-        return Miss.DEVICE_PROFILE
+    if need.gpus or need.gpu_milli:
+        if node.device_profile == "mig" or node.device_profile == ("shares" if need.gpus else "whole"):
+            return Miss.DEVICE_PROFILE
+    elif need.mig_profile and not has_profile(need, node):
+        return Miss.MIG_PROFILE
     return None
+
+
+def never_key(need: Need) -> tuple[object, ...]:
+    """Needs with an equal key get the same verdict of `never_fits` from every node."""
+    memory = (need.gpu_memory_bytes, need.gpu_milli) if need.gpu_memory_bytes else ()
+    kind = (need.gpus > 0, need.gpu_milli > 0, need.mig_profile)
+    return need.gpu_models, memory, need.node_selector, need.affinity, need.tolerations, kind
+
+
+def gpu_memory_for(need: Need, node: Node) -> int:
+    """The memory of each whole GPU, or what the share comes to: so the shares of a GPU never exceed its memory."""
+    return node.gpu_memory_bytes * need.gpu_milli // WHOLE_GPU if need.gpu_milli else node.gpu_memory_bytes
+
+
+def _all_hold(need: Need, labels: dict[str, str]) -> bool:
+    """As in Kubernetes: NotIn also holds where there is no such label."""
+    for key, operator, values in need.affinity:
+        there = labels.get(key)
+        if operator in ("In", "NotIn"):
+            holds = (there in values) == (operator == "In")
+        else:
+            holds = (there is not None) == (operator == "Exists")
+        if not holds:
+            return False
+    return True
+
+
+def _tolerated(need: Need, key: str, value: str, effect: str) -> bool:
+    return any(k == key and v in ("", value) and e in ("", effect) for k, v, e in need.tolerations)
 
 
 def lacks_room(need: Need, node: Node) -> Miss | None:
@@ -54,6 +97,10 @@ def lacks_room(need: Need, node: Node) -> Miss | None:
         return Miss.GPU
     if need.gpu_milli and (not node.gpu_free or max(node.gpu_free) < need.gpu_milli):
         return Miss.GPU
+    if need.mig_profile and not free_positions(need, node):
+        return Miss.GPU
+    if need.devices and _sets_of_devices(need, node) < 1:
+        return Miss.DEVICES
     if node.cpu_free < need.cpu_milli:
         return Miss.CPU
     if node.memory_free < need.memory_bytes:
@@ -63,8 +110,32 @@ def lacks_room(need: Need, node: Node) -> Miss | None:
     return None
 
 
-def _tolerated(need: Need, key: str, value: str, effect: str) -> bool:
-    return any(k == key and v in ("", value) and e in ("", effect) for k, v, e in need.tolerations)
+def room_for(need: Need, node: Node) -> int:
+    """
+    How many such pods the node takes now, 0 or more, when `never_fits` has nothing against it.
+
+    Exact: equal pods use up each kind of room evenly, shares of one size do not disturb each other across devices, and
+    no two legal positions of one MIG profile overlap.
+    """
+    most = node.pods_free
+    if need.gpus:
+        most = min(most, node.gpu_free.count(WHOLE_GPU) // need.gpus)
+    elif need.gpu_milli:
+        most = min(most, sum(max(left, 0) // need.gpu_milli for left in node.gpu_free))
+    elif need.mig_profile:
+        most = min(most, free_positions(need, node))
+    if most > 0 and need.cpu_milli:
+        most = min(most, node.cpu_free // need.cpu_milli)
+    if most > 0 and need.memory_bytes:
+        most = min(most, node.memory_free // need.memory_bytes)
+    if most > 0 and need.devices:
+        most = min(most, _sets_of_devices(need, node))
+    return max(most, 0)
+
+
+def _sets_of_devices(need: Need, node: Node) -> int:
+    free = dict(node.devices_free)
+    return min(free.get(name, 0) // count for name, count in need.devices)
 
 
 def devices_for(need: Need, node: Node) -> tuple[tuple[int, ...], int]:
@@ -80,3 +151,12 @@ def devices_for(need: Need, node: Node) -> tuple[tuple[int, ...], int]:
         _, slot = min((left, slot) for slot, left in enumerate(node.gpu_free) if left >= need.gpu_milli)
         return (slot,), need.gpu_milli
     return (), 0
+
+
+def placed_on(node: Node, need: Need, rank: int, role: str) -> Placement:
+    """Where the pod of `rank` goes on a node that it fits."""
+    if need.mig_profile:
+        slot, start, size, milli = position(need, node)
+        return Placement(rank, role, node.name, (slot,), milli, (start, size))
+    devices, milli = devices_for(need, node)
+    return Placement(rank, role, node.name, devices, milli)

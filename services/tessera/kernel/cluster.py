@@ -111,6 +111,10 @@ class HttpCluster:
         }
         await self._call("POST", f"{_pod(namespace, name)}/eviction", body=eviction, lane=self._release_lane)
 
+    async def annotate_pod(self, namespace: str, name: str, uid: str, annotations: Mapping[str, str]) -> None:
+        wanted = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
+        await self._patch(namespace, name, wanted, _MERGE_PATCH)
+
     async def remove_finalizer(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
         """
         One call when ours is the only finalizer, as it nearly always is: a JSON patch that tests just that and the

@@ -71,7 +71,7 @@ class Health:
 
         Raises StartupError when the address is not ours or is taken.
         """
-        middlewares = [_loopback_names_only] if _is_loopback(host) else []
+        middlewares = [_loopback_names_only] if is_loopback(host) else []
         app = web.Application(middlewares=middlewares)
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/startupz", self._startupz)
@@ -125,7 +125,8 @@ def _answer(texts: dict[str, str]) -> web.Response:
     return web.json_response(texts, status=200 if well else 503)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether an address or name is this machine's own and nobody else's."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -136,6 +137,6 @@ def _is_loopback(host: str) -> bool:
 async def _loopback_names_only(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    if not _is_loopback(request.url.host or ""):
+    if not is_loopback(request.url.host or ""):
         raise web.HTTPForbidden(text="this listener answers to loopback names only\n")
     return await handler(request)

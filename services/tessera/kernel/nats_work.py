@@ -19,6 +19,8 @@ from tessera.kernel.nats_wire import NatsWire
 from tessera.kernel.ports import Delivery, Message
 
 CREDIT = 512  # messages buffered here or on their way; two batches of the work loop
+CREDIT_BYTES = 8 * 1024**2
+"""Of one request. Several are open at a time, and a server ends a connection that has 64 MiB waiting for it."""
 PULL_SECONDS = 30
 HEARTBEAT_SECONDS = 5
 SILENCE_SECONDS = 2.5 * HEARTBEAT_SECONDS  # no heartbeat for so long: the server has forgotten our request
@@ -112,9 +114,10 @@ class NatsWork:
         batch = CREDIT - held
         self._credit += batch
         self._asked_at = now
-        expires = {"batch": batch, "expires": int(PULL_SECONDS * 1e9), "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9)}
+        times = {"expires": int(PULL_SECONDS * 1e9), "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9)}
+        request = orjson.dumps({"batch": batch, "max_bytes": CREDIT_BYTES, **times})
         try:
-            await self._wire.send(self._pull_subject, orjson.dumps(expires), self._inbox)
+            await self._wire.send(self._pull_subject, request, self._inbox)
         except Transient:
             self._credit = 0  # the reconnect asks again
 
@@ -131,7 +134,7 @@ class NatsWork:
         self._woken.set()
 
     def _on_refusal(self, code: int, headers: bytes) -> None:
-        """A request ended (408), or the server will not serve it: 409, or 503 when the durable does not exist."""
+        """A request ended (408; 409 if by its bytes), or will not be served: 409, or 503 without such a durable."""
         unserved = number(headers, b"Nats-Pending-Messages")
         if unserved is not None:
             self._credit = max(0, self._credit - unserved)

@@ -40,6 +40,8 @@ def allowed(identity: Identity, shard: str) -> Allowed:
     if identity.role == "admission":
         # Its answers go to whatever private inbox a client named; the tenants are not known when this is written.
         publish.append("_INBOX.>")
+    if identity.role == "gateway":
+        subscribe.append(f"{subjects.gateway_inbox('*')}.>")
     if identity.role == subjects.OPERATOR:
         publish += _admin(shard)
     return Allowed(tuple(sorted(set(publish))), tuple(sorted(set(subscribe))))

@@ -5,7 +5,7 @@ Each port has a real adapter and an in-memory one (`kernel/memory/`) under the s
 injected, so that all of them run in one process under the simulator with virtual time and faults.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -115,6 +115,9 @@ class Bus(Protocol):
     async def send(self, subject: str, data: bytes) -> None:
         """At most once, not stored: answers to a client's private inbox."""
 
+    async def listen(self, subject: str, on_message: Callable[[str, bytes], None]) -> None:
+        """Have `on_message(subject, data)` called with what others `send`, until the bus is closed."""
+
 
 class Ledger(Protocol):
     """The one truth of a shard. Its stream sequence equals the record number n, from 1."""
@@ -222,6 +225,9 @@ class Cluster(Protocol):
 
     async def evict_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> None:
         """Delete through the Eviction API: 429 when a disruption budget forbids it; else as `delete_pod`."""
+
+    async def annotate_pod(self, namespace: str, name: str, uid: str, annotations: Mapping[str, str]) -> None:
+        """Set these annotations and leave the others. 409 when the UID differs, 404 when it is gone."""
 
     async def remove_finalizer(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
         """409 when the object changed meanwhile, 404 when it is gone; nothing when it is off already."""

@@ -88,7 +88,7 @@ def stream_config(spec: StreamSpec, bounds: Bounds) -> api.StreamConfig:
         discard_new_per_subject=queue,
         max_msgs=-1,
         max_msgs_per_subject=spec.per_subject_cap or spec.last or -1,
-        max_bytes=bounds.ledger_bytes_max if kept else -1,
+        max_bytes=bounds.ledger_bytes_max if kept else spec.bytes_max or -1,
         max_age=float(spec.max_age_seconds),
         max_msg_size=spec.message_bytes_max,
         max_consumers=-1,

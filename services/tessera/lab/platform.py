@@ -21,6 +21,7 @@ import aiohttp
 
 import tessera
 import tessera_schemas
+from tessera.gateway.tokens import FILE_NAME as TOKENS_FILE
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.credentials import CredentialDirectory, reload_nats, system_identities, tenant_identity
 from tessera.kernel.errors import StartupError
@@ -30,7 +31,7 @@ from tessera.lab.child import Child, Spawn
 from tessera.lab.servers import NatsServer, RedisServer, wait_until
 from tessera_schemas import subjects
 
-NATS, REDIS, CLUSTER = "nats", "redis", "cluster"
+NATS, REDIS, CLUSTER, GATEWAY = "nats", "redis", "cluster", "gateway"
 LEDGER_BYTES_MAX = 2 * 1024**3
 READY_SECONDS = 60.0  # a cold machine compiles every module first
 CLUSTER_VERBS: Mapping[str, tuple[str, ...]] = {
@@ -75,6 +76,7 @@ class Platform:
         self._lock: IO[str] | None = None
         self._children: dict[str, Child] = {}
         self._cluster_port = 0
+        self._gateway_port = 0
         self._ready = False
 
     # -- life
@@ -181,6 +183,15 @@ class Platform:
     def cluster_url(self) -> str:
         return f"http://127.0.0.1:{self._cluster_port}" if self._cluster_port else ""
 
+    @property
+    def gateway_url(self) -> str:
+        """Where the HTTP API answers; "" without a gateway."""
+        return f"http://127.0.0.1:{self._gateway_port}" if self._gateway_port else ""
+
+    @property
+    def tokens_file(self) -> Path:
+        return self.credentials.path / TOKENS_FILE
+
     # -- start, in order
 
     @property
@@ -189,6 +200,10 @@ class Platform:
 
     def _port_file(self, service: str) -> Path:
         return self.directory / "run" / f"{service}.port"
+
+    @property
+    def _api_port_file(self) -> Path:
+        return self.directory / "run" / "gateway-api.port"
 
     def _take_lock(self) -> None:
         """The lock is inherited by the servers, so that data that a killed platform's children still use is safe."""
@@ -261,7 +276,18 @@ class Platform:
     def _spawn_service(self, name: str) -> Spawn:
         self._port_file(name).unlink(missing_ok=True)
         settings = {**self.environment(name), "TESSERA_PORT_FILE": str(self._port_file(name)), "TESSERA_HTTP_PORT": "0"}
+        if name == GATEWAY:
+            settings |= self._gateway_settings()
         return Spawn(self._command(name, self.shard), {**_same_code(), **settings})
+
+    def _gateway_settings(self) -> dict[str, str]:
+        """A restart takes the same port, since clients know it."""
+        self._api_port_file.unlink(missing_ok=True)
+        return {
+            "TESSERA_API_PORT": str(self._gateway_port),
+            "TESSERA_API_PORT_FILE": str(self._api_port_file),
+            "TESSERA_TOKENS_FILE": str(self.tokens_file),
+        }
 
     async def _service_ready(self, child: Child) -> None:
         async def well() -> bool:
@@ -276,6 +302,8 @@ class Platform:
         except StartupError as error:
             unwell = ", ".join(f"{name}: {text}" for name, text in texts.items() if text != "ok")
             raise StartupError(f"{error}; {unwell}" if unwell else str(error)) from error
+        if child.name == GATEWAY:
+            self._gateway_port = _port(self._api_port_file)
 
     # -- small parts
 
@@ -320,6 +348,7 @@ class Platform:
             "nats_monitor_url": self.nats.monitor_url,
             "redis_url": self.redis.url,
             "cluster_url": self.cluster_url,
+            "gateway_url": self.gateway_url,
             "credentials": str(self.credentials.path),
             "platform_pid": os.getpid(),
             "pids": {name: child.pid for name, child in self._children.items()},

@@ -22,16 +22,24 @@ from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.ledger import (
     Allocated,
     Bound,
+    EarmarkEnded,
+    EarmarkSet,
     Finished,
+    Grown,
+    Held,
     JobQueued,
     JobTurnedAway,
     LedgerMessage,
     Permitted,
+    PrioritySet,
     Released,
     Requeued,
     Revoked,
+    Saved,
+    Shrunk,
     Started,
     Waiting,
+    Warned,
 )
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
@@ -96,14 +104,18 @@ class Known:
         self._here[subject.job_id] = subject
         return subject
 
-    def job(self, job_id: str) -> Subject:
+    def found(self, job_id: str) -> Subject | None:
         here = self._here.get(job_id)
         if here is not None:
             return here
         job = self._state.jobs.get(job_id) or self._state.ended.get(job_id)
+        return job and Subject(job.job_id, job.tenant, job.queue, job.name, job.trace, job.attempt)
+
+    def job(self, job_id: str) -> Subject:
+        job = self.found(job_id)
         if job is None:
             raise Contradiction(f"record of {self.message.n} names job {job_id}, which nobody knows")
-        return Subject(job.job_id, job.tenant, job.queue, job.name, job.trace, job.attempt)
+        return job
 
     def run(self, run_id: str) -> Subject:
         """The job at the attempt of this run; a job is remembered for as long as a run of it is held."""
@@ -214,28 +226,79 @@ def _waiting(known: Known, record: Waiting) -> Told:
 
 def _allocated(known: Known, record: Allocated) -> Told:
     job = known.add(evolved(known.job(record.job_id), attempt=record.attempt))
-    placements = orjson.Fragment(PLACEMENTS.dump_json(record.placements, exclude_defaults=True))
-    return public.JobAllocatedV1, job, _run_data(job, placements=placements)
+    return public.JobAllocatedV1, job, _run_data(job, placements=_places(record.placements))
 
 
-def _of_run(event: type[public.PublicEvent]) -> Callable[[Known, Any], Told]:
-    """A record that says no more than which run it is about."""
+def _places(placements: tuple[Placement, ...]) -> orjson.Fragment:
+    return orjson.Fragment(PLACEMENTS.dump_json(placements, exclude_defaults=True))
 
-    def tell(known: Known, record: Permitted | Bound | Started | Released) -> Told:
+
+def _given(**fields: Any) -> JsonData:
+    """Those that say something."""
+    return {name: value for name, value in fields.items() if value}
+
+
+def _of_run(event: type[public.PublicEvent], *fields: str) -> Callable[[Known, Any], Told]:
+    """A record that says which run it is about and no more than these optional fields."""
+
+    def tell(known: Known, record: Any) -> Told:
         job = known.run(record.run_id)
-        return event, job, _run_data(job)
+        return event, job, _run_data(job, **_given(**{name: getattr(record, name) for name in fields}))
 
     return tell
 
 
+def _visible(known: Known, job: Subject, by: str) -> str:
+    """Who or what caused it, as the job's tenant may know: a job of another tenant is not named."""
+    cause = known.found(by)
+    return by if cause is None or cause.tenant == job.tenant else ""
+
+
 def _revoked(known: Known, record: Revoked) -> Told:
     job = known.run(record.run_id)
-    return public.JobEvictingV1, job, _run_data(job, reason=_json(record.reason))
+    by = _given(by=_visible(known, job, record.by))
+    return public.JobEvictingV1, job, _run_data(job, reason=_json(record.reason), **by)
+
+
+def _grown(known: Known, record: Grown) -> Told:
+    job = known.run(record.run_id)
+    return public.JobGrownV1, job, _run_data(job, placements=_places(record.placements))
+
+
+def _shrunk(known: Known, record: Shrunk) -> Told:
+    job = known.run(record.run_id)
+    by = _given(by=_visible(known, job, record.by))
+    return public.JobShrunkV1, job, _run_data(job, ranks=record.ranks, reason=_json(record.reason), **by)
 
 
 def _requeued(known: Known, record: Requeued) -> Told:
     job = known.job(record.job_id)
-    return public.JobRequeuedV1, job, _run_data(job, not_before=record.not_before, reason=_json(record.reason))
+    data = _run_data(job, not_before=record.not_before, reason=_json(record.reason))
+    return public.JobRequeuedV1, job, data if record.strike else {**data, "strike": False}
+
+
+def _held(known: Known, record: Held) -> Told:
+    job = known.job(record.job_id)
+    event: type[public.PublicEvent] = public.JobUnheldV1 if record.undo else public.JobHeldV1
+    return event, job, _job_data(job, **_given(by=record.by))
+
+
+def _priority_set(known: Known, record: PrioritySet) -> Told:
+    job = known.job(record.job_id)
+    return public.JobReprioritizedV1, job, _job_data(job, priority_class=record.priority_class)
+
+
+def _earmark_set(known: Known, record: EarmarkSet) -> Told:
+    """How many runs stop for it, not which: they may be another tenant's."""
+    job = known.job(record.owner)
+    more = _given(runs_stopping=len(record.victims), preset=record.preset)
+    data = _job_data(job, cause=record.cause, deadline=record.deadline, placements=_places(record.placements), **more)
+    return public.JobEarmarkedV1, job, data
+
+
+def _earmark_ended(known: Known, record: EarmarkEnded) -> Told:
+    job = known.job(record.owner)
+    return public.JobUnearmarkedV1, job, _job_data(job, why=record.why)
 
 
 def _finished(known: Known, record: Finished) -> Told:
@@ -257,15 +320,23 @@ TELL: dict[type[Any], Callable[[Known, Any], Told]] = {
     JobTurnedAway: _turned_away,
     Waiting: _waiting,
     Allocated: _allocated,
-    Permitted: _of_run(public.JobBindingV1),
+    Permitted: _of_run(public.JobBindingV1, "ranks"),
     Bound: _of_run(public.JobBoundV1),
     Started: _of_run(public.JobRunningV1),
     Revoked: _revoked,
-    Released: _of_run(public.JobReleasedV1),
+    Grown: _grown,
+    Shrunk: _shrunk,
+    Released: _of_run(public.JobReleasedV1, "ranks"),
     Requeued: _requeued,
+    Held: _held,
+    PrioritySet: _priority_set,
+    Warned: _of_run(public.JobWarnedV1, "idle_seconds"),
+    Saved: _of_run(public.JobSavedV1, "path"),
+    EarmarkSet: _earmark_set,
+    EarmarkEnded: _earmark_ended,
     Finished: _finished,
 }
-"""Every other record is of no interest outside."""
+"""Every other record is of no interest outside; why a plan was refused is for operators."""
 
 DATASCHEMA = {event: dataschema(event) for event in public.EVENT_TYPES}
 SHORT_TYPE = {event: public.short_type(event.type) for event in public.EVENT_TYPES}

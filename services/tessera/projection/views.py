@@ -12,8 +12,10 @@ from typing import Any, ClassVar
 
 from tessera.domain.entities import EndedJob, Job
 from tessera.domain.phases import Phase
+from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.kernel.ports import Change
+from tessera_schemas.config import Queue, Quota
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.keys import VIEWS
 from tessera_schemas.ledger import (
@@ -22,31 +24,41 @@ from tessera_schemas.ledger import (
     EarmarkEnded,
     EarmarkSet,
     Finished,
+    Grown,
+    Held,
     JobQueued,
     LedgerMessage,
     NodeChanged,
+    NodeDrained,
     Permitted,
+    PrioritySet,
     Released,
     Requeued,
     Revoked,
+    Saved,
+    Shrunk,
     Started,
     Waiting,
+    Warned,
 )
 from tessera_schemas.placement import Placement
-from tessera_schemas.views import JobView, NodeView, QueueView
+from tessera_schemas.views import JobView, NodeView, QueueView, QuotaUse
 
 JOBS, QUEUES, NODES, CONFIG = VIEWS
 Field = tuple[str, str]
 """View and key."""
 
-OF_JOB = (JobQueued, Waiting, Allocated, Requeued, Finished)
-OF_RUN = (Permitted, Bound, Started, Revoked, Released)
+OF_JOB = (JobQueued, Waiting, Allocated, Requeued, Finished, Held, PrioritySet)
+OF_OWNER = (EarmarkSet, EarmarkEnded)
+OF_RUN = (Permitted, Bound, Started, Revoked, Grown, Shrunk, Warned, Saved, Released)
 JOB_OF: dict[type[Any], Callable[[Any], str]] = {
     **dict.fromkeys(OF_JOB, lambda record: str(record.job_id)),
+    **dict.fromkeys(OF_OWNER, lambda record: str(record.owner)),
     **dict.fromkeys(OF_RUN, lambda record: str(record.run_id.rpartition("-")[0])),
 }
 """The job that a record is about. By type, since asking a model's type for an instance of another is slow."""
-MOVES_CAPACITY = frozenset({Allocated, Released, EarmarkSet, EarmarkEnded})
+MOVES_CAPACITY = frozenset({Allocated, Grown, Released, EarmarkSet, EarmarkEnded})
+"""Records that take or give back room on nodes, and quota with it: in a queue tree that is everybody's."""
 
 
 class Views:
@@ -54,20 +66,25 @@ class Views:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._book: tuple[int, QuotaBook] | None = None
         self._waiting = Counter(job.queue for job in state.jobs.values() if job.phase is Phase.QUEUED)
 
     def moved_by(self, message: LedgerMessage, fold: Callable[[], None]) -> dict[Field, None]:
         """Fold `message` and return the fields that may have changed."""
         state, tree = self._state, self._state.tree
-        jobs, nodes = touched(state, message)
+        jobs, nodes, quotas = touched(state, message)
         queues = self._count(jobs, -1)
         fold()
+        self._book = None
         queues |= self._count(jobs, 1)
+        queues |= self._sharing(quotas)
         fields: dict[Field, None] = {(JOBS, job_id): None for job_id in jobs}
         fields |= {(NODES, name): None for name in nodes}
         if state.tree is not tree:
             fields[CONFIG, CONFIG] = None
             queues |= dict.fromkeys(tree.queues) | dict.fromkeys(self._queues())
+            if state.tree.flavors != tree.flavors:
+                fields |= {(NODES, name): None for name, _ in state.nodes.items()}
             if state.tree.priorities != tree.priorities:
                 fields |= {(JOBS, job.job_id): None for job in state.jobs.values()}
         return fields | {(QUEUES, name): None for name in queues}
@@ -101,11 +118,22 @@ class Views:
                 queues[known.queue] = None
         return queues
 
+    def _sharing(self, jobs: Iterable[str]) -> dict[str, None]:
+        """The queues of these jobs and, where quotas are shared, those that share with them."""
+        state, roots = self._state, {}
+        for job_id in jobs:
+            known = state.jobs.get(job_id) or state.ended.get(job_id)
+            if known is not None:
+                roots[state.tree.roots.get(known.queue, "")] = None
+        shared = {root for root in roots if root and state.tree.covered[root]}
+        return {name: None for name, root in state.tree.roots.items() if root in shared} if shared else {}
+
     def _queues(self) -> Iterator[str]:
         """Configured, or held on to by jobs and runs after the configuration dropped them."""
         state = self._state
         names = dict.fromkeys(state.tree.queues) | dict.fromkeys(self._waiting)
-        return iter(names | {name: None for name, _ in state.queue_use.items()})
+        # What a queue holds of one flavor stands under a name of its own.
+        return iter(names | {name: None for name, _ in state.queue_use.items() if "/" not in name})
 
     def _job(self, job_id: str) -> bytes | None:
         state = self._state
@@ -113,14 +141,28 @@ class Views:
         if job is None:
             ended = state.ended.get(job_id)
             return None if ended is None else self._ended(ended)
+        mark = state.earmarks.get(job_id)
         return JobView.model_construct(
             **_shared(job),
             priority=state.tree.priority(job.priority_class),
             started_ts=job.started_ts,
             not_before=job.not_before,
             reason=job.reason,
-            placements=self._placements(job.run_id),
+            **self._of_run(job),
+            priority_class=job.priority_class,
+            held=job.held,
+            evictions=job.evictions,
+            earmarked_until=0 if mark is None else mark.deadline,
+            saved_path=job.saved_path,
+            avoid=job.avoid,
         ).to_bytes()
+
+    def _of_run(self, job: Job) -> dict[str, Any]:
+        """What is told of the job's run until it is released."""
+        run = self._state.runs.get(job.run_id)
+        if run is None:
+            return {}
+        return {name: getattr(run, name) for name in ("placements", "flavor", "saved_ts", "idle_ts")}
 
     def _ended(self, job: EndedJob) -> bytes:
         """An ended job has no place in any line, hence no priority."""
@@ -141,25 +183,54 @@ class Views:
 
     def _queue(self, name: str) -> bytes | None:
         state = self._state
-        pool, waiting, use = state.tree.pool(name), self._waiting[name], state.queue_use.get(name)
+        queue, waiting, use = state.tree.queues.get(name), self._waiting[name], state.queue_use.get(name)
         live = 0 if use is None else use.jobs
-        if pool is None and not waiting and not live:
+        if queue is None and not waiting and not live:
             return None
         amount = state.held_by_queue(name)
         return QueueView.model_construct(
             name=name,
-            pool=pool or "",
+            pool="" if queue is None else queue.pool,
             queued=waiting,
             live=live,
             used_cpu_milli=amount.cpu_milli,
             used_memory_bytes=amount.memory_bytes,
             used_gpu_milli=amount.gpu_milli,
+            **({} if queue is None else self._in_tree(queue)),
         ).to_bytes()
+
+    def _in_tree(self, queue: Queue) -> dict[str, Any]:
+        """What the configuration says of the queue, and what it uses of it."""
+        return {
+            "parent": queue.parent or "",
+            "inner": queue.name in self._state.tree.children,
+            "weight": queue.weight,
+            "stop_policy": queue.stop_policy,
+            "quotas": tuple(self._quota(queue.name, quota) for quota in queue.quotas),
+        }
+
+    def _quota(self, name: str, quota: Quota) -> QuotaUse:
+        if self._book is None or self._book[0] != self._state.n:
+            self._book = self._state.n, self._state.quota_book()
+        book, cell = self._book[1], (quota.flavor, quota.resource)
+        total, used, available = book.total(name, cell), book.used(name, cell), book.available(name, cell)
+        return QuotaUse.model_construct(
+            resource=quota.resource,
+            flavor=quota.flavor,
+            nominal=quota.nominal,
+            borrowing_limit=quota.borrowing_limit,
+            lending_limit=quota.lending_limit,
+            used=used,
+            borrowed=max(0, used - total),
+            lent=max(0, total - used - max(0, available)),
+            available=available,
+        )
 
     def _node(self, name: str) -> bytes | None:
         node = self._state.nodes.get(name)
         if node is None:
             return None
+        drain = self._state.drains.get(name)
         return NodeView.model_construct(
             name=node.name,
             pool=node.pool,
@@ -170,13 +241,20 @@ class Views:
             cpu_milli=node.cpu_milli,
             memory_bytes=node.memory_bytes,
             pods=node.pods,
-            cpu_free_milli=node.cpu_free,
-            memory_free_bytes=node.memory_free,
-            pods_free=node.pods_free,
-            gpu_free=node.gpu_free,
+            cpu_free_milli=max(0, node.cpu_free),
+            memory_free_bytes=max(0, node.memory_free),
+            pods_free=max(0, node.pods_free),
+            gpu_free=tuple(max(0, free) for free in node.gpu_free),
             device_profile=node.device_profile,
             labels=dict(node.labels),
             taints=node.taints,
+            gpu_memory_bytes=node.gpu_memory_bytes,
+            mig_geometry=node.mig_geometry,
+            devices=node.devices,
+            devices_free=tuple((device, max(0, free)) for device, free in node.devices_free),
+            drained=drain is not None,
+            drain_why="" if drain is None else drain.why,
+            flavor=self._state.tree.flavor_of(node),
         ).to_bytes()
 
     def _config(self, key: str) -> bytes | None:
@@ -198,21 +276,25 @@ def all_views(state: State) -> list[Change]:
     return [change for field in views.fields() if (change := views.change(field)).value is not None]
 
 
-def touched(state: State, message: LedgerMessage) -> tuple[dict[str, None], dict[str, None]]:
-    """The jobs and the nodes that `message` may change; `state` is the one before it."""
+def touched(state: State, message: LedgerMessage) -> tuple[dict[str, None], dict[str, None], dict[str, None]]:
+    """Jobs and nodes that `message` may change, and jobs that move quota; `state` is the one before it."""
     jobs = dict.fromkeys(job_id for _, job_id in state.index.forget_at.irange(maximum=(message.ts + 1,)))
     nodes: dict[str, None] = {}
+    quotas: dict[str, None] = {}
     for record in message.records:
         job_of = JOB_OF.get(type(record))
         if job_of is not None:
             jobs[job_of(record)] = None
         if type(record) in MOVES_CAPACITY:
+            quotas[JOB_OF[type(record)](record)] = None
             nodes |= {placement.node: None for placement in _placements(state, record)}
+        if type(record) is NodeDrained:
+            nodes[record.node] = None
         if type(record) is NodeChanged:
             fact = message.facts[record.fact].fact
             if isinstance(fact, NodeSeen):  # the fold refuses any other
                 nodes[fact.name] = None
-    return jobs, nodes
+    return jobs, nodes, quotas
 
 
 def _shared(job: Job | EndedJob) -> dict[str, Any]:
@@ -233,7 +315,7 @@ def _shared(job: Job | EndedJob) -> dict[str, Any]:
 
 def _placements(state: State, record: object) -> tuple[Placement, ...]:
     """Where the record takes or gives back capacity."""
-    if isinstance(record, Allocated | EarmarkSet):
+    if isinstance(record, Allocated | Grown | EarmarkSet):
         return record.placements
     if isinstance(record, Released):
         run = state.runs.get(record.run_id)

@@ -14,7 +14,7 @@ from tessera.kernel.ports import ApiError, JsonObject
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry
 from tessera.kernel.waiting import wait_for
-from tessera.reclamation.decide import Verdict, ended, judge
+from tessera.reclamation.decide.absence import Verdict, ended, judge
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.facts import RunAbsent
 from tessera_schemas.labels import RUN_LABEL

@@ -24,9 +24,6 @@ from tessera_schemas.ledger import AnyRecord, LedgerMessage, Waiting
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 
 RETRY_SECONDS = 0.2
-BUSY_FACTS = 4
-SHARE_SECONDS = 0.01
-"""After a message with so many facts, how long the next may wait for more of them to share it."""
 
 log = structlog.get_logger()
 
@@ -60,7 +57,7 @@ class Committer:
                 inbox.wake.clear()
                 while not stop.is_set() and await self._cycle(inbox):
                     if self._busy and inbox.waiting < self._settings.facts_per_message:
-                        await self._ports.clock.sleep(SHARE_SECONDS)
+                        await self._ports.clock.sleep(self._settings.share_seconds)
 
     async def _open_epoch(self) -> None:
         while True:
@@ -108,7 +105,7 @@ class Committer:
             if len(entry.stored) <= MESSAGE_BYTES_MAX or len(inputs.facts) <= 1:
                 break
             limit = len(inputs.facts) // 2  # rare: what follows from these facts is far larger than they are
-        self._busy = len(inputs.facts) >= BUSY_FACTS
+        self._busy = len(inputs.facts) >= self._settings.busy_facts
         await self._commit(entry)
         return True
 

@@ -18,7 +18,7 @@ from tessera.kernel.follow import follow
 from tessera.kernel.ports import Message
 from tessera.kernel.service import Ports
 from tessera_schemas import subjects
-from tessera_schemas.facts import FACT_MESSAGE, OWNERS
+from tessera_schemas.facts import FACT_MESSAGE, owner
 from tessera_schemas.ledger import TakenFact
 from tessera_schemas.orders import ORDER, Order
 
@@ -87,7 +87,7 @@ class Inbox:
             fact = FACT_MESSAGE.validate_json(message.data).fact
         except ValidationError as error:
             return f"cannot be read: {error.errors(include_url=False, include_input=False)[:3]}"
-        if OWNERS[type(fact)] != service:
+        if owner(fact) != service:
             return f"{fact.kind} is not {service}'s to say"
         return TakenFact(seq=message.seq, service=service, fact=fact)
 

@@ -13,3 +13,9 @@ class SchedulerSettings(ServiceSettings):
     facts_per_message: int = Field(256, ge=1, le=1024, description="Bounds the size of a ledger message")
     checkpoint_every: int = Field(256, ge=1, description="Ledger messages between checkpoints of the state hash")
     tick_seconds: float = Field(1.0, gt=0, le=10, description="How late a deadline may be noticed when nothing happens")
+    busy_facts: int = Field(
+        4, ge=1, le=1024, description="A message of so many facts is busy; after any other the next goes at once"
+    )
+    share_seconds: float = Field(
+        0.01, ge=0, le=0.5, description="How long the next message waits for company after a busy one"
+    )

@@ -110,7 +110,11 @@ BAD: dict[str, tuple[object, list[tuple[str, str]]]] = {
     ),
     "a field nothing honours yet": (changed("spec.launcher", "mpi"), [("NotSupportedYet", "launcher")]),
     "an elastic role": (changed("spec.roles.0.min_replicas", 1), [("NotSupportedYet", "roles[0].min_replicas")]),
-    "a hold": ({"kind": "hold_job", "v": 1, "job_id": "a" * 20}, [("NotSupportedYet", "kind")]),
+    "a priority class that is not there": (
+        {"kind": "set_priority", "v": 1, "job_id": "a" * 20, "priority_class": "golden"},
+        [("NoSuchPriorityClass", "priority_class")],
+    ),
+    "a drain by a tenant": ({"kind": "drain_node", "v": 1, "node": "node-a"}, [("InvalidField", "kind")]),
     "a cancel without a job": ({"kind": "cancel_job", "v": 1}, [("MissingField", "job_id")]),
     "a cancel for somebody else": (
         {"kind": "cancel_job", "v": 1, "job_id": "a" * 20, "tenant": "other"},

@@ -1,41 +1,12 @@
 """A node of the API as a fact: exact quantities, and nothing placed on what cannot be read."""
 
-from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from tessera.binder.nodes import node_gone, node_seen, quantity
+from tessera.binder.nodes import node_gone, node_seen
 from tessera_schemas.facts import NodeSeen
 from tests.builders import GIB
-
-QUANTITIES = [
-    ("0", 0),
-    ("4", 4),
-    ("3920m", Decimal("3.920")),
-    ("0.5", Decimal("0.5")),
-    ("1e3", 1000),
-    ("2k", 2000),
-    ("64Gi", 64 * GIB),
-    ("129e6", 129_000_000),
-    ("528280152Ki", 528_280_152 * 1024),
-    ("1.5Ti", 3 * 2**39),
-    ("2E", 2 * 10**18),
-    ("1Ei", 2**60),
-    ("100n", Decimal("0.0000001")),
-    ("250u", Decimal("0.00025")),
-]
-
-
-@pytest.mark.parametrize(("text", "number"), QUANTITIES, ids=[text for text, _ in QUANTITIES])
-def test_a_quantity_is_read_exactly(text: str, number: Decimal) -> None:
-    assert quantity(text) == number
-
-
-@pytest.mark.parametrize("text", ["", "much", "1 Gi", "4Xi", "Gi", "NaN", "Infinity", "1e", "0x10"])
-def test_what_is_no_quantity_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a quantity"):
-        quantity(text)
 
 
 def api_node(**more: Any) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def test_a_job_over_quota_hears_the_quota() -> None:
     made = ledger(("k1", 3), ("k2", 3), quota=4000)
     reason = reason_of(made, "k2")
     assert reason.code is Code.WAITING_FOR_QUOTA
-    assert reason.numbers == {"would_use": 6000, "nominal_quota": 4000, "wanted": 3000}
+    assert reason.numbers == {"wanted": 3000, "available": 1000, "used": 3000, "nominal_quota": 4000}
 
 
 def test_a_job_larger_than_its_quota_hears_that_it_never_starts() -> None:

@@ -10,13 +10,13 @@ import pytest
 import typer
 import yaml
 
+from tessera.admission.decide.configuration import of_config
 from tessera.admission.decide.outcome import read_tenant_command
 from tessera.client import applying, files
 from tessera.client.cli import app
 from tessera.domain import phases
 from tessera.kernel.settings import ServiceSettings
 from tessera_schemas.commands import SubmitJob
-from tessera_schemas.config import not_supported_yet
 from tessera_schemas.subjects import SERVICES, streams
 
 ROOT = Path(__file__).parents[3]
@@ -79,7 +79,7 @@ def test_the_sdk_needs_fewer_than_ten_lines(name: str) -> None:
 
 def test_the_example_configuration_asks_for_nothing_that_is_not_honoured() -> None:
     body = applying.read_body(files.config_body(files.read_yaml(EXAMPLES / "config.yaml"), "config.yaml"))
-    assert not not_supported_yet(body)
+    assert of_config(body) == []
     assert "allocations" in [subscriber.name for tenant in body.tenants for subscriber in tenant.subscribers]
 
 

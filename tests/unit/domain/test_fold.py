@@ -10,9 +10,10 @@ from tessera.domain.fold import apply_record, fold_message, take_in
 from tessera.domain.phases import Phase
 from tessera.domain.resources import Amount
 from tessera.domain.state import State
+from tessera.engine.ordering import line
 from tessera_schemas.base import run_id
 from tessera_schemas.config import PriorityClass
-from tessera_schemas.facts import OWNERS, AnyFact, NodeSeen
+from tessera_schemas.facts import AnyFact, NodeSeen, owner
 from tessera_schemas.ledger import (
     LEDGER_MESSAGE,
     Allocated,
@@ -68,7 +69,7 @@ class Books:
         self.node()
 
     def write(self, record: AnyRecord, *facts: AnyFact, ms: int = 1000) -> None:
-        taken = tuple(TakenFact(seq=i + 1, service=OWNERS[type(fact)], fact=fact) for i, fact in enumerate(facts))
+        taken = tuple(TakenFact(seq=i + 1, service=owner(fact), fact=fact) for i, fact in enumerate(facts))
         take_in(self.state, self.state.n + 1, self.state.ts + ms, 0, ())
         apply_record(self.state, record, taken)
 
@@ -138,7 +139,7 @@ def test_a_queued_job_counts_for_its_tenant_and_stands_in_line() -> None:
     use = books.state.tenant_use.get("lab")
     assert use is not None
     assert (use.jobs, use.amount) == (1, Amount(3000, 3 * GIB, 6000))
-    assert list(books.state.index.line("default")) == [JOB]
+    assert list(line(books.state, "default", books.state.ts)) == [JOB]
     assert books.held() == Amount()
 
 
@@ -150,7 +151,7 @@ def test_an_allocation_holds_devices_cpu_memory_and_a_pod_and_counts_for_the_que
     assert (node.cpu_free, node.memory_free, node.pods_free) == (63_000, 511 * GIB, 109)
     assert books.held() == Amount(1000, GIB, 2000)
     assert books.phase is Phase.ALLOCATED
-    assert not list(books.state.index.line("default"))
+    assert not list(line(books.state, "default", books.state.ts))
 
 
 def test_a_share_takes_only_its_thousandths_of_the_device() -> None:
@@ -243,17 +244,17 @@ def test_a_new_configuration_moves_waiting_jobs_to_their_queues_new_pool() -> No
     books.write(
         ConfigSet(kind="config_set", fact=0, version=2), config_proposed(config_body(queue("research", pool="blue")))
     )
-    assert list(books.state.index.line("blue")) == [JOB]
-    assert not list(books.state.index.line("default"))
+    assert list(line(books.state, "blue", books.state.ts)) == [JOB]
+    assert not list(line(books.state, "default", books.state.ts))
 
 
 def test_a_job_whose_queue_is_gone_is_in_no_line_until_the_queue_is_back() -> None:
     books = Books().queued()
     books.write(ConfigSet(kind="config_set", fact=0, version=2), config_proposed(config_body(queue("else"))))
-    assert not list(books.state.index.line("default"))
+    assert not list(line(books.state, "default", books.state.ts))
     assert list(books.state.index.orphaned) == [JOB]
     books.write(ConfigSet(kind="config_set", fact=0, version=3), config_proposed())
-    assert list(books.state.index.line("default")) == [JOB]
+    assert list(line(books.state, "default", books.state.ts)) == [JOB]
     assert not books.state.index.orphaned
 
 
@@ -263,10 +264,10 @@ def test_new_priorities_reorder_the_line() -> None:
         fact = admitted(key, job_spec(priority_class="high"))
         books.write(JobQueued(kind="job_queued", fact=0, job_id=fact.job_id), fact)
     k2, k3 = admitted("k2").job_id, admitted("k3").job_id
-    assert list(books.state.index.line("default")) == [k2, k3, JOB]
+    assert list(line(books.state, "default", books.state.ts)) == [k2, k3, JOB]
     classes = (PriorityClass(name="normal", value=5), PriorityClass(name="high", value=1))
     books.write(ConfigSet(kind="config_set", fact=0, version=2), config_proposed(config_body(priority_classes=classes)))
-    assert list(books.state.index.line("default")) == [JOB, k2, k3]
+    assert list(line(books.state, "default", books.state.ts)) == [JOB, k2, k3]
 
 
 def test_an_epoch_only_rises() -> None:

@@ -14,7 +14,19 @@ from tessera.kernel.ports import Message
 from tessera.kernel.shard import Entry, Shard, decode_entry
 from tessera.projection.events import TELL, Cursor, StoredEvent, events_of, last_cursor, rfc3339
 from tessera_schemas.events import EVENT_TYPES, CloudEvent
-from tessera_schemas.facts import CancelRequested, JobRefused, PodsBound, PodsMade, RunEnded, RunStarted
+from tessera_schemas.facts import (
+    CancelRequested,
+    CheckpointSaved,
+    HoldRequested,
+    JobRefused,
+    PlanProposed,
+    PodsBound,
+    PodsMade,
+    PriorityRequested,
+    RunEnded,
+    RunIdle,
+    RunStarted,
+)
 from tessera_schemas.ledger import Started, Waiting
 from tessera_schemas.reasons import Code, Reason
 from tests.builders import (
@@ -26,6 +38,7 @@ from tests.builders import (
     first_run,
     job_spec,
     node_seen,
+    placement,
     role,
     run_absent,
 )
@@ -204,6 +217,102 @@ def test_a_run_that_is_held_beyond_the_memory_of_its_key_is_released_under_its_n
 def test_what_only_concerns_the_shard_itself_is_not_public():
     ledger = Committed().begin()
     ledger.commit(config_proposed(config_body(), 7), node_seen("node-c"), holder="scheduler-2", checkpoint=True)
+    assert newest(ledger) == []
+
+
+def full_of_low(preset: str = "priority") -> Committed:
+    """Tenant lab's low run holds the only GPU of a queue that it shares with tenant other."""
+    ledger = Committed().begin(
+        node_seen("node-a", gpus=1), body=config_body(policy={"preset": preset, "min_runtime_seconds": 0})
+    )
+    ledger.commit(admitted("k1", job_spec(priority_class="low")))
+    ledger.commit(orders=(ledger.line(),))
+    ledger.commit(PodsMade(kind="pods_made", run_id=first_run(), uids=("u0",)))
+    ledger.commit(RunStarted(kind="run_started", run_id=first_run()))
+    return ledger
+
+
+def plan(owner: str) -> PlanProposed:
+    return PlanProposed(
+        kind="plan_proposed",
+        cause="preemption",
+        job_id=owner,
+        basis_n=1,
+        ts=1,
+        engine="test-1",
+        policy=1,
+        preset="priority",
+        victims=(first_run(),),
+        placements=(placement(),),
+    )
+
+
+@pytest.mark.parametrize("tenant", ["lab", "other"])
+def test_a_preempted_job_is_told_by_which_job_only_when_that_is_of_its_own_tenant(tenant):
+    ledger = full_of_low()
+    urgent = admitted("k2", job_spec(priority_class="high"), tenant=tenant)
+    ledger.commit(urgent)
+    ledger.commit(plan(urgent.job_id))
+    evicting, earmarked, waiting = told(ledger)
+    assert (waiting[0], waiting[1]["reason"]["code"]) == ("job.waiting.v1", "WaitingForPreemptedWorkloads")
+    by = {"by": urgent.job_id} if tenant == "lab" else {}
+    common = {"job_id": admitted("k1").job_id, "name": "train", "queue": "research", "attempt": 1}
+    assert evicting == (
+        "job.evicting.v1",
+        {**common, "reason": {"code": "Preempted", "detail": "preset priority"}, **by},
+    )
+    assert earmarked[0] == "job.earmarked.v1"
+    assert (earmarked[1]["runs_stopping"], earmarked[1]["preset"]) == (1, "priority")
+    ledger.commit(run_absent(first_run()))
+    kinds = [kind for kind, _ in told(ledger)]
+    assert kinds[:4] == ["job.released.v1", "job.requeued.v1", "job.unearmarked.v1", "job.allocated.v1"]
+    assert told(ledger)[1][1]["strike"] is False
+    for event, found in (entry for *_, events in steps(ledger.stored) for entry in _decoded(events)):
+        stranger = urgent.job_id if found["tenant"] == "lab" else admitted("k1").job_id
+        assert found["tenant"] == tenant == "lab" or stranger not in event.data.decode()
+
+
+def _decoded(events: tuple[StoredEvent, ...]) -> list[tuple[StoredEvent, dict[str, Any]]]:
+    return [(event, orjson.loads(event.data)) for event in events]
+
+
+def test_holds_priorities_warnings_and_checkpoints_are_told():
+    ledger = full_of_low("off")
+    common = {"job_id": admitted("k1").job_id, "name": "train", "queue": "research"}
+    hold = HoldRequested(kind="hold_requested", job_id=common["job_id"], tenant="lab")
+    ledger.commit(hold)
+    assert told(ledger) == [("job.held.v1", {**common, "by": "lab"})]
+    ledger.commit(hold.model_copy(update={"undo": True, "tenant": ""}))
+    assert told(ledger) == [("job.unheld.v1", {**common, "by": "operator"})]
+    ledger.commit(
+        PriorityRequested(kind="priority_requested", job_id=common["job_id"], tenant="lab", priority_class="high")
+    )
+    assert told(ledger) == [("job.reprioritized.v1", {**common, "priority_class": "high"})]
+    ledger.commit(config_proposed(config_body(policy={"idle": "warn", "idle_warn_seconds": 60}), 1))
+    for idle_seconds, says in ((60, {"idle_seconds": 60}), (0, {})):
+        ledger.commit(RunIdle(kind="run_idle", run_id=first_run(), idle_seconds=idle_seconds))
+        assert told(ledger) == [("job.warned.v1", {**common, "attempt": 1, **says})]
+    ledger.commit(CheckpointSaved(kind="checkpoint_saved", run_id=first_run(), path="/data/7"))
+    assert told(ledger) == [("job.saved.v1", {**common, "attempt": 1, "path": "/data/7"})]
+
+
+def test_a_tenant_whose_name_looks_like_a_job_cancels_under_its_name():
+    """Only the job that a plan was made for may be hidden, and nothing is made of a name that merely looks like one."""
+    name = "abcdefghij234567abcd"
+    ledger = Committed().begin(body=config_body(tenants=(name,)))
+    fact = admitted("k1", tenant=name)
+    ledger.commit(fact)
+    ledger.commit(orders=(ledger.line(),))
+    ledger.commit(CancelRequested(kind="cancel_requested", job_id=fact.job_id, tenant=name))
+    ((kind, data),) = told(ledger)
+    assert (kind, data["by"]) == ("job.evicting.v1", name)
+
+
+def test_a_refused_plan_is_not_public():
+    ledger = full_of_low("off")
+    urgent = admitted("k2", job_spec(priority_class="high"))
+    ledger.commit(urgent)
+    assert [record.kind for record in ledger.commit(plan(urgent.job_id)).records] == ["plan_refused"]
     assert newest(ledger) == []
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.reclamation.decide import Pod, Verdict, ended, judge
+from tessera.reclamation.decide.absence import Pod, Verdict, ended, judge
 from tests.builders import job_spec, role
 from tests.unit.binder.binder_builders import api_pod, run
 

@@ -16,7 +16,7 @@ from tessera.scheduler.cycle import Committer
 from tessera.scheduler.main import serve
 from tessera.scheduler.settings import SchedulerSettings
 from tessera_schemas import subjects
-from tessera_schemas.facts import OWNERS, AnyFact, FactMessage
+from tessera_schemas.facts import AnyFact, FactMessage, owner
 from tessera_schemas.ledger import LedgerMessage
 from tessera_schemas.orders import Order
 from tests.builders import SHARD
@@ -111,7 +111,7 @@ class World:
 
 
 def outgoing(fact: AnyFact, service: str = "") -> Outgoing:
-    subject = subjects.fact(SHARD, service or OWNERS[type(fact)], fact.kind.replace("_", "-"))
+    subject = subjects.fact(SHARD, service or owner(fact), fact.kind.replace("_", "-"))
     return Outgoing(subject, FactMessage(v=1, fact=fact).to_bytes())
 
 

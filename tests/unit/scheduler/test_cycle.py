@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from tessera.kernel.errors import InvariantViolation, Transient, UnknownOutcome
 from tessera.kernel.ports import Outgoing
 from tessera.scheduler.cycle import Deposed
@@ -46,6 +48,26 @@ async def test_what_comes_while_an_append_is_in_flight_shares_the_next_message()
         leader.faults.held.set()
         await world.clock.run(0.1)
         assert world.kinds == [[], ["config_set"], ["job_queued"] * 5]
+
+
+@pytest.mark.parametrize(
+    ("settings", "messages"),
+    [({}, [4, 2]), ({"share_seconds": 0}, [4, 1, 1]), ({"busy_facts": 5}, [4, 1, 1])],
+    ids=["a busy committer waits for company", "unless told never to", "one that is not busy does not wait"],
+)
+async def test_facts_that_come_soon_after_a_busy_message_share_the_next(
+    settings: dict[str, float], messages: list[int]
+) -> None:
+    world = World()
+    async with Leader(world, **settings):
+        before = len(world.ledger)
+        world.at_once(*[outgoing(admitted(f"k{number}")) for number in range(4)])
+        await world.clock.run(0.003)
+        for number in (4, 5):
+            await world.fact(admitted(f"k{number}"))
+            await world.clock.run(0.003)
+        await world.clock.run(0.1)
+        assert [len(message.facts) for message in world.ledger[before:]] == messages
 
 
 async def test_an_append_that_got_in_although_nobody_answered_is_found_and_not_repeated() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tessera.domain.entities import Job, Run
 from tessera.domain.phases import Phase
-from tessera.scheduler.decide import ALLOCATION_BYTES_MAX, allocation_bytes
+from tessera.scheduler.decide.line import ALLOCATION_BYTES_MAX, allocation_bytes
 from tessera_schemas.base import job_id
 from tessera_schemas.config import ConfigBody, Limits, Policy, Tenant
 from tessera_schemas.facts import (
@@ -483,7 +483,7 @@ def test_a_queue_never_gets_more_than_its_quota_also_within_one_message() -> Non
     assert waiting.reason == Reason(  # type: ignore[union-attr]
         code=Code.WAITING_FOR_QUOTA,
         field="queues.research.gpu_milli",
-        numbers={"would_use": 4000, "nominal_quota": 3000, "wanted": 2000},
+        numbers={"wanted": 2000, "available": 1000, "used": 2000, "nominal_quota": 3000},
     )
 
 

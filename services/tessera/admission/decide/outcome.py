@@ -6,17 +6,42 @@ from dataclasses import dataclass
 
 from tessera.admission.decide import verdict
 from tessera.admission.decide.configuration import of_config
-from tessera.admission.decide.parse import Parsed, bounded, parse, refusal
+from tessera.admission.decide.parse import Parsed, bounded, parse
 from tessera.admission.decide.policy import Policy
 from tessera_schemas.base import Strict, job_id
-from tessera_schemas.commands import Answer, ApplyConfig, CancelJob, HoldJob, ReleaseJob, SubmitJob
-from tessera_schemas.facts import CancelRequested, ConfigProposed, JobAdmitted, JobRefused
+from tessera_schemas.commands import (
+    Answer,
+    ApplyConfig,
+    CancelJob,
+    DrainNode,
+    HoldJob,
+    ReleaseJob,
+    SetPriority,
+    SubmitJob,
+)
+from tessera_schemas.facts import (
+    CancelRequested,
+    ConfigProposed,
+    DrainRequested,
+    HoldRequested,
+    JobAdmitted,
+    JobRefused,
+    PriorityRequested,
+)
 from tessera_schemas.reasons import Code, Reason
 
-CONTROL: dict[str, type[Strict]] = {"cancel_job": CancelJob, "hold_job": HoldJob, "release_job": ReleaseJob}
+CONTROL: dict[str, type[Strict]] = {
+    "cancel_job": CancelJob,
+    "hold_job": HoldJob,
+    "release_job": ReleaseJob,
+    "set_priority": SetPriority,
+}
 TENANT_KINDS: dict[str, type[Strict]] = {"submit_job": SubmitJob, **CONTROL}
-OPERATOR_KINDS: dict[str, type[Strict]] = {"apply_config": ApplyConfig, **CONTROL}
-NOT_FOR_TENANTS: Mapping[str, str] = {"apply_config": "the configuration is an operator's to change"}
+OPERATOR_KINDS: dict[str, type[Strict]] = {"apply_config": ApplyConfig, "drain_node": DrainNode, **CONTROL}
+NOT_FOR_TENANTS: Mapping[str, str] = {
+    "apply_config": "the configuration is an operator's to change",
+    "drain_node": "nodes are an operator's to drain",
+}
 NOT_FOR_OPERATORS: Mapping[str, str] = {"submit_job": "a job is submitted as its tenant"}
 
 BY_POLICY = frozenset(
@@ -38,7 +63,8 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _JOB_ID = re.compile(r"[a-z2-7]{20}")
 
-Fact = JobAdmitted | JobRefused | CancelRequested | ConfigProposed
+Request = CancelRequested | HoldRequested | PriorityRequested
+Fact = JobAdmitted | JobRefused | Request | DrainRequested | ConfigProposed
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +100,8 @@ def read_operator_command(data: bytes) -> Parsed:
 
 
 def needs_policy(parsed: Parsed) -> bool:
-    """Only jobs are judged by it: cancelling and configuring must work without."""
-    return parsed.command is None or isinstance(parsed.command, SubmitJob)
+    """Only jobs and their priority classes are judged by it: cancelling, holding and configuring work without."""
+    return parsed.command is None or isinstance(parsed.command, SubmitJob | SetPriority)
 
 
 def of_tenant(parsed: Parsed, origin: Origin, policy: Policy) -> Outcome:
@@ -87,26 +113,46 @@ def of_tenant(parsed: Parsed, origin: Origin, policy: Policy) -> Outcome:
         against = verdict.of_job(command, origin.tenant, policy)
         return _refused(parsed, origin, against) if against else _admitted(command, origin)
     against = verdict.mismatch(parsed.raw.get("tenant"), origin.tenant)
-    if isinstance(command, CancelJob) and not against:
-        return _cancel(command, origin.tenant)
-    return _refused(parsed, origin, against + _not_yet(command))
+    if isinstance(command, SetPriority):
+        against += verdict.of_priority(command.priority_class, origin.tenant, policy)
+    if against:
+        return _refused(parsed, origin, against)
+    return _requested(command, origin.tenant)
 
 
 def of_operator(parsed: Parsed, origin: Origin) -> Outcome:
     """What becomes of a command on CONTROL."""
     command = parsed.command
-    if isinstance(command, CancelJob):
-        return _cancel(command, command.tenant or "")
+    if command is None:
+        return _refused(parsed, origin, list(parsed.reasons))
     if isinstance(command, ApplyConfig):
         against = of_config(command.body)
         return _refused(parsed, origin, against) if against else _proposed(command)
-    return _refused(parsed, origin, [*parsed.reasons, *_not_yet(command)])
+    if isinstance(command, DrainNode):
+        node, evict, undo, why = command.node, command.evict, command.undo, command.why
+        drain = DrainRequested(kind="drain_requested", node=node, evict=evict, undo=undo, why=why)
+        return Outcome(drain, Answer(accepted=True))
+    return _requested(command, getattr(command, "tenant", None) or "")
 
 
-def _not_yet(command: Strict | None) -> list[Reason]:
-    if isinstance(command, HoldJob | ReleaseJob):
-        return [refusal(Code.NOT_SUPPORTED_YET, "kind", command.kind)]
-    return []
+def _requested(command: Strict, tenant: str) -> Outcome:
+    """The fact that somebody wants something of a job; `tenant` is empty when an operator does."""
+    fact: Request
+    match command:
+        case CancelJob():
+            fact = CancelRequested(kind="cancel_requested", job_id=command.job_id, tenant=tenant, why=command.why)
+        case HoldJob():
+            fact = HoldRequested(kind="hold_requested", job_id=command.job_id, tenant=tenant)
+        case ReleaseJob():
+            fact = HoldRequested(kind="hold_requested", job_id=command.job_id, tenant=tenant, undo=True)
+        case SetPriority():
+            name = command.priority_class
+            fact = PriorityRequested(
+                kind="priority_requested", job_id=command.job_id, tenant=tenant, priority_class=name
+            )
+        case _:
+            raise TypeError(f"{type(command).__name__} asks nothing of a job")
+    return Outcome(fact, Answer(accepted=True, job_id=fact.job_id))
 
 
 def _admitted(command: SubmitJob, origin: Origin) -> Outcome:
@@ -115,11 +161,6 @@ def _admitted(command: SubmitJob, origin: Origin) -> Outcome:
         kind="job_admitted", job_id=job, tenant=origin.tenant, key=command.key, spec=command.spec, trace=origin.trace
     )
     return Outcome(fact, Answer(accepted=True, job_id=job))
-
-
-def _cancel(command: CancelJob, tenant: str) -> Outcome:
-    fact = CancelRequested(kind="cancel_requested", job_id=command.job_id, tenant=tenant, why=command.why)
-    return Outcome(fact, Answer(accepted=True, job_id=command.job_id))
 
 
 def _proposed(command: ApplyConfig) -> Outcome:

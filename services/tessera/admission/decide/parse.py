@@ -45,7 +45,7 @@ def parse(data: bytes, kinds: Mapping[str, type[Strict]], elsewhere: Mapping[str
     `elsewhere` names the kinds that exist but do not belong here, with what to say about them.
     """
     if len(data) > SUBMIT_BYTES_MAX:
-        return _refused(Code.TOO_LARGE, numbers={"bytes": len(data), "bytes_max": SUBMIT_BYTES_MAX})
+        return Parsed(reasons=(too_large(len(data)),))
     raw = _read(data)
     if isinstance(raw, Reason):
         return Parsed(reasons=(raw,))
@@ -83,12 +83,18 @@ def refusal(code: Code, at: str = "", detail: str = "", numbers: dict[str, int] 
     )
 
 
+def too_large(size: int) -> Reason:
+    """Why a command of so many bytes is not even read."""
+    numbers = {"bytes": size, "bytes_max": SUBMIT_BYTES_MAX}
+    return refusal(Code.TOO_LARGE, "", "scripts and data belong in the image or on a volume", numbers)
+
+
 def _plain(text: str, characters: int) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text[:characters])
 
 
-def _refused(code: Code, detail: str = "", numbers: dict[str, int] | None = None) -> Parsed:
-    return Parsed(reasons=(refusal(code, "", detail, numbers),))
+def _refused(code: Code, detail: str = "") -> Parsed:
+    return Parsed(reasons=(refusal(code, "", detail),))
 
 
 def _read(data: bytes) -> Any:

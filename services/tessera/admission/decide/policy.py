@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tessera.domain.queues import QueueTree, queue_tree
-from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed
+from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed, no_slices_taken
 from tessera.engine.gangs import inadmissible
 from tessera_schemas.config import Config
 from tessera_schemas.reasons import Reason
@@ -69,6 +69,11 @@ def shape(view: NodeView) -> Node:
         view.pods,
         (WHOLE_GPU,) * view.gpus,
         view.gone,
+        view.gpu_memory_bytes,
+        view.mig_geometry,
+        view.devices,
+        view.devices,
+        no_slices_taken(view.gpus, view.mig_geometry),
     )
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from tessera.admission.decide.dangerous import DEVICE_VARIABLES, in_reserved_domain
 from tessera.admission.decide.parse import Json, refusal
 from tessera.admission.decide.policy import Policy
-from tessera.domain.queues import QueueTree
-from tessera.domain.resources import NOTHING, gang_amount, role_need, shared
+from tessera.domain.queues import QueueTree, QuotaBook
+from tessera.domain.resources import Amount, gang_amount, role_need, shared
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.job import GPU_MILLI, JobSpec, not_supported_yet
 from tessera_schemas.reasons import Code, Reason
@@ -29,14 +29,30 @@ def of_job(command: SubmitJob, tenant: str, policy: Policy) -> list[Reason]:
     pool = tree.pool(spec.queue)
     if pool is not None:
         roles = shared(tuple(role_need(role) for role in spec.roles))
-        over = tree.over_quota(spec.queue, NOTHING, gang_amount(roles))
-        if over is not None:
-            resource, wanted, nominal = over
-            numbers = {"wanted": wanted, "nominal_quota": nominal}
-            against.append(refusal(Code.EXCEEDS_MAX_QUOTA, f"queues.{spec.queue}.{resource}", numbers=numbers))
+        against += _over_quota(spec.queue, gang_amount(roles), tree)
         verdict = policy.pools.inadmissible(pool, roles)
         against += [verdict] if verdict is not None else []
     return against
+
+
+def _over_quota(queue: str, amount: Amount, tree: QueueTree) -> list[Reason]:
+    """Whether no flavor's quota could ever hold the job, everything that may be borrowed included."""
+    book, against = QuotaBook(tree, {}), []
+    for flavor in tree.flavors_for(queue, amount):
+        over = book.over(queue, flavor, amount)
+        if over is None:
+            return []
+        numbers = {"wanted": over.wanted, "most": over.available, "nominal_quota": over.nominal}
+        where = f"queues.{queue}.{over.cell[1]}" + (f" of {over.cell[0]}" if over.cell[0] else "")
+        against.append(refusal(Code.EXCEEDS_MAX_QUOTA, where, numbers=numbers))
+    return against
+
+
+def of_priority(name: str, tenant: str, policy: Policy) -> list[Reason]:
+    """Everything against giving a job of the tenant this priority class."""
+    if policy.tree is None:
+        return [refusal(Code.NOT_CONFIGURED)]
+    return _by_name(None, name, tenant, policy.tree)
 
 
 def of_unreadable(raw: Json, tenant: str, policy: Policy) -> list[Reason]:
@@ -65,6 +81,8 @@ def _by_name(queue: object, priority_class: object, tenant: str, tree: QueueTree
         found = tree.queues.get(queue)
         if found is None:
             against.append(refusal(Code.NO_SUCH_QUEUE, "queue", queue))
+        elif queue in tree.children:
+            against.append(refusal(Code.QUEUE_NOT_ALLOWED, "queue", f"{queue}: jobs go to one of the queues below it"))
         elif found.tenants and tenant not in found.tenants:
             against.append(refusal(Code.QUEUE_NOT_ALLOWED, "queue", queue))
     if isinstance(priority_class, str):
@@ -80,7 +98,7 @@ def _over_job_limit(spec: JobSpec, tenant: str, tree: QueueTree) -> list[Reason]
     if owner is None:
         return []
     against = []
-    pods, gpu_milli = sum(role.replicas for role in spec.roles), spec.gpu_milli()
+    pods, gpu_milli = spec.pods(), spec.gpu_milli()
     pods_max, gpus_max = owner.limits.pods_per_job, owner.limits.gpus_per_job
     if pods_max is not None and pods > pods_max:
         numbers = {"pods": pods, "pods_per_job": pods_max}

@@ -214,5 +214,6 @@ def _config(spec: StreamSpec) -> StreamConfig:
         work_queue=spec.retention is Retention.WORK_QUEUE,
         last_per_subject=spec.last,
         messages_per_subject_max=spec.per_subject_cap,
+        bytes_max=spec.bytes_max,
         message_bytes_max=spec.message_bytes_max,
     )

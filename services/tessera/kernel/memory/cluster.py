@@ -111,6 +111,11 @@ class MemoryCluster:
         self._core.evict(namespace, name, {"deleteOptions": _delete_options(uid, grace_seconds)})
         await self.after("evict")
 
+    async def annotate_pod(self, namespace: str, name: str, uid: str, annotations: Mapping[str, str]) -> None:
+        await self._enter("patch")
+        self._core.patch("pods", namespace, name, {"metadata": {"uid": uid, "annotations": dict(annotations)}})
+        await self.after("patch")
+
     async def remove_finalizer(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
         await self._enter("patch")
         meta = _decoded(self._core.get("pods", namespace, name))["metadata"]

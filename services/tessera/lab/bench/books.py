@@ -10,7 +10,6 @@ from tessera.scheduler.decide import Inputs, decide
 from tessera_schemas.base import job_id, run_id
 from tessera_schemas.config import ConfigBody, Limits, Queue, Tenant
 from tessera_schemas.facts import (
-    OWNERS,
     AnyFact,
     ConfigProposed,
     JobAdmitted,
@@ -20,6 +19,7 @@ from tessera_schemas.facts import (
     RunAbsent,
     RunEnded,
     RunStarted,
+    owner,
 )
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import LedgerMessage, TakenFact
@@ -46,7 +46,7 @@ class Books:
         """What the next message takes in; with `line` also the newest order."""
         state = self.shard.state
         taken = tuple(
-            TakenFact(seq=self._facts_upto + i, service=OWNERS[type(fact)], fact=fact)
+            TakenFact(seq=self._facts_upto + i, service=owner(fact), fact=fact)
             for i, fact in enumerate(facts, 1)
         )
         n, ts = state.n + 1, max(START_TS, state.ts + 1)

@@ -2,15 +2,14 @@
 The invariant checker: reads what was stored, and shares no code with what it checks.
 
 It imports the contract and nothing else of Tessera and keeps its own book. Not judged here: the state hashes of
-checkpoints and the recomputation of decisions (the replay verifier's part).
+checkpoints and the recomputation of decisions (the replay verifier's part), and the public events (events_checker).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from tessera.lab.checker.pods import PodChange, Pods
 from tessera.lab.checker.report import Report, Violation
 from tessera.lab.checker.story import ENDS, Story
-from tessera.lab.checker.stream import check_events
 from tessera_schemas.base import job_id
 
 __all__ = ["PodChange", "Report", "Violation", "check"]
@@ -21,18 +20,16 @@ def check(
     *,
     shard: str = "main",
     pods: Sequence[PodChange] = (),
-    events: Iterable[tuple[str, Mapping[str, str], bytes]] | None = None,
     acknowledged: Iterable[tuple[str, str]] = (),
     digests: tuple[str, str] | None = None,
     drained: bool = False,
 ) -> Report:
     """
-    Check I1 to I13 on one shard.
+    Check I1 to I13 on one shard, but I8.
 
     Args:
         ledger: the stored bytes of every message, in order, from n = 1.
         pods: every watch event of pods, in order.
-        events: the events stream from its beginning, as (subject, headers, data).
         acknowledged: (tenant, key) of submits whose publish was acknowledged; judged when drained.
         digests: Redis as it was, and rebuilt.
         drained: faults have stopped and everything was given time to end.
@@ -49,8 +46,6 @@ def check(
     while waiting:
         seen.take(waiting.pop())
     seen.end(drained)
-    if events is not None:
-        check_events(story, shard, events, drained)
     if drained:
         _drained(story)
         _kept(story, shard, acknowledged)

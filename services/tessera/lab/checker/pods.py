@@ -7,7 +7,6 @@ from typing import Any
 
 from tessera.lab.checker.story import Run, Story
 from tessera_schemas.labels import FINALIZER, RANK_LABEL, RUN_LABEL, SCHEDULER_NAME
-from tessera_schemas.placement import Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Pods:
         self.bound: set[str] = set()
         self.live: dict[str, tuple[Run | None, int]] = {}
         self.held: Counter[tuple[str, int]] = Counter()
-        self.finalized: dict[str, str] = {}
+        self.finalized: set[str] = set()
 
     def take(self, change: PodChange) -> None:
         self.story.report.examined["pod changes"] += 1
@@ -38,28 +37,29 @@ class Pods:
             return
         run = self.story.runs.get(run_id)
         run = run if run and 0 <= rank < len(run.placements) else None
-        self.finalized.pop(uid, None)
+        self.finalized.discard(uid)
         if not gone and FINALIZER in (meta.get("finalizers") or ()):
-            self.finalized[uid] = run_id
+            self.finalized.add(uid)
         if node and uid not in self.bound:
-            self.bound.add(uid)
-            self._bind(f"pod {uid} of run {run_id!r} rank {rank}", uid, run, rank, node, change.n is not None)
+            self._bind(uid, run, rank, node, change.n is not None)
         living = bool(node) and not gone and change.object.get("status", {}).get("phase") not in ("Succeeded", "Failed")
         if living and uid not in self.live:
-            self._begins(uid, run, rank)
+            self._begin(uid, run, rank)
         elif not living and uid in self.live:
             self._hold(*self.live.pop(uid), -1)
 
-    def _bind(self, pod: str, uid: str, run: Run | None, rank: int, node: str, ordered: bool) -> None:
+    def _bind(self, uid: str, run: Run | None, rank: int, node: str, ordered: bool) -> None:
         self.story.report.examined["binds"] += 1
-        if not self.story.demand(run is not None and uid in run.uids[rank : rank + 1], "I3", f"{pod} has no permit"):
+        self.bound.add(uid)
+        pod = f"pod {uid} of run {run and run.run_id} rank {rank}"
+        if run is None or uid not in run.uids[rank : rank + 1]:
+            self.story.demand(False, "I3", f"{pod} has no permit")
             return
-        if run is not None:
-            given = run.placements[rank].node
-            self.story.demand(node == given, "I1", f"{pod} is bound to {node}, the ledger gave it {given}")
-            self.story.demand(not (ordered and run.released), "I10", f"{pod} is bound after the run's release")
+        given = run.placements[rank].node
+        self.story.demand(node == given, "I1", f"{pod} is bound to {node}, the ledger gave it {given}")
+        self.story.demand(not (ordered and run.released), "I10", f"{pod} is bound after the run's release")
 
-    def _begins(self, uid: str, run: Run | None, rank: int) -> None:
+    def _begin(self, uid: str, run: Run | None, rank: int) -> None:
         self.live[uid] = run, rank
         self._hold(run, rank, 1)
         if run is not None:
@@ -67,20 +67,19 @@ class Pods:
             self.story.demand(len(runs) == 1, "I2", f"live pods of {sorted(runs)} at once")
 
     def _hold(self, run: Run | None, rank: int, sign: int) -> None:
-        place = run.placements[rank] if run else Placement(rank, "", "")
-        for device in place.devices:
-            self.held[place.node, device] += sign * place.gpu_milli
-            within = sign < 0 or self.held[place.node, device] <= 1000
-            self.story.demand(within, "I1", f"live pods hold more than device {device} of {place.node}")
+        for place in run.placements[rank : rank + 1] if run else ():
+            for device in place.devices:
+                self.held[place.node, device] += sign * place.gpu_milli
+                within = sign < 0 or self.held[place.node, device] <= 1000
+                self.story.demand(within, "I1", f"live pods hold more than device {device} of {place.node}")
 
     def released(self) -> None:
-        """No pod of what the last message released may be live."""
-        for run_id in self.story.just_released:
-            left = [uid for uid, (run, _) in self.live.items() if run and run.run_id == run_id]
-            self.story.demand(not left, "I10", f"{run_id} is released while pods {left} are live")
+        """No live pod may be of a released run; said once of each."""
+        for uid in [uid for uid, (run, _) in self.live.items() if run and run.released]:
+            self.story.demand(False, "I10", f"pod {uid} is live although its run is released")
+            self._hold(*self.live.pop(uid), -1)
 
     def end(self, drained: bool) -> None:
-        for uid, (run, _) in self.live.items():
-            self.story.demand(run is None or not run.released, "I10", f"pod {uid} is live after its run's release")
+        self.released()
         left = {*self.live, *self.finalized} if drained else set()
         self.story.demand(not left, "I12", f"pods are left that are live or have the finalizer: {sorted(left)}")

@@ -1,25 +1,25 @@
 """The checker's own book of nodes: what each has, what is held on it, and whether a pod may be there at all."""
 
 from collections import Counter
+from collections.abc import Iterable
 
+from tessera_schemas.config import Queue
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import Role
 from tessera_schemas.placement import Placement
 
+NO_NODE = NodeSeen(kind="node_seen", name="none", gone=True)
 Amounts = Counter[tuple[str, str]]
 """(node, what) to amount; `what` is cpu_milli, memory_bytes, pods, or gpu/<slot> in thousandths."""
 
 
-def amounts(roles: dict[str, Role], placements: tuple[Placement, ...]) -> Amounts:
+def amounts(gang: Iterable[Role], placements: Iterable[Placement]) -> Amounts:
     """What these pods hold, node by node and device by device."""
     total = Amounts()
-    for place in placements:
-        asked = roles[place.role].resources
-        total[place.node, "cpu_milli"] += asked.cpu_milli
-        total[place.node, "memory_bytes"] += asked.memory_bytes
-        total[place.node, "pods"] += 1
-        for device in place.devices:
-            total[place.node, f"gpu/{device}"] += place.gpu_milli
+    for role, place in zip(gang, placements, strict=True):
+        held = {"cpu_milli": role.resources.cpu_milli, "memory_bytes": role.resources.memory_bytes, "pods": 1}
+        held |= {f"gpu/{device}": place.gpu_milli for device in place.devices}
+        total.update({(place.node, what): amount for what, amount in held.items()})
     return total
 
 
@@ -35,33 +35,33 @@ class Room:
         self.nodes: dict[str, NodeSeen] = {}
         self.held, self.kept = Amounts(), Amounts()
 
-    def overfull(self, book: Amounts, added: Amounts) -> str:
-        """What of the places added to is used above its size; "" if nothing is."""
-        return "; ".join(f"{what} of {node}" for node, what in added if book[node, what] > self._size(node, what))
+    def take(self, book: Amounts, added: Amounts) -> list[tuple[str, str]]:
+        """Add, and return what of the places added to is used above its size."""
+        book.update(added)
+        return [place for place in added if book[place] > self._size(*place)]
 
     def _size(self, node: str, what: str) -> int:
-        seen = self.nodes.get(node) or NodeSeen(kind="node_seen", name="none")
+        seen = self.nodes.get(node, NO_NODE)
         if what.startswith("gpu/"):
             return 1000 if 0 <= int(what[4:]) < seen.gpus else 0
         return int(getattr(seen, what))
 
-    def misplaced(self, role: Role, place: Placement, pool: str | None) -> str:
+    def misplaced(self, role: Role, place: Placement, queue: Queue | None) -> str:
         """Why this pod may not be on its node, whatever room there is; "" if it may."""
-        node, asked = self.nodes.get(place.node), role.resources
+        node, asked = self.nodes.get(place.node, NO_NODE), role.resources
         count, milli = (asked.gpus, 1000) if asked.gpus else (1, asked.gpu_milli) if asked.gpu_milli else (0, 0)
-        if node is None or node.gone or not node.ready:
-            return "the node is not ready"
         lets = {(t.key, t.value, t.effect) for t in role.tolerations}
         taints = [t for t in node.taints if t.effect != "PreferNoSchedule"]
         suffers = [t for t in taints if not lets & {(t.key, v, e) for v in ("", t.value) for e in ("", t.effect)}]
         devices_right = len(place.devices) == len(set(place.devices)) == count and place.gpu_milli == milli
         served = not count or {"whole": milli == 1000, "shares": milli < 1000}.get(node.device_profile, True)
         wrong = {
-            f"the node is in pool {node.pool}, the queue uses {pool}": node.pool != pool,
+            "the node is not ready": node.gone or not node.ready,
+            f"the node is in pool {node.pool}": queue is None or node.pool != queue.pool,
             "the devices are not what its role asks for": not devices_right,
             f"the node has {node.gpu_model}": bool(role.gpu_models) and node.gpu_model not in role.gpu_models,
             "the node's labels do not match": not role.node_selector.items() <= node.labels.items(),
             f"the node serves {node.device_profile}": not served,
             f"it does not tolerate {suffers}": bool(suffers),
         }
-        return next((text for text, holds in wrong.items() if holds), "")
+        return "; ".join(text for text, holds in wrong.items() if holds)

@@ -1,6 +1,6 @@
 """The checker's own reading of the ledger: envelopes, jobs, runs, quotas. It shares no code with the fold."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -18,13 +18,8 @@ from tessera_schemas.reasons import Code
 
 LATE_MS = 60_000  # how far past a run's deadline its start or revoke may be before it counts as missed
 ENDS = ("succeeded", "failed", "cancelled")
-CITES: dict[str, Any] = {
-    "config_set": f.ConfigProposed,
-    "config_refused": f.ConfigProposed,
-    "node_changed": f.NodeSeen,
-    "job_queued": f.JobAdmitted,
-    "job_turned_away": f.JobAdmitted | f.JobRefused,
-}
+CITES: dict[str, Any] = {"config_set": f.ConfigProposed, "config_refused": f.ConfigProposed, "node_changed": f.NodeSeen}
+CITES |= {"job_queued": f.JobAdmitted, "job_turned_away": f.JobAdmitted | f.JobRefused}
 MOVES = {  # record, or how it ended: what is broken if the job is in none of these phases; the phase after
     "waiting": ("I4", ("queued",), "queued"),
     "earmark_set": ("I4", ("queued",), "queued"),
@@ -39,8 +34,6 @@ MOVES = {  # record, or how it ended: what is broken if the job is in none of th
     "failed": ("I4", ("evicting",), "failed"),
     "cancelled": ("I4", ("queued", "evicting"), "cancelled"),
 }
-EVENTS = {"job_queued": "admitted", "job_turned_away": "refused", "permitted": "binding"}
-EVENTS |= {"started": "running", "revoked": "evicting"}  # the others are called as their record
 
 
 @dataclass(slots=True)
@@ -49,10 +42,9 @@ class Job:
     tenant: str
     spec: JobSpec
     phase: str = "queued"
-    attempt: int = 0
     not_before: int = 0
     forget_ts: int = 0
-    run: "Run | None" = None
+    runs: "list[Run]" = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -61,15 +53,11 @@ class Run:
     job: Job
     deadline: int
     placements: tuple[Placement, ...]
-    amounts: Amounts = field(default_factory=Amounts)
+    amounts: Amounts
     uids: tuple[str, ...] = ()
     then: str = ""
     absent: bool = False
     released: bool = False
-
-
-Expected = tuple[str, str, Job | None, int, Any]
-"""The public event that a record makes: type, tenant, job and its attempt, the record."""
 
 
 class Story:
@@ -82,12 +70,10 @@ class Story:
         self.jobs: dict[str, Job] = {}
         self.runs: dict[str, Run] = {}
         self.earmarks: dict[str, Amounts] = {}
-        self.use: dict[str, Counter[str]] = {}
+        self.use: Counter[tuple[str, str]] = Counter()  # of a queue, by resource
         self.turned_away: set[str] = set()
-        self.cancels: set[tuple[str, str]] = set()
+        self.cancels: defaultdict[str, set[str]] = defaultdict(set)  # of a job: tenants; an operator is ""
         self.repeats: Counter[str] = Counter()
-        self.expected: dict[str, Expected] = {}
-        self.just_released: list[str] = []
 
     def demand(self, holds: bool, invariant: str, text: str) -> bool:
         return self.report.demand(holds, invariant, self.n, text)
@@ -100,22 +86,19 @@ class Story:
         except ValidationError as error:
             return self.demand(False, "I7", f"the message after {self.n} cannot be read: {error.errors()[0]['msg']}")
         self._envelope(message)
-        self.prev, self.just_released = m.chain_hash(self.prev, stored), []
-        answered = {r.fact for r in message.records if isinstance(r, m.JobQueued | m.JobTurnedAway)}
+        self.prev = m.chain_hash(self.prev, stored)
         for taken in message.facts:
             self._fact(taken)
-        for index, record in enumerate(message.records):
-            self.report.examined[record.kind] += 1
-            self._record(f"{self.n}.{index}", record, message.facts)
-        for index, taken in enumerate(message.facts):
-            if isinstance(taken.fact, f.JobAdmitted | f.JobRefused):
-                known = index in answered or taken.fact.job_id in self.jobs
-                self.demand(known, "I5", f"job {taken.fact.job_id} is taken in without an answer")
+        for record in message.records:
+            self._record(record, message.facts)
+        answered = {r.fact for r in message.records if isinstance(r, m.JobQueued | m.JobTurnedAway)}
+        new = [taken.fact for i, taken in enumerate(message.facts) if i not in answered]
+        lost = [t.job_id for t in new if isinstance(t, f.JobAdmitted | f.JobRefused) and t.job_id not in self.jobs]
+        self.demand(not lost, "I5", f"jobs {lost} are taken in without an answer")
         return True
 
     def _envelope(self, e: m.LedgerMessage) -> None:
-        self.demand(e.n == self.n + 1, "I7", f"{e.n} follows {self.n}")
-        self.demand(e.prev == self.prev, "I7", f"{e.n} does not continue the chain")
+        self.demand((e.n, e.prev) == (self.n + 1, self.prev), "I7", f"{e.n} does not continue the chain after {self.n}")
         self.demand(e.ts >= self.ts, "I7", f"{e.n}: ts goes back from {self.ts} to {e.ts}")
         opened = [record.epoch for record in e.records if isinstance(record, m.EpochOpened)]
         rises = e.epoch >= self.epoch and opened == ([] if e.epoch == self.epoch else [e.epoch])
@@ -132,48 +115,39 @@ class Story:
         if isinstance(fact, f.RunAbsent) and fact.run_id in self.runs:
             self.runs[fact.run_id].absent = True
         elif isinstance(fact, f.CancelRequested):
-            self.cancels.add((fact.job_id, fact.tenant))
+            self.cancels[fact.job_id].add(fact.tenant)
         elif isinstance(fact, f.JobRefused):
             self.repeats[fact.tenant] += fact.repeats
 
-    def _record(self, cursor: str, record: Any, facts: tuple[m.TakenFact, ...]) -> None:
-        """Judge one record, take it into the book, and remember the public event that it must make."""
-        kind, fact, job = getattr(record, "phase", record.kind), None, None
-        handle = getattr(self, f"_{record.kind}", lambda *_: None)
+    def _record(self, record: Any, facts: tuple[m.TakenFact, ...]) -> None:
+        """Judge one record and take it into the book: one that cites a fact, or moves a job, or neither."""
+        self.report.examined[record.kind] += 1
+        kind, handle = getattr(record, "phase", record.kind), getattr(self, f"_{record.kind}", lambda *_: None)
         if kind in CITES:
             fact = facts[record.fact].fact if record.fact < len(facts) else None
             if self.demand(isinstance(fact, CITES[kind]), "I7", f"{kind} cites fact {record.fact}, which is another"):
                 handle(record, fact)
-            job = self.jobs.get(getattr(record, "job_id", ""))
         elif kind in MOVES:
-            job = self._moved(kind, record, handle)
-        elif kind == "earmark_ended":
-            self.room.kept.subtract(self.earmarks.pop(record.owner, Amounts()))
-        if kind in EVENTS or (kind in MOVES and kind != "earmark_set"):
-            if kind == "job_turned_away" and not record.reasons:  # admission's refusal: the reasons are the fact's
-                record = record.model_copy(update={"reasons": getattr(fact, "reasons", ())})
-            tenant, attempt = getattr(job or fact, "tenant", ""), job.attempt if job else 0
-            self.expected[cursor] = f"io.tessera.job.{EVENTS.get(kind, kind)}.v1", tenant, job, attempt, record
+            self._move(kind, record, handle)
+        else:
+            handle(record)
 
-    def _moved(self, kind: str, record: Any, handle: Any) -> Job | None:
+    def _move(self, kind: str, record: Any, handle: Any) -> None:
         """Hand a record of a job (and of its unreleased run) on, if the job may make that move."""
         invariant, before, after = MOVES[kind]
         run_id = getattr(record, "run_id", "")
         job_id = getattr(record, "job_id", "") or getattr(record, "owner", "") or run_id.partition("-")[0]
-        if (job := self.jobs.get(job_id)) is None:
+        job, run = self.jobs.get(job_id), self.runs.get(run_id)
+        if job is None:
             self.demand(False, "I11" if job_id in self.turned_away else "I4", f"{kind}: job {job_id} was never queued")
-            return None
-        run = self.runs.get(run_id)
-        if run_id and not self.demand(run is not None and not run.released, "I4", f"{kind}: no run {run_id}"):
-            return job
-        if self.demand(job.phase in before, invariant, f"{kind}: job {job_id} {run_id} is {job.phase}"):
+        elif run_id and (run is None or run.released):
+            self.demand(False, "I4", f"{kind}: no run {run_id}")
+        elif self.demand(job.phase in before, invariant, f"{kind}: job {job_id} {run_id} is {job.phase}"):
             handle(record, job, run)
             job.phase = after or job.phase
-        return job
 
     def _config_set(self, r: m.ConfigSet, fact: f.ConfigProposed) -> None:
-        follows = r.version - 1 == fact.expected_version == self.version
-        self.demand(follows, "I7", f"configuration {r.version} after {self.version}")
+        self.demand(r.version - 1 == fact.expected_version == self.version, "I7", f"{r} follows version {self.version}")
         self.version, self.memory_ms = r.version, fact.body.policy.key_memory_seconds * 1000
         self.queues = {queue.name: queue for queue in fact.body.queues}
 
@@ -196,61 +170,50 @@ class Story:
         whole = [(place.rank, place.role) for place in placements] == [(i, role.name) for i, role in enumerate(gang)]
         if not self.demand(whole, "I1", f"{owner} is not the whole gang in rank order"):
             return Amounts()
-        queue = self.queues.get(job.spec.queue)
         for place, role in zip(placements, gang, strict=True):
             self.report.examined["placements"] += 1
-            why = self.room.misplaced(role, place, queue.pool if queue else None)
+            why = self.room.misplaced(role, place, self.queues.get(job.spec.queue))
             self.demand(not why, "I1", f"{owner} rank {place.rank} on {place.node}: {why}")
-        return amounts({role.name: role for role in gang}, placements)
+        return amounts(gang, placements)
 
-    def _take(self, book: Amounts, owner: str, added: Amounts) -> None:
-        book.update(added)
-        over = self.room.overfull(book, added)
-        self.demand(not over, "I1", f"{owner} raises use above capacity: {over}")
+    def _take(self, owner: str, added: Amounts, *books: Amounts) -> None:
+        over = {what for book in books for what in self.room.take(book, added)}
+        self.demand(not over, "I1", f"{owner} raises use above capacity: {sorted(over)}")
 
     def _allocated(self, r: m.Allocated, job: Job, _: None) -> None:
-        run = Run(f"{r.job_id}-{r.attempt}", job, r.deadline, r.placements)
-        self.demand(r.attempt == job.attempt + 1, "I4", f"{run.run_id} follows attempt {job.attempt}")
-        self.demand(self.ts >= job.not_before, "I4", f"{run.run_id} begins before {job.not_before}")
-        self.demand(job.run is None or job.run.released, "I2", f"{run.run_id} begins while another is not released")
-        run.amounts = self._placed(job, run.run_id, r.placements)
+        run_id, queue = f"{r.job_id}-{r.attempt}", job.spec.queue
+        self.demand(r.attempt == len(job.runs) + 1, "I4", f"{run_id} follows {len(job.runs)} attempts")
+        self.demand(self.ts >= job.not_before, "I4", f"{run_id} begins before {job.not_before}")
+        self.demand(all(run.released for run in job.runs), "I2", f"{run_id} begins while another is not released")
+        run = self.runs[run_id] = Run(run_id, job, r.deadline, r.placements, self._placed(job, run_id, r.placements))
+        job.runs.append(run)
         self.room.kept.subtract(self.earmarks.pop(r.job_id, Amounts()))
-        self._take(self.room.held, run.run_id, run.amounts)
-        self._take(self.room.kept, run.run_id, run.amounts)
-        use, queue = self._charge(run, 1), self.queues.get(job.spec.queue)
-        for quota in queue.quotas if queue else ():
-            text = f"{run.run_id}: {job.spec.queue} uses {use[quota.resource]} of {quota.nominal} {quota.resource}"
-            self.demand(use[quota.resource] <= quota.nominal, "I6", text)
-        job.attempt, job.run, self.runs[run.run_id] = r.attempt, run, run
+        self._take(run_id, run.amounts, self.room.held, self.room.kept)
+        self._charge(run, 1)
+        for quota in self.queues[queue].quotas if queue in self.queues else ():
+            used = self.use[queue, quota.resource]
+            self.demand(used <= quota.nominal, "I6", f"{run_id}: {queue} uses {used} of {quota}")
 
-    def _charge(self, run: Run, sign: int) -> Counter[str]:
-        use = self.use.setdefault(run.job.spec.queue, Counter())
+    def _charge(self, run: Run, sign: int) -> None:
         for (_, what), amount in run.amounts.items():
-            use["gpu_milli" if what.startswith("gpu/") else what] += sign * amount
-        return use
+            self.use[run.job.spec.queue, "gpu_milli" if what.startswith("gpu/") else what] += sign * amount
 
     def _permitted(self, r: m.Permitted, job: Job, run: Run) -> None:
-        whole = len(set(r.uids)) == len(r.uids) == len(run.placements)
-        self.demand(whole, "I3", f"{r.run_id}: {len(r.uids)} UIDs for {len(run.placements)} pods")
+        self.demand(len(set(r.uids)) == len(r.uids) == len(run.placements), "I3", f"{r} is not one UID for each pod")
         run.uids = r.uids
 
     def _started(self, r: m.Started, job: Job, run: Run) -> None:
         self.demand(self.ts <= run.deadline + LATE_MS, "I3", f"{r.run_id} starts long after its deadline")
 
     def _revoked(self, r: m.Revoked, job: Job, run: Run) -> None:
+        self._asked(r, job)
         if job.phase == "evicting":  # a cancel that comes while the run is stopped to be tried again
             self.demand((run.then, r.then) == ("requeue", "cancelled"), "I4", f"{r.run_id} is revoked twice")
-            run.then = r.then
-            return
-        on_time = job.phase == "running" or self.ts <= run.deadline + LATE_MS
-        self.demand(on_time, "I3", f"{r.run_id} is revoked long after its deadline")
-        self._asked(job, r.reason.code)
-        self.room.kept.subtract(run.amounts)
+        else:
+            on_time = job.phase == "running" or self.ts <= run.deadline + LATE_MS
+            self.demand(on_time, "I3", f"{r.run_id} is revoked long after its deadline")
+            self.room.kept.subtract(run.amounts)
         run.then = r.then
-
-    def _asked(self, job: Job, code: Code | None) -> None:
-        asked = code is not Code.CANCELLED or {(job.job_id, job.tenant), (job.job_id, "")} & self.cancels
-        self.demand(bool(asked), "I13", f"job {job.job_id} is cancelled; neither its tenant nor an operator asked")
 
     def _released(self, r: m.Released, job: Job, run: Run) -> None:
         self.demand(run.absent, "I10", f"{r.run_id} is released before its absence was taken in")
@@ -258,24 +221,31 @@ class Story:
         self.room.kept.subtract(Amounts() if run.then else run.amounts)
         self._charge(run, -1)
         run.released = True
-        self.just_released.append(r.run_id)
 
     def _requeued(self, r: m.Requeued, job: Job, _: None) -> None:
-        self._leaves(job, "requeue")
+        self._leaves(r, job, "requeue")
         job.not_before = r.not_before
 
     def _finished(self, r: m.Finished, job: Job, _: None) -> None:
-        self._asked(job, r.reason.code if r.reason else None)
-        self._leaves(job, r.phase)
+        self._leaves(r, job, r.phase)
         job.forget_ts = self.ts + self.memory_ms
 
-    def _leaves(self, job: Job, to: str) -> None:
+    def _leaves(self, r: m.Requeued | m.Finished, job: Job, to: str) -> None:
         """A job leaves its revoked run only once that is released, and to what the revoke said or a later cancel."""
-        if job.phase == "evicting" and (run := job.run):
-            self.demand(run.released, "I10", f"job {job.job_id} leaves its run before the release")
-            self.demand(to in (run.then, "cancelled"), "I4", f"job {job.job_id}: {to}, but its revoke said {run.then}")
+        self._asked(r, job)
+        if job.phase == "evicting":
+            self.demand(job.runs[-1].released, "I10", f"job {job.job_id} leaves its run before the release")
+            said = job.runs[-1].then
+            self.demand(to in (said, "cancelled"), "I4", f"job {job.job_id}: {to}, but its revoke said {said}")
+
+    def _asked(self, r: m.Revoked | m.Requeued | m.Finished, job: Job) -> None:
+        asked = not r.reason or r.reason.code != Code.CANCELLED or {job.tenant, ""} & self.cancels[job.job_id]
+        self.demand(bool(asked), "I13", f"job {job.job_id} is cancelled; neither its tenant nor an operator asked")
 
     def _earmark_set(self, r: m.EarmarkSet, job: Job, _: None) -> None:
         self.demand(r.owner not in self.earmarks, "I1", f"job {r.owner} has an earmark already")
         mark = self.earmarks[r.owner] = self._placed(job, f"the earmark of {r.owner}", r.placements)
-        self._take(self.room.kept, f"the earmark of {r.owner}", mark)
+        self._take(f"the earmark of {r.owner}", mark, self.room.kept)
+
+    def _earmark_ended(self, r: m.EarmarkEnded) -> None:
+        self.room.kept.subtract(self.earmarks.pop(r.owner, Amounts()))

@@ -5,10 +5,11 @@ from decimal import Decimal, InvalidOperation
 
 from tessera.kernel.ports import JsonObject
 from tessera.lab.cluster.capacity import AdmissionError
+from tessera_schemas.labels import SIMULATE_PREFIX
 
-RUN_SECONDS = "tessera.io/simulate-seconds"
-EXIT_CODE = "tessera.io/simulate-exit-code"
-TERM_MS = "tessera.io/simulate-term-ms"
+RUN_SECONDS = f"{SIMULATE_PREFIX}seconds"
+EXIT_CODE = f"{SIMULATE_PREFIX}exit-code"
+TERM_MS = f"{SIMULATE_PREFIX}term-ms"
 KILLED, TERMINATED = 137, 143
 _DEFAULT_GRACE_SECONDS = 30
 _TEN_YEARS_MS = 10 * 365 * 86_400_000

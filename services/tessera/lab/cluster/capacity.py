@@ -4,11 +4,13 @@ from dataclasses import dataclass, field
 
 from tessera.kernel.ports import JsonObject
 from tessera.lab.cluster.quantities import thousandths, units
+from tessera_schemas.labels import (
+    DEVICE_PROFILE_ANNOTATION,
+    DEVICES_ANNOTATION,
+    GPU_MILLI_ANNOTATION,
+    GPU_RESOURCE,
+)
 
-GPU = "nvidia.com/gpu"
-DEVICES = "tessera.io/devices"
-GPU_MILLI = "tessera.io/gpu-milli"
-DEVICE_PROFILE = "tessera.io/device-profile"
 WHOLE_DEVICE = 1000
 
 
@@ -43,16 +45,16 @@ def _read(pod: JsonObject) -> Request:
         asked = {**limits, **(resources.get("requests") or {})}
         cpu_milli += thousandths(asked.get("cpu", 0))
         memory_bytes += units(asked.get("memory", 0))
-        limit_gpus += units(limits.get(GPU, 0))
+        limit_gpus += units(limits.get(GPU_RESOURCE, 0))
     notes = pod["metadata"].get("annotations") or {}
-    listed = notes.get(DEVICES, "")
+    listed = notes.get(DEVICES_ANNOTATION, "")
     devices = tuple(int(slot) for slot in listed.split(",")) if listed else None
     gpus = limit_gpus if devices is None else len(devices)
-    gpu_milli = int(notes.get(GPU_MILLI) or 0) or (WHOLE_DEVICE if gpus else 0)
+    gpu_milli = int(notes.get(GPU_MILLI_ANNOTATION) or 0) or (WHOLE_DEVICE if gpus else 0)
     if gpu_milli and not gpus:
         gpus = 1  # a share whose device the plugin picks
     if not 0 <= gpu_milli <= WHOLE_DEVICE or len(set(devices or ())) != len(devices or ()):
-        raise ValueError(f"{DEVICES}={listed!r} with {GPU_MILLI}={gpu_milli}")
+        raise ValueError(f"{DEVICES_ANNOTATION}={listed!r} with {GPU_MILLI_ANNOTATION}={gpu_milli}")
     return Request(cpu_milli, memory_bytes, gpus, gpu_milli, devices)
 
 
@@ -75,10 +77,10 @@ class NodeUse:
         self.cpu_milli = thousandths(allocatable.get("cpu", 0))
         self.memory_bytes = units(allocatable.get("memory", 0))
         self.pods = units(allocatable.get("pods", 0))
-        self.gpus = units(allocatable.get(GPU, 0))
+        self.gpus = units(allocatable.get(GPU_RESOURCE, 0))
         meta = node["metadata"]
         notes = {**(meta.get("labels") or {}), **(meta.get("annotations") or {})}
-        self.profile = notes.get(DEVICE_PROFILE, "plugin")
+        self.profile = notes.get(DEVICE_PROFILE_ANNOTATION, "plugin")
 
     def take(self, request: Request) -> tuple[int, ...]:
         """Reserve all of it and return the devices held. Raises AdmissionError, with nothing reserved."""
@@ -97,14 +99,19 @@ class NodeUse:
             return ()
         is_share = request.gpu_milli < WHOLE_DEVICE
         if (self.profile, is_share) in (("whole", True), ("shares", False)):
-            raise AdmissionError(f"{GPU}: a node of device profile {self.profile!r} has no such device")
+            raise AdmissionError(f"{GPU_RESOURCE}: a node of device profile {self.profile!r} has no such device")
         free = [slot for slot in range(self.gpus) if self._used(slot) + request.gpu_milli <= WHOLE_DEVICE]
         if request.devices is None:
-            _room(GPU, 0, request.gpus, len(free))
+            _room(GPU_RESOURCE, 0, request.gpus, len(free))
             return tuple(free[: request.gpus])
         for slot in request.devices:
             if slot not in free:
-                _room(f"{GPU} device {slot}", self._used(slot), request.gpu_milli, WHOLE_DEVICE * (slot < self.gpus))
+                _room(
+                    f"{GPU_RESOURCE} device {slot}",
+                    self._used(slot),
+                    request.gpu_milli,
+                    WHOLE_DEVICE * (slot < self.gpus),
+                )
         return request.devices
 
     def _used(self, slot: int) -> int:

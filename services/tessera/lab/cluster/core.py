@@ -11,13 +11,14 @@ from typing import Any
 
 from tessera.kernel.ports import JsonObject
 from tessera.lab.cluster import answers, rules
-from tessera.lab.cluster.capacity import GPU, NodeUse
+from tessera.lab.cluster.capacity import NodeUse
 from tessera.lab.cluster.faults import Faults
 from tessera.lab.cluster.patching import JsonPatch, merged, patched
 from tessera.lab.cluster.selectors import parse_selector
 from tessera.lab.cluster.shelf import Version
 from tessera.lab.cluster.store import Options, Store, WallClock
 from tessera.lab.cluster.watching import Watch
+from tessera_schemas.labels import GPU_RESOURCE
 
 _UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
 _LOST = ("Unknown", "NodeStatusUnknown")
@@ -146,7 +147,7 @@ class SimCluster:
     def set_gpus(self, node: str, gpus: int) -> None:
         """The node now has `gpus` devices, the first ones. Pods that run keep what they hold."""
         found = self._store.nodes.require("", node)
-        sizes = {key: {**found.object["status"][key], GPU: str(gpus)} for key in ("capacity", "allocatable")}
+        sizes = {key: {**found.object["status"][key], GPU_RESOURCE: str(gpus)} for key in ("capacity", "allocatable")}
         status = {**found.object["status"], **sizes}
         self._store.replace(self._store.nodes, found, {**found.object, "metadata": dict(found.meta), "status": status})
 

@@ -15,11 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import JsonObject
-from tessera.lab.cluster.capacity import DEVICE_PROFILE, GPU
 from tessera.lab.cluster.quantities import thousandths, units
-
-POOL = "tessera.io/pool"
-GPU_MODEL = "tessera.io/gpu-model"
+from tessera_schemas.labels import DEVICE_PROFILE_ANNOTATION, GPU_MODEL_LABEL, GPU_RESOURCE, POOL_LABEL
 
 Row = TypeVar("Row", bound=BaseModel)
 
@@ -93,10 +90,15 @@ def nodes_from_file(path: Path) -> list[JsonObject]:
 
 def node_object(row: NodeRow, name: str) -> JsonObject:
     """The Kubernetes object of one node."""
-    sizes = {"cpu": row.cpu, "memory": row.memory, "pods": str(row.pods), GPU: str(row.gpus)}
-    labels = {POOL: row.pool, DEVICE_PROFILE: row.device_profile, "kubernetes.io/hostname": name, **row.labels}
+    sizes = {"cpu": row.cpu, "memory": row.memory, "pods": str(row.pods), GPU_RESOURCE: str(row.gpus)}
+    labels = {
+        POOL_LABEL: row.pool,
+        DEVICE_PROFILE_ANNOTATION: row.device_profile,
+        "kubernetes.io/hostname": name,
+        **row.labels,
+    }
     if row.gpu_model:
-        labels[GPU_MODEL] = row.gpu_model
+        labels[GPU_MODEL_LABEL] = row.gpu_model
     return {
         "kind": "Node",
         "apiVersion": "v1",

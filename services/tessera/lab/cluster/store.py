@@ -14,6 +14,7 @@ from tessera.lab.cluster.dates import rfc3339
 from tessera.lab.cluster.kubelet import Kubelets
 from tessera.lab.cluster.shelf import Counter, Shelf, Version
 from tessera.lab.cluster.timers import Timers
+from tessera_schemas.labels import RUN_LABEL
 
 _TERMINAL = ("Succeeded", "Failed")
 _SET_BY_SERVER = ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion")
@@ -35,7 +36,7 @@ class Options:
 
     start_ms: int = 5
     history: int = 10_000
-    indexed_labels: tuple[str, ...] = ("tessera.io/run",)
+    indexed_labels: tuple[str, ...] = (RUN_LABEL,)
 
 
 class Store:

@@ -15,6 +15,7 @@ from tessera.kernel.shard import Shard, decode_entry
 from tessera.kernel.views_digest import views_digest
 from tessera.lab.checker import PodChange, Report, check
 from tessera.lab.demo.measures import Measures
+from tessera.lab.events_checker import check_events
 from tessera.projection.views import all_views
 from tessera_schemas.keys import VIEWS
 from tessera_schemas.subjects import stream
@@ -100,11 +101,11 @@ class Books:
             self._stored,
             shard=self._name,
             pods=pods.changes,
-            events=events,
             acknowledged=acknowledged,
             digests=digests,
             drained=True,
         )
+        check_events(report, self._stored, events, shard=self._name, drained=True)
         return Judgement(self.measures, report, await self._replayed())
 
     async def _positions(self) -> tuple[int, int, int, int]:

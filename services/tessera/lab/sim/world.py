@@ -13,6 +13,7 @@ from tessera.kernel.shard import Shard
 from tessera.lab.checker import PodChange, check
 from tessera.lab.cluster.driving import drive
 from tessera.lab.cluster.nodes import NodeRow, TaintRow, node_object
+from tessera.lab.events_checker import check_events
 from tessera.lab.sim.chaos import Chaos
 from tessera.lab.sim.coverage import NAMED_POINTS, Coverage
 from tessera.lab.sim.crew import SHARD, Crew
@@ -164,11 +165,11 @@ class World:
         report = check(
             stored,
             pods=self.pods,
-            events=events,
             acknowledged=self.acknowledged,
             digests=digests(self.crew.views, state),
             drained=True,
         )
+        check_events(report, stored, events, drained=True)
         violations = [f"{v.invariant} at {v.n}: {v.text}" for v in report.violations]
         if not drained:
             violations.insert(0, f"I12: not drained {QUIET_SECONDS:.0f} s after the last fault")

@@ -1,0 +1,63 @@
+"""
+Which position inside which GPU a MIG instance takes.
+
+An instance lies on neighbouring memory slices and begins only where its profile may, so that a GPU can have enough
+slices free and still no position (`tessera_schemas.mig`). Each instance goes where it costs the fewest further
+positions, weighted by their slices: into GPUs that are cut already, and towards the end that large profiles cannot use.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from tessera.domain.resources import Need, Node
+from tessera_schemas.mig import GEOMETRIES, Geometry, Profile
+
+
+def has_profile(need: Need, node: Node) -> bool:
+    """Whether GPUs of this kind can be cut so at all."""
+    geometry = GEOMETRIES.get(node.mig_geometry)
+    return node.device_profile == "mig" and geometry is not None and need.mig_profile in geometry.profiles
+
+
+def free_positions(need: Need, node: Node) -> int:
+    """How many instances of the profile the node takes now; no two positions of one profile overlap."""
+    return sum(1 for _ in _positions(need, node)) if has_profile(need, node) else 0
+
+
+def most_free_slices(node: Node) -> int:
+    """Of one device, wherever they lie."""
+    return max((taken.count(0) for taken in node.mig_taken), default=0)
+
+
+def position(need: Need, node: Node) -> tuple[int, int, int, int]:
+    """
+    (slot, start, size, thousandths of the device) for an instance that the node has room for.
+
+    The tie rule, in order: fewest slices in positions lost to others, fewest free slices, lowest slot, lowest start.
+    """
+    geometry = GEOMETRIES[node.mig_geometry]
+    size = geometry.profiles[need.mig_profile].size
+
+    def cost(found: tuple[int, int]) -> tuple[int, int, int, int]:
+        slot, start = found
+        taken = node.mig_taken[slot]
+        after = [n + (start <= at < start + size) for at, n in enumerate(taken)]
+        return _usable(geometry, taken) - _usable(geometry, after), taken.count(0), slot, start
+
+    slot, start = min(_positions(need, node), key=cost)
+    return slot, start, size, size * geometry.milli_per_slice
+
+
+def _positions(need: Need, node: Node) -> Iterator[tuple[int, int]]:
+    """Every slot and start at which an instance of the profile could be made now."""
+    profile = GEOMETRIES[node.mig_geometry].profiles[need.mig_profile]
+    for slot, taken in enumerate(node.mig_taken):
+        yield from ((slot, start) for start in _starts(profile, taken))
+
+
+def _starts(profile: Profile, taken: Sequence[int]) -> Iterator[int]:
+    return (start for start in profile.starts if not any(taken[start : start + profile.size]))
+
+
+def _usable(geometry: Geometry, taken: Sequence[int]) -> int:
+    """What could still be cut: the slices of all positions that are free, each position counted for itself."""
+    return sum(p.size * sum(1 for _ in _starts(p, taken)) for p in geometry.profiles.values())

@@ -1,0 +1,45 @@
+"""
+One source, two ways to run it: compiled by numba where it is installed, else plain Python on the same arrays.
+
+Everything decorated here is integer arithmetic on int64 (or int32) arrays without overflow, so that both ways give the
+same bits; a test runs both. Compiled code is kept between runs in a directory named after the sources: numba looks
+only at the file of each function, and would serve stale code when a function that it calls has changed.
+"""
+
+import hashlib
+from collections.abc import Callable
+from os import environ
+from pathlib import Path
+from typing import Any, TypeVar
+
+try:
+    import numba
+except ImportError:  # the extra `lab` is not installed
+    numba = None
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COMPILED = numba is not None and not environ.get("NUMBA_DISABLE_JIT")
+
+
+def _cache_directory() -> Path:
+    base = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    return base / "tessera" / f"compiled-{hashlib.sha256(sources).hexdigest()[:16]}"
+
+
+if COMPILED and not environ.get("NUMBA_CACHE_DIR"):
+    try:
+        numba.config.CACHE_DIR = str(_cache_directory())
+    except (OSError, RuntimeError):  # no home directory: numba finds a place of its own, or none
+        pass
+
+
+def compiled(function: F) -> F:
+    """Compile at the first call, or leave as it is."""
+    if not COMPILED:
+        return function
+    try:
+        return numba.njit(cache=True, nogil=True)(function)  # type: ignore[no-any-return]
+    except RuntimeError:  # nowhere to keep it: compile at every start
+        return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]

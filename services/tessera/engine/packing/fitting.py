@@ -1,0 +1,82 @@
+"""Whether a pod of a class fits a node, which device it takes by default, and what taking changes."""
+
+from tessera.engine.packing.arrays import WHOLE, Classes, Nodes
+from tessera.engine.packing.compiled import compiled
+
+
+@compiled
+def whole_free(nodes: Nodes, n: int) -> int:
+    """Devices of which nothing is taken."""
+    found = 0
+    for slot in range(nodes.gpus[n]):
+        if nodes.free[n, slot] == WHOLE:
+            found += 1
+    return found
+
+
+@compiled
+def gpu_free(nodes: Nodes, n: int) -> int:
+    """Thousandths of a GPU that are free on all devices together."""
+    total = 0
+    for slot in range(nodes.gpus[n]):
+        total += nodes.free[n, slot]
+    return total
+
+
+@compiled
+def tightest(nodes: Nodes, n: int, milli: int) -> int:
+    """The device with the least left that holds the share, then the lowest; -1 when none does."""
+    best, left = -1, WHOLE + 1
+    for slot in range(nodes.gpus[n]):
+        free = nodes.free[n, slot]
+        if milli <= free < left:
+            best, left = slot, free
+    return best
+
+
+@compiled
+def fits(nodes: Nodes, classes: Classes, t: int, n: int) -> bool:
+    if nodes.live[n] == 0 or classes.allowed[t, n] == 0:
+        return False
+    if nodes.cpu[n] < classes.cpu[t] or nodes.memory[n] < classes.memory[t] or nodes.pods[n] < 1:
+        return False
+    if classes.count[t] == 0:
+        return True
+    if classes.milli[t] < WHOLE:
+        return tightest(nodes, n, classes.milli[t]) >= 0
+    return whole_free(nodes, n) >= classes.count[t]
+
+
+@compiled
+def take(nodes: Nodes, classes: Classes, t: int, n: int, slot: int) -> int:
+    """Place one pod; `slot` is the device of a share. Returns the devices taken as bits."""
+    nodes.cpu[n] -= classes.cpu[t]
+    nodes.memory[n] -= classes.memory[t]
+    nodes.pods[n] -= 1
+    if classes.count[t] == 0:
+        return 0
+    nodes.kinds[n, classes.kind[t]] += 1
+    if classes.milli[t] < WHOLE:
+        nodes.free[n, slot] -= classes.milli[t]
+        return 1 << slot
+    taken, wanted = 0, classes.count[t]
+    for device in range(nodes.gpus[n]):
+        if wanted > 0 and nodes.free[n, device] == WHOLE:
+            nodes.free[n, device] = 0
+            taken |= 1 << device
+            wanted -= 1
+    return taken
+
+
+@compiled
+def give_back(nodes: Nodes, classes: Classes, t: int, n: int, devices: int) -> None:
+    """The opposite of `take`; `devices` is what it returned."""
+    nodes.cpu[n] += classes.cpu[t]
+    nodes.memory[n] += classes.memory[t]
+    nodes.pods[n] += 1
+    if classes.count[t] == 0:
+        return
+    nodes.kinds[n, classes.kind[t]] -= 1
+    for slot in range(nodes.gpus[n]):
+        if devices >> slot & 1:
+            nodes.free[n, slot] += classes.milli[t]

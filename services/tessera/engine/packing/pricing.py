@@ -1,0 +1,75 @@
+"""From prices per kind of pod to the tables of `worth`: knapsacks by dynamic programming."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tessera.engine.packing.arrays import WHOLE, Ints
+from tessera.engine.packing.compiled import compiled
+from tessera.engine.packing.worth import UNIT, UNITS, Prices, best_split
+
+
+class Kinds(NamedTuple):
+    """The kinds of pods that a pool serves, rounded to what the tables tell apart."""
+
+    level: Ints  # CPU, in levels, rounded to the nearest
+    units: Ints  # share of each device, rounded up
+    count: Ints  # devices
+    runs: Ints  # (model classes, kinds): 1 where the model is allowed
+    weight: Ints  # how often the kind occurs
+
+
+def units_of(milli: int) -> int:
+    return -(-milli // UNIT)
+
+
+@compiled
+def fill_device(kinds: Kinds, price: Ints, m: int, table: Prices) -> None:
+    """table[s, c]: the best of shares on one device with s units free, and CPU c."""
+    table[0, :] = 0
+    for free in range(1, UNITS + 1):
+        table[free] = table[free - 1]
+        for kind in range(price.shape[0]):
+            units, cpu = kinds.units[kind], kinds.level[kind]
+            if kinds.count[kind] == 1 and units <= free and price[kind] > 0 and kinds.runs[m, kind] and units < UNITS:
+                for level in range(cpu, table.shape[1]):
+                    table[free, level] = max(table[free, level], table[free - units, level - cpu] + price[kind])
+
+
+@compiled
+def fill_root(kinds: Kinds, price: Ints, m: int, device: Prices, root: Prices) -> None:
+    """root[w, c]: the best of everything on w untouched devices, and CPU c."""
+    levels = root.shape[1]
+    one = device[UNITS].copy()
+    for kind in range(price.shape[0]):
+        if kinds.count[kind] == 1 and kinds.units[kind] == UNITS and kinds.runs[m, kind]:
+            for level in range(kinds.level[kind], levels):
+                one[level] = max(one[level], price[kind])
+    root[0, :] = 0
+    for whole in range(1, root.shape[0]):
+        for level in range(levels):
+            root[whole, level] = best_split(one, root[whole - 1], level)
+        for kind in range(price.shape[0]):
+            count, cpu = kinds.count[kind], kinds.level[kind]
+            if 1 < count <= whole and kinds.runs[m, kind]:
+                for level in range(cpu, levels):
+                    root[whole, level] = max(root[whole, level], root[whole - count, level - cpu] + price[kind])
+
+
+def model_classes(models: list[int], allowed: Ints) -> tuple[Ints, Ints]:
+    """
+    Models that may run the same kinds, put together.
+
+    Args: `models`, the models that nodes have; `allowed`, bits per kind (0: any).
+    Returns: the class of each model, and (classes, kinds) whether it runs.
+    """
+    rows: dict[tuple[int, ...], int] = {}
+    classes = np.zeros(max(models, default=0) + 1, np.int64)
+    for model in sorted(models):
+        row = tuple(int(bits == 0 or bits >> model & 1) for bits in allowed.tolist())
+        classes[model] = rows.setdefault(row, len(rows))
+    return classes, np.array(list(rows) or [()], np.int64).reshape(max(len(rows), 1), len(allowed))
+
+
+def whole(milli: int) -> bool:
+    return milli == WHOLE

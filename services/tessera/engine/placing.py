@@ -1,0 +1,46 @@
+"""
+Place a whole gang or none of it.
+
+Best fit: each pod goes to the node that it leaves fullest, so that empty nodes stay whole for large gangs. The tie
+rule, in order: least GPU left free on the node after the pod, least CPU left, least memory left, node name. A pod
+without a GPU thus prefers nodes without a free GPU. Which nodes a role may use at all, when its pods have to lie
+together or apart, is chosen before (`topology`).
+"""
+
+from collections.abc import Mapping
+
+from tessera.domain.resources import Node, RoleNeed
+from tessera.engine.attempt import Attempt
+from tessera.engine.places import Places
+from tessera.engine.refusals import no_domain, no_fit, not_even
+from tessera.engine.topology import place_unit
+from tessera.engine.units import Part, Unit, units
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code, Reason
+
+
+def place_gang(
+    roles: tuple[RoleNeed, ...], nodes: Mapping[str, Node], places: Places | None = None
+) -> tuple[Placement, ...] | Reason:
+    """
+    Choose node and devices for every pod, or say why not; `nodes` is not changed.
+
+    `places` is what earlier gangs of the same pass have found out about the same nodes.
+    """
+    if not any(node.ready for node in nodes.values()):
+        return Reason(code=Code.NO_NODES)
+    attempt = Attempt(roles, nodes, places or Places(nodes))
+    for unit in units(roles):
+        failed = place_unit(unit, attempt)
+        if failed is not None:
+            return _why(failed, unit, attempt, roles)
+    return tuple(sorted(attempt.placed, key=lambda placement: placement.rank))
+
+
+def _why(part: Part, unit: Unit, attempt: Attempt, roles: tuple[RoleNeed, ...]) -> Reason:
+    pods = sum(role.replicas for role in roles)
+    if unit.bound:
+        return no_domain(part, unit, attempt, pods)
+    if part.role.spread:
+        return not_even(part, attempt, pods)
+    return no_fit(part, attempt, pods)

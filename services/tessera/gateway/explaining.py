@@ -1,0 +1,40 @@
+"""An explanation for whoever asks: tenants see no name that is not theirs."""
+
+import re
+
+from tessera.domain.state import State
+from tessera.engine.explain import explain
+from tessera.gateway.models import Explained
+from tessera.gateway.problems import refused
+from tessera_schemas.reasons import Code, PublicReason
+
+RUN = re.compile(r"\b([a-z2-7]{20})(?:-[0-9]{1,6})?\b(?: \(queue [a-z0-9-]{1,63}\))?")
+
+
+def explained(state: State, job_id: str, tenant: str | None, now_ms: int) -> Explained:
+    """For a job that `tenant` may see; None is an operator, who sees all names. Raises Refusal."""
+    answer = explain(state, job_id, now_ms)
+    if answer is None:
+        raise refused(Code.NO_SUCH_JOB, "job_id")
+    reason = answer.reason
+    return Explained(
+        as_of=answer.as_of,
+        job_id=answer.job.job_id,
+        name=answer.job.name,
+        phase=answer.job.phase.value,
+        sentence=answer.sentence(),
+        reason=None if reason is None else PublicReason.model_validate(reason.model_dump()),
+        position=answer.position,
+        in_line=answer.in_line,
+        notes=tuple(for_eyes_of(tenant, note, state) for note in answer.notes),
+    )
+
+
+def for_eyes_of(tenant: str | None, text: str, state: State) -> str:
+    """The text with every job or run of another tenant, and the queue beside it, taken out."""
+
+    def shown(found: re.Match[str]) -> str:
+        known = state.jobs.get(found[1]) or state.ended.get(found[1])
+        return found[0] if tenant is None or (known is not None and known.tenant == tenant) else "another tenant"
+
+    return RUN.sub(shown, text)

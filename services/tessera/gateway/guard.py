@@ -1,0 +1,137 @@
+"""
+What every request passes, whatever its method and path: Host, Origin, token, rate; and what every answer becomes.
+
+Host and Origin stand before the token, so that a web page that rebinds its own name to us learns nothing. A handler
+says "no" by raising; here it becomes a typed body, and a mistake of ours a logged 500.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from tessera.gateway.measures import Measures
+from tessera.gateway.problems import Refusal, refused
+from tessera.gateway.rates import Buckets
+from tessera.gateway.settings import GatewaySettings
+from tessera.gateway.tokens import Caller, TokenFile
+from tessera.kernel.errors import Transient
+from tessera.kernel.health import is_loopback
+from tessera.kernel.ports import Clock
+from tessera.kernel.telemetry import bind, take_trace
+from tessera_schemas.reasons import CODES, Code
+
+CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
+STRANGERS = "strangers"
+STRANGERS_PER_SECOND = 20
+"""Requests without a valid token, of everybody together, that are answered and logged one by one."""
+
+HTTP_CODES = {404: Code.NO_SUCH_PATH, 405: Code.METHOD_NOT_ALLOWED, 413: Code.TOO_LARGE}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+log = structlog.get_logger()
+
+
+class Guard:
+    def __init__(self, settings: GatewaySettings, tokens: TokenFile, clock: Clock, measures: Measures) -> None:
+        self._settings, self._tokens, self._clock, self._measures = settings, tokens, clock, measures
+        self._hosts = frozenset(name.lower() for name in settings.allowed_hosts)
+        self._loopback = is_loopback(settings.api_host)
+        self._callers = Buckets(settings.requests_per_second, settings.requests_burst)
+        self._strangers = Buckets(STRANGERS_PER_SECOND, STRANGERS_PER_SECOND)
+
+    @property
+    def middleware(self) -> Middleware:
+        @web.middleware
+        async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+            with bind({"traceparent": take_trace({"traceparent": request.headers.get("traceparent", "")})}):
+                response = await self._answer(request, handler)
+            route = request.match_info.route.name or "none"
+            self._measures.requests.labels(route, str(response.status)).inc()
+            return response
+
+        return guarded
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            self._admit(request)
+            await self._read_body(request)
+            return await handler(request)
+        except Refusal as refusal:
+            return self._said(refusal)
+        except web.HTTPException as error:
+            return self._said(refused(HTTP_CODES.get(error.status, Code.INVALID_FIELD)))
+        except Transient as error:
+            log.warning("request_not_served", path=request.path, error=str(error))
+            return self._said(refused(Code.UNAVAILABLE))
+        except Exception:
+            log.exception("request_failed", method=request.method, route=request.match_info.route.name)
+            return self._said(refused(Code.INTERNAL))
+
+    async def _read_body(self, request: web.Request) -> None:
+        """Here and for every method, so that no handler meets one that is too large or never ends."""
+        try:
+            async with asyncio.timeout(self._settings.body_seconds):
+                await request.read()
+        except TimeoutError:
+            seconds = int(self._settings.body_seconds)
+            raise refused(Code.UNAVAILABLE, "body", "it did not come in time", {"seconds": seconds}) from None
+        except web.HTTPRequestEntityTooLarge:
+            raise refused(Code.TOO_LARGE, "body", "", {"bytes_max": self._settings.body_bytes_max}) from None
+
+    def _said(self, refusal: Refusal) -> web.Response:
+        for reason in refusal.reasons:
+            if reason.code in CODES:
+                self._measures.reason(Code(reason.code))
+        return refusal.response()
+
+    def _admit(self, request: web.Request) -> None:
+        self._check_host(request)
+        self._check_origin(request)
+        caller = self._caller(request)
+        if caller is None:
+            wait = self._strangers.wait_seconds(STRANGERS, self._clock.monotonic())
+            if wait:
+                raise refused(Code.RATE_LIMITED, retry_after=wait)
+            log.info("token_refused", remote=request.remote, given="Authorization" in request.headers)
+            raise refused(Code.UNAUTHORIZED)
+        wait = self._callers.wait_seconds(caller.token_id, self._clock.monotonic())
+        if wait:
+            numbers = {"per_second": self._settings.requests_per_second, "burst": self._settings.requests_burst}
+            raise refused(Code.RATE_LIMITED, numbers=numbers, retry_after=wait)
+        request[CALLER] = caller
+
+    def _caller(self, request: web.Request) -> Caller | None:
+        given = request.headers.getall("Authorization", [])
+        if len(given) != 1:
+            return None
+        scheme, _, token = given[0].partition(" ")
+        return self._tokens.caller(token.strip()) if scheme.lower() == "bearer" else None
+
+    def _check_host(self, request: web.Request) -> None:
+        given = request.headers.getall("Host", [])
+        name = host_name(given[0]) if len(given) == 1 else None
+        if name is None or not (name in self._hosts or (self._loopback and is_loopback(name))):
+            raise refused(Code.FORBIDDEN, "Host", "is not a name of this server; allowed_hosts lists them")
+
+    def _check_origin(self, request: web.Request) -> None:
+        """Only a browser sends one; a page of another origin has no business here, whatever token it found."""
+        for origin in request.headers.getall("Origin", []):
+            same = urlsplit(origin).netloc.lower() == request.headers["Host"].lower() and origin != "null"
+            if not same and origin not in self._settings.allowed_origins:
+                raise refused(Code.FORBIDDEN, "Origin", "may not call this server; allowed_origins lists who may")
+
+
+def host_name(host: str) -> str | None:
+    """The name in a Host header, without port and final dot; None for what is none."""
+    try:
+        name = urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
+    if not name or "@" in host or "/" in host:
+        return None
+    return name.rstrip(".")

@@ -1,0 +1,240 @@
+"""One short function per operation: who asks, for what, and the answer; a "no" is raised."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterator
+from typing import Any
+
+import structlog
+from aiohttp import web
+from pydantic import ValidationError
+
+from tessera.domain.entities import EndedJob, Job
+from tessera.domain.state import State
+from tessera.gateway import models
+from tessera.gateway.bodies import read_body, read_query, written
+from tessera.gateway.commanding import Arrivals, Commands
+from tessera.gateway.explaining import explained
+from tessera.gateway.guard import CALLER
+from tessera.gateway.problems import all_of, json_response, refused
+from tessera.gateway.settings import GatewaySettings
+from tessera.gateway.streaming import Streams
+from tessera.gateway.tokens import Caller
+from tessera.gateway.views import Age, SharedViews, age
+from tessera.kernel.ports import Clock
+from tessera_schemas.base import Strict, job_id
+from tessera_schemas.commands import CancelJob, HoldJob, ReleaseJob
+from tessera_schemas.config import Queue
+from tessera_schemas.job import JobSpec
+from tessera_schemas.reasons import Code
+from tessera_schemas.views import JobView
+
+KEY_HEADER = "Idempotency-Key"
+LOOKED_AT_MAX = 20_000
+"""Jobs that one page looks at; then it ends, maybe empty, and says where to go on."""
+
+log = structlog.get_logger()
+
+
+class Handlers:
+    """`state` is the fold's own, so that what is asked of it is as of its `n`."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        state: State,
+        views: SharedViews,
+        commands: Commands,
+        arrivals: Arrivals,
+        streams: Streams,
+        clock: Clock,
+    ) -> None:
+        self._settings, self._state, self._views = settings, state, views
+        self._commands, self._arrivals, self._streams = commands, arrivals, streams
+        self._clock = clock
+
+    # -- jobs
+
+    async def submit(self, request: web.Request) -> web.Response:
+        caller = request[CALLER]
+        if caller.tenant is None:
+            raise refused(Code.FORBIDDEN, "Authorization", "a job is submitted with a token of its tenant")
+        body = await read_body(request, models.SubmitEnvelope)
+        key = _key(request, body.key)
+        if key is None:
+            raise refused(Code.MISSING_FIELD, KEY_HEADER, "whoever sends the job again needs to name the same one")
+        job = job_id(self._settings.shard, caller.tenant, key)
+        existed = self._known(job) is not None
+        command = {"kind": "submit_job", "v": 1, "key": key, "tenant": caller.tenant, "spec": body.spec}
+        async with self._arrivals.expecting(job) as arrival:
+            answer = await self._commands.send(caller.tenant, command)
+            log.info("job_submitted", job=job, tenant=caller.tenant, token=caller.token_id)
+            reasons = None
+            if answer is not None and not existed:
+                reasons = await arrival.within(self._settings.answer_seconds)
+        if answer is None:
+            return self._submitted(job, key, "stored", 202)
+        known = self._known(job)
+        if known is None:
+            if reasons:
+                raise all_of(reasons)
+            return self._submitted(job, key, "admitted", 202)
+        if known.spec_hash != JobSpec.model_validate_json(written(body.spec)).digest():
+            raise refused(Code.IDEMPOTENCY_CONFLICT, "key", key)
+        return self._submitted(job, key, "existing" if existed else "queued", 200 if existed else 201)
+
+    def _submitted(self, job: str, key: str, state: Any, status: int) -> web.Response:
+        body = models.Submitted(job_id=job, key=key, state=state, as_of=self._state.n)
+        return json_response(body, status, {"Location": f"/v1/jobs/{job}"})
+
+    async def get_job(self, request: web.Request) -> web.Response:
+        read_query(request, models.NoQuery)
+        known = self._own(request)
+        n, view = await self._views.job(known.job_id, self._state.n)
+        if view is None:  # it was forgotten in between
+            raise _no_such_job(known.job_id)
+        return json_response(models.OneJob(as_of=n, job=view))
+
+    async def list_jobs(self, request: web.Request) -> web.Response:
+        query, caller = read_query(request, models.JobQuery), request[CALLER]
+        if query.tenant is not None and not caller.may_see(query.tenant):
+            raise refused(Code.FORBIDDEN, "tenant", "a tenant's token sees its own jobs")
+        n, jobs = await self._views.jobs()
+        older = jobs.after(caller.tenant or query.tenant, _place(query.cursor))
+        items, place = _page(older, query)
+        following = None if place is None else _cursor(place)
+        return json_response(models.JobPage(as_of=n, items=tuple(items), next=following))
+
+    async def cancel_job(self, request: web.Request) -> web.Response:
+        body = await read_body(request, models.CancelBody)
+        return await self._order(request, CancelJob, "cancel_job", why=body.why)
+
+    async def hold_job(self, request: web.Request) -> web.Response:
+        await read_body(request, models.NoBody)
+        return await self._order(request, HoldJob, "hold_job")
+
+    async def release_job(self, request: web.Request) -> web.Response:
+        await read_body(request, models.NoBody)
+        return await self._order(request, ReleaseJob, "release_job")
+
+    async def _order(self, request: web.Request, model: type[Strict], kind: str, **more: Any) -> web.Response:
+        """Sent as the tenant of the job, also for an operator: the subject's tenant is what counts."""
+        job, tenant = self._target(request)
+        command = model.model_validate({"kind": kind, "v": 1, "job_id": job, "tenant": tenant, **more})
+        answer = await self._commands.send(tenant, command.model_dump(mode="json", exclude_defaults=True))
+        log.info("job_ordered", kind=kind, job=job, tenant=tenant, token=request[CALLER].token_id)
+        state: Any = "stored" if answer is None else "accepted"
+        return json_response(models.Ordered(job_id=job, state=state, as_of=self._state.n), 202)
+
+    async def explain_job(self, request: web.Request) -> web.Response:
+        read_query(request, models.NoQuery)
+        known = self._own(request)
+        return json_response(explained(self._state, known.job_id, request[CALLER].tenant, self._clock.now_ms()))
+
+    # -- the shard
+
+    async def nodes(self, request: web.Request) -> web.Response:
+        """A tenant sees the nodes of the pools that its queues use."""
+        read_query(request, models.NoQuery)
+        n, nodes = await self._views.nodes()
+        caller = request[CALLER]
+        pools = {queue.pool for queue in self._queues_of(caller)}
+        seen = [node for node in nodes if caller.tenant is None or node.pool in pools]
+        return json_response(models.NodeList(as_of=n, items=tuple(seen)))
+
+    async def queues(self, request: web.Request) -> web.Response:
+        """A tenant sees the queues that take its jobs."""
+        read_query(request, models.NoQuery)
+        n, queues = await self._views.queues()
+        caller = request[CALLER]
+        names = {queue.name for queue in self._queues_of(caller)}
+        seen = [queue for queue in queues if caller.tenant is None or queue.name in names]
+        return json_response(models.QueueList(as_of=n, items=tuple(seen)))
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        return await self._streams.serve(request, read_query(request, models.EventQuery))
+
+    # -- who may see what
+
+    def _queues_of(self, caller: Caller) -> list[Queue]:
+        body = self._state.config.body
+        queues = () if body is None else body.queues
+        return [queue for queue in queues if not queue.tenants or caller.tenant in queue.tenants]
+
+    def _known(self, job: str) -> Job | EndedJob | None:
+        return self._state.jobs.get(job) or self._state.ended.get(job)
+
+    def _own(self, request: web.Request) -> Job | EndedJob:
+        """The job that is named; another tenant's is one that does not exist."""
+        job = request.match_info["job_id"]
+        known = self._known(job)
+        if known is None or not request[CALLER].may_see(known.tenant):
+            raise _no_such_job(job)
+        return known
+
+    def _target(self, request: web.Request) -> tuple[str, str]:
+        """
+        A job that can be ordered about, and its tenant.
+
+        One that the ledger does not have yet is known by its key, from which its id is made: whoever names the key
+        may cancel what was stored but not taken in.
+        """
+        job, caller, key = request.match_info["job_id"], request[CALLER], _key(request, None)
+        own = None if caller.tenant is None or key is None else job_id(self._settings.shard, caller.tenant, key)
+        if job == own and caller.tenant is not None and self._known(job) is None:
+            return job, caller.tenant
+        known = self._own(request)
+        if isinstance(known, EndedJob):
+            raise refused(Code.ALREADY_ENDED, "job_id", known.phase.value)
+        return job, known.tenant
+
+
+def _key(request: web.Request, said: str | None) -> str | None:
+    """Raises Refusal when header and body differ, or the header's is none."""
+    given = request.headers.get(KEY_HEADER)
+    if given is None:
+        return said
+    if said is not None and said != given:
+        raise refused(Code.INVALID_FIELD, KEY_HEADER, "is not the key in the body")
+    try:
+        return models.SubmitEnvelope(key=given, spec={}).key
+    except ValidationError:
+        raise refused(Code.INVALID_FIELD, KEY_HEADER, "1 to 200 printable characters without blanks") from None
+
+
+def _no_such_job(job: str) -> Exception:
+    return refused(Code.NO_SUCH_JOB, "job_id", job if job.isalnum() else "")
+
+
+def _page(older: Iterator[JobView], query: models.JobQuery) -> tuple[list[JobView], Age | None]:
+    """The page, and the place behind which the next one begins; None when nothing is left."""
+    items: list[JobView] = []
+    place: Age | None = None
+    for looked_at, job in enumerate(older):
+        if len(items) == query.limit or looked_at == LOOKED_AT_MAX:
+            return items, place
+        place = age(job)
+        if _wanted(job, query):
+            items.append(job)
+    return items, None
+
+
+def _wanted(job: JobView, query: models.JobQuery) -> bool:
+    return (
+        (not query.phase or job.phase in query.phase)
+        and query.queue in (None, job.queue)
+        and query.name in (None, job.name)
+    )
+
+
+def _cursor(place: Age) -> str:
+    return urlsafe_b64encode(f"{-place[0]}.{place[1]}".encode()).decode()
+
+
+def _place(cursor: str) -> Age | None:
+    if not cursor:
+        return None
+    try:
+        ts, _, job = urlsafe_b64decode(cursor.encode()).decode().partition(".")
+        return -int(ts), job
+    except ValueError:
+        raise refused(Code.INVALID_FIELD, "cursor", "is not `next` of a page") from None

@@ -1,0 +1,61 @@
+"""Wiring of the gateway: the fold, the newest events, the tokens, and the listener before them."""
+
+import asyncio
+
+import structlog
+
+from tessera.gateway.commanding import Arrivals, Commands
+from tessera.gateway.guard import Guard
+from tessera.gateway.handlers import Handlers
+from tessera.gateway.hub import Hub
+from tessera.gateway.listening import application, listen, port_of
+from tessera.gateway.measures import Measures
+from tessera.gateway.settings import GatewaySettings, check_exposure
+from tessera.gateway.streaming import Streams
+from tessera.gateway.tokens import TokenFile
+from tessera.gateway.views import SharedViews
+from tessera.kernel.asking import Asking
+from tessera.kernel.ledger_loop import fold_ledger
+from tessera.kernel.service import Ports
+from tessera.kernel.shard import restore
+from tessera.kernel.together import together
+
+log = structlog.get_logger()
+
+
+async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) -> None:
+    """Serve from when the fold is at the ledger's head until `stop`; then requests in flight are finished."""
+    clock = ports.clock
+    tokens = TokenFile(settings.tokens_file)
+    tokens.load()
+    check_exposure(settings, len(tokens))
+    shard = await restore(ports.bus, ports.ledger, settings.shard)
+    await shard.catch_up(ports.ledger)  # else a job that is there would be told not to be
+    hub = Hub(ports.bus, settings.shard, settings.events_held)
+    await hub.locate()
+    arrivals, measures = Arrivals(clock), Measures(ports.metrics)
+    handlers = Handlers(
+        settings,
+        shard.state,
+        SharedViews(ports.store, clock, settings.views_seconds, settings.views_age_seconds),
+        Commands(await Asking.for_tenants(ports.bus, clock), settings),
+        arrivals,
+        Streams(hub, settings, tokens, clock, measures),
+        clock,
+    )
+    runner = await listen(application(settings, Guard(settings, tokens, clock, measures), handlers), settings)
+    log.info("gateway_listens", host=settings.api_host, port=port_of(runner), tokens=len(tokens))
+    ports.health.started()
+
+    async def until_stopped() -> None:
+        # What answers requests in flight goes on until they are answered, and ends with them.
+        await stop.wait()
+        hub.close()
+        await runner.cleanup()
+
+    try:
+        folding = fold_ledger(ports, shard, arrivals.on_ledger, asyncio.Event())
+        await together(asyncio.Event(), until_stopped(), folding, hub.run(clock), tokens.keep_fresh(clock))
+    finally:
+        hub.close()
+        await runner.cleanup()

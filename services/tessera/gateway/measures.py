@@ -1,0 +1,22 @@
+"""What only the gateway measures, beside what every service does; labels are route names and statuses, never ids."""
+
+from prometheus_client import Counter, Gauge
+
+from tessera.kernel.telemetry import Metrics
+from tessera_schemas.reasons import Code
+
+
+class Measures:
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        registry = metrics.registry
+        self.requests = Counter(
+            "tessera_gateway_requests_total", "Requests answered", ["route", "status"], registry=registry
+        )
+        self.streams = Gauge("tessera_gateway_event_streams", "Event streams that are open", registry=registry)
+        self.dropped = Counter(
+            "tessera_gateway_slow_readers_total", "Event streams dropped because nobody read them", registry=registry
+        )
+
+    def reason(self, code: Code) -> None:
+        self._metrics.reason(code)

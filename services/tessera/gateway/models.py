@@ -1,0 +1,138 @@
+"""
+What the API takes and gives, as pydantic models; `openapi.json` is made from them.
+
+Requests forbid unknown fields. Answers only ever gain optional ones, and say as of which ledger record they hold.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from tessera_schemas.base import INT_MAX, Count, Key, Lenient, Name, Strict, Text
+from tessera_schemas.job import JobSpec
+from tessera_schemas.reasons import PublicReason
+from tessera_schemas.views import JobView, NodeView, QueueView
+
+PAGE_MAX = 500
+
+AsOf = Annotated[int, Field(description="The ledger record up to which this holds")]
+JobIdText = Annotated[str, StringConstraints(max_length=64)]
+
+
+class SubmitBody(Strict):
+    """A job and the key under which it may be sent again; the header `Idempotency-Key` says the key as well."""
+
+    key: Key | None = None
+    spec: JobSpec
+
+
+class SubmitEnvelope(Strict):
+    """The body of a submit as far as the gateway reads it: the spec is admission's to judge, with all reasons."""
+
+    key: Key | None = None
+    spec: dict[str, Any]
+
+
+class CancelBody(Strict):
+    why: Text = ""
+
+
+class NoBody(Strict):
+    """Nothing; an empty body or `{}`."""
+
+
+class JobQuery(Strict):
+    """Which jobs to list, newest first."""
+
+    tenant: Annotated[Name | None, Field(description="For operators; a tenant sees its own")] = None
+    queue: Name | None = None
+    phase: Annotated[tuple[str, ...], Field(max_length=16, description="Any of these")] = ()
+    name: Name | None = None
+    limit: Annotated[int, Field(ge=1, le=PAGE_MAX)] = 100
+    cursor: Annotated[str, StringConstraints(max_length=200), Field(description="`next` of the page before")] = ""
+
+
+class EventQuery(Strict):
+    """Which events to stream, and after which one to begin; without `after` from now on."""
+
+    after: Annotated[
+        int | None, Field(ge=0, le=INT_MAX, description="The id of an event; 0: all kept. `Last-Event-ID` wins")
+    ] = None
+    tenant: Annotated[Name | None, Field(description="For operators; a tenant sees its own")] = None
+    job: JobIdText | None = None
+    type: Annotated[
+        tuple[str, ...], Field(max_length=16, description="Any of these, such as `job.allocated.v1`; empty: all")
+    ] = ()
+
+
+class NoQuery(Strict):
+    """No query."""
+
+
+class Problem(Lenient):
+    """Why a request was refused; `code` is the same word as in events, logs and metrics."""
+
+    code: str
+    sentence: str
+    field: str = ""
+    retry_after: Annotated[int | None, Field(description="Seconds; also in the header Retry-After")] = None
+    reasons: Annotated[tuple[PublicReason, ...], Field(description="All there are, this one first")] = ()
+
+
+class Submitted(Lenient):
+    """
+    The submit is stored and will not be lost.
+
+    queued: the ledger has it. existing: it was there before, under the same key. admitted: admission took it, the
+    ledger has not answered in time. stored: nobody has answered in time; events tell what becomes of it.
+    """
+
+    job_id: str
+    key: str
+    state: Literal["queued", "existing", "admitted", "stored"]
+    as_of: AsOf
+
+
+class Ordered(Lenient):
+    """The request is stored. accepted: admission took it. stored: it has not answered in time."""
+
+    job_id: str
+    state: Literal["accepted", "stored"]
+    as_of: AsOf
+
+
+class OneJob(Lenient):
+    as_of: AsOf
+    job: JobView
+
+
+class JobPage(Lenient):
+    """Some jobs, maybe none, while `next` is there; without `next` these are the last."""
+
+    as_of: AsOf
+    items: tuple[JobView, ...]
+    next: str | None = None
+
+
+class NodeList(Lenient):
+    as_of: AsOf
+    items: tuple[NodeView, ...]
+
+
+class QueueList(Lenient):
+    as_of: AsOf
+    items: tuple[QueueView, ...]
+
+
+class Explained(Lenient):
+    """Why a job stands where it stands, recomputed from the state; names of other tenants are left out."""
+
+    as_of: AsOf
+    job_id: str
+    name: str
+    phase: str
+    sentence: str
+    reason: PublicReason | None = None
+    position: Count = 0
+    in_line: Count = 0
+    notes: tuple[str, ...] = ()

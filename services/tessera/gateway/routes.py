@@ -1,0 +1,105 @@
+"""Every operation of the API in one table: the router and `openapi.json` are both made from it."""
+
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from tessera.gateway import models
+from tessera.gateway.models import NoQuery
+
+PROBLEMS = (401, 403, 429)
+"""What any operation may answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`name` is the handler's. `answers` are the successes; `problems` the refusals beside those of every operation."""
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    answers: dict[int, type[BaseModel] | str]
+    problems: tuple[int, ...] = ()
+    query: type[BaseModel] = NoQuery
+    body: type[BaseModel] | None = None
+    keyed: bool = False
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names in the path."""
+        return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
+
+    @property
+    def refusals(self) -> list[int]:
+        return sorted({*PROBLEMS, *self.problems})
+
+
+READS = (422, 503)
+ORDERS = (400, 404, 409, 413, 422, 503)
+JOB = "/v1/jobs/{job_id}"
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/jobs",
+        "submit",
+        "Submit a job once, however often it is sent with this key",
+        {200: models.Submitted, 201: models.Submitted, 202: models.Submitted},
+        (400, 409, 413, 422, 503),
+        body=models.SubmitBody,
+        keyed=True,
+    ),
+    Route("GET", "/v1/jobs", "list_jobs", "List jobs, newest first", {200: models.JobPage}, READS, models.JobQuery),
+    Route("GET", JOB, "get_job", "Show one job", {200: models.OneJob}, (404, *READS)),
+    Route(
+        "POST",
+        f"{JOB}/cancel",
+        "cancel_job",
+        "Cancel a job",
+        {202: models.Ordered},
+        ORDERS,
+        body=models.CancelBody,
+        keyed=True,
+    ),
+    Route(
+        "POST",
+        f"{JOB}/hold",
+        "hold_job",
+        "Keep a queued job from starting",
+        {202: models.Ordered},
+        ORDERS,
+        body=models.NoBody,
+        keyed=True,
+    ),
+    Route(
+        "POST",
+        f"{JOB}/release",
+        "release_job",
+        "Let a held job start again",
+        {202: models.Ordered},
+        ORDERS,
+        body=models.NoBody,
+        keyed=True,
+    ),
+    Route(
+        "GET",
+        f"{JOB}/explain",
+        "explain_job",
+        "Say why a job stands where it stands",
+        {200: models.Explained},
+        (404, 422),
+    ),
+    Route("GET", "/v1/nodes", "nodes", "List nodes with what is free on them", {200: models.NodeList}, READS),
+    Route("GET", "/v1/queues", "queues", "List queues with what they hold", {200: models.QueueList}, READS),
+    Route(
+        "GET",
+        "/v1/events",
+        "events",
+        "Stream events as they come, from any place on",
+        {200: "text/event-stream"},
+        (409, 422, 503),
+        models.EventQuery,
+    ),
+    Route("GET", "/openapi.json", "openapi", "This description", {200: "application/json"}),
+)

@@ -1,0 +1,95 @@
+"""Which public event each record of a ledger must have led to. It shares no code with projection."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from tessera_schemas.facts import JobAdmitted, JobRefused
+from tessera_schemas.ledger import LEDGER_MESSAGE
+
+PREFIX, VERSION = "io.tessera.job.", ".v1"
+NO_QUEUE = "none"
+NAMES = {  # of the record, or of how a job finished: of its event
+    "job_queued": "admitted",
+    "job_turned_away": "refused",
+    "waiting": "waiting",
+    "allocated": "allocated",
+    "permitted": "binding",
+    "bound": "bound",
+    "started": "running",
+    "revoked": "evicting",
+    "released": "released",
+    "requeued": "requeued",
+    "held": "held",
+    "priority_set": "reprioritized",
+    "warned": "warned",
+    "saved": "saved",
+    "grown": "grown",
+    "shrunk": "shrunk",
+    "earmark_set": "earmarked",
+    "earmark_ended": "unearmarked",
+    "succeeded": "succeeded",
+    "failed": "failed",
+    "cancelled": "cancelled",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """One event: its type, whose it is, and the values of all of its fields that the ledger knows."""
+
+    type: str
+    tenant: str
+    queue: str
+    told: dict[str, Any]
+
+
+def due_events(ledger: Iterable[bytes]) -> dict[str, Due]:
+    """By cursor `n.i`, in order, up to the first message that cannot be read: the invariant checker speaks of that."""
+    due: dict[str, Due] = {}
+    jobs = _Jobs()
+    for stored in ledger:
+        try:
+            message = LEDGER_MESSAGE.validate_json(stored)
+        except ValidationError:
+            break
+        for index, record in enumerate(message.records):
+            name = NAMES.get(getattr(record, "phase", record.kind))
+            if name is not None:
+                due[f"{message.n}.{index}"] = jobs.due(name, record, [taken.fact for taken in message.facts])
+    return due
+
+
+class _Jobs:
+    """What events say of their job: as it was admitted, and at which attempt it is."""
+
+    def __init__(self) -> None:
+        self.admitted: dict[str, JobAdmitted] = {}
+        self.attempts: dict[str, int] = {}
+
+    def due(self, name: str, record: Any, facts: list[Any]) -> Due:
+        told = record.model_dump(mode="json")
+        type_ = f"{PREFIX}{'unheld' if name == 'held' and told['undo'] else name}{VERSION}"
+        job_id = told.get("job_id") or told.get("owner") or told.get("run_id", "").partition("-")[0]
+        fact = facts[record.fact] if 0 <= getattr(record, "fact", -1) < len(facts) else None
+        if isinstance(fact, JobRefused):
+            reasons = {"reasons": told["reasons"]} if told["reasons"] else {}
+            return Due(type_, fact.tenant, NO_QUEUE, fact.model_dump(mode="json") | reasons)
+        if isinstance(fact, JobAdmitted):
+            known = {"job_id": fact.job_id, "name": fact.spec.name, "queue": fact.spec.queue, "key": fact.key}
+            if name != "refused":
+                self.admitted[fact.job_id], self.attempts[fact.job_id] = fact, 0
+            return Due(type_, fact.tenant, fact.spec.queue, told | known)
+        if name == "allocated":
+            self.attempts[job_id] = record.attempt
+        job = self.admitted.get(job_id)
+        if job is None:
+            return Due(type_, "", NO_QUEUE, told)
+        cause = self.admitted.get(told.get("by", ""))
+        if cause is not None and cause.tenant != job.tenant:
+            told["by"] = ""
+        told["runs_stopping"] = len(told.get("victims", ()))
+        told |= {"job_id": job_id, "name": job.spec.name, "queue": job.spec.queue, "attempt": self.attempts[job_id]}
+        return Due(type_, job.tenant, job.spec.queue, told)

@@ -1,0 +1,71 @@
+"""Whether a run uses the GPUs that it holds, and what there is to say about it. Pure; seconds are whole."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tessera.domain.entities import Run
+from tessera_schemas.config import Policy
+from tessera_schemas.facts import RunIdle
+from tessera_schemas.labels import pod_name
+
+Usage = Mapping[tuple[str, str], int]
+"""By namespace ("" where the source does not tell) and pod: the busiest of its GPUs, in percent."""
+
+
+class Activity:
+    """
+    For each run, since when none of its GPUs has been seen in use.
+
+    What is not seen counts as used: a run is idle only while every pod of it that holds GPUs is measured, counted from
+    the first such look, and a gap longer than `gap_seconds` begins the count anew.
+    """
+
+    def __init__(self, busy_percent: int, gap_seconds: int) -> None:
+        self._busy, self._gap = busy_percent, gap_seconds
+        self._seen: dict[str, _Seen] = {}
+
+    def look(self, run: Run, usage: Usage, now: int) -> int | None:
+        """Seconds of idleness as of `now`, 0 when it is in use; None when that is not known."""
+        measured = [_of_pod(run, rank, usage) for rank in _ranks_with_gpus(run)]
+        if any(percent is not None and percent >= self._busy for percent in measured):
+            self._seen.pop(run.run_id, None)
+            return 0
+        if not measured or None in measured:
+            return None
+        seen = self._seen.get(run.run_id)
+        since = now if seen is None or now - seen.last > self._gap else seen.since
+        self._seen[run.run_id] = _Seen(since, now)
+        return max(1, now - since)
+
+    def forget(self, run_id: str) -> None:
+        self._seen.pop(run_id, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    since: int
+    last: int
+
+
+def _ranks_with_gpus(run: Run) -> list[int]:
+    return [placement.rank for placement in run.placements if placement.devices]
+
+
+def _of_pod(run: Run, rank: int, usage: Usage) -> int | None:
+    name = pod_name(run.run_id, rank)
+    return usage.get((run.tenant, name), usage.get(("", name)))
+
+
+def to_say(run: Run, idle_seconds: int | None, policy: Policy, now_ms: int) -> RunIdle | None:
+    """
+    The fact that would change something: idle for long enough to be warned about, in use again after a warning, or
+    idle for long enough since then. `now_ms` is the wall clock's; the committer judges by the ledger's.
+    """
+    if policy.idle == "off" or not run.started or run.stopping or idle_seconds is None:
+        return None
+    warned = bool(run.idle_ts)
+    long_enough = idle_seconds >= policy.idle_warn_seconds
+    due = policy.idle != "warn" and now_ms - run.idle_ts >= policy.idle_reclaim_seconds * 1000
+    if (warned and idle_seconds == 0) or (long_enough and (not warned or due)):
+        return RunIdle(kind="run_idle", run_id=run.run_id, idle_seconds=idle_seconds)
+    return None

@@ -1,0 +1,54 @@
+"""What one message may hold: the inputs it takes in, and the records made so far with the state they leave."""
+
+from dataclasses import dataclass, field
+
+from tessera.domain.fold import apply_record
+from tessera.domain.state import State
+from tessera_schemas.ledger import AnyRecord, TakenFact, Waiting
+from tessera_schemas.orders import Order
+from tessera_schemas.reasons import Reason
+from tessera_schemas.subjects import MESSAGE_BYTES_MAX
+
+ROOM_BYTES = MESSAGE_BYTES_MAX - 4 * 1024  # the envelope takes the rest
+RECORD_BYTES = 8 * 1024  # no record but an allocation, an earmark or a permit is larger
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The first part of a ledger message: everything a decision may depend on besides the state."""
+
+    n: int
+    ts: int
+    epoch: int
+    facts_upto: int
+    holder: str = ""
+    state_hash: str = ""
+    facts: tuple[TakenFact, ...] = ()
+    orders: tuple[Order, ...] = ()
+
+
+@dataclass(slots=True)
+class Draft:
+    """The records made so far, the state as they leave it, and the bytes left for more."""
+
+    state: State
+    facts: tuple[TakenFact, ...]
+    room: int = ROOM_BYTES
+    records: list[AnyRecord] = field(default_factory=list)
+
+    def add(self, record: AnyRecord) -> None:
+        apply_record(self.state, record, self.facts)
+        self.records.append(record)
+        self.room -= len(record.to_bytes()) + 1
+
+    @property
+    def full(self) -> bool:
+        """What can wait is left to the next message, so that this one stays below its bound."""
+        return self.room < RECORD_BYTES
+
+
+def say_waiting(draft: Draft, job_id: str, reason: Reason) -> None:
+    """Why a queued job does not start, when that is another reason than before."""
+    job = draft.state.jobs.get(job_id)
+    if job is not None and (job.reason is None or job.reason.code is not reason.code):
+        draft.add(Waiting(kind="waiting", job_id=job_id, reason=reason))

@@ -1,0 +1,125 @@
+"""Facts about jobs that have not started: admitted, refused, cancelled, held, given another priority."""
+
+from tessera.domain.entities import Use
+from tessera.domain.fold import known
+from tessera.domain.phases import Phase
+from tessera.domain.state import State
+from tessera.scheduler.decide.draft import Draft, say_waiting
+from tessera_schemas.facts import CancelRequested, HoldRequested, JobAdmitted, JobRefused, PriorityRequested
+from tessera_schemas.ledger import EarmarkEnded, Finished, Held, JobQueued, JobTurnedAway, PrioritySet, Revoked
+from tessera_schemas.reasons import Code, Reason
+
+COUNTABLE = 2**62  # sums of a tenant's jobs; the canonical form of the state holds no integer above 64 bits
+
+
+def on_job_admitted(draft: Draft, index: int, fact: JobAdmitted) -> None:
+    state = draft.state
+    if known(state, fact.job_id):
+        known_job = state.jobs.get(fact.job_id) or state.ended.get(fact.job_id)
+        if known_job is not None and known_job.spec_hash != fact.spec.digest():
+            _turn_away(draft, index, Reason(code=Code.IDEMPOTENCY_CONFLICT, field="key", detail=fact.key))
+        return
+    over = _over_limit(state, fact)
+    if over is not None:
+        _turn_away(draft, index, over)
+        return
+    draft.add(JobQueued(kind="job_queued", fact=index, job_id=fact.job_id))
+    say_closed(draft, fact.job_id, fact.spec.queue)
+
+
+def say_closed(draft: Draft, job_id: str, queue: str) -> None:
+    """Nothing starts from a queue that is not there, or that an operator stopped, so nothing else would tell."""
+    tree = draft.state.tree
+    if tree.pool(queue) is None:
+        say_waiting(draft, job_id, Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail=queue))
+    elif (stopped := tree.stopped(queue)) is not None:
+        say_waiting(draft, job_id, Reason(code=Code.QUEUE_STOPPED, field=f"queues.{stopped}"))
+
+
+def say_stranded(draft: Draft) -> None:
+    """Jobs whose queue is gone stand in no line, so that nothing else would tell them."""
+    state = draft.state
+    stranded = [
+        job
+        for job_id in state.index.orphaned
+        if (job := state.jobs.get(job_id)) is not None
+        and job.phase is Phase.QUEUED
+        and state.tree.pool(job.queue) is None
+        and (job.reason is None or job.reason.code is not Code.NO_SUCH_QUEUE)
+    ]
+    for job in sorted(stranded, key=lambda job: job.job_id):
+        if draft.full:
+            return
+        say_closed(draft, job.job_id, job.queue)
+
+
+def _over_limit(state: State, fact: JobAdmitted) -> Reason | None:
+    """Limits that count: here and not in admission, whose replicas race."""
+    use = state.tenant_use.get(fact.tenant) or Use(fact.tenant)
+    for name in ("cpu_milli", "memory_bytes"):
+        more = sum(role.gang * getattr(role.resources, name) for role in fact.spec.roles)
+        if getattr(use.amount, name) + more > COUNTABLE:
+            return Reason(code=Code.LIMIT_EXCEEDED, field=name, detail="more than can be counted")
+    tenant = state.tree.tenants.get(fact.tenant)
+    if tenant is None:
+        return None
+    limits, jobs, gpu_milli = tenant.limits, use.jobs, use.amount.gpu_milli
+    if limits.jobs is not None and jobs + 1 > limits.jobs:
+        return Reason(code=Code.LIMIT_EXCEEDED, field="limits.jobs", numbers={"jobs": jobs, "limit": limits.jobs})
+    wanted = fact.spec.gpu_milli()
+    if limits.gpus is not None and wanted and gpu_milli + wanted > limits.gpus * 1000:
+        numbers = {"gpu_milli": gpu_milli, "wanted_gpu_milli": wanted, "limit_gpu_milli": limits.gpus * 1000}
+        return Reason(code=Code.LIMIT_EXCEEDED, field="limits.gpus", numbers=numbers)
+    return None
+
+
+def _turn_away(draft: Draft, index: int, *reasons: Reason) -> None:
+    draft.add(JobTurnedAway(kind="job_turned_away", fact=index, reasons=reasons))
+
+
+def on_job_refused(draft: Draft, index: int, fact: JobRefused) -> None:
+    _turn_away(draft, index)
+
+
+def on_cancel_requested(draft: Draft, index: int, fact: CancelRequested) -> None:
+    """Another tenant's job is treated as one that does not exist."""
+    job = draft.state.jobs.get(fact.job_id)
+    if job is None or fact.tenant not in ("", job.tenant):
+        return
+    reason = Reason(code=Code.CANCELLED, detail=fact.why)
+    if job.phase is Phase.QUEUED:
+        give_up_earmark(draft, job.job_id)
+        draft.add(Finished(kind="finished", job_id=job.job_id, phase="cancelled", reason=reason))
+        return
+    run = draft.state.runs.get(job.run_id)
+    if run is not None and (not run.stopping or run.then == "requeue"):
+        by = fact.tenant or "operator"
+        draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then="cancelled", by=by))
+
+
+def give_up_earmark(draft: Draft, owner: str) -> None:
+    """What was kept for the job is common again."""
+    if draft.state.earmarks.get(owner) is not None:
+        draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="owner_gone"))
+
+
+def on_hold_requested(draft: Draft, index: int, fact: HoldRequested) -> None:
+    """A hold keeps the job from its next start; what runs goes on."""
+    job = draft.state.jobs.get(fact.job_id)
+    if job is None or fact.tenant not in ("", job.tenant) or job.held is not fact.undo:
+        return
+    waits = job.phase is Phase.QUEUED
+    if waits and not fact.undo:
+        give_up_earmark(draft, job.job_id)
+    draft.add(Held(kind="held", job_id=job.job_id, by=fact.tenant or "operator", undo=fact.undo))
+    if waits:
+        say_waiting(draft, job.job_id, Reason(code=Code.WAITING_FOR_TURN if fact.undo else Code.ON_HOLD))
+
+
+def on_priority_requested(draft: Draft, index: int, fact: PriorityRequested) -> None:
+    job = draft.state.jobs.get(fact.job_id)
+    if job is None or fact.tenant not in ("", job.tenant) or job.priority_class == fact.priority_class:
+        return
+    if fact.priority_class not in draft.state.tree.priorities:
+        return
+    draft.add(PrioritySet(kind="priority_set", job_id=job.job_id, priority_class=fact.priority_class))

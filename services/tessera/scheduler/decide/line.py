@@ -1,0 +1,198 @@
+"""Start what fits: first the jobs for which room was made, then each pool's line."""
+
+from tessera.domain.entities import Earmark, Job
+from tessera.domain.phases import Phase
+from tessera.domain.queues import QuotaBook
+from tessera.domain.state import State
+from tessera.engine.gangs import Room
+from tessera.engine.plans import nodes_for, nodes_without, placement_faults, quota_reason
+from tessera.scheduler.decide.draft import Draft, say_waiting
+from tessera_schemas.ledger import Allocated, EarmarkEnded
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code, Reason
+
+PODS_PER_MESSAGE = 2048
+"""How much one message places of one pool, so that it does not take long; the next one reaches the rest of the line."""
+
+ALLOCATION_BYTES_MAX = 384 * 1024  # so that it gets into a message beside the facts that keep coming
+
+Choice = tuple[str, tuple[Placement, ...]]
+"""A flavor and where on its nodes the gang goes."""
+
+
+def start_marked(draft: Draft) -> None:
+    """Start each job whose earmarked room has become free; the others wait for the runs that are being stopped."""
+    state = draft.state
+    for owner in sorted(owner for owner, _ in state.earmarks.items()):
+        mark, job = state.earmarks.get(owner), state.jobs.get(owner)
+        if mark is None or job is None or not startable(state, job):
+            continue
+        reason = _not_yet(state, job, mark)
+        if reason is not None:
+            say_waiting(draft, owner, reason)
+            continue
+        if allocation_bytes(job, max(len(p.node) for p in mark.placements)) > draft.room:
+            return
+        draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="used"))
+        _allocate(draft, job, mark.flavor, mark.placements)
+
+
+def _not_yet(state: State, job: Job, mark: Earmark) -> Reason | None:
+    stopping = sum(1 for run_id in mark.victims if state.runs.get(run_id) is not None)
+    book = state.quota_book(besides=job.job_id)
+    over = book.over(job.queue, mark.flavor, job.amount)
+    nodes = nodes_without(state, (), (mark,))
+    if over is None and not any(placement_faults(job.roles, mark.placements, nodes)):
+        return None
+    if stopping or over is None:
+        return Reason(code=Code.WAITING_FOR_PREEMPTED, numbers={"runs_stopping": stopping})
+    return quota_reason(over)
+
+
+def place_line(draft: Draft, pool: str) -> None:
+    """
+    Start what fits, in the order of the pool's line; say why for the rest, when that has changed.
+
+    Most jobs of a long line got their answer before and get it again. From one allocation to the next neither use nor
+    room changes, so that equal jobs of one queue share a verdict: those that it tells nothing new are passed over
+    without asking again.
+    """
+    state = draft.state
+    waiting = _startable(state, pool)
+    if not waiting:
+        return
+    refused: dict[tuple[str, int, tuple[str, ...]], Code] = {}  # by identity of the roles, which `waiting` keeps alive
+    behind: set[str] = set()  # queues that let nobody pass their first job
+    places = Places(state, pool)
+    longest = max((len(node.name) for node in state.nodes.values() if node.pool == pool), default=0)
+    pods = 0
+    for job in waiting:
+        same = (job.queue, id(job.roles), job.avoid)
+        if job.reason is not None and refused.get(same) is job.reason.code:
+            continue
+        if draft.full:
+            return
+        if job.queue in behind:
+            say_waiting(draft, job.job_id, Reason(code=Code.BEHIND_QUEUE_HEAD, field=f"queues.{job.queue}"))
+            continue
+        size = allocation_bytes(job, longest)
+        verdict = _too_large(size) or places.find(job)
+        if isinstance(verdict, Reason):
+            refused[same] = verdict.code
+            say_waiting(draft, job.job_id, verdict)
+            if state.tree.queues[job.queue].queueing_strategy == "strict_fifo":
+                behind.add(job.queue)
+            continue
+        if size > draft.room:
+            return
+        _allocate(draft, job, *verdict)
+        places.taken(job, verdict[0])
+        refused.clear()
+        pods += job.pods
+        if pods >= PODS_PER_MESSAGE:
+            return
+
+
+class Places:
+    """Where jobs of one pool may go during one pass over its line: quota by queue, room by flavor and avoided nodes."""
+
+    def __init__(self, state: State, pool: str) -> None:
+        self._state, self._pool = state, pool
+        self._book: QuotaBook | None = None
+        self._rooms: dict[tuple[str, tuple[str, ...]], Room] = {}
+
+    def find(self, job: Job) -> Choice | Reason:
+        """
+        The first flavor that has quota and room, those first where the queue need not borrow; or why none has.
+
+        Nodes that failed the job before are left out while there is room elsewhere.
+        """
+        book = self._book = self._book or self._state.quota_book()
+        flavors = self._state.tree.flavors_for(job.queue, job.amount)
+        if len(flavors) > 1:
+            flavors = tuple(sorted(flavors, key=lambda f: (book.borrows(job.queue, f, job.amount), flavors.index(f))))
+        reasons: list[Reason] = []
+        for flavor in flavors:
+            over = book.over(job.queue, flavor, job.amount)
+            found = quota_reason(over) if over else self._place(job, flavor)
+            if not isinstance(found, Reason):
+                return flavor, found
+            reasons.append(found)
+        return next((reason for reason in reasons if reason.code is not Code.WAITING_FOR_QUOTA), reasons[0])
+
+    def _place(self, job: Job, flavor: str) -> tuple[Placement, ...] | Reason:
+        if job.avoid:
+            found = self._room(flavor, job.avoid).place(job.roles)
+            if not isinstance(found, Reason):
+                return found
+        return self._room(flavor, ()).place(job.roles)
+
+    def _room(self, flavor: str, avoid: tuple[str, ...]) -> Room:
+        room = self._rooms.get((flavor, avoid))
+        if room is None:
+            room = self._rooms[flavor, avoid] = Room(nodes_for(self._state, self._pool, flavor, avoid))
+        return room
+
+    def taken(self, job: Job, flavor: str) -> None:
+        """The job was allocated there: the room it came from knows, others that share its nodes are made anew."""
+        if self._book is not None:
+            self._book.add(job.queue, flavor, job.amount)
+        if len(self._rooms) > 1:
+            self._rooms.clear()
+
+
+def _allocate(draft: Draft, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
+    state = draft.state
+    deadline = state.ts + state.tree.policy.start_timeout_seconds * 1000
+    draft.add(
+        Allocated(
+            kind="allocated",
+            job_id=job.job_id,
+            attempt=job.attempt + 1,
+            deadline=deadline,
+            placements=placements,
+            flavor=flavor,
+        )
+    )
+
+
+def allocation_bytes(job: Job, longest_name: int) -> int:
+    """At most how large the record of its allocation is, when the pool's longest node name has that many letters."""
+    return 128 + sum(
+        role.replicas * (64 + len(role.name) + longest_name + 3 * max(1, role.need.gpus)) for role in job.roles
+    )
+
+
+def _too_large(size: int) -> Reason | None:
+    if size <= ALLOCATION_BYTES_MAX:
+        return None
+    numbers = {"bytes": size, "bytes_max": ALLOCATION_BYTES_MAX}
+    return Reason(code=Code.NO_FIT, field="roles", numbers=numbers, detail="one decision cannot name so many pods")
+
+
+def startable(state: State, job: Job) -> bool:
+    """Whether the job may start now, were there room: it waits, nobody holds it, its queue is there and not stopped."""
+    return (
+        job.phase is Phase.QUEUED
+        and not job.held
+        and job.not_before <= state.ts
+        and state.tree.pool(job.queue) is not None
+        and state.tree.stopped(job.queue) is None
+    )
+
+
+def _startable(state: State, pool: str) -> list[Job]:
+    """The jobs of the pool's line that may still start: an order is made from an older state."""
+    line, queues = state.lines.get(pool), state.tree.queues_of.get(pool, ())
+    named = dict.fromkeys(line.jobs if line else ())  # a job named twice starts once
+    stopped = {queue for queue in queues if state.tree.stopped(queue)}
+    return [
+        job
+        for job in state.jobs.found(named)
+        if job.phase is Phase.QUEUED
+        and not job.held
+        and job.not_before <= state.ts
+        and job.queue in queues
+        and job.queue not in stopped
+        and state.earmarks.get(job.job_id) is None
+    ]

@@ -1,0 +1,41 @@
+"""Facts about nodes: how they are now, and which an operator wants empty."""
+
+from tessera.domain.resources import is_as_seen
+from tessera.scheduler.decide.draft import Draft
+from tessera_schemas.facts import DrainRequested, NodeSeen
+from tessera_schemas.ledger import EarmarkEnded, NodeChanged, NodeDrained, Revoked
+from tessera_schemas.reasons import Code, Reason
+
+
+def on_node_seen(draft: Draft, index: int, fact: NodeSeen) -> None:
+    if is_as_seen(draft.state.nodes.get(fact.name), fact):
+        return
+    draft.add(NodeChanged(kind="node_changed", fact=index))
+    usable = fact.ready and not fact.gone
+    end_earmarks_on(draft, fact.name, devices_from=fact.gpus if usable else None)
+
+
+def end_earmarks_on(draft: Draft, node: str, devices_from: int | None = None) -> None:
+    """What was kept on a node that is not to be had any more; or only on its devices from a number on."""
+    for mark in sorted(draft.state.earmarks.values(), key=lambda mark: mark.owner):
+        there = [p for p in mark.placements if p.node == node]
+        if any(devices_from is None or any(d >= devices_from for d in p.devices) for p in there):
+            draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="node_lost"))
+
+
+def on_drain_requested(draft: Draft, index: int, fact: DrainRequested) -> None:
+    """Nothing new starts there; with `evict`, what runs there restarts elsewhere and nobody's retries are spent."""
+    state = draft.state
+    drained = state.drains.get(fact.node) is not None
+    if state.nodes.get(fact.node) is None and not drained:
+        return
+    if drained is fact.undo:
+        draft.add(NodeDrained(kind="node_drained", node=fact.node, undo=fact.undo, why=fact.why))
+    if fact.undo:
+        return
+    end_earmarks_on(draft, fact.node)
+    if fact.evict:
+        for run in state.runs.found(sorted(state.index.runs_on.get(fact.node, ()))):
+            if not run.stopping:
+                reason = Reason(code=Code.NODE_DRAINED, field=f"nodes.{fact.node}", detail=fact.why)
+                draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then="requeue", by="operator"))

@@ -1,0 +1,204 @@
+"""Facts about runs: made, bound, started, ended, idle, lost, absent; and what a deadline ends."""
+
+from tessera.domain.entities import Job, Run
+from tessera.domain.fold import EVICTIONS
+from tessera.scheduler.decide.draft import Draft, say_waiting
+from tessera.scheduler.decide.jobs import say_closed
+from tessera_schemas.facts import (
+    BindFailed,
+    CheckpointSaved,
+    PodsBound,
+    PodsMade,
+    RunAbsent,
+    RunEnded,
+    RunIdle,
+    RunLost,
+    RunStarted,
+)
+from tessera_schemas.ledger import (
+    Bound,
+    EarmarkEnded,
+    Finished,
+    Permitted,
+    Released,
+    Requeued,
+    Revoked,
+    Saved,
+    Started,
+    Warned,
+)
+from tessera_schemas.reasons import Code, Reason
+
+NOT_ITS_FAULT = EVICTIONS | {Code.NODE_LOST, Code.NODE_DRAINED, Code.NODE_SHRUNK, Code.QUEUE_DRAINED}
+"""Reasons that spend none of a job's attempts. The time in which it is tried again bounds them."""
+
+
+def end_overdue(draft: Draft) -> None:
+    """What its deadline ends: runs that did not start in time, earmarks."""
+    state = draft.state
+    for deadline, run_id in list(state.index.start_by.irange(maximum=(state.ts, "~"))):
+        if draft.full:
+            return
+        run = state.runs.get(run_id)
+        if run is not None and not run.started and not run.stopping:
+            numbers = {"seconds": (deadline - run.allocated_ts) // 1000}
+            revoke(draft, run, Reason(code=Code.START_TIMEOUT, numbers=numbers), "deadline")
+    for mark in sorted((m for m in state.earmarks.values() if m.deadline <= state.ts), key=lambda m: m.owner):
+        draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="deadline"))
+
+
+def revoke(draft: Draft, run: Run, reason: Reason, by: str, own: bool = False, avoid: tuple[str, ...] = ()) -> None:
+    """Stop a run; its job is tried again if its retry policy says so."""
+    job = draft.state.jobs.get(run.job_id)
+    again = job is not None and may_try_again(job, draft.state.ts, reason.code, own)
+    then = "requeue" if again else "failed"
+    draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then=then, by=by, avoid=avoid))
+
+
+def may_try_again(job: Job, ts: int, code: Code, own: bool = False) -> bool:
+    """Whether attempts and time are left after one more run that ended for `code`."""
+    attempts = code in NOT_ITS_FAULT or job.strikes + 1 < job.retry.max_attempts
+    return attempts and in_time(job, ts) and (job.retry.on_failure or not own)
+
+
+def in_time(job: Job, ts: int) -> bool:
+    """Whether the time in which the job may be tried again has not run out."""
+    return ts < job.first_ts + job.retry.give_up_seconds * 1000
+
+
+def backoff_ms(job: Job) -> int:
+    """How long the job waits after its next strike: doubled each time, up to the job's own bound."""
+    seconds = job.retry.backoff_seconds << min(job.strikes, 20)
+    return min(seconds, max(job.retry.backoff_max_seconds, job.retry.backoff_seconds)) * 1000
+
+
+def _active(draft: Draft, run_id: str) -> Run | None:
+    """The run, if it has not ended and is not being stopped."""
+    run = draft.state.runs.get(run_id)
+    return None if run is None or run.stopping else run
+
+
+def on_pods_made(draft: Draft, index: int, fact: PodsMade) -> None:
+    """One permit per run, ever: it names the pods that may be bound. What a run grew by has its own, per rank."""
+    run = _active(draft, fact.run_id)
+    if fact.ranks:
+        open_ = {e.placement.rank for e in run.extra if not e.uid and not e.leaving} if run is not None else set()
+        if run is not None and set(fact.ranks) <= open_ and len(set(fact.ranks)) == len(fact.ranks) == len(fact.uids):
+            draft.add(Permitted(kind="permitted", run_id=run.run_id, uids=fact.uids, ranks=fact.ranks))
+        return
+    if run is not None and not run.uids and len(fact.uids) == len(run.placements):
+        draft.add(Permitted(kind="permitted", run_id=run.run_id, uids=fact.uids))
+
+
+def on_pods_bound(draft: Draft, index: int, fact: PodsBound) -> None:
+    run = _active(draft, fact.run_id)
+    if run is not None and run.uids and not run.bound:
+        draft.add(Bound(kind="bound", run_id=run.run_id))
+
+
+def on_bind_failed(draft: Draft, index: int, fact: BindFailed) -> None:
+    run = _active(draft, fact.run_id)
+    if run is not None and not run.started:
+        revoke(draft, run, fact.reason, "binder")
+
+
+def on_run_started(draft: Draft, index: int, fact: RunStarted) -> None:
+    run = _active(draft, fact.run_id)
+    if run is not None and run.uids and not run.started:
+        draft.add(Started(kind="started", run_id=run.run_id))
+
+
+def on_run_ended(draft: Draft, index: int, fact: RunEnded) -> None:
+    """All pods succeeded: the job is done. One did not: the gang is over and what is left of it is stopped."""
+    run = _active(draft, fact.run_id)
+    if run is None or not run.uids:
+        return
+    if fact.reason is not None:
+        revoke(draft, run, fact.reason, "binder", own=fact.own)
+        return
+    if not run.started:
+        draft.add(Started(kind="started", run_id=run.run_id))
+    draft.add(Finished(kind="finished", job_id=run.job_id, phase="succeeded", exit_code=0))
+
+
+def on_run_absent(draft: Draft, index: int, fact: RunAbsent) -> None:
+    """Only now is the capacity free, and only now may the job start again or end."""
+    state = draft.state
+    run = state.runs.get(fact.run_id)
+    if run is not None and fact.ranks:
+        leaving = {extra.placement.rank for extra in run.extra if extra.leaving}
+        gone = tuple(sorted(leaving & set(fact.ranks)))
+        if gone:
+            draft.add(Released(kind="released", run_id=run.run_id, ranks=gone))
+        return
+    if run is None or not run.stopping:
+        return
+    draft.add(Released(kind="released", run_id=run.run_id))
+    job = state.jobs.get(run.job_id)
+    if job is None or run.revoked is None:
+        return
+    if run.then == "requeue":
+        _requeue(draft, job, run.revoked)
+        return
+    draft.add(
+        Finished(
+            kind="finished",
+            job_id=job.job_id,
+            phase="cancelled" if run.then == "cancelled" else "failed",
+            reason=_final_reason(job, run),
+            exit_code=run.revoked.numbers.get("exit_code"),
+        )
+    )
+
+
+def _requeue(draft: Draft, job: Job, reason: Reason) -> None:
+    """Back into its queue; only what was its own doing, or nobody's, spends an attempt and waits out a back-off."""
+    strike = reason.code not in NOT_ITS_FAULT
+    not_before = draft.state.ts + backoff_ms(job) if strike else 0
+    draft.add(Requeued(kind="requeued", job_id=job.job_id, not_before=not_before, reason=reason, strike=strike))
+    if job.held:
+        say_waiting(draft, job.job_id, Reason(code=Code.ON_HOLD))
+    say_closed(draft, job.job_id, job.queue)
+
+
+def _final_reason(job: Job, run: Run) -> Reason:
+    """Why the job ended: the last run's reason, or that its attempts ran out with it."""
+    last = run.revoked or Reason(code=Code.CANCELLED)
+    if run.then == "failed" and last.code is not Code.IDLE and not in_time(job, run.stopped_ts):
+        numbers = {"attempts": job.attempt, "give_up_seconds": job.retry.give_up_seconds} | last.numbers
+        return Reason(code=Code.RETRY_TIME_EXHAUSTED, numbers=numbers, detail=f"last: {last.sentence()}"[:1024])
+    if run.then == "failed" and job.retry.max_attempts > 1 and job.strikes + 1 >= job.retry.max_attempts:
+        numbers = {"attempts": job.attempt} | last.numbers
+        return Reason(code=Code.ATTEMPTS_EXHAUSTED, numbers=numbers, detail=f"last: {last.sentence()}"[:1024])
+    # A cancel that came while the run was stopping for another reason leaves no detail of its own.
+    return last if run.then == "failed" or last.code is Code.CANCELLED else Reason(code=Code.CANCELLED)
+
+
+def on_run_lost(draft: Draft, index: int, fact: RunLost) -> None:
+    """The gang restarts elsewhere, as long as it may be tried again."""
+    run = _active(draft, fact.run_id)
+    if run is not None:
+        revoke(draft, run, fact.reason, "reclamation", avoid=fact.nodes)
+
+
+def on_run_idle(draft: Draft, index: int, fact: RunIdle) -> None:
+    """Warn first; what is still idle long after the warning gives its devices back, if the policy says so."""
+    run, policy = _active(draft, fact.run_id), draft.state.tree.policy
+    if run is None or not run.started or policy.idle == "off":
+        return
+    if not run.idle_ts:
+        if fact.idle_seconds >= policy.idle_warn_seconds:
+            draft.add(Warned(kind="warned", run_id=run.run_id, idle_seconds=fact.idle_seconds))
+    elif fact.idle_seconds < policy.idle_warn_seconds:
+        draft.add(Warned(kind="warned", run_id=run.run_id, idle_seconds=0))
+    elif policy.idle != "warn" and draft.state.ts - run.idle_ts >= policy.idle_reclaim_seconds * 1000:
+        reason = Reason(code=Code.IDLE, numbers={"idle_seconds": fact.idle_seconds})
+        then = "failed" if policy.idle == "fail" else "requeue"
+        draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then=then, by="reclamation"))
+
+
+def on_checkpoint_saved(draft: Draft, index: int, fact: CheckpointSaved) -> None:
+    """Also from a run that is being stopped: saving is what its notice is for."""
+    run = draft.state.runs.get(fact.run_id)
+    if run is not None and run.started and not run.over and draft.state.jobs.get(run.job_id) is not None:
+        draft.add(Saved(kind="saved", run_id=run.run_id, path=fact.path))

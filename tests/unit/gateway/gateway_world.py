@@ -1,0 +1,283 @@
+"""A gateway on loopback before an in-memory shard: a real listener, real requests, and everything else in this process."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+
+from tessera.gateway.main import serve
+from tessera.gateway.settings import GatewaySettings
+from tessera.gateway.tokens import FILE_NAME, add_token
+from tessera.kernel.clock import SystemClock
+from tessera.kernel.health import Health
+from tessera.kernel.ledger import StreamLedger
+from tessera.kernel.memory.broker import MemoryBroker, Stream
+from tessera.kernel.memory.bus import MemoryBus
+from tessera.kernel.memory.store import MemoryStore, MemoryViews
+from tessera.kernel.ports import Message, Outgoing
+from tessera.kernel.service import Ports
+from tessera.kernel.shard import decode_entry
+from tessera.kernel.telemetry import Metrics
+from tessera.projection.events import events_of
+from tessera.projection.views import all_views
+from tessera_schemas import subjects
+from tessera_schemas.base import job_id
+from tessera_schemas.commands import REPLY_HEADER, Answer, SubmitJob
+from tessera_schemas.facts import JobAdmitted
+from tessera_schemas.ledger import LEDGER_MESSAGE
+from tests.builders import SHARD, node_seen
+from tests.ledgers import Committed
+
+Json = dict[str, Any]
+SECONDS = 20.0
+
+
+class Away:
+    """A store or bus that may fail or hang; the calls whose name or subject begins with `only`."""
+
+    def __init__(self, only: str = "") -> None:
+        self.error: Exception | None = None
+        self.only = only
+        self._there = asyncio.Event()
+        self.come_back()
+
+    def go_away(self, error: Exception | None) -> None:
+        """Every call raises `error`; with None it hangs until `come_back`."""
+        self.error = error
+        if error is None:
+            self._there.clear()
+
+    def come_back(self) -> None:
+        self.error = None
+        self._there.set()
+
+    async def before(self, op: str, subject: str = "") -> None:
+        if (subject or op).startswith(self.only):
+            await self._there.wait()
+            if self.error is not None:
+                raise self.error
+
+    async def after(self, op: str, subject: str = "") -> None: ...
+
+    def deliver(self, batch: list[Any]) -> list[Any]:
+        return batch
+
+
+@dataclass
+class Said:
+    """An answer: status, headers, decoded body."""
+
+    status: int
+    headers: dict[str, str]
+    body: Json
+
+    @property
+    def code(self) -> str:
+        return str(self.body.get("code"))
+
+
+@dataclass
+class Event:
+    """One block of a stream; `name` is "" for an ordinary event."""
+
+    id: int
+    name: str
+    data: Json
+
+
+@dataclass
+class World:
+    """`committed` is the shard's truth; `commit` makes ledger, views and events follow it."""
+
+    directory: Path
+    clock: SystemClock = field(default_factory=SystemClock)
+    committed: Committed = field(default_factory=Committed)
+    store_faults: Away = field(default_factory=Away)
+    bus_faults: Away = field(default_factory=Away)
+    answers: bool = True
+    commands: list[tuple[str, Json]] = field(default_factory=list)
+    judge: Callable[[str, Json], Answer] | None = None
+    port: int = 0
+
+    def __post_init__(self) -> None:
+        self.broker, self.views = MemoryBroker(self.clock), MemoryViews(self.clock)
+        self.broker.add_shard(SHARD)
+        self.tokens_file = self.directory / FILE_NAME
+        self.stop = asyncio.Event()
+        self._told = 0
+
+    def token(self, tenant: str | None) -> str:
+        return add_token(self.tokens_file, tenant)
+
+    def stream(self, kind: str) -> Stream:
+        return self.broker.stream(subjects.stream(kind, SHARD))
+
+    async def publish_what_is_committed(self) -> None:
+        """As scheduler and projection would: ledger, events, views."""
+        for data in self.committed.stored[self._told :]:
+            entry = decode_entry(Message("", LEDGER_MESSAGE.validate_json(data).n, data))
+            for event in events_of(SHARD, entry.message, self._before):
+                self.broker.store(Outgoing(event.subject, event.data))
+            self.broker.store(Outgoing(subjects.ledger(SHARD), data))
+            self._shadow.fold(entry)
+        self._told = len(self.committed.stored)
+        store = MemoryStore(self.views)
+        await store.replace(self.committed.state.n, list(all_views(self.committed.state)))
+
+    @property
+    def _shadow(self) -> Any:
+        if not hasattr(self, "_shadow_shard"):
+            self._shadow_shard = Committed()
+        return self._shadow_shard.shard
+
+    @property
+    def _before(self) -> Any:
+        return self._shadow.state
+
+    async def commit(self, *facts: Any, **more: Any) -> None:
+        self.committed.commit(*facts, **more)
+        await self.publish_what_is_committed()
+
+    def event(self, tenant: str, text: str = "x", kind: str = "job.waiting.v1", queue: str = "research") -> int:
+        """An event that nothing stands behind; returns its sequence."""
+        data = orjson.dumps({"type": f"io.tessera.{kind}", "tenant": tenant, "data": {"job_id": text}})
+        return self.broker.store(Outgoing(subjects.event(SHARD, tenant, queue, kind), data))
+
+    def ports(self, name: str = "gateway-1") -> Ports:
+        bus, metrics = MemoryBus(self.broker, "gateway", self.bus_faults), Metrics("gateway")
+        store = MemoryStore(self.views, self.store_faults)
+        cluster: Any = None
+        health = Health(self.clock, metrics)
+        return Ports(self.clock, bus, StreamLedger(bus, SHARD), store, cluster, health, metrics, name, str)
+
+    @asynccontextmanager
+    async def gateway(self, **settings: Any) -> AsyncIterator["World"]:
+        """It listens, and admission answers."""
+        port_file = self.directory / "api.port"
+        port_file.unlink(missing_ok=True)
+        given = {"api_port": 0, "api_port_file": port_file, "tokens_file": self.tokens_file, **settings}
+        self.stop, ports = asyncio.Event(), self.ports()
+        self.metrics = ports.metrics
+        tasks = [
+            asyncio.create_task(serve(ports, GatewaySettings(**given), self.stop)),
+            asyncio.create_task(self._admission()),
+        ]
+        try:
+            async with asyncio.timeout(SECONDS):
+                while not port_file.exists():
+                    if tasks[0].done():
+                        tasks[0].result()
+                    await asyncio.sleep(0.005)
+            self.port = int(port_file.read_text())
+            yield self
+            self.stop.set()
+            await asyncio.wait_for(tasks[0], SECONDS)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def measured(self, name: str) -> float:
+        return self.metrics.registry.get_sample_value(name) or 0.0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def ask(self, method: str, path: str, token: str | None = None, json: Any = None, **more: Any) -> Said:
+        headers = dict(more.pop("headers", {}))
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        if json is not None:
+            more["data"] = orjson.dumps(json)
+            headers.setdefault("Content-Type", "application/json")
+        timeout = aiohttp.ClientTimeout(total=SECONDS)
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as http,
+            http.request(method, f"{self.url}{path}", headers=headers, **more) as answer,
+        ):
+            return Said(answer.status, dict(answer.headers), await answer.json(content_type=None) or {})
+
+    @asynccontextmanager
+    async def streaming(self, path: str, token: str, **headers: str) -> AsyncIterator["Streamed"]:
+        headers = {"Authorization": f"Bearer {token}", **{k.replace("_", "-"): v for k, v in headers.items()}}
+        async with (
+            aiohttp.ClientSession(read_bufsize=1 << 22) as http,
+            http.get(f"{self.url}{path}", headers=headers) as answer,
+        ):
+            assert answer.status == 200, await answer.text()
+            yield Streamed(answer)
+
+    async def _admission(self) -> None:
+        """Answers what is submitted, and admits jobs into the ledger unless `judge` says otherwise."""
+        work = MemoryBus(self.broker).work(subjects.stream("SUBMIT", SHARD), "admission")
+        while True:
+            for delivery in await work.next():
+                message = delivery.message
+                tenant, command = message.subject.rpartition(".")[2], json.loads(message.data)
+                self.commands.append((tenant, command))
+                answer = Answer(accepted=True) if self.judge is None else self.judge(tenant, command)
+                if self.answers:
+                    self.broker.send(message.headers[REPLY_HEADER], answer.to_bytes())
+                if answer.accepted and command["kind"] == "submit_job" and self.answers:
+                    await self.commit(_fact(tenant, message.data))
+                await work.ack(delivery)
+
+
+def _fact(tenant: str, data: bytes) -> JobAdmitted:
+    command = SubmitJob.model_validate_json(data)
+    job = job_id(SHARD, tenant, command.key)
+    return JobAdmitted(kind="job_admitted", job_id=job, tenant=tenant, key=command.key, spec=command.spec)
+
+
+class Streamed:
+    """What comes on a stream, block by block."""
+
+    def __init__(self, answer: aiohttp.ClientResponse) -> None:
+        self.answer = answer
+        self.last_id = -1
+        self.heartbeats = 0
+
+    async def next(self) -> Event | None:
+        """The next block with data; None at the end."""
+        block: list[str] = []
+        with suppress(aiohttp.ClientPayloadError):
+            async with asyncio.timeout(SECONDS):
+                async for line in self.answer.content:
+                    text = line.decode().rstrip("\n")
+                    if text:
+                        block.append(text)
+                        continue
+                    found = self._read(block)
+                    block = []
+                    if found is not None:
+                        return found
+        return None
+
+    async def take(self, number: int) -> list[Event]:
+        found = [event for _ in range(number) if (event := await self.next()) is not None]
+        assert len(found) == number, "the stream ended"
+        return found
+
+    def _read(self, block: Sequence[str]) -> Event | None:
+        fields = dict(line.split(": ", 1) for line in block if not line.startswith(":"))
+        if "id" in fields:
+            self.last_id = int(fields["id"])
+        if "data" not in fields:
+            self.heartbeats += 1
+            return None
+        return Event(self.last_id, fields.get("event", ""), json.loads(fields["data"]))
+
+
+async def a_world(directory: Path) -> World:
+    """A shard with a configuration and two nodes."""
+    world = World(directory)
+    world.committed.begin(node_seen("node-a"), node_seen("node-b"))
+    await world.publish_what_is_committed()
+    return world

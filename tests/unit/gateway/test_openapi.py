@@ -1,0 +1,102 @@
+"""`openapi.json` describes exactly what there is, and answers are as it says."""
+
+import re
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tessera.gateway.openapi import document
+from tessera.gateway.problems import REFUSED, STATUS
+from tessera.gateway.routes import ROUTES
+from tessera_schemas.reasons import Code
+from tests.builders import admitted, job_spec
+from tests.unit.gateway.gateway_world import World
+
+Json = dict[str, Any]
+METHODS = ("get", "post", "put", "delete", "patch")
+
+
+def operations(described: Json) -> dict[tuple[str, str], Json]:
+    return {(m.upper(), path): o for path, item in described["paths"].items() for m, o in item.items() if m in METHODS}
+
+
+def refs(node: Any) -> set[str]:
+    if isinstance(node, dict):
+        own = {node["$ref"]} if isinstance(node.get("$ref"), str) else set()
+        return own.union(*map(refs, node.values()))
+    return set().union(*map(refs, node)) if isinstance(node, list) else set()
+
+
+def validated(described: Json, method: str, path: str, status: int, body: Json) -> None:
+    """The body is what the description says of this answer."""
+    answer = operations(described)[method, path]["responses"][str(status)]["content"]["application/json"]["schema"]
+    schema = {**answer, "components": described["components"]}
+    jsonschema.Draft202012Validator(schema).validate(body)
+
+
+def test_it_describes_every_route_and_nothing_else() -> None:
+    described = document()
+    assert described["openapi"] == "3.1.0"
+    assert set(operations(described)) == {(route.method, route.path) for route in ROUTES}
+    names = [operation["operationId"] for operation in operations(described).values()]
+    assert len(set(names)) == len(names)
+
+
+def test_every_reference_leads_somewhere_and_every_schema_is_one() -> None:
+    described = document()
+    schemas = described["components"]["schemas"]
+    assert refs(described) == {
+        f"#/components/schemas/{name}" for name in schemas if f"#/components/schemas/{name}" in refs(described)
+    }
+    assert {ref.rpartition("/")[2] for ref in refs(described)} <= set(schemas)
+    for schema in schemas.values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_every_operation_needs_a_token_names_its_path_parameters_and_its_refusals() -> None:
+    described = document()
+    assert described["security"] == [{"token": []}]
+    for (_, path), operation in operations(described).items():
+        in_path = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"}
+        assert in_path == set(re.findall(r"\{(\w+)\}", path))
+        assert {"401", "403", "429"} <= set(operation["responses"])
+
+
+def test_every_status_that_a_code_stands_for_is_described_or_may_come_from_anything() -> None:
+    described = {int(status) for operation in operations(document()).values() for status in operation["responses"]}
+    anywhere = {405, 500}
+    assert {STATUS.get(code, REFUSED) for code in Code} <= described | anywhere
+
+
+async def test_answers_are_as_described(world: World) -> None:
+    await world.commit(admitted("k1"))
+    job = admitted("k1").job_id
+    spec = job_spec().model_dump(mode="json", exclude_defaults=True)
+    token, operator = world.token("lab"), world.token(None)
+    one = "/v1/jobs/{job_id}"
+    async with world.gateway():
+        described = (await world.ask("GET", "/openapi.json", token)).body
+        for method, path, body in (
+            ("POST", "/v1/jobs", {"key": "k2", "spec": spec}),
+            ("POST", "/v1/jobs", {"key": "k2", "spec": spec}),
+            ("POST", "/v1/jobs", {"spec": spec}),
+            ("GET", "/v1/jobs", None),
+            ("GET", one, None),
+            ("GET", f"{one}/explain", None),
+            ("POST", f"{one}/cancel", {"why": "done"}),
+            ("POST", f"{one}/hold", None),
+            ("POST", f"{one}/release", None),
+            ("GET", "/v1/nodes", None),
+            ("GET", "/v1/queues", None),
+        ):
+            said = await world.ask(method, path.replace("{job_id}", job), token, body)
+            validated(described, method, path, said.status, said.body)
+        refused = await world.ask("POST", "/v1/jobs", operator, {"key": "k", "spec": spec})
+        validated(described, "POST", "/v1/jobs", refused.status, refused.body)
+    assert described == document()
+
+
+@pytest.mark.parametrize("code", list(Code), ids=str)
+def test_every_code_has_a_status_of_a_refusal(code: Code) -> None:
+    assert 400 <= STATUS.get(code, REFUSED) <= 599

@@ -1,0 +1,118 @@
+"""A token is shown once, its hash is kept, and only the whole of it lets anybody in."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.gateway.tokens import TokenFile, add_token, drop_token, read_entries
+from tessera.kernel.errors import StartupError
+
+
+def loaded(path: Path) -> TokenFile:
+    tokens = TokenFile(path)
+    tokens.load()
+    return tokens
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tokens.toml"
+
+
+def test_a_tenants_token_stands_for_that_tenant_and_an_operators_for_nobody(path: Path) -> None:
+    of_lab, of_operator = add_token(path, "lab"), add_token(path, None)
+    tokens = loaded(path)
+    lab, operator = tokens.caller(of_lab), tokens.caller(of_operator)
+    assert lab is not None
+    assert operator is not None
+    assert (lab.tenant, operator.tenant) == ("lab", None)
+    assert (lab.may_see("lab"), lab.may_see("ops"), operator.may_see("ops")) == (True, False, True)
+
+
+def test_the_file_holds_no_secret_and_is_its_owners_alone(path: Path) -> None:
+    token = add_token(path, "lab")
+    secret = token.rpartition("_")[2]
+    assert secret not in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert len(secret) == 64
+
+
+def test_a_wrong_secret_an_unknown_id_and_a_hash_are_no_tokens(path: Path) -> None:
+    token = add_token(path, "lab")
+    name, token_id, secret = token.split("_")
+    tokens, (entry,) = loaded(path), read_entries(path).values()
+    for wrong in (
+        "",
+        "_",
+        "__",
+        secret,
+        f"{name}_{token_id}_",
+        f"{name}_{token_id}_{secret[:-1]}",
+        f"{name}_{token_id}_{'0' * 64}",
+        f"{name}_{token_id}_{entry.sha256}",
+        f"{name}_{'0' * 12}_{secret}",
+        f"other_{token_id}_{secret}",
+        f"{token} ",
+        token.upper(),
+    ):
+        assert tokens.caller(wrong) is None, wrong
+
+
+@given(st.text(max_size=200))
+def test_no_text_whatever_lets_anybody_in_without_a_file(text: str) -> None:
+    assert TokenFile(None).caller(text) is None
+
+
+@given(st.binary(max_size=100))
+def test_bytes_that_no_header_should_hold_are_no_token_either(data: bytes) -> None:
+    assert TokenFile(None).caller(f"tessera_x_{data.decode('utf-8', 'surrogateescape')}") is None
+
+
+def test_a_revoked_token_is_refused_after_the_next_look_and_others_stay(path: Path) -> None:
+    first, second = add_token(path, "lab"), add_token(path, "lab")
+    tokens = loaded(path)
+    caller = tokens.caller(first)
+    assert caller is not None
+    assert drop_token(path, caller.token_id)
+    tokens.load()
+    assert tokens.caller(first) is None
+    assert not tokens.holds(caller)
+    assert tokens.caller(second) is not None
+    assert not drop_token(path, caller.token_id)
+
+
+def test_a_file_that_became_unreadable_leaves_what_was_in_force(path: Path) -> None:
+    token = add_token(path, "lab")
+    tokens = loaded(path)
+    path.write_text("not toml [")
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(StartupError, match="is not a file of tokens"):
+        tokens.load()
+    assert tokens.caller(token) is not None
+
+
+def test_a_file_that_was_taken_away_lets_nobody_in(path: Path) -> None:
+    token = add_token(path, "lab")
+    tokens = loaded(path)
+    path.unlink()
+    tokens.load()
+    assert tokens.caller(token) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[a]\nkind = "tenant"\nsha256 = "' + "0" * 64 + '"',
+        '[a]\nkind = "operator"\ntenant = "lab"\nsha256 = "' + "0" * 64 + '"',
+        '[a]\nkind = "tenant"\ntenant = "lab"\nsha256 = "short"',
+        '[a]\nkind = "root"\nsha256 = "' + "0" * 64 + '"',
+    ],
+    ids=["a tenant's without a tenant", "an operator's with one", "no hash", "another kind"],
+)
+def test_a_file_that_says_something_else_is_refused(path: Path, text: str) -> None:
+    path.write_text(text)
+    with pytest.raises(StartupError, match="tokens"):
+        loaded(path)

@@ -1,0 +1,151 @@
+"""Elastic runs grow while nobody waits, give way to whoever waits, and count for what they hold all the time."""
+
+from typing import Any
+
+from tessera_schemas.base import job_id
+from tessera_schemas.config import Policy, Queue, Quota
+from tessera_schemas.facts import PlanProposed, PodsMade, Shrink
+from tessera_schemas.ledger import Grown, LedgerMessage
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code
+from tests.builders import SHARD, admitted, config_body, job_spec, role, run_absent
+from tests.unit.scheduler.test_decide import RUN, World, ended, kinds, made, started
+
+K2 = job_id(SHARD, "lab", "k2")
+AT_ONCE = Policy(grow_after_seconds=0)
+
+
+def elastic(least: int = 2, most: int = 4, gpus: int = 2, **policy: Any) -> World:
+    """A node of eight GPUs on which a job of two to four pods runs as its gang."""
+    rules = Policy.model_validate({"grow_after_seconds": 0} | policy)
+    world = World(body=config_body(policy=rules))
+    world.queued(role(replicas=least, max_replicas=most, gpus=gpus)).place()
+    world.commit(made(pods=least))
+    return world
+
+
+def grown(message: LedgerMessage) -> list[int]:
+    return [place.rank for record in message.records if isinstance(record, Grown) for place in record.placements]
+
+
+def more_made(*ranks: int) -> PodsMade:
+    return PodsMade(kind="pods_made", run_id=RUN, uids=tuple(f"more-{rank}" for rank in ranks), ranks=ranks)
+
+
+def give_way(*ranks: int, gpus: int = 4, devices: tuple[int, ...] = (4, 5, 6, 7)) -> PlanProposed:
+    place = Placement(0, "worker", "node-a", devices[:gpus], 1000)
+    return PlanProposed(
+        kind="plan_proposed",
+        cause="preemption",
+        job_id=K2,
+        basis_n=1,
+        ts=1,
+        engine="test",
+        policy=1,
+        preset="off",
+        shrinks=(Shrink(run_id=RUN, ranks=ranks),),
+        placements=(place,),
+    )
+
+
+def test_an_elastic_job_starts_as_its_gang_and_grows_once_it_runs() -> None:
+    world = elastic()
+    assert len(world.run.placements) == 2
+    assert grown(world.commit(started())) == [2, 3]
+    assert world.state.held_by_queue("research").gpu_milli == 8000
+
+
+def test_it_grows_no_further_than_there_is_room_or_quota() -> None:
+    assert grown(elastic(most=9, gpus=3, least=1).commit(started())) == [1]
+    quotas = (Quota(resource="gpu_milli", nominal=6000),)
+    body = config_body(Queue(name="research", quotas=quotas), policy=AT_ONCE)
+    world = World(body=body).queued(role(replicas=2, max_replicas=4, gpus=2))
+    world.place()
+    world.commit(made(pods=2))
+    assert grown(world.commit(started())) == [2]
+
+
+def test_it_does_not_grow_while_somebody_waits() -> None:
+    world = elastic()
+    world.commit(admitted("k2", job_spec(role(gpus=8))))
+    assert kinds(world.commit(started())) == ["started"]
+
+
+def test_it_keeps_its_size_for_a_while() -> None:
+    world = elastic(grow_after_seconds=30)
+    assert grown(world.commit(started())) == []
+    assert grown(world.commit(ms=30_000)) == [2, 3]
+
+
+def test_what_it_grew_by_is_permitted_pod_by_pod() -> None:
+    world = elastic()
+    world.commit(started())
+    permitted = world.commit(more_made(3)).records
+    assert [r.kind for r in permitted] == ["permitted"]
+    assert world.say(more_made(3)) == []
+    assert [extra.uid for extra in world.run.extra] == ["", "more-3"]
+
+
+def test_pods_that_nobody_makes_are_given_up() -> None:
+    world = elastic()
+    world.commit(started())
+    world.commit(more_made(2))
+    late = world.commit(ms=601_000)
+    assert [(r.kind, r.ranks) for r in late.records if r.kind == "shrunk"] == [("shrunk", (3,))]
+
+
+def test_it_gives_way_to_a_job_that_waits_whatever_the_preset() -> None:
+    world = elastic()
+    world.commit(started())
+    world.commit(more_made(2, 3))
+    world.commit(admitted("k2", job_spec(role(gpus=4))))
+    world.place()
+    assert world.say(give_way(2, 3)) == ["shrunk", "earmark_set", "waiting"]
+    absent = run_absent(RUN).model_copy(update={"ranks": (2, 3)})
+    assert world.say(absent) == ["released", "earmark_ended", "allocated"]
+    assert (world.job.phase.value, world.run.extra, world.run.amount.gpu_milli) == ("running", (), 4000)
+
+
+def test_ranks_are_never_used_twice() -> None:
+    world = elastic()
+    world.commit(started())
+    world.commit(more_made(2, 3))
+    world.commit(admitted("k2", job_spec(role(gpus=4))))
+    world.place()
+    world.commit(give_way(2, 3))
+    world.commit(run_absent(RUN).model_copy(update={"ranks": (2, 3)}))
+    cancelled = world.state.jobs.get(K2)
+    assert cancelled is not None
+    world.commit(made(f"{K2}-1"))
+    world.commit(started(f"{K2}-1"))
+    world.commit(ended(f"{K2}-1", reason=None))
+    assert grown(world.commit(run_absent(f"{K2}-1"))) == [4, 5]
+
+
+def test_nobody_of_a_lower_class_takes_the_room_it_grew_into() -> None:
+    world = elastic()
+    world.commit(started())
+    world.commit(more_made(2, 3))
+    world.commit(admitted("k2", job_spec(role(gpus=4), priority_class="low")))
+    world.place()
+    (refused,) = world.commit(give_way(2, 3)).records
+    assert refused.reason.code is Code.NOT_ALLOWED_BY_PRESET  # type: ignore[union-attr]
+
+
+def test_its_gang_cannot_be_shrunk() -> None:
+    world = elastic()
+    world.commit(started())
+    world.commit(admitted("k2", job_spec(role(gpus=4))))
+    world.place()
+    (refused,) = world.commit(give_way(1, 3)).records
+    assert refused.reason.code is Code.VICTIM_GONE  # type: ignore[union-attr]
+
+
+def test_the_release_of_the_run_gives_everything_back() -> None:
+    world = elastic()
+    world.commit(started())
+    world.commit(ended(reason=None))
+    world.commit(run_absent(RUN))
+    node = world.state.nodes.get("node-a")
+    assert node.gpu_free == (1000,) * 8
+    assert world.state.held_by_queue("research").gpu_milli == 0

@@ -1,0 +1,380 @@
+"""What the committer makes of holds, priorities, drains, stopped queues, flavors, lost and idle runs, and plans."""
+
+from typing import Any
+
+from tessera_schemas.base import job_id
+from tessera_schemas.config import Flavor, Policy, Queue, Quota
+from tessera_schemas.facts import (
+    AnyFact,
+    CheckpointSaved,
+    DrainRequested,
+    HoldRequested,
+    PlanProposed,
+    PriorityRequested,
+    RunIdle,
+    RunLost,
+)
+from tessera_schemas.job import Retry
+from tessera_schemas.ledger import LedgerMessage
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code, Reason
+from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
+from tests.unit.scheduler.test_decide import K1, RUN, World, ended, kinds, made, reasons, started
+
+K2 = job_id(SHARD, "lab", "k2")
+FAIR = Policy(preset="fair", min_runtime_seconds=0)
+
+
+def hold(job: str = K1, undo: bool = False, tenant: str = "lab") -> HoldRequested:
+    return HoldRequested(kind="hold_requested", job_id=job, tenant=tenant, undo=undo)
+
+
+def drain(node: str = "node-a", **more: Any) -> DrainRequested:
+    return DrainRequested(kind="drain_requested", node=node, **more)
+
+
+def lost(**more: Any) -> RunLost:
+    return RunLost(kind="run_lost", run_id=RUN, reason=Reason(code=Code.NODE_LOST), **more)
+
+
+def idle(seconds: int) -> RunIdle:
+    return RunIdle(kind="run_idle", run_id=RUN, idle_seconds=seconds)
+
+
+def reconfigured(world: World, *queues: Queue, **more: Any) -> list[str]:
+    return world.say(config_proposed(config_body(*queues, **more), world.state.config.version))
+
+
+# -- holds, priorities ----------------------------------------------------------------------------------------------
+
+
+def test_a_held_job_leaves_the_line_and_says_so() -> None:
+    world = World().queued()
+    held = world.commit(hold())
+    assert (kinds(held), reasons(held)) == (["held", "waiting"], [Code.ON_HOLD])
+    assert world.line().jobs == ()
+    assert kinds(world.place()) == []
+
+
+def test_a_released_job_stands_where_it_stood() -> None:
+    world = World().queued()
+    world.commit(hold())
+    world.commit(admitted("k2"))
+    assert reasons(world.commit(hold(undo=True))) == [Code.WAITING_FOR_TURN]
+    assert world.line().jobs == (K1, K2)
+
+
+def test_an_order_made_before_the_hold_does_not_start_the_job() -> None:
+    world = World().queued()
+    before = world.line()
+    world.commit(hold())
+    assert kinds(world.commit(orders=(before,))) == []
+
+
+def test_a_hold_of_somebody_elses_job_or_of_a_held_job_is_nothing() -> None:
+    world = World().queued()
+    assert world.say(hold(tenant="other")) == []
+    assert world.say(hold(), hold()) == ["held", "waiting"]
+    assert world.say(hold(job=K2)) == []
+
+
+def test_a_hold_lets_a_run_go_on_and_keeps_the_job_from_its_next_attempt() -> None:
+    world = World().running(retry=Retry(max_attempts=3))
+    assert world.say(hold(tenant="")) == ["held"]
+    assert world.say(ended(own=False)) == ["revoked"]
+    requeued = world.commit(run_absent(RUN))
+    assert kinds(requeued) == ["released", "requeued", "waiting"]
+    assert kinds(world.place(ms=60_000)) == []
+
+
+def test_another_priority_class_moves_a_waiting_job() -> None:
+    world = World().queued()
+    world.commit(admitted("k2"))
+    wanted = PriorityRequested(kind="priority_requested", job_id=K2, tenant="lab", priority_class="high")
+    assert world.say(wanted) == ["priority_set"]
+    assert world.line().jobs == (K2, K1)
+    assert world.say(wanted.model_copy(update={"priority_class": "golden"})) == []
+
+
+# -- nodes ----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_starts_on_a_drained_node_and_what_runs_goes_on() -> None:
+    world = World().running()
+    assert world.say(drain(why="new memory")) == ["node_drained"]
+    world.commit(admitted("k2"))
+    refused = world.place()
+    assert reasons(refused) == [Code.NO_NODES]
+    assert world.say(drain(undo=True)) == ["node_drained", "allocated"]
+
+
+def test_a_drain_that_evicts_sends_the_runs_back_without_a_strike() -> None:
+    world = World().running(retry=Retry(max_attempts=1))
+    assert world.say(drain(evict=True)) == ["node_drained", "revoked"]
+    back = world.commit(run_absent(RUN))
+    assert (kinds(back), reasons(back)) == (["released", "requeued", "waiting"], [Code.NO_NODES])
+    assert (world.job.strikes, world.job.not_before) == (0, 0)
+
+
+def test_draining_a_node_that_is_not_there_is_nothing() -> None:
+    assert World().say(drain("node-z")) == []
+
+
+def test_a_lost_run_is_tried_again_elsewhere_while_there_is_room_elsewhere() -> None:
+    world = World(node_seen("node-a"), node_seen("node-b")).running()
+    assert world.run.placements[0].node == "node-a"
+    world.commit(lost(nodes=("node-a",)), ms=0)
+    *_, again = world.commit(run_absent(RUN)).records
+    assert (world.job.avoid, world.job.strikes) == (("node-a",), 0)
+    assert again.placements[0].node == "node-b"  # type: ignore[union-attr]
+
+
+def test_an_avoided_node_is_better_than_none() -> None:
+    world = World().running()
+    world.commit(lost(nodes=("node-a",)))
+    assert world.say(run_absent(RUN))[-1] == "allocated"
+
+
+def test_the_time_in_which_a_job_is_tried_again_is_finite() -> None:
+    world = World().running(retry=Retry(give_up_seconds=100))
+    world.commit(lost(), ms=100_000)
+    assert world.run.then == "failed"
+    final = world.commit(run_absent(RUN)).records[-1]
+    assert final.reason is not None  # type: ignore[union-attr]
+    assert final.reason.code is Code.RETRY_TIME_EXHAUSTED  # type: ignore[union-attr]
+
+
+# -- queues ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_stopped_queue_starts_nothing_and_its_jobs_hear_it() -> None:
+    world = World().queued()
+    before = world.line()
+    assert reconfigured(world, Queue(name="research", stop_policy="hold")) == ["config_set", "waiting"]
+    assert world.line().jobs == ()
+    assert kinds(world.commit(orders=(before,))) == []
+    assert reasons(world.commit(admitted("k2"))) == [Code.QUEUE_STOPPED]
+    assert reconfigured(world, Queue(name="research")) == ["config_set", "waiting", "waiting", "allocated"]
+    assert kinds(world.place()) == ["allocated"]
+
+
+def test_a_queue_below_a_stopped_one_is_stopped() -> None:
+    world = World().queued()
+    reconfigured(world, Queue(name="top", stop_policy="hold"), Queue(name="research", parent="top"))
+    assert world.line().jobs == ()
+
+
+def test_hold_and_drain_sends_what_runs_back_to_the_queue() -> None:
+    world = World().running(retry=Retry(max_attempts=1))
+    assert reconfigured(world, Queue(name="research", stop_policy="hold_and_drain")) == ["config_set", "revoked"]
+    back = world.commit(run_absent(RUN))
+    assert kinds(back) == ["released", "requeued", "waiting"]
+    assert world.job.strikes == 0
+
+
+def test_a_strict_queue_lets_nobody_pass_its_first_job_and_others_go_on() -> None:
+    queues = (Queue(name="research", queueing_strategy="strict_fifo"), Queue(name="batch"))
+    world = World(body=config_body(*queues))
+    world.say(admitted("k1", job_spec(role(gpus=9))), admitted("k2", job_spec(role(gpus=1))))
+    world.say(admitted("k3", job_spec(role(gpus=1), queue="batch")))
+    placed = world.place()
+    assert [r.job_id for r in placed.records if r.kind == "allocated"] == [job_id(SHARD, "lab", "k3")]
+    assert reasons(placed) == [Code.NO_FIT, Code.BEHIND_QUEUE_HEAD]
+
+
+# -- flavors and borrowing ------------------------------------------------------------------------------------------
+
+
+def flavored(*quotas: Quota, **more: Any) -> World:
+    flavors = (Flavor(name="new", gpu_models=("h100",)), Flavor(name="old", gpu_models=("a100",)))
+    nodes = (node_seen("node-a", gpu_model="h100", gpus=2), node_seen("node-b", gpu_model="a100", gpus=8))
+    return World(*nodes, body=config_body(Queue(name="research", quotas=quotas), flavors=flavors, **more))
+
+
+def test_flavors_are_tried_in_the_order_of_the_queues_quotas() -> None:
+    world = flavored(
+        Quota(resource="gpu_milli", flavor="old", nominal=1000), Quota(resource="gpu_milli", flavor="new", nominal=2000)
+    )
+    world.say(*(admitted(f"k{n}") for n in range(4)))
+    placed = world.place()
+    taken = [(r.flavor, r.placements[0].node) for r in placed.records if r.kind == "allocated"]
+    assert taken == [("old", "node-b"), ("new", "node-a"), ("new", "node-a")]
+    assert reasons(placed) == [Code.WAITING_FOR_QUOTA]
+
+
+def test_what_a_flavor_counts_comes_back_to_it() -> None:
+    world = flavored(Quota(resource="gpu_milli", flavor="new", nominal=1000)).running()
+    world.say(ended(reason=None))
+    world.say(run_absent(RUN))
+    assert world.state.queue_use.get("research/new").amount.gpu_milli == 0
+    world.say(admitted("k2"))
+    assert kinds(world.place()) == ["allocated"]
+
+
+def family(**policy: Any) -> World:
+    """Two queues with four GPUs each that lend to each other, on one node of eight."""
+    quotas = (Quota(resource="gpu_milli", nominal=4000),)
+    queues = (
+        Queue(name="top"),
+        Queue(name="research", parent="top", quotas=quotas),
+        Queue(name="batch", parent="top", quotas=quotas),
+    )
+    return World(body=config_body(*queues, policy=Policy(min_runtime_seconds=0, **policy)))
+
+
+def test_a_queue_borrows_what_its_sibling_does_not_use() -> None:
+    world = family()
+    world.say(*(admitted(f"k{n}", job_spec(role(gpus=2))) for n in range(5)))
+    placed = world.place()
+    assert kinds(placed) == ["allocated"] * 4 + ["waiting"]
+    assert reasons(placed) == [Code.WAITING_FOR_QUOTA]
+
+
+# -- idle, checkpoints ----------------------------------------------------------------------------------------------
+
+
+def test_an_idle_run_is_warned_then_stopped_if_the_policy_says_so() -> None:
+    policy = Policy(idle="requeue", idle_warn_seconds=60, idle_reclaim_seconds=120)
+    world = World(body=config_body(policy=policy)).running()
+    assert world.say(idle(59)) == []
+    assert world.say(idle(60)) == ["warned"]
+    assert world.say(idle(119), ms=59_000) == []
+    assert world.say(idle(181), ms=61_000) == ["revoked"]
+    assert world.run.revoked.code is Code.IDLE  # type: ignore[union-attr]
+
+
+def test_a_run_that_works_again_is_warned_anew_before_it_is_stopped() -> None:
+    policy = Policy(idle="fail", idle_warn_seconds=60, idle_reclaim_seconds=120)
+    world = World(body=config_body(policy=policy)).running()
+    assert world.say(idle(60)) == ["warned"]
+    assert world.say(idle(0)) == ["warned"]
+    assert world.run.idle_ts == 0
+    assert world.say(idle(500), ms=500_000) == ["warned"]
+
+
+def test_without_a_policy_idle_runs_are_left_alone() -> None:
+    assert World().running().say(idle(10**6)) == []
+
+
+def test_a_checkpoint_is_remembered_for_the_next_attempt() -> None:
+    world = World().running()
+    saved = CheckpointSaved(kind="checkpoint_saved", run_id=RUN, path="/data/step-7")
+    assert world.say(saved) == ["saved"]
+    assert (world.run.saved_ts, world.job.saved_path) == (world.ts, "/data/step-7")
+
+
+# -- plans ----------------------------------------------------------------------------------------------------------
+
+
+def plan(victims: tuple[str, ...] = (RUN,), job: str = K2, gpus: int = 8, **more: Any) -> PlanProposed:
+    place = Placement(0, "worker", "node-a", tuple(range(gpus)), 1000)
+    fields = {"cause": "preemption", "basis_n": 1, "ts": 1, "engine": "test", "policy": 1, "preset": "priority"}
+    return PlanProposed(kind="plan_proposed", job_id=job, victims=victims, placements=(place,), **(fields | more))  # type: ignore[arg-type]
+
+
+def contested(preset: str = "priority", **policy: Any) -> World:
+    """One node full with one running job, and an urgent job of the same queue waiting."""
+    rules = Policy.model_validate({"preset": preset, "min_runtime_seconds": 0} | policy)
+    world = World(body=config_body(policy=rules)).queued(role(gpus=8))
+    world.place()
+    world.commit(made())
+    world.commit(started())
+    urgent: AnyFact = admitted("k2", job_spec(role(gpus=8), priority_class="urgent"))
+    world.commit(urgent)
+    assert reasons(world.place()) == [Code.NO_FIT]
+    return world
+
+
+def refusal(message: LedgerMessage) -> Code:
+    (refused,) = message.records
+    assert refused.kind == "plan_refused"
+    return refused.reason.code
+
+
+def test_a_plan_is_one_decision_victims_and_earmark_together() -> None:
+    world = contested()
+    assert world.say(plan()) == ["revoked", "earmark_set", "waiting"]
+    assert world.job.reason.code is Code.PREEMPTED  # type: ignore[union-attr]
+    assert world.state.jobs.get(K2).reason.code is Code.WAITING_FOR_PREEMPTED
+
+
+def test_the_preemptor_starts_with_the_release_and_the_victim_waits_again() -> None:
+    world = contested()
+    world.commit(plan())
+    assert world.say(run_absent(RUN)) == ["released", "requeued", "earmark_ended", "allocated"]
+    assert (world.job.evictions, world.job.strikes, world.job.attempt) == (1, 0, 1)
+    assert kinds(world.place()) == ["waiting"]
+
+
+def test_nobody_takes_the_room_that_was_made() -> None:
+    world = contested()
+    world.commit(plan())
+    world.commit(admitted("k3", job_spec(role(gpus=1), priority_class="urgent")))
+    world.place()
+    assert world.state.jobs.get(job_id(SHARD, "lab", "k3")).phase.value == "queued"
+    assert world.say(run_absent(RUN))[-1] == "allocated"
+    assert world.state.jobs.get(K2).phase.value == "allocated"
+
+
+def test_a_plan_is_refused_when_its_victim_does_not_run_any_more() -> None:
+    world = contested()
+    world.commit(ended(reason=None))
+    assert refusal(world.commit(plan())) is Code.VICTIM_GONE
+
+
+def test_a_plan_is_refused_under_a_preset_that_does_not_allow_it() -> None:
+    assert refusal(contested(preset="off").commit(plan())) is Code.NOT_ALLOWED_BY_PRESET
+    assert refusal(contested(preset="priority").commit(plan(cause="reclaim"))) is Code.NOT_ALLOWED_BY_PRESET
+
+
+def test_a_plan_is_refused_when_a_budget_is_spent() -> None:
+    assert refusal(contested(evictions_max=0).commit(plan())) is Code.EVICTION_BUDGET_SPENT
+    assert refusal(contested(min_runtime_seconds=3600).commit(plan())) is Code.EVICTION_BUDGET_SPENT
+
+
+def test_a_plan_is_refused_when_it_would_not_fit() -> None:
+    assert refusal(contested().commit(plan(gpus=7))) is Code.PLAN_DOES_NOT_FIT
+
+
+def test_a_plan_for_a_job_that_does_not_wait_is_refused() -> None:
+    world = contested()
+    world.commit(hold(K2))
+    assert refusal(world.commit(plan())) is Code.NOT_WAITING
+
+
+def test_no_plan_evicts_an_equal() -> None:
+    world = contested()
+    lower = PriorityRequested(kind="priority_requested", job_id=K2, priority_class="normal")
+    world.commit(lower)
+    assert refusal(world.commit(plan())) is Code.NOT_ALLOWED_BY_PRESET
+
+
+def test_room_made_on_a_node_that_is_lost_is_given_up() -> None:
+    world = contested()
+    world.commit(plan())
+    assert world.say(node_seen(ready=False))[:2] == ["node_changed", "earmark_ended"]
+
+
+def test_a_held_or_cancelled_owner_gives_its_room_up() -> None:
+    world = contested()
+    world.commit(plan())
+    assert world.say(hold(K2))[0] == "earmark_ended"
+
+
+def test_lent_quota_is_taken_back_whatever_the_class_of_the_borrower_is_not_higher() -> None:
+    world = family(preset="fair")
+    world.say(*(admitted(f"k{n}", job_spec(role(gpus=2))) for n in range(1, 5)))
+    world.place()
+    for n in range(1, 5):
+        run = f"{job_id(SHARD, 'lab', f'k{n}')}-1"
+        world.commit(made(run))
+        world.commit(started(run))
+    owner = admitted("o", job_spec(role(gpus=2), queue="batch"))
+    world.commit(owner)
+    assert reasons(world.place()) == [Code.WAITING_FOR_QUOTA]
+    victim = world.state.runs.get(f"{job_id(SHARD, 'lab', 'k4')}-1")
+    place = Placement(0, "worker", "node-a", victim.placements[0].devices, 1000)
+    reclaim = plan((victim.run_id,), job=owner.job_id, cause="reclaim").model_copy(update={"placements": (place,)})
+    assert world.say(reclaim)[:2] == ["revoked", "earmark_set"]
+    assert world.state.jobs.get(victim.job_id).reason.code is Code.RECLAIMED
+    assert world.say(run_absent(victim.run_id))[-2:] == ["earmark_ended", "allocated"]
