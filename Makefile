@@ -48,7 +48,7 @@ unit: $(READY) ## fast tests, no servers, under a minute
 	$(BIN)/pytest -q -n auto tests/unit tests/property
 
 test: $(READY) ## all tests: real nats-server and Redis, real processes, 100 simulated seeds
-	$(BIN)/pytest -q -n auto tests
+	$(BIN)/pytest -q -n auto --dist loadfile tests  # the tests of a file share one platform, and some build on others
 
 sim: $(READY) ## simulate SEEDS seeds from FIRST on (make sim SEEDS=1000 FIRST=1)
 	$(BIN)/python -m tessera.lab.sim --seeds $(SEEDS) --first $(FIRST)

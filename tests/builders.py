@@ -16,11 +16,13 @@ GIB = 2**30
 
 
 def role(name: str = "worker", replicas: int = 1, gpus: int = 1, gpu_milli: int = 0, **more: Any) -> Role:
+    further = {name: more.pop(name) for name in ("gpu_memory_bytes", "mig_profile", "devices") if name in more}
     asked = Resources(
         cpu_milli=more.pop("cpu_milli", 1000),
         memory_bytes=more.pop("memory_bytes", GIB),
         gpus=gpus,
         gpu_milli=gpu_milli,
+        **further,
     )
     return Role(name=name, replicas=replicas, resources=asked, template=Template(image="train:1"), **more)
 

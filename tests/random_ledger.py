@@ -2,24 +2,35 @@
 
 from random import Random
 
-from tessera_schemas.config import Policy, PriorityClass
+from tessera.lab.sim.planner import plan_by_chance
+from tessera_schemas.config import ConfigBody, Flavor, Policy, PriorityClass, Queue, Quota
 from tessera_schemas.facts import (
     AnyFact,
     BindFailed,
     CancelRequested,
+    CheckpointSaved,
+    DrainRequested,
+    HoldRequested,
     JobRefused,
     PodsBound,
     PodsMade,
+    PriorityRequested,
     RunEnded,
+    RunIdle,
+    RunLost,
     RunStarted,
 )
 from tessera_schemas.ledger import LedgerMessage
 from tessera_schemas.reasons import Code, Reason
-from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, queue, role, run_absent
+from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
 from tests.ledgers import Committed
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 QUEUES = ("research", "batch", "forgotten")
+TENANTS = ("lab", "other")
+NODES = ("node-a", "node-b", "node-c")
+CLASSES = ("low", "high")
+FLAVORS = (Flavor(name="fast", gpu_models=("h100",)), Flavor(name="slow", gpu_models=("a100",)))
 
 
 def random_ledger(seed: int, messages: int = 80, ts: int = 1_760_000_000_000) -> Committed:
@@ -32,8 +43,9 @@ def random_ledger(seed: int, messages: int = 80, ts: int = 1_760_000_000_000) ->
 
 class Life:
     def __init__(self, random: Random, ts: int) -> None:
-        self.random, self.ledger = random, Committed(ts).begin()
+        self.random, self.ledger = random, Committed(ts)
         self._keys = 0
+        self.ledger.begin(body=self._body())
 
     def go_on(self) -> LedgerMessage:
         chance = self.random
@@ -49,9 +61,9 @@ class Life:
     def _fact(self) -> AnyFact | None:
         chance = self.random
         runs = sorted(run_id for run_id, _ in self.ledger.state.runs.items())
-        if runs and chance.random() < 0.65:
+        if runs and chance.random() < 0.6:
             return self._about_run(chance.choice(runs))
-        kind = chance.randrange(12)
+        kind = chance.randrange(20)
         if kind < 7:
             return self._submit()
         if kind == 7:
@@ -60,11 +72,37 @@ class Life:
             return JobRefused.model_validate({"kind": "job_refused", "tenant": "lab", "reasons": why, **named})
         if kind == 8:
             return self._configuration()
-        if kind == 9 and self._keys:
-            key = f"k{chance.randrange(self._keys)}"
-            return CancelRequested(kind="cancel_requested", job_id=admitted(key).job_id, tenant="lab", why="enough")
-        gone = chance.random() < 0.3
-        return node_seen(f"node-{chance.choice('abc')}", gpus=chance.choice((0, 4, 8)), gone=gone, ready=not gone)
+        if kind < 12 and self._keys:
+            return self._about_job(self._job_id(f"k{chance.randrange(self._keys)}"))
+        if kind < 16:
+            return plan_by_chance(self.ledger.state, chance)
+        name = chance.choice(NODES)
+        if kind == 16:
+            evict, undo = chance.random() < 0.3, chance.random() < 0.5
+            return DrainRequested(kind="drain_requested", node=name, evict=evict, undo=undo, why="fans")
+        gone = chance.random() < 0.2
+        model = chance.choice(("h100", "a100", "t4"))
+        return node_seen(name, gpus=chance.choice((0, 4, 8, 8)), gone=gone, ready=not gone, gpu_model=model)
+
+    def _job_id(self, key: str) -> str:
+        return admitted(key, tenant=self._tenant(key)).job_id
+
+    @staticmethod
+    def _tenant(key: str) -> str:
+        return TENANTS[len(key) % 2 if key[-1] in "02468" else 0]
+
+    def _about_job(self, job_id: str) -> AnyFact:
+        chance = self.random
+        tenant = chance.choice((*TENANTS, ""))
+        return chance.choice(
+            (
+                CancelRequested(kind="cancel_requested", job_id=job_id, tenant=tenant, why="enough"),
+                HoldRequested(kind="hold_requested", job_id=job_id, tenant=tenant, undo=chance.random() < 0.6),
+                PriorityRequested(
+                    kind="priority_requested", job_id=job_id, tenant=tenant, priority_class=chance.choice(CLASSES)
+                ),
+            )
+        )
 
     def _submit(self) -> AnyFact:
         """Mostly a new job, sometimes a key that was used before, sometimes a queue that is not there."""
@@ -72,26 +110,57 @@ class Life:
         again = self._keys and chance.random() < 0.2
         key = f"k{chance.randrange(self._keys)}" if again else f"k{self._keys}"
         self._keys += not again
-        asked = role(replicas=chance.choice((1, 1, 2, 5)), gpus=chance.choice((0, 1, 4)))
+        asked = role(replicas=chance.choice((1, 1, 1, 2, 5)), gpus=chance.choice((0, 1, 4, 4)))
         spec = job_spec(
             asked,
-            queue=chance.choice(QUEUES),
-            priority_class=chance.choice(("low", "high")),
+            queue=chance.choice(("research", "research", "research", "batch", "batch", "forgotten")),
+            priority_class=chance.choice(CLASSES),
+            preemptible=chance.random() < 0.9,
             retry={"max_attempts": chance.choice((1, 3)), "backoff_seconds": 10},
         )
-        return admitted(key, spec).model_copy(update={"trace": chance.choice(("", TRACE))})
+        return admitted(key, spec, self._tenant(key)).model_copy(update={"trace": chance.choice(("", TRACE))})
 
     def _configuration(self) -> AnyFact:
+        return config_proposed(self._body(), self.ledger.state.config.version - (self.random.random() < 0.2))
+
+    def _body(self) -> ConfigBody:
         chance = self.random
-        body = config_body(
-            *(queue(name) for name in QUEUES[: chance.choice((1, 2, 2))]),
+        return config_body(
+            Queue(name="all", quotas=(Quota(resource="gpu_milli", nominal=2000),)),
+            *(self._queue(name) for name in QUEUES[: chance.choice((1, 2, 2))]),
             priority_classes=(
                 PriorityClass(name="low", value=-1),
                 PriorityClass(name="high", value=chance.randrange(3)),
             ),
-            policy=Policy(key_memory_seconds=chance.choice((1, 30, 3600)), start_timeout_seconds=60),
+            flavors=FLAVORS,
+            policy=Policy(
+                preset=chance.choice(("off", "priority", "fair", "fair", "fair")),
+                min_runtime_seconds=chance.choice((0, 0, 0, 30)),
+                evictions_max=chance.choice((0, 5, 5, 5)),
+                earmark_seconds=chance.choice((10, 600)),
+                idle=chance.choice(("off", "warn", "requeue", "fail")),
+                idle_warn_seconds=10,
+                idle_reclaim_seconds=1,
+                key_memory_seconds=chance.choice((1, 30, 3600)),
+                start_timeout_seconds=60,
+            ),
         )
-        return config_proposed(body, self.ledger.state.config.version - (chance.random() < 0.2))
+
+    def _queue(self, name: str) -> Queue:
+        chance = self.random
+        inside = chance.random() < 0.8
+        limits = {name: chance.choice((None, 2000)) for name in ("borrowing_limit", "lending_limit") if inside}
+        return Queue(
+            name=name,
+            parent="all" if inside else None,
+            weight=chance.randrange(3),
+            quotas=tuple(
+                Quota.model_validate({"resource": "gpu_milli", "nominal": 4000, "flavor": flavor, **limits})
+                for flavor in chance.choice(((), ("",), ("fast", "slow")))
+            ),
+            queueing_strategy=chance.choice((*["best_effort_fifo"] * 3, "strict_fifo")),
+            stop_policy=chance.choice((*["none"] * 8, "hold", "hold_and_drain")),
+        )
 
     def _about_run(self, run_id: str) -> AnyFact:
         chance = self.random
@@ -99,16 +168,31 @@ class Life:
         pods = len(run.placements)
         if run.stopping:
             return run_absent(run_id)
+        if run.started and chance.random() < 0.85:
+            return chance.choice(
+                (
+                    *(PodsBound(kind="pods_bound", run_id=run_id),) * 8,
+                    RunIdle(kind="run_idle", run_id=run_id, idle_seconds=chance.choice((0, 5, 50))),
+                    CheckpointSaved(kind="checkpoint_saved", run_id=run_id, path=chance.choice(("", "/data/1"))),
+                    RunLost(
+                        kind="run_lost",
+                        run_id=run_id,
+                        reason=Reason(code=Code.NODE_LOST),
+                        nodes=(run.placements[0].node,),
+                    ),
+                )
+            )
         why = Reason(code=Code.POD_FAILED, numbers={"exit_code": 3}, detail="oom")
         failed = RunEnded(kind="run_ended", run_id=run_id, reason=why, own=chance.random() < 0.5, exit_code=3)
         if not run.uids:
             made = PodsMade(kind="pods_made", run_id=run_id, uids=tuple(f"{run_id}-{i}" for i in range(pods)))
             refused = BindFailed(kind="bind_failed", run_id=run_id, rank=0, reason=Reason(code=Code.BIND_REFUSED))
-            return refused if chance.random() < 0.2 else made
+            return refused if chance.random() < 0.1 else made
+        if not run.started and chance.random() < 0.9:
+            return RunStarted(kind="run_started", run_id=run_id)
         return chance.choice(
             (
                 PodsBound(kind="pods_bound", run_id=run_id),
-                RunStarted(kind="run_started", run_id=run_id),
                 RunEnded(kind="run_ended", run_id=run_id, exit_code=0),
                 failed,
             )

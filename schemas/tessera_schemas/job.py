@@ -63,7 +63,7 @@ class Resources(Strict):
     @classmethod
     def _known_profile(cls, profile: str) -> str:
         if profile and profile not in mig.PROFILES:
-            raise ValueError(f"no GPU has this profile; known are {', '.join(mig.PROFILES)}")
+            raise ValueError(f"no GPU can be cut into {profile}; there are, for example, 1g.10gb and 3g.40gb")
         return profile
 
     @field_validator("devices")
@@ -309,9 +309,18 @@ def _wrong_companions(roles: tuple[Role, ...]) -> Iterator[str]:
             yield f"{path}: there is no other role {role.same_node_as}"
         elif other.same_node_as is not None:
             yield f"{path}: {other.name} itself goes with {other.same_node_as}; name that role"
-        elif role.replicas > other.replicas or (other.spread and role.replicas < other.replicas):
+        elif role.gang > other.gang or (other.spread and role.gang < other.gang):
             spread = " that are spread" if other.spread else ""
-            yield f"{path}: {role.replicas} pods do not go with {other.replicas}{spread}"
+            yield f"{path}: {role.gang} pods do not go with {other.gang}{spread}"
+        elif _disturb(role, other, roles):
+            yield f"{path}: roles on one node have whole GPUs, or only one of them has a share or an instance"
+
+
+def _disturb(role: Role, other: Role, roles: tuple[Role, ...]) -> bool:
+    """Whether it would depend on the order of the pods which GPU each gets, and so how many fit."""
+    there = [each.resources for each in roles if each is other or each.same_node_as == other.name]
+    using = [asked for asked in there if asked.total_gpu_milli]
+    return len(using) > 1 and not all(asked.gpus for asked in using) and bool(role.resources.total_gpu_milli)
 
 
 def _wrong_groups(roles: tuple[Role, ...]) -> Iterator[str]:

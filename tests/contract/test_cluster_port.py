@@ -150,6 +150,7 @@ async def test_a_pod_that_is_not_there_is_not_found(api: Setup):
         api.cluster.bind_pod(NS, "nobody", "some-uid", "n1", {}),
         api.cluster.evict_pod(NS, "nobody", "some-uid"),
         api.cluster.remove_finalizer(NS, "nobody", "some-uid", FINALIZER),
+        api.cluster.annotate_pod(NS, "nobody", "some-uid", {"a": "b"}),
     ):
         error = await refused(call)
         assert (error.status, error.reason) == (404, "NotFound")
@@ -218,6 +219,31 @@ async def test_a_finalizer_keeps_a_deleted_pod_until_it_is_taken_off(api: Setup)
     uid = (await api.cluster.create_pod(NS, pod(name, finalizers=[FINALIZER])))["metadata"]["uid"]
     await api.cluster.delete_pod(NS, name, uid)
     assert (await api.cluster.get_pod(NS, name))["metadata"]["deletionTimestamp"]
+    await api.cluster.remove_finalizer(NS, name, uid, FINALIZER)
+    assert (await refused(api.cluster.get_pod(NS, name))).status == 404
+
+
+async def test_an_annotation_is_set_and_the_others_stay(api: Setup):
+    name = api.name()
+    uid = (await api.cluster.create_pod(NS, pod(name, annotations={"a": "1", "b": "2"})))["metadata"]["uid"]
+    await api.cluster.annotate_pod(NS, name, uid, {"b": "3", "c": "4"})
+    assert (await api.cluster.get_pod(NS, name))["metadata"]["annotations"] == {"a": "1", "b": "3", "c": "4"}
+
+
+async def test_a_pod_with_another_uid_is_not_annotated(api: Setup):
+    name = api.name()
+    await api.cluster.create_pod(NS, pod(name))
+    error = await refused(api.cluster.annotate_pod(NS, name, "00000000-dead-4000-8000-000000000000", {"a": "b"}))
+    assert error.status == 409
+    assert "annotations" not in (await api.cluster.get_pod(NS, name))["metadata"]
+
+
+async def test_a_bound_pod_that_is_deleted_without_grace_goes_with_its_finalizer_and_waits_for_no_kubelet(api: Setup):
+    name = api.name()
+    uid = (await api.cluster.create_pod(NS, pod(name, finalizers=[FINALIZER])))["metadata"]["uid"]
+    await api.cluster.bind_pod(NS, name, uid, "no-such-node", {})
+    await api.cluster.delete_pod(NS, name, uid)
+    await api.cluster.delete_pod(NS, name, uid, 0)
     await api.cluster.remove_finalizer(NS, name, uid, FINALIZER)
     assert (await refused(api.cluster.get_pod(NS, name))).status == 404
 

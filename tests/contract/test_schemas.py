@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from tessera_schemas import events, generate
 from tessera_schemas.facts import OWNERS, PLANNERS, PlanProposed
 from tessera_schemas.registry import Registered, kind_of, registered
-from tessera_schemas.subjects import Retention, streams
+from tessera_schemas.subjects import SERVICES, Retention, streams
 from tests.contract.golden_files import golden
 
 OUT = Path(__file__).parents[2] / "schemas" / "generated"
@@ -152,7 +152,7 @@ def test_each_fact_is_sent_by_its_owner_alone_and_a_plan_by_whoever_may_propose_
             for operation in operations.values()
             if operation["action"] == "send" and {"$ref": ref} in operation["messages"]
         ]
-        assert set(senders) == (set(PLANNERS.values()) if model is PlanProposed else {owner})
+        assert set(senders) == ({*PLANNERS.values()} & {*SERVICES} if model is PlanProposed else {owner})
         assert len(senders) == len(set(senders))
 
 

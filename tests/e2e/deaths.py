@@ -47,4 +47,9 @@ DEATHS = {
         stops="no new events; views stay as of the n they say",
         goes_on="jobs are admitted, start, end and release",
     ),
+    "gateway": Death(
+        writes="commands, for the tenant of a token",
+        stops="no HTTP requests and no streams of events",
+        goes_on="clients on NATS submit and subscribe; everything that was submitted goes on",
+    ),
 }

@@ -17,6 +17,7 @@ from tessera.kernel.shard import Shard, decode_entry
 from tessera.kernel.views_digest import views_digest
 from tessera.lab.checker import Report, check
 from tessera.lab.events_checker import check_events
+from tessera.lab.rules_checker import check_rules
 from tessera.projection.events import START, Cursor, last_cursor
 from tessera.projection.views import all_views
 from tessera_schemas import subjects
@@ -53,6 +54,7 @@ async def assert_all_is_well(live: Live) -> Report:
         drained=True,
     )
     check_events(report, stored, events, shard=live.platform.shard, drained=True)
+    check_rules(report, stored)
     assert report.violations == []
     unseen = [kind for kind in (*EXAMINED, *COUNTED) if not report.examined[kind]]
     assert not unseen, f"nothing was examined of {unseen}: {dict(report.examined)}"

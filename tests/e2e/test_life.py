@@ -13,6 +13,7 @@ import pytest_asyncio
 import yaml
 
 from tessera.client.sdk import Refused
+from tessera_schemas.base import job_id
 from tessera_schemas.reasons import Code
 from tests.e2e.live import GPUS, SECONDS, Heard, Live, configuration, job, kind, started
 from tests.e2e.platform_checks import assert_all_is_well, stored_events
@@ -152,13 +153,14 @@ async def test_submit_and_wait_ends_with_the_jobs_own_end_as_exit_code(live: Liv
     await assert_all_is_well(live)
 
 
-async def test_waiting_no_longer_than_asked_leaves_the_job_running(live: Live) -> None:
-    words = ("--key", "patience", "--gpus", "1", "--wait", "--timeout", "0.2", "--as", "lab", "--", "sleep")
-    said = await live.command("submit", *words)
+async def test_waiting_no_longer_than_asked_leaves_the_job_running(live: Live, tmp_path: Path) -> None:
+    file = tmp_path / "patience.yaml"
+    file.write_text(yaml.safe_dump(plain("patience", seconds=600)))
+    words = ("--key", "patience", "--wait", "--timeout", "0.2", "--as", "lab")
+    said = await live.command("submit", "-f", str(file), *words)
     live.acknowledged.append(("lab", "patience"))
-    mine = next(job.job_id for job in live.state.jobs.values())
     assert (said.code, "goes on" in said.err) == (7, True)
-    await live.clients["lab"].cancel(mine)
+    await live.clients["lab"].cancel(job_id(live.platform.shard, "lab", "patience"))
     await assert_all_is_well(live)
 
 

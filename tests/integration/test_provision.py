@@ -178,8 +178,8 @@ async def test_a_new_tenant_is_let_in_while_others_stay_connected(platform: Plat
 
 TENANT_NEXT = "$JS.API.CONSUMER.MSG.NEXT.EVENTS_main.acme_ci"
 PUBLISH: dict[str, set[str] | frozenset[str]] = {
-    "submit.main.acme": {"acme", "binder"},
-    "submit.main.other": {"other", "binder"},
+    "submit.main.acme": {"acme", "binder", "gateway"},
+    "submit.main.other": {"other", "binder", "gateway"},
     "submit.second.acme": set(),
     "control.main": {"operator"},
     **{f"fact.main.{name}.x": {name} & {"admission", "binder", "reclamation"} for name in sorted(SERVICES)},
@@ -216,9 +216,9 @@ PUBLISH: dict[str, set[str] | frozenset[str]] = {
     "$JS.API.STREAM.MSG.GET.LEDGER_main": FOLLOWERS,
     "$JS.API.DIRECT.GET.FACTS_main": {"scheduler", "operator"},
     "$JS.API.DIRECT.GET.ORDERS_main.order.main.pool": {"scheduler", "operator"},
-    "$JS.API.DIRECT.GET.EVENTS_main": {"projection", "operator"},
-    "$JS.API.DIRECT.GET.EVENTS_main.events.main.acme.q.x": {"projection", "operator"},
-    "$JS.API.STREAM.MSG.GET.EVENTS_main": {"projection", "operator"},
+    "$JS.API.DIRECT.GET.EVENTS_main": {"projection", "gateway", "operator"},
+    "$JS.API.DIRECT.GET.EVENTS_main.events.main.acme.q.x": {"projection", "gateway", "operator"},
+    "$JS.API.STREAM.MSG.GET.EVENTS_main": {"projection", "gateway", "operator"},
     "$JS.API.DIRECT.GET.SNAP_main": FOLLOWERS,
     "$JS.API.DIRECT.GET.DLQ_main": {"operator"},
     "$JS.API.DIRECT.GET.LEASES_main": SERVICES,
@@ -232,15 +232,18 @@ SUBSCRIBE: dict[str, set[str] | frozenset[str]] = {
     "_INBOX.>": set(),
     "_INBOX.acme.>": {"acme"},
     "_INBOX.scheduler.>": {"scheduler"},
+    "_INBOX.acme.gateway.>": {"acme", "gateway"},
+    "_INBOX.*.gateway.>": {"gateway"},
+    "_INBOX.*.>": set(),
     "submit.main.*": set(),
     "submit.main.acme": set(),
     "ledger.main": set(),
     "live.ledger.main": FOLLOWERS,
     "live.fact.main.>": {"scheduler", "operator"},
     "live.order.main.*": {"scheduler", "operator"},
-    "live.events.main.>": {"projection", "operator"},
-    "live.events.main.acme.>": {"acme", "projection", "operator"},
-    "live.events.main.other.>": {"other", "projection", "operator"},
+    "live.events.main.>": {"projection", "gateway", "operator"},
+    "live.events.main.acme.>": {"acme", "projection", "gateway", "operator"},
+    "live.events.main.other.>": {"other", "projection", "gateway", "operator"},
     "$JS.EVENT.ADVISORY.>": set(),
     "$SYS.>": set(),
 }
@@ -330,7 +333,9 @@ async def permitted(client: Redis, *command: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("identity", "may_write"), [("projection", True), ("admission", False), ("operator", False)], ids=str
+    ("identity", "may_write"),
+    [("projection", True), ("admission", False), ("gateway", False), ("operator", False)],
+    ids=str,
 )
 async def test_a_user_of_redis_reads_or_writes_its_own_shard_only(
     platform: Platform, identity: str, may_write: bool
@@ -352,7 +357,7 @@ async def test_redis_knows_no_user_without_a_password_and_none_for_services_that
         await client.ping()
     await client.aclose()
     have = {name for name in IDENTITIES if platform.credentials.read(name).redis is not None}
-    assert have == {"projection", "admission", "operator"}
+    assert have == {"projection", "admission", "gateway", "operator"}
 
 
 # -- what a service checks before it works

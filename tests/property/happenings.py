@@ -6,6 +6,7 @@ lets orders be stale. What the committer makes of it must hold whatever was said
 """
 
 from random import Random
+from typing import Any
 
 from tessera.domain.state import State
 from tessera_schemas.base import run_id
@@ -30,6 +31,14 @@ from tests.ledgers import Committed
 KEYS = [f"k{number}" for number in range(12)]
 NODES = ("node-a", "node-b", "node-c")
 QUOTA_MILLI = 2000
+LIES: tuple[dict[str, Any], ...] = (
+    *({},) * 4,
+    {"topology": {"level": "rack"}},
+    {"spread": "rack"},
+    {"devices": {"rdma/hca": 1}},
+    {"gpus": 0, "mig_profile": "3g.20gb"},
+)
+"""How the pods of a job lie, and what they have besides GPUs."""
 
 
 class Happenings:
@@ -85,8 +94,9 @@ class Happenings:
         chance = self.random
         key = chance.choice(KEYS)
         shape = Random(key if chance.random() < 0.95 else key + "!")
+        asked = {"replicas": shape.choice((1, 1, 2, 4)), "gpus": shape.choice((0, 1, 1, 2)), **shape.choice(LIES)}
         spec = job_spec(
-            role(replicas=shape.choice((1, 1, 2, 4)), gpus=shape.choice((0, 1, 1, 2))),
+            role(**asked),
             queue=shape.choice(("research", "research", "batch", "nowhere")),
             priority_class=shape.choice(("low", "normal", "high")),
             retry=Retry(max_attempts=shape.choice((1, 2, 3)), backoff_seconds=shape.choice((0, 5))),
@@ -99,7 +109,17 @@ class Happenings:
         if chance.random() < 0.2:
             return NodeSeen(kind="node_seen", name=name, gone=True, ready=False)
         pool = "blue" if name == "node-c" else "default"
-        return node_seen(name, gpus=size, pool=pool, ready=chance.random() < 0.9, cpu_milli=chance.choice((4000, 9000)))
+        cut = {"device_profile": "mig", "mig_geometry": "40gb"} if chance.random() < 0.2 else {}
+        return node_seen(
+            name,
+            gpus=size,
+            pool=pool,
+            ready=chance.random() < 0.9,
+            cpu_milli=chance.choice((4000, 9000)),
+            labels={"rack": name} if chance.random() < 0.8 else {},
+            devices={"rdma/hca": chance.choice((1, 4))},
+            **cut,
+        )
 
     def _configuration(self) -> ConfigBody:
         chance = self.random

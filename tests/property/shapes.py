@@ -128,6 +128,14 @@ def small_gangs(draw: st.DrawFn) -> tuple[RoleNeed, ...]:
     )
 
 
+def beside_all(need: Need, host: RoleNeed, made: list[RoleNeed]) -> Need:
+    """The need, without a GPU where the contract would refuse it: whole GPUs go together, all else goes alone."""
+    using = [o.need for o in made if (o is host or o.beside == host.name) and o.need.total_gpu_milli]
+    if not using or all(each.gpus for each in (need, *using)):
+        return need
+    return replace(need, gpus=0, gpu_milli=0, gpu_memory_bytes=0, mig_profile="")
+
+
 @st.composite
 def related_gangs(draw: st.DrawFn) -> tuple[RoleNeed, ...]:
     """Gangs whose roles say how their pods lie to each other."""
@@ -141,7 +149,7 @@ def related_gangs(draw: st.DrawFn) -> tuple[RoleNeed, ...]:
         if kind == "beside" and hosts:
             host = draw(st.sampled_from(hosts))
             pods = host.replicas if host.spread else draw(st.integers(1, host.replicas))
-            role = replace(role, beside=host.name, replicas=pods)
+            role = replace(role, beside=host.name, replicas=pods, need=beside_all(role.need, host, made))
         elif kind in ("domain", "both"):
             group = "group" if grouped else ""
             role = replace(role, levels=levels, bound=bound, group=group, spread="rack" if kind == "both" else "")

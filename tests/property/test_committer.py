@@ -17,6 +17,7 @@ from tessera.domain.resources import WHOLE_GPU, Amount, empty_node
 from tessera.domain.snapshot import dump, load
 from tessera.domain.state import TABLES, State
 from tessera.domain.statehash import StateHash
+from tessera.engine.relations import broken
 from tessera.kernel.ports import Message
 from tessera.kernel.shard import Shard, decode_entry
 from tessera_schemas.facts import AnyFact
@@ -97,6 +98,10 @@ def check_allocations(before: State, after_stored: bytes) -> None:
             assert node is not None
             assert node.ready
             assert min(node.cpu_free, node.memory_free, node.pods_free, *node.gpu_free, 0) >= 0
+            assert min(free for _, free in node.devices_free) >= 0
+            start, size = place.mig or (0, 0)
+            assert all(node.mig_taken[device][start : start + size] == (1,) * size for device in place.devices if size)
+        assert not list(broken(run.roles, record.placements, dict(trial.nodes.items())))
 
 
 @settings(max_examples=40, deadline=None)
@@ -191,12 +196,15 @@ def test_a_life_reaches_what_it_is_meant_to_reach() -> None:
     """Else the properties above would hold for lack of anything happening."""
     seen: set[str] = set()
     codes: set[str] = set()
+    fields, lies = set[str](), set[str]()
     for seed in range(20):
         for n, stored in enumerate(lived(seed).ledger.stored, start=1):
             for record in decode_entry(Message("", n, stored)).message.records:
                 seen.add(record.kind)
                 reason = getattr(record, "reason", None)
                 codes |= {reason.code.value} if reason is not None else set()
+                fields.add(reason.field.rpartition(".")[2] if reason is not None else "")
+                lies |= {"mig"} if record.kind == "allocated" and record.placements[0].mig else set()
     assert seen >= {
         "allocated", "bound", "checkpoint", "config_refused", "config_set", "finished", "job_queued", "job_turned_away",
         "node_changed", "permitted", "released", "requeued", "revoked", "started", "waiting",
@@ -205,6 +213,8 @@ def test_a_life_reaches_what_it_is_meant_to_reach() -> None:
         "NoFit", "NoNodes", "NoSuchQueue", "WaitingForQuota", "StartTimeout", "BindRefused", "AttemptsExhausted",
         "Cancelled", "PodFailed", "ConfigConflict",
     }  # fmt: skip
+    assert fields >= {"topology", "spread"}
+    assert lies == {"mig"}
 
 
 def test_an_emptied_node_is_what_the_cluster_said_it_is() -> None:

@@ -32,7 +32,7 @@ def by_the_rule(gang: tuple[RoleNeed, ...], nodes: dict[str, Node]) -> list[Plac
     return placed
 
 
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @given(st.one_of(gangs(), small_gangs()), st.one_of(clusters(), roomy_clusters()))
 def test_a_gang_lies_where_the_simple_rule_puts_it_pod_by_pod(gang: tuple[RoleNeed, ...], there: list[Node]) -> None:
     nodes = {node.name: node for node in there}

@@ -115,7 +115,7 @@ def test_equal_inputs_give_equal_bytes_in_whatever_order_the_nodes_come(
         assert one == other
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(EITHER, CLUSTERS)
 def test_nothing_that_is_placed_now_is_ever_called_inadmissible(gang: tuple[RoleNeed, ...], there: list[Node]) -> None:
     if not isinstance(place_gang(gang, {node.name: node for node in there}), Reason):
@@ -132,7 +132,7 @@ def test_what_others_hold_never_makes_a_gang_inadmissible(
     assert inadmissible(gang, room.nodes.values()) == inadmissible(gang, there)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(EITHER, CLUSTERS)
 def test_the_tests_that_nodes_failed_add_up_to_the_nodes(gang: tuple[RoleNeed, ...], there: list[Node]) -> None:
     verdict = place_gang(gang, {node.name: node for node in there})

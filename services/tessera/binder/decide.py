@@ -11,11 +11,34 @@ from typing import Any
 
 from tessera.domain.entities import Run
 from tessera_schemas.facts import AnyFact, PodsBound, RunEnded, RunStarted
-from tessera_schemas.labels import ALLOCATED_N_ANNOTATION, FINALIZER, TTL_ANNOTATION
+from tessera_schemas.labels import (
+    ALLOCATED_N_ANNOTATION,
+    CHECKPOINT_ANNOTATION,
+    CHECKPOINT_AT_ANNOTATION,
+    EVICT_AT_ANNOTATION,
+    FINALIZER,
+    NOTICE_ANNOTATION,
+    SCHEDULER_NAME,
+    TTL_ANNOTATION,
+)
 from tessera_schemas.reasons import Code, Reason
 
 Json = dict[str, Any]
 DIGITS_MAX = 15
+NOTICE_SECONDS_MAX = 3600
+PATH_CHARACTERS_MAX = 1024
+WORTH_A_NOTICE = frozenset(
+    {
+        Code.CANCELLED,
+        Code.PREEMPTED,
+        Code.RECLAIMED,
+        Code.DEFRAGMENTED,
+        Code.NODE_DRAINED,
+        Code.QUEUE_DRAINED,
+        Code.IDLE,
+    }
+)
+"""Reasons that stop a run which is well: it can still save its work. A gang that broke cannot."""
 REFUSALS = ("UnexpectedAdmissionError", "OutOf", "NodeAffinity", "Evicted", "Preempting", "NodeShutdown", "Terminated")
 
 
@@ -35,6 +58,11 @@ class Pod:
     finished_ms: int | None
     allocated_n: int
     ttl_seconds: int
+    is_ours: bool = True
+    notice_seconds: int = 0
+    evict_at_ms: int | None = None
+    saved: str = ""
+    saved_at: str = ""
 
     @property
     def over(self) -> bool:
@@ -61,6 +89,11 @@ def read_pod(pod: Json) -> Pod:
         finished_ms=_milliseconds(terminated.get("finishedAt", "")),
         allocated_n=_count(notes.get(ALLOCATED_N_ANNOTATION, "")),
         ttl_seconds=_count(notes.get(TTL_ANNOTATION, "")),
+        is_ours=pod.get("spec", {}).get("schedulerName") == SCHEDULER_NAME,
+        notice_seconds=min(_count(notes.get(NOTICE_ANNOTATION, "")), NOTICE_SECONDS_MAX),
+        evict_at_ms=_milliseconds(notes[EVICT_AT_ANNOTATION]) or 0 if EVICT_AT_ANNOTATION in notes else None,
+        saved=notes.get(CHECKPOINT_ANNOTATION, ""),
+        saved_at=notes.get(CHECKPOINT_AT_ANNOTATION, ""),
     )
 
 
@@ -122,3 +155,31 @@ def _why(pod: Pod, rank: int) -> tuple[Reason, bool]:
     if pod.reason.startswith(REFUSALS):
         return Reason(code=Code.POD_REFUSED_BY_NODE, numbers=numbers, detail=detail), False
     return Reason(code=Code.POD_FAILED, numbers=numbers, detail=detail), True
+
+
+def is_due_notice(run: Run, pod: Pod) -> bool:
+    """
+    Whether this pod of a revoked run may go on for its notice.
+
+    Once a checkpoint was taken in after the revoke, nothing is left to wait for.
+    """
+    well = run.started and run.revoked is not None and run.revoked.code in WORTH_A_NOTICE
+    waits = pod.notice_seconds > 0 and pod.phase == "Running" and not pod.deleting
+    return well and waits and run.saved_ts < run.stopped_ts
+
+
+def is_new_checkpoint(run: Run, known_path: str, pod: Pod, told: tuple[str, str] | None) -> bool:
+    """
+    Whether what the pod shows is a checkpoint that the ledger does not know; `told` is what it showed at the last look.
+
+    After a restart nothing is told: then a path that the ledger has for this run counts as known. A checkpoint that
+    seems older than it is costs less than one that seems newer.
+    """
+    if pod.uid not in run.uids or not is_path(pod.saved) or told == (pod.saved, pod.saved_at):
+        return False
+    return told is not None or not run.saved_ts or pod.saved != known_path
+
+
+def is_path(text: str) -> bool:
+    """Whether this can be handed to the next attempt: it becomes part of a record and of an environment."""
+    return 0 < len(text) <= PATH_CHARACTERS_MAX and text.isprintable()

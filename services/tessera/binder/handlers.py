@@ -6,36 +6,36 @@ is remembered only to save messages; the committer takes a repeat for what it is
 """
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-import structlog
-
+from tessera.binder.checkpoints import Checkpoints
 from tessera.binder.decide import Pod, missing, to_report
 from tessera.binder.pods import bind_annotations, pod_of, spec_label
 from tessera.binder.settings import BinderSettings
+from tessera.binder.stopping import Stopping
 from tessera.binder.templates import Templates
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
 from tessera.kernel.facts import Facts
 from tessera.kernel.leases import Members, partition_of
+from tessera.kernel.node_troubles import NodeTroubles
 from tessera.kernel.pods_by_run import PodsByRun
 from tessera.kernel.ports import ApiError, JsonObject
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry
 from tessera.kernel.worklist import Worklist
 from tessera_schemas.facts import AnyFact, BindFailed, PodsMade, RunEnded
-from tessera_schemas.labels import FINALIZER, RUN_LABEL, SPEC_LABEL, pod_name
-from tessera_schemas.ledger import Allocated, Permitted, Released, Revoked
+from tessera_schemas.labels import RUN_LABEL, SPEC_LABEL, pod_name
+from tessera_schemas.ledger import Allocated, Permitted, Released, Revoked, Saved
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
 RETRY_STATUS = (408, 409, 429)
+NAME_A_RUN = (Permitted, Revoked, Released, Saved)
 
 T = TypeVar("T")
-
-log = structlog.get_logger()
 
 
 class Refused(Exception):
@@ -50,15 +50,22 @@ class Runs:
     """The runs of our partitions, and what is left of runs that the ledger has let go of."""
 
     def __init__(
-        self, ports: Ports, settings: BinderSettings, state: State, pods: PodsByRun[Pod], members: Members
+        self,
+        ports: Ports,
+        settings: BinderSettings,
+        state: State,
+        pods: PodsByRun[Pod],
+        troubles: NodeTroubles,
+        members: Members,
     ) -> None:
         self._ports, self._settings, self._state, self._pods, self._members = ports, settings, state, pods, members
         self._facts = Facts(ports.bus, settings.shard, "binder")
         self._templates = Templates(ports.ledger)
         self._said: dict[str, dict[str, None]] = {}
         self._bound: dict[str, dict[str, None]] = {}
-        self._over_since: dict[str, float] = {}
         self.worklist = Worklist(self._work, ports.clock, settings.runs_at_once)
+        self._stopping = Stopping(ports, settings, state, troubles, self.worklist)
+        self._checkpoints = Checkpoints(self._facts, settings, state, ports.clock, self.worklist)
 
     # -- what makes a run worth a look ----------------------------------------------------------------------------
 
@@ -68,7 +75,7 @@ class Runs:
             for record in entry.message.records:
                 if type(record) is Allocated:
                     self.worklist.name(f"{record.job_id}-{record.attempt}")
-                elif type(record) is Permitted or type(record) is Revoked or type(record) is Released:
+                elif isinstance(record, NAME_A_RUN):
                     self.worklist.name(record.run_id)
 
     async def follow_pods(self) -> None:
@@ -100,13 +107,15 @@ class Runs:
         if run is None:
             self._said.pop(run_id, None)
             self._bound.pop(run_id, None)
+            self._checkpoints.forget(run_id)
             for pod in list(pods.values()):
-                await self._clear_away(run_id, pod)
+                await self._stopping.clear_away(run_id, pod)
         elif run.revoked is not None:
-            for pod in list(pods.values()):
-                await self._stop(pod)
+            await self._checkpoints.report(run, pods)
+            await _all([self._stopping.stop(run, pod) for pod in list(pods.values())])
         elif not run.over:
             await self._advance(run)
+            await self._checkpoints.report(run, pods)
 
     async def _advance(self, run: Run) -> None:
         """Make, then bind, then report."""
@@ -225,56 +234,6 @@ class Runs:
         return Refused(
             rank, Reason(code=Code.BIND_REFUSED, numbers=numbers, detail=f"{error.reason}: {error.message}"[:512])
         )
-
-    # -- stop and clear away --------------------------------------------------------------------------------------
-
-    async def _stop(self, pod: Pod) -> None:
-        """A pod of a revoked run: terminal ones stay readable, the others are deleted by UID."""
-        if pod.deleting:
-            await self._let_go(pod)
-        elif not pod.over:
-            await _gone_is_fine(self._ports.cluster.delete_pod(pod.namespace, pod.name, pod.uid))
-
-    async def _clear_away(self, run_id: str, pod: Pod) -> None:
-        """A pod whose run the ledger has released, or never knew."""
-        if pod.allocated_n > self._state.n:
-            raise Transient("the pod is newer than what was read of the ledger")
-        if pod.deleting:
-            self._over_since.pop(pod.uid, None)
-            await self._let_go(pod)
-        elif not pod.node:
-            await _gone_is_fine(self._ports.cluster.delete_pod(pod.namespace, pod.name, pod.uid))
-        elif pod.over:
-            seconds = self._seconds_to_keep(pod)
-            if seconds > 0:
-                self.worklist.name_later(run_id, seconds)
-            else:
-                await _gone_is_fine(self._ports.cluster.delete_pod(pod.namespace, pod.name, pod.uid))
-        else:
-            log.error("orphan_pod", pod=pod.name, namespace=pod.namespace, node=pod.node, run=run_id)
-
-    async def _let_go(self, pod: Pod) -> None:
-        """Take our finalizer off once the kubelet has ended the pod, or if it was never bound."""
-        if pod.held and (pod.over or not pod.node):
-            await _gone_is_fine(self._ports.cluster.remove_finalizer(pod.namespace, pod.name, pod.uid, FINALIZER))
-
-    def _seconds_to_keep(self, pod: Pod) -> float:
-        """By the kubelet's clock and ours, but never longer than the ttl from when we first saw the end."""
-        ttl, clock = pod.ttl_seconds, self._ports.clock
-        seen_at = self._over_since.setdefault(pod.uid, clock.monotonic())
-        left = seen_at + ttl - clock.monotonic()
-        if pod.finished_ms is not None:
-            left = min(left, ttl + (pod.finished_ms - clock.now_ms()) / 1000)
-        return left
-
-
-async def _gone_is_fine(call: Awaitable[None]) -> None:
-    """404: it is gone already. 409: the UID is another one's now, or it changed under us and an event will follow."""
-    try:
-        await call
-    except ApiError as error:
-        if error.status not in (404, 409):
-            raise
 
 
 async def _all(calls: list[Coroutine[Any, Any, T]]) -> list[T]:

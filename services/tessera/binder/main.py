@@ -10,6 +10,7 @@ from tessera.kernel.facts import Facts
 from tessera.kernel.informer import Informer
 from tessera.kernel.leases import Members
 from tessera.kernel.ledger_loop import fold_ledger
+from tessera.kernel.node_troubles import NodeTroubles
 from tessera.kernel.pods_by_run import PodsByRun
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import restore
@@ -23,7 +24,8 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
     members = Members(ports.bus, ports.clock, settings.shard, "binder", ports.instance, settings.lease_seconds)
     pod_informer = Informer(ports.cluster, "pods", ports.clock, RUN_LABEL)
     node_informer = Informer(ports.cluster, "nodes", ports.clock)
-    runs = Runs(ports, settings, shard.state, PodsByRun(pod_informer, read_pod), members)
+    troubles = NodeTroubles(node_informer, ports.clock, settings.node_gone_seconds)
+    runs = Runs(ports, settings, shard.state, PodsByRun(pod_informer, read_pod), troubles, members)
     nodes = Nodes(node_informer, Facts(ports.bus, settings.shard, "binder"), shard.state, members, ports.clock)
     ports.health.check("pods", lambda: None if pod_informer.synced else "the pods have not been listed yet")
     ports.health.check("nodes", lambda: None if node_informer.synced else "the nodes have not been listed yet")

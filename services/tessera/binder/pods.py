@@ -7,12 +7,14 @@ from tessera_schemas.job import JobSpec, Role, Template, Volume
 from tessera_schemas.labels import (
     ALLOCATED_N_ANNOTATION,
     DEVICES_ANNOTATION,
+    EVICT_AT_ANNOTATION,
     FINALIZER,
     GPU_MILLI_ANNOTATION,
     GPU_RESOURCE,
     JOB_LABEL,
     MANAGED_BY_LABEL,
     NAME_ANNOTATION,
+    NOTICE_ANNOTATION,
     PERMIT_ANNOTATION,
     QUEUE_LABEL,
     RANK_LABEL,
@@ -30,6 +32,7 @@ from tessera_schemas.placement import Placement
 
 Json = dict[str, Any]
 SPEC_LABEL_CHARACTERS = 16
+NOTICE_DIRECTORY, NOTICE_FILE = "/etc/tessera", "evict-at"
 RESTRICTED: Json = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -79,12 +82,17 @@ def spec_label(job: Job) -> str:
 
 def _annotations(template: Template, spec: JobSpec, placement: Placement, allocated_n: int) -> dict[str, str]:
     """The owner's annotations below ours: what we say about devices cannot be said by a job."""
-    return _not_reserved(template.annotations) | {
-        NAME_ANNOTATION: spec.name,
-        ALLOCATED_N_ANNOTATION: str(allocated_n),
-        TTL_ANNOTATION: str(spec.ttl_seconds_after_finished),
-        GPU_MILLI_ANNOTATION: str(placement.gpu_milli),
-    }
+    notice = {NOTICE_ANNOTATION: str(spec.checkpoint.notice_seconds)} if spec.checkpoint else {}
+    return (
+        _not_reserved(template.annotations)
+        | notice
+        | {
+            NAME_ANNOTATION: spec.name,
+            ALLOCATED_N_ANNOTATION: str(allocated_n),
+            TTL_ANNOTATION: str(spec.ttl_seconds_after_finished),
+            GPU_MILLI_ANNOTATION: str(placement.gpu_milli),
+        }
+    )
 
 
 def _not_reserved(own: dict[str, str]) -> dict[str, str]:
@@ -122,9 +130,32 @@ def _spec(job: Job, run: Run, rank: int, spec: JobSpec, role: Role) -> Json:
         "volumes": [_volume(index, volume) for index, volume in enumerate(role.template.volumes)],
         "containers": [_container(job, run, rank, role)],
     }
+    if role.affinity:
+        body["affinity"] = _affinity(role)
     if spec.time_limit_seconds is not None:
         body["activeDeadlineSeconds"] = spec.time_limit_seconds
+    if spec.checkpoint is not None:
+        _show_notice(body)
     return body
+
+
+def _show_notice(body: Json) -> None:
+    """The notice as a file, since the pod has no token with which to read its own annotations."""
+    path = f"metadata.annotations['{EVICT_AT_ANNOTATION}']"
+    item = {"path": NOTICE_FILE, "fieldRef": {"fieldPath": path}}
+    body["volumes"].append({"name": "tessera", "downwardAPI": {"items": [item]}})
+    for container in body["containers"]:
+        container["volumeMounts"].append({"name": "tessera", "mountPath": NOTICE_DIRECTORY, "readOnly": True})
+
+
+def _affinity(role: Role) -> Json:
+    """The role's conditions on its node, so that the kubelet checks them once more. All of one term must hold."""
+    conditions = [
+        {"key": term.key, "operator": term.operator.value} | ({"values": list(term.values)} if term.values else {})
+        for term in role.affinity
+    ]
+    needed = {"nodeSelectorTerms": [{"matchExpressions": conditions}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": needed}}
 
 
 def _container(job: Job, run: Run, rank: int, role: Role) -> Json:
@@ -132,6 +163,7 @@ def _container(job: Job, run: Run, rank: int, role: Role) -> Json:
     amounts = {"cpu": f"{asked.cpu_milli}m", "memory": str(asked.memory_bytes)}
     if asked.gpus:
         amounts[GPU_RESOURCE] = str(asked.gpus)
+    amounts |= {name: str(count) for name, count in asked.devices.items()}
     container: Json = {
         "name": role.name,
         "image": template.image,
@@ -155,14 +187,19 @@ def _container(job: Job, run: Run, rank: int, role: Role) -> Json:
 def _own_env(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
     # Images for GPUs ask the runtime for all of them; a pod that was given none must see none.
     blind = {} if role.resources.gpus or role.resources.gpu_milli else {"NVIDIA_VISIBLE_DEVICES": "void"}
-    return blind | {
-        "TESSERA_JOB_ID": job.job_id,
-        "TESSERA_JOB_NAME": job.name,
-        "TESSERA_ATTEMPT": str(run.attempt),
-        "TESSERA_ROLE": role.name,
-        "TESSERA_RANK": str(rank),
-        "TESSERA_WORLD_SIZE": str(len(run.placements)),
-    }
+    saved = {"TESSERA_CHECKPOINT_PATH": job.saved_path} if job.saved_path else {}
+    return (
+        blind
+        | saved
+        | {
+            "TESSERA_JOB_ID": job.job_id,
+            "TESSERA_JOB_NAME": job.name,
+            "TESSERA_ATTEMPT": str(run.attempt),
+            "TESSERA_ROLE": role.name,
+            "TESSERA_RANK": str(rank),
+            "TESSERA_WORLD_SIZE": str(len(run.placements)),
+        }
+    )
 
 
 def _volume(index: int, volume: Volume) -> Json:

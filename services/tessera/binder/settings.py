@@ -14,6 +14,13 @@ class BinderSettings(ServiceSettings):
         64, ge=1, le=1024, description="Runs being worked on; each has one call in flight per pod"
     )
     resync_seconds: float = Field(10.0, gt=0, le=600, description="How often every run is looked at again")
+    orphan_seconds: float = Field(
+        60.0, ge=0, description="How long a bound pod that the ledger does not explain is only reported, then deleted"
+    )
+    node_gone_seconds: float = Field(
+        10.0, ge=0, le=3600, description="A node without an object for so long is gone; one that is back earlier is not"
+    )
+    checkpoint_seconds: float = Field(2.0, ge=0, le=600, description="Checkpoints of one run are said no more often")
     attempts: int = Field(
         5, ge=1, le=100, description="Tries of a call that the API server refuses, before the run fails"
     )

@@ -32,7 +32,8 @@ QUOTAS: dict[str, Convert] = {
     "memory": ("memory_bytes", quantities.memory_bytes),
     "gpus": ("gpu_milli", quantities.gpu_milli),
 }
-ONE_ROLE = ("replicas", "resources", "gpu_models", "node_selector", "tolerations", "template")
+OF_ITS_NODES = ("gpu_models", "node_selector", "affinity", "tolerations", "topology", "spread")
+ONE_ROLE = ("replicas", "resources", *OF_ITS_NODES, "template")
 """What a job with a single role may say at its top level."""
 
 

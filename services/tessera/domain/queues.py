@@ -156,6 +156,10 @@ class QuotaBook:
         self._use: dict[tuple[str, Cell], int] = {}
         self._summed: set[tuple[str, Cell]] = set()
 
+    def copy(self) -> "QuotaBook":
+        """A book that changes apart from this one."""
+        return QuotaBook(self._tree, self._held)
+
     def over(self, queue: str, flavor: str, amount: Amount) -> Over | None:
         """The first quota that `amount` more on nodes of `flavor` would exceed; None when there is room."""
         tree = self._tree
@@ -175,10 +179,13 @@ class QuotaBook:
         return False
 
     def holds_lent(self, queue: str, flavor: str, amount: Amount) -> bool:
-        """Whether the queue uses more than its own nominal quota of anything that `amount` counts."""
+        """
+        Whether the queue uses more than is its own of anything that `amount` counts.
+
+        A leaf's own is its nominal quota; an inner queue's, with that, what those below it have to lend each other.
+        """
         for cell in _cells(self._tree, queue, flavor, amount):
-            quota = self._tree.quotas[queue].get(cell)
-            if self.used(queue, cell) > (quota.nominal if quota else 0):
+            if self.used(queue, cell) > self._quota[queue, cell]:
                 return True
         return False
 

@@ -4,6 +4,7 @@ What a pod needs and what a node has, in integers: CPU in thousandths, memory in
 Capacity is checked per device, never on a sum: two halves on two GPUs are not one GPU.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -154,6 +155,11 @@ class Node:
     devices: tuple[tuple[str, int], ...] = ()
     devices_free: tuple[tuple[str, int], ...] = ()
     mig_taken: tuple[tuple[int, ...], ...] = ()
+
+    def label(self, key: str) -> str | None:
+        """The value of a label; `labels` are in order, so that it is found without looking at all of them."""
+        at = bisect_left(self.labels, (key,))
+        return self.labels[at][1] if at < len(self.labels) and self.labels[at][0] == key else None
 
     def taking(self, need: Need, placement: Placement, sign: int) -> "Node":
         """

@@ -46,9 +46,9 @@ def never_fits(need: Need, node: Node) -> Miss | None:
         return Miss.GPU_MODEL
     if need.gpu_memory_bytes and gpu_memory_for(need, node) < need.gpu_memory_bytes:
         return Miss.GPU_MEMORY
-    if need.node_selector and not set(need.node_selector) <= set(node.labels):
+    if need.node_selector and any(node.label(key) != value for key, value in need.node_selector):
         return Miss.SELECTOR
-    if need.affinity and not _all_hold(need, dict(node.labels)):
+    if need.affinity and not _all_hold(need, node):
         return Miss.AFFINITY
     if node.taints and any(
         effect in KEEPS_OUT and not _tolerated(need, key, value, effect) for key, value, effect in node.taints
@@ -74,10 +74,10 @@ def gpu_memory_for(need: Need, node: Node) -> int:
     return node.gpu_memory_bytes * need.gpu_milli // WHOLE_GPU if need.gpu_milli else node.gpu_memory_bytes
 
 
-def _all_hold(need: Need, labels: dict[str, str]) -> bool:
+def _all_hold(need: Need, node: Node) -> bool:
     """As in Kubernetes: NotIn also holds where there is no such label."""
     for key, operator, values in need.affinity:
-        there = labels.get(key)
+        there = node.label(key)
         if operator in ("In", "NotIn"):
             holds = (there in values) == (operator == "In")
         else:
@@ -117,20 +117,20 @@ def room_for(need: Need, node: Node) -> int:
     Exact: equal pods use up each kind of room evenly, shares of one size do not disturb each other across devices, and
     no two legal positions of one MIG profile overlap.
     """
-    most = node.pods_free
+    rooms = [node.pods_free]
     if need.gpus:
-        most = min(most, node.gpu_free.count(WHOLE_GPU) // need.gpus)
+        rooms.append(node.gpu_free.count(WHOLE_GPU) // need.gpus)
     elif need.gpu_milli:
-        most = min(most, sum(max(left, 0) // need.gpu_milli for left in node.gpu_free))
+        rooms.append(sum(left // need.gpu_milli for left in node.gpu_free if left > 0))
     elif need.mig_profile:
-        most = min(most, free_positions(need, node))
-    if most > 0 and need.cpu_milli:
-        most = min(most, node.cpu_free // need.cpu_milli)
-    if most > 0 and need.memory_bytes:
-        most = min(most, node.memory_free // need.memory_bytes)
-    if most > 0 and need.devices:
-        most = min(most, _sets_of_devices(need, node))
-    return max(most, 0)
+        rooms.append(free_positions(need, node))
+    if need.cpu_milli:
+        rooms.append(node.cpu_free // need.cpu_milli)
+    if need.memory_bytes:
+        rooms.append(node.memory_free // need.memory_bytes)
+    if need.devices:
+        rooms.append(_sets_of_devices(need, node))
+    return max(min(rooms), 0)
 
 
 def _sets_of_devices(need: Need, node: Node) -> int:

@@ -8,7 +8,7 @@ positions, weighted by their slices: into GPUs that are cut already, and towards
 
 from collections.abc import Iterator, Sequence
 
-from tessera.domain.resources import Need, Node
+from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera_schemas.mig import GEOMETRIES, Geometry, Profile
 
 
@@ -48,10 +48,16 @@ def position(need: Need, node: Node) -> tuple[int, int, int, int]:
 
 
 def _positions(need: Need, node: Node) -> Iterator[tuple[int, int]]:
-    """Every slot and start at which an instance of the profile could be made now."""
-    profile = GEOMETRIES[node.mig_geometry].profiles[need.mig_profile]
+    """
+    Every slot and start at which an instance of the profile could be made now.
+
+    A GPU that is held otherwise has none: its node served something else when that was placed.
+    """
+    geometry = GEOMETRIES[node.mig_geometry]
+    profile = geometry.profiles[need.mig_profile]
     for slot, taken in enumerate(node.mig_taken):
-        yield from ((slot, start) for start in _starts(profile, taken))
+        if node.gpu_free[slot] + sum(taken) * geometry.milli_per_slice == WHOLE_GPU:
+            yield from ((slot, start) for start in _starts(profile, taken))
 
 
 def _starts(profile: Profile, taken: Sequence[int]) -> Iterator[int]:

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed, emptied, gang_amount
-from tessera.engine.fits import never_fits, room_for
+from tessera.engine.fits import never_fits
 from tessera.engine.places import Places
 from tessera.engine.placing import place_gang
 from tessera.engine.topology import even_shares
-from tessera.engine.units import Part, Unit, units
+from tessera.engine.units import Part, Unit, bundles_for, units
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.reasons import Code, Reason
 
@@ -66,7 +66,7 @@ def _largest(role: RoleNeed, numbers: dict[str, int]) -> str:
 def _never_together(unit: Unit, empty: Mapping[str, Node], places: Places) -> Reason | None:
     """Whether pods that must lie together, or evenly apart, could do so at best."""
     for part in unit.parts:
-        there = {name: at_most(part, empty[name]) for name in places.suited(part)}
+        there = {name: bundles_for(part, empty[name]) for name in places.suited(part)}
         if len(part.roles) > 1 and sum(there.values()) < part.count:
             numbers = {"pods_wanted": part.count, "pods_that_fit_empty_nodes": sum(there.values())}
             names = " and ".join(role.name for role in part.roles)
@@ -80,7 +80,7 @@ def _never_together(unit: Unit, empty: Mapping[str, Node], places: Places) -> Re
     domains = places.domains(unit.levels[-1])
     if any(_ever_in(unit, members, empty, places) for members in domains.values()):
         return None
-    there = {name: at_most(unit.parts[0], empty[name]) for name in places.suited(unit.parts[0])}
+    there = {name: bundles_for(unit.parts[0], empty[name]) for name in places.suited(unit.parts[0])}
     return _never(unit.parts[0], "topology", unit.levels[-1], places.split(there, unit.levels[-1]), there)
 
 
@@ -96,7 +96,7 @@ def _never(part: Part, field: str, label: str, domains: Mapping[str, list[str]],
 def _ever_in(unit: Unit, members: Iterable[str], empty: Mapping[str, Node], places: Places) -> bool:
     for part in unit.parts:
         suited = places.suited(part)
-        there = {name: at_most(part, empty[name]) for name in members if name in suited}
+        there = {name: bundles_for(part, empty[name]) for name in members if name in suited}
         if sum(there.values()) < part.count or (part.role.spread and not _ever_even(part, there, places)):
             return False
     return True
@@ -110,21 +110,6 @@ def _ever_even(part: Part, there: Rooms, places: Places) -> bool:
         even_shares(part.count, {str(at): room for at, room in enumerate(sums[:count])}) is not None
         for count in range(1, len(sums) + 1)
     )
-
-
-def at_most(part: Part, node: Node) -> int:
-    """An upper bound of the bundles on a node, exact for single pods: what each need and what their sums allow."""
-    most = min(room_for(need, node) for need in part.needs)
-    if len(part.needs) == 1:
-        return most
-    for free, wanted in (
-        (node.cpu_free, sum(need.cpu_milli for need in part.needs)),
-        (node.memory_free, sum(need.memory_bytes for need in part.needs)),
-        (node.pods_free, len(part.needs)),
-        (sum(node.gpu_free), sum(need.gpus * WHOLE_GPU + need.gpu_milli for need in part.needs)),
-    ):
-        most = min(most, free // wanted) if wanted else most
-    return max(most, 0)
 
 
 def _too_much_together(roles: tuple[RoleNeed, ...], nodes: dict[str, Node]) -> Reason | None:

@@ -1,9 +1,10 @@
 """The nodes of a pool by what never changes within a pass: which suit a need at all, and which lie in which domain."""
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 
 from tessera.domain.resources import Node
-from tessera.engine.fits import never_fits, never_key
+from tessera.engine.fits import Miss, never_fits, never_key
 from tessera.engine.units import Part
 
 
@@ -17,37 +18,48 @@ class Places:
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self._nodes = nodes
-        self._suited: dict[Hashable, dict[str, None]] = {}
+        self._suited: dict[Hashable, tuple[dict[str, None], Counter[Miss]]] = {}
         self._values: dict[str, dict[str, str]] = {}
         self._domains: dict[str, dict[str, list[str]]] = {}
 
     def suited(self, part: Part) -> dict[str, None]:
         """The names of the nodes that suit every pod of a bundle, whatever room they have now."""
+        return self._looked_at(part)[0]
+
+    def unsuited(self, part: Part) -> Counter[Miss]:
+        """How many other nodes there are, by the first test that they fail."""
+        return self._looked_at(part)[1]
+
+    def _looked_at(self, part: Part) -> tuple[dict[str, None], Counter[Miss]]:
         key = tuple(never_key(need) for need in part.needs)
         found = self._suited.get(key)
         if found is None:
-            needs = part.needs
-            found = self._suited[key] = {
-                name: None
-                for name, node in self._nodes.items()
-                if all(never_fits(need, node) is None for need in needs)
-            }
+            found = self._suited[key] = {}, Counter()
+            for name, node in self._nodes.items():
+                miss = next((miss for need in part.needs if (miss := never_fits(need, node)) is not None), None)
+                if miss is None:
+                    found[0][name] = None
+                else:
+                    found[1][miss] += 1
         return found
 
     def values(self, level: str) -> dict[str, str]:
         """The domain of each node at this level; nodes without the label are in none and are left out."""
         found = self._values.get(level)
         if found is None:
-            found = self._values[level] = {
-                name: value for name, node in self._nodes.items() for key, value in node.labels if key == level
-            }
+            domains = self.domains(level)
+            found = self._values[level] = {name: value for value, names in domains.items() for name in names}
         return found
 
     def domains(self, level: str) -> dict[str, list[str]]:
         """The nodes of each domain of this level."""
         found = self._domains.get(level)
         if found is None:
-            found = self._domains[level] = self.split(self._nodes, level)
+            found = self._domains[level] = {}
+            for name, node in self._nodes.items():
+                value = node.label(level)
+                if value is not None:
+                    found.setdefault(value, []).append(name)
         return found
 
     def split(self, names: Iterable[str], level: str) -> dict[str, list[str]]:

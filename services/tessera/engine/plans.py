@@ -2,8 +2,9 @@
 Plans that make room: which runs may be evicted for which job, and whether the plan's placements fit without them.
 
 Proposers search plans and the committer judges them at the head of the ledger; both ask here, so that they agree on
-the rules. None of them can loop: what is evicted comes after its preemptor in the order, and a run that is too young,
-or whose job was evicted too often, is nobody's victim.
+the rules. None of them can loop: a victim is of a lower class than its preemptor, or it holds quota that the
+preemptor's queue has a right to and stays within; and a run that is too young, or whose job was evicted too often, is
+nobody's victim (ADR 0012).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,12 +13,13 @@ from tessera.domain.entities import Earmark, Job, Run
 from tessera.domain.evolve import evolved
 from tessera.domain.phases import Phase
 from tessera.domain.queues import Over, QuotaBook
-from tessera.domain.resources import WHOLE_GPU, Need, Node, RoleNeed
+from tessera.domain.resources import WHOLE_GPU, Amount, Need, Node, RoleNeed, placed_amount
 from tessera.domain.state import State
 from tessera.engine.fits import fits
-from tessera.engine.ordering import comes_before
+from tessera.engine.relations import broken
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import PlanCause
+from tessera_schemas.mig import GEOMETRIES
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
@@ -26,7 +28,7 @@ CAUSES: dict[str, frozenset[PlanCause]] = {
     "priority": frozenset({"preemption"}),
     "fair": frozenset({"preemption", "reclaim"}),
 }
-"""What each preset allows."""
+"""For what each preset allows to evict runs. Elastic runs shrink under every preset."""
 
 EVICTED_AS: dict[PlanCause, Code] = {
     "preemption": Code.PREEMPTED,
@@ -34,12 +36,29 @@ EVICTED_AS: dict[PlanCause, Code] = {
     "defragment": Code.DEFRAGMENTED,
 }
 
+Held = tuple[tuple[RoleNeed, ...], Iterable[Placement]]
+"""Pods by the roles that say what each holds."""
 
-def may_evict(state: State, owner: Job, run: Run, cause: PlanCause, book: QuotaBook) -> Reason | None:
+
+def startable(state: State, job: Job) -> bool:
+    """Whether the job may start now, were there room: it waits, nobody holds it, its queue is there and not stopped."""
+    return (
+        job.phase is Phase.QUEUED
+        and not job.held
+        and job.not_before <= state.ts
+        and state.tree.pool(job.queue) is not None
+        and state.tree.stopped(job.queue) is None
+    )
+
+
+def may_evict(
+    state: State, owner: Job, run: Run, cause: PlanCause, book: QuotaBook, flavor: str | None = None
+) -> Reason | None:
     """
     Why `run` may not be evicted for `owner`, naming the rule; None when it may.
 
-    `book` is the state's, less the victims before this one: a queue gives back what it was lent and no more.
+    `book` is the state's, less the victims before this one: a queue gives back what it was lent and no more. `flavor`
+    is the one that `owner` would start on; None: the run's own.
     """
     policy, victim = state.tree.policy, state.jobs.get(run.job_id)
     if cause not in CAUSES[policy.preset]:
@@ -50,20 +69,86 @@ def may_evict(state: State, owner: Job, run: Run, cause: PlanCause, book: QuotaB
     if not victim.preemptible or age_seconds < policy.min_runtime_seconds or victim.evictions >= policy.evictions_max:
         numbers = {"age_seconds": age_seconds, "evictions": victim.evictions, "preemptible": int(victim.preemptible)}
         return Reason(code=Code.EVICTION_BUDGET_SPENT, detail=run.run_id, numbers=numbers)
-    if not _entitled(state, owner, victim, run, cause, book) or not comes_before(state, owner, victim):
+    if not _gives_way(state, owner, victim, run, cause, book, run.flavor if flavor is None else flavor):
         return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="policy.preset", detail=f"{policy.preset}: {run.run_id}")
     return None
 
 
-def _entitled(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause, book: QuotaBook) -> bool:
-    """Preemption: a lower class of the same queue. Reclaim: a queue of the same tree that holds what it was lent."""
+def _gives_way(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause, book: QuotaBook, flavor: str) -> bool:
+    """
+    A lower class of the same queue; or, to reclaim, a class no higher in a queue of the same tree that was lent more.
+
+    Between queues the fair share is not asked: what is taken back is the owner's by its quota, and the earmark keeps
+    it until the owner starts. Lent to the victim's side means that every queue from the victim's up to the one that
+    it shares with the owner's uses more than its own, of something that both jobs ask for.
+    """
     tree = state.tree
-    if cause == "preemption":
-        same_queue = owner.queue == victim.queue
-        return same_queue and tree.priority(victim.priority_class) < tree.priority(owner.priority_class)
-    if owner.queue == victim.queue or tree.roots[owner.queue] != tree.roots.get(victim.queue):
+    if owner.queue == victim.queue:
+        return tree.priority(victim.priority_class) < tree.priority(owner.priority_class)
+    if cause != "reclaim" or tree.roots[owner.queue] != tree.roots.get(victim.queue):
         return False
-    return book.holds_lent(victim.queue, run.flavor, run.amount)
+    if tree.priority(victim.priority_class) > tree.priority(owner.priority_class):
+        return False
+    common, shared = _common(owner.amount, run.amount), set(tree.path(owner.queue))
+    below = [queue for queue in tree.path(victim.queue) if queue not in shared]
+    return all(book.holds_lent(queue, run.flavor if run.flavor == flavor else "", common) for queue in below)
+
+
+def _common(one: Amount, other: Amount) -> Amount:
+    """What both ask for, of each resource the smaller."""
+    return Amount(
+        min(one.cpu_milli, other.cpu_milli),
+        min(one.memory_bytes, other.memory_bytes),
+        min(one.gpu_milli, other.gpu_milli),
+    )
+
+
+def standing(run: Run) -> tuple[Placement, ...]:
+    """What an eviction of the run would free: its gang, and what it grew by and still has."""
+    return (*run.placements, *(extra.placement for extra in run.extra if not extra.leaving))
+
+
+def leaving(state: State) -> list[tuple[Run, tuple[Placement, ...]]]:
+    """
+    Pods that are being stopped already, whoever wanted it: their room comes back without any plan.
+
+    A run that has been stopping for longer than room is kept for a job is not waited for.
+    """
+    since = state.ts - state.tree.policy.earmark_seconds * 1000
+    found = []
+    for run in state.runs.values():
+        if run.stopping:
+            if _stopped_ts(state, run) >= since:
+                found.append((run, run.places))
+        elif run.extra and (going := tuple(extra.placement for extra in run.extra if extra.leaving)):
+            found.append((run, going))
+    return found
+
+
+def _stopped_ts(state: State, run: Run) -> int:
+    """When it was revoked, or ended by itself; 0 when nobody remembers."""
+    ended = state.ended.get(run.job_id)
+    return run.stopped_ts or (0 if ended is None else ended.ended_ts)
+
+
+def book_without(state: State, gone: Iterable[tuple[Run, tuple[Placement, ...]]]) -> QuotaBook:
+    """Who uses and lends what once these pods are gone."""
+    book = state.quota_book()
+    for run, places in gone:
+        book.add(run.queue, run.flavor, placed_amount(run.roles, places), -1)
+    return book
+
+
+def outranked(state: State, job: Job, nodes: Iterable[str]) -> list[Earmark]:
+    """Earmarks on these nodes whose owners are of a strictly lower class than `job`, by owner."""
+    named, priority = set(nodes), state.tree.priority
+    return [
+        mark
+        for owner, mark in sorted(state.earmarks.items())
+        if (other := state.jobs.get(owner)) is not None
+        and priority(other.priority_class) < priority(job.priority_class)
+        and any(placement.node in named for placement in mark.placements)
+    ]
 
 
 def nodes_for(state: State, pool: str, flavor: str, avoid: Sequence[str] = ()) -> Iterator[Node]:
@@ -100,11 +185,15 @@ def nodes_without(
     state: State, runs: Iterable[Run], marks: Iterable[Earmark], parts: Iterable[tuple[Run, Sequence[int]]] = ()
 ) -> dict[str, Node]:
     """The nodes that `runs`, `marks` and `parts` (runs with ranks beyond their gang) are on, as without them."""
+    held: list[Held] = [(run.roles, run.places) for run in runs]
+    held += [(mark.roles, mark.placements) for mark in marks]
+    return nodes_less(state, [*held, *((run.roles, extra_places(run, ranks)) for run, ranks in parts)])
+
+
+def nodes_less(state: State, held: Iterable[Held]) -> dict[str, Node]:
+    """The nodes that these pods are on, as they would be without them."""
     found: dict[str, Node] = {}
-    holders = [(holder.roles, holder.places) for holder in runs]
-    holders += [(mark.roles, mark.placements) for mark in marks]
-    holders += [(run.roles, extra_places(run, ranks)) for run, ranks in parts]
-    for roles, places in holders:
+    for roles, places in held:
         needs = {role.name: role.need for role in roles}
         for placement in places:
             node = found.get(placement.node) or state.nodes.get(placement.node)
@@ -123,33 +212,53 @@ def placement_faults(
     wanted = [role.name for role in roles for _ in range(role.replicas)]
     if [placement.role for placement in placements] != wanted:
         yield f"it is not placed whole: {len(placements)} of {len(wanted)} pods, or other roles"
+        return
     if [placement.rank for placement in placements] != list(range(len(placements))):
         yield "ranks are not 0, 1, 2, …"
+        return
     needs = {role.name: role.need for role in roles}
     trial = dict(nodes)
     for placement in placements:
-        node, need = trial.get(placement.node), needs.get(placement.role)
-        if node is None or need is None:
-            yield f"rank {placement.rank}: no such node or role ({placement.node}, {placement.role})"
+        node, need = trial.get(placement.node), needs[placement.role]
+        if node is None:
+            yield f"rank {placement.rank}: no such node ({placement.node})"
             return
         miss = fits(need, node)
         if miss is not None:
             yield f"rank {placement.rank} does not fit node {node.name}: {miss.value}"
         yield from _device_faults(need, node, placement)
         trial[node.name] = node.taking(need, placement, 1)
+    yield from broken(roles, placements, trial)
 
 
 def _device_faults(need: Need, node: Node, placement: Placement) -> Iterator[str]:
+    at = f"rank {placement.rank} on node {node.name}"
+    if need.mig_profile:
+        if not _is_free_instance(need, node, placement):
+            yield f"{at}: devices {list(placement.devices)} have no free {need.mig_profile} at {placement.mig}"
+        return
     devices = placement.devices
     milli = WHOLE_GPU if need.gpus else need.gpu_milli
     count = need.gpus or (1 if need.gpu_milli else 0)
-    at = f"rank {placement.rank} on node {node.name}"
-    if placement.gpu_milli != milli or len(devices) != count or len(set(devices)) != count:
+    if placement.gpu_milli != milli or len(devices) != count or len(set(devices)) != count or placement.mig:
         yield f"{at}: asked for {count} devices of {milli}, got {list(devices)} of {placement.gpu_milli}"
     for device in devices:
         left = node.gpu_free[device] if 0 <= device < len(node.gpu_free) else 0
         if left < milli:
             yield f"{at}: device {device} has {left} left, {milli} are taken"
+
+
+def _is_free_instance(need: Need, node: Node, placement: Placement) -> bool:
+    """Whether the placement is one instance of the profile at a position that it may have and nobody has."""
+    geometry = GEOMETRIES.get(node.mig_geometry)
+    profile = geometry.profiles.get(need.mig_profile) if geometry else None
+    if geometry is None or profile is None or placement.mig is None or len(placement.devices) != 1:
+        return False
+    (start, size), slot = placement.mig, placement.devices[0]
+    if size != profile.size or start not in profile.starts or not 0 <= slot < len(node.mig_taken):
+        return False
+    taken = node.mig_taken[slot][start : start + size]
+    return placement.gpu_milli == size * geometry.milli_per_slice and not any(taken)
 
 
 def quota_reason(over: Over) -> Reason:
@@ -166,3 +275,8 @@ def quota_reason(over: Over) -> Reason:
         field=f"queues.{over.queue}.{resource}" + (f" of {flavor}" if flavor else ""),
         numbers=numbers,
     )
+
+
+def would_borrow(queue: str) -> Reason:
+    """Nothing is taken back from others for a queue that would then hold more than its own."""
+    return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field=f"queues.{queue}", detail="it would borrow itself")

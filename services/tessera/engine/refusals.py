@@ -9,10 +9,10 @@ from collections import Counter
 
 from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.engine.attempt import Attempt
-from tessera.engine.fits import Miss, gpu_memory_for, never_fits
+from tessera.engine.fits import Miss, gpu_memory_for
 from tessera.engine.mig import free_positions, has_profile, most_free_slices
 from tessera.engine.topology import by_domain, rooms, spread_rooms
-from tessera.engine.units import Part, Unit, misses
+from tessera.engine.units import Part, Unit, short_of
 from tessera_schemas.mig import GEOMETRIES
 from tessera_schemas.reasons import Code, Reason
 
@@ -67,9 +67,10 @@ def not_even(part: Part, attempt: Attempt, pods: int) -> Reason:
 def _numbers(part: Part, attempt: Attempt, pods: int, label: str) -> Numbers:
     """The counts in an order that no table's order changes, then the nearest miss of each device that is asked for."""
     values = attempt.places.values(label) if label else {}
-    counted: Counter[str] = Counter()
-    for node in attempt.nodes():
-        miss = misses(part, node)
+    counted = Counter({miss.value: count for miss, count in attempt.places.unsuited(part).items()})
+    suited = [attempt.node(name) for name in attempt.suited(part)]
+    for node in suited:
+        miss = short_of(part, node)
         if miss is not None:
             counted[miss.value] += 1
         else:
@@ -78,12 +79,15 @@ def _numbers(part: Part, attempt: Attempt, pods: int, label: str) -> Numbers:
     numbers = {name: counted[name] for name in ordered if counted[name]}
     numbers |= {"nodes": counted.total(), "pods_placed": len(attempt.placed), "pods": pods}
     for need in part.needs:
-        numbers |= _nearest(need, list(attempt.nodes()))
+        numbers |= _nearest(need, suited)
+        if need.gpu_memory_bytes:
+            numbers["gpu_memory_bytes_wanted"] = need.gpu_memory_bytes
+            most = max((gpu_memory_for(need, node) for node in attempt.nodes() if node.ready), default=0)
+            numbers["most_gpu_memory_bytes"] = most
     return numbers
 
 
-def _nearest(need: Need, nodes: list[Node]) -> Numbers:
-    suitable = [node for node in nodes if never_fits(need, node) is None]
+def _nearest(need: Need, suitable: list[Node]) -> Numbers:
     numbers: Numbers = {}
     if need.gpus:
         numbers["gpus_wanted"] = need.gpus
@@ -91,12 +95,9 @@ def _nearest(need: Need, nodes: list[Node]) -> Numbers:
     if need.gpu_milli:
         numbers["gpu_milli_wanted"] = need.gpu_milli
         numbers["most_gpu_milli_free_on_a_device"] = max((max(n.gpu_free, default=0) for n in suitable), default=0)
-    if need.gpu_memory_bytes:
-        numbers["gpu_memory_bytes_wanted"] = need.gpu_memory_bytes
-        numbers["most_gpu_memory_bytes"] = max((gpu_memory_for(need, n) for n in nodes if n.ready), default=0)
     if need.mig_profile:
         numbers["most_slices_free_on_a_device"] = max((most_free_slices(n) for n in suitable), default=0)
-        numbers["gpus_cut_so_that_none_fits"] = sum(_fragmented(need, n) for n in nodes)
+        numbers["gpus_cut_so_that_none_fits"] = sum(_fragmented(need, n) for n in suitable)
     for name, count in need.devices:
         numbers[f"{name}_wanted"] = count
         numbers[f"most_{name}_free_on_a_node"] = max((dict(n.devices_free).get(name, 0) for n in suitable), default=0)

@@ -14,9 +14,12 @@ The tightest values get one more where it does not come out even.
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from tessera.domain.resources import emptied
+from tessera.domain.resources import WHOLE_GPU, emptied
 from tessera.engine.attempt import Attempt
 from tessera.engine.units import Part, Unit, bundles_for
+
+TRIES_MAX = 64
+"""How many domains of a level are tried: a lone role is held by the first that has the room, others may not be."""
 
 Rooms = dict[str, int]
 """How many bundles each node takes now; nodes without room are left out."""
@@ -32,7 +35,10 @@ def place_unit(unit: Unit, attempt: Attempt) -> Part | None:
         everywhere = [rooms(part, None, attempt) for part in unit.parts]
         for depth, level in enumerate(unit.levels):
             for names in _tightest_first(unit.parts, everywhere, level, attempt):
-                if _settle(unit.parts, names, unit.levels[:depth], attempt) is None:
+                if (
+                    _enough(unit.parts, names, attempt)
+                    and _settle(unit.parts, names, unit.levels[:depth], attempt) is None
+                ):
                     return None
         if unit.bound:
             return _most_wanting(unit, everywhere, attempt)
@@ -47,9 +53,9 @@ def place_unit(unit: Unit, attempt: Attempt) -> Part | None:
 
 def rooms(part: Part, names: Sequence[str] | None, attempt: Attempt) -> Rooms:
     """Of `names`, or of all nodes."""
-    suited = attempt.suited(part)
+    suited, node = attempt.suited(part), attempt.node
     among = suited if names is None else [name for name in names if name in suited]
-    return {name: room for name in among if (room := bundles_for(part, attempt.node(name))) > 0}
+    return {name: room for name in among if (room := bundles_for(part, node(name))) > 0}
 
 
 def by_domain(there: Rooms, level: str, attempt: Attempt) -> Rooms:
@@ -73,19 +79,34 @@ def _most_wanting(unit: Unit, everywhere: Sequence[Rooms], attempt: Attempt) -> 
 def _tightest_first(
     parts: tuple[Part, ...], everywhere: Sequence[Rooms], level: str, attempt: Attempt
 ) -> Iterator[list[str]]:
-    """The nodes of each domain with room for every part on its own: the only ones that may hold them together."""
+    """
+    The nodes of each domain with room for every part on its own: the only ones that may hold them together.
+
+    Beyond `TRIES_MAX` only the roomiest is tried, since it is the likeliest.
+    """
     sums = [by_domain(there, level, attempt) for there in everywhere]
     able = [v for v in sums[0] if all(s.get(v, 0) >= part.count for s, part in zip(sums, parts, strict=True))]
     if not able:
         return
     members = attempt.places.domains(level)
     able.sort(key=lambda value: (sums[0][value], value))
+    able = able[: TRIES_MAX - 1] + able[TRIES_MAX - 1 :][-1:]
     for _, equal in groupby(able, key=lambda value: sums[0][value]):
         tied = list(equal)
         if len(tied) > 1:
             tied.sort(key=lambda value: (attempt.gpu_free(members[value]), value))
         for value in tied:
             yield members[value]
+
+
+def _enough(parts: tuple[Part, ...], names: Sequence[str], attempt: Attempt) -> bool:
+    """Whether the parts' sums are free there at all: looked at before several are tried in vain."""
+    if len(parts) == 1:
+        return True
+    nodes = [attempt.node(name) for name in names]
+    free = (sum(sum(node.gpu_free) for node in nodes), sum(node.cpu_free for node in nodes))
+    gpu = sum(part.count * (part.whole.gpus * WHOLE_GPU + part.whole.gpu_milli) for part in parts)
+    return gpu <= free[0] and sum(part.count * part.whole.cpu_milli for part in parts) <= free[1]
 
 
 def _settle(

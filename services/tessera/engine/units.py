@@ -5,20 +5,26 @@ A **bundle** is a pod of one role with the pods that go to the same node. A **pa
 **unit** the parts whose domain is chosen together; a role that says nothing of this is a unit of its own.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
 from tessera.domain.resources import Need, Node, RoleNeed
-from tessera.engine.fits import Miss, lacks_room, never_fits, placed_on, room_for
+from tessera.engine.fits import Miss, lacks_room, room_for
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`count` equal bundles: the pods number `first` and on of each of `roles`; the others go with the first role's."""
+    """
+    `count` equal bundles: the pods number `first` and on of each of `roles`; the others go with the first role's.
+
+    `needs` are those of the roles, and `whole` what a bundle takes of its node.
+    """
 
     roles: tuple[RoleNeed, ...]
     needs: tuple[Need, ...]
+    whole: Need
     first: int
     count: int
 
@@ -56,38 +62,36 @@ def _parts(role: RoleNeed, roles: tuple[RoleNeed, ...]) -> Iterator[Part]:
     first = 0
     for upto in sorted({role.replicas, *(other.replicas for other in beside)}):
         bundle = (role, *(other for other in beside if other.replicas >= upto))
-        yield Part(bundle, tuple(each.need for each in bundle), first, upto - first)
+        needs = tuple(each.need for each in bundle)
+        yield Part(bundle, needs, _sum(needs) if len(needs) > 1 else role.need, first, upto - first)
         first = upto
 
 
-def misses(part: Part, node: Node) -> Miss | None:
-    """The first test that the node fails for a bundle; None when it takes one now."""
-    for need in part.needs:
-        miss = never_fits(need, node)
-        if miss is not None:
-            return miss
-    return short_of(part, node)
+def _sum(needs: tuple[Need, ...]) -> Need:
+    """
+    What a bundle takes of a node, but for the number of its pods.
+
+    Whole GPUs add up. No two of the pods share GPUs or one of them alone does: the contract refuses what would.
+    """
+    devices = Counter[str]()
+    for need in needs:
+        devices.update(dict(need.devices))
+    return Need(
+        sum(need.cpu_milli for need in needs),
+        sum(need.memory_bytes for need in needs),
+        sum(need.gpus for need in needs),
+        sum(need.gpu_milli for need in needs),
+        mig_profile=next((need.mig_profile for need in needs if need.mig_profile), ""),
+        devices=tuple(sorted(devices.items())),
+    )
 
 
 def short_of(part: Part, node: Node) -> Miss | None:
     """What is missing for a bundle on a node that suits all of its pods."""
-    if len(part.needs) == 1:
-        return lacks_room(part.needs[0], node)
-    for need in part.needs:
-        miss = lacks_room(need, node)
-        if miss is not None:
-            return miss
-        node = node.taking(need, placed_on(node, need, 0, ""), 1)
-    return None
+    return lacks_room(part.whole, node) or (Miss.PODS if node.pods_free < len(part.needs) else None)
 
 
 def bundles_for(part: Part, node: Node) -> int:
-    """How many bundles a node that suits them takes now, up to the part's count: exact for single pods."""
-    if len(part.needs) == 1:
-        return room_for(part.needs[0], node)
-    for done in range(part.count):
-        for need in part.needs:
-            if lacks_room(need, node) is not None:
-                return done
-            node = node.taking(need, placed_on(node, need, 0, ""), 1)
-    return part.count
+    """How many bundles a node that suits them takes now; exact."""
+    room, pods = room_for(part.whole, node), len(part.needs)
+    return room if pods == 1 else min(room, max(0, node.pods_free // pods))

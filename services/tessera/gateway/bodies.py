@@ -42,7 +42,7 @@ def read_query(request: web.Request, model: type[M]) -> M:
         values = request.query.getall(name)
         several = name in model.model_fields and isinstance(model.model_fields[name].default, tuple)
         if len(values) > 1 and not several:
-            raise refused(Code.DUPLICATE_KEY, name)
+            raise refused(Code.DUPLICATE_KEY, _plain(name))
         raw[name] = values if several else values[0]
     return _as(model, raw)
 

@@ -16,14 +16,16 @@ def explained(state: State, job_id: str, tenant: str | None, now_ms: int) -> Exp
     answer = explain(state, job_id, now_ms)
     if answer is None:
         raise refused(Code.NO_SUCH_JOB, "job_id")
-    reason = answer.reason
+    reason = None if answer.reason is None else answer.reason.model_dump()
+    if reason is not None:
+        reason["detail"] = for_eyes_of(tenant, reason["detail"], state)
     return Explained(
         as_of=answer.as_of,
         job_id=answer.job.job_id,
         name=answer.job.name,
         phase=answer.job.phase.value,
-        sentence=answer.sentence(),
-        reason=None if reason is None else PublicReason.model_validate(reason.model_dump()),
+        sentence=for_eyes_of(tenant, answer.sentence(), state),
+        reason=None if reason is None else PublicReason.model_validate(reason),
         position=answer.position,
         in_line=answer.in_line,
         notes=tuple(for_eyes_of(tenant, note, state) for note in answer.notes),
@@ -35,6 +37,6 @@ def for_eyes_of(tenant: str | None, text: str, state: State) -> str:
 
     def shown(found: re.Match[str]) -> str:
         known = state.jobs.get(found[1]) or state.ended.get(found[1])
-        return found[0] if tenant is None or (known is not None and known.tenant == tenant) else "another tenant"
+        return found[0] if tenant is None or known is None or known.tenant == tenant else "another tenant"
 
     return RUN.sub(shown, text)

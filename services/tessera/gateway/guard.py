@@ -64,7 +64,9 @@ class Guard:
         except Refusal as refusal:
             return self._said(refusal)
         except web.HTTPException as error:
-            return self._said(refused(HTTP_CODES.get(error.status, Code.INVALID_FIELD)))
+            said = self._said(refused(HTTP_CODES.get(error.status, Code.INVALID_FIELD)))
+            said.headers.update({name: value for name, value in error.headers.items() if name == "Allow"})
+            return said
         except Transient as error:
             log.warning("request_not_served", path=request.path, error=str(error))
             return self._said(refused(Code.UNAVAILABLE))

@@ -63,14 +63,15 @@ class Handlers:
         if key is None:
             raise refused(Code.MISSING_FIELD, KEY_HEADER, "whoever sends the job again needs to name the same one")
         job = job_id(self._settings.shard, caller.tenant, key)
-        existed = self._known(job) is not None
+        existed, began = self._known(job) is not None, self._clock.monotonic()
         command = {"kind": "submit_job", "v": 1, "key": key, "tenant": caller.tenant, "spec": body.spec}
         async with self._arrivals.expecting(job) as arrival:
             answer = await self._commands.send(caller.tenant, command)
             log.info("job_submitted", job=job, tenant=caller.tenant, token=caller.token_id)
             reasons = None
             if answer is not None and not existed:
-                reasons = await arrival.within(self._settings.answer_seconds)
+                left = self._settings.answer_seconds - (self._clock.monotonic() - began)
+                reasons = await arrival.within(max(0.0, left))
         if answer is None:
             return self._submitted(job, key, "stored", 202)
         known = self._known(job)

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Generic, TypeVar
 
+import structlog
 from sortedcontainers import SortedKeyList
 
 from tessera.gateway.problems import refused
@@ -21,19 +22,11 @@ from tessera_schemas.views import JobView, NodeView, QueueView
 DECODED_AT_ONCE = 2_000  # then others run
 BEHIND_SECONDS = 0.02  # between looks at views that do not have yet what the ledger has
 
+log = structlog.get_logger()
+
 M = TypeVar("M", bound=Lenient)
 T = TypeVar("T")
 Age = tuple[int, str]
-
-
-async def in_time(work: Awaitable[T], seconds: float) -> T:
-    """What Redis says. Raises Refusal when it is away or says nothing in time."""
-    try:
-        async with asyncio.timeout(seconds):
-            return await work
-    except (Transient, TimeoutError) as error:
-        detail = "the shared views; submits, cancels, explain and events go on without them"
-        raise refused(Code.UNAVAILABLE, "redis", detail) from error
 
 
 class Rows(Generic[M]):
@@ -142,21 +135,22 @@ class SharedViews:
         self._jobs = JobList(store, clock, age_seconds)
         self._nodes = Rows("nodes", NodeView, store, clock, age_seconds)
         self._queues = Rows("queues", QueueView, store, clock, age_seconds)
+        self._away = False
 
     async def jobs(self) -> tuple[int, JobList]:
-        return await in_time(self._jobs.fresh(), self._seconds), self._jobs
+        return await self._in_time(self._jobs.fresh()), self._jobs
 
     async def nodes(self) -> tuple[int, list[NodeView]]:
-        await in_time(self._nodes.fresh(), self._seconds)
+        await self._in_time(self._nodes.fresh())
         return self._nodes.as_of, sorted(self._nodes.rows.values(), key=lambda node: (node.pool, node.name))
 
     async def queues(self) -> tuple[int, list[QueueView]]:
-        await in_time(self._queues.fresh(), self._seconds)
+        await self._in_time(self._queues.fresh())
         return self._queues.as_of, sorted(self._queues.rows.values(), key=lambda queue: queue.name)
 
     async def job(self, job_id: str, min_n: int) -> tuple[int, JobView | None]:
         """The job; that there is none is believed only of views that hold up to `min_n`."""
-        return await in_time(self._job(job_id, min_n), self._seconds)
+        return await self._in_time(self._job(job_id, min_n))
 
     async def _job(self, job_id: str, min_n: int) -> tuple[int, JobView | None]:
         while True:
@@ -164,3 +158,19 @@ class SharedViews:
             if stored is not None or n >= min_n:
                 return n, None if stored is None else JobView.from_bytes(stored)
             await self._clock.sleep(BEHIND_SECONDS)
+
+    async def _in_time(self, work: Awaitable[T]) -> T:
+        """What Redis says; that it is away is logged once, and once that it is back."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                found = await work
+        except (Transient, TimeoutError) as error:
+            if not self._away:
+                log.warning("views_away", error=str(error) or "no answer in time")
+            self._away = True
+            detail = "the shared views; submits, cancels, explain and events go on without them"
+            raise refused(Code.UNAVAILABLE, "redis", detail) from error
+        if self._away:
+            log.info("views_back")
+        self._away = False
+        return found

@@ -48,4 +48,3 @@ def _carried(headers: Mapping[str, str]) -> dict[str, str]:
     own = {name: value for name, value in headers.items() if not name.startswith("Nats-") and name not in OURS}
     short = [name for name, value in own.items() if len(f"{name}{value}".encode()) <= HEADER_BYTES_MAX]
     return {name: own[name] for name in short[:HEADERS_MAX]}
-

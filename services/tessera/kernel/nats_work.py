@@ -26,11 +26,9 @@ HEARTBEAT_SECONDS = 5
 SILENCE_SECONDS = 2.5 * HEARTBEAT_SECONDS  # no heartbeat for so long: the server has forgotten our request
 REFUSED_SECONDS = 0.25  # before asking again after a refusal
 HEARTBEAT = 100
-SETTLED_SECONDS = 0.1
-"""
-How long a request is given until the server has surely registered it. If our subscription is gone by then, a server
-that reaches us across accounts does not notice, and feeds the request, that is nobody, until it expires.
-"""
+NOTHING = orjson.dumps({"batch": 1, "no_wait": True, "max_bytes": 1})
+NOTHING_SECONDS = 2.0
+"""A request that is answered at once and can bring no message, and how long its answer may take."""
 
 
 class NatsWork:
@@ -41,7 +39,7 @@ class NatsWork:
         self._queue: deque[Delivery] = deque()
         self._credit = 0
         self._heard = 0.0
-        self._asked_at = self._ask_after = 0.0
+        self._ask_after = 0.0
         self._refused: str | None = None
         self._woken = asyncio.Event()
         self._sid: int | None = None
@@ -92,15 +90,23 @@ class NatsWork:
         self._unlisten()
         if self._sid is None:
             return
-        settles = self._asked_at + SETTLED_SECONDS - asyncio.get_running_loop().time()
-        if settles > 0:
-            await self._wire.clock.sleep(settles)
+        await self._registered()
         await self._wire.unsubscribe(self._sid)
         try:
             while self._queue:
                 await self.nak(self._queue.popleft(), 0)
         except Transient:
             self._queue.clear()  # they come again when their time is up
+
+    async def _registered(self) -> None:
+        """
+        Wait until the server has taken in our last request; it takes them in order.
+
+        If our subscription were gone by then, a server that reaches us across accounts would not notice, and feed the
+        request, that is nobody, until it expires.
+        """
+        if self._wire.connected:
+            await (await self._wire.ask(self._pull_subject, NOTHING, NOTHING_SECONDS))
 
     async def _renew_credit(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -113,7 +119,6 @@ class NatsWork:
             self._heard = now
         batch = CREDIT - held
         self._credit += batch
-        self._asked_at = now
         times = {"expires": int(PULL_SECONDS * 1e9), "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9)}
         request = orjson.dumps({"batch": batch, "max_bytes": CREDIT_BYTES, **times})
         try:

@@ -2,7 +2,7 @@
 Which nodes are in trouble, as the cluster shows them, and for how long this process has seen it so.
 
 In come an informer's nodes and a monotonic clock; durations begin anew with the process, so that a clock that jumps
-ends nothing. Being asked is what keeps the count: ask at intervals shorter than what is waited for.
+ends nothing. Being asked is what keeps the count: whoever waits for something asks again and again.
 
 A node is *fenced* when nothing can run on it any more: Kubernetes was told that it is out of service, or has no
 object of it for a while. Everything else may still run what it was given.
@@ -14,6 +14,9 @@ from enum import StrEnum
 from tessera.kernel.informer import Informer
 from tessera.kernel.ports import Clock, JsonObject
 from tessera_schemas.labels import OUT_OF_SERVICE_TAINT
+
+
+FORGET_SECONDS = 900.0  # nobody asked meanwhile: it may have been well in between
 
 
 class Kind(StrEnum):
@@ -28,6 +31,13 @@ class Trouble:
 
     kind: Kind
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    kind: Kind
+    since: float
+    asked: float
 
 
 def is_ready(node: JsonObject) -> bool:
@@ -56,19 +66,18 @@ class NodeTroubles:
 
     def __init__(self, informer: Informer, clock: Clock, gone_seconds: float) -> None:
         self._informer, self._clock, self._gone_seconds = informer, clock, gone_seconds
-        self._since: dict[str, tuple[Kind, float]] = {}
+        self._seen: dict[str, _Seen] = {}
 
     def of(self, node: str) -> Trouble | None:
         """None also until the nodes have been listed once."""
-        kind = kind_of(self._informer.named(node)) if self._informer.synced else None
+        kind, now = kind_of(self._informer.named(node)) if self._informer.synced else None, self._clock.monotonic()
+        before = self._seen.pop(node, None)
         if kind is None:
-            self._since.pop(node, None)
             return None
-        known, since = self._since.get(node, (None, 0.0))
-        if known is not kind:
-            since = self._clock.monotonic()
-            self._since[node] = (kind, since)
-        return Trouble(kind, self._clock.monotonic() - since)
+        goes_on = before is not None and before.kind is kind and now - before.asked <= FORGET_SECONDS
+        since = before.since if before is not None and goes_on else now
+        self._seen[node] = _Seen(kind, since, now)
+        return Trouble(kind, now - since)
 
     def fenced(self, node: str) -> bool:
         trouble = self.of(node)

@@ -44,6 +44,8 @@ async def up(
     await starting
     try:
         say(f"ready in {platform.timings['ready']:.2f} s; everything is in {platform.directory}")
+        if platform.gateway_url:
+            say(f"HTTP API at {platform.gateway_url}; `tessera token new TENANT` lets somebody in")
         if time:
             for line in timing_lines(platform.timings, await bare_import_seconds(services, platform.clock)):
                 say(line)

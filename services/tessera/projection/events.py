@@ -109,7 +109,7 @@ class Known:
         if here is not None:
             return here
         job = self._state.jobs.get(job_id) or self._state.ended.get(job_id)
-        return job and Subject(job.job_id, job.tenant, job.queue, job.name, job.trace, job.attempt)
+        return Subject(job.job_id, job.tenant, job.queue, job.name, job.trace, job.attempt) if job is not None else None
 
     def job(self, job_id: str) -> Subject:
         job = self.found(job_id)

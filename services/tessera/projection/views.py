@@ -120,13 +120,10 @@ class Views:
 
     def _sharing(self, jobs: Iterable[str]) -> dict[str, None]:
         """The queues of these jobs and, where quotas are shared, those that share with them."""
-        state, roots = self._state, {}
-        for job_id in jobs:
-            known = state.jobs.get(job_id) or state.ended.get(job_id)
-            if known is not None:
-                roots[state.tree.roots.get(known.queue, "")] = None
-        shared = {root for root in roots if root and state.tree.covered[root]}
-        return {name: None for name, root in state.tree.roots.items() if root in shared} if shared else {}
+        state, tree = self._state, self._state.tree
+        known = [job for job_id in jobs if (job := state.jobs.get(job_id) or state.ended.get(job_id)) is not None]
+        roots = {root for job in known if (root := tree.roots.get(job.queue)) is not None and tree.covered[root]}
+        return {name: None for name, root in tree.roots.items() if root in roots} if roots else {}
 
     def _queues(self) -> Iterator[str]:
         """Configured, or held on to by jobs and runs after the configuration dropped them."""

@@ -1,32 +1,67 @@
-"""Wiring of reclamation: fold the ledger, watch the pods, report what is absent."""
+"""Wiring of reclamation: fold the ledger, watch pods and nodes, report what is absent, lost or idle."""
 
 import asyncio
 
 from tessera.kernel.informer import Informer
 from tessera.kernel.leases import Members
 from tessera.kernel.ledger_loop import fold_ledger
+from tessera.kernel.node_troubles import NodeTroubles
 from tessera.kernel.pods_by_run import PodsByRun
+from tessera.kernel.ports import JsonObject
 from tessera.kernel.service import Ports
-from tessera.kernel.shard import restore
+from tessera.kernel.shard import Entry, restore
 from tessera.kernel.together import together
 from tessera.reclamation.handlers import Absences
+from tessera.reclamation.idleness import Idleness, Utilisation
+from tessera.reclamation.losses import Losses
+from tessera.reclamation.prometheus import Prometheus
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.labels import RUN_LABEL
 
 
-async def serve(ports: Ports, settings: ReclamationSettings, stop: asyncio.Event) -> None:
-    """Report each stopping run of our partitions once nothing of it is left."""
+async def serve(
+    ports: Ports, settings: ReclamationSettings, stop: asyncio.Event, utilisation: Utilisation | None = None
+) -> None:
+    """
+    Report each stopping run of our partitions once nothing of it is left, and what others have lost.
+
+    The use of GPUs is read from `utilisation`, else from the settings' Prometheus, else by nobody.
+    """
     shard = await restore(ports.bus, ports.ledger, settings.shard)
     members = Members(ports.bus, ports.clock, settings.shard, "reclamation", ports.instance, settings.lease_seconds)
     informer = Informer(ports.cluster, "pods", ports.clock, RUN_LABEL)
-    absences = Absences(ports, settings, shard.state, PodsByRun(informer, dict), members)
+    node_informer = Informer(ports.cluster, "nodes", ports.clock)
+    pods: PodsByRun[JsonObject] = PodsByRun(informer, dict)
+    absences = Absences(ports, settings, shard.state, pods, members)
+    troubles = NodeTroubles(node_informer, ports.clock, settings.node_gone_seconds)
+    losses = Losses(ports, settings, shard.state, pods, troubles, members)
+    prometheus = Prometheus(settings.utilisation_url, settings.utilisation_query)
+    idleness = Idleness(ports, settings, shard.state, utilisation or prometheus, members)
     ports.health.check("pods", lambda: None if informer.synced else "the pods have not been listed yet")
+    ports.health.check("nodes", lambda: None if node_informer.synced else "the nodes have not been listed yet")
+
+    async def on_ledger(entries: list[Entry]) -> None:
+        for part in (absences, losses, idleness):
+            await part.on_ledger(entries)
+
+    async def follow_nodes() -> None:
+        while True:
+            await node_informer.next()
+
     await members.join()
     ports.health.started()
     try:
         await together(
-            stop, fold_ledger(ports, shard, absences.on_ledger, stop), absences.follow_pods(), absences.report()
+            stop,
+            fold_ledger(ports, shard, on_ledger, stop),
+            absences.follow_pods(),
+            absences.report(),
+            follow_nodes(),
+            losses.report(),
+            *([idleness.report()] if utilisation or settings.utilisation_url else []),
         )
     finally:
         await informer.close()
+        await node_informer.close()
+        await prometheus.close()
         await members.leave()

@@ -14,3 +14,20 @@ class ReclamationSettings(ServiceSettings):
         1.0, gt=0, le=60, description="How often runs that are not absent yet are looked at again"
     )
     lists_at_once: int = Field(8, ge=1, le=64, description="Lists of the API server in flight")
+    node_gone_seconds: float = Field(
+        10.0, ge=0, le=3600, description="A node without an object for so long is gone; one that is back earlier is not"
+    )
+    outage_percent: int = Field(
+        55, ge=0, le=100, description="No node counts as lost for its silence while more of them than this are silent"
+    )
+    overtime_seconds: int = Field(
+        60, ge=0, le=86_400, description="Beyond its time limit, before a run that its kubelets did not end is stopped"
+    )
+    utilisation_url: str = Field("", pattern="^(https?://.+)?$", description="Prometheus; empty: nobody measures GPUs")
+    utilisation_query: str = Field(
+        "max by (namespace, pod, exported_namespace, exported_pod) (max_over_time(DCGM_FI_DEV_GPU_UTIL[1m]))",
+        min_length=1,
+        description="One sample per pod, in percent; its window must not be shorter than `utilisation_seconds`",
+    )
+    utilisation_busy_percent: int = Field(3, ge=1, le=100, description="From here on a GPU counts as used")
+    utilisation_seconds: int = Field(30, ge=1, le=3600, description="How often the use of GPUs is asked for")

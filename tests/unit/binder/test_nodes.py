@@ -37,6 +37,27 @@ def test_a_node_is_what_it_can_give() -> None:
     assert [(taint.key, taint.value, taint.effect) for taint in seen.taints] == [("own", "", "NoSchedule")]
 
 
+def test_a_node_says_its_further_devices_and_what_feature_discovery_found_out_about_its_gpus() -> None:
+    found = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.memory": "81559"}
+    own = {"nvidia.com/mig-1g.10gb": "7", "ephemeral-storage": "1Ti", "hugepages-2Mi": "0", "attachable/x": "39"}
+    seen = node_seen(api_node(room={"rdma/hca": "2", **own}, metadata={"labels": found}))
+    assert seen.devices == {"rdma/hca": 2, "attachable/x": 39}
+    assert (seen.gpu_model, seen.gpu_memory_bytes) == ("NVIDIA-H100-80GB-HBM3", 81_559 * 2**20)
+    ours = {**found, "tessera.io/gpu-model": "h100"}
+    assert node_seen(api_node(metadata={"labels": ours})).gpu_model == "h100"
+
+
+def test_a_node_says_how_its_gpus_are_cut() -> None:
+    labels = {"tessera.io/device-profile": "mig", "tessera.io/mig-geometry": "80gb"}
+    seen = node_seen(api_node(metadata={"labels": labels}))
+    assert (seen.device_profile, seen.mig_geometry) == ("mig", "80gb")
+
+
+def test_gpu_memory_that_is_no_number_is_not_known_and_the_node_stays_ready() -> None:
+    seen = node_seen(api_node(metadata={"labels": {"nvidia.com/gpu.memory": "lots"}}))
+    assert (seen.ready, seen.gpu_memory_bytes) == (True, 0)
+
+
 def test_a_part_of_a_thousandth_or_of_a_byte_is_never_promised() -> None:
     seen = node_seen(api_node(room={"cpu": "1999999u", "memory": "1500m"}))
     assert (seen.cpu_milli, seen.memory_bytes) == (1999, 1)
@@ -62,6 +83,7 @@ UNREADABLE = [
     ("less than nothing", api_node(room={"memory": "-1"})),
     ("a device profile that nobody knows", api_node(metadata={"annotations": {"tessera.io/device-profile": "magic"}})),
     ("a pool that is no name", api_node(metadata={"labels": {"tessera.io/pool": "Not A Name"}})),
+    ("a way to cut GPUs that nobody knows", api_node(metadata={"labels": {"tessera.io/mig-geometry": "7gb"}})),
     ("a taint that is none", api_node(spec={"taints": [{"key": "own", "effect": "Sometimes"}]})),
     ("a number without end", api_node(room={"cpu": "1e999999999"})),
 ]

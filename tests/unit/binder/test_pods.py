@@ -1,5 +1,6 @@
 """The pod of a rank: nothing gets in that the contract does not name, and ours cannot be overruled."""
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from tessera.binder.decide import Json
 from tessera.binder.pods import bind_annotations, pod_of
 from tessera_schemas import labels as contract
-from tessera_schemas.job import JobSpec, Role, Template, Toleration, Volume
+from tessera_schemas.job import AffinityTerm, JobSpec, Operator, Role, Template, Toleration, Volume
 from tests.builders import GIB, job_spec, placement, role
 from tests.unit.binder.binder_builders import JOB, RUN, job, run
 
@@ -22,12 +23,13 @@ SPEC = {
     "enableServiceLinks",
     "nodeSelector",
     "tolerations",
+    "affinity",
     "volumes",
     "containers",
     "activeDeadlineSeconds",
 }
 CONTAINER = {"name", "image", "command", "args", "env", "resources", "securityContext", "volumeMounts", "workingDir"}
-SOURCES = {"emptyDir", "persistentVolumeClaim", "configMap", "secret"}
+SOURCES = {"emptyDir", "persistentVolumeClaim", "configMap", "secret", "downwardAPI"}
 
 
 def allowed(pod: Json) -> bool:
@@ -50,7 +52,7 @@ def allowed(pod: Json) -> bool:
         }
         and set(container["resources"]) == {"requests", "limits"}
         and container["resources"]["requests"] == container["resources"]["limits"]
-        and set(container["resources"]["limits"]) <= {"cpu", "memory", contract.GPU_RESOURCE}
+        and set(container["resources"]["limits"]) <= {"cpu", "memory", contract.GPU_RESOURCE, "rdma/hca"}
         and all(set(mount) == {"name", "mountPath", "readOnly"} for mount in container["volumeMounts"])
         and all(len(set(v) - {"name"}) == 1 and set(v) - {"name"} <= SOURCES for v in pod["spec"]["volumes"])
         and all(set(entry) == {"name", "value"} for entry in container["env"])
@@ -199,9 +201,68 @@ def test_tolerations_say_to_kubernetes_what_they_said_to_us() -> None:
     ]
 
 
+def test_conditions_on_the_node_say_to_kubernetes_what_they_said_to_us() -> None:
+    terms = (
+        AffinityTerm(key="rack", operator=Operator.NOT_IN, values=("r1", "r2")),
+        AffinityTerm(key="ssd", operator=Operator.EXISTS),
+    )
+    pod = made(job_spec(role(affinity=terms)))
+    assert allowed(pod)
+    needed = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert needed == {
+        "nodeSelectorTerms": [
+            {
+                "matchExpressions": [
+                    {"key": "rack", "operator": "NotIn", "values": ["r1", "r2"]},
+                    {"key": "ssd", "operator": "Exists"},
+                ]
+            }
+        ]
+    }
+    assert "affinity" not in made(job_spec())["spec"]
+
+
+def test_further_devices_are_asked_of_the_kubelet_by_their_name() -> None:
+    pod = made(job_spec(role(devices={"rdma/hca": 2})))
+    assert allowed(pod)
+    (container,) = pod["spec"]["containers"]
+    assert container["resources"]["limits"]["rdma/hca"] == "2"
+
+
 def test_the_bind_says_the_devices_and_the_permit() -> None:
     assert bind_annotations(placement(devices=(0, 5)), "uid-9") == {
         contract.DEVICES_ANNOTATION: "0,5",
         contract.GPU_MILLI_ANNOTATION: "1000",
         contract.PERMIT_ANNOTATION: "uid-9",
     }
+
+
+def test_a_job_that_declares_checkpoints_can_read_its_notice_as_a_file() -> None:
+    spec = JobSpec.model_validate(
+        job_spec().model_dump() | {"checkpoint": {"interval_seconds": 600, "notice_seconds": 30}}
+    )
+    pod = made(spec)
+    (container,) = pod["spec"]["containers"]
+    (volume,) = pod["spec"]["volumes"]
+    field = {"fieldPath": "metadata.annotations['tessera.io/evict-at']"}
+    assert volume["downwardAPI"] == {"items": [{"path": "evict-at", "fieldRef": field}]}
+    assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": "/etc/tessera", "readOnly": True}]
+    assert pod["metadata"]["annotations"][contract.NOTICE_ANNOTATION] == "30"
+    assert allowed(pod)
+
+
+def test_a_job_cannot_say_for_its_pods_that_work_is_saved_or_that_they_are_to_go() -> None:
+    hostile = {
+        contract.CHECKPOINT_ANNOTATION: "/x",
+        contract.CHECKPOINT_AT_ANNOTATION: "1",
+        contract.EVICT_AT_ANNOTATION: "2999-01-01T00:00:00Z",
+        contract.NOTICE_ANNOTATION: "9",
+    }
+    assert not set(hostile) & set(made(with_template(annotations=hostile))["metadata"]["annotations"])
+
+
+def test_the_next_attempt_gets_the_checkpoint_of_the_one_before() -> None:
+    spec = job_spec()
+    resumed = replace(job(spec), saved_path="s3://bucket/7")
+    assert env_of(pod_of(resumed, run(spec), 0, spec, allocated_n=7))["TESSERA_CHECKPOINT_PATH"] == "s3://bucket/7"
+    assert "TESSERA_CHECKPOINT_PATH" not in env_of(made(spec))

@@ -133,6 +133,17 @@ def test_unknown_fields_of_a_file_are_left_for_the_contract_to_refuse() -> None:
     assert files.job_spec({"hostNetwork": True}, "job.yaml") == {"hostNetwork": True}
 
 
+def test_a_job_of_one_role_says_at_its_top_level_where_its_pods_go() -> None:
+    said = {
+        "affinity": [{"key": "ssd", "operator": "Exists"}],
+        "topology": {"level": "rack"},
+        "spread": "row",
+        "resources": {"gpu_memory": "40Gi", "devices": {"rdma/hca": 1}},
+    }
+    asked = {"gpu_memory_bytes": 40 * 2**30, "devices": {"rdma/hca": 1}}
+    assert files.job_spec(said, "job.yaml") == {"roles": [{"name": "worker", **said, "resources": asked}]}
+
+
 def test_quotas_of_a_configuration_may_be_said_by_name() -> None:
     body = files.config_body({"queues": [{"name": "q", "quotas": {"gpus": 8, "memory": "1Ki"}}]}, "c.yaml")
     assert body["queues"][0]["quotas"] == [

@@ -1,5 +1,6 @@
 """Nodes and needs of the engine's own kind, with what does not matter left small or roomy."""
 
+from dataclasses import replace
 from typing import Any
 
 from tessera.domain.resources import Need, Node, RoleNeed, empty_node
@@ -19,6 +20,16 @@ def node(name: str = "a", gpus: int = 8, **more: Any) -> Node:
     return Node(**{**fields, **left, **({} if free is None else {"gpu_free": tuple(free)})})
 
 
+def cut(name: str = "a", gpus: int = 1, geometry: str = "40gb", **more: Any) -> Node:
+    """A node whose GPUs are cut into MIG instances; `taken` names the slices of each that are: `["11000000"]`."""
+    taken = more.pop("taken", None)
+    made = node(name, gpus, device_profile="mig", mig_geometry=geometry, **more)
+    if taken is None:
+        return made
+    slices = tuple(tuple(int(n) for n in gpu) for gpu in taken)
+    return replace(made, mig_taken=slices, gpu_free=tuple(1000 - 1000 // len(gpu) * sum(gpu) for gpu in slices))
+
+
 def need(gpus: int = 0, gpu_milli: int = 0, **more: Any) -> Need:
     return Need(more.pop("cpu_milli", 1000), more.pop("memory_bytes", GIB), gpus, gpu_milli, **more)
 
@@ -26,6 +37,11 @@ def need(gpus: int = 0, gpu_milli: int = 0, **more: Any) -> Need:
 def roles(*each: tuple[int, Need]) -> tuple[RoleNeed, ...]:
     """Pairs of replicas and need; named role-0, role-1 and so on."""
     return tuple(RoleNeed(f"role-{index}", replicas, wanted) for index, (replicas, wanted) in enumerate(each))
+
+
+def lying(replicas: int, wanted: Need | None = None, name: str = "worker", **how: Any) -> RoleNeed:
+    """A role that says how its pods lie to each other: levels, bound, group, beside, spread."""
+    return RoleNeed(name, replicas, wanted or need(gpus=1), **how)
 
 
 def cluster(*nodes: Node) -> dict[str, Node]:

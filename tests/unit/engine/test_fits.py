@@ -4,7 +4,7 @@ import pytest
 
 from tessera.domain.resources import Need, Node
 from tessera.engine.fits import Miss, devices_for, fits, lacks_room, never_fits
-from tests.unit.engine.engine_builders import GIB, need, node, taint
+from tests.unit.engine.engine_builders import GIB, cut, need, node, taint
 
 MISSES = [
     pytest.param(need(), node(ready=False), Miss.NOT_READY, id="a node that is not ready takes nothing"),
@@ -44,6 +44,47 @@ MISSES = [
     pytest.param(need(), node(cpu_free=999), Miss.CPU, id="a thousandth of a CPU is missing"),
     pytest.param(need(), node(memory_free=GIB - 1), Miss.MEMORY, id="a byte of memory is missing"),
     pytest.param(need(), node(pods_free=0), Miss.PODS, id="the node is full of pods"),
+    pytest.param(
+        need(gpus=1, gpu_memory_bytes=40 * GIB), node(gpu_memory_bytes=40 * GIB - 1), Miss.GPU_MEMORY, id="smaller GPUs"
+    ),
+    pytest.param(
+        need(gpus=1, gpu_memory_bytes=1), node(), Miss.GPU_MEMORY, id="nobody knows how much memory its GPUs have"
+    ),
+    pytest.param(
+        need(gpu_milli=500, gpu_memory_bytes=41 * GIB),
+        node(gpu_memory_bytes=80 * GIB, device_profile="shares"),
+        Miss.GPU_MEMORY,
+        id="half a GPU comes with half of its memory",
+    ),
+    *(
+        pytest.param(need(affinity=(term,)), node(labels=labels), Miss.AFFINITY, id=f"{term[0]} {term[1]}")
+        for term, labels in (
+            (("zone", "In", ("a", "b")), {"zone": "c"}),
+            (("zone", "In", ("a", "b")), {}),
+            (("zone", "NotIn", ("a", "b")), {"zone": "b"}),
+            (("zone", "Exists", ()), {}),
+            (("zone", "DoesNotExist", ()), {"zone": ""}),
+        )
+    ),
+    pytest.param(
+        need(affinity=(("zone", "Exists", ()), ("rack", "Exists", ()))),
+        node(labels={"zone": "a"}),
+        Miss.AFFINITY,
+        id="one of two terms does not hold",
+    ),
+    pytest.param(
+        need(devices=(("rdma/hca", 1), ("rdma/other", 1))),
+        node(devices={"rdma/hca": 4}),
+        Miss.DEVICES,
+        id="one of two further devices is not there",
+    ),
+    pytest.param(need(devices=(("rdma/hca", 3),)), node(devices={"rdma/hca": 2}), Miss.DEVICES, id="too few NICs"),
+    pytest.param(
+        need(gpus=1), cut(), Miss.DEVICE_PROFILE, id="a node of MIG instances gives no whole GPU, though one is free"
+    ),
+    pytest.param(need(gpu_milli=1), cut(), Miss.DEVICE_PROFILE, id="nor a share"),
+    pytest.param(need(mig_profile="1g.5gb"), node(), Miss.MIG_PROFILE, id="a node of whole GPUs gives no instance"),
+    pytest.param(need(mig_profile="1g.18gb"), cut(), Miss.MIG_PROFILE, id="a profile of other GPUs"),
 ]
 
 FITS = [
@@ -72,6 +113,19 @@ FITS = [
         node(gpus=2, free=(0, 1000), device_profile="plugin"),
         id="a share beside a whole, by a plugin",
     ),
+    pytest.param(
+        need(gpu_milli=500, gpu_memory_bytes=40 * GIB),
+        node(gpu_memory_bytes=80 * GIB, device_profile="shares"),
+        id="exactly the share of the memory",
+    ),
+    pytest.param(need(affinity=(("zone", "NotIn", ("a",)),)), node(), id="NotIn holds where the label is not there"),
+    pytest.param(
+        need(affinity=(("zone", "In", ("a", "b")), ("rack", "DoesNotExist", ()))),
+        node(labels={"zone": "b"}),
+        id="all terms hold",
+    ),
+    pytest.param(need(devices=(("rdma/hca", 2),)), node(devices={"rdma/hca": 2}), id="all NICs of a node"),
+    pytest.param(need(mig_profile="7g.40gb"), cut(), id="an instance that is a whole GPU"),
     pytest.param(need(cpu_milli=1000), node(cpu_free=1000, memory_free=GIB, pods_free=1), id="exactly what is left"),
 ]
 

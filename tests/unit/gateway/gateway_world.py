@@ -1,4 +1,4 @@
-"""A gateway on loopback before an in-memory shard: a real listener, real requests, and everything else in this process."""
+"""A gateway on loopback before an in-memory shard: a real listener, real requests, all else in this process."""
 
 import asyncio
 import json
@@ -175,13 +175,19 @@ class World:
                         tasks[0].result()
                     await asyncio.sleep(0.005)
             self.port = int(port_file.read_text())
+            self._serving = tasks[0]
             yield self
             self.stop.set()
-            await asyncio.wait_for(tasks[0], SECONDS)
+            if not tasks[0].done():
+                await asyncio.wait_for(tasks[0], SECONDS)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def ended(self) -> None:
+        """Wait until the gateway has ended by itself; raises what it raised."""
+        await asyncio.wait_for(asyncio.shield(self._serving), SECONDS)
 
     def measured(self, name: str) -> float:
         return self.metrics.registry.get_sample_value(name) or 0.0

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from tessera.kernel.errors import Full, Transient, UnknownOutcome
+from tessera.kernel.errors import Full, InvariantViolation, Transient, UnknownOutcome
+from tessera.kernel.ports import Outgoing
+from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import Answer
 from tessera_schemas.config import Queue
@@ -231,6 +233,7 @@ async def test_an_unknown_path_and_an_unknown_method_are_typed(world: World) -> 
         method = await world.ask("DELETE", "/v1/jobs", token)
     assert (path.status, path.code) == (404, "NoSuchPath")
     assert (method.status, method.code) == (405, "MethodNotAllowed")
+    assert set(method.headers["Allow"].split(",")) == {"GET", "POST"}
 
 
 # -- who may come in
@@ -536,5 +539,16 @@ async def test_a_request_in_flight_is_answered_when_the_gateway_stops(world: Wor
         world.stop.set()
         said = await asking
         assert said.status == 202
-    with pytest.raises(OSError):
+    with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", world.port)
+
+
+async def test_a_ledger_that_contradicts_itself_ends_the_gateway_for_the_process_to_halt(world: World) -> None:
+    token = world.token("lab")
+    async with world.gateway():
+        assert (await world.ask("GET", "/v1/jobs", token)).status == 200
+        world.broker.store(Outgoing(subjects.ledger(SHARD), b"{}"))
+        with pytest.raises(InvariantViolation):
+            await world.ended()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", world.port)

@@ -10,12 +10,22 @@ from hypothesis import strategies as st
 from tessera.gateway.hub import EventReader, Hub
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
-from tessera.kernel.ports import Outgoing
+from tessera.kernel.ports import Message, Outgoing
 from tessera_schemas import subjects
 from tests.builders import SHARD
 from tests.virtual_time import VirtualClock
 
 TENANTS = ("lab", "ops", "lab-2")
+
+
+class SlowBus(MemoryBus):
+    """Answers travel: more is stored between the moment of an answer and its arrival."""
+
+    async def last(self, stream: str, subject: str) -> Message | None:
+        answer = await super().last(stream, subject)
+        for _ in range(6):
+            await asyncio.sleep(0)
+        return answer
 
 
 class Shelf:
@@ -25,7 +35,7 @@ class Shelf:
         self.clock = VirtualClock()
         self.broker = MemoryBroker(self.clock)
         self.broker.add_shard(SHARD)
-        self.hub = Hub(MemoryBus(self.broker, "gateway"), SHARD, held)
+        self.hub = Hub(SlowBus(self.broker, "gateway"), SHARD, held)
         self.stored: list[tuple[int, str]] = []
 
     def store(self, tenant: str) -> int:
@@ -86,7 +96,13 @@ async def _random_story(random: Random, held: int, before: int) -> None:
         if random.random() < 0.6:
             await shelf.catch_up()
         if random.random() < 0.4:
-            found += await shelf.read_all(reader)
+            reading = asyncio.create_task(shelf.read_all(reader))
+            for _ in range(random.randint(0, 12)):  # more comes while it reads
+                for _ in range(random.randint(0, 3)):
+                    await asyncio.sleep(0)
+                shelf.store(random.choice(TENANTS))
+                await shelf.catch_up()
+            found += await reading
     await shelf.catch_up()
     found += await shelf.read_all(reader)
     assert found == shelf.expected(tenant, after)

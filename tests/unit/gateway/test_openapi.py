@@ -46,9 +46,6 @@ def test_it_describes_every_route_and_nothing_else() -> None:
 def test_every_reference_leads_somewhere_and_every_schema_is_one() -> None:
     described = document()
     schemas = described["components"]["schemas"]
-    assert refs(described) == {
-        f"#/components/schemas/{name}" for name in schemas if f"#/components/schemas/{name}" in refs(described)
-    }
     assert {ref.rpartition("/")[2] for ref in refs(described)} <= set(schemas)
     for schema in schemas.values():
         jsonschema.Draft202012Validator.check_schema(schema)

@@ -19,13 +19,16 @@ def texts(events: list) -> list[str]:  # type: ignore[type-arg]
 async def test_a_stream_begins_now_or_after_the_event_that_is_named(world: World) -> None:
     token = world.token("lab")
     ids = [world.event("lab", f"old-{i}") for i in range(3)]
-    async with world.gateway():
-        async with world.streaming("/v1/events", token) as now, world.streaming("/v1/events?after=0", token) as all_:
-            async with world.streaming(f"/v1/events?after={ids[0]}", token) as some:
-                world.event("lab", "new")
-                assert texts(await now.take(1)) == ["new"]
-                assert texts(await all_.take(4)) == ["old-0", "old-1", "old-2", "new"]
-                assert texts(await some.take(3)) == ["old-1", "old-2", "new"]
+    async with (
+        world.gateway(),
+        world.streaming("/v1/events", token) as now,
+        world.streaming("/v1/events?after=0", token) as every,
+        world.streaming(f"/v1/events?after={ids[0]}", token) as some,
+    ):
+        world.event("lab", "new")
+        assert texts(await now.take(1)) == ["new"]
+        assert texts(await every.take(4)) == ["old-0", "old-1", "old-2", "new"]
+        assert texts(await some.take(3)) == ["old-1", "old-2", "new"]
 
 
 async def test_last_event_id_wins_over_after_so_that_a_browsers_retry_goes_on(world: World) -> None:
@@ -162,28 +165,34 @@ def _all_that_comes(reader: socket.socket) -> bytes:
 
 async def test_a_stop_ends_every_stream_with_its_reason(world: World) -> None:
     token = world.token("lab")
-    async with world.gateway():
-        async with world.streaming("/v1/events", token) as one, world.streaming("/v1/events", token) as two:
-            world.stop.set()
-            for stream in (one, two):
-                end = await stream.next()
-                assert end is not None
-                assert (end.name, end.data["code"], end.data["retry_after"]) == ("end", "ShuttingDown", 1)
-                assert await stream.next() is None
+    async with (
+        world.gateway(),
+        world.streaming("/v1/events", token) as one,
+        world.streaming("/v1/events", token) as two,
+    ):
+        world.stop.set()
+        for stream in (one, two):
+            end = await stream.next()
+            assert end is not None
+            assert (end.name, end.data["code"], end.data["retry_after"]) == ("end", "ShuttingDown", 1)
+            assert await stream.next() is None
 
 
 async def test_a_token_that_is_taken_back_ends_its_streams(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_module, "RELOAD_SECONDS", 0.05)
     token, other = world.token("lab"), world.token("lab")
-    async with world.gateway(heartbeat_seconds=0.05):
-        async with world.streaming("/v1/events", token) as gone, world.streaming("/v1/events", other) as stays:
-            drop_token(world.tokens_file, token.split("_")[1])
-            end = await gone.next()
-            assert end is not None
-            assert (end.name, end.data["code"]) == ("end", "Unauthorized")
-            assert (await world.ask("GET", "/v1/jobs", token)).status == 401
-            world.event("lab", "on")
-            assert texts(await stays.take(1)) == ["on"]
+    async with (
+        world.gateway(heartbeat_seconds=0.05),
+        world.streaming("/v1/events", token) as gone,
+        world.streaming("/v1/events", other) as stays,
+    ):
+        drop_token(world.tokens_file, token.split("_")[1])
+        end = await gone.next()
+        assert end is not None
+        assert (end.name, end.data["code"]) == ("end", "Unauthorized")
+        assert (await world.ask("GET", "/v1/jobs", token)).status == 401
+        world.event("lab", "on")
+        assert texts(await stays.take(1)) == ["on"]
 
 
 async def test_a_token_that_is_made_while_the_gateway_runs_is_taken(

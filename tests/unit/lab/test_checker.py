@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from tessera.lab import checker, events_checker
+from tessera.lab import checker, events_checker, rules_checker
 from tessera.lab.checker import PodChange, Report
 from tessera.lab.checker import check as check_ledger
 from tessera.lab.events_checker import check_events
 from tessera.lab.events_checker.due import due_events
+from tessera.lab.rules_checker import check_rules
 from tessera_schemas import ledger as m
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
@@ -44,8 +45,9 @@ Stored = tuple[str, dict[str, str], bytes]
 
 
 def check(stored: list[bytes], *, events: list[Stored] | None = None, drained: bool = False, **more: Any) -> Report:
-    """Both checkers, as everybody calls them."""
+    """All checkers, as everybody calls them."""
     report = check_ledger(stored, drained=drained, **more)
+    check_rules(report, stored)
     if events is not None:
         check_events(report, stored, events, drained=drained)
     return report
@@ -235,6 +237,24 @@ def test_a_check_of_nothing_shows_as_one() -> None:
         pytest.param(placement(), job_spec(), {"pool": "other"}, id="a node of another pool"),
         pytest.param(placement(), job_spec(role(gpu_models=("a100",))), {}, id="another GPU model"),
         pytest.param(placement(), job_spec(role(node_selector={"zone": "b"})), {}, id="labels that do not match"),
+        pytest.param(
+            placement(),
+            job_spec(role(affinity=({"key": "rack", "operator": "NotIn", "values": ("r1",)},))),
+            {"labels": {"rack": "r1"}},
+            id="an affinity that does not hold",
+        ),
+        pytest.param(
+            placement(), job_spec(role(gpu_memory_bytes=2)), {"gpu_memory_bytes": 1}, id="GPUs with less memory"
+        ),
+        pytest.param(
+            placement(gpu_milli=500),
+            job_spec(role(gpus=0, gpu_milli=500, gpu_memory_bytes=2)),
+            {"gpu_memory_bytes": 3, "device_profile": "shares"},
+            id="a share with less memory",
+        ),
+        pytest.param(
+            placement(), job_spec(role(devices={"rdma/hca": 2})), {"devices": {"rdma/hca": 1}}, id="too few NICs"
+        ),
         pytest.param(placement(), job_spec(), {"device_profile": "shares"}, id="a whole GPU where shares are served"),
         pytest.param(
             placement(gpu_milli=500), job_spec(role(gpus=0, gpu_milli=500)), {}, id="a share where GPUs are whole"
@@ -253,13 +273,52 @@ def test_i1_no_pod_is_placed_where_it_may_not_be(place: Placement, spec: JobSpec
     assert broken(check(shard.stored)) == {"I1"}
 
 
+RACK = {"level": "rack"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "roles", "right"),
+    [
+        pytest.param("ab", [role(replicas=2, topology=RACK)], False, id="in two domains"),
+        pytest.param("aa", [role(replicas=2, topology=RACK)], True, id="in one domain"),
+        pytest.param("ab", [role(replicas=2, topology={**RACK, "required": False})], True, id="preferred only"),
+        pytest.param("ab", [role(replicas=2, topology={**RACK, "wider": ("zone",)})], True, id="in one wider domain"),
+        pytest.param("xx", [role(replicas=2, topology=RACK)], False, id="on nodes of no domain"),
+        pytest.param(
+            "ab", [role(n, topology={**RACK, "group": "g"}) for n in ("one", "two")], False, id="a group in two domains"
+        ),
+        pytest.param("ab", [role(n, topology=RACK) for n in ("one", "two")], True, id="roles each in their own"),
+        pytest.param("ab", [role("one"), role("two", same_node_as="one")], False, id="not on the same node"),
+        pytest.param("aa", [role("one"), role("two", same_node_as="one")], True, id="on the same node"),
+        pytest.param("aaab", [role(replicas=4, spread="rack")], False, id="uneven"),
+        pytest.param("aab", [role(replicas=3, spread="rack")], True, id="even but for one"),
+        pytest.param("ax", [role(replicas=2, spread="rack")], False, id="spread to a node of no domain"),
+    ],
+)
+def test_i1_pods_lie_to_each_other_as_their_roles_ask(nodes: str, roles: list[Any], right: bool) -> None:
+    labels = {"a": {"rack": "a", "zone": "z"}, "b": {"rack": "b", "zone": "z"}, "x": {}}
+    shard = Shard(*(node_seen(f"node-{name}", labels=labels[name]) for name in "abx"))
+    shard.queued(spec=job_spec(*roles))
+    names = [each.name for each in roles for _ in range(each.replicas)]
+    shard.allocated(*(placement(rank, f"node-{nodes[rank]}", (rank,), role=name) for rank, name in enumerate(names)))
+    assert broken(check(shard.stored)) == (set() if right else {"I1"})
+
+
 def test_i1_a_tolerated_taint_a_share_and_a_plugin_node_are_fine() -> None:
     taints = (Taint(key="spot", value="yes", effect="NoSchedule"), Taint(key="slow", effect="PreferNoSchedule"))
-    shard = Shard(node_seen("node-a", taints=taints, device_profile="plugin", labels={"zone": "a"}))
+    size = {"gpu_memory_bytes": 10, "devices": {"rdma/hca": 2}}
+    shard = Shard(node_seen("node-a", taints=taints, device_profile="plugin", labels={"zone": "a"}, **size))
+    affinity = ({"key": "zone", "operator": "In", "values": ("a", "b")}, {"key": "rack", "operator": "DoesNotExist"})
     spec = job_spec(
-        role("whole", tolerations=({"key": "spot"},), node_selector={"zone": "a"}),
-        role("part", gpus=0, gpu_milli=400, tolerations=({"key": "spot", "value": "yes", "effect": "NoSchedule"},)),
-        role("none", gpus=0, tolerations=({"key": "spot"},)),
+        role("whole", tolerations=({"key": "spot"},), node_selector={"zone": "a"}, gpu_memory_bytes=10),
+        role(
+            "part",
+            gpus=0,
+            gpu_milli=400,
+            gpu_memory_bytes=4,
+            tolerations=({"key": "spot", "value": "yes", "effect": "NoSchedule"},),
+        ),
+        role("none", gpus=0, tolerations=({"key": "spot"},), affinity=affinity, devices={"rdma/hca": 2}),
     )
     shard.queued(spec=spec)
     shard.allocated(
@@ -302,6 +361,10 @@ def earmark(key: str, place: Placement) -> m.EarmarkSet:
     return m.EarmarkSet(kind="earmark_set", owner=owner, cause="head", deadline=FAR, placements=(place,))
 
 
+def unmark(key: str, why: Any = "used") -> m.EarmarkEnded:
+    return m.EarmarkEnded(kind="earmark_ended", owner=job_id(SHARD, "lab", key), why=why)
+
+
 def test_i1_earmarked_devices_are_the_owners_alone() -> None:
     shard = Shard()
     shard.queued("k1")
@@ -312,16 +375,19 @@ def test_i1_earmarked_devices_are_the_owners_alone() -> None:
     assert broken(check(other_takes_it.stored)) == {"I1"}
     again = Shard()
     again.queued("k1")
-    again.add(earmark("k1", placement()), allocation(key="k1"))
+    again.add(earmark("k1", placement()), unmark("k1"), allocation(key="k1"))
     assert check(again.stored).violations == []
+    twice = Shard()
+    twice.queued("k1")
+    twice.add(earmark("k1", placement()), allocation(key="k1"))
+    assert "I1" in broken(check(twice.stored))
     assert check(owner_uses_it).violations == []
 
 
 def test_i1_a_job_has_one_earmark_at_a_time() -> None:
     shard = Shard()
     shard.queued()
-    ended = m.EarmarkEnded(kind="earmark_ended", owner=job_id(SHARD, "lab", "k1"), why="deadline")
-    shard.add(earmark("k1", placement()), ended, earmark("k1", placement()))
+    shard.add(earmark("k1", placement()), unmark("k1", "outranked"), earmark("k1", placement()))
     assert check(shard.stored).violations == []
     shard.add(earmark("k1", placement(devices=(1,))))
     assert broken(check(shard.stored)) == {"I1"}
@@ -340,7 +406,7 @@ def test_i1_an_earmark_may_lie_on_devices_of_a_stopping_run_but_not_of_one_that_
     preempting.queued("k2")
     revoke = m.Revoked(kind="revoked", run_id=first_run(), reason=WHY, then="requeue")
     preempting.add(revoke, earmark("k2", placement()))
-    preempting.released(requeue(), allocation(key="k2"))
+    preempting.released(requeue(), unmark("k2"), allocation(key="k2"))
     assert check(preempting.stored).violations == []
 
 
@@ -701,10 +767,10 @@ def test_i13_a_job_is_cancelled_by_its_tenant_or_an_operator_alone() -> None:
     assert broken(check(shard.stored)) == {"I13"}
 
 
-BOTH = pytest.mark.parametrize("package", [checker, events_checker], ids=lambda package: package.__name__)
+PACKAGES = (checker, events_checker, rules_checker)
 
 
-@BOTH
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
 def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decides(package: Any) -> None:
     own = {package.__name__, "tessera.lab.checker.report"}
     for source in sources(package):
@@ -715,7 +781,7 @@ def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decid
             assert [name for name in foreign if not name.startswith(f"{package.__name__}.")] == []
 
 
-@pytest.mark.parametrize(("package", "most"), [(checker, 400), (events_checker, 150)])
+@pytest.mark.parametrize(("package", "most"), [(checker, 400), (events_checker, 150), (rules_checker, 320)])
 def test_the_checkers_stay_small_enough_to_be_judged_by_eye(package: Any, most: int) -> None:
     """Lines that judge, of every file: all but imports, docstrings, comments and blank lines."""
     lines = sum(len(code_lines(source.read_text())) for source in sources(package))

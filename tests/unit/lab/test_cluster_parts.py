@@ -80,6 +80,14 @@ def test_nodes_come_from_yaml_with_counts(tmp_path: Path):
     assert nodes[0]["metadata"]["labels"]["tessera.io/pool"] == "big"
 
 
+def test_a_node_may_have_further_devices_and_say_the_memory_of_its_gpus(tmp_path: Path):
+    file = tmp_path / "nodes.yaml"
+    file.write_text("- {name: a, cpu: 64, memory: 1Gi, gpus: 8, gpu_memory: 80Gi, devices: {rdma/hca: 2}}\n")
+    (node,) = nodes_from_file(file)
+    assert node["status"]["allocatable"]["rdma/hca"] == "2"
+    assert node["metadata"]["labels"]["nvidia.com/gpu.memory"] == "81920"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
@@ -89,6 +97,8 @@ def test_nodes_come_from_yaml_with_counts(tmp_path: Path):
         ("n.csv", "sn,cpu_milli,memory_mib,gpu,model\na,1,1,0,\na,1,1,0,\n", "line 3: name: 'a' is there twice"),
         ("n.yaml", "- {name: a, cpu: 1, memory: 1Gi}\n- {name: b, cpu: lots, memory: 1Gi}\n", "line 2: cpu"),
         ("n.yaml", "- {name: a, cpu: 1, memory: 1Gi, gpu: 1}\n", "line 1: gpu"),
+        ("n.yaml", "- {name: a, cpu: 1, memory: 1Gi, devices: {nvidia.com/gpu: 1}}\n", "line 1: devices"),
+        ("n.yaml", "- {name: a, cpu: 1, memory: 1Gi, gpu_memory: 1k}\n", "line 1: gpu_memory"),
         ("n.yaml", "name: a\n", "line 1: a list"),
         ("n.yaml", "- [\n", "not YAML"),
     ],

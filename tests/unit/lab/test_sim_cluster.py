@@ -207,6 +207,27 @@ def test_whole_gpus_by_limit_take_the_free_devices():
     assert [world.phase(name) for name in ("a", "b", "c")] == ["Running", "Running", "Failed"]
 
 
+def test_further_devices_are_counted_by_name_and_come_back():
+    world = World()
+    world.node(devices={"rdma/hca": 2})
+
+    def pod(name: str, count: int) -> None:
+        limits = {"containers": [{"name": "main", "resources": {"limits": {"rdma/hca": str(count)}}}]}
+        meta = {"name": name, "annotations": annotations({"simulate_seconds": "1"})}
+        world.core.create("pods", NS, {"metadata": meta, "spec": limits})
+        world.core.bind(NS, name, {"target": {"name": "n1"}})
+
+    pod("two", 2)
+    pod("none-left", 1)
+    world.wait(2000)
+    assert (world.phase("two"), world.phase("none-left")) == ("Succeeded", "Failed")
+    assert "rdma/hca: asked 1, used 2, capacity 2" in world.status("none-left")["message"]
+    pod("after", 1)
+    pod("more-than-there-are", 3)
+    world.wait(2000)
+    assert (world.phase("after"), world.phase("more-than-there-are")) == ("Succeeded", "Failed")
+
+
 @pytest.mark.parametrize(("profile", "milli", "fits"), [("whole", "500", False), ("shares", "1000", False)])
 def test_a_node_serves_only_what_its_device_profile_says(profile, milli, fits):
     world = World()
@@ -576,3 +597,94 @@ def test_whatever_happens_a_device_is_never_overused_and_nothing_is_left_when_al
 def test_equal_calls_at_equal_times_give_equal_events(steps):
     first, second = (play(steps).core.open_watch("pods", "1").take(10_000) for _ in range(2))
     assert first == second
+
+
+# -- programs that save their work
+
+
+def saved(world: World, name: str) -> str:
+    notes: dict[str, str] = world.get(name).meta.get("annotations") or {}
+    return notes.get("tessera.io/checkpoint", "")
+
+
+def tell(world: World, name: str) -> None:
+    notice = {"tessera.io/evict-at": "2026-01-01T00:00:00Z"}
+    world.core.patch("pods", NS, name, {"metadata": {"annotations": notice}})
+
+
+def test_a_program_saves_its_work_as_often_as_it_says_and_no_more_after_its_end():
+    world = World()
+    world.node()
+    world.pod("p", simulate_seconds="10", simulate_checkpoint_seconds="3")
+    seen = []
+    for _ in range(14):
+        world.wait(1000)
+        seen.append(saved(world, "p"))
+    assert list(dict.fromkeys(seen)) == ["", "/checkpoints/3000", "/checkpoints/6000", "/checkpoints/9000"]
+    assert world.phase("p") == "Succeeded"
+
+
+def test_a_program_that_is_told_of_its_end_saves_at_once_and_once():
+    world = World()
+    world.node()
+    world.pod("p", simulate_seconds="100", simulate_checkpoint_seconds="50")
+    world.wait(7005)
+    tell(world, "p")
+    world.wait(1)
+    assert saved(world, "p") == "/checkpoints/7000"
+    world.wait(5000)
+    tell(world, "p")
+    world.wait(1000)
+    assert saved(world, "p") == "/checkpoints/7000"
+
+
+def test_a_program_that_saves_nothing_says_nothing_when_it_is_told():
+    world = World()
+    world.node()
+    world.pod("p", simulate_seconds="100")
+    world.wait(1000)
+    tell(world, "p")
+    world.wait(1000)
+    assert saved(world, "p") == ""
+
+
+def test_a_program_does_not_do_again_what_it_is_told_is_done():
+    world = World()
+    world.node()
+    told = {"name": "TESSERA_CHECKPOINT_PATH", "value": "/checkpoints/8000"}
+    body = {"containers": [{"name": "main", "env": [told]}]}
+    meta = {"name": "p", "annotations": annotations({"simulate_seconds": "10", "simulate_checkpoint_seconds": "1"})}
+    uid = world.core.create("pods", NS, {"metadata": meta, "spec": body}).uid
+    world.core.bind(NS, "p", {"metadata": {"uid": uid}, "target": {"name": "n1"}})
+    world.wait(1500)
+    assert saved(world, "p") == "/checkpoints/9000"
+    world.wait(1000)
+    assert world.phase("p") == "Succeeded"
+
+
+# -- nodes that go
+
+
+def test_a_node_that_is_gone_leaves_its_pods_as_they_are():
+    world = World()
+    world.node()
+    world.pod("p", simulate_seconds="1")
+    world.wait(500)
+    world.core.remove_node("n1")
+    world.wait(60_000)
+    assert world.phase("p") == "Running"
+
+
+def test_cordoning_and_taking_out_of_service_change_nothing_but_the_nodes_object():
+    world = World()
+    world.node()
+    world.pod("p", simulate_seconds="1")
+    world.core.set_cordoned("n1", True)
+    world.core.set_out_of_service("n1", True)
+    node = world.core.get("nodes", "", "n1").object
+    assert node["spec"]["unschedulable"] is True
+    assert [taint["key"] for taint in node["spec"]["taints"]] == ["node.kubernetes.io/out-of-service"]
+    world.core.set_out_of_service("n1", False)
+    assert world.core.get("nodes", "", "n1").object["spec"]["taints"] == []
+    world.wait(2000)
+    assert world.phase("p") == "Succeeded"

@@ -13,9 +13,19 @@ from tessera.domain.state import State
 from tessera.kernel.ports import Message
 from tessera.kernel.shard import Shard, decode_entry
 from tessera.kernel.views_digest import views_digest
+from tessera.lab.sim.planner import plan_for
 from tessera.projection.views import Views, all_views
-from tessera_schemas.config import Config, PriorityClass
-from tessera_schemas.facts import NodeSeen, PodsMade, RunEnded, RunStarted
+from tessera_schemas.config import Config, ConfigBody, Flavor, PriorityClass, Queue, Quota
+from tessera_schemas.facts import (
+    CheckpointSaved,
+    DrainRequested,
+    HoldRequested,
+    NodeSeen,
+    PodsMade,
+    PriorityRequested,
+    RunEnded,
+    RunStarted,
+)
 from tessera_schemas.keys import VIEWS
 from tessera_schemas.ledger import ConfigSet, EarmarkEnded, EarmarkSet, JobQueued, NodeChanged
 from tessera_schemas.views import JobView, NodeView, QueueView
@@ -36,6 +46,7 @@ from tests.ledgers import Committed
 from tests.random_ledger import random_ledger
 
 MODELS: dict[str, Any] = {"jobs": JobView, "queues": QueueView, "nodes": NodeView, "config": Config}
+PREEMPTS = {"preset": "priority", "min_runtime_seconds": 0}
 Rows = dict[str, dict[str, bytes]]
 
 
@@ -187,6 +198,79 @@ def test_an_earmark_takes_from_what_a_node_shows_as_free_and_gives_it_back():
     assert views.fold(chain.stored).view("nodes", "node-a").gpu_free == (0, 1000)
     chain.add(EarmarkEnded(kind="earmark_ended", owner=owner.job_id, why="deadline"))
     assert views.fold(chain.stored[-1:]).view("nodes", "node-a").gpu_free == (1000, 1000)
+
+
+def test_a_held_job_its_priority_and_its_place_kept_are_shown():
+    ledger, views, job_id = Committed().begin(), Followed(), admitted("k1").job_id
+    ledger.commit(admitted("k1"))
+    ledger.commit(HoldRequested(kind="hold_requested", job_id=job_id, tenant="lab"))
+    ledger.commit(
+        PriorityRequested(kind="priority_requested", job_id=job_id, tenant="lab", priority_class="high"),
+    )
+    shown = views.fold(ledger.stored).view("jobs", job_id)
+    assert (shown.held, shown.priority_class, shown.priority) == (True, "high", 100)
+    ledger.commit(HoldRequested(kind="hold_requested", job_id=job_id, tenant="lab", undo=True))
+    assert not views.fold(ledger.stored[-1:]).view("jobs", job_id).held
+
+
+def test_a_preempted_job_shows_its_evictions_and_its_preemptor_until_when_room_is_kept():
+    ledger, views = Committed().begin(node_seen("node-a", gpus=1), body=config_body(policy=PREEMPTS)), Followed()
+    low, high = admitted("k1", job_spec(priority_class="low")), admitted("k2", job_spec(priority_class="high"))
+    ledger.commit(low)
+    ledger.commit(orders=(ledger.line(),))
+    ledger.commit(PodsMade(kind="pods_made", run_id=first_run(), uids=("uid-1",)))
+    ledger.commit(RunStarted(kind="run_started", run_id=first_run()))
+    ledger.commit(CheckpointSaved(kind="checkpoint_saved", run_id=first_run(), path="/data/7"))
+    views.fold(ledger.stored)
+    shown = views.view("jobs", low.job_id)
+    assert (shown.saved_ts, shown.saved_path) == (ledger.ts, "/data/7")
+    ledger.commit(high)
+    state = ledger.state
+    ledger.commit(plan_for(state, state.jobs.get(high.job_id), [state.runs.get(first_run())]))
+    views.fold(ledger.stored[-2:])
+    assert views.view("jobs", high.job_id).earmarked_until == ledger.ts + 600_000
+    assert views.view("nodes", "node-a").gpu_free == (0,)
+    ledger.commit(run_absent(first_run()))
+    views.fold(ledger.stored[-1:])
+    assert (views.view("jobs", low.job_id).evictions, views.view("jobs", low.job_id).saved_ts) == (1, 0)
+    assert views.view("jobs", high.job_id).earmarked_until == 0
+
+
+def test_a_drained_node_is_shown_as_drained_until_it_is_common_again():
+    ledger, views = Committed().begin(), Followed()
+    ledger.commit(DrainRequested(kind="drain_requested", node="node-a", why="new fans"))
+    shown = views.fold(ledger.stored).view("nodes", "node-a")
+    assert (shown.drained, shown.drain_why, shown.ready) == (True, "new fans", True)
+    ledger.commit(DrainRequested(kind="drain_requested", node="node-a", undo=True))
+    assert not views.fold(ledger.stored[-1:]).view("nodes", "node-a").drained
+
+
+def test_nodes_show_the_flavor_that_a_new_configuration_gives_them():
+    ledger, views = Committed().begin(), Followed()
+    fast = Flavor(name="fast", gpu_models=("h100",))
+    ledger.commit(config_proposed(config_body(flavors=(fast,)), 1))
+    assert views.fold(ledger.stored).view("nodes", "node-a").flavor == "fast"
+
+
+def sharing() -> ConfigBody:
+    quotas = tuple(Quota(resource="gpu_milli", nominal=4000, flavor=flavor) for flavor in ("", "fast"))
+    return config_body(
+        Queue(name="all"),
+        *(Queue(name=name, parent="all", quotas=quotas) for name in ("research", "batch")),
+        flavors=(Flavor(name="fast", gpu_models=("h100",)),),
+    )
+
+
+def test_a_queue_shows_what_it_borrows_and_the_one_beside_it_what_it_lent():
+    ledger, views = Committed().begin(node_seen("node-a"), body=sharing()), Followed()
+    ledger.commit(*(admitted(f"k{i}", job_spec(role(gpus=3))) for i in range(2)))
+    ledger.commit(orders=(ledger.line(),))
+    views.fold(ledger.stored)
+    borrower, lender, top = (views.view("queues", name) for name in ("research", "batch", "all"))
+    assert [(q.used, q.borrowed, q.lent, q.available) for q in borrower.quotas] == [(6000, 2000, 0, 2000)] * 2
+    assert [(q.used, q.borrowed, q.lent, q.available) for q in lender.quotas] == [(0, 0, 2000, 2000)] * 2
+    assert (borrower.parent, borrower.inner, top.inner, top.quotas) == ("all", False, True, ())
+    assert set(views.rows["queues"]) == {"all", "batch", "research"}, "what is held of a flavor is no queue"
 
 
 def test_nothing_is_shown_before_the_first_configuration():

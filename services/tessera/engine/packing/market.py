@@ -1,11 +1,15 @@
 """
-Prices by supply and demand: what is asked for more than it can be packed gets dearer, what is packed too easily cheaper.
+Prices by supply and demand: an auction of the whole cluster, held several times over mixes that differ a little.
 
-Each round fills every node with the dearest pods that fit (the tables of `worth`, read backwards) and compares what was
-filled with what the mix asks for. The price of a kind falls where more was filled than asked, and rises back to its GPUs
-where less. Prices are averaged over the later rounds: a single round's are as degenerate as one solution of the linear
-program that this solves. Integers only, no chance: equal mixes give equal prices.
+A round takes one shape of node, fills it with the dearest pods that fit (the tables of `worth`, read backwards), and
+moves the prices: of what was filled more than asked for they fall, of everything else they rise, between 0 and the GPUs
+that a pod holds. This is a subgradient method for the dual of "fill the cluster with as much GPU as the mix offers".
+One mix has many such prices and most are 0 or full; the mean over mixes with more or less of each kind, of all
+demand, and of CPU says how likely it is that room for a kind runs short. That is what keeps a scarce model free for the
+pods bound to it. Integers only; "a little" is drawn from a fixed hash, so that equal mixes give equal prices.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,9 +18,11 @@ from tessera.engine.packing.compiled import compiled
 from tessera.engine.packing.pricing import Kinds, fill_device, fill_root
 from tessera.engine.packing.worth import UNITS, Prices
 
+MILLION = 1_000_000
+
 
 @compiled
-def fill_back(kinds: Kinds, price: Ints, m: int, device: Prices, units: int, level: int, times: int, filled: Ints) -> None:
+def shares_back(kinds: Kinds, price: Ints, m: int, device: Prices, units: int, level: int, filled: Ints) -> None:
     """Count the shares that make up device[units, level]."""
     while units > 0 and device[units, level] > 0:
         if device[units, level] == device[units - 1, level]:
@@ -24,82 +30,103 @@ def fill_back(kinds: Kinds, price: Ints, m: int, device: Prices, units: int, lev
             continue
         for kind in range(price.shape[0]):
             u, c = kinds.units[kind], kinds.level[kind]
-            if (kinds.count[kind] == 1 and u <= units and u < UNITS and c <= level and price[kind] > 0 and kinds.runs[m, kind]
-                    and device[units - u, level - c] + price[kind] == device[units, level]):
-                filled[kind] += times
+            if kinds.count[kind] != 1 or u > units or u >= UNITS or c > level or price[kind] == 0:
+                continue
+            if kinds.runs[m, kind] and device[units - u, level - c] + price[kind] == device[units, level]:
+                filled[kind] += 1
                 units -= u
                 level -= c
                 break
 
 
 @compiled
-def root_back(kinds: Kinds, price: Ints, m: int, device: Prices, root: Prices, whole: int, level: int, times: int, filled: Ints) -> None:
+def whole_back(kinds: Kinds, price: Ints, m: int, worth: int, most: int, level: int) -> int:
+    """The first kind of so many whole devices that is worth so much, or -1."""
+    for kind in range(price.shape[0]):
+        if kinds.count[kind] == most and kinds.units[kind] == UNITS and kinds.level[kind] <= level:
+            if kinds.runs[m, kind] and price[kind] == worth:
+                return kind
+    return -1
+
+
+@compiled
+def several_back(kinds: Kinds, price: Ints, m: int, root: Prices, whole: int, level: int) -> int:
+    """The first kind of several devices by which root[whole, level] may end, or -1."""
+    for kind in range(price.shape[0]):
+        count, c = kinds.count[kind], kinds.level[kind]
+        if 1 < count <= whole and c <= level and kinds.runs[m, kind] and price[kind] > 0:
+            if root[whole - count, level - c] + price[kind] == root[whole, level]:
+                return kind
+    return -1
+
+
+@compiled
+def fill_back(
+    kinds: Kinds, price: Ints, m: int, device: Prices, root: Prices, whole: int, level: int, filled: Ints
+) -> None:
     """Count the pods that make up root[whole, level]."""
+    filled[:] = 0
     while whole > 0 and root[whole, level] > 0:
-        found = False
-        for kind in range(price.shape[0]):
-            count, c = kinds.count[kind], kinds.level[kind]
-            if 1 < count <= whole and c <= level and kinds.runs[m, kind] and price[kind] > 0:
-                if root[whole - count, level - c] + price[kind] == root[whole, level]:
-                    filled[kind] += times
-                    whole -= count
-                    level -= c
-                    found = True
-                    break
-        if found:
+        kind = several_back(kinds, price, m, root, whole, level)
+        if kind >= 0:
+            filled[kind] += 1
+            whole -= kinds.count[kind]
+            level -= kinds.level[kind]
             continue
         split = 0
         while root[1, split] + root[whole - 1, level - split] != root[whole, level]:
             split += 1
-        one_back(kinds, price, m, device, root, split, times, filled)
+        kind = -1
+        if root[1, split] > device[UNITS, split]:
+            kind = whole_back(kinds, price, m, root[1, split], 1, split)
+        if kind >= 0:
+            filled[kind] += 1
+        else:
+            shares_back(kinds, price, m, device, UNITS, split, filled)
         whole -= 1
         level -= split
 
 
 @compiled
-def one_back(kinds: Kinds, price: Ints, m: int, device: Prices, root: Prices, level: int, times: int, filled: Ints) -> None:
-    if root[1, level] > device[UNITS, level]:
-        for kind in range(price.shape[0]):
-            if (kinds.count[kind] == 1 and kinds.units[kind] == UNITS and kinds.level[kind] <= level
-                    and kinds.runs[m, kind] and price[kind] == root[1, level]):
-                filled[kind] += times
-                return
-    fill_back(kinds, price, m, device, UNITS, level, times, filled)
+def auction(
+    kinds: Kinds, value: Ints, demand: Ints, lots: Ints, rate: int, warm: int, price: Ints, total: Ints, levels: int
+) -> None:
+    """
+    Sell all lots in order; `price` is moved, and added to `total` after each lot from number `warm` on.
 
-
-@compiled
-def trade(kinds: Kinds, value: Ints, demand: Ints, shapes: Ints, device: Prices, root: Prices, rounds: int, price: Ints, mean: Ints, eta0: int, eta1: int, cover: int) -> None:
-    """shapes: (n,4) model class, gpus, level, how many. demand in thousandths of pods"""
-    mean[:] = 0
-    weight = 0
+    Args:
+        demand: thousandths of pods per kind that the whole cluster is offered; above 0.
+        lots: (lots, 5) model class, devices and CPU level of the node, how many thousandths of nodes, and millionths of
+            the cluster's GPUs that these are.
+        rate: thousandths of `value` that a price moves when exactly the demand of the whole cluster is missing.
+    """
+    classes, gpus = kinds.runs.shape[0], int(lots[:, 1].max())
+    device = np.zeros((classes, UNITS + 1, levels), np.int32)
+    root = np.zeros((classes, gpus + 1, levels), np.int32)
     filled = np.zeros(price.shape[0], np.int64)
-    for turn in range(rounds):
-        for m in range(device.shape[0]):
-            fill_device(kinds, price, m, device[m])
-            fill_root(kinds, price, m, device[m], root[m])
-        filled[:] = 0
-        for s in range(shapes.shape[0]):
-            m, w, level, times = shapes[s]
-            root_back(kinds, price, m, device[m], root[m], w, level, times, filled)
-        eta = eta1 + eta0 * 4 // (turn + 4)
-        worth, sold = 0, 0
+    for lot in range(lots.shape[0]):
+        m, size, level, times, share = lots[lot]
+        fill_device(kinds, price, m, device[m])
+        fill_root(kinds, price, m, device[m], root[m, : size + 1])
+        fill_back(kinds, price, m, device[m], root[m], size, level, filled)
         for kind in range(price.shape[0]):
-            gap = filled[kind] * 1000 - demand[kind]
-            gap = min(max(gap * 1000 // max(demand[kind], 1), -1000), 2000)   # per mille
-            if cover:
-                step = (price[kind]) * gap // 1000 * eta // 1000
-                price[kind] = min(max(price[kind] - step, value[kind]//50), value[kind]*8)
-            else:
-                step = value[kind] * gap // 1000 * eta // 1000
-                price[kind] = min(max(price[kind] - step, 0), value[kind])
-            worth += price[kind] * (demand[kind]//1000)
-            sold += value[kind] * (demand[kind]//1000)
-        for kind in range(price.shape[0]):
-            if cover:
-                price[kind] = price[kind] * (sold // 1_000_000) // (worth // 1_000_000)
-            if turn * 3 >= rounds:
-                mean[kind] += price[kind]
-        if turn * 3 >= rounds:
-            weight += 1
-    for kind in range(price.shape[0]):
-        mean[kind] = mean[kind] // weight
+            over = filled[kind] * times * MILLION // demand[kind] - share
+            moved = price[kind] - value[kind] * over // MILLION * rate // 1000
+            price[kind] = min(max(moved, 0), value[kind])
+            if lot >= warm:
+                total[kind] += price[kind]
+
+
+def lots_of(shapes: Sequence[tuple[int, int, int, int]], lots: int) -> Ints:
+    """
+    One sale of the cluster: every shape of node in about so many lots altogether, evenly mixed.
+
+    Args: `shapes`, (model class, devices, CPU level, nodes), sorted.
+    """
+    cluster = sum(gpus * nodes for _, gpus, _, nodes in shapes)
+    rows = []
+    for number, (m, gpus, level, nodes) in enumerate(shapes):
+        parts = max(1, (2 * lots * gpus * nodes + cluster) // (2 * cluster))
+        times, share = 1000 * nodes // parts, MILLION * gpus * nodes // (cluster * parts)
+        rows += [((2 * part + 1) * MILLION // parts, number, (m, gpus, level, times, share)) for part in range(parts)]
+    return np.array([row for _, _, row in sorted(rows)], np.int64)

@@ -24,16 +24,44 @@ def units_of(milli: int) -> int:
 
 
 @compiled
+def useful_shares(kinds: Kinds, price: Ints, m: int) -> Ints:
+    """The kinds of shares that no other one beats: none is as dear, as small and as light in CPU."""
+    found, chosen = 0, np.empty(price.shape[0], np.int64)
+    for kind in range(price.shape[0]):
+        if kinds.count[kind] != 1 or kinds.units[kind] >= UNITS or price[kind] == 0 or not kinds.runs[m, kind]:
+            continue
+        beaten, kept = False, 0
+        for at in range(found):
+            other = chosen[at]
+            smaller = kinds.units[other] <= kinds.units[kind] and kinds.level[other] <= kinds.level[kind]
+            if smaller and price[other] >= price[kind]:
+                beaten = True
+                break
+        if beaten:
+            continue
+        for at in range(found):
+            other = chosen[at]
+            larger = kinds.units[other] >= kinds.units[kind] and kinds.level[other] >= kinds.level[kind]
+            if not (larger and price[other] <= price[kind]):
+                chosen[kept] = other
+                kept += 1
+        chosen[kept] = kind
+        found = kept + 1
+    return chosen[:found]
+
+
+@compiled
 def fill_device(kinds: Kinds, price: Ints, m: int, table: Prices) -> None:
     """table[s, c]: the best of shares on one device with s units free, and CPU c."""
+    useful = useful_shares(kinds, price, m)
     table[0, :] = 0
     for free in range(1, UNITS + 1):
         table[free] = table[free - 1]
-        for kind in range(price.shape[0]):
+        for kind in useful:
             units, cpu = kinds.units[kind], kinds.level[kind]
-            if kinds.count[kind] == 1 and units <= free and price[kind] > 0 and kinds.runs[m, kind] and units < UNITS:
+            if units <= free:
                 for level in range(cpu, table.shape[1]):
-                    table[free, level] = max(table[free, level], table[free - units, level - cpu] + price[kind])
+                    table[free, level] = max(table[free, level], np.int32(table[free - units, level - cpu] + price[kind]))
 
 
 @compiled

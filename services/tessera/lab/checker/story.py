@@ -70,7 +70,6 @@ class Story:
         self.jobs: dict[str, Job] = {}
         self.runs: dict[str, Run] = {}
         self.earmarks: dict[str, Amounts] = {}
-        self.use: Counter[tuple[str, str]] = Counter()  # of a queue, by resource
         self.turned_away: set[str] = set()
         self.cancels: defaultdict[str, set[str]] = defaultdict(set)  # of a job: tenants; an operator is ""
         self.repeats: Counter[str] = Counter()
@@ -111,7 +110,7 @@ class Story:
     def _fact(self, taken: m.TakenFact) -> None:
         fact = taken.fact
         self.report.examined["facts"] += 1
-        self.demand(taken.service == f.OWNERS[type(fact)], "I7", f"{taken.service} said {fact.kind}")
+        self.demand(taken.service == f.owner(fact), "I7", f"{taken.service} said {fact.kind}")
         if isinstance(fact, f.RunAbsent) and fact.run_id in self.runs:
             self.runs[fact.run_id].absent = True
         elif isinstance(fact, f.CancelRequested):
@@ -174,6 +173,8 @@ class Story:
             self.report.examined["placements"] += 1
             why = self.room.misplaced(role, place, self.queues.get(job.spec.queue))
             self.demand(not why, "I1", f"{owner} rank {place.rank} on {place.node}: {why}")
+        apart = self.room.apart(gang, placements)
+        self.demand(not apart, "I1", f"{owner}: {apart}")
         return amounts(gang, placements)
 
     def _take(self, owner: str, added: Amounts, *books: Amounts) -> None:
@@ -181,22 +182,13 @@ class Story:
         self.demand(not over, "I1", f"{owner} raises use above capacity: {sorted(over)}")
 
     def _allocated(self, r: m.Allocated, job: Job, _: None) -> None:
-        run_id, queue = f"{r.job_id}-{r.attempt}", job.spec.queue
+        run_id = f"{r.job_id}-{r.attempt}"
         self.demand(r.attempt == len(job.runs) + 1, "I4", f"{run_id} follows {len(job.runs)} attempts")
         self.demand(self.ts >= job.not_before, "I4", f"{run_id} begins before {job.not_before}")
         self.demand(all(run.released for run in job.runs), "I2", f"{run_id} begins while another is not released")
         run = self.runs[run_id] = Run(run_id, job, r.deadline, r.placements, self._placed(job, run_id, r.placements))
         job.runs.append(run)
-        self.room.kept.subtract(self.earmarks.pop(r.job_id, Amounts()))
         self._take(run_id, run.amounts, self.room.held, self.room.kept)
-        self._charge(run, 1)
-        for quota in self.queues[queue].quotas if queue in self.queues else ():
-            used = self.use[queue, quota.resource]
-            self.demand(used <= quota.nominal, "I6", f"{run_id}: {queue} uses {used} of {quota}")
-
-    def _charge(self, run: Run, sign: int) -> None:
-        for (_, what), amount in run.amounts.items():
-            self.use[run.job.spec.queue, "gpu_milli" if what.startswith("gpu/") else what] += sign * amount
 
     def _permitted(self, r: m.Permitted, job: Job, run: Run) -> None:
         self.demand(len(set(r.uids)) == len(r.uids) == len(run.placements), "I3", f"{r} is not one UID for each pod")
@@ -219,7 +211,6 @@ class Story:
         self.demand(run.absent, "I10", f"{r.run_id} is released before its absence was taken in")
         self.room.held.subtract(run.amounts)
         self.room.kept.subtract(Amounts() if run.then else run.amounts)
-        self._charge(run, -1)
         run.released = True
 
     def _requeued(self, r: m.Requeued, job: Job, _: None) -> None:

@@ -65,6 +65,36 @@ class NodeReachable(_Fault):
         cluster.set_reachable(self.node, self.reachable)
 
 
+class NodeCordoned(_Fault):
+    fault: Literal["node_cordoned"]
+    node: str
+    cordoned: bool
+
+    def apply(self, cluster: SimCluster) -> None:
+        cluster.set_cordoned(self.node, self.cordoned)
+
+
+class NodeOutOfService(_Fault):
+    """An operator's word that the node is off; it counts while the node is not reachable."""
+
+    fault: Literal["node_out_of_service"]
+    node: str
+    out: bool
+
+    def apply(self, cluster: SimCluster) -> None:
+        cluster.set_out_of_service(self.node, self.out)
+
+
+class NodeGone(_Fault):
+    """Nothing of the node is left but its pods' objects."""
+
+    fault: Literal["node_gone"]
+    node: str
+
+    def apply(self, cluster: SimCluster) -> None:
+        cluster.remove_node(self.node)
+
+
 class NodeGpus(_Fault):
     fault: Literal["node_gpus"]
     node: str
@@ -98,7 +128,8 @@ class Clear(_Fault):
         cluster.faults.clear()
 
 
-AnyFault = Answer | LoseAnswers | CloseWatches | ExpireHistory | NodeReachable | NodeGpus | DeletePod | Clear
+OfNodes = NodeReachable | NodeCordoned | NodeOutOfService | NodeGone | NodeGpus
+AnyFault = Answer | LoseAnswers | CloseWatches | ExpireHistory | OfNodes | DeletePod | Clear
 _FAULT: TypeAdapter[AnyFault] = TypeAdapter(Annotated[AnyFault, Field(discriminator="fault")])
 
 

@@ -1,5 +1,6 @@
 """What one node still has: CPU, memory, pods, and each device in thousandths. The kubelet's last check."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from tessera.kernel.ports import JsonObject
@@ -20,13 +21,17 @@ class AdmissionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a pod asks of its node. `devices` None lets the device plugin pick `gpus` of them."""
+    """
+    What a pod asks of its node. `devices` None lets the device plugin pick `gpus` of them; `further` are the extended
+    resources that are no GPUs, by name.
+    """
 
     cpu_milli: int
     memory_bytes: int
     gpus: int = 0
     gpu_milli: int = 0
     devices: tuple[int, ...] | None = None
+    further: tuple[tuple[str, int], ...] = ()
 
 
 def request_of(pod: JsonObject) -> Request:
@@ -39,6 +44,7 @@ def request_of(pod: JsonObject) -> Request:
 
 def _read(pod: JsonObject) -> Request:
     cpu_milli = memory_bytes = limit_gpus = 0
+    further: Counter[str] = Counter()
     for container in pod["spec"].get("containers", ()):
         resources = container.get("resources") or {}
         limits = resources.get("limits") or {}
@@ -46,6 +52,7 @@ def _read(pod: JsonObject) -> Request:
         cpu_milli += thousandths(asked.get("cpu", 0))
         memory_bytes += units(asked.get("memory", 0))
         limit_gpus += units(limits.get(GPU_RESOURCE, 0))
+        further.update(_further(limits))
     notes = pod["metadata"].get("annotations") or {}
     listed = notes.get(DEVICES_ANNOTATION, "")
     devices = tuple(int(slot) for slot in listed.split(",")) if listed else None
@@ -55,7 +62,11 @@ def _read(pod: JsonObject) -> Request:
         gpus = 1  # a share whose device the plugin picks
     if not 0 <= gpu_milli <= WHOLE_DEVICE or len(set(devices or ())) != len(devices or ()):
         raise ValueError(f"{DEVICES_ANNOTATION}={listed!r} with {GPU_MILLI_ANNOTATION}={gpu_milli}")
-    return Request(cpu_milli, memory_bytes, gpus, gpu_milli, devices)
+    return Request(cpu_milli, memory_bytes, gpus, gpu_milli, devices, tuple(further.items()))
+
+
+def _further(amounts: JsonObject) -> dict[str, int]:
+    return {name: units(amount) for name, amount in amounts.items() if "/" in name and name != GPU_RESOURCE}
 
 
 @dataclass(slots=True)
@@ -66,11 +77,13 @@ class NodeUse:
     memory_bytes: int = 0
     pods: int = 0
     gpus: int = 0
+    further: dict[str, int] = field(default_factory=dict)
     profile: str = "plugin"
     used_cpu_milli: int = 0
     used_memory_bytes: int = 0
     used_pods: int = 0
     used_devices: dict[int, int] = field(default_factory=dict)
+    used_further: Counter[str] = field(default_factory=Counter)
 
     def resize(self, node: JsonObject) -> None:
         allocatable = (node.get("status") or {}).get("allocatable") or {}
@@ -78,6 +91,7 @@ class NodeUse:
         self.memory_bytes = units(allocatable.get("memory", 0))
         self.pods = units(allocatable.get("pods", 0))
         self.gpus = units(allocatable.get(GPU_RESOURCE, 0))
+        self.further = _further(allocatable)
         meta = node["metadata"]
         notes = {**(meta.get("labels") or {}), **(meta.get("annotations") or {})}
         self.profile = notes.get(DEVICE_PROFILE_ANNOTATION, "plugin")
@@ -87,6 +101,8 @@ class NodeUse:
         _room("cpu", self.used_cpu_milli, request.cpu_milli, self.cpu_milli)
         _room("memory", self.used_memory_bytes, request.memory_bytes, self.memory_bytes)
         _room("pods", self.used_pods, 1, self.pods)
+        for name, count in request.further:
+            _room(name, self.used_further[name], count, self.further.get(name, 0))
         devices = self._devices_for(request)
         self._add(request, devices, 1)
         return devices
@@ -121,6 +137,8 @@ class NodeUse:
         self.used_cpu_milli += sign * request.cpu_milli
         self.used_memory_bytes += sign * request.memory_bytes
         self.used_pods += sign
+        for name, count in request.further:
+            self.used_further[name] += sign * count
         for slot in devices:
             self.used_devices[slot] = self._used(slot) + sign * request.gpu_milli
 

@@ -18,9 +18,10 @@ from tessera.lab.cluster.selectors import parse_selector
 from tessera.lab.cluster.shelf import Version
 from tessera.lab.cluster.store import Options, Store, WallClock
 from tessera.lab.cluster.watching import Watch
-from tessera_schemas.labels import GPU_RESOURCE
+from tessera_schemas.labels import GPU_RESOURCE, OUT_OF_SERVICE_TAINT
 
 _UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
+_OUT_OF_SERVICE = {"key": OUT_OF_SERVICE_TAINT, "value": "nodeshutdown", "effect": "NoExecute"}
 _LOST = ("Unknown", "NodeStatusUnknown")
 _FOUND = ("True", "KubeletReady")
 
@@ -138,11 +139,26 @@ class SimCluster:
         """Cut a node off, or bring it back: its pods stand still meanwhile and its Ready condition is Unknown."""
         found = self._store.nodes.require("", node)
         self._store.kubelets.set_reachable(node, reachable, self._store.now_ms())
-        taints = [taint for taint in found.object["spec"].get("taints", ()) if taint["key"] != _UNREACHABLE["key"]]
-        spec = {**found.object["spec"], "taints": taints if reachable else [*taints, _UNREACHABLE]}
+        spec = _with_taint(found, _UNREACHABLE, not reachable)
         status = self._store.with_condition(found, "Ready", *(_FOUND if reachable else _LOST))
         changed = {**found.object, "metadata": dict(found.meta), "spec": spec, "status": status}
         self._store.replace(self._store.nodes, found, changed)
+
+    def set_cordoned(self, node: str, cordoned: bool) -> None:
+        """As an operator does before a drain: nothing new is to come, and what runs goes on."""
+        found = self._store.nodes.require("", node)
+        spec = {**found.object["spec"], "unschedulable": cordoned}
+        self._store.replace(self._store.nodes, found, {**found.object, "metadata": dict(found.meta), "spec": spec})
+
+    def set_out_of_service(self, node: str, out: bool) -> None:
+        """Say of a node, as an operator who has cut its power, that nothing can run on it any more."""
+        found = self._store.nodes.require("", node)
+        spec = _with_taint(found, _OUT_OF_SERVICE, out)
+        self._store.replace(self._store.nodes, found, {**found.object, "metadata": dict(found.meta), "spec": spec})
+
+    def remove_node(self, node: str) -> None:
+        """Take a node's object off at once; its pods' objects stay, and nobody ends them."""
+        self._store.remove(self._store.nodes, self._store.nodes.require("", node))
 
     def set_gpus(self, node: str, gpus: int) -> None:
         """The node now has `gpus` devices, the first ones. Pods that run keep what they hold."""
@@ -177,3 +193,9 @@ class SimCluster:
             "timers": len(self._store.timers),
             "readers": sum(shelf.log.readers for shelf in self._store.shelves.values()),
         }
+
+
+def _with_taint(node: Version, taint: JsonObject, on: bool) -> JsonObject:
+    """The node's spec with this taint, or without it."""
+    others = [one for one in node.object["spec"].get("taints", ()) if one["key"] != taint["key"]]
+    return {**node.object["spec"], "taints": [*others, taint] if on else others}

@@ -15,6 +15,7 @@ from tessera.lab.cluster.capacity import AdmissionError, NodeUse, Request, reque
 from tessera.lab.cluster.dates import rfc3339
 from tessera.lab.cluster.shelf import Shelf, Version
 from tessera.lab.cluster.timers import Timers
+from tessera_schemas.labels import CHECKPOINT_ANNOTATION, EVICT_AT_ANNOTATION
 
 _UNSTARTED = Ending("Failed", "", 0)
 
@@ -28,6 +29,21 @@ class _Started:
     ends_ms: int
     ending: Ending
     stopped_ms: int | None = None
+    saved_ms: int = 0
+    was_told: bool = False
+
+    @property
+    def next_ms(self) -> int:
+        """When there is something to do next: its end, or a checkpoint before it."""
+        every = self.behaviour.save_ms
+        return min(self.ends_ms, self.saved_ms + every) if every and self.stopped_ms is None else self.ends_ms
+
+    def saves(self, pod: Version, now_ms: int) -> bool:
+        """Whether the program saves its work now: its time has come, or it was just told that it will be stopped."""
+        told = EVICT_AT_ANNOTATION in (pod.meta.get("annotations") or {}) and not self.was_told
+        self.was_told = self.was_told or told
+        due = now_ms >= self.saved_ms + self.behaviour.save_ms
+        return bool(self.behaviour.save_ms) and self.stopped_ms is None and now_ms < self.ends_ms and (due or told)
 
 
 @dataclass(slots=True)
@@ -120,14 +136,17 @@ class Kubelets:
             self._end_pod(pod, {"phase": "Failed", "startTime": rfc3339(now_ms), **why})
             return
         ends_ms = now_ms + behaviour.run_ms
-        run.started = _Started(behaviour, request, devices, now_ms, ends_ms, behaviour.ending)
+        run.started = _Started(behaviour, request, devices, now_ms, ends_ms, behaviour.ending, saved_ms=now_ms)
         self._pods.replace(pod, {**pod.object, "metadata": dict(pod.meta), "status": _running(pod, now_ms)})
 
     def _while_running(self, uid: str, run: _Run, started: _Started, pod: Version | None, now_ms: int) -> None:
         if now_ms < started.ends_ms and (pod is None or pod.deleting):
             _stop(started, pod, now_ms)
+        if pod is not None and started.saves(pod, now_ms):
+            started.saved_ms = now_ms
+            self._pods.replace(pod, _saved(pod, started.behaviour.path_after(now_ms - started.at_ms)))
         if now_ms < started.ends_ms:
-            self._timers.set(uid, started.ends_ms)
+            self._timers.set(uid, started.next_ms)
             return
         self._use[run.node].give_back(started.request, started.devices)
         self._forget(uid, run)
@@ -151,6 +170,12 @@ def _stop(started: _Started, pod: Version | None, now_ms: int) -> None:
     ends_ms = max(started.stopped_ms + lasts_ms, now_ms)
     if ends_ms < started.ends_ms:  # else it ends by itself first
         started.ends_ms, started.ending = ends_ms, ending
+
+
+def _saved(pod: Version, path: str) -> JsonObject:
+    """The pod as its program writes it: its work is saved there."""
+    notes = {**(pod.meta.get("annotations") or {}), CHECKPOINT_ANNOTATION: path}
+    return {**pod.object, "metadata": {**pod.meta, "annotations": notes}}
 
 
 def _running(pod: Version, now_ms: int) -> JsonObject:

@@ -2,7 +2,8 @@
 Nodes from a file: CSV in the form of the public traces, or YAML.
 
 CSV: `sn,cpu_milli,memory_mib,gpu,model`. YAML: a list of {name, cpu, memory, gpus, gpu_model, pool, device_profile,
-labels, taints, count}; `count` n makes `<name>-0` to `<name>-<n-1>`.
+gpu_memory, devices, labels, taints, count}; `devices` are further ones by name, such as rdma/hca: 2; `count` n makes
+`<name>-0` to `<name>-<n-1>`.
 """
 
 import csv
@@ -16,7 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import JsonObject
 from tessera.lab.cluster.quantities import thousandths, units
-from tessera_schemas.labels import DEVICE_PROFILE_ANNOTATION, GPU_MODEL_LABEL, GPU_RESOURCE, POOL_LABEL
+from tessera_schemas.job import is_device
+from tessera_schemas.labels import (
+    DEVICE_PROFILE_ANNOTATION,
+    GPU_MEMORY_LABEL,
+    GPU_MODEL_LABEL,
+    GPU_RESOURCE,
+    POOL_LABEL,
+)
 
 Row = TypeVar("Row", bound=BaseModel)
 
@@ -45,6 +53,8 @@ class NodeRow(_Strict):
     memory: str
     gpus: Annotated[int, Field(ge=0, le=64)] = 0
     gpu_model: str = ""
+    gpu_memory: str = ""
+    devices: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     pool: str = "default"
     device_profile: Literal["whole", "shares", "plugin"] = "plugin"
     pods: Annotated[int, Field(ge=1)] = 1001
@@ -58,6 +68,21 @@ class NodeRow(_Strict):
         read = thousandths if info.field_name == "cpu" else units
         read(str(value))
         return str(value)
+
+    @field_validator("gpu_memory", mode="after")
+    @classmethod
+    def _whole_mebibytes(cls, value: str) -> str:
+        if value and units(value) % 2**20:
+            raise ValueError("must be whole mebibytes, as GPU feature discovery says them")
+        return value
+
+    @field_validator("devices", mode="after")
+    @classmethod
+    def _further(cls, value: dict[str, int]) -> dict[str, int]:
+        wrong = [name for name in value if not is_device(name)]
+        if wrong:
+            raise ValueError(f"not further devices: {', '.join(wrong)}")
+        return value
 
 
 class _TraceRow(_Strict):
@@ -91,6 +116,7 @@ def nodes_from_file(path: Path) -> list[JsonObject]:
 def node_object(row: NodeRow, name: str) -> JsonObject:
     """The Kubernetes object of one node."""
     sizes = {"cpu": row.cpu, "memory": row.memory, "pods": str(row.pods), GPU_RESOURCE: str(row.gpus)}
+    sizes |= {device: str(count) for device, count in row.devices.items()}
     labels = {
         POOL_LABEL: row.pool,
         DEVICE_PROFILE_ANNOTATION: row.device_profile,
@@ -99,6 +125,8 @@ def node_object(row: NodeRow, name: str) -> JsonObject:
     }
     if row.gpu_model:
         labels[GPU_MODEL_LABEL] = row.gpu_model
+    if row.gpu_memory:
+        labels[GPU_MEMORY_LABEL] = str(units(row.gpu_memory) // 2**20)
     return {
         "kind": "Node",
         "apiVersion": "v1",

@@ -14,7 +14,7 @@ from tessera.lab.cluster.dates import rfc3339
 from tessera.lab.cluster.kubelet import Kubelets
 from tessera.lab.cluster.shelf import Counter, Shelf, Version
 from tessera.lab.cluster.timers import Timers
-from tessera_schemas.labels import RUN_LABEL
+from tessera_schemas.labels import EVICT_AT_ANNOTATION, RUN_LABEL
 
 _TERMINAL = ("Succeeded", "Failed")
 _SET_BY_SERVER = ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion")
@@ -87,6 +87,8 @@ class Store:
         new = shelf.replace(old, obj)
         if shelf is self.nodes:
             self.kubelets.node_changed(new)
+        elif EVICT_AT_ANNOTATION in (meta.get("annotations") or {}):  # the one change that programs look out for
+            self.kubelets.touched(new.uid, self.now_ms())
         return new
 
     def begin_deletion(self, shelf: Shelf, found: Version, grace_seconds: int | None) -> Version:

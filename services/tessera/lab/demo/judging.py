@@ -16,6 +16,7 @@ from tessera.kernel.views_digest import views_digest
 from tessera.lab.checker import PodChange, Report, check
 from tessera.lab.demo.measures import Measures
 from tessera.lab.events_checker import check_events
+from tessera.lab.rules_checker import check_rules
 from tessera.projection.views import all_views
 from tessera_schemas.keys import VIEWS
 from tessera_schemas.subjects import stream
@@ -106,6 +107,7 @@ class Books:
             drained=True,
         )
         check_events(report, self._stored, events, shard=self._name, drained=True)
+        check_rules(report, self._stored)
         return Judgement(self.measures, report, await self._replayed())
 
     async def _positions(self) -> tuple[int, int, int, int]:

@@ -8,7 +8,9 @@ from tessera.lab.cluster.nodes import NodeRow
 from tessera.lab.mix import Mix
 from tessera_schemas.job import JobSpec
 
-TENANT, QUEUE, SUBSCRIBER = "demo", "research", "screen"
+TENANT, SUBSCRIBER = "demo", "screen"
+QUEUES = ("research", "product")
+"""They lend to each other. Most work is research's, which thus borrows."""
 SCHEDULER = "scheduler"
 
 
@@ -24,7 +26,9 @@ class Plan:
     @classmethod
     def draw(cls, mix: Mix, jobs: int, nodes: int, seed: int, kill: str | None) -> "Plan":
         random = Random(seed)
-        return cls(mix.source, mix.draw_nodes(random, nodes), mix.draw_jobs(random, jobs, QUEUE), kill)
+        drawn = mix.draw_jobs(random, jobs, QUEUES[0])
+        queued = [spec.model_copy(update={"queue": QUEUES[index % 4 == 3]}) for index, spec in enumerate(drawn)]
+        return cls(mix.source, mix.draw_nodes(random, nodes), queued, kill)
 
     @property
     def gpus(self) -> int:

@@ -11,11 +11,13 @@ from pathlib import Path
 
 from tessera.client.outcomes import Exit, Failure
 from tessera.lab.cluster.nodes import NodeRow
+from tessera.lab.demo import story
 from tessera.lab.demo.plan import SCHEDULER, Plan
 from tessera.lab.demo.stage import open_stage
 from tessera.lab.demo.summary import Outcome, summary
 from tessera.lab.mix import find_mix
 from tessera.lab.platform import Platform
+from tessera_schemas.subjects import SERVICES
 
 INTERRUPTED = 130
 
@@ -30,7 +32,7 @@ async def demo(
     """
     plan = Plan.draw(find_mix(os.environ, Path.cwd()), jobs, nodes, seed, kill)
     with _home(keep) as home:
-        _write_nodes(home, plan.nodes)
+        _write_nodes(home, [*plan.nodes, story.NODE])
         showing = asyncio.ensure_future(_show(plan, home))
         interrupted = _cancel_at_signal(showing)
         with suppress(asyncio.CancelledError):
@@ -48,7 +50,7 @@ async def _show(plan: Plan, home: Path) -> Outcome:
     print(f"Tessera demo: {jobs} on {size}.")
     print(f"Mix of a production GPU cloud (Alibaba 2023), {plan.source}.")
     print("Programs are simulated, run times cut to seconds; all services are real.")
-    print("Starting NATS, Redis, a simulated Kubernetes cluster and six services …", flush=True)
+    print(f"Starting NATS, Redis, a simulated Kubernetes cluster and {len(SERVICES)} services …", flush=True)
     restarts: list[str] = []
     async with Platform(home, say=restarts.append) as platform:
         print(f"Ready after {platform.timings['ready']:.1f} s.", flush=True)

@@ -16,18 +16,20 @@ from tessera.client.sdk import Tessera
 from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where, find
 from tessera.kernel.cluster import HttpCluster
+from tessera.lab.demo import story
 from tessera.lab.demo.clients import Clients
 from tessera.lab.demo.judging import Books, PodRecorder
 from tessera.lab.demo.picture import ENDED, FAILED, REFUSED, RUNNING, SUCCEEDED, WAITING, NodeShape, Picture
-from tessera.lab.demo.plan import QUEUE, SCHEDULER, SUBSCRIBER, TENANT, Plan
+from tessera.lab.demo.plan import QUEUES, SCHEDULER, SUBSCRIBER, TENANT, Plan
 from tessera.lab.demo.screen import Screen, screen
 from tessera.lab.demo.summary import Kill, Outcome
 from tessera.lab.platform import Platform
-from tessera_schemas.config import ConfigBody, Policy, Queue, Subscriber, Tenant
-from tessera_schemas.job import JobSpec
+from tessera_schemas.config import ConfigBody, Policy, Queue, Quota, Subscriber, Tenant
+from tessera_schemas.job import GPU_MILLI, JobSpec
 from tessera_schemas.subjects import OPERATOR
 
 APPLY_SECONDS = 20.0
+ROOT = "cluster"
 WORK_SECONDS = 120.0  # a machine may be slow; then what has not ended counts as lost
 BACK_SECONDS = 30.0
 READING_SECONDS = 2.0  # so long a sentence stays at least
@@ -55,20 +57,28 @@ async def open_stage(plan: Plan, platform: Platform) -> AsyncIterator["Stage"]:
 async def _configured(where: Where, views: ShardViews, plan: Plan, platform: Platform) -> list[NodeShape]:
     """The nodes as the views show them, once they show all; then the tenant, its queue and its subscriber."""
     until = platform.clock.monotonic() + APPLY_SECONDS
-    while len(nodes := await views.nodes()) < len(plan.nodes):
+    while len(nodes := await views.nodes()) < len(plan.nodes) + 1:
         if platform.clock.monotonic() > until:
-            raise Failure(Exit.UNAVAILABLE, f"demo: only {len(nodes)} of {len(plan.nodes)} nodes were seen")
+            raise Failure(Exit.UNAVAILABLE, f"demo: only {len(nodes)} of {len(plan.nodes) + 1} nodes were seen")
         await platform.clock.sleep(LOOK_SECONDS)
-    body = ConfigBody(
-        tenants=(Tenant(name=TENANT, subscribers=(Subscriber(name=SUBSCRIBER),)),),
-        queues=(Queue(name=QUEUE, tenants=(TENANT,)),),
-        policy=Policy(start_timeout_seconds=60),
-    )
+    body = configuration(plan)
     operator = where.identity(OPERATOR)
     change = applying.Change(await views.config(), body)
     await applying.put_in_force(where, operator, views, change, APPLY_SECONDS)
     await applying.provide(where, operator, body)
-    return [NodeShape(node.name, node.gpu_model, node.gpus) for node in nodes]
+    return [NodeShape(node.name, node.gpu_model, node.gpus) for node in nodes if node.gpus]
+
+
+def configuration(plan: Plan) -> ConfigBody:
+    """One tenant; the special node's queue, and two queues that share the other nodes and lend to each other."""
+    half = Quota(resource="gpu_milli", nominal=plan.gpus * GPU_MILLI // len(QUEUES))
+    shared = tuple(Queue(name=name, tenants=(TENANT,), parent=ROOT, quotas=(half,)) for name in QUEUES)
+    listeners = (Subscriber(name=SUBSCRIBER), Subscriber(name=story.LISTENER))
+    return ConfigBody(
+        tenants=(Tenant(name=TENANT, subscribers=listeners),),
+        queues=(Queue(name=ROOT), *shared, story.LINE),
+        policy=Policy(start_timeout_seconds=60, preset="fair", min_runtime_seconds=0, evictions_max=2),
+    )
 
 
 class Stage:
@@ -86,17 +96,25 @@ class Stage:
         self._plan, self._platform, self._clock = plan, platform, platform.clock
         self._tessera, self._books, self._pods = tessera, books, pods
         self._picture = Picture(shapes, self._clock.monotonic)
+        self._story = story.Story(tessera, self._clock)
         self._screen: Screen = screen(self._picture, len(plan.jobs), self._clock)
         self._clients = Clients(tessera, self._picture, self._clock)
         self._began = self._clock.monotonic()
         self._killed: Kill | None = None
 
     async def play(self) -> Outcome:
-        onlookers = [asyncio.ensure_future(look) for look in (self._listen(), self._pods.run(), self._screen.run())]
-        acting = asyncio.ensure_future(self._act())
+        """The story, then the mix; every change of a pod is recorded from the beginning."""
+        recording = asyncio.ensure_future(self._pods.run())
+        onlookers: list[asyncio.Future[Any]] = [recording]
+        acting = asyncio.ensure_future(self._story.tell())
         try:
             await self._first_failure_or(acting, onlookers)
-            return await acting
+            self._began = self._clock.monotonic()
+            onlookers += [asyncio.ensure_future(look) for look in (self._listen(), self._screen.run())]
+            performing = asyncio.ensure_future(self._act())
+            onlookers.append(performing)
+            await self._first_failure_or(performing, onlookers[:-1])
+            return await performing
         finally:
             for one in (acting, *onlookers):
                 one.cancel()
@@ -129,9 +147,9 @@ class Stage:
         await self._until(lambda: self._clients.all_ended, until)
         self._screen.tell("All work has ended; checker and replay read all that was stored")
         await self._books.settle(self._pods)
-        judgement = await self._books.judge(self._clients.acknowledged, self._pods)
+        judgement = await self._books.judge([*self._story.acknowledged, *self._clients.acknowledged], self._pods)
         return Outcome(
-            jobs=len(self._plan.jobs),
+            jobs=len(self._plan.jobs) + len(self._story.acknowledged),
             gangs=self._plan.gangs,
             phases={phase: self._picture.counts[phase] for phase in (SUCCEEDED, FAILED, REFUSED)},
             reasons=self._clients.reasons,

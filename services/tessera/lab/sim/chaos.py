@@ -1,12 +1,17 @@
 """The faults that are not a single call's: crashes, partitions, pauses, jumps of clocks, a cluster that misbehaves."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
+from tessera.domain.state import State
 from tessera.kernel.errors import KernelError
-from tessera.kernel.ports import ApiError
+from tessera.kernel.ports import ApiError, Outgoing
 from tessera.lab.sim.crew import SHARD, Crew
+from tessera.lab.sim.planner import plan_by_chance
+from tessera_schemas import subjects
+from tessera_schemas.facts import AnyFact, FactMessage, RunIdle, owner
 
 PAUSE_SECONDS = 7.0
 VERBS = ("create", "bind", "delete", "patch", "list", "get")
@@ -15,9 +20,21 @@ VERBS = ("create", "bind", "delete", "patch", "list", "get")
 class Chaos:
     """At least five faults and a crash of the committer in every run; until `seconds`, then none."""
 
-    def __init__(self, crew: Crew, random: Random, nodes: list[str], seconds: float, point: str) -> None:
-        """`point` is the named crash point that this run arms in every instance of its service, from the beginning."""
-        self._crew, self._random, self._nodes, self._seconds, self._point = crew, random, nodes, seconds, point
+    def __init__(
+        self,
+        crew: Crew,
+        random: Random,
+        nodes: dict[str, int],
+        seconds: float,
+        point: str,
+        state: Callable[[], State],
+    ) -> None:
+        """
+        `nodes` have so many GPUs. `point` is the named crash point that this run arms in every instance of its service,
+        from the beginning. `state` is what the ledger makes of the shard now.
+        """
+        self._crew, self._random, self._seconds, self._point, self._state = crew, random, seconds, point, state
+        self._nodes, self._gpus = list(nodes), nodes
         self._kinds = (
             self._crash,
             self._crash,
@@ -28,6 +45,9 @@ class Chaos:
             self._delete_pod,
             self._vanish_pod,
             self._lose_node,
+            self._cordon_node,
+            self._shrink_node,
+            self._power_off_node,
             self._wipe_store,
             self._clock_jump,
         )
@@ -39,7 +59,7 @@ class Chaos:
         for slot in self._slots():
             if slot.split("/")[0] == self._point.split(" ")[0]:
                 self._crew.members[slot].faults.crash_point = self._point
-        landing = asyncio.create_task(self._land_late_publishes())
+        beside = [asyncio.create_task(work) for work in (self._land_late_publishes(), self._say_by_chance())]
         try:
             for at in sorted([*times, committer_at]):
                 await self._crew.clock.sleep(max(0.0, at - loop.time()))
@@ -48,7 +68,8 @@ class Chaos:
             if not self._crew.coverage.crashes["scheduler"]:
                 self._crew.kill(self._committer() or "scheduler")  # the armed call never came
         finally:
-            landing.cancel()
+            for task in beside:
+                task.cancel()
             self.end()
 
     def end(self) -> None:
@@ -57,8 +78,11 @@ class Chaos:
         self._crew.cluster.faults.clear()
         for member in self._crew.members.values():
             member.faults.cut_off, member.faults.crash_at, member.faults.crash_point = False, None, ""
-        for node in self._nodes:
+        for node, gpus in self._gpus.items():
             self._crew.cluster.set_reachable(node, True)
+            self._crew.cluster.set_out_of_service(node, False)
+            self._crew.cluster.set_cordoned(node, False)
+            self._crew.cluster.set_gpus(node, gpus)
         for out in list(self._crew.broker.limbo):
             self._crew.broker.land(out)
 
@@ -70,6 +94,30 @@ class Chaos:
                 landed = self._crew.broker.land(limbo[self._random.randrange(len(limbo))])
                 if not isinstance(landed, KernelError):
                     self._crew.coverage.fault("late publish")
+
+    async def _say_by_chance(self) -> None:
+        """
+        Plans that nobody searched, and idleness that nobody measured, in the name of whoever may say them.
+
+        Where GPUs are measured is a server that is not here; and a proposer may be behind, or wrong.
+        """
+        while True:
+            await self._crew.clock.sleep(self._random.uniform(0.05, 0.8))
+            if self._random.random() < 0.7:
+                plan = plan_by_chance(self._state(), self._random)
+                if plan is not None:
+                    self._say(plan)
+                    self._crew.coverage.fault("plan by chance")
+                continue
+            running = sorted(run.run_id for run in self._state().runs.values() if run.started and not run.stopping)
+            if running:
+                seconds = self._random.choice((0, 1, 5))
+                self._say(RunIdle(kind="run_idle", run_id=self._random.choice(running), idle_seconds=seconds))
+                self._crew.coverage.fault("idleness by chance")
+
+    def _say(self, fact: AnyFact) -> None:
+        subject = subjects.fact(SHARD, owner(fact), fact.kind.replace("_", "-"))
+        self._crew.broker.store(Outgoing(subject, FactMessage(v=1, fact=fact).to_bytes()))
 
     def _slots(self) -> list[str]:
         return sorted(self._crew.members)
@@ -141,6 +189,32 @@ class Chaos:
         self._crew.cluster.set_reachable(node, False)
         self._crew.coverage.fault("node unreachable")
         await self._crew.clock.sleep(self._random.uniform(0.5, 6.0))
+        self._crew.cluster.set_reachable(node, True)
+
+    async def _cordon_node(self) -> None:
+        node = self._random.choice(self._nodes)
+        self._crew.cluster.set_cordoned(node, True)
+        self._crew.coverage.fault("node cordoned")
+        await self._crew.clock.sleep(self._random.uniform(0.5, 3.0))
+        self._crew.cluster.set_cordoned(node, False)
+
+    async def _shrink_node(self) -> None:
+        """Some of its GPUs fall off, whatever runs on them; later they are back."""
+        node = self._random.choice([node for node, gpus in self._gpus.items() if gpus])
+        self._crew.cluster.set_gpus(node, self._random.randrange(self._gpus[node]))
+        self._crew.coverage.fault("node shrunk")
+        await self._crew.clock.sleep(self._random.uniform(0.5, 3.0))
+        self._crew.cluster.set_gpus(node, self._gpus[node])
+
+    async def _power_off_node(self) -> None:
+        """It does not answer, and an operator says that it is off: what it held is gone for good."""
+        node = self._random.choice(self._nodes)
+        self._crew.cluster.set_reachable(node, False)
+        await self._crew.clock.sleep(self._random.uniform(0.1, 1.0))
+        self._crew.cluster.set_out_of_service(node, True)
+        self._crew.coverage.fault("node out of service")
+        await self._crew.clock.sleep(self._random.uniform(0.5, 4.0))
+        self._crew.cluster.set_out_of_service(node, False)
         self._crew.cluster.set_reachable(node, True)
 
     async def _wipe_store(self) -> None:

@@ -1,10 +1,14 @@
-"""How often each fault, crash point and phase edge was reached; a zero is a hole in the simulation."""
+"""How often each fault, crash point, phase edge, fact, record and reason was reached; a zero is a hole."""
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import get_args
 
 from tessera.domain.phases import LEGAL
+from tessera_schemas.facts import OWNERS, AnyFact
 from tessera_schemas.ledger import AnyRecord
+from tessera_schemas.reasons import Code
+from tessera_schemas.registry import kind_of
 from tessera_schemas.subjects import SERVICES
 
 FAULTS = (
@@ -24,7 +28,12 @@ FAULTS = (
     "pod deleted",
     "pod vanished",
     "node unreachable",
+    "node cordoned",
+    "node shrunk",
+    "node out of service",
     "store wiped",
+    "plan by chance",
+    "idleness by chance",
 )
 CRASH_POINTS: dict[str, tuple[str, ...]] = {
     "admission": ("publish fact", "ack submit"),
@@ -44,6 +53,46 @@ NAMED_POINTS = tuple(
 )
 EDGES = tuple(f"{phase.value} -> {to.value}" for phase, nexts in LEGAL.items() for to in sorted(nexts))
 
+FACTS = tuple(kind_of(model) for model in OWNERS)
+RECORDS = tuple(kind_of(model) for model in get_args(AnyRecord))
+REASONS = (
+    Code.NOT_JSON,
+    Code.MISSING_FIELD,
+    Code.UNKNOWN_VERSION,
+    Code.EXCEEDS_MAX_QUOTA,
+    Code.INADMISSIBLE,
+    Code.IDEMPOTENCY_CONFLICT,
+    Code.CONFIG_CONFLICT,
+    Code.WAITING_FOR_TURN,
+    Code.WAITING_FOR_QUOTA,
+    Code.NO_NODES,
+    Code.NO_FIT,
+    Code.ON_HOLD,
+    Code.QUEUE_STOPPED,
+    Code.BEHIND_QUEUE_HEAD,
+    Code.WAITING_FOR_PREEMPTED,
+    Code.VICTIM_GONE,
+    Code.PLAN_DOES_NOT_FIT,
+    Code.EVICTION_BUDGET_SPENT,
+    Code.NOT_WAITING,
+    Code.NOT_ALLOWED_BY_PRESET,
+    Code.CANCELLED,
+    Code.START_TIMEOUT,
+    Code.POD_FAILED,
+    Code.POD_DELETED,
+    Code.TIME_LIMIT,
+    Code.ATTEMPTS_EXHAUSTED,
+    Code.RETRY_TIME_EXHAUSTED,
+    Code.PREEMPTED,
+    Code.RECLAIMED,
+    Code.NODE_LOST,
+    Code.NODE_DRAINED,
+    Code.NODE_SHRUNK,
+    Code.QUEUE_DRAINED,
+    Code.IDLE,
+)
+"""The reasons that a run of many seeds must have given in its ledgers."""
+
 
 class Coverage:
     """Counts of one run, or summed over many."""
@@ -53,7 +102,9 @@ class Coverage:
         self.crashes: Counter[str] = Counter(dict.fromkeys(SERVICES, 0))
         self.crash_points: Counter[str] = Counter(dict.fromkeys(NAMED_POINTS, 0))
         self.edges: Counter[str] = Counter(dict.fromkeys(EDGES, 0))
-        self.records: Counter[str] = Counter()
+        self.facts: Counter[str] = Counter(dict.fromkeys(FACTS, 0))
+        self.records: Counter[str] = Counter(dict.fromkeys(RECORDS, 0))
+        self.reasons: Counter[str] = Counter(dict.fromkeys([code.value for code in REASONS], 0))
 
     def fault(self, name: str) -> None:
         self.faults[name] += 1
@@ -66,10 +117,19 @@ class Coverage:
         self.edges[f"{now} -> {to}"] += 1
 
     def record(self, record: AnyRecord) -> None:
+        """Also counts what it gives as its reason: a fact's are its records'."""
         self.records[record.kind] += 1
+        reason = getattr(record, "reason", None)
+        for given in (*getattr(record, "reasons", ()), *([reason] if reason is not None else [])):
+            self.reasons[given.code] += 1
+
+    def fact(self, fact: AnyFact) -> None:
+        self.facts[fact.kind] += 1
+        for given in getattr(fact, "reasons", ()):
+            self.reasons[given.code] += 1
 
     def add(self, other: "Coverage") -> None:
-        for name in ("faults", "crashes", "crash_points", "edges", "records"):
+        for name in ("faults", "crashes", "crash_points", "edges", "facts", "records", "reasons"):
             getattr(self, name).update(getattr(other, name))
 
     def holes(self) -> list[str]:
@@ -80,6 +140,9 @@ class Coverage:
                 ("fault", self.faults),
                 ("crash point", self.crash_points),
                 ("phase edge", self.edges),
+                ("fact", self.facts),
+                ("record", self.records),
+                ("reason", self.reasons),
             )
             for name, count in counter.items()
             if count == 0
@@ -91,7 +154,9 @@ class Coverage:
             ("faults", self.faults),
             ("crashes", self.crashes),
             ("phase edges", self.edges),
+            ("facts", self.facts),
             ("records", self.records),
+            ("reasons", self.reasons),
             ("crash points", self.crash_points),
         ):
             yield f"{title}:"

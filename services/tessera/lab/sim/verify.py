@@ -38,6 +38,8 @@ def replayed(stored: list[bytes], coverage: Coverage) -> list[str]:
     state = State()
     for entry in entries:
         message = entry.message
+        for taken in message.facts:
+            coverage.fact(taken.fact)
         take_in(state, message.n, message.ts, message.facts_upto, message.orders)
         for record in message.records:
             job_id = getattr(record, "job_id", "") or getattr(record, "run_id", "").rpartition("-")[0]

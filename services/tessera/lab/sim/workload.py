@@ -1,17 +1,31 @@
-"""What clients of a simulated shard do: submits of every kind, repeats, cancels, and input that must be refused."""
+"""
+What clients and operators of a simulated shard do: submits of every kind, repeats, cancels, holds, priorities, drains,
+configurations, and input that must be refused.
+"""
 
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from tessera_schemas.base import job_id
-from tessera_schemas.commands import ApplyConfig, CancelJob, SubmitJob
-from tessera_schemas.config import ConfigBody, Limits, Policy, Queue, Quota, Tenant
-from tessera_schemas.job import JobSpec, Resources, Retry, Role, Template, Toleration
+from tessera_schemas.commands import (
+    ApplyConfig,
+    CancelJob,
+    DrainNode,
+    HoldJob,
+    ReleaseJob,
+    SetPriority,
+    SubmitJob,
+)
+from tessera_schemas.config import ConfigBody, Flavor, Limits, Policy, Queue, Quota, Tenant
+from tessera_schemas.job import Checkpoint, JobSpec, Resources, Retry, Role, Template, Toleration
 from tessera_schemas.subjects import control, submit
 
 GIB = 2**30
 TENANTS = ("red", "blue")
+QUEUES = ("research", "prod", "batch")
+NODES = ("gpu-a", "gpu-b", "gpu-c", "gpu-d", "cpu-a")
+FLAVORS = (Flavor(name="fast", gpu_models=("H100",)), Flavor(name="slow", gpu_models=("A100",)))
 CLASSES = ("low", "normal", "high")
 START_TIMEOUT_SECONDS = 15
 HUGE_TENANT, HUGE_KEY = "red", "huge"
@@ -30,18 +44,79 @@ class Command:
 
 
 def configuration(shard: str, random: Random, expected_version: int = 0) -> Command:
-    """The second configuration has a quota that holds every gang: a smaller one would leave jobs waiting for ever."""
-    gpus = random.randrange(24, 33) if expected_version else random.randrange(12, 25)
-    body = ConfigBody(
-        tenants=tuple(Tenant(name=name, limits=Limits(jobs=200, gpus_per_job=64)) for name in TENANTS),
-        queues=(
-            Queue(name="research", quotas=(Quota(resource="gpu_milli", nominal=gpus * 1000),)),
-            Queue(name="prod"),
-        ),
-        policy=Policy(start_timeout_seconds=START_TIMEOUT_SECONDS, key_memory_seconds=3600),
-    )
+    """At once, and again in the middle: then quotas may be lower and queues be stopped, until `settling` ends that."""
+    body = _body(random, stops=expected_version > 0)
+    return _apply(shard, body, expected_version, random.uniform(4, 8) if expected_version else 0.0)
+
+
+def settling(shard: str, expected_version: int) -> Command:
+    return _apply(shard, SETTLED, expected_version)
+
+
+def _apply(shard: str, body: ConfigBody, expected_version: int, at: float = 0.0) -> Command:
     command = ApplyConfig(kind="apply_config", v=1, expected_version=expected_version, body=body)
-    return Command(0.0 if not expected_version else random.uniform(4, 8), control(shard), command.to_bytes())
+    return Command(at, control(shard), command.to_bytes())
+
+
+def _tenants() -> tuple[Tenant, ...]:
+    return tuple(Tenant(name=name, limits=Limits(jobs=200, gpus_per_job=64)) for name in TENANTS)
+
+
+def _policy(**more: Any) -> Policy:
+    return Policy(start_timeout_seconds=START_TIMEOUT_SECONDS, key_memory_seconds=3600, **more)
+
+
+SETTLED = ConfigBody(
+    tenants=_tenants(),
+    queues=(Queue(name="all"), *(Queue(name=name, parent="all") for name in QUEUES)),
+    policy=_policy(),
+)
+"""Every gang has quota, nothing is stopped and nobody is evicted: all that is left can end."""
+
+
+def _body(random: Random, stops: bool) -> ConfigBody:
+    flavors = FLAVORS if random.random() < 0.4 else ()
+    tree = Queue(name="all", quotas=_quotas(random, flavors, 4, {}) if random.random() < 0.5 else ())
+    return ConfigBody(
+        tenants=_tenants(),
+        queues=(tree, *(_queue(random, name, flavors, stops) for name in QUEUES)),
+        flavors=flavors,
+        policy=_policy(
+            preset=random.choice(("off", "priority", "fair", "fair", "fair")),
+            min_runtime_seconds=random.choice((0, 0, 1)),
+            evictions_max=random.choice((0, 1, 3, 5)),
+            earmark_seconds=random.choice((1, 5, 20)),
+            node_lost_seconds=random.choice((0, 1, 3)),
+            idle=random.choice(("off", "warn", "requeue", "fail")),
+            idle_warn_seconds=1,
+            idle_reclaim_seconds=1,
+        ),
+    )
+
+
+def _queue(random: Random, name: str, flavors: tuple[Flavor, ...], stops: bool) -> Queue:
+    """In the tree and lending to the others, but for now and then."""
+    parent = "all" if random.random() < 0.8 else None
+    choices = {"borrowing_limit": (None, 2000, 8000), "lending_limit": (None, 0, 4000)}
+    limits = {limit: random.choice(values) for limit, values in choices.items() if parent}
+    stopped = random.choice(("none", "hold", "hold_and_drain")) if stops and random.random() < 0.3 else "none"
+    return Queue.model_validate(
+        {
+            "name": name,
+            "parent": parent,
+            "weight": random.choice((0, 1, 1, 3)),
+            "quotas": _quotas(random, flavors, random.randrange(2, 7) if stops else random.randrange(4, 13), limits),
+            "queueing_strategy": random.choice(("best_effort_fifo", "best_effort_fifo", "strict_fifo")),
+            "stop_policy": stopped,
+        }
+    )
+
+
+def _quotas(random: Random, flavors: tuple[Flavor, ...], gpus: int, limits: dict[str, int | None]) -> tuple[Quota, ...]:
+    names = [flavor.name for flavor in flavors] or [""]
+    random.shuffle(names)
+    values = {"resource": "gpu_milli", "nominal": gpus * 1000, **limits}
+    return tuple(Quota.model_validate({**values, "flavor": name}) for name in names)
 
 
 def commands(shard: str, random: Random, jobs: int, seconds: float) -> list[Command]:
@@ -57,16 +132,50 @@ def commands(shard: str, random: Random, jobs: int, seconds: float) -> list[Comm
             made.append(_submit(shard, at + random.uniform(0, 3), tenant, f"key-{index}", job_spec(random)))
         if random.random() < 0.2:
             made.append(cancel(shard, tenant, f"key-{index}", at + random.uniform(0, 6)))
+        made += _controls(shard, random, tenant, job_id(shard, tenant, f"key-{index}"), at)
     for body in (b"{", b"[]", b'{"kind":"submit_job","v":1,"key":"x","spec":{}}', b'{"kind":"submit_job","v":9}'):
         made.append(Command(random.uniform(0.5, seconds), submit(shard, random.choice(TENANTS)), body))
     made.append(_submit(shard, random.uniform(0.5, seconds), HUGE_TENANT, HUGE_KEY, job_spec(random, gpus=64)))
     made.append(configuration(shard, random, expected_version=1))
+    for _ in range(random.randrange(4)):
+        made += _drains(shard, random, seconds)
     return sorted(made, key=lambda command: (command.at, command.data))
 
 
 def cancel(shard: str, tenant: str, key: str, at: float = 0.0) -> Command:
     command = CancelJob(kind="cancel_job", v=1, job_id=job_id(shard, tenant, key))
     return Command(at, submit(shard, tenant), command.to_bytes(), tenant)
+
+
+def release(shard: str, job: str, at: float = 0.0) -> Command:
+    """By an operator, who may let any job go."""
+    return Command(at, control(shard), ReleaseJob(kind="release_job", v=1, job_id=job).to_bytes())
+
+
+def drain(shard: str, node: str, at: float = 0.0, evict: bool = False, undo: bool = False) -> Command:
+    command = DrainNode(kind="drain_node", v=1, node=node, evict=evict, undo=undo, why="new fans")
+    return Command(at, control(shard), command.to_bytes())
+
+
+def _drains(shard: str, random: Random, seconds: float) -> list[Command]:
+    """A node that an operator wants empty for a while; twice in a row changes nothing but may evict."""
+    node, at, evict = random.choice(NODES), random.uniform(1.0, seconds), random.random() < 0.5
+    undo = drain(shard, node, at + random.uniform(0.5, 4), undo=True)
+    return [drain(shard, node, at), drain(shard, node, at + 0.1, evict=evict), undo]
+
+
+def _controls(shard: str, random: Random, tenant: str, job: str, at: float) -> list[Command]:
+    """What a tenant, or now and then an operator, does to one job; a held job may be forgotten."""
+    made: list[Command] = []
+    subject = control(shard) if random.random() < 0.2 else submit(shard, tenant)
+    if random.random() < 0.2:
+        made.append(Command(at + random.uniform(0, 2), subject, HoldJob(kind="hold_job", v=1, job_id=job).to_bytes()))
+        if random.random() < 0.7:
+            made.append(release(shard, job, at + random.uniform(0.5, 4)))
+    if random.random() < 0.15:
+        command = SetPriority(kind="set_priority", v=1, job_id=job, priority_class=random.choice(CLASSES))
+        made.append(Command(at + random.uniform(0, 4), submit(shard, tenant), command.to_bytes()))
+    return made
 
 
 def _submit(shard: str, at: float, tenant: str, key: str, spec: JobSpec) -> Command:
@@ -87,7 +196,8 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
     template = Template(
         image="train:1",
         annotations={
-            "tessera.io/simulate-seconds": f"{random.uniform(0.05, 4):.2f}",
+            "tessera.io/simulate-seconds": f"{random.uniform(0.05, random.choice((4, 8))):.2f}",
+            "tessera.io/simulate-checkpoint-seconds": random.choice(("0", "0.5", "2")),
             "tessera.io/simulate-exit-code": exit_code,
             "tessera.io/simulate-term-ms": str(random.randrange(10, 3000)),
         },
@@ -102,8 +212,9 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
     )
     return JobSpec(
         name=f"job-{random.randrange(1000)}",
-        queue=random.choice(("research", "prod")),
+        queue=random.choice(QUEUES),
         priority_class=random.choice(CLASSES),
+        preemptible=random.random() < 0.85,
         roles=(role,),
         time_limit_seconds=2 if random.random() < 0.1 else None,
         termination_grace_seconds=random.choice((0, 1, 2)),
@@ -113,5 +224,9 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
             backoff_seconds=random.choice((0, 1)),
             backoff_max_seconds=4,
             on_failure=random.random() < 0.5,
+            give_up_seconds=random.choice((5, 1_209_600, 1_209_600)),
         ),
+        checkpoint=Checkpoint(interval_seconds=1, notice_seconds=random.choice((0, 1)))
+        if random.random() < 0.5
+        else None,
     )

@@ -6,6 +6,7 @@ from random import Random
 
 import orjson
 
+from tessera.domain.state import State
 from tessera.kernel.errors import Full, KernelError
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
@@ -14,13 +15,25 @@ from tessera.lab.checker import PodChange, check
 from tessera.lab.cluster.driving import drive
 from tessera.lab.cluster.nodes import NodeRow, TaintRow, node_object
 from tessera.lab.events_checker import check_events
+from tessera.lab.rules_checker import check_rules
 from tessera.lab.sim.chaos import Chaos
 from tessera.lab.sim.coverage import NAMED_POINTS, Coverage
 from tessera.lab.sim.crew import SHARD, Crew
 from tessera.lab.sim.faults import Rates, ServiceFaults
 from tessera.lab.sim.loop import VirtualLoop
 from tessera.lab.sim.verify import books, digests, replayed
-from tessera.lab.sim.workload import HUGE_KEY, HUGE_TENANT, Command, cancel, commands, configuration
+from tessera.lab.sim.workload import (
+    HUGE_KEY,
+    HUGE_TENANT,
+    SETTLED,
+    Command,
+    cancel,
+    commands,
+    configuration,
+    drain,
+    release,
+    settling,
+)
 
 SLOTS = (
     "admission",
@@ -34,6 +47,7 @@ SLOTS = (
     "projection",
 )
 CHAOS_SECONDS = 12.0
+SETTLING_SECONDS = 60.0
 QUIET_SECONDS = 300.0
 FAULTS_MIN = 5
 JOBS = (20, 30)
@@ -78,12 +92,12 @@ class World:
         jobs = self.random.randrange(*JOBS)
         script = [configuration(SHARD, self.random), *commands(SHARD, self.random, jobs, CHAOS_SECONDS * 0.7)]
         clients = [self.loop.create_task(self._client(command)) for command in script]
-        chaos = Chaos(
-            self.crew, Random(self.seed + 3), nodes, CHAOS_SECONDS, NAMED_POINTS[self.seed % len(NAMED_POINTS)]
-        )
+        point = NAMED_POINTS[self.seed % len(NAMED_POINTS)]
+        chaos = Chaos(self.crew, Random(self.seed + 3), nodes, CHAOS_SECONDS, point, self._state)
         await chaos.run()
         await asyncio.gather(*clients)
         await self._client(cancel(SHARD, HUGE_TENANT, HUGE_KEY))
+        await self._settle()
         drained = await self._drain()
         outcome = self._judge(drained)
         driving.cancel()
@@ -94,7 +108,24 @@ class World:
         outcome.jobs = jobs
         return outcome
 
-    def _make_nodes(self) -> list[str]:
+    def _state(self) -> State:
+        return books(self.crew.broker, SHARD, self._shard)
+
+    async def _settle(self) -> None:
+        """As operators do in the end: nothing is stopped, drained, held or out of quota any more."""
+        deadline = self.loop.time() + SETTLING_SECONDS
+        while self.loop.time() < deadline:
+            state = self._state()
+            left = [drain(SHARD, node, undo=True) for node, _ in state.drains.items()]
+            left += [release(SHARD, job.job_id) for job in state.jobs.values() if job.held]
+            left += [settling(SHARD, state.config.version)] if state.config.body != SETTLED else []
+            if not left:
+                return
+            for command in left:
+                await self._client(command)
+            await self.crew.clock.sleep(2.0)
+
+    def _make_nodes(self) -> dict[str, int]:
         rows = [
             NodeRow(name="gpu-a", cpu="64", memory="256Gi", gpus=8, gpu_model="H100"),
             NodeRow(name="gpu-b", cpu="64", memory="256Gi", gpus=8, gpu_model="A100"),
@@ -106,7 +137,7 @@ class World:
         ]
         for row in rows:
             self.crew.cluster.create("nodes", "", node_object(row, row.name))
-        return [row.name for row in rows]
+        return {row.name: row.gpus for row in rows}
 
     def _record_pods(self) -> None:
         """Every change of a pod with the ledger's n at that moment, for the checker."""
@@ -153,13 +184,13 @@ class World:
             return False
         if self.crew.cluster.list("pods")[0]:
             return False
-        state, views = books(broker, SHARD, self._shard), self.crew.views.current
+        state, views = self._state(), self.crew.views.current
         if state.facts_upto < max(broker.stream(f"FACTS_{SHARD}").messages, default=0):
             return False
         return not len(state.jobs) and not len(state.runs) and views is not None and views.cursor == state.n
 
     def _judge(self, drained: bool) -> Outcome:
-        broker, state = self.crew.broker, books(self.crew.broker, SHARD, self._shard)
+        broker, state = self.crew.broker, self._state()
         stored = [message.data for message in broker.stream(f"LEDGER_{SHARD}").messages.values()]
         events = [(m.subject, m.headers, m.data) for m in broker.stream(f"EVENTS_{SHARD}").messages.values()]
         report = check(
@@ -170,6 +201,7 @@ class World:
             drained=True,
         )
         check_events(report, stored, events, drained=True)
+        check_rules(report, stored)
         violations = [f"{v.invariant} at {v.n}: {v.text}" for v in report.violations]
         if not drained:
             violations.insert(0, f"I12: not drained {QUIET_SECONDS:.0f} s after the last fault")

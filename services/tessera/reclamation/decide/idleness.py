@@ -48,7 +48,7 @@ class _Seen:
 
 
 def _ranks_with_gpus(run: Run) -> list[int]:
-    return [placement.rank for placement in run.placements if placement.devices]
+    return [placement.rank for placement in run.places if placement.devices]
 
 
 def _of_pod(run: Run, rank: int, usage: Usage) -> int | None:

@@ -12,7 +12,7 @@ NODES_MAX = 64
 
 def lost_with_nodes(run: Run, lost: Mapping[str, tuple[str, int]]) -> RunLost | None:
     """The fact, if any of the run's nodes is among `lost` (name: what is wrong with it, seconds)."""
-    names = sorted({placement.node for placement in run.placements} & lost.keys())
+    names = sorted({placement.node for placement in run.places} & lost.keys())
     if not names:
         return None
     what, seconds = lost[names[0]]
@@ -59,7 +59,7 @@ def overdue(run: Run, limit_seconds: int, slack_seconds: int, now_ms: int) -> Ru
 
 
 def _holds_gpu_beyond(run: Run, node: Node) -> bool:
-    return any(d >= node.gpus for p in run.placements if p.node == node.name for d in p.devices)
+    return any(d >= node.gpus for p in run.places if p.node == node.name for d in p.devices)
 
 
 def _device_sizes(node: Node, runs: Sequence[Run]) -> dict[str, int]:
@@ -70,4 +70,4 @@ def _device_sizes(node: Node, runs: Sequence[Run]) -> dict[str, int]:
 
 def _held(run: Run, node: Node, device: str) -> int:
     needs = {role.name: dict(role.need.devices) for role in run.roles}
-    return sum(needs[p.role].get(device, 0) for p in run.placements if p.node == node.name)
+    return sum(needs[p.role].get(device, 0) for p in run.places if p.node == node.name)

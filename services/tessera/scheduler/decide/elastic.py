@@ -6,9 +6,8 @@ from tessera.domain.phases import Phase
 from tessera.domain.resources import gang_amount
 from tessera.domain.state import State
 from tessera.engine.gangs import Room
-from tessera.engine.plans import nodes_for
+from tessera.engine.plans import nodes_for, startable
 from tessera.scheduler.decide.draft import Draft
-from tessera.scheduler.decide.line import startable
 from tessera_schemas.ledger import Grown, Shrunk
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason

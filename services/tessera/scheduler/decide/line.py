@@ -5,7 +5,7 @@ from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.engine.gangs import Room
-from tessera.engine.plans import nodes_for, nodes_without, placement_faults, quota_reason
+from tessera.engine.plans import nodes_for, nodes_without, placement_faults, quota_reason, startable
 from tessera.scheduler.decide.draft import Draft, say_waiting
 from tessera_schemas.ledger import Allocated, EarmarkEnded
 from tessera_schemas.placement import Placement
@@ -168,17 +168,6 @@ def _too_large(size: int) -> Reason | None:
         return None
     numbers = {"bytes": size, "bytes_max": ALLOCATION_BYTES_MAX}
     return Reason(code=Code.NO_FIT, field="roles", numbers=numbers, detail="one decision cannot name so many pods")
-
-
-def startable(state: State, job: Job) -> bool:
-    """Whether the job may start now, were there room: it waits, nobody holds it, its queue is there and not stopped."""
-    return (
-        job.phase is Phase.QUEUED
-        and not job.held
-        and job.not_before <= state.ts
-        and state.tree.pool(job.queue) is not None
-        and state.tree.stopped(job.queue) is None
-    )
 
 
 def _startable(state: State, pool: str) -> list[Job]:

@@ -1,55 +1,74 @@
 """Plans that others propose: carried out whole, or refused with a reason. The committer searches nothing itself."""
 
-from tessera.domain.entities import Earmark, Job, Run
+from collections.abc import Iterator, Sequence
+
+from tessera.domain.entities import Earmark, Job
+from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import Node, placed_amount
 from tessera.domain.state import State
 from tessera.engine.plans import (
     EVICTED_AS,
+    Held,
+    book_without,
     extra_places,
+    leaving,
     may_evict,
     may_shrink,
-    nodes_without,
+    nodes_less,
+    outranked,
     placement_faults,
     quota_reason,
+    standing,
+    startable,
+    would_borrow,
 )
-from tessera.scheduler.decide.draft import Draft
-from tessera.scheduler.decide.line import startable
+from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
 from tessera_schemas.facts import PlanProposed
-from tessera_schemas.ledger import EarmarkEnded, EarmarkSet, PlanRefused, Revoked, Shrunk
+from tessera_schemas.ledger import AnyRecord, EarmarkEnded, EarmarkSet, PlanRefused, Revoked, Shrunk
 from tessera_schemas.reasons import Code, Reason
-
-Part = tuple[Run, tuple[int, ...]]
 
 
 def on_plan_proposed(draft: Draft, index: int, fact: PlanProposed) -> None:
     """Victims, the earmark they make room for, and the ends of lesser earmarks in its way: one decision."""
-    state = draft.state
-    verdict = _judge(state, fact)
-    if isinstance(verdict, Reason):
-        draft.add(PlanRefused(kind="plan_refused", fact=index, job_id=fact.job_id, reason=verdict))
-        return
-    for mark in verdict:
-        draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="outranked"))
+    verdict = _judge(draft.state, fact)
+    if not isinstance(verdict, Reason):
+        records = _carried_out(draft.state, fact, verdict)
+        size = sum(len(record.to_bytes()) + 1 for record in records)
+        if size + RECORD_BYTES <= draft.room:
+            for record in records:
+                draft.add(record)
+            return
+        numbers = {"bytes": size, "bytes_left": max(0, draft.room)}
+        verdict = Reason(code=Code.PLAN_DOES_NOT_FIT, field="message", numbers=numbers)
+    draft.add(PlanRefused(kind="plan_refused", fact=index, job_id=fact.job_id, reason=verdict))
+
+
+def _carried_out(state: State, fact: PlanProposed, lesser: Sequence[Earmark]) -> list[AnyRecord]:
+    policy = state.tree.policy
     # A reason is shown to the victim's tenant: which job it was for stands in `by`, which not everybody sees.
-    detail = f"preset {state.tree.policy.preset}"
-    reason = Reason(code=EVICTED_AS[fact.cause], detail=detail)
-    for run_id in fact.victims:
-        draft.add(Revoked(kind="revoked", run_id=run_id, reason=reason, then="requeue", by=fact.job_id))
-    shrunk = Reason(code=Code.SHRUNK, detail=detail)
-    for part in fact.shrinks:
-        draft.add(Shrunk(kind="shrunk", run_id=part.run_id, ranks=part.ranks, reason=shrunk, by=fact.job_id))
-    draft.add(
+    detail = f"preset {policy.preset}"
+    reason, shrunk = Reason(code=EVICTED_AS[fact.cause], detail=detail), Reason(code=Code.SHRUNK, detail=detail)
+    return [
+        *(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="outranked") for mark in lesser),
+        *(
+            Revoked(kind="revoked", run_id=run_id, reason=reason, then="requeue", by=fact.job_id)
+            for run_id in fact.victims
+        ),
+        *(
+            Shrunk(kind="shrunk", run_id=part.run_id, ranks=part.ranks, reason=shrunk, by=fact.job_id)
+            for part in fact.shrinks
+        ),
         EarmarkSet(
             kind="earmark_set",
             owner=fact.job_id,
             cause=fact.cause,
-            deadline=state.ts + state.tree.policy.earmark_seconds * 1000,
+            deadline=state.ts + policy.earmark_seconds * 1000,
             placements=fact.placements,
             flavor=fact.flavor,
             victims=fact.victims,
-            preset=state.tree.policy.preset,
-        )
-    )
+            preset=policy.preset,
+        ),
+    ]
 
 
 def _judge(state: State, fact: PlanProposed) -> list[Earmark] | Reason:
@@ -57,64 +76,82 @@ def _judge(state: State, fact: PlanProposed) -> list[Earmark] | Reason:
     job = state.jobs.get(fact.job_id)
     if job is None or not startable(state, job) or state.earmarks.get(fact.job_id) is not None:
         return Reason(code=Code.NOT_WAITING, detail=fact.job_id)
-    book = state.quota_book()
+    if fact.flavor not in state.tree.flavors_for(job.queue, job.amount):
+        return Reason(code=Code.PLAN_DOES_NOT_FIT, field=f"queues.{job.queue}", detail=f"flavor {fact.flavor or 'any'}")
+    going = leaving(state)
+    book = book_without(state, going)
+    held: list[Held] = [(run.roles, places) for run, places in going]
+    against = _evict(state, job, fact, book, held) or _shrink(state, job, fact, book, held)
+    if against is not None:
+        return against
     if fact.cause == "reclaim" and book.borrows(job.queue, fact.flavor, job.amount):
-        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field=f"queues.{job.queue}", detail="it would borrow itself")
-    runs: dict[str, Run] = {}
-    for run_id in fact.victims:
-        run = None if run_id in runs else state.runs.get(run_id)
-        if run is None:
+        return would_borrow(job.queue)
+    return _room(state, job, fact, book, held)
+
+
+def _evict(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: list[Held]) -> Reason | None:
+    """Take the victims out of `book` and note what they hold; or the first reason against one."""
+    for place, run_id in enumerate(fact.victims):
+        run = state.runs.get(run_id)
+        if run is None or run_id in fact.victims[:place]:
             return Reason(code=Code.VICTIM_GONE, detail=run_id)
-        against = may_evict(state, job, run, fact.cause, book)
+        against = may_evict(state, job, run, fact.cause, book, fact.flavor)
         if against is not None:
             return against
-        runs[run_id] = run
-        book.add(run.queue, run.flavor, run.amount, -1)
-    parts: list[Part] = []
+        places = standing(run)
+        book.add(run.queue, run.flavor, placed_amount(run.roles, places), -1)
+        held.append((run.roles, places))
+    return None
+
+
+def _shrink(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: list[Held]) -> Reason | None:
+    """Take the pods of elastic runs out of `book` and note what they hold; or the first reason against one."""
+    named = set(fact.victims)
     for shrink in fact.shrinks:
         run = state.runs.get(shrink.run_id)
-        if run is None or run.run_id in runs:
+        if run is None or shrink.run_id in named:
             return Reason(code=Code.VICTIM_GONE, detail=shrink.run_id)
         against = may_shrink(state, job, run, shrink.ranks)
         if against is not None:
             return against
-        parts.append((run, shrink.ranks))
-        book.add(run.queue, run.flavor, placed_amount(run.roles, extra_places(run, shrink.ranks)), -1)
-    over = book.over(job.queue, fact.flavor, job.amount)
-    return quota_reason(over) if over else _room(state, job, fact, list(runs.values()), parts)
+        named.add(shrink.run_id)
+        places = extra_places(run, shrink.ranks)
+        book.add(run.queue, run.flavor, placed_amount(run.roles, places), -1)
+        held.append((run.roles, places))
+    return None
 
 
-def _room(state: State, job: Job, fact: PlanProposed, runs: list[Run], parts: list[Part]) -> list[Earmark] | Reason:
-    """Whether it fits once the victims are gone: with all earmarks standing, or over those of lesser jobs."""
-    faults = _faults(state, job, fact, nodes_without(state, runs, (), parts))
-    if not faults:
+def _room(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: list[Held]) -> list[Earmark] | Reason:
+    """Whether quota and nodes hold it once all that is gone: with all earmarks standing, or over lesser jobs'."""
+    against = _faults(state, job, fact, book, held)
+    if against is None:
         return []
-    lesser = _outranked(state, job, fact)
-    if lesser and not _faults(state, job, fact, nodes_without(state, runs, lesser, parts)):
-        return lesser
-    return Reason(code=Code.PLAN_DOES_NOT_FIT, detail=faults[0][:1024])
+    lesser = outranked(state, job, {placement.node for placement in fact.placements})
+    for mark in lesser:
+        held.append((mark.roles, mark.placements))
+        owner = state.jobs.get(mark.owner)
+        if owner is not None and owner.queue in state.tree.queues:
+            book.add(owner.queue, mark.flavor, owner.amount, -1)
+    return lesser if lesser and _faults(state, job, fact, book, held) is None else against
 
 
-def _faults(state: State, job: Job, fact: PlanProposed, nodes: dict[str, Node]) -> list[str]:
+def _faults(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: list[Held]) -> Reason | None:
+    over = book.over(job.queue, fact.flavor, job.amount)
+    if over is not None:
+        return quota_reason(over)
+    fault = next(_misplaced(state, job, fact, nodes_less(state, held)), None)
+    return None if fault is None else Reason(code=Code.PLAN_DOES_NOT_FIT, detail=fault[:1024])
+
+
+def _misplaced(state: State, job: Job, fact: PlanProposed, nodes: dict[str, Node]) -> Iterator[str]:
     pool = state.tree.pool(job.queue)
     for placement in fact.placements:
         node = nodes.get(placement.node) or state.nodes.get(placement.node)
         if node is None or node.pool != pool or (fact.flavor and state.tree.flavor_of(node) != fact.flavor):
-            return [f"node {placement.node} is not of pool {pool}, flavor {fact.flavor or 'any'}"]
+            yield f"node {placement.node} is not of pool {pool}, flavor {fact.flavor or 'any'}"
+            return
         if state.drains.get(placement.node) is not None:
-            return [f"node {placement.node} is being drained"]
+            yield f"node {placement.node} is being drained"
+            return
         nodes[placement.node] = node
-    return list(placement_faults(job.roles, fact.placements, nodes))
-
-
-def _outranked(state: State, job: Job, fact: PlanProposed) -> list[Earmark]:
-    """Earmarks on the plan's nodes whose owners are of a strictly lower priority class."""
-    nodes, priority = {p.node for p in fact.placements}, state.tree.priority
-    found = []
-    for owner in sorted(owner for owner, _ in state.earmarks.items()):
-        mark, other = state.earmarks.get(owner), state.jobs.get(owner)
-        if mark is None or other is None or not any(p.node in nodes for p in mark.placements):
-            continue
-        if priority(other.priority_class) < priority(job.priority_class):
-            found.append(mark)
-    return found
+    yield from placement_faults(job.roles, fact.placements, nodes)

@@ -178,7 +178,8 @@ def on_run_lost(draft: Draft, index: int, fact: RunLost) -> None:
     """The gang restarts elsewhere, as long as it may be tried again."""
     run = _active(draft, fact.run_id)
     if run is not None:
-        revoke(draft, run, fact.reason, "reclamation", avoid=fact.nodes)
+        own = fact.reason.code is Code.TIME_LIMIT  # as when its kubelet had ended it in time
+        revoke(draft, run, fact.reason, "reclamation", own=own, avoid=fact.nodes)
 
 
 def on_run_idle(draft: Draft, index: int, fact: RunIdle) -> None:

@@ -1,7 +1,7 @@
 """Pods that must lie together or apart: placed exactly when they can be, against brute force on small clusters."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -12,6 +12,7 @@ from tessera.domain.resources import Need, Node, RoleNeed, emptied
 from tessera.engine.fits import fits, never_fits, placed_on, room_for
 from tessera.engine.gangs import inadmissible, place_gang
 from tessera.engine.relations import broken
+from tessera.engine.units import bundles_for, short_of, units
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 from tests.property.shapes import needs, related_gangs, roomy_clusters, small_gangs, small_needs
@@ -39,10 +40,17 @@ def by_name(nodes: Iterable[Node]) -> dict[str, Node]:
 
 def taken_one_by_one(need: Need, node: Node) -> int:
     """How many pods the node takes, by putting one after the other on it."""
-    count = 0
-    while fits(need, node) is None:
-        node, count = node.taking(need, placed_on(node, need, 0, ""), 1), count + 1
-    return count
+    return sum(1 for _ in one_by_one((need,), node))
+
+
+def one_by_one(needs: Sequence[Need], node: Node) -> Iterator[Node]:
+    """The node after each further bundle of pods that it takes whole."""
+    while True:
+        for need in needs:
+            if fits(need, node) is not None:
+                return
+            node = node.taking(need, placed_on(node, need, 0, ""), 1)
+        yield node
 
 
 def domains(nodes: Iterable[Node], level: str) -> dict[str, list[Node]]:
@@ -66,7 +74,7 @@ def where(placements: Iterable[Placement], nodes: Iterable[Node], level: str) ->
 # -- one domain -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(ROLES, used(), LEVELS)
 def test_a_role_bound_to_a_domain_is_placed_exactly_when_one_holds_it_and_then_in_the_tightest(
     role: RoleNeed, there: list[Node], level: str
@@ -102,7 +110,7 @@ def test_the_narrowest_level_that_holds_the_pods_is_taken(role: RoleNeed, there:
         assert not bound
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(ROLES, used())
 def test_a_preferred_domain_never_keeps_a_role_from_being_placed_and_few_domains_are_used(
     role: RoleNeed, there: list[Node]
@@ -134,7 +142,7 @@ def ways(count: int, values: list[str]) -> Iterator[dict[str, int]]:
         yield from ({values[0]: here} | rest for rest in ways(count - here, values[1:]))
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(ROLES, used(), LEVELS)
 def test_pods_are_spread_evenly_exactly_when_they_can_be(role: RoleNeed, there: list[Node], label: str) -> None:
     room = {
@@ -159,7 +167,7 @@ def test_pods_are_spread_evenly_exactly_when_they_can_be(role: RoleNeed, there: 
 # -- whatever they ask ----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(related_gangs(), used())
 def test_what_is_placed_lies_as_it_was_asked(gang: tuple[RoleNeed, ...], there: list[Node]) -> None:
     verdict = place_gang(gang, by_name(there))
@@ -191,7 +199,7 @@ def test_what_a_gang_asks_for_its_pods_never_makes_more_of_it_fit(
             assert isinstance(place_gang((replace(role, beside=""),), by_name(there)), Reason)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(ROLES, roomy_clusters(), LEVELS)
 def test_a_role_bound_to_a_domain_is_inadmissible_exactly_when_no_empty_domain_could_hold_it(
     role: RoleNeed, there: list[Node], level: str
@@ -201,7 +209,21 @@ def test_a_role_bound_to_a_domain_is_inadmissible_exactly_when_no_empty_domain_c
     assert (inadmissible((replace(role, levels=(level,), bound=True),), there) is None) == (holds or not there)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
+@given(related_gangs(), used())
+def test_the_room_for_pods_that_share_a_node_is_what_it_takes_one_by_one(
+    gang: tuple[RoleNeed, ...], there: list[Node]
+) -> None:
+    for part in (part for unit in units(gang) for part in unit.parts):
+        for node in there:
+            if any(never_fits(need, node) for need in part.needs):
+                continue
+            count = sum(1 for _ in one_by_one(part.needs, node))
+            assert bundles_for(part, node) == count
+            assert (short_of(part, node) is None) == (count > 0)
+
+
+@settings(max_examples=200)
 @given(st.one_of(needs(), small_needs()), used())
 def test_the_room_on_a_node_is_what_it_takes_one_by_one(need: Need, there: list[Node]) -> None:
     for node in there:

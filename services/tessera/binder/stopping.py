@@ -1,0 +1,146 @@
+"""
+The end of pods: notice, deletion by UID, and our finalizer off once nothing can run any more.
+
+What is next is read from what the cluster shows, the notice's end included, so that a binder may die between any two
+lines and another goes on.
+"""
+
+from collections.abc import Awaitable
+from datetime import UTC, datetime
+
+import structlog
+
+from tessera.binder.decide import Pod, is_due_notice
+from tessera.binder.settings import BinderSettings
+from tessera.domain.entities import Run
+from tessera.domain.state import State
+from tessera.kernel.errors import Transient
+from tessera.kernel.node_troubles import Kind, NodeTroubles
+from tessera.kernel.ports import ApiError
+from tessera.kernel.service import Ports
+from tessera.kernel.worklist import Worklist
+from tessera_schemas.labels import EVICT_AT_ANNOTATION, FINALIZER
+
+log = structlog.get_logger()
+
+
+class Stopping:
+    """Pods of revoked runs, and what is left of runs that the ledger has let go of or never knew."""
+
+    def __init__(
+        self, ports: Ports, settings: BinderSettings, state: State, troubles: NodeTroubles, worklist: Worklist
+    ) -> None:
+        self._clock, self._cluster, self._settings = ports.clock, ports.cluster, settings
+        self._state, self._troubles, self._worklist = state, troubles, worklist
+        self._first_seen: dict[tuple[str, str], float] = {}
+
+    async def stop(self, run: Run, pod: Pod) -> None:
+        """A pod of a revoked run: terminal ones stay readable, the others are deleted by UID, after their notice."""
+        if pod.deleting:
+            await self._let_go(run.run_id, pod)
+        elif pod.over:
+            return
+        elif pod.node and self._troubles.fenced(pod.node):
+            await self._force_off(pod)
+        elif is_due_notice(run, pod):
+            await self._give_notice(run.run_id, pod)
+        else:
+            await self._delete(pod)
+
+    async def clear_away(self, run_id: str, pod: Pod) -> None:
+        """A pod whose run the ledger has released, or never knew. One that another scheduler runs is not ours."""
+        if pod.allocated_n > self._state.n:
+            raise Transient("the pod is newer than what was read of the ledger")
+        if pod.deleting:
+            await self._let_go(run_id, pod)
+        elif not pod.is_ours:
+            self._report_orphan(run_id, pod)
+        elif pod.over or not pod.node:
+            seconds = self._seconds_to_keep(pod) if pod.over else 0
+            if seconds > 0:
+                self._worklist.name_later(run_id, seconds)
+            else:
+                await self._delete(pod)
+        else:
+            await self._end_orphan(run_id, pod)
+
+    async def _end_orphan(self, run_id: str, pod: Pod) -> None:
+        """It holds devices that the ledger believes free; whoever is on call has a while to find out why."""
+        left = self._report_orphan(run_id, pod) + self._settings.orphan_seconds - self._clock.monotonic()
+        if left > 0:
+            self._worklist.name_later(run_id, left)
+            return
+        log.error("orphan_pod_deleted", pod=pod.name, namespace=pod.namespace, node=pod.node, run=run_id)
+        await self._delete(pod)
+
+    def _report_orphan(self, run_id: str, pod: Pod) -> float:
+        """Since when it is one, as we saw it; said once."""
+        if ("orphan", pod.uid) not in self._first_seen:
+            about = {"pod": pod.name, "namespace": pod.namespace, "node": pod.node, "is_ours": pod.is_ours}
+            log.error("orphan_pod", run=run_id, **about)
+        return self._since("orphan", pod)
+
+    async def _give_notice(self, run_id: str, pod: Pod) -> None:
+        """
+        Say when the pod will be deleted, then wait until then.
+
+        The time on the pod outlives us; it never makes the wait longer than one notice from when we first saw it.
+        """
+        if pod.evict_at_ms is None:
+            at_ms = self._clock.now_ms() + pod.notice_seconds * 1000
+            at = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            notice = {EVICT_AT_ANNOTATION: at}
+            await gone_is_fine(self._cluster.annotate_pod(pod.namespace, pod.name, pod.uid, notice))
+            return  # its change brings us back
+        left = self._since("noticed", pod) + pod.notice_seconds - self._clock.monotonic()
+        left = min(left, (pod.evict_at_ms - self._clock.now_ms()) / 1000)
+        if left > 0:
+            self._worklist.name_later(run_id, left)
+        else:
+            await self._delete(pod)
+
+    async def _let_go(self, run_id: str, pod: Pod) -> None:
+        """Take our finalizer off once the kubelet has ended the pod, it was never bound, or its node is fenced."""
+        for what in ("noticed", "over", "orphan"):
+            self._first_seen.pop((what, pod.uid), None)
+        if pod.over or not pod.node:
+            await self._take_finalizer_off(pod)
+            return
+        trouble = self._troubles.of(pod.node)
+        if trouble is not None and self._troubles.is_fence(trouble):
+            await self._force_off(pod)
+        elif trouble is not None and trouble.kind is Kind.GONE:
+            self._worklist.name_later(run_id, self._settings.node_gone_seconds)
+
+    async def _force_off(self, pod: Pod) -> None:
+        """Nothing can run on a fenced node and nobody will ever end the pod there: its object goes at once."""
+        log.warning("pod_forced_off", pod=pod.name, namespace=pod.namespace, node=pod.node)
+        await gone_is_fine(self._cluster.delete_pod(pod.namespace, pod.name, pod.uid, 0))
+        await self._take_finalizer_off(pod)
+
+    async def _take_finalizer_off(self, pod: Pod) -> None:
+        if pod.held:
+            await gone_is_fine(self._cluster.remove_finalizer(pod.namespace, pod.name, pod.uid, FINALIZER))
+
+    async def _delete(self, pod: Pod) -> None:
+        await gone_is_fine(self._cluster.delete_pod(pod.namespace, pod.name, pod.uid))
+
+    def _seconds_to_keep(self, pod: Pod) -> float:
+        """By the kubelet's clock and ours, but never longer than the ttl from when we first saw the end."""
+        ttl = pod.ttl_seconds
+        left = self._since("over", pod) + ttl - self._clock.monotonic()
+        if pod.finished_ms is not None:
+            left = min(left, ttl + (pod.finished_ms - self._clock.now_ms()) / 1000)
+        return left
+
+    def _since(self, what: str, pod: Pod) -> float:
+        return self._first_seen.setdefault((what, pod.uid), self._clock.monotonic())
+
+
+async def gone_is_fine(call: Awaitable[None]) -> None:
+    """404: it is gone already. 409: the UID is another one's now, or it changed under us and an event will follow."""
+    try:
+        await call
+    except ApiError as error:
+        if error.status not in (404, 409):
+            raise

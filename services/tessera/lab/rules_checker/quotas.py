@@ -1,0 +1,114 @@
+"""The checker's own arithmetic of quotas: who uses what, and whether that is within the limits of the queue tree."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from tessera_schemas.config import ConfigBody, Queue, Quota
+from tessera_schemas.facts import NodeSeen
+
+RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
+Cell = tuple[str, str]
+"""(flavor, resource); flavor "" counts all nodes."""
+
+
+class Quotas:
+    """`use` is what each queue holds of each cell: its runs until their release, and what is kept for its jobs."""
+
+    def __init__(self) -> None:
+        self.body: ConfigBody | None = None
+        self.queues: dict[str, Queue] = {}
+        self.use: Counter[tuple[str, Cell]] = Counter()
+
+    def configure(self, body: ConfigBody) -> None:
+        self.body, self.queues = body, {queue.name: queue for queue in body.queues}
+
+    def path(self, name: str) -> list[Queue]:
+        """The queue and those above it; none of a queue that is not there."""
+        found = []
+        queue = self.queues.get(name)
+        while queue is not None:
+            found.append(queue)
+            queue = self.queues.get(queue.parent) if queue.parent else None
+        return found
+
+    def add(self, queue: str, flavor: str, amount: Mapping[str, int], sign: int = 1) -> None:
+        for cell in self.cells(flavor, amount):
+            self.use[queue, cell] += sign * amount[cell[1]]
+
+    def cells(self, flavor: str, amount: Mapping[str, int]) -> list[Cell]:
+        return [(f, r) for f in dict.fromkeys(("", flavor)) for r in RESOURCES if amount.get(r)]
+
+    def over(self, name: str, flavor: str, amount: Mapping[str, int]) -> Iterator[str]:
+        """What of a queue's use, raised by `amount` just now, is above a limit on its way up the tree."""
+        for cell in self.cells(flavor, amount):
+            if self.covers(name, cell):
+                yield from self._over(self.path(name), cell)
+
+    def _over(self, path: list[Queue], cell: Cell) -> Iterator[str]:
+        for queue in path:
+            quota, total, used = self.quota(queue, cell), self._total(queue, cell), self.used(queue, cell)
+            if queue.parent is not None and used <= self._kept(queue, cell):
+                return  # it takes nothing from those above
+            most = total if queue.parent is None else None
+            if queue.parent is not None and quota is not None and quota.borrowing_limit is not None:
+                most = total + quota.borrowing_limit
+            if most is not None and used > most:
+                yield f"queue {queue.name} uses {used} of {most} of {cell}"
+
+    def borrows(self, name: str, flavor: str, amount: Mapping[str, int]) -> bool:
+        """Whether a leaf would hold, with `amount` more, above its nominal quota of anything that is asked for."""
+        for cell in self.cells(flavor, amount) if name in self.queues else ():
+            quota = self.quota(self.queues[name], cell)
+            if self.covers(name, cell) and self.use[name, cell] + amount[cell[1]] > (quota.nominal if quota else 0):
+                return True
+        return False
+
+    def lent(self, queue: Queue, flavor: str, amount: Mapping[str, int]) -> bool:
+        """Whether the queue, with those below it, takes more than they have, of anything that is asked for."""
+        cells = [cell for cell in self.cells(flavor, amount) if self.covers(queue.name, cell)]
+        return any(self.used(queue, cell) > self._total(queue, cell) for cell in cells)
+
+    def covers(self, name: str, cell: Cell) -> bool:
+        return any(self.quota(queue, cell) for queue in self._tree(name))
+
+    def root(self, name: str) -> str:
+        return self.path(name)[-1].name if name in self.queues else ""
+
+    def flavors(self, name: str, amount: Mapping[str, int]) -> set[str]:
+        """The flavors that a job of the queue must choose from; none when its quotas do not tell them apart."""
+        return {q.flavor for queue in self._tree(name) for q in queue.quotas if q.flavor and amount.get(q.resource)}
+
+    def flavor_of(self, node: NodeSeen) -> str:
+        for flavor in self.body.flavors if self.body else ():
+            model = not flavor.gpu_models or node.gpu_model in flavor.gpu_models
+            if model and flavor.node_labels.items() <= node.labels.items():
+                return flavor.name
+        return ""
+
+    def used(self, queue: Queue, cell: Cell) -> int:
+        """What the queue takes: itself, and what those below it take beyond what they keep to themselves."""
+        spill = (max(0, self.used(child, cell) - self._kept(child, cell)) for child in self._below(queue))
+        return self.use[queue.name, cell] + sum(spill)
+
+    def _total(self, queue: Queue, cell: Cell) -> int:
+        quota = self.quota(queue, cell)
+        lent = sum(self._total(child, cell) - self._kept(child, cell) for child in self._below(queue))
+        return lent + (quota.nominal if quota else 0)
+
+    def _kept(self, queue: Queue, cell: Cell) -> int:
+        quota = self.quota(queue, cell)
+        limited = quota is not None and quota.lending_limit is not None
+        return max(0, self._total(queue, cell) - (quota.lending_limit or 0)) if quota and limited else 0
+
+    def _below(self, queue: Queue) -> list[Queue]:
+        return self.children(queue.name)
+
+    def children(self, name: str) -> list[Queue]:
+        return [other for other in self.queues.values() if other.parent == name]
+
+    def _tree(self, name: str) -> list[Queue]:
+        root = self.root(name)
+        return [queue for queue in self.queues.values() if root and self.root(queue.name) == root]
+
+    def quota(self, queue: Queue, cell: Cell) -> Quota | None:
+        return next((quota for quota in queue.quotas if (quota.flavor, quota.resource) == cell), None)

@@ -1,0 +1,286 @@
+"""What each record may do by the policy and the operators' words, in the order of the ledger."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from tessera.lab.checker.report import Report
+from tessera.lab.rules_checker.quotas import RESOURCES, Quotas
+from tessera_schemas import facts as f
+from tessera_schemas import ledger as m
+from tessera_schemas.config import Policy
+from tessera_schemas.job import JobSpec
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code
+
+CAUSE = {Code.PREEMPTED: "preemption", Code.RECLAIMED: "reclaim", Code.DEFRAGMENTED: "defragment"}
+ALLOWED = {"off": (), "priority": ("preemption",), "fair": ("preemption", "reclaim")}
+
+
+@dataclass(slots=True)
+class Job:
+    tenant: str
+    spec: JobSpec
+    priority_class: str
+    amount: dict[str, int]
+    held: bool = False
+    evictions: int = 0
+
+
+@dataclass(slots=True)
+class Run:
+    job: Job
+    flavor: str
+    amount: dict[str, int]
+    started_ts: int | None = None
+    stopping: bool = False
+    warned_ts: int | None = None
+    roles: dict[int, str] = field(default_factory=dict)
+
+
+class Rules:
+    def __init__(self, report: Report) -> None:
+        self.report, self.quotas, self.policy = report, Quotas(), Policy()
+        self.n = self.ts = 0
+        self.nodes: dict[str, f.NodeSeen] = {}
+        self.drained: set[str] = set()
+        self.jobs: dict[str, Job] = {}
+        self.runs: dict[str, Run] = {}
+        self.marks: dict[str, m.EarmarkSet] = {}
+        self.used: dict[str, m.EarmarkSet] = {}  # earmarks that ended just now because their owner starts
+        self.asked: set[tuple[Any, ...]] = set()
+        self.message: m.LedgerMessage
+
+    def demand(self, holds: bool, rule: str, text: str) -> None:
+        self.report.demand(holds, rule, self.n, text)
+
+    def take(self, message: m.LedgerMessage) -> None:
+        self.n, self.ts, self.message, self.used = message.n, message.ts, message, {}
+        for taken in message.facts:
+            self._fact(taken.fact)
+        for record in message.records:
+            getattr(self, f"_{record.kind}", lambda _: None)(record)
+        self.demand(
+            not self.used, "plan", f"the earmarks of {sorted(self.used)} are used, but their owners do not start"
+        )
+        self._plans(message)
+
+    def _fact(self, fact: f.AnyFact) -> None:
+        """Who asked for what, whenever it was: a record may only do what somebody asked for who may."""
+        if isinstance(fact, f.HoldRequested):
+            self.asked.add(("held", fact.job_id, fact.undo, fact.tenant))
+        elif isinstance(fact, f.PriorityRequested):
+            self.asked.add(("priority_set", fact.job_id, fact.priority_class, fact.tenant))
+        elif isinstance(fact, f.DrainRequested):
+            self.asked.add(("node_drained", fact.node, fact.undo, ""))
+
+    def _cited(self, index: int) -> f.AnyFact | None:
+        return self.message.facts[index].fact if index < len(self.message.facts) else None
+
+    def _was_asked(self, kind: str, name: str, what: Any, tenant: str = "") -> None:
+        asked = {(kind, name, what, tenant), (kind, name, what, "")} & self.asked
+        self.demand(bool(asked), "asked", f"{kind} {name} {what}: nobody asked for it who may")
+
+    def _config_set(self, r: m.ConfigSet) -> None:
+        fact = self._cited(r.fact)
+        if isinstance(fact, f.ConfigProposed):
+            self.quotas.configure(fact.body)
+            self.policy = fact.body.policy
+
+    def _node_changed(self, r: m.NodeChanged) -> None:
+        fact = self._cited(r.fact)
+        if isinstance(fact, f.NodeSeen):
+            self.nodes[fact.name] = fact
+
+    def _node_drained(self, r: m.NodeDrained) -> None:
+        self._was_asked("node_drained", r.node, r.undo)
+        (self.drained.discard if r.undo else self.drained.add)(r.node)
+
+    def _job_queued(self, r: m.JobQueued) -> None:
+        fact = self._cited(r.fact)
+        if isinstance(fact, f.JobAdmitted):
+            amount = _amount(fact.spec, [(role.name, role.replicas) for role in fact.spec.roles])
+            self.jobs[r.job_id] = Job(fact.tenant, fact.spec, fact.spec.priority_class, amount)
+
+    def _held(self, r: m.Held) -> None:
+        if (job := self.jobs.get(r.job_id)) is not None:
+            self._was_asked("held", r.job_id, r.undo, job.tenant)
+            job.held = not r.undo
+
+    def _priority_set(self, r: m.PrioritySet) -> None:
+        if (job := self.jobs.get(r.job_id)) is not None:
+            self._was_asked("priority_set", r.job_id, r.priority_class, job.tenant)
+            job.priority_class = r.priority_class
+
+    def _allocated(self, r: m.Allocated) -> None:
+        job = self.jobs.get(r.job_id)
+        if job is None:
+            return
+        mark = self.used.pop(r.job_id, None)
+        same = mark is None or (mark.placements, mark.flavor) == (r.placements, r.flavor)
+        self.demand(same, "plan", f"{r.job_id} starts elsewhere than where room was made for it")
+        self.demand(r.job_id not in self.marks, "plan", f"{r.job_id} starts, but room is still kept for it")
+        self.runs[f"{r.job_id}-{r.attempt}"] = Run(job, r.flavor, job.amount)
+        self._takes(r.job_id, job, r.flavor, r.placements, job.amount)
+
+    def _grown(self, r: m.Grown) -> None:
+        run = self.runs.get(r.run_id)
+        if run is not None:
+            run.roles |= {place.rank: place.role for place in r.placements}
+            more = _amount(run.job.spec, [(place.role, 1) for place in r.placements])
+            run.amount = {name: run.amount[name] + more[name] for name in RESOURCES}
+            self._takes(r.run_id, run.job, run.flavor, r.placements, more)
+
+    def _earmark_set(self, r: m.EarmarkSet) -> None:
+        """Room made for a job: the quota of what is being stopped already, and of its victims, counts as given back."""
+        job = self.jobs.get(r.owner)
+        if job is None:
+            return
+        self.marks[r.owner] = r
+        victims = [self.runs[run_id] for run_id in r.victims if run_id in self.runs]
+        going = [run for run in self.runs.values() if run.stopping and run not in victims]
+        for run in (*going, *victims):
+            if r.cause == "reclaim" and run in victims:
+                self.demand(self._lent(job, r, run), "plan", f"{r.owner}: {run.job.spec.queue} was lent nothing")
+            self._count(run, -1)
+        borrows = r.cause == "reclaim" and self.quotas.borrows(job.spec.queue, r.flavor, job.amount)
+        self.demand(not borrows, "plan", f"{r.owner} reclaims, but its queue would borrow itself")
+        self._takes(f"the earmark of {r.owner}", job, r.flavor, r.placements, job.amount)
+        for run in (*going, *victims):
+            self._count(run, 1)
+
+    def _lent(self, owner: Job, r: m.EarmarkSet, victim: Run) -> bool:
+        """Every queue from the victim's up to the one that it shares with the owner's takes more than it has."""
+        ours = {queue.name for queue in self.quotas.path(owner.spec.queue)}
+        below = [queue for queue in self.quotas.path(victim.job.spec.queue) if queue.name not in ours]
+        common = {name: min(owner.amount[name], victim.amount[name]) for name in RESOURCES}
+        flavor = r.flavor if r.flavor == victim.flavor else ""
+        return all(self.quotas.lent(queue, flavor, common) for queue in below)
+
+    def _count(self, run: Run, sign: int) -> None:
+        self.quotas.add(run.job.spec.queue, run.flavor, run.amount, sign)
+
+    def _takes(self, what: str, job: Job, flavor: str, places: tuple[Placement, ...], amount: dict[str, int]) -> None:
+        """Something is given to the job: it may start, the nodes take work, and quotas and flavors allow it."""
+        quotas, queue = self.quotas, job.spec.queue
+        self.demand(not job.held, "hold", f"{what}: the job is held")
+        path = quotas.path(queue)
+        self.demand(bool(path) and not quotas.children(queue), "stop", f"{what}: there is no queue {queue}")
+        stopped = [q.name for q in path if q.stop_policy != "none"]
+        self.demand(not stopped, "stop", f"{what}: {stopped} are stopped")
+        drained = sorted({place.node for place in places} & self.drained)
+        self.demand(not drained, "drain", f"{what}: nodes {drained} are drained")
+        named = quotas.flavors(queue, amount)
+        self.demand(flavor in (named or {""}), "I6", f"{what}: flavor {flavor!r} of {sorted(named)}")
+        foreign = [p.node for p in places if p.node in self.nodes and quotas.flavor_of(self.nodes[p.node]) != flavor]
+        self.demand(not (flavor and foreign), "I6", f"{what}: nodes {foreign} are not of flavor {flavor}")
+        quotas.add(queue, flavor, amount)
+        over = list(quotas.over(queue, flavor, amount))
+        self.demand(not over, "I6", f"{what}: {'; '.join(over)}")
+
+    def _earmark_ended(self, r: m.EarmarkEnded) -> None:
+        mark, job = self.marks.pop(r.owner, None), self.jobs.get(r.owner)
+        if mark is None or job is None:
+            return
+        self.quotas.add(job.spec.queue, mark.flavor, job.amount, -1)
+        in_time = self.ts < mark.deadline
+        self.demand(in_time or r.why != "used", "plan", f"the earmark of {r.owner} is used after its deadline")
+        self.demand(not in_time or r.why != "deadline", "plan", f"the earmark of {r.owner} ends before its deadline")
+        if r.why == "used":
+            self.used[r.owner] = mark
+
+    def _started(self, r: m.Started) -> None:
+        if (run := self.runs.get(r.run_id)) is not None:
+            run.started_ts = self.ts
+
+    def _warned(self, r: m.Warned) -> None:
+        if (run := self.runs.get(r.run_id)) is not None:
+            run.warned_ts = self.ts if r.idle_seconds else None
+
+    def _revoked(self, r: m.Revoked) -> None:
+        run = self.runs.get(r.run_id)
+        if run is None or run.stopping:
+            return
+        if r.reason.code is Code.IDLE:
+            since = None if run.warned_ts is None else self.ts - run.warned_ts
+            due = since is not None and since >= self.policy.idle_reclaim_seconds * 1000
+            self.demand(
+                due and self.policy.idle in ("requeue", "fail"), "idle", f"{r.run_id} was warned {since} ms ago"
+            )
+        if r.reason.code in CAUSE:
+            self._evicted(r, run, CAUSE[Code(r.reason.code)])
+        run.stopping = True
+
+    def _evicted(self, r: m.Revoked, run: Run, cause: str) -> None:
+        """One run is stopped for another job's sake; whether that plan is whole is judged with its message."""
+        policy, owner, victim = self.policy, self.jobs.get(r.by), run.job
+        text = f"{r.run_id} is stopped for {r.by} ({cause}, preset {policy.preset})"
+        self.demand(cause in ALLOWED[policy.preset], "plan", f"{text}: the preset does not allow it")
+        age = None if run.started_ts is None else (self.ts - run.started_ts) // 1000
+        self.demand(age is not None and age >= policy.min_runtime_seconds, "plan", f"{text}: its age is {age} s")
+        self.demand(victim.spec.preemptible, "plan", f"{text}: it is not preemptible")
+        self.demand(victim.evictions < policy.evictions_max, "plan", f"{text}: {victim.evictions} evictions")
+        if owner is None:
+            self.demand(False, "plan", f"{text}: there is no such job")
+            return
+        queues, lower = (owner.spec.queue, victim.spec.queue), self._priority(owner) - self._priority(victim)
+        shares = self.quotas.root(queues[0]) == self.quotas.root(queues[1])
+        right = lower > 0 if queues[0] == queues[1] else cause == "reclaim" and shares and lower >= 0
+        self.demand(right, "plan", f"{text}: queues {queues}, {lower} lower in priority")
+
+    def _priority(self, job: Job) -> int:
+        classes = self.quotas.body.priority_classes if self.quotas.body else ()
+        return next((entry.value for entry in classes if entry.name == job.priority_class), 0)
+
+    def _released(self, r: m.Released) -> None:
+        run = self.runs.get(r.run_id)
+        if run is None:
+            return
+        ranks = r.ranks or tuple(run.roles)
+        part = _amount(run.job.spec, [(run.roles[rank], 1) for rank in r.ranks if rank in run.roles])
+        less = part if r.ranks else run.amount
+        for rank in ranks:
+            run.roles.pop(rank, None)
+        self.quotas.add(run.job.spec.queue, run.flavor, less, -1)
+        run.amount = {name: run.amount[name] - less[name] for name in RESOURCES}
+        if not r.ranks:
+            del self.runs[r.run_id]
+
+    def _finished(self, r: m.Finished) -> None:
+        for run_id, run in self.runs.items():
+            run.stopping |= r.phase == "succeeded" and run_id.startswith(r.job_id)
+
+    def _requeued(self, r: m.Requeued) -> None:
+        if (job := self.jobs.get(r.job_id)) is not None:
+            job.evictions += r.reason.code in CAUSE
+
+    def _plans(self, message: m.LedgerMessage) -> None:
+        """A plan is carried out whole in the message that takes it in, or refused there."""
+        refused = {r.fact for r in message.records if isinstance(r, m.PlanRefused)}
+        marks = [r for r in message.records if isinstance(r, m.EarmarkSet)]
+        revoked = Counter(
+            (r.by, r.run_id) for r in message.records if isinstance(r, m.Revoked) and r.reason.code in CAUSE
+        )
+        plans = [taken.fact for i, taken in enumerate(message.facts) if i not in refused]
+        accepted = [plan for plan in plans if isinstance(plan, f.PlanProposed)]
+        due = Counter((plan.job_id, run_id) for plan in accepted for run_id in plan.victims)
+        self.demand(revoked == due, "plan", f"stopped are {sorted(revoked)}, the plans say {sorted(due)}")
+        said = [(p.job_id, p.cause, p.placements, p.flavor, p.victims, self.policy.preset) for p in accepted]
+        made = [(r.owner, r.cause, r.placements, r.flavor, r.victims, r.preset) for r in marks if r.cause in PLANS]
+        shrunk = {(r.by, r.run_id, r.ranks) for r in message.records if isinstance(r, m.Shrunk) and r.by in self.jobs}
+        wanted = {(plan.job_id, part.run_id, part.ranks) for plan in accepted for part in plan.shrinks}
+        self.demand(shrunk == wanted, "plan", f"shrunk are {sorted(shrunk)}, the plans say {sorted(wanted)}")
+        self.demand(said == made, "plan", f"{len(made)} earmarks are not those of the {len(said)} plans")
+
+
+PLANS = tuple(CAUSE.values())
+
+
+def _amount(spec: JobSpec, pods: list[tuple[str, int]]) -> dict[str, int]:
+    """What so many pods of these roles count against quotas."""
+    asked = {role.name: role.resources for role in spec.roles}
+    return {
+        "cpu_milli": sum(count * asked[role].cpu_milli for role, count in pods),
+        "memory_bytes": sum(count * asked[role].memory_bytes for role, count in pods),
+        "gpu_milli": sum(count * asked[role].total_gpu_milli for role, count in pods),
+    }

@@ -1,0 +1,21 @@
+"""What to propose for a waiting job. Pure."""
+
+from tessera.domain.entities import Job
+from tessera.domain.state import State
+from tessera.engine.victims import Plan, plan
+from tessera_schemas.reasons import Code, Reason
+
+
+def preemption_plan(state: State, job: Job, ts: int) -> Plan | Reason:
+    """
+    Whom of its own queue to evict for `job`, and which elastic runs to shrink.
+
+    What its queue has lent goes first: where some of that would do, it is reclamation's to propose.
+    """
+    found = plan(state, job, ts, "preemption")
+    if isinstance(found, Reason) or state.tree.policy.preset != "fair" or all(v.ranks for v in found.victims):
+        return found
+    lent = plan(state, job, ts, "reclaim")
+    if isinstance(lent, Plan) and lent.takes_back:
+        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="policy.preset", detail="lent quota is taken back first")
+    return found

@@ -1,0 +1,27 @@
+"""Wiring of preemption: fold the ledger, propose for the jobs of our partitions."""
+
+import asyncio
+
+from tessera.kernel.leases import Members
+from tessera.kernel.ledger_loop import fold_ledger
+from tessera.kernel.proposing import Proposals
+from tessera.kernel.service import Ports
+from tessera.kernel.shard import restore
+from tessera.kernel.together import together
+from tessera.preemption.decide import preemption_plan
+from tessera.preemption.settings import PreemptionSettings
+
+
+async def serve(ports: Ports, settings: PreemptionSettings, stop: asyncio.Event) -> None:
+    """Propose plans for waiting jobs of our partitions, one at a time for each."""
+    shard = await restore(ports.bus, ports.ledger, settings.shard)
+    members = Members(ports.bus, ports.clock, settings.shard, "preemption", ports.instance, settings.lease_seconds)
+    proposals = Proposals(
+        ports, settings.shard, "preemption", shard.state, members, preemption_plan, settings.heads
+    )
+    await members.join()
+    ports.health.started()
+    try:
+        await together(stop, fold_ledger(ports, shard, proposals.on_ledger, stop), proposals.propose())
+    finally:
+        await members.leave()

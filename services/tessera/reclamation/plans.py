@@ -1,0 +1,16 @@
+"""Lent quota taken back: what to propose for a job whose queue has a right to what others hold. Pure."""
+
+from tessera.domain.entities import Job
+from tessera.domain.state import State
+from tessera.engine.victims import Plan, plan
+from tessera_schemas.reasons import Code, Reason
+
+
+def reclaim_plan(state: State, job: Job, ts: int) -> Plan | Reason:
+    """Whom of other queues to evict for `job`. What its own queue alone has to give is preemption's to propose."""
+    if state.tree.policy.preset != "fair":
+        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="policy.preset", detail=state.tree.policy.preset)
+    found = plan(state, job, ts, "reclaim")
+    if isinstance(found, Plan) and not found.takes_back:
+        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field=f"queues.{job.queue}", detail="nothing lent is in its way")
+    return found

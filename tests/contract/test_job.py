@@ -1,0 +1,93 @@
+"""What a job may say about where its pods go: what contradicts itself is refused, naming the field."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tessera_schemas.job import JobSpec, is_device, not_supported_yet
+from tests.builders import job_spec, role
+
+
+def spec(*roles: dict[str, Any], **resources: Any) -> dict[str, Any]:
+    """A job as it is sent; `resources` are those of every role."""
+    asked = {"cpu_milli": 1, "memory_bytes": 1, **resources}
+    made = [{"name": f"r{at}", "resources": asked, "template": {"image": "a"}, **role} for at, role in enumerate(roles)]
+    return {"name": "job", "queue": "q", "roles": made}
+
+
+def beside(replicas: int = 1, **more: Any) -> dict[str, Any]:
+    return {"replicas": replicas, "same_node_as": "r0", **more}
+
+
+GROUPED = {"level": "rack", "group": "g"}
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a profile that no GPU has": (spec({}, mig_profile="5g.5gb"), "mig_profile"),
+    "an instance and a whole GPU": (spec({}, mig_profile="1g.5gb", gpus=1), "mig_profile"),
+    "a share and a whole GPU": (spec({}, gpu_milli=500, gpus=1), "gpu_milli"),
+    "memory of no GPU": (spec({}, gpu_memory_bytes=1), "gpu_memory_bytes"),
+    "memory of an instance": (spec({}, gpu_memory_bytes=1, mig_profile="1g.5gb"), "gpu_memory_bytes"),
+    "whole GPUs past their quota": (spec({}, devices={"nvidia.com/gpu": 1}), "devices"),
+    "instances past the quota": (spec({}, devices={"nvidia.com/mig-1g.5gb": 1}), "devices"),
+    "memory as a device": (spec({}, devices={"memory": 1}), "devices"),
+    "a resource of Kubernetes": (spec({}, devices={"example.kubernetes.io/x": 1}), "devices"),
+    "no device at all": (spec({}, devices={"rdma/hca": 0}), "rdma/hca"),
+    "In without values": (spec({"affinity": [{"key": "a", "operator": "In"}]}), "values"),
+    "Exists with a value": (spec({"affinity": [{"key": "a", "operator": "Exists", "values": ["x"]}]}), "values"),
+    "a level twice": (spec({"topology": {"level": "rack", "wider": ["rack"]}}), "wider"),
+    "five levels": (spec({"topology": {"level": "a", "wider": ["b", "c", "d", "e"]}}), "wider"),
+    "beside a role that is not there": (spec({}, {"same_node_as": "r7"}), "roles[1].same_node_as"),
+    "beside itself": (spec({"same_node_as": "r0"}), "roles[0].same_node_as"),
+    "beside one that is beside another": (spec({}, beside(), {"same_node_as": "r1"}), "roles[2].same_node_as"),
+    "more pods than there are to be beside": (spec({}, beside(2)), "roles[1].same_node_as"),
+    "beside some of the pods that are spread": (
+        spec({"replicas": 2, "spread": "zone"}, beside()),
+        "roles[1].same_node_as",
+    ),
+    "beside more pods than are sure to be there": (
+        spec({"min_replicas": 1, "replicas": 4}, beside(2)),
+        "roles[1].same_node_as",
+    ),
+    "a share beside a whole GPU": (
+        spec({}, beside(resources={"cpu_milli": 1, "memory_bytes": 1, "gpu_milli": 5}), gpus=1),
+        "roles[1].same_node_as",
+    ),
+    "beside another role and in a domain of its own": (spec({}, beside(topology={"level": "rack"})), "same_node_as"),
+    "a group that does not agree": (
+        spec({"topology": GROUPED}, {"topology": {**GROUPED, "required": False}}),
+        "roles[1].topology",
+    ),
+}
+
+
+@pytest.mark.parametrize("sentence", WRONG)
+def test_what_contradicts_itself_is_refused_and_the_field_named(sentence: str) -> None:
+    sent, field = WRONG[sentence]
+    with pytest.raises(ValidationError) as caught:
+        JobSpec.model_validate(sent)
+    errors = [".".join(str(step) for step in error["loc"]) + " " + error["msg"] for error in caught.value.errors()]
+    assert any(field in error for error in errors)
+
+
+def test_what_lies_together_in_every_legal_way_is_accepted_and_honoured() -> None:
+    made = job_spec(
+        role("ps", topology={"level": "rack", "wider": ("fabric", "zone", "region"), "group": "g"}, replicas=2),
+        role("worker", topology={"level": "rack", "wider": ("fabric", "zone", "region"), "group": "g"}, replicas=4),
+        role("loader", same_node_as="worker", replicas=3),
+        role("server", spread="zone", gpu_memory_bytes=1, devices={"rdma/hca": 2}),
+        role("picky", affinity=({"key": "rack", "operator": "NotIn", "values": ("r1",)},)),
+    )
+    assert not_supported_yet(made) == []
+
+
+def test_mig_instances_are_in_the_contract_and_nothing_makes_them_on_a_node_yet() -> None:
+    assert not_supported_yet(job_spec(role(gpus=0, mig_profile="1g.10gb"))) == ["roles[0].resources.mig_profile"]
+
+
+def test_a_mig_instance_counts_as_the_part_of_a_gpu_that_it_takes_at_most() -> None:
+    assert job_spec(role(gpus=0, mig_profile="3g.20gb", replicas=3)).gpu_milli() == 1500
+
+
+@pytest.mark.parametrize("name", ["rdma/hca", "nvidia.com/hostdev", "vpc.amazonaws.com/efa", "example.com/fpga"])
+def test_further_devices_have_the_names_that_nodes_give_them(name: str) -> None:
+    assert is_device(name)

@@ -1,0 +1,119 @@
+"""Nodes that fail under gangs, on real processes: the gangs restart elsewhere, and no device is given twice."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from tessera.client.asking import Asking
+from tessera_schemas import subjects
+from tessera_schemas.commands import DrainNode
+from tessera_schemas.config import Policy
+from tessera_schemas.job import JobSpec, Role
+from tessera_schemas.ledger import LEDGER_MESSAGE, Revoked
+from tessera_schemas.reasons import Code
+from tests.e2e.live import Live, configuration, job
+from tests.e2e.platform_checks import assert_all_is_well
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+LONG = 600.0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
+    """As elsewhere, but silent nodes are given up soon."""
+    home: Path = tmp_path_factory.mktemp("platform")
+    async with Live.at(home, configuration(policy=Policy(node_lost_seconds=2))) as live:
+        yield live
+
+
+async def order(live: Live, **fault: object) -> None:
+    """Do this to the simulated cluster."""
+    token = live.platform.credentials.read(subjects.OPERATOR).cluster_token
+    headers, url = {"Authorization": f"Bearer {token}"}, f"{live.platform.cluster_url}/admin/faults"
+    async with aiohttp.ClientSession(headers=headers) as http, http.post(url, json=fault) as answer:
+        assert answer.status == 201, await answer.text()
+
+
+async def operate(live: Live, command: DrainNode) -> None:
+    asking = await Asking.open(live.bus, subjects.OPERATOR)
+    answer = await asking.ask(subjects.control(live.platform.shard), command)
+    assert answer is not None
+    assert answer.accepted, answer
+
+
+def revoked_for(live: Live) -> list[Code]:
+    messages = [LEDGER_MESSAGE.validate_json(stored) for stored in live.stored]
+    return [record.reason.code for message in messages for record in message.records if isinstance(record, Revoked)]
+
+
+def nodes_of(live: Live, job_id: str) -> set[str]:
+    known = live.state.jobs.get(job_id)
+    run = known and live.state.runs.get(known.run_id)
+    return {placement.node for placement in run.placements} if run else set()
+
+
+async def until_attempt(live: Live, job_id: str, attempt: int) -> None:
+    def runs(state: object) -> bool:
+        known = live.state.jobs.get(job_id)
+        return known is not None and known.attempt == attempt and known.phase == "running"
+
+    await live.until(runs, f"attempt {attempt} of job {job_id} runs")
+
+
+def saving(spec: JobSpec, every: float, notice: int) -> JobSpec:
+    """The same job, whose program saves its work."""
+    (role,) = spec.roles
+    notes = role.template.annotations | {"tessera.io/simulate-checkpoint-seconds": str(every)}
+    saver: Role = role.model_copy(update={"template": role.template.model_copy(update={"annotations": notes})})
+    declared = {"checkpoint": {"interval_seconds": 60, "notice_seconds": notice}}
+    return JobSpec.model_validate(spec.model_copy(update={"roles": (saver,)}).model_dump() | declared)
+
+
+async def test_a_gang_whose_node_is_lost_restarts_elsewhere_and_avoids_it(live: Live) -> None:
+    done = await live.submit(job(gpus=8, replicas=2, seconds=LONG))
+    await until_attempt(live, done.job_id, 1)
+    lost, _ = sorted(nodes_of(live, done.job_id))
+    await order(live, fault="node_reachable", node=lost, reachable=False)
+    await live.until_phase(done.job_id, "evicting")
+    await order(live, fault="node_out_of_service", node=lost, out=True)
+    await until_attempt(live, done.job_id, 2)
+    known = live.state.jobs.get(done.job_id)
+    assert known is not None
+    assert known.avoid == (lost,)
+    assert lost not in nodes_of(live, done.job_id)
+    await order(live, fault="node_out_of_service", node=lost, out=False)
+    await order(live, fault="node_reachable", node=lost, reachable=True)
+    await live.clients["lab"].cancel(done.job_id)
+    await assert_all_is_well(live)
+
+
+async def test_a_drained_gang_saves_its_work_in_its_notice_and_goes_on_with_it_elsewhere(live: Live) -> None:
+    done = await live.submit(saving(job(gpus=1, replicas=2, seconds=8), every=600, notice=60))
+    await until_attempt(live, done.job_id, 1)
+    (node,) = nodes_of(live, done.job_id)
+    await operate(live, DrainNode(kind="drain_node", v=1, node=node, evict=True, why="maintenance"))
+    await until_attempt(live, done.job_id, 2)  # long before the notice is over: its work is saved
+    known = live.state.jobs.get(done.job_id)
+    assert known is not None
+    assert known.saved_path.startswith("/checkpoints/")
+    assert node not in nodes_of(live, done.job_id)
+    await operate(live, DrainNode(kind="drain_node", v=1, node=node, undo=True))
+    await live.until_ended(done.job_id)
+    assert live.phase(done.job_id) == "succeeded"
+    await assert_all_is_well(live)
+
+
+async def test_a_node_that_is_gone_for_good_gives_its_gangs_up(live: Live) -> None:
+    done = await live.submit(job(gpus=4, replicas=2, seconds=LONG))
+    await until_attempt(live, done.job_id, 1)
+    gone = sorted(nodes_of(live, done.job_id))[0]
+    await order(live, fault="node_gone", node=gone)
+    await until_attempt(live, done.job_id, 2)
+    assert gone not in nodes_of(live, done.job_id)
+    await live.clients["lab"].cancel(done.job_id)
+    await assert_all_is_well(live)
+    assert revoked_for(live) == [Code.NODE_LOST, Code.CANCELLED, Code.NODE_DRAINED, Code.NODE_LOST, Code.CANCELLED]

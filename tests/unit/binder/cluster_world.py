@@ -1,0 +1,251 @@
+"""
+Binder and reclamation at a simulated cluster, in virtual time, with the committer's own decisions and nothing between.
+
+What they say is committed at each turn as the scheduler would, in the order in which it was said.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, cast
+
+from tessera.binder.decide import read_pod
+from tessera.binder.handlers import Runs
+from tessera.binder.settings import BinderSettings
+from tessera.binder.watch_nodes import Nodes
+from tessera.domain.entities import Job, Run
+from tessera.kernel.facts import Facts
+from tessera.kernel.health import Health
+from tessera.kernel.informer import Informer
+from tessera.kernel.leases import PARTITIONS, Members
+from tessera.kernel.memory.broker import MemoryBroker
+from tessera.kernel.memory.bus import MemoryBus
+from tessera.kernel.memory.cluster import MemoryCluster
+from tessera.kernel.node_troubles import NodeTroubles
+from tessera.kernel.pods_by_run import PodsByRun
+from tessera.kernel.ports import JsonObject, Message
+from tessera.kernel.service import Ports
+from tessera.kernel.shard import Entry
+from tessera.kernel.telemetry import Metrics
+from tessera.lab.cluster.core import SimCluster
+from tessera.lab.cluster.driving import drive
+from tessera.lab.cluster.nodes import NodeRow, node_object
+from tessera.reclamation.handlers import Absences
+from tessera.reclamation.idleness import Idleness, Utilisation
+from tessera.reclamation.losses import Losses
+from tessera.reclamation.settings import ReclamationSettings
+from tessera_schemas.config import Policy
+from tessera_schemas.facts import FACT_MESSAGE, AnyFact
+from tessera_schemas.job import JobSpec, Retry, Role, Template
+from tessera_schemas.labels import RUN_LABEL
+from tessera_schemas.ledger import AnyRecord, LedgerMessage
+from tests.builders import SHARD, admitted, config_body, job_spec, role
+from tests.ledgers import Committed
+from tests.virtual_time import VirtualClock
+
+TURN_SECONDS = 0.25
+RESERVED = "tessera.io/simulate-"
+
+
+class Everything:
+    """A replica that works alone."""
+
+    def partitions(self) -> frozenset[int]:
+        return frozenset(range(PARTITIONS))
+
+
+class NoLedger:
+    """A ledger from which the binder fetches what it has forgotten."""
+
+    def __init__(self, books: Committed) -> None:
+        self._books = books
+
+    async def read(self, n: int) -> Message:
+        return Message("", n, self._books.stored[n - 1])
+
+
+class World:
+    """`nodes` have eight GPUs each. Use it as a context; `run` lets time pass."""
+
+    def __init__(
+        self,
+        nodes: tuple[str, ...] = ("node-a", "node-b"),
+        policy: Policy | None = None,
+        utilisation: Utilisation | None = None,
+        **settings: Any,
+    ) -> None:
+        self.clock = VirtualClock()
+        self.core = SimCluster(self.clock)
+        self.broker = MemoryBroker(self.clock)
+        self.broker.add_shard(SHARD)
+        self.books = Committed(ts=self.clock.now_ms())
+        self.records: list[AnyRecord] = []
+        self.facts: list[AnyFact] = []
+        self._utilisation, self._settings = utilisation, settings
+        self._cursor = 0
+        self._tasks: dict[str, list[asyncio.Task[None]]] = {}
+        self._hears: dict[str, Any] = {}
+        self.books.begin(body=config_body(policy=policy or Policy(node_lost_seconds=30)))
+        for name in nodes:
+            self.core.create("nodes", "", node_object(NodeRow(name=name, cpu="64", memory="512Gi", gpus=8), name))
+
+    async def __aenter__(self) -> "World":
+        self._tasks["cluster"] = [asyncio.create_task(drive(self.core, self.clock))]
+        self.start_binder()
+        self._start_reclamation()
+        await self.run(1)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for name in list(self._tasks):
+            await self.stop(name)
+
+    async def stop(self, name: str) -> None:
+        tasks = self._tasks.pop(name)
+        self._hears.pop(name, None)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def start_binder(self) -> None:
+        """A new one, that remembers nothing."""
+        ports, settings = self._ports("binder"), BinderSettings(**self._mine(BinderSettings))
+        pods, nodes = (
+            Informer(ports.cluster, "pods", self.clock, RUN_LABEL),
+            Informer(ports.cluster, "nodes", self.clock),
+        )
+        members = cast(Members, Everything())
+        troubles = NodeTroubles(nodes, self.clock, settings.node_gone_seconds)
+        runs = Runs(ports, settings, self.state, PodsByRun(pods, read_pod), troubles, members)
+        seen = Nodes(nodes, Facts(ports.bus, SHARD, "binder"), self.state, members, self.clock)
+        self._hears["binder"] = runs.on_ledger
+        node_loops = (seen.follow(), seen.resync(settings.resync_seconds), seen.worklist.run())
+        self._start("binder", runs.follow_pods(), runs.resync(), runs.worklist.run(), *node_loops)
+
+    def _start_reclamation(self) -> None:
+        ports, settings = self._ports("reclamation"), ReclamationSettings(**self._mine(ReclamationSettings))
+        pods: PodsByRun[JsonObject] = PodsByRun(Informer(ports.cluster, "pods", self.clock, RUN_LABEL), dict)
+        nodes, members = Informer(ports.cluster, "nodes", self.clock), cast(Members, Everything())
+        absences = Absences(ports, settings, self.state, pods, members)
+        troubles = NodeTroubles(nodes, self.clock, settings.node_gone_seconds)
+        losses = Losses(ports, settings, self.state, pods, troubles, members)
+        parts: list[Any] = [absences, losses]
+        loops = [absences.follow_pods(), absences.report(), losses.report(), _drain(nodes)]
+        if self._utilisation is not None:
+            parts.append(Idleness(ports, settings, self.state, self._utilisation, members))
+            loops.append(parts[-1].report())
+
+        async def on_ledger(entries: list[Entry]) -> None:
+            for part in parts:
+                await part.on_ledger(entries)
+
+        self._hears["reclamation"] = on_ledger
+        self._start("reclamation", *loops)
+
+    # -- time, and what is committed as it passes
+
+    async def run(self, seconds: float, turn: float = TURN_SECONDS) -> None:
+        """Let time pass; what was said is committed every `turn` seconds."""
+        for _ in range(round(seconds / turn)):
+            await self.clock.run(turn)
+            await self.turn()
+
+    async def turn(self) -> None:
+        stored = self.broker.stream(f"FACTS_{SHARD}").messages
+        new = [FACT_MESSAGE.validate_json(stored[seq].data).fact for seq in sorted(stored) if seq > self._cursor]
+        self._cursor = max(stored, default=0)
+        waiting = any(self.state.index.waiting.values())
+        if new or waiting:
+            await self.commit(*new)
+
+    async def commit(self, *facts: AnyFact) -> LedgerMessage:
+        self.facts += facts
+        orders = (self.books.line(),) if any(self.state.index.waiting.values()) else ()
+        passed_ms = max(0, self.clock.now_ms() - self.books.ts)
+        message = self.books.commit(*facts, orders=orders, ms=passed_ms)
+        self.records += message.records
+        for hear in list(self._hears.values()):
+            await hear([Entry(message, self.books.stored[-1])])
+        return message
+
+    # -- what tests ask for
+
+    @property
+    def state(self) -> Any:
+        return self.books.state
+
+    async def submit(self, key: str = "k1", spec: JobSpec | None = None) -> str:
+        """Its job id, once it runs."""
+        fact = admitted(key, spec or train())
+        await self.commit(fact)
+        await self.run(3)
+        assert self.job(fact.job_id).phase == "running", self.job(fact.job_id)
+        return fact.job_id
+
+    def job(self, job_id: str) -> Job:
+        found: Job = self.state.jobs.get(job_id) or self.state.ended.get(job_id)
+        return found
+
+    def current(self, job_id: str) -> Run:
+        run: Run = self.state.runs.get(self.job(job_id).run_id)
+        return run
+
+    def nodes_of(self, job_id: str) -> set[str]:
+        return {placement.node for placement in self.current(job_id).placements}
+
+    def pods(self, run_id: str = "") -> list[JsonObject]:
+        found, _ = self.core.list("pods", f"{RUN_LABEL}={run_id}" if run_id else "")
+        return [version.object for version in found]
+
+    def kinds(self) -> list[str]:
+        return [record.kind for record in self.records]
+
+    def said(self, kind: str) -> list[Any]:
+        return [fact for fact in self.facts if fact.kind == kind]
+
+    # -- wiring
+
+    def _mine(self, model: Any) -> dict[str, Any]:
+        return {name: value for name, value in self._settings.items() if name in model.model_fields}
+
+    def _ports(self, name: str) -> Ports:
+        metrics = Metrics(name)
+        return Ports(
+            clock=self.clock,
+            bus=MemoryBus(self.broker, name),
+            ledger=cast(Any, NoLedger(self.books)),
+            store=cast(Any, None),
+            cluster=MemoryCluster(self.core, self.clock, name),
+            health=Health(self.clock, metrics),
+            metrics=metrics,
+            instance=f"{name}-1",
+            new_tx=lambda: "",
+        )
+
+    def _start(self, name: str, *loops: Coroutine[Any, Any, None]) -> None:
+        self._tasks[name] = [asyncio.create_task(loop) for loop in loops]
+
+
+async def _drain(informer: Informer) -> None:
+    while True:
+        await informer.next()
+
+
+def train(
+    replicas: int = 1,
+    gpus: int = 1,
+    seconds: float = 600,
+    saves_every: float = 0,
+    notice: int | None = None,
+    **more: Any,
+) -> JobSpec:
+    """A gang that trains for `seconds`; with `notice` it declares checkpoints, with `saves_every` it makes them."""
+    behaviour = {f"{RESERVED}seconds": str(seconds), f"{RESERVED}checkpoint-seconds": str(saves_every)}
+    plain = role(replicas=replicas, gpus=gpus)
+    worker: Role = plain.model_copy(update={"template": Template(image="train:1", annotations=behaviour)})
+    declared = {} if notice is None else {"checkpoint": {"interval_seconds": 60, "notice_seconds": notice}}
+    defaults: dict[str, Any] = {
+        "retry": Retry(backoff_seconds=0),
+        "ttl_seconds_after_finished": 0,
+        "termination_grace_seconds": 5,
+    }
+    return JobSpec.model_validate(job_spec(worker, **defaults | more).model_dump() | declared)

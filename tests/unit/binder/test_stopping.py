@@ -1,0 +1,183 @@
+"""How a run is stopped: with notice where it can still save its work, and so that any binder goes on with it."""
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+import pytest
+
+from tessera.binder.decide import read_pod
+from tessera_schemas.facts import CancelRequested, DrainRequested
+from tessera_schemas.labels import EVICT_AT_ANNOTATION, FINALIZER, NOTICE_ANNOTATION, RUN_LABEL
+from tests.unit.binder.binder_builders import api_pod
+from tests.unit.binder.cluster_world import World, train
+
+NOTICE = 60
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with World(orphan_seconds=30) as world:
+        yield world
+
+
+async def cancel(world: World, job: str) -> None:
+    await world.commit(CancelRequested(kind="cancel_requested", job_id=job, why="test"))
+
+
+async def drain(world: World, job: str) -> None:
+    """Its node is to be empty: the run is well, and can still save its work."""
+    for node in world.nodes_of(job):
+        await world.commit(DrainRequested(kind="drain_requested", node=node, evict=True))
+
+
+def notices(world: World) -> list[int]:
+    """When the pods were told to be gone, in milliseconds."""
+    texts = [pod["metadata"].get("annotations", {}).get(EVICT_AT_ANNOTATION) for pod in world.pods()]
+    return [int(datetime.fromisoformat(text).timestamp() * 1000) for text in texts if text]
+
+
+def deleting(world: World) -> list[bool]:
+    return ["deletionTimestamp" in pod["metadata"] for pod in world.pods()]
+
+
+async def test_without_a_declared_checkpoint_a_run_is_stopped_at_once(world: World) -> None:
+    job = await world.submit(spec=train(replicas=2))
+    await drain(world, job)
+    await world.run(3)
+    assert world.job(job).attempt == 2
+    assert notices(world) == []
+
+
+async def test_every_pod_is_told_when_it_will_be_stopped_and_runs_until_then(world: World) -> None:
+    job = await world.submit(spec=train(replicas=2, notice=NOTICE))
+    told_at = world.clock.now_ms()
+    await drain(world, job)
+    await world.run(NOTICE - 2)
+    assert deleting(world) == [False, False]
+    assert all(abs(at - told_at - NOTICE * 1000) <= 1000 for at in notices(world))
+    assert len(notices(world)) == 2
+    await world.run(4)
+    assert world.job(job).attempt == 2
+
+
+async def test_a_cancelled_job_gets_its_notice_too(world: World) -> None:
+    job = await world.submit(spec=train(notice=NOTICE))
+    await cancel(world, job)
+    await world.run(NOTICE - 2)
+    assert deleting(world) == [False]
+    await world.run(4)
+    assert world.job(job).phase == "cancelled"
+
+
+async def test_a_checkpoint_that_follows_the_notice_ends_it(world: World) -> None:
+    job = await world.submit(spec=train(notice=NOTICE, saves_every=1000))
+    await drain(world, job)
+    await world.run(3)
+    assert world.job(job).attempt == 2
+    assert [fact.path for fact in world.said("checkpoint_saved")] == [world.job(job).saved_path]
+
+
+async def test_a_gang_that_broke_gets_no_notice() -> None:
+    async with World() as world:
+        job = await world.submit(spec=train(replicas=2, notice=NOTICE))
+        world.core.delete("pods", "lab", f"{world.current(job).run_id}-0")
+        await world.run(5)
+        assert world.job(job).attempt == 2
+
+
+@pytest.mark.parametrize("after", [0.0, 0.25, 1, 30, NOTICE - 1, NOTICE + 1])
+async def test_a_notice_goes_on_where_it_was_when_the_binder_starts_anew(world: World, after: float) -> None:
+    """After 0 seconds nothing was told yet."""
+    job = await world.submit(spec=train(replicas=2, notice=NOTICE))
+    await drain(world, job)
+    await world.run(after)
+    before = notices(world)
+    await world.stop("binder")
+    world.start_binder()
+    await world.run(1)
+    assert not before or notices(world) in (before, [])  # never told anew
+    await world.run(NOTICE + 2 - after)
+    assert world.job(job).attempt == 2
+
+
+async def test_while_no_binder_is_there_a_notice_runs_out_and_the_next_binder_deletes_at_once(world: World) -> None:
+    job = await world.submit(spec=train(notice=NOTICE))
+    await drain(world, job)
+    await world.run(1)
+    await world.stop("binder")
+    await world.run(10 * NOTICE)
+    assert deleting(world) == [False]
+    world.start_binder()
+    await world.run(3)
+    assert world.job(job).attempt == 2
+
+
+async def test_a_pod_that_puts_its_own_end_off_is_stopped_after_one_notice(world: World) -> None:
+    job = await world.submit(spec=train(notice=NOTICE))
+    name = f"{world.current(job).run_id}-0"
+    world.core.patch("pods", "lab", name, {"metadata": {"annotations": {EVICT_AT_ANNOTATION: "2999-01-01T00:00:00Z"}}})
+    await drain(world, job)
+    await world.run(NOTICE + 3)
+    assert world.job(job).attempt == 2
+
+
+def test_a_pod_that_asks_for_a_notice_without_end_gets_an_hour_at_most() -> None:
+    pod = api_pod()
+    pod["metadata"]["annotations"] = {NOTICE_ANNOTATION: "999999"}
+    assert read_pod(pod).notice_seconds == 3600
+
+
+async def test_a_notice_that_nobody_can_read_is_over(world: World) -> None:
+    job = await world.submit(spec=train(notice=NOTICE))
+    name = f"{world.current(job).run_id}-0"
+    world.core.patch("pods", "lab", name, {"metadata": {"annotations": {EVICT_AT_ANNOTATION: "soon"}}})
+    await drain(world, job)
+    await world.run(3)
+    assert world.job(job).attempt == 2
+
+
+# -- pods that no run explains
+
+
+def stray(run: str, scheduler: str = "tessera", **annotations: str) -> dict[str, object]:
+    meta = {"name": f"{run}-0", "labels": {RUN_LABEL: run}, "finalizers": [FINALIZER], "annotations": annotations}
+    body = {"name": "main", "image": "train:1"}
+    return {"metadata": meta, "spec": {"schedulerName": scheduler, "containers": [body]}}
+
+
+UNKNOWN = f"{'a' * 20}-1"
+FOR_EVER = {"tessera.io/simulate-seconds": "100000"}
+
+
+def place_stray(world: World, scheduler: str = "tessera", bound: bool = True, allocated_n: int = 0) -> None:
+    notes = FOR_EVER | {"tessera.io/allocated-n": str(allocated_n)}
+    made = world.core.create("pods", "lab", stray(UNKNOWN, scheduler, **notes))
+    if bound:
+        binding = {"metadata": {"uid": made.uid}, "target": {"name": "node-a"}}
+        world.core.bind("lab", f"{UNKNOWN}-0", binding)
+
+
+async def test_a_running_pod_that_no_run_explains_is_deleted_after_a_while(world: World) -> None:
+    place_stray(world)
+    await world.run(28)
+    assert deleting(world) == [False]
+    await world.run(40)
+    assert world.pods() == []
+
+
+async def test_an_unbound_pod_that_no_run_explains_is_deleted_at_once(world: World) -> None:
+    place_stray(world, bound=False)
+    await world.run(1)
+    assert world.pods() == []
+
+
+async def test_a_pod_of_another_scheduler_is_left_alone_whatever_its_labels_say(world: World) -> None:
+    place_stray(world, scheduler="default-scheduler")
+    await world.run(120)
+    assert deleting(world) == [False]
+
+
+async def test_a_pod_newer_than_what_was_read_of_the_ledger_is_not_judged(world: World) -> None:
+    place_stray(world, allocated_n=999_999)
+    await world.run(120)
+    assert deleting(world) == [False]

@@ -1,0 +1,128 @@
+"""MIG instances begin only where their profile may: where they go, and what a badly cut GPU cannot hold any more."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.domain.resources import Node
+from tessera.engine.fits import Miss, fits, placed_on, room_for
+from tessera.engine.gangs import inadmissible, place_gang
+from tessera_schemas.mig import GEOMETRIES, PROFILES
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Reason
+from tests.unit.engine.engine_builders import cluster, cut, need, node, roles
+
+COMPUTE = {"24gb": 4}
+
+
+def place(node: Node, profile: str) -> tuple[Node, Placement]:
+    wanted = need(mig_profile=profile)
+    assert fits(wanted, node) is None
+    placement = placed_on(node, wanted, 0, "worker")
+    return node.taking(wanted, placement, 1), placement
+
+
+def positions(node: Node, *profiles: str) -> list[tuple[int, int, int]]:
+    """Slot, first slice and size of each in turn."""
+    found = []
+    for profile in profiles:
+        node, placement = place(node, profile)
+        assert placement.mig is not None
+        found.append((placement.devices[0], *placement.mig))
+    return found
+
+
+def test_an_empty_gpu_holds_as_many_instances_as_the_vendor_says() -> None:
+    most = {"1g.5gb": 7, "1g.10gb": 4, "2g.10gb": 3, "3g.20gb": 2, "4g.20gb": 1, "7g.40gb": 1}
+    assert {name: room_for(need(mig_profile=name), cut()) for name in most} == most
+    a30 = {"1g.6gb": 4, "2g.12gb": 2, "4g.24gb": 1}
+    assert {name: room_for(need(mig_profile=name), cut(geometry="24gb")) for name in a30} == a30
+
+
+def test_small_instances_go_to_the_end_that_large_ones_cannot_use() -> None:
+    assert positions(cut(), "1g.5gb", "1g.5gb", "1g.5gb", "4g.20gb") == [(0, 6, 1), (0, 4, 1), (0, 5, 1), (0, 0, 4)]
+
+
+def test_an_instance_of_half_a_gpu_leaves_the_half_that_four_slices_of_compute_can_have() -> None:
+    assert positions(cut(), "3g.20gb", "4g.20gb") == [(0, 4, 4), (0, 0, 4)]
+
+
+def test_a_gpu_that_is_cut_already_comes_before_a_whole_one() -> None:
+    assert positions(cut(gpus=2, taken=["00000000", "00000010"]), "1g.5gb")[0][0] == 1
+
+
+def test_enough_free_slices_at_no_legal_position_are_not_enough() -> None:
+    """What is left when others ended out of order: six slices are free, and no half."""
+    left = cut(taken=["01000100"])
+    assert fits(need(mig_profile="3g.20gb"), left) is Miss.GPU
+    assert fits(need(mig_profile="2g.10gb"), left) is None
+    reason = place_gang(roles((1, need(mig_profile="3g.20gb"))), cluster(left))
+    assert isinstance(reason, Reason)
+    assert (reason.numbers["most_slices_free_on_a_device"], reason.numbers["gpus_cut_so_that_none_fits"]) == (6, 1)
+
+
+def test_what_an_instance_held_is_free_again_and_nothing_else() -> None:
+    node, first = place(cut(), "1g.5gb")
+    both, second = place(node, "2g.10gb")
+    assert both.taking(need(mig_profile="1g.5gb"), first, -1).taking(need(mig_profile="2g.10gb"), second, -1) == cut()
+    assert both.taking(need(mig_profile="2g.10gb"), second, -1) == node
+
+
+def test_slices_that_an_earmark_shares_with_a_stopping_run_are_free_only_when_both_are_gone() -> None:
+    wanted = need(mig_profile="7g.40gb")
+    node, placement = place(cut(), "7g.40gb")
+    twice = node.taking(wanted, placement, 1)
+    assert fits(wanted, twice.taking(wanted, placement, -1)) is Miss.GPU
+
+
+def test_a_gpu_that_is_held_otherwise_is_not_cut() -> None:
+    """A node may begin to serve instances while a whole GPU, or instances of other sizes, are still held on it."""
+    before = node(gpus=2, device_profile="plugin")
+    whole = placed_on(before, need(gpus=1), 0, "worker")
+    after = cut(gpus=2).taking(need(gpus=1), whole, 1)
+    assert positions(after, "1g.5gb")[0][0] == 1
+    assert room_for(need(mig_profile="7g.40gb"), after) == 1
+    other = Placement(0, "worker", "a", (0,), 250, (0, 1))  # of four slices
+    assert fits(need(mig_profile="1g.5gb"), cut().taking(need(mig_profile="1g.6gb"), other, 1)) is Miss.GPU
+
+
+def test_a_profile_that_no_gpu_of_the_pool_has_is_inadmissible() -> None:
+    reason = inadmissible(roles((1, need(mig_profile="1g.18gb"))), [cut()])
+    assert reason is not None
+    assert "MIG profile" in reason.detail
+    assert inadmissible(roles((7, need(mig_profile="1g.5gb"))), [cut(taken=["11111111"])]) is None
+
+
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_every_legal_position_lies_inside_its_gpu_and_those_of_one_profile_are_disjoint(name: str) -> None:
+    geometry = GEOMETRIES[name]
+    for profile in geometry.profiles.values():
+        slices = [at for start in profile.starts for at in range(start, start + profile.size)]
+        assert len(slices) == len(set(slices))
+        assert set(slices) <= set(range(geometry.slices))
+
+
+@given(st.sampled_from(sorted(GEOMETRIES)), st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=20))
+def test_whatever_comes_and_goes_no_slice_is_held_twice_and_compute_is_never_short(
+    geometry: str, steps: list[tuple[int, bool]]
+) -> None:
+    names = list(GEOMETRIES[geometry].profiles)
+    node, held = cut(gpus=2, geometry=geometry), list[tuple[str, Placement]]()
+    for number, comes in steps:
+        if not comes and held:
+            profile, placement = held.pop(number % len(held))
+            node = node.taking(need(mig_profile=profile), placement, -1)
+        elif fits(need(mig_profile=names[number % len(names)]), node) is None:
+            profile = names[number % len(names)]
+            node, placement = place(node, profile)
+            held.append((profile, placement))
+        assert all(count in (0, 1) for taken in node.mig_taken for count in taken)
+        for slot in range(2):
+            compute = sum(int(profile[0]) for profile, placement in held if placement.devices == (slot,))
+            assert compute <= COMPUTE.get(geometry, 7)
+            assert node.gpu_free[slot] == node.mig_taken[slot].count(0) * GEOMETRIES[geometry].milli_per_slice
+
+
+def test_a_profile_counts_against_quotas_what_it_takes_of_a_gpu_at_most() -> None:
+    assert (PROFILES["7g.40gb"], PROFILES["3g.20gb"], PROFILES["1g.5gb"], PROFILES["1g.6gb"]) == (1000, 500, 125, 250)
+    assert PROFILES["1g.10gb"] == 250  # of 40 GB; of 80 GB it takes half as much

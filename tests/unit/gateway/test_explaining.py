@@ -1,0 +1,29 @@
+"""What an explanation says to whom: one's own names, and no other tenant's."""
+
+from tessera.gateway.explaining import for_eyes_of
+from tests.builders import admitted
+from tests.ledgers import Committed
+
+MINE, THEIRS = admitted("k1", tenant="lab").job_id, admitted("k1", tenant="other").job_id
+
+
+def told(tenant: str | None, text: str) -> str:
+    committed = Committed().begin()
+    committed.commit(admitted("k1", tenant="lab"), admitted("k1", tenant="other"))
+    return for_eyes_of(tenant, text, committed.state)
+
+
+def test_another_tenants_job_run_and_queue_are_taken_out() -> None:
+    text = f"8 GPUs are held by {THEIRS}-12 (queue secret) and {THEIRS}"
+    assert told("lab", text) == "8 GPUs are held by another tenant and another tenant"
+
+
+def test_ones_own_stay_and_an_operator_reads_all() -> None:
+    text = f"1 GPU is held by {MINE}-1 (queue research), 8 by {THEIRS}-2 (queue secret)"
+    assert told("lab", text) == f"1 GPU is held by {MINE}-1 (queue research), 8 by another tenant"
+    assert told(None, text) == text
+
+
+def test_words_that_only_look_like_a_job_stay() -> None:
+    text = "queue abcdefghijklmnopqrst has no room"
+    assert told("lab", text) == text
