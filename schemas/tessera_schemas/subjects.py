@@ -9,10 +9,10 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-SERVICES = ("admission", "queueing", "scheduler", "reclamation", "binder", "projection", "gateway")
+SERVICES = ("admission", "queueing", "scheduler", "preemption", "reclamation", "binder", "projection", "gateway")
 TENANT = "tenant"  # the role of every tenant; its identity is the tenant's own name
 OPERATOR = "operator"
-RESERVED_NAMES = (*SERVICES, OPERATOR, TENANT, "preemption")  # no tenant may be called so
+RESERVED_NAMES = (*SERVICES, OPERATOR, TENANT)  # no tenant may be called so
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 HOUR_SECONDS = 3_600
@@ -87,7 +87,7 @@ class StreamSpec:
 
 def streams(shard: str) -> tuple[StreamSpec, ...]:
     """The streams of a shard, as `tessera init` makes them."""
-    followers = ("queueing", "scheduler", "reclamation", "binder", "projection", "gateway", "operator")
+    followers = ("queueing", "scheduler", "preemption", "reclamation", "binder", "projection", "gateway", "operator")
     return (
         StreamSpec(
             f"SUBMIT_{shard}",
@@ -120,7 +120,7 @@ def streams(shard: str) -> tuple[StreamSpec, ...]:
             f"FACTS_{shard}",
             (f"fact.{shard}.>",),
             Retention.AGE,
-            ("admission", "binder", "reclamation"),
+            ("admission", "binder", "preemption", "reclamation"),
             ("scheduler", "operator"),
             "What the services saw; the committer takes it into the ledger.",
             own=f"fact.{shard}.{{self}}.>",

@@ -182,7 +182,7 @@ PUBLISH: dict[str, set[str] | frozenset[str]] = {
     "submit.main.other": {"other", "binder", "gateway"},
     "submit.second.acme": set(),
     "control.main": {"operator"},
-    **{f"fact.main.{name}.x": {name} & {"admission", "binder", "reclamation"} for name in sorted(SERVICES)},
+    **{f"fact.main.{name}.x": {name} & {"admission", "binder", "preemption", "reclamation"} for name in sorted(SERVICES)},
     "order.main.pool": {"queueing"},
     "ledger.main": {"scheduler"},
     "events.main.acme.q.job.admitted.v1": {"projection"},

@@ -2,10 +2,10 @@
 Replay: is this ledger one that our engine would have written, record by record?
 
 Two things are verified. *Validity* of every message of any age: chain, epochs, phases, checkpoints, who may say what,
-capacity, quota, gangs. And *recomputation*, compared exactly, of every decision and order whose engine id this build
-carries; what another engine decided is counted and said, never passed over in silence.
+capacity, quota, gangs. And *recomputation*, compared exactly, of every decision, order and proposed plan whose engine
+id this build carries; what another engine decided is counted and said, never passed over in silence.
 
-Two passes: an order is a function of an older state, so the orders are collected by that state first.
+Two passes: orders and plans are functions of an older state, so they are collected by that state first.
 """
 
 from collections import defaultdict
@@ -16,13 +16,15 @@ from itertools import zip_longest
 from tessera.client.validity import violations
 from tessera.domain.errors import Contradiction
 from tessera.domain.fold import apply_record, take_in
+from tessera.domain.state import State
 from tessera.engine import ENGINE_ID
 from tessera.engine.ordering import order as in_line
+from tessera.engine.victims import Plan, plan, proposal
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ports import Message
 from tessera.kernel.shard import Shard, decode_entry
 from tessera.scheduler.decide import Inputs, decide
-from tessera_schemas.facts import owner
+from tessera_schemas.facts import PlanProposed, owner
 from tessera_schemas.ledger import Allocated, AnyRecord, Checkpoint, EpochOpened, LedgerMessage
 from tessera_schemas.orders import Order
 
@@ -39,6 +41,8 @@ class ReplayReport:
     not_recomputed: int = 0
     orders: int = 0
     orders_not_recomputed: int = 0
+    plans: int = 0
+    plans_not_recomputed: int = 0
     wrong: int = 0
     findings: list[str] = field(default_factory=list)
     n: int = 0
@@ -74,11 +78,12 @@ class Replay:
         self.report = ReplayReport()
         self._shard = Shard()
         self._orders: dict[int, list[tuple[int, Order]]] = defaultdict(list)
+        self._plans: dict[int, list[tuple[int, PlanProposed]]] = defaultdict(list)
         self._noted = self._seen = 0
         self._broken = False
 
     def note_orders(self, data: bytes) -> None:
-        """Remember which orders a message carries, by the state they were made from."""
+        """Remember which orders and plans a message carries, by the state they were made from."""
         self._noted += 1
         try:
             message = decode_entry(Message("", self._noted, data)).message
@@ -86,6 +91,9 @@ class Replay:
             return  # the second pass says so
         for order in message.orders:
             self._orders[order.basis_n].append((message.n, order))
+        for taken in message.facts:
+            if isinstance(taken.fact, PlanProposed):
+                self._plans[taken.fact.basis_n].append((message.n, taken.fact))
 
     def check(self, data: bytes) -> bool:
         """Verify the next message; False when the ledger contradicts itself there: nothing after it counts."""
@@ -94,7 +102,7 @@ class Replay:
         try:
             entry = decode_entry(Message("", self._seen, data))
             if self._seen == 1:
-                self._check_orders()
+                self._check_what_was_made_here()
             for text in self._inconsistencies(entry.message):
                 report.found(f"message {entry.message.n}: {text}")
             self._recompute(entry.message)
@@ -105,13 +113,16 @@ class Replay:
             return False
         report.messages, report.n = report.messages + 1, state.n
         report.records += len(entry.message.records)
-        self._check_orders()
+        self._check_what_was_made_here()
         return True
 
     def finish(self) -> ReplayReport:
         for n in () if self._broken else sorted(self._orders):
             for at, order in self._orders[n]:
                 self.report.found(f"message {at}: the order of pool {order.pool} comes from state {n}, never reached")
+        for n in () if self._broken else sorted(self._plans):
+            for at, fact in self._plans[n]:
+                self.report.found(f"message {at}: the plan for job {fact.job_id} comes from state {n}, never reached")
         self.report.state_hash = self._shard.hasher.of(self._shard.state)
         return self.report
 
@@ -162,6 +173,24 @@ class Replay:
                 yield f"fact {taken.seq} is out of order: after {last}, facts_upto {message.facts_upto}"
             last = max(last, taken.seq)
 
+    def _check_what_was_made_here(self) -> None:
+        self._check_orders()
+        self._check_plans()
+
+    def _check_plans(self) -> None:
+        """The plans that were made from the state as it is now, whether they were carried out or refused."""
+        state = self._shard.state
+        for at, fact in self._plans.pop(state.n, ()):
+            if fact.engine != ENGINE_ID:
+                self.report.plans_not_recomputed += 1
+                continue
+            self.report.plans += 1
+            where = f"message {at}: the plan for job {fact.job_id}, made from state {state.n},"
+            if at <= state.n or fact.policy != state.config.version or fact.ts < state.ts:
+                self.report.found(f"{where} claims a state, policy or time that it cannot have seen")
+            elif replanned(state, fact) != fact:
+                self.report.found(f"{where} is not the one that follows")
+
     def _check_orders(self) -> None:
         """The orders that were made from the state as it is now."""
         state = self._shard.state
@@ -175,6 +204,13 @@ class Replay:
                 self.report.found(f"{where} claims a state or policy that it cannot have seen")
             elif in_line(state, order.pool, order.ts) != order.jobs:
                 self.report.found(f"{where} is not the one that follows")
+
+
+def replanned(state: State, fact: PlanProposed) -> PlanProposed | None:
+    """What this engine proposes for the same job, cause and time; None when it proposes nothing."""
+    job = state.jobs.get(fact.job_id)
+    found = None if job is None else plan(state, job, fact.ts, fact.cause)
+    return proposal(state, found, fact.ts) if isinstance(found, Plan) else None
 
 
 def inputs_of(message: LedgerMessage) -> Inputs:

@@ -78,7 +78,7 @@ def _grown(state: State, job: Job) -> Iterator[Loss]:
 
 
 def _whole(state: State, run: Run, whose: int) -> Loss:
-    amount = placed_amount(run.roles, run.placements)
+    amount = placed_amount(run.roles, run.placements) if run.extra else run.amount
     cost = _weight(run.amount) * (lost_ms(state, run) + RESTART_MS)
     return Loss(run, None, (whose, _priority(state, run)), cost, run.placements, amount)
 

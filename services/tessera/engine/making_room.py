@@ -8,7 +8,7 @@ piece after the other, and the same by the cost of what each gives back, for wha
 The search is bounded by counts; where the walk back runs out of them, a plan may take more than it must.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.domain.entities import Job
@@ -28,6 +28,7 @@ from tessera_schemas.reasons import Reason
 
 WALK_BACK_PODS = 2048  # pods placed by the last part of one walk back, all its tries together
 SINGLES_MAX = 256  # pieces up to which the order by cost is tried for room, too
+TAKEN_MAX = 1024  # pieces that one order may take before it is given up
 
 Groups = Iterable[Sequence[Loss]]
 Key = tuple[tuple[int, int], int, int, tuple[tuple[tuple[int, int], int, str, int], ...]]
@@ -51,7 +52,7 @@ class Found:
 class Search:
     """
     For one job on the nodes of one flavor. `nodes` and `book` are without everything that comes free by itself;
-    `losses` are cheapest first.
+    `losses` gives what may be taken, cheapest first, and is only asked when that is needed.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Search:
         flavor: str,
         nodes: dict[str, Node],
         book: QuotaBook,
-        losses: Sequence[Loss],
+        losses: Callable[[], Sequence[Loss]],
     ) -> None:
         self._state, self._job, self._cause, self._flavor = state, job, cause, flavor
         self._nodes, self._book, self._losses = nodes, book, losses
@@ -79,9 +80,9 @@ class Search:
             self._short_of_room, verdict = True, verdict or placed
         elif verdict is None:
             return Found((), placed)
-        emptied, done = dict(self._nodes), 0
-        for level in sorted({loss.level for loss in self._losses}):
-            upto = [loss for loss in self._losses if loss.level <= level]
+        emptied, losses, done = dict(self._nodes), self._losses(), 0
+        for level in sorted({loss.level for loss in losses}):
+            upto = [loss for loss in losses if loss.level <= level]
             for loss in upto[done:]:
                 take(emptied, loss)
             done = len(upto)
@@ -131,7 +132,7 @@ class Search:
         rest = iter(groups)
         while self._enough(taken) is None:
             more = [group for _, group in zip(range(len(ends)), rest, strict=False)]  # twice as many each time
-            if not more:
+            if not more or len(taken) > TAKEN_MAX:
                 return None
             for group in more:
                 taken += admitted.of(group)
@@ -153,11 +154,16 @@ class Search:
         placed = self._enough(taken)
         if placed is None:
             return None
-        kept, fixed = list(taken), Fixed(self._job.roles, self._nodes, taken, placed)
+        fixed, back = Fixed(self._job.roles, self._nodes, taken, placed), set[int]()
+        self._count(taken, -1)
         for loss in _dearest_first(taken):
-            fewer = [other for other in kept if other is not loss]
-            if (not self._short_of_quota or self._lacks_quota(fewer) is None) and fixed.give_back(loss):
-                kept = fewer
+            self._count((loss,), 1)
+            if self._quota_as_booked() is None and fixed.give_back(loss):
+                back.add(id(loss))
+            else:
+                self._count((loss,), -1)
+        kept = [loss for loss in taken if id(loss) not in back]
+        self._count(kept, 1)
         return self._walked_back(kept, self._enough(kept) or fixed.placements())
 
     def _walked_back(self, kept: list[Loss], placed: tuple[Placement, ...]) -> Found:
@@ -179,16 +185,21 @@ class Search:
         return place_gang(self._job.roles, nodes, self._places)
 
     def _lacks_quota(self, taken: Sequence[Loss]) -> Reason | None:
-        """Without `taken`; what is reclaimed is for a queue that stays within its own."""
-        book, job = self._book, self._job
-        for loss in taken:
-            book.add(loss.run.queue, loss.run.flavor, loss.amount, -1)
-        over = book.over(job.queue, self._flavor, job.amount)
-        borrows = self._cause == "reclaim" and book.borrows(job.queue, self._flavor, job.amount)
-        for loss in taken:
-            book.add(loss.run.queue, loss.run.flavor, loss.amount)
-        if over is None and borrows:
-            return would_borrow(job.queue)
+        self._count(taken, -1)
+        lacking = self._quota_as_booked()
+        self._count(taken, 1)
+        return lacking
+
+    def _count(self, losses: Iterable[Loss], sign: int) -> None:
+        for loss in losses:
+            self._book.add(loss.run.queue, loss.run.flavor, loss.amount, sign)
+
+    def _quota_as_booked(self) -> Reason | None:
+        """Why the job may not start as the book stands now; what is reclaimed is for a queue that keeps to its own."""
+        queue, amount = self._job.queue, self._job.amount
+        over = self._book.over(queue, self._flavor, amount)
+        if over is None and self._cause == "reclaim" and self._book.borrows(queue, self._flavor, amount):
+            return would_borrow(queue)
         return quota_reason(over) if over else None
 
 

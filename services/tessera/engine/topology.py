@@ -35,10 +35,7 @@ def place_unit(unit: Unit, attempt: Attempt) -> Part | None:
         everywhere = [rooms(part, None, attempt) for part in unit.parts]
         for depth, level in enumerate(unit.levels):
             for names in _tightest_first(unit.parts, everywhere, level, attempt):
-                if (
-                    _enough(unit.parts, names, attempt)
-                    and _settle(unit.parts, names, unit.levels[:depth], attempt) is None
-                ):
+                if _settle(unit.parts, names, unit.levels[:depth], attempt) is None:
                     return None
         if unit.bound:
             return _most_wanting(unit, everywhere, attempt)
@@ -95,8 +92,7 @@ def _tightest_first(
         tied = list(equal)
         if len(tied) > 1:
             tied.sort(key=lambda value: (attempt.gpu_free(members[value]), value))
-        for value in tied:
-            yield members[value]
+        yield from (members[value] for value in tied if _enough(parts, members[value], attempt))
 
 
 def _enough(parts: tuple[Part, ...], names: Sequence[str], attempt: Attempt) -> bool:
@@ -104,9 +100,10 @@ def _enough(parts: tuple[Part, ...], names: Sequence[str], attempt: Attempt) -> 
     if len(parts) == 1:
         return True
     nodes = [attempt.node(name) for name in names]
-    free = (sum(sum(node.gpu_free) for node in nodes), sum(node.cpu_free for node in nodes))
-    gpu = sum(part.count * (part.whole.gpus * WHOLE_GPU + part.whole.gpu_milli) for part in parts)
-    return gpu <= free[0] and sum(part.count * part.whole.cpu_milli for part in parts) <= free[1]
+    gpu_milli = sum(part.count * (part.whole.gpus * WHOLE_GPU + part.whole.gpu_milli) for part in parts)
+    cpu_milli = sum(part.count * part.whole.cpu_milli for part in parts)
+    gpu_free = sum(left for node in nodes for left in node.gpu_free if left > 0)
+    return gpu_milli <= gpu_free and cpu_milli <= sum(max(0, node.cpu_free) for node in nodes)
 
 
 def _settle(

@@ -138,8 +138,12 @@ class _Planner:
                 _give_back(state, book, mark.owner, mark.flavor)
         nodes = {node.name: node for node in nodes_for(state, state.tree.pool(job.queue) or "", flavor, avoid)}
         nodes |= {name: node for name, node in nodes_less(state, held).items() if name in nodes}
-        pieces, self._kept = losses(state, job, self._cause, book, flavor)
-        self._pieces = len(pieces)
+
+        def pieces() -> list[Loss]:
+            found, self._kept = losses(state, job, self._cause, book, flavor)
+            self._pieces = len(found)
+            return found
+
         return Search(state, job, self._cause, flavor, nodes, book, pieces).find()
 
     def _plan(self, flavor: str, found: Found, over_lesser: bool) -> Plan | Reason:

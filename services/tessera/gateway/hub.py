@@ -19,6 +19,7 @@ from tessera_schemas import subjects
 
 BATCH = 64
 BATCH_BYTES = 256 * 1024
+HELD_BYTES_MAX = 64 << 20  # an event of a large gang has some hundred kilobytes
 REPLAY_SECONDS = 2.0
 
 log = structlog.get_logger()
@@ -36,6 +37,7 @@ class Hub:
         self._held_max = held_max
         self._held: list[Message] = []
         self._seqs: list[int] = []
+        self._bytes = 0
 
     async def locate(self) -> None:
         """Begin at the newest event that there is now."""
@@ -51,10 +53,9 @@ class Hub:
         self._held += messages
         self._seqs += [message.seq for message in messages]
         self.head = self._seqs[-1]
-        if len(self._held) > 2 * self._held_max:
-            dropped = len(self._held) - self._held_max
-            self.floor = self._seqs[dropped - 1]
-            del self._held[:dropped], self._seqs[:dropped]
+        self._bytes += sum(len(message.data) for message in messages)
+        if len(self._held) > 2 * self._held_max or self._bytes > HELD_BYTES_MAX:
+            self._drop_oldest()
         self._wake()
 
     def close(self) -> None:
@@ -72,6 +73,15 @@ class Hub:
                 size += len(message.data)
             at += 1
         return found, self._seqs[at - 1] if at else after
+
+    def _drop_oldest(self) -> None:
+        """Down to half of what is allowed, so that it is rarely done."""
+        dropped = 0
+        while len(self._held) - dropped > self._held_max or 2 * self._bytes > HELD_BYTES_MAX:
+            self._bytes -= len(self._held[dropped].data)
+            dropped += 1
+        self.floor = self._seqs[dropped - 1]
+        del self._held[:dropped], self._seqs[:dropped]
 
     def _wake(self) -> None:
         self.moved.set()

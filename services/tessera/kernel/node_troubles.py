@@ -15,7 +15,6 @@ from tessera.kernel.informer import Informer
 from tessera.kernel.ports import Clock, JsonObject
 from tessera_schemas.labels import OUT_OF_SERVICE_TAINT
 
-
 FORGET_SECONDS = 900.0  # nobody asked meanwhile: it may have been well in between
 
 

@@ -16,9 +16,7 @@ async def serve(ports: Ports, settings: PreemptionSettings, stop: asyncio.Event)
     """Propose plans for waiting jobs of our partitions, one at a time for each."""
     shard = await restore(ports.bus, ports.ledger, settings.shard)
     members = Members(ports.bus, ports.clock, settings.shard, "preemption", ports.instance, settings.lease_seconds)
-    proposals = Proposals(
-        ports, settings.shard, "preemption", shard.state, members, preemption_plan, settings.heads
-    )
+    proposals = Proposals(ports, settings.shard, "preemption", shard.state, members, preemption_plan, settings.heads)
     await members.join()
     ports.health.started()
     try:

@@ -8,12 +8,14 @@ from tessera.kernel.ledger_loop import fold_ledger
 from tessera.kernel.node_troubles import NodeTroubles
 from tessera.kernel.pods_by_run import PodsByRun
 from tessera.kernel.ports import JsonObject
+from tessera.kernel.proposing import Proposals
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry, restore
 from tessera.kernel.together import together
 from tessera.reclamation.handlers import Absences
 from tessera.reclamation.idleness import Idleness, Utilisation
 from tessera.reclamation.losses import Losses
+from tessera.reclamation.plans import reclaim_plan
 from tessera.reclamation.prometheus import Prometheus
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.labels import RUN_LABEL
@@ -37,11 +39,12 @@ async def serve(
     losses = Losses(ports, settings, shard.state, pods, troubles, members)
     prometheus = Prometheus(settings.utilisation_url, settings.utilisation_query)
     idleness = Idleness(ports, settings, shard.state, utilisation or prometheus, members)
+    proposals = Proposals(ports, settings.shard, "reclamation", shard.state, members, reclaim_plan, settings.heads)
     ports.health.check("pods", lambda: None if informer.synced else "the pods have not been listed yet")
     ports.health.check("nodes", lambda: None if node_informer.synced else "the nodes have not been listed yet")
 
     async def on_ledger(entries: list[Entry]) -> None:
-        for part in (absences, losses, idleness):
+        for part in (absences, losses, idleness, proposals):
             await part.on_ledger(entries)
 
     async def follow_nodes() -> None:
@@ -58,6 +61,7 @@ async def serve(
             absences.report(),
             follow_nodes(),
             losses.report(),
+            proposals.propose(),
             *([idleness.report()] if utilisation or settings.utilisation_url else []),
         )
     finally:

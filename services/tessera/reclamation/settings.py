@@ -31,3 +31,6 @@ class ReclamationSettings(ServiceSettings):
     )
     utilisation_busy_percent: int = Field(3, ge=1, le=100, description="From here on a GPU counts as used")
     utilisation_seconds: int = Field(30, ge=1, le=3600, description="How often the use of GPUs is asked for")
+    heads: int = Field(
+        32, ge=1, le=512, description="For how many jobs at the front of each pool lent quota is taken back"
+    )

@@ -104,6 +104,31 @@ BAD: dict[str, tuple[object, list[tuple[str, str]]]] = {
         changed("spec.roles.0", {**ROLE, "replicas": 9, "resources": {"cpu_milli": 1, "memory_bytes": 1}}),
         [("ExceedsJobLimit", "limits.pods_per_job")],
     ),
+    "a domain of a label that no node has": (
+        changed("spec.roles.0.topology", {"level": "rakc"}),
+        [("Inadmissible", "roles.worker.topology")],
+    ),
+    "a spread over a label that no node has": (
+        changed("spec.roles.0.spread", "zoen"),
+        [("Inadmissible", "roles.worker.spread")],
+    ),
+    "an affinity that no node has": (
+        changed("spec.roles.0.affinity", [{"key": "ssd", "operator": "Exists"}]),
+        [("Inadmissible", "roles.worker")],
+    ),
+    "an affinity that says too little": (
+        changed("spec.roles.0.affinity", [{"key": "ssd", "operator": "In"}]),
+        [("InvalidField", "roles[0].affinity[0]")],
+    ),
+    "a NIC that no node has": (changed(f"{RESOURCES}.devices", {"rdma/hca": 1}), [("Inadmissible", "roles.worker")]),
+    "GPUs under another name": (
+        changed(f"{RESOURCES}.devices", {"nvidia.com/gpu": 1}),
+        [("InvalidField", "roles[0].resources.devices")],
+    ),
+    "more GPU memory than is known of": (
+        changed(f"{RESOURCES}.gpu_memory_bytes", 2**40),
+        [("Inadmissible", "roles.worker")],
+    ),
     "a GPU model nobody has": (
         changed("spec.roles.0.gpu_models", ["b300"]),
         [("Inadmissible", "roles.worker")],

@@ -1,10 +1,16 @@
-"""Who is next: priority, then age, back-off left out, at most 512."""
+"""Who is next: priority, then fair share down the queue tree, then age; back-off left out, at most 512."""
 
-from tessera.engine.ordering import next_retry, order
-from tessera_schemas.facts import BindFailed
+from typing import Any
+
+import pytest
+
+from tessera.domain.resources import NOTHING, Amount
+from tessera.engine.ordering import comes_before, dominant_share, held_below, next_retry, order, weighted_share
+from tessera_schemas.config import Queue
+from tessera_schemas.facts import BindFailed, HoldRequested
 from tessera_schemas.orders import HEADS_MAX
 from tessera_schemas.reasons import Code, Reason
-from tests.builders import admitted, config_body, job_spec, node_seen, queue, run_absent
+from tests.builders import admitted, config_body, job_spec, node_seen, queue, role, run_absent
 from tests.ledgers import Committed
 
 
@@ -63,3 +69,151 @@ def test_the_next_retry_is_the_end_of_the_nearest_back_off() -> None:
     assert next_retry(ledger.state, ledger.ts) == ledger.ts + 10_000
     assert next_retry(ledger.state, ledger.ts + 10_000) is None
     assert next_retry(Committed().begin().state, 0) is None
+
+
+# -- fair share -----------------------------------------------------------------------------------------------------
+
+
+def sharing(*queues: Queue, gpus: int = 12) -> Committed:
+    return Committed().begin(node_seen(gpus=gpus), body=config_body(*queues))
+
+
+def below(parent: str, *names: str, **more: Any) -> list[Queue]:
+    """`a3` is queue a with weight 3."""
+    return [Queue(name=name[0], parent=parent, weight=int(name[1:] or 1), **more) for name in names]
+
+
+def submitted(ledger: Committed, *queues: str, gpus: int = 1, **more: Any) -> None:
+    """One job for each letter, named by its queue and a number that counts up."""
+    count = len(ledger.state.jobs)
+    asked = role(gpus=gpus, cpu_milli=1, memory_bytes=1)
+    ledger.commit(
+        *(admitted(f"{name}{count + i}", job_spec(asked, queue=name, **more)) for i, name in enumerate(queues))
+    )
+
+
+def letters(ledger: Committed) -> str:
+    """The queues of the line, one letter each."""
+    return "".join(name[0] for name in line_of(ledger))
+
+
+def test_queues_of_equal_weight_take_turns_however_many_jobs_one_has() -> None:
+    ledger = sharing(Queue(name="all"), *below("all", "a", "b"))
+    submitted(ledger, *"aaaabb")
+    assert letters(ledger) == "ababaa"
+
+
+def test_a_weight_of_three_is_three_turns_for_one() -> None:
+    ledger = sharing(Queue(name="all"), *below("all", "a1", "b3"))
+    submitted(ledger, *"aaaabbbbbb")
+    assert letters(ledger) == "abbbabbbaa"
+
+
+def test_what_a_queue_holds_already_counts() -> None:
+    ledger = sharing(Queue(name="all"), *below("all", "a", "b"))
+    submitted(ledger, *"aa")
+    ledger.commit(orders=(ledger.line(),))
+    submitted(ledger, *"aabbb")
+    assert letters(ledger) == "bbaba"
+    assert held_below(ledger.state, "all").gpu_milli == 2000
+
+
+def test_the_largest_part_of_any_one_resource_counts_not_the_number_of_jobs() -> None:
+    ledger = sharing(Queue(name="all"), *below("all", "a", "b"))
+    submitted(ledger, *"aa", gpus=4)
+    submitted(ledger, *"bbbb")
+    assert letters(ledger) == "abbbba"
+
+
+def test_a_queue_of_weight_0_goes_when_no_other_asks() -> None:
+    ledger = sharing(Queue(name="all"), *below("all", "a0", "b1"))
+    submitted(ledger, *"aabb")
+    assert letters(ledger) == "bbaa"
+
+
+def test_queues_of_weight_0_share_what_is_left_as_if_they_weighed_the_same() -> None:
+    ledger = sharing(Queue(name="all"), *below("all", "a0", "c0", "b1"))
+    submitted(ledger, *"aaccb")
+    assert letters(ledger) == "bacac"
+
+
+def test_the_priority_class_comes_before_every_share() -> None:
+    ledger = sharing(Queue(name="all"), *below("all", "a0", "b5"))
+    submitted(ledger, *"bb")
+    submitted(ledger, *"aa", priority_class="high")
+    assert letters(ledger) == "aabb"
+
+
+def test_an_inner_queue_is_one_among_its_siblings_however_many_are_below_it() -> None:
+    """b and c together have as much as a."""
+    ledger = sharing(Queue(name="all"), *below("all", "a"), Queue(name="team", parent="all"), *below("team", "b", "c"))
+    submitted(ledger, *"aaaabbcc")
+    assert letters(ledger) == "abacabac"
+
+
+def test_queues_without_a_parent_share_as_if_they_had_one() -> None:
+    ledger = sharing(Queue(name="a"), Queue(name="b"))
+    submitted(ledger, *"aaabb")
+    assert letters(ledger) == "ababa"
+
+
+@pytest.mark.parametrize("stop", ["hold", "hold_and_drain"])
+def test_stopped_queues_and_those_below_them_are_left_out(stop: Any) -> None:
+    team = Queue(name="team", parent="all", stop_policy=stop)
+    ledger = sharing(
+        Queue(name="all"), *below("all", "a"), team, *below("team", "b"), *below("all", "c", stop_policy=stop)
+    )
+    submitted(ledger, *"abca")
+    assert letters(ledger) == "aa"
+
+
+def test_a_held_job_is_left_out_and_has_its_old_place_when_it_is_let_go() -> None:
+    ledger = Committed().begin()
+    ledger.commit(*(admitted(f"k{number}") for number in (1, 2, 3)))
+    hold = HoldRequested(kind="hold_requested", job_id=admitted("k2").job_id, tenant="lab")
+    ledger.commit(hold)
+    assert line_of(ledger) == ["k1", "k3"]
+    ledger.commit(hold.model_copy(update={"undo": True}))
+    assert line_of(ledger) == ["k1", "k2", "k3"]
+
+
+def test_the_dominant_share_is_the_largest_and_leaves_out_what_nobody_has() -> None:
+    size = Amount(cpu_milli=10_000, memory_bytes=0, gpu_milli=8000)
+    assert dominant_share(Amount(cpu_milli=1000, memory_bytes=99, gpu_milli=4000), size) == 500_000
+    assert dominant_share(Amount(cpu_milli=9000, gpu_milli=4000), size) == 900_000
+    assert dominant_share(Amount(gpu_milli=4000), NOTHING) == 0
+    assert weighted_share(size, size, 0) > weighted_share(size, size, 1) > weighted_share(size, size, 2)
+
+
+def test_whether_one_job_comes_before_another_is_what_the_order_says_of_them() -> None:
+    ledger = sharing(
+        Queue(name="all"), *below("all", "a1", "b2"), Queue(name="team", parent="all"), *below("team", "c")
+    )
+    submitted(ledger, *"abc")
+    submitted(ledger, *"ca", priority_class="high")
+    jobs = {job.key: job for job in ledger.state.jobs.values()}
+    firsts = line_of(ledger)
+    for one, other in (("c3", "a0"), ("a4", "b1"), ("c3", "a4")):
+        assert comes_before(ledger.state, jobs[one], jobs[other]) is (firsts.index(one) < firsts.index(other))
+        assert not comes_before(ledger.state, jobs[other], jobs[one])
+
+
+# -- how the committer serves the line ------------------------------------------------------------------------------
+
+
+def started(ledger: Committed) -> list[str]:
+    names = {job.job_id: job.key for job in ledger.state.jobs.values()}
+    made = ledger.commit(orders=(ledger.line(),))
+    return [names[record.job_id] for record in made.records if record.kind == "allocated"]
+
+
+@pytest.mark.parametrize(("strategy", "starts"), [("best_effort_fifo", ["b2", "a1"]), ("strict_fifo", ["b2"])])
+def test_a_strict_queue_lets_nobody_pass_its_first_job_and_holds_up_no_other_queue(
+    strategy: Any, starts: list[str]
+) -> None:
+    ledger = sharing(Queue(name="all"), *below("all", "a", queueing_strategy=strategy), *below("all", "b"), gpus=2)
+    submitted(ledger, "a", gpus=3)
+    submitted(ledger, *"ab")
+    assert started(ledger) == starts
+    behind = {job.key: job.reason.code for job in ledger.state.jobs.values() if job.phase.value == "queued"}
+    assert behind == {"a0": Code.NO_FIT} | ({"a1": Code.BEHIND_QUEUE_HEAD} if strategy == "strict_fifo" else {})

@@ -154,6 +154,12 @@ def test_a_node_with_room_for_one_of_two_pods_that_go_together_takes_neither() -
     assert reason.numbers == {"pods_wanted": 1, "pods_that_fit_empty_nodes": 0}
 
 
+def test_pods_that_go_together_count_as_many_pods_of_their_node() -> None:
+    gang = (lying(1, need()), lying(1, need(), name="other", beside="worker"))
+    assert refused(cluster(node(pods_free=1)), *gang).numbers["nodes_full_of_pods"] == 1
+    assert len(placed(cluster(node(pods_free=2)), *gang)) == 2
+
+
 # -- evenly apart ---------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,9 @@ def test_one_victim_is_taken_when_one_is_enough() -> None:
     found = rounds.plan("urgent")
     assert isinstance(found, Plan)
     assert len(found.victims) == 1
-    assert [p.devices for p in found.placements] == [rounds.run(rounds.name(found.victims[0].job_id)).placements[0].devices]
+    assert [p.devices for p in found.placements] == [
+        rounds.run(rounds.name(found.victims[0].job_id)).placements[0].devices
+    ]
 
 
 def test_the_youngest_work_is_thrown_away_first_of_one_class() -> None:

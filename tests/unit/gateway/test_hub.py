@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.gateway import hub as hub_module
 from tessera.gateway.hub import EventReader, Hub
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
@@ -38,8 +39,8 @@ class Shelf:
         self.hub = Hub(SlowBus(self.broker, "gateway"), SHARD, held)
         self.stored: list[tuple[int, str]] = []
 
-    def store(self, tenant: str) -> int:
-        seq = self.broker.store(Outgoing(subjects.event(SHARD, tenant, "q", "job.bound.v1"), b"{}"))
+    def store(self, tenant: str, data: bytes = b"{}") -> int:
+        seq = self.broker.store(Outgoing(subjects.event(SHARD, tenant, "q", "job.bound.v1"), data))
         self.stored.append((seq, tenant))
         return seq
 
@@ -149,6 +150,19 @@ async def test_the_hub_holds_no_more_than_twice_what_it_should() -> None:
         await shelf.catch_up()
     assert len(shelf.hub._held) <= 32
     assert shelf.hub.head - shelf.hub.floor == len(shelf.hub._held)
+
+
+async def test_large_events_push_older_ones_out_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module, "HELD_BYTES_MAX", 100)
+    shelf = Shelf(held=16)
+    await shelf.hub.locate()
+    reader = shelf.reader("lab", 0)
+    for size in (10, 90, 300, 20, 20, 20, 20, 20, 20):
+        shelf.store("lab", b"x" * size)
+        await shelf.catch_up()
+        assert sum(len(message.data) for message in shelf.hub._held) <= 100
+        assert shelf.hub.head - shelf.hub.floor == len(shelf.hub._held)
+    assert await shelf.read_all(reader) == list(range(1, 10))
 
 
 @pytest.mark.parametrize("empty", [True, False])

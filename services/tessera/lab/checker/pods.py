@@ -52,12 +52,14 @@ class Pods:
         self.story.report.examined["binds"] += 1
         self.bound.add(uid)
         pod = f"pod {uid} of run {run and run.run_id} rank {rank}"
-        if run is None or uid not in run.uids[rank : rank + 1]:
+        if run is None or uid != run.uids.get(rank):
             self.story.demand(False, "I3", f"{pod} has no permit")
             return
         given = run.placements[rank].node
         self.story.demand(node == given, "I1", f"{pod} is bound to {node}, the ledger gave it {given}")
-        self.story.demand(not (ordered and run.released), "I10", f"{pod} is bound after the run's release")
+        self.story.demand(
+            not (ordered and (run.released or rank in run.free)), "I10", f"{pod} is bound after the run's release"
+        )
 
     def _begin(self, uid: str, run: Run | None, rank: int) -> None:
         self.live[uid] = run, rank
@@ -75,7 +77,7 @@ class Pods:
 
     def released(self) -> None:
         """No live pod may be of a released run; said once of each."""
-        for uid in [uid for uid, (run, _) in self.live.items() if run and run.released]:
+        for uid in [uid for uid, (run, rank) in self.live.items() if run and (run.released or rank in run.free)]:
             self.story.demand(False, "I10", f"pod {uid} is live although its run is released")
             self._hold(*self.live.pop(uid), -1)
 

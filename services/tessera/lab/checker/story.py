@@ -1,6 +1,7 @@
 """The checker's own reading of the ledger: envelopes, jobs, runs, quotas. It shares no code with the fold."""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -12,7 +13,7 @@ from tessera.lab.checker.room import Amounts, Room, amounts
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
 from tessera_schemas.config import Queue
-from tessera_schemas.job import JobSpec
+from tessera_schemas.job import JobSpec, Role
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code
 
@@ -29,6 +30,10 @@ MOVES = {  # record, or how it ended: what is broken if the job is in none of th
     "started": ("I3", ("binding",), "running"),
     "revoked": ("I4", ("allocated", "binding", "running", "evicting"), "evicting"),
     "released": ("I10", ("evicting", *ENDS), ""),
+    "grown": ("I3", ("running",), ""),
+    "shrunk": ("I4", ("running",), ""),
+    "permitted_part": ("I3", ("running",), ""),
+    "released_part": ("I10", ("running", "evicting", *ENDS), ""),
     "requeued": ("I4", ("evicting",), "queued"),
     "succeeded": ("I4", ("running",), "succeeded"),
     "failed": ("I4", ("evicting",), "failed"),
@@ -52,12 +57,16 @@ class Run:
     run_id: str
     job: Job
     deadline: int
-    placements: tuple[Placement, ...]
-    amounts: Amounts
-    uids: tuple[str, ...] = ()
+    placements: list[Placement]  # by rank
+    amounts: Amounts  # held until the release
+    kept: Amounts  # the same, but for pods that are to leave
+    uids: dict[int, str] = field(default_factory=dict)
     then: str = ""
     absent: bool = False
     released: bool = False
+    leaving: set[int] = field(default_factory=set)  # ranks, and of them those seen absent, and those released
+    gone: set[int] = field(default_factory=set)
+    free: set[int] = field(default_factory=set)
 
 
 class Story:
@@ -111,8 +120,9 @@ class Story:
         fact = taken.fact
         self.report.examined["facts"] += 1
         self.demand(taken.service == f.owner(fact), "I7", f"{taken.service} said {fact.kind}")
-        if isinstance(fact, f.RunAbsent) and fact.run_id in self.runs:
-            self.runs[fact.run_id].absent = True
+        if isinstance(fact, f.RunAbsent) and (run := self.runs.get(fact.run_id)) is not None:
+            run.absent |= not fact.ranks
+            run.gone |= run.leaving & {*fact.ranks}
         elif isinstance(fact, f.CancelRequested):
             self.cancels[fact.job_id].add(fact.tenant)
         elif isinstance(fact, f.JobRefused):
@@ -121,7 +131,8 @@ class Story:
     def _record(self, record: Any, facts: tuple[m.TakenFact, ...]) -> None:
         """Judge one record and take it into the book: one that cites a fact, or moves a job, or neither."""
         self.report.examined[record.kind] += 1
-        kind, handle = getattr(record, "phase", record.kind), getattr(self, f"_{record.kind}", lambda *_: None)
+        name = record.kind + ("_part" if getattr(record, "ranks", ()) and record.kind != "shrunk" else "")
+        kind, handle = getattr(record, "phase", name), getattr(self, f"_{name}", lambda *_: None)
         if kind in CITES:
             fact = facts[record.fact].fact if record.fact < len(facts) else None
             if self.demand(isinstance(fact, CITES[kind]), "I7", f"{kind} cites fact {record.fact}, which is another"):
@@ -169,13 +180,16 @@ class Story:
         whole = [(place.rank, place.role) for place in placements] == [(i, role.name) for i, role in enumerate(gang)]
         if not self.demand(whole, "I1", f"{owner} is not the whole gang in rank order"):
             return Amounts()
-        for place, role in zip(placements, gang, strict=True):
-            self.report.examined["placements"] += 1
-            why = self.room.misplaced(role, place, self.queues.get(job.spec.queue))
-            self.demand(not why, "I1", f"{owner} rank {place.rank} on {place.node}: {why}")
+        self._may_be(job, owner, gang, placements)
         apart = self.room.apart(gang, placements)
         self.demand(not apart, "I1", f"{owner}: {apart}")
         return amounts(gang, placements)
+
+    def _may_be(self, job: Job, owner: str, roles: list[Role], placements: tuple[Placement, ...]) -> None:
+        for place, role in zip(placements, roles, strict=True):
+            self.report.examined["placements"] += 1
+            why = self.room.misplaced(role, place, self.queues.get(job.spec.queue))
+            self.demand(not why, "I1", f"{owner} rank {place.rank} on {place.node}: {why}")
 
     def _take(self, owner: str, added: Amounts, *books: Amounts) -> None:
         over = {what for book in books for what in self.room.take(book, added)}
@@ -186,13 +200,57 @@ class Story:
         self.demand(r.attempt == len(job.runs) + 1, "I4", f"{run_id} follows {len(job.runs)} attempts")
         self.demand(self.ts >= job.not_before, "I4", f"{run_id} begins before {job.not_before}")
         self.demand(all(run.released for run in job.runs), "I2", f"{run_id} begins while another is not released")
-        run = self.runs[run_id] = Run(run_id, job, r.deadline, r.placements, self._placed(job, run_id, r.placements))
+        takes = self._placed(job, run_id, r.placements)
+        run = self.runs[run_id] = Run(run_id, job, r.deadline, list(r.placements), takes, takes.copy())
         job.runs.append(run)
         self._take(run_id, run.amounts, self.room.held, self.room.kept)
 
     def _permitted(self, r: m.Permitted, job: Job, run: Run) -> None:
-        self.demand(len(set(r.uids)) == len(r.uids) == len(run.placements), "I3", f"{r} is not one UID for each pod")
-        run.uids = r.uids
+        self._permits(r, run, range(len(run.placements)))
+
+    def _permitted_part(self, r: m.Permitted, job: Job, run: Run) -> None:
+        self._permits(r, run, [rank for rank in range(len(run.placements)) if rank not in {*run.uids, *run.leaving}])
+
+    def _permits(self, r: m.Permitted, run: Run, ranks: Sequence[int]) -> None:
+        due = {*(r.ranks or ranks)} <= {*ranks} and len(r.uids) == len({*r.uids}) == len(r.ranks or ranks)
+        if self.demand(due, "I3", f"{r} is not one UID for each pod"):
+            run.uids |= dict(zip(r.ranks or ranks, r.uids, strict=True))
+
+    def _grown(self, r: m.Grown, job: Job, run: Run) -> None:
+        roles, first = {role.name: role for role in job.spec.roles}, len(run.placements)
+        named = [(p.rank, p.role in roles) for p in r.placements]
+        new = not run.then and named == [(first + i, True) for i in range(len(named))]
+        if not self.demand(new, "I3", f"{r.run_id} grows by pods {named} beside its {first}"):
+            return
+        run.placements += r.placements
+        staying = Counter(p.role for p in run.placements if p.rank not in run.leaving)
+        most = all(staying[role.name] <= (role.max_replicas or role.replicas) for role in roles.values())
+        self.demand(most, "I3", f"{r.run_id} grows to {dict(staying)}")
+        gang = [roles[place.role] for place in r.placements]
+        self._may_be(job, r.run_id, gang, r.placements)
+        more = amounts(gang, r.placements)
+        self._take(r.run_id, more, self.room.held, self.room.kept)
+        run.amounts += more
+        run.kept += more
+
+    def _shrunk(self, r: m.Shrunk, job: Job, run: Run) -> None:
+        extra = {*range(sum(role.replicas for role in job.spec.roles), len(run.placements))}
+        right = not run.then and {*r.ranks} <= extra - run.leaving
+        if self.demand(right, "I4", f"{r.run_id} shrinks by {r.ranks}; beyond its gang it has {extra - run.leaving}"):
+            self.room.kept.subtract(less := self._part(run, r.ranks))
+            run.kept -= less
+            run.leaving |= {*r.ranks}
+
+    def _part(self, run: Run, ranks: Iterable[int]) -> Amounts:
+        roles, places = {role.name: role for role in run.job.spec.roles}, [run.placements[rank] for rank in ranks]
+        return amounts([roles[place.role] for place in places], places)
+
+    def _released_part(self, r: m.Released, job: Job, run: Run) -> None:
+        right = {*r.ranks} <= run.gone - run.free
+        if self.demand(right, "I10", f"{r.run_id}: pods {r.ranks} are released before their absence was taken in"):
+            self.room.held.subtract(less := self._part(run, r.ranks))
+            run.amounts -= less
+            run.free |= {*r.ranks}
 
     def _started(self, r: m.Started, job: Job, run: Run) -> None:
         self.demand(self.ts <= run.deadline + LATE_MS, "I3", f"{r.run_id} starts long after its deadline")
@@ -204,13 +262,13 @@ class Story:
         else:
             on_time = job.phase == "running" or self.ts <= run.deadline + LATE_MS
             self.demand(on_time, "I3", f"{r.run_id} is revoked long after its deadline")
-            self.room.kept.subtract(run.amounts)
+            self.room.kept.subtract(run.kept)
         run.then = r.then
 
     def _released(self, r: m.Released, job: Job, run: Run) -> None:
         self.demand(run.absent, "I10", f"{r.run_id} is released before its absence was taken in")
         self.room.held.subtract(run.amounts)
-        self.room.kept.subtract(Amounts() if run.then else run.amounts)
+        self.room.kept.subtract(Amounts() if run.then else run.kept)
         run.released = True
 
     def _requeued(self, r: m.Requeued, job: Job, _: None) -> None:

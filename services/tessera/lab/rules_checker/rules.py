@@ -129,7 +129,7 @@ class Rules:
             run.roles |= {place.rank: place.role for place in r.placements}
             more = _amount(run.job.spec, [(place.role, 1) for place in r.placements])
             run.amount = {name: run.amount[name] + more[name] for name in RESOURCES}
-            self._takes(r.run_id, run.job, run.flavor, r.placements, more)
+            self._takes(r.run_id, run.job, run.flavor, r.placements, more, run=True)
 
     def _earmark_set(self, r: m.EarmarkSet) -> None:
         """Room made for a job: the quota of what is being stopped already, and of its victims, counts as given back."""
@@ -163,7 +163,7 @@ class Rules:
     def _takes(self, what: str, job: Job, flavor: str, places: tuple[Placement, ...], amount: dict[str, int]) -> None:
         """Something is given to the job: it may start, the nodes take work, and quotas and flavors allow it."""
         quotas, queue = self.quotas, job.spec.queue
-        self.demand(not job.held, "hold", f"{what}: the job is held")
+        self.demand(not job.held or run, "hold", f"{what}: the job is held")
         path = quotas.path(queue)
         self.demand(bool(path) and not quotas.children(queue), "stop", f"{what}: there is no queue {queue}")
         stopped = [q.name for q in path if q.stop_policy != "none"]

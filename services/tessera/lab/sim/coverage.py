@@ -40,6 +40,7 @@ CRASH_POINTS: dict[str, tuple[str, ...]] = {
     "queueing": ("publish order", "follow ledger"),
     "scheduler": ("publish ledger", "follow fact", "follow order", "publish lease"),
     "binder": ("create", "bind", "delete", "patch", "publish fact", "follow ledger"),
+    "preemption": ("publish fact", "follow ledger"),
     "reclamation": ("list", "publish fact", "follow ledger"),
     "projection": ("publish events", "apply", "publish snap", "follow ledger"),
 }

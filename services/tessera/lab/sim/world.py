@@ -41,6 +41,7 @@ SLOTS = (
     "queueing",
     "scheduler",
     "scheduler/2",
+    "preemption",
     "reclamation",
     "binder",
     "binder/2",
