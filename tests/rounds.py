@@ -112,9 +112,9 @@ class Rounds(Committed):
                 return self
         raise AssertionError(f"not quiet after {rounds} rounds, {len(self.plans)} plans")
 
-    def round(self) -> bool:
-        """Whether anything happened."""
-        moved = [self._start(), self._stop(), self._line(), self._propose()]
+    def round(self, plans: bool = True) -> bool:
+        """Whether anything happened; without `plans` nobody proposes any."""
+        moved = [self._start(), self._stop(), self._line(), plans and self._propose()]
         return any(moved)
 
     def _line(self) -> bool:

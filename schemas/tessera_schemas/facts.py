@@ -135,6 +135,15 @@ class RunEnded(Strict):
     rank: Count = 0
 
 
+class PodsLost(Strict):
+    """These pods that an elastic run grew by ended otherwise than by success, or could not start: it goes on without."""
+
+    kind: Literal["pods_lost"]
+    run_id: RunId
+    ranks: Annotated[Ranks, Field(min_length=1)]
+    reason: Reason
+
+
 class Taint(Strict):
     key: LabelKey
     value: LabelValue = ""
@@ -183,13 +192,15 @@ class RunLost(Strict):
     """
     What the run stands on is lost: it is to be stopped and tried again elsewhere.
 
-    `nodes` are the ones that failed it, which its next attempt avoids while there is room on others.
+    `nodes` are the ones that failed it, which its next attempt avoids while there is room on others. With `ranks` only
+    these pods, by which it grew, lost their ground: it goes on without them.
     """
 
     kind: Literal["run_lost"]
     run_id: RunId
     reason: Reason
     nodes: Annotated[tuple[NodeName, ...], Field(max_length=64)] = ()
+    ranks: Ranks = ()
 
 
 class RunIdle(Strict):
@@ -250,6 +261,7 @@ AnyFact = (
     | BindFailed
     | RunStarted
     | RunEnded
+    | PodsLost
     | NodeSeen
     | RunAbsent
     | RunLost
@@ -272,6 +284,7 @@ OWNERS: dict[type[Strict], str] = {
     BindFailed: "binder",
     RunStarted: "binder",
     RunEnded: "binder",
+    PodsLost: "binder",
     NodeSeen: "binder",
     RunAbsent: "reclamation",
     RunLost: "reclamation",

@@ -333,7 +333,6 @@ def _wrong_groups(roles: tuple[Role, ...]) -> Iterator[str]:
 
 
 NOT_YET_JOB = ("launcher", "datasets")
-NOT_YET_ROLE = ("min_replicas", "max_replicas")
 NOT_YET_RESOURCES = ("mig_profile",)
 
 
@@ -341,6 +340,5 @@ def not_supported_yet(spec: JobSpec) -> list[str]:
     """The fields of `spec` that ask for something nothing honours yet, by path."""
     asked = [name for name in NOT_YET_JOB if getattr(spec, name)]
     for index, role in enumerate(spec.roles):
-        asked += [f"roles[{index}].{name}" for name in NOT_YET_ROLE if getattr(role, name)]
         asked += [f"roles[{index}].resources.{name}" for name in NOT_YET_RESOURCES if getattr(role.resources, name)]
     return asked

@@ -34,7 +34,12 @@ def test_it_ends_well_though_the_scheduler_is_killed_and_says_so(tmp_path: Path)
     lines = ran.stdout.splitlines()
     titles = {line[:17].strip() for line in lines}
     assert {"jobs", "allocations", "waits", "GPUs", "failover", "checker", "replay --verify"} <= titles
-    assert any("30 submitted" in line and "0 lost" in line for line in lines)
+    assert any("34 submitted" in line and "0 lost" in line for line in lines)
+    story = [line[9:] for line in lines if line[9:13] == "test"]
+    urgent = next(index for index, line in enumerate(story) if "is submitted while test2 runs" in line)
+    assert any(line.startswith("test2    is stopped (Preempted)") for line in story[urgent:])
+    ends = [line.split()[0] for line in story if line.endswith("succeeded")]
+    assert ends == ["test1", "test-p1", "test2", "test3"]
     assert any("kill -9 scheduler" in line for line in lines)
     assert "All is well." in lines
     rules = [index for index, line in enumerate(lines) if line.startswith("──")]

@@ -43,8 +43,8 @@ class Loss:
 
     @property
     def key(self) -> tuple[tuple[int, int], int, str, int]:
-        """Cheapest first; unique."""
-        return self.level, self.cost, self.run.run_id, -1 if self.rank is None else self.rank
+        """Cheapest first, of one elastic run the pods that came last; unique."""
+        return self.level, self.cost, self.run.run_id, 0 if self.rank is None else -self.rank
 
 
 def losses(

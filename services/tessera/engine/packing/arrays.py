@@ -40,7 +40,7 @@ class Classes(NamedTuple):
     milli: Ints  # of each device: WHOLE, or less of exactly one
     models: Ints  # bits of the allowed models; 0: any
     kind: Ints  # for gpu-clustering, see KINDS; -1: no GPU
-    allowed: Bits  # (classes, nodes): model, and what else the caller rules out
+    allowed: Bits  # (classes, nodes): 0 where the caller rules it out, for whatever reason
 
 
 MODELS = 63
@@ -56,14 +56,13 @@ def kind_of(count: int, milli: int) -> int:
 
 
 def no_nodes(capacity: int, devices: int) -> Nodes:
-    zeros = lambda: np.zeros(capacity, np.int64)  # noqa: E731
     return Nodes(
-        cpu=zeros(),
-        memory=zeros(),
-        pods=zeros(),
+        cpu=np.zeros(capacity, np.int64),
+        memory=np.zeros(capacity, np.int64),
+        pods=np.zeros(capacity, np.int64),
         free=np.full((capacity, devices), NO_DEVICE, np.int64),
-        gpus=zeros(),
-        model=zeros(),
+        gpus=np.zeros(capacity, np.int64),
+        model=np.zeros(capacity, np.int64),
         order=np.arange(capacity, dtype=np.int64),
         live=np.zeros(capacity, np.uint8),
         kinds=np.zeros((capacity, KINDS), np.int64),
@@ -71,5 +70,5 @@ def no_nodes(capacity: int, devices: int) -> Nodes:
 
 
 def no_classes(capacity: int, nodes: int) -> Classes:
-    zeros = lambda: np.zeros(capacity, np.int64)  # noqa: E731
-    return Classes(zeros(), zeros(), zeros(), zeros(), zeros(), zeros(), np.zeros((capacity, nodes), np.uint8))
+    cpu, memory, count, milli, models, kind = np.zeros((6, capacity), np.int64)
+    return Classes(cpu, memory, count, milli, models, kind, np.ones((capacity, nodes), np.uint8))

@@ -35,8 +35,13 @@ def tightest(nodes: Nodes, n: int, milli: int) -> int:
 
 
 @compiled
+def model_fits(nodes: Nodes, classes: Classes, t: int, n: int) -> bool:
+    return classes.models[t] == 0 or (classes.models[t] >> nodes.model[n]) & 1 == 1
+
+
+@compiled
 def fits(nodes: Nodes, classes: Classes, t: int, n: int) -> bool:
-    if nodes.live[n] == 0 or classes.allowed[t, n] == 0:
+    if nodes.live[n] == 0 or classes.allowed[t, n] == 0 or not model_fits(nodes, classes, t, n):
         return False
     if nodes.cpu[n] < classes.cpu[t] or nodes.memory[n] < classes.memory[t] or nodes.pods[n] < 1:
         return False
@@ -78,5 +83,5 @@ def give_back(nodes: Nodes, classes: Classes, t: int, n: int, devices: int) -> N
         return
     nodes.kinds[n, classes.kind[t]] -= 1
     for slot in range(nodes.gpus[n]):
-        if devices >> slot & 1:
+        if (devices >> slot) & 1:
             nodes.free[n, slot] += classes.milli[t]

@@ -1,11 +1,13 @@
 """From prices per kind of pod to the tables of `worth`: knapsacks by dynamic programming."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from tessera.engine.packing.arrays import WHOLE, Ints
+from tessera.engine.packing.arrays import Ints
 from tessera.engine.packing.compiled import compiled
+from tessera.engine.packing.fragmentation import Kind
 from tessera.engine.packing.worth import UNIT, UNITS, Prices, best_split
 
 
@@ -16,11 +18,6 @@ class Kinds(NamedTuple):
     units: Ints  # share of each device, rounded up
     count: Ints  # devices
     runs: Ints  # (model classes, kinds): 1 where the model is allowed
-    weight: Ints  # how often the kind occurs
-
-
-def units_of(milli: int) -> int:
-    return -(-milli // UNIT)
 
 
 @compiled
@@ -84,20 +81,49 @@ def fill_root(kinds: Kinds, price: Ints, m: int, device: Prices, root: Prices) -
                     root[whole, level] = max(root[whole, level], root[whole - count, level - cpu] + price[kind])
 
 
-def model_classes(models: list[int], allowed: Ints) -> tuple[Ints, Ints]:
+class Shape(NamedTuple):
+    """Equal nodes of a pool."""
+
+    model: int
+    gpus: int
+    cpu: int
+    nodes: int
+
+
+Table = tuple[tuple[Kind, int], ...]
+"""Prices by kind, in the kinds' order: integers that may be stored and shared as they are."""
+
+
+def model_classes(models: int, allowed: Sequence[int]) -> tuple[Ints, Ints]:
     """
     Models that may run the same kinds, put together.
 
-    Args: `models`, the models that nodes have; `allowed`, bits per kind (0: any).
+    Args: `allowed`, bits of the allowed models per kind (0: any).
     Returns: the class of each model, and (classes, kinds) whether it runs.
     """
     rows: dict[tuple[int, ...], int] = {}
-    classes = np.zeros(max(models, default=0) + 1, np.int64)
-    for model in sorted(models):
-        row = tuple(int(bits == 0 or bits >> model & 1) for bits in allowed.tolist())
+    classes = np.zeros(models, np.int64)
+    for model in range(models):
+        row = tuple(int(bits == 0 or (bits >> model) & 1) for bits in allowed)
         classes[model] = rows.setdefault(row, len(rows))
-    return classes, np.array(list(rows) or [()], np.int64).reshape(max(len(rows), 1), len(allowed))
+    return classes, np.array(list(rows), np.int64).reshape(len(rows), len(allowed))
 
 
-def whole(milli: int) -> bool:
-    return milli == WHOLE
+def kinds_of(kinds: Sequence[Kind], step: int, models: int) -> tuple[Kinds, Ints]:
+    """Kinds as arrays, with CPU in levels of `step`; and the class of each model."""
+    classes, runs = model_classes(models, [kind.models for kind in kinds])
+    rows = [((2 * kind.cpu + step) // (2 * step), -(-kind.milli // UNIT), kind.count) for kind in kinds]
+    level, units, count = np.array(rows, np.int64).reshape(len(kinds), 3).T.copy()
+    return Kinds(level, units, count, runs), classes
+
+
+def tables(prices: Table, step: int, levels: int, devices: int, models: int) -> tuple[Ints, Prices, Prices]:
+    """The class of each model, and `device` and `root` of `Worth` for these prices."""
+    kinds, classes = kinds_of([kind for kind, _ in prices], step, models)
+    price = np.array([price for _, price in prices], np.int64)
+    device = np.zeros((kinds.runs.shape[0], UNITS + 1, levels), np.int32)
+    root = np.zeros((kinds.runs.shape[0], devices + 1, levels), np.int32)
+    for m in range(kinds.runs.shape[0]):
+        fill_device(kinds, price, m, device[m])
+        fill_root(kinds, price, m, device[m], root[m])
+    return classes, device, root

@@ -1,7 +1,7 @@
 """The checker's own reading of the ledger: envelopes, jobs, runs, quotas. It shares no code with the fold."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -15,7 +15,6 @@ from tessera_schemas import ledger as m
 from tessera_schemas.config import Queue
 from tessera_schemas.job import JobSpec, Role
 from tessera_schemas.placement import Placement
-from tessera_schemas.reasons import Code
 
 LATE_MS = 60_000  # how far past a run's deadline its start or revoke may be before it counts as missed
 ENDS = ("succeeded", "failed", "cancelled")
@@ -80,7 +79,6 @@ class Story:
         self.runs: dict[str, Run] = {}
         self.earmarks: dict[str, Amounts] = {}
         self.turned_away: set[str] = set()
-        self.cancels: defaultdict[str, set[str]] = defaultdict(set)  # of a job: tenants; an operator is ""
         self.repeats: Counter[str] = Counter()
 
     def demand(self, holds: bool, invariant: str, text: str) -> bool:
@@ -123,16 +121,15 @@ class Story:
         if isinstance(fact, f.RunAbsent) and (run := self.runs.get(fact.run_id)) is not None:
             run.absent |= not fact.ranks
             run.gone |= run.leaving & {*fact.ranks}
-        elif isinstance(fact, f.CancelRequested):
-            self.cancels[fact.job_id].add(fact.tenant)
         elif isinstance(fact, f.JobRefused):
             self.repeats[fact.tenant] += fact.repeats
 
     def _record(self, record: Any, facts: tuple[m.TakenFact, ...]) -> None:
         """Judge one record and take it into the book: one that cites a fact, or moves a job, or neither."""
         self.report.examined[record.kind] += 1
-        name = record.kind + ("_part" if getattr(record, "ranks", ()) and record.kind != "shrunk" else "")
-        kind, handle = getattr(record, "phase", name), getattr(self, f"_{name}", lambda *_: None)
+        part = record.kind in ("permitted", "released") and record.ranks
+        kind = f"{record.kind}_part" if part else getattr(record, "phase", record.kind)
+        handle = getattr(self, f"_{record.kind}", lambda *_: None)
         if kind in CITES:
             fact = facts[record.fact].fact if record.fact < len(facts) else None
             if self.demand(isinstance(fact, CITES[kind]), "I7", f"{kind} cites fact {record.fact}, which is another"):
@@ -206,57 +203,37 @@ class Story:
         self._take(run_id, run.amounts, self.room.held, self.room.kept)
 
     def _permitted(self, r: m.Permitted, job: Job, run: Run) -> None:
-        self._permits(r, run, range(len(run.placements)))
-
-    def _permitted_part(self, r: m.Permitted, job: Job, run: Run) -> None:
-        self._permits(r, run, [rank for rank in range(len(run.placements)) if rank not in {*run.uids, *run.leaving}])
-
-    def _permits(self, r: m.Permitted, run: Run, ranks: Sequence[int]) -> None:
-        due = {*(r.ranks or ranks)} <= {*ranks} and len(r.uids) == len({*r.uids}) == len(r.ranks or ranks)
-        if self.demand(due, "I3", f"{r} is not one UID for each pod"):
-            run.uids |= dict(zip(r.ranks or ranks, r.uids, strict=True))
+        every = range(len(run.placements))
+        permits, open_ = dict(zip(r.ranks or every, r.uids, strict=False)), {*every} - {*run.uids, *run.leaving}
+        due = len(r.ranks or every) == len(r.uids) == len({*r.uids}) == len(permits.keys() & open_)
+        self.demand(due, "I3", f"{r} is not one UID for each pod")
+        run.uids = permits | run.uids
 
     def _grown(self, r: m.Grown, job: Job, run: Run) -> None:
-        roles, first = {role.name: role for role in job.spec.roles}, len(run.placements)
-        named = [(p.rank, p.role in roles) for p in r.placements]
-        new = not run.then and named == [(first + i, True) for i in range(len(named))]
-        if not self.demand(new, "I3", f"{r.run_id} grows by pods {named} beside its {first}"):
+        roles, ranks = {role.name: role for role in job.spec.roles}, [place.rank for place in r.placements]
+        gang = [roles[place.role] for place in r.placements if place.role in roles]
+        new = ranks == [*range(len(run.placements), len(run.placements) + len(gang))]
+        if not self.demand(new and not run.then, "I3", f"{r.run_id} grows by {ranks} beside {len(run.placements)}"):
             return
         run.placements += r.placements
-        staying = Counter(p.role for p in run.placements if p.rank not in run.leaving)
-        most = all(staying[role.name] <= (role.max_replicas or role.replicas) for role in roles.values())
-        self.demand(most, "I3", f"{r.run_id} grows to {dict(staying)}")
-        gang = [roles[place.role] for place in r.placements]
         self._may_be(job, r.run_id, gang, r.placements)
-        more = amounts(gang, r.placements)
-        self._take(r.run_id, more, self.room.held, self.room.kept)
-        run.amounts += more
-        run.kept += more
+        self._take(r.run_id, amounts(gang, r.placements), self.room.held, self.room.kept, run.amounts, run.kept)
 
     def _shrunk(self, r: m.Shrunk, job: Job, run: Run) -> None:
-        extra = {*range(sum(role.replicas for role in job.spec.roles), len(run.placements))}
-        right = not run.then and {*r.ranks} <= extra - run.leaving
-        if self.demand(right, "I4", f"{r.run_id} shrinks by {r.ranks}; beyond its gang it has {extra - run.leaving}"):
-            self.room.kept.subtract(less := self._part(run, r.ranks))
-            run.kept -= less
+        extra = {*range(sum(role.replicas for role in job.spec.roles), len(run.placements))} - run.leaving
+        if self.demand(not run.then and {*r.ranks} <= extra, "I4", f"{r.run_id} shrinks by {r.ranks} of {extra}"):
+            self._give(run, r.ranks, self.room.kept, run.kept)
             run.leaving |= {*r.ranks}
 
-    def _part(self, run: Run, ranks: Iterable[int]) -> Amounts:
+    def _give(self, run: Run, ranks: Iterable[int], *books: Amounts) -> None:
         roles, places = {role.name: role for role in run.job.spec.roles}, [run.placements[rank] for rank in ranks]
-        return amounts([roles[place.role] for place in places], places)
-
-    def _released_part(self, r: m.Released, job: Job, run: Run) -> None:
-        right = {*r.ranks} <= run.gone - run.free
-        if self.demand(right, "I10", f"{r.run_id}: pods {r.ranks} are released before their absence was taken in"):
-            self.room.held.subtract(less := self._part(run, r.ranks))
-            run.amounts -= less
-            run.free |= {*r.ranks}
+        for book in books:
+            book.subtract(amounts([roles[place.role] for place in places], places))
 
     def _started(self, r: m.Started, job: Job, run: Run) -> None:
         self.demand(self.ts <= run.deadline + LATE_MS, "I3", f"{r.run_id} starts long after its deadline")
 
     def _revoked(self, r: m.Revoked, job: Job, run: Run) -> None:
-        self._asked(r, job)
         if job.phase == "evicting":  # a cancel that comes while the run is stopped to be tried again
             self.demand((run.then, r.then) == ("requeue", "cancelled"), "I4", f"{r.run_id} is revoked twice")
         else:
@@ -266,10 +243,13 @@ class Story:
         run.then = r.then
 
     def _released(self, r: m.Released, job: Job, run: Run) -> None:
-        self.demand(run.absent, "I10", f"{r.run_id} is released before its absence was taken in")
-        self.room.held.subtract(run.amounts)
-        self.room.kept.subtract(Amounts() if run.then else run.kept)
-        run.released = True
+        absent = {*r.ranks} <= run.gone - run.free if r.ranks else run.absent
+        self.demand(absent, "I10", f"{r.run_id} {r.ranks or ''} is released before its absence was taken in")
+        gives = {*r.ranks} & run.leaving - run.free
+        self._give(run, gives, self.room.held, run.amounts)
+        run.free |= gives
+        run.released = not r.ranks
+        self.room.held.subtract(run.amounts if run.released else Amounts())
 
     def _requeued(self, r: m.Requeued, job: Job, _: None) -> None:
         self._leaves(r, job, "requeue")
@@ -278,18 +258,16 @@ class Story:
     def _finished(self, r: m.Finished, job: Job, _: None) -> None:
         self._leaves(r, job, r.phase)
         job.forget_ts = self.ts + self.memory_ms
+        if r.phase == "succeeded":  # its run stops by itself
+            job.runs[-1].then = r.phase
+            self.room.kept.subtract(job.runs[-1].kept)
 
     def _leaves(self, r: m.Requeued | m.Finished, job: Job, to: str) -> None:
         """A job leaves its revoked run only once that is released, and to what the revoke said or a later cancel."""
-        self._asked(r, job)
         if job.phase == "evicting":
-            self.demand(job.runs[-1].released, "I10", f"job {job.job_id} leaves its run before the release")
-            said = job.runs[-1].then
-            self.demand(to in (said, "cancelled"), "I4", f"job {job.job_id}: {to}, but its revoke said {said}")
-
-    def _asked(self, r: m.Revoked | m.Requeued | m.Finished, job: Job) -> None:
-        asked = not r.reason or r.reason.code != Code.CANCELLED or {job.tenant, ""} & self.cancels[job.job_id]
-        self.demand(bool(asked), "I13", f"job {job.job_id} is cancelled; neither its tenant nor an operator asked")
+            run = job.runs[-1]
+            self.demand(run.released, "I10", f"job {job.job_id} leaves its run before the release")
+            self.demand(to in (run.then, "cancelled"), "I4", f"job {job.job_id}: {to}, but its revoke said {run.then}")
 
     def _earmark_set(self, r: m.EarmarkSet, job: Job, _: None) -> None:
         self.demand(r.owner not in self.earmarks, "I1", f"job {r.owner} has an earmark already")

@@ -60,7 +60,7 @@ class Picture:
         self.phases: dict[str, str] = {}
         self.reasons: Counter[str] = Counter()
         self.taken: Counter[tuple[str, int]] = Counter()
-        self.allocated = self.events = self.last_n = 0
+        self.allocated = self.evicted = self.events = self.last_n = 0
         self.lines: deque[str] = deque(maxlen=LINES)
         self._held: dict[str, tuple[Placement, ...]] = {}
         self._times: deque[float] = deque()
@@ -100,6 +100,8 @@ class Picture:
             self.phases[job_id] = PHASE_AFTER[event.type]
         if event.type == JobAllocatedV1.type:
             self._hold(job_id, JobAllocatedV1.model_validate(event.data).placements)
+        elif event.type == JobEvictingV1.type:
+            self.evicted += 1
         elif event.type == JobReleasedV1.type:
             self._release(job_id)
         elif event.type == JobRefusedV1.type:

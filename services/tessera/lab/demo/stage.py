@@ -155,6 +155,7 @@ class Stage:
             reasons=self._clients.reasons,
             begun_ms=self._clients.begun_ms,
             judgement=judgement,
+            evicted=self._picture.evicted,
             kill=self._killed,
         )
 

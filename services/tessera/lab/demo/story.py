@@ -31,7 +31,8 @@ NODE = NodeRow(name="my-precious", cpu="2", memory="8Gi", pool="precious", label
 LINE = Queue(name="precious", pool="precious")
 LISTENER = "story"
 CALM, URGENT = ("test1", "test2", "test3"), "test-p1"
-RUNS_SECONDS = 2.0
+RUNS_SECONDS = 3.0
+URGENT_AFTER_SECONDS = 1.0
 STORY_SECONDS = 60.0  # a machine may be slow; then the story goes on without its end
 LOOK_SECONDS = 0.05
 CHART_WIDTH = 64
@@ -101,6 +102,7 @@ class Story:
             for name in CALM:
                 await self._submit(special(name))
             ended = await self._until("test2", RUNS)
+            await self._clock.sleep(URGENT_AFTER_SECONDS)
             self._say(URGENT, "is submitted while test2 runs, with priority class urgent")
             await self._submit(special(URGENT, "urgent"))
             for name in (*CALM, URGENT):
@@ -150,17 +152,19 @@ def _heard(event: CloudEvent) -> tuple[str, str]:
         attempt = JobRunningV1.model_validate(event.data).attempt
         return RUNS, "runs" if attempt == 1 else f"runs again, attempt {attempt}, from its last checkpoint"
     if event.type == JobEvictingV1.type:
-        return STOPS, f"is stopped: {_why(event)}"
+        return STOPS, f"is stopped ({_why(event)[0]}); its work is saved first"
     if event.type == JobRequeuedV1.type:
         return WAITS, "is back in its queue"
     if event.type == JobWaitingV1.type:
-        return WAITS, f"waits: {_why(event)}"
+        code, sentence = _why(event)
+        return WAITS, f"waits ({code}): {sentence}"
     return (ENDED, event.type.split(".")[-2]) if event.type in OVER else ("", "")
 
 
-def _why(event: CloudEvent) -> str:
+def _why(event: CloudEvent) -> tuple[str, str]:
+    """The reason's code, and what it means in general."""
     reason = PublicReason.model_validate(event.data.get("reason", {"code": "?"}))
-    return reason.sentence().partition(" (")[0]
+    return reason.code, PublicReason(code=reason.code).sentence().removeprefix(f"{reason.code}: ")
 
 
 def chart(tracks: Mapping[str, Track], until: float) -> Iterator[str]:

@@ -41,6 +41,7 @@ class Outcome:
     reasons: Counter[str]
     begun_ms: Mapping[str, int]
     judgement: Judgement
+    evicted: int = 0
     kill: Kill | None = None
     restarts: list[str] = field(default_factory=list)
 
@@ -71,6 +72,8 @@ def _work(outcome: Outcome) -> Iterator[tuple[str, str]]:
         yield "  refused", f"{count} × {reason}"
     if gangs := outcome.gangs:
         yield "gangs", f"{len(gangs)} of them, of {min(gangs)} to {max(gangs)} pods; each starts whole or not at all"
+    if outcome.evicted:
+        yield "evictions", f"{outcome.evicted} runs made room for others and were tried again; no work ended by it"
     measures = outcome.judgement.measures
     if not measures.allocated_ts:
         return

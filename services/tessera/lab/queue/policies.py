@@ -1,8 +1,7 @@
 """The policies of the queueing replay: each is told of arrivals and ends, and says who starts."""
 
 from bisect import insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from tessera.domain.table import Table
@@ -69,7 +68,7 @@ class Learning:
         self._rows: Table[Sketch] = Table()
         for job in sorted(history, key=lambda job: (job.submit_s + job.duration_s, job.line)):
             learn(self._rows, kind_of(job), job.duration_s * 1000, (job.submit_s + job.duration_s) * 1000)
-        self._lanes = Lanes(policy, self._rows)
+        self._lanes = Lanes(policy, self._rows, sum(sizes))
         self._room = RoomAhead(sizes)
         self._jobs: dict[str, Waiting] = {}
         self._started: dict[str, int] = {}

@@ -71,6 +71,8 @@ class Rules:
             self.asked.add(("held", fact.job_id, fact.undo, fact.tenant))
         elif isinstance(fact, f.PriorityRequested):
             self.asked.add(("priority_set", fact.job_id, fact.priority_class, fact.tenant))
+        elif isinstance(fact, f.CancelRequested):
+            self.asked.add(("cancelled", fact.job_id, True, fact.tenant))
         elif isinstance(fact, f.DrainRequested):
             self.asked.add(("node_drained", fact.node, fact.undo, ""))
 
@@ -79,7 +81,11 @@ class Rules:
 
     def _was_asked(self, kind: str, name: str, what: Any, tenant: str = "") -> None:
         asked = {(kind, name, what, tenant), (kind, name, what, "")} & self.asked
-        self.demand(bool(asked), "asked", f"{kind} {name} {what}: nobody asked for it who may")
+        self.demand(bool(asked), "I13", f"{kind} {name} {what}: neither its tenant nor an operator asked for it")
+
+    def _cancels(self, r: m.Revoked | m.Requeued | m.Finished, job_id: str) -> None:
+        if r.reason is not None and r.reason.code is Code.CANCELLED and job_id in self.jobs:
+            self._was_asked("cancelled", job_id, True, self.jobs[job_id].tenant)
 
     def _config_set(self, r: m.ConfigSet) -> None:
         fact = self._cited(r.fact)
@@ -121,15 +127,18 @@ class Rules:
         self.demand(same, "plan", f"{r.job_id} starts elsewhere than where room was made for it")
         self.demand(r.job_id not in self.marks, "plan", f"{r.job_id} starts, but room is still kept for it")
         self.runs[f"{r.job_id}-{r.attempt}"] = Run(job, r.flavor, job.amount)
-        self._takes(r.job_id, job, r.flavor, r.placements, job.amount)
+        self._starts(r.job_id, job, r.flavor, r.placements)
 
     def _grown(self, r: m.Grown) -> None:
         run = self.runs.get(r.run_id)
         if run is not None:
             run.roles |= {place.rank: place.role for place in r.placements}
+            pods = Counter(run.roles.values()) + Counter({role.name: role.replicas for role in run.job.spec.roles})
+            most = all(pods[role.name] <= (role.max_replicas or role.replicas) for role in run.job.spec.roles)
+            self.demand(most, "elastic", f"{r.run_id} grows to {dict(pods)}")
             more = _amount(run.job.spec, [(place.role, 1) for place in r.placements])
             run.amount = {name: run.amount[name] + more[name] for name in RESOURCES}
-            self._takes(r.run_id, run.job, run.flavor, r.placements, more, run=True)
+            self._takes(r.run_id, run.job, run.flavor, r.placements, more)
 
     def _earmark_set(self, r: m.EarmarkSet) -> None:
         """Room made for a job: the quota of what is being stopped already, and of its victims, counts as given back."""
@@ -137,6 +146,8 @@ class Rules:
         if job is None:
             return
         self.marks[r.owner] = r
+        named = r.preset == self.policy.preset or r.cause not in PLANS
+        self.demand(named, "plan", f"the earmark of {r.owner} names preset {r.preset}, not {self.policy.preset}")
         victims = [self.runs[run_id] for run_id in r.victims if run_id in self.runs]
         going = [run for run in self.runs.values() if run.stopping and run not in victims]
         for run in (*going, *victims):
@@ -145,7 +156,7 @@ class Rules:
             self._count(run, -1)
         borrows = r.cause == "reclaim" and self.quotas.borrows(job.spec.queue, r.flavor, job.amount)
         self.demand(not borrows, "plan", f"{r.owner} reclaims, but its queue would borrow itself")
-        self._takes(f"the earmark of {r.owner}", job, r.flavor, r.placements, job.amount)
+        self._starts(f"the earmark of {r.owner}", job, r.flavor, r.placements)
         for run in (*going, *victims):
             self._count(run, 1)
 
@@ -160,10 +171,13 @@ class Rules:
     def _count(self, run: Run, sign: int) -> None:
         self.quotas.add(run.job.spec.queue, run.flavor, run.amount, sign)
 
+    def _starts(self, what: str, job: Job, flavor: str, places: tuple[Placement, ...]) -> None:
+        self.demand(not job.held, "hold", f"{what}: the job is held")
+        self._takes(what, job, flavor, places, job.amount)
+
     def _takes(self, what: str, job: Job, flavor: str, places: tuple[Placement, ...], amount: dict[str, int]) -> None:
-        """Something is given to the job: it may start, the nodes take work, and quotas and flavors allow it."""
+        """Something is given to the job: its queue gives, the nodes take work, and quotas and flavors allow it."""
         quotas, queue = self.quotas, job.spec.queue
-        self.demand(not job.held or run, "hold", f"{what}: the job is held")
         path = quotas.path(queue)
         self.demand(bool(path) and not quotas.children(queue), "stop", f"{what}: there is no queue {queue}")
         stopped = [q.name for q in path if q.stop_policy != "none"]
@@ -199,6 +213,7 @@ class Rules:
 
     def _revoked(self, r: m.Revoked) -> None:
         run = self.runs.get(r.run_id)
+        self._cancels(r, r.run_id.partition("-")[0])
         if run is None or run.stopping:
             return
         if r.reason.code is Code.IDLE:
@@ -247,6 +262,7 @@ class Rules:
             del self.runs[r.run_id]
 
     def _finished(self, r: m.Finished) -> None:
+        self._cancels(r, r.job_id)
         for run_id, run in self.runs.items():
             run.stopping |= r.phase == "succeeded" and run_id.startswith(r.job_id)
 
@@ -265,8 +281,8 @@ class Rules:
         accepted = [plan for plan in plans if isinstance(plan, f.PlanProposed)]
         due = Counter((plan.job_id, run_id) for plan in accepted for run_id in plan.victims)
         self.demand(revoked == due, "plan", f"stopped are {sorted(revoked)}, the plans say {sorted(due)}")
-        said = [(p.job_id, p.cause, p.placements, p.flavor, p.victims, self.policy.preset) for p in accepted]
-        made = [(r.owner, r.cause, r.placements, r.flavor, r.victims, r.preset) for r in marks if r.cause in PLANS]
+        said = [(p.job_id, p.cause, p.placements, p.flavor, p.victims) for p in accepted]
+        made = [(r.owner, r.cause, r.placements, r.flavor, r.victims) for r in marks if r.cause in PLANS]
         shrunk = {(r.by, r.run_id, r.ranks) for r in message.records if isinstance(r, m.Shrunk) and r.by in self.jobs}
         wanted = {(plan.job_id, part.run_id, part.ranks) for plan in accepted for part in plan.shrinks}
         self.demand(shrunk == wanted, "plan", f"shrunk are {sorted(shrunk)}, the plans say {sorted(wanted)}")

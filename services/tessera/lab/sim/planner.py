@@ -10,12 +10,13 @@ from random import Random
 from tessera.domain.entities import Job, Run
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
-from tessera.engine import ENGINE_ID
 from tessera.engine.gangs import Room
 from tessera.engine.plans import CAUSES, may_evict, nodes_for, nodes_without
 from tessera_schemas.facts import PlanCause, PlanProposed
 from tessera_schemas.reasons import Reason
 
+NOBODY = "chance-1"
+"""The engine that these plans name: none that a replay could ask for the same plan again."""
 WRONG_PER_CENT = 15
 VICTIMS_MAX = 3
 
@@ -61,7 +62,7 @@ def plan_for(state: State, owner: Job, victims: list[Run], cause: PlanCause = "p
             job_id=owner.job_id,
             basis_n=state.n,
             ts=state.ts,
-            engine=ENGINE_ID,
+            engine=NOBODY,
             policy=state.config.version,
             preset=state.tree.policy.preset,
             victims=tuple(run.run_id for run in victims),

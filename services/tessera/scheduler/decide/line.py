@@ -6,6 +6,7 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.engine.gangs import Room
 from tessera.engine.plans import nodes_for, nodes_without, placement_faults, quota_reason, startable
+from tessera.engine.starting import Choice, choose
 from tessera.scheduler.decide.draft import Draft, say_waiting
 from tessera_schemas.ledger import Allocated, EarmarkEnded
 from tessera_schemas.placement import Placement
@@ -16,9 +17,6 @@ PODS_PER_MESSAGE = 2048
 
 ALLOCATION_BYTES_MAX = 384 * 1024  # so that it gets into a message beside the facts that keep coming
 
-Choice = tuple[str, tuple[Placement, ...]]
-"""A flavor and where on its nodes the gang goes."""
-
 
 def start_marked(draft: Draft) -> None:
     """Start each job whose earmarked room has become free; the others wait for the runs that are being stopped."""
@@ -26,6 +24,9 @@ def start_marked(draft: Draft) -> None:
     for owner in sorted(owner for owner, _ in state.earmarks.items()):
         mark, job = state.earmarks.get(owner), state.jobs.get(owner)
         if mark is None or job is None or not startable(state, job):
+            continue
+        if not _may_still_be_had(state, job, mark):
+            draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="node_lost"))
             continue
         reason = _not_yet(state, job, mark)
         if reason is not None:
@@ -35,6 +36,14 @@ def start_marked(draft: Draft) -> None:
             return
         draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="used"))
         _allocate(draft, job, mark.flavor, mark.placements)
+
+
+def _may_still_be_had(state: State, job: Job, mark: Earmark) -> bool:
+    """The nodes may be of another pool or flavor by now, and the queue's quotas may tell other flavors apart."""
+    tree, nodes = state.tree, state.nodes.found(placement.node for placement in mark.placements)
+    return mark.flavor in tree.flavors_for(job.queue, job.amount) and all(
+        node.pool == tree.pool(job.queue) and (not mark.flavor or tree.flavor_of(node) == mark.flavor) for node in nodes
+    )
 
 
 def _not_yet(state: State, job: Job, mark: Earmark) -> Reason | None:
@@ -102,30 +111,11 @@ class Places:
         self._rooms: dict[tuple[str, tuple[str, ...]], Room] = {}
 
     def find(self, job: Job) -> Choice | Reason:
-        """
-        The first flavor that has quota and room, those first where the queue need not borrow; or why none has.
-
-        Nodes that failed the job before are left out while there is room elsewhere.
-        """
-        book = self._book = self._book or self._state.quota_book()
-        flavors = self._state.tree.flavors_for(job.queue, job.amount)
-        if len(flavors) > 1:
-            flavors = tuple(sorted(flavors, key=lambda f: (book.borrows(job.queue, f, job.amount), flavors.index(f))))
-        reasons: list[Reason] = []
-        for flavor in flavors:
-            over = book.over(job.queue, flavor, job.amount)
-            found = quota_reason(over) if over else self._place(job, flavor)
-            if not isinstance(found, Reason):
-                return flavor, found
-            reasons.append(found)
-        return next((reason for reason in reasons if reason.code is not Code.WAITING_FOR_QUOTA), reasons[0])
-
-    def _place(self, job: Job, flavor: str) -> tuple[Placement, ...] | Reason:
-        if job.avoid:
-            found = self._room(flavor, job.avoid).place(job.roles)
-            if not isinstance(found, Reason):
-                return found
-        return self._room(flavor, ()).place(job.roles)
+        """Where the job may start now, or why it may not."""
+        self._book = self._book or self._state.quota_book()
+        return choose(
+            self._state.tree, self._book, job, lambda roles, flavor, avoid: self._room(flavor, avoid).place(roles)
+        )
 
     def _room(self, flavor: str, avoid: tuple[str, ...]) -> Room:
         room = self._rooms.get((flavor, avoid))

@@ -1,0 +1,76 @@
+"""
+The mix of jobs, learnt from the jobs seen so far; and when to price it anew.
+
+Nothing is known at first, and what is placed wrongly then stays wrong for long. So a general notion of what GPU jobs
+look like stands in from the start, in terms of the pool's own CPU per GPU, and fades out over the first 400 arrivals.
+All state is integers and does not depend on the order in which kinds were first seen.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from tessera.engine.packing.arrays import WHOLE
+from tessera.engine.packing.fragmentation import Kind
+
+FADES_OVER = 400  # arrivals
+WEIGHT = 1000  # of one arrival
+PRIOR_WEIGHT = 200 * WEIGHT  # of all that is presumed, at the start
+REPRICE_AT = (50, 150, 400, 1200, 3000)  # arrivals; then whenever they have doubled
+
+# Devices, thousandths of each, CPU in per cent of the pool's CPU per GPU, and how many of a hundred jobs.
+PRESUMED = (
+    (0, 0, 80, 10),
+    (1, 1000, 30, 10),
+    (1, 1000, 60, 12),
+    (1, 1000, 90, 24),
+    (1, 1000, 130, 8),
+    (1, 250, 30, 7),
+    (1, 500, 60, 10),
+    (1, 750, 60, 10),
+    (2, 1000, 160, 4),
+    (4, 1000, 320, 3),
+    (8, 1000, 640, 2),
+)
+
+
+class Mix:
+    """What was seen, by kind."""
+
+    def __init__(self, cpu_per_gpu: int) -> None:
+        self.seen: Counter[Kind] = Counter()
+        self.arrivals = 0
+        self._cpu_per_gpu = cpu_per_gpu
+
+    def see(self, kind: Kind, times: int = 1) -> None:
+        self.seen[kind] += times
+        self.arrivals += times
+
+    def weights(self) -> dict[Kind, int]:
+        """How much each kind counts now, in the kinds' order."""
+        mixed = Counter({kind: count * WEIGHT for kind, count in self.seen.items()})
+        left = max(0, FADES_OVER - self.arrivals)
+        for count, milli, cpu_percent, of_hundred in PRESUMED:
+            kind = Kind(self._cpu_per_gpu * cpu_percent // 100, milli, count, 0)
+            mixed[kind] += PRIOR_WEIGHT * of_hundred * left // (100 * FADES_OVER)
+        return {kind: weight for kind, weight in sorted(mixed.items()) if weight}
+
+
+def next_repricing(arrivals: int) -> int:
+    """After how many arrivals the mix is priced next."""
+    for at in REPRICE_AT:
+        if at > arrivals:
+            return at
+    at = REPRICE_AT[-1]
+    while at <= arrivals:
+        at *= 2
+    return at
+
+
+def gpu_kinds(weights: Mapping[Kind, int], cpu_step: int) -> dict[Kind, int]:
+    """The kinds that need GPUs, with CPU rounded to whole steps, and those put together that are then equal."""
+    rounded: Counter[Kind] = Counter()
+    for kind, weight in weights.items():
+        if kind.count:
+            cpu = (2 * kind.cpu + cpu_step) // (2 * cpu_step) * cpu_step
+            rounded[kind._replace(cpu=cpu, milli=min(kind.milli, WHOLE))] += weight
+    return dict(sorted(rounded.items()))
