@@ -2,6 +2,7 @@
 
 from random import Random
 
+from tessera.domain.entities import Run
 from tessera.lab.sim.planner import plan_by_chance
 from tessera_schemas.config import ConfigBody, Flavor, Policy, PriorityClass, Queue, Quota
 from tessera_schemas.facts import (
@@ -13,6 +14,7 @@ from tessera_schemas.facts import (
     HoldRequested,
     JobRefused,
     PodsBound,
+    PodsLost,
     PodsMade,
     PriorityRequested,
     RunEnded,
@@ -110,7 +112,8 @@ class Life:
         again = self._keys and chance.random() < 0.2
         key = f"k{chance.randrange(self._keys)}" if again else f"k{self._keys}"
         self._keys += not again
-        asked = role(replicas=chance.choice((1, 1, 1, 2, 5)), gpus=chance.choice((0, 1, 4, 4)))
+        replicas, more = chance.choice((1, 1, 1, 2, 5)), chance.choice((0, 0, 0, 1, 3))
+        asked = role(replicas=replicas, max_replicas=replicas + more, gpus=chance.choice((0, 1, 4, 4)))
         spec = job_spec(
             asked,
             queue=chance.choice(("research", "research", "research", "batch", "batch", "forgotten")),
@@ -138,6 +141,7 @@ class Life:
                 min_runtime_seconds=chance.choice((0, 0, 0, 30)),
                 evictions_max=chance.choice((0, 5, 5, 5)),
                 earmark_seconds=chance.choice((10, 600)),
+                grow_after_seconds=chance.choice((0, 0, 30)),
                 idle=chance.choice(("off", "warn", "requeue", "fail")),
                 idle_warn_seconds=10,
                 idle_reclaim_seconds=1,
@@ -168,6 +172,8 @@ class Life:
         pods = len(run.placements)
         if run.stopping:
             return run_absent(run_id)
+        if run.extra and chance.random() < 0.5:
+            return self._about_extra(run)
         if run.started and chance.random() < 0.85:
             return chance.choice(
                 (
@@ -197,3 +203,15 @@ class Life:
                 failed,
             )
         )
+
+    def _about_extra(self, run: Run) -> AnyFact:
+        """What an elastic run grew by: made, lost, or gone once it was to leave."""
+        chance, name = self.random, run.run_id
+        leaving = tuple(extra.placement.rank for extra in run.extra if extra.leaving)
+        if leaving:
+            return run_absent(name).model_copy(update={"ranks": leaving})
+        new = tuple(extra.placement.rank for extra in run.extra if not extra.uid)
+        if new and chance.random() < 0.8:
+            return PodsMade(kind="pods_made", run_id=name, uids=tuple(f"{name}-{rank}" for rank in new), ranks=new)
+        ranks = (chance.choice(run.extra).placement.rank,)
+        return PodsLost(kind="pods_lost", run_id=name, ranks=ranks, reason=Reason(code=Code.POD_FAILED))

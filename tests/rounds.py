@@ -15,7 +15,7 @@ from tessera.preemption.decide import preemption_plan
 from tessera.reclamation.plans import reclaim_plan
 from tessera_schemas.base import job_id
 from tessera_schemas.config import Policy, PriorityClass, Queue, Quota
-from tessera_schemas.facts import AnyFact, PlanCause, PodsMade, RunEnded, RunStarted
+from tessera_schemas.facts import AnyFact, PlanCause, PodsMade, RunAbsent, RunEnded, RunStarted
 from tessera_schemas.ledger import EarmarkSet, LedgerMessage, PlanRefused, Revoked
 from tessera_schemas.reasons import Reason
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
@@ -41,7 +41,7 @@ class Rounds(Committed):
     ) -> None:
         super().__init__()
         rules = Policy.model_validate({"preset": "fair", **AT_ONCE, **policy})
-        more = {"priority_classes": tuple(classes)} if classes else {}
+        more: dict[str, Any] = {"priority_classes": tuple(classes)} if classes else {}
         self.commit(holder="scheduler-1")
         self.commit(config_proposed(config_body(*(queues or (Queue(name="research"),)), policy=rules, **more)))
         named = {"node-a": 8} if nodes is None else nodes
@@ -133,7 +133,12 @@ class Rounds(Committed):
         gone = [r.run_id for r in self.state.runs.values() if r.stopping and r.run_id not in self.held_back]
         for run_id in gone:
             self.commit(run_absent(run_id))
-        return bool(gone)
+        shrunk = [run for run in self.state.runs.values() if any(extra.leaving for extra in run.extra)]
+        shrunk = [run for run in shrunk if not run.stopping and run.run_id not in self.held_back]
+        for run in shrunk:
+            ranks = tuple(extra.placement.rank for extra in run.extra if extra.leaving)
+            self.commit(RunAbsent(kind="run_absent", run_id=run.run_id, ranks=ranks))
+        return bool(gone or shrunk)
 
     def _propose(self) -> bool:
         """Each service plans for the first job that has a plan; both see the same state."""

@@ -136,7 +136,7 @@ class RunEnded(Strict):
 
 
 class PodsLost(Strict):
-    """These pods that an elastic run grew by ended otherwise than by success, or could not start: it goes on without."""
+    """These pods that an elastic run grew by failed, vanished or could not start: it is to go on without them."""
 
     kind: Literal["pods_lost"]
     run_id: RunId

@@ -11,6 +11,8 @@ ROLE_LABEL = "tessera.io/role"
 QUEUE_LABEL = "tessera.io/queue"
 TENANT_LABEL = "tessera.io/tenant"
 SPEC_LABEL = "tessera.io/spec"
+SHARD_LABEL = "tessera.io/shard"
+"""On pods and nodes: whose they are. A node without it is the main shard's; a pod without it is nobody's."""
 
 NAME_ANNOTATION = "tessera.io/job-name"
 ALLOCATED_N_ANNOTATION = "tessera.io/allocated-n"
@@ -40,6 +42,15 @@ OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
 
 RESERVED_PREFIX = "tessera.io/"
 SIMULATE_PREFIX = "tessera.io/simulate-"
+
+
+def pods_of_shard(shard: str) -> str:
+    """The label selector of the pods that a shard made: it watches and judges no other shard's."""
+    return f"{RUN_LABEL},{SHARD_LABEL}={shard}"
+
+
+def pods_of_others(shard: str) -> str:
+    return f"{RUN_LABEL},{SHARD_LABEL}!={shard}"
 
 
 def pod_name(run_id: str, rank: int) -> str:

@@ -13,6 +13,8 @@ SERVICES = ("admission", "queueing", "scheduler", "preemption", "reclamation", "
 TENANT = "tenant"  # the role of every tenant; its identity is the tenant's own name
 OPERATOR = "operator"
 RESERVED_NAMES = (*SERVICES, OPERATOR, TENANT)  # no tenant may be called so
+MAIN_SHARD = "main"
+"""The shard that is meant where none is named: nodes without a label are its own."""
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 HOUR_SECONDS = 3_600
@@ -243,6 +245,24 @@ def live(subject: str) -> str:
     return f"live.{subject}"
 
 
+def user(identity: str, shard: str) -> str:
+    """
+    What an identity is called at NATS and Redis, which shards share: all but the main shard's say whose they are.
+
+    The sign is in no name, so that no identity of one shard is called like one of another.
+    """
+    return identity if shard == MAIN_SHARD else f"{identity}@{shard}"
+
+
+def identity_of(user: str) -> str:
+    """The identity's name within its shard, whatever shard that is."""
+    return user.partition("@")[0]
+
+
+def shard_of(user: str) -> str:
+    return user.partition("@")[2] or MAIN_SHARD
+
+
 def inbox(identity: str) -> str:
     """The private prefix of an identity's inboxes; answers to others' requests cannot be read."""
     return f"_INBOX.{identity}"
@@ -252,7 +272,7 @@ def gateway_inbox(tenant: str) -> str:
     """
     The part of a tenant's inbox where the gateway is answered when it speaks for that tenant.
 
-    Admission answers to the inbox of the command's tenant and nowhere else; `*` as the tenant is what the gateway hears.
+    Admission answers to the inbox of the command's tenant and nowhere else; the gateway hears that of `*`.
     """
     return f"{inbox(tenant)}.gateway"
 

@@ -116,6 +116,7 @@ BODY = config.ConfigBody(
         min_runtime_seconds=30,
         evictions_max=3,
         earmark_seconds=120,
+        grow_after_seconds=45,
         node_lost_seconds=90,
         idle="requeue",
         idle_warn_seconds=900,
@@ -152,6 +153,7 @@ FACTS: tuple[facts.AnyFact, ...] = (
     facts.BindFailed(kind="bind_failed", run_id=RUN, rank=1, reason=Reason(code=Code.BIND_REFUSED, detail="quota")),
     facts.RunStarted(kind="run_started", run_id=RUN),
     facts.RunEnded(kind="run_ended", run_id=RUN, reason=Reason(code=Code.POD_FAILED), own=True, exit_code=137, rank=1),
+    facts.PodsLost(kind="pods_lost", run_id=RUN, ranks=(3, 4), reason=Reason(code=Code.POD_FAILED)),
     facts.NodeSeen(
         kind="node_seen",
         name="node-a.example",
@@ -172,7 +174,11 @@ FACTS: tuple[facts.AnyFact, ...] = (
     ),
     facts.RunAbsent(kind="run_absent", run_id=RUN, ranks=(3, 4)),
     facts.RunLost(
-        kind="run_lost", run_id=RUN, reason=Reason(code=Code.NODE_LOST, field="nodes.node-a"), nodes=("node-a",)
+        kind="run_lost",
+        run_id=RUN,
+        reason=Reason(code=Code.NODE_LOST, field="nodes.node-a"),
+        nodes=("node-a",),
+        ranks=(3, 4),
     ),
     facts.RunIdle(kind="run_idle", run_id=RUN, idle_seconds=1900),
     facts.CheckpointSaved(kind="checkpoint_saved", run_id=RUN, path="/data/step-100"),

@@ -279,7 +279,7 @@ async def test_a_finalizer_is_not_taken_off_a_pod_with_another_uid(api: Setup):
     assert (await api.cluster.get_pod(NS, name))["metadata"]["finalizers"] == [FINALIZER]
 
 
-async def test_a_list_selects_by_equal_and_by_present_labels(api: Setup):
+async def test_a_list_selects_by_equal_unequal_and_present_labels(api: Setup):
     for run, rank in (("a", "0"), ("a", "1"), ("b", "0")):
         labels = {"tessera.io/run": run, "tessera.io/rank": rank}
         await api.cluster.create_pod(NS, pod(f"{run}-{rank}", labels=labels))
@@ -292,6 +292,8 @@ async def test_a_list_selects_by_equal_and_by_present_labels(api: Setup):
     assert await names("tessera.io/run=a") == {"a-0", "a-1"}
     assert await names("tessera.io/run=a,tessera.io/rank=1") == {"a-1"}
     assert await names("tessera.io/run") == {"a-0", "a-1", "b-0"}
+    assert await names("tessera.io/run,tessera.io/run!=a") == {"b-0"}
+    assert "foreign" in await names("tessera.io/run!=a")  # what has no label is unequal to any value
     assert {"a-0", "a-1", "b-0", "foreign"} <= await names("")
 
 

@@ -37,6 +37,11 @@ DEATHS = {
         stops="allocated runs get no pods, and no start or end is seen",
         goes_on="jobs are admitted and allocated; running pods run to their end",
     ),
+    "preemption": Death(
+        writes="plans: whom to evict, or to shrink, for a waiting job",
+        stops="nobody is evicted for a job of the same queue, and elastic runs keep their size",
+        goes_on="jobs are admitted, start on what is free, end and release",
+    ),
     "reclamation": Death(
         writes="facts: run absent",
         stops="ended and revoked runs keep their devices",

@@ -38,6 +38,7 @@ from tessera_schemas.commands import ApplyConfig
 from tessera_schemas.config import ConfigBody, Queue, Quota, Subscriber, Tenant
 from tessera_schemas.events import CloudEvent, short_type
 from tessera_schemas.job import JobSpec, Resources, Retry, Role, Template
+from tessera_schemas.labels import SHARD_LABEL
 
 SECONDS = 60.0
 TENANTS = ("lab", "ops")
@@ -101,6 +102,7 @@ class Live:
 
     platform: Platform
     bus: NatsBus
+    shard_name: str = subjects.MAIN_SHARD
     clients: dict[str, Tessera] = field(default_factory=dict)
     shard: Shard = field(default_factory=Shard)
     stored: list[bytes] = field(default_factory=list)
@@ -117,12 +119,21 @@ class Live:
         cls, directory: Path, body: ConfigBody | None = None, services: Sequence[str] = subjects.SERVICES
     ) -> AsyncIterator["Live"]:
         """Everything started, `body` in force, the tenants connected."""
+        async with Platform(directory, services, tenants=TENANTS) as platform, cls.on(platform, body) as live:
+            yield live
+
+    @classmethod
+    @asynccontextmanager
+    async def on(
+        cls, platform: Platform, body: ConfigBody | None = None, shard: str = subjects.MAIN_SHARD
+    ) -> AsyncIterator["Live"]:
+        """One shard of a platform that runs."""
         async with AsyncExitStack() as stack:
-            platform = await stack.enter_async_context(Platform(directory, services, tenants=TENANTS))
             for tenant in TENANTS:
-                await platform.add_tenant(tenant, {EVERYTHING: ()})
-            place = find(platform.directory)
-            live = cls(platform, await stack.enter_async_context(place.bus(place.identity(subjects.OPERATOR))))
+                await platform.add_tenant(tenant, {EVERYTHING: ()}, shard)
+            place = find(platform.directory, shard=shard)
+            bus = await stack.enter_async_context(place.bus(place.identity(subjects.OPERATOR)))
+            live = cls(platform, bus, shard)
             live.looking = [asyncio.create_task(live._fold()), asyncio.create_task(live._watch_pods())]
             stack.push_async_callback(live.stop_looking)
             for tenant in TENANTS:
@@ -145,7 +156,7 @@ class Live:
     async def configure(self, body: ConfigBody, expected_version: int = 0) -> None:
         asking = await Asking.open(self.bus, subjects.OPERATOR)
         command = ApplyConfig(kind="apply_config", v=1, expected_version=expected_version, body=body)
-        answer = await asking.ask(subjects.control(self.platform.shard), command)
+        answer = await asking.ask(subjects.control(self.shard_name), command)
         assert answer is not None
         assert answer.accepted, answer
         await self.until(lambda state: state.config.version == expected_version + 1, "the configuration is in force")
@@ -161,7 +172,10 @@ class Live:
 
     async def command(self, *words: str, environment: Mapping[str, str] | None = None) -> Said:
         """Run `tessera WORDS` as a process of its own, at this platform."""
-        return await tessera(*words, environment={"TESSERA_HOME": str(self.home), **(environment or {})})
+        return await tessera(
+            *words,
+            environment={"TESSERA_HOME": str(self.home), "TESSERA_SHARD": self.shard_name, **(environment or {})},
+        )
 
     @asynccontextmanager
     async def listening(self, tenant: str = "lab") -> AsyncIterator["Heard"]:
@@ -198,7 +212,11 @@ class Live:
         folder = self.home / "run"
         number = len(list(folder.glob(f"{service}-more-*")))
         port_file = folder / f"{service}-more-{number}.port"
-        environment = {**self.platform.environment(service), "TESSERA_PORT_FILE": str(port_file), **settings}
+        environment = {
+            **self.platform.environment(service, self.shard_name),
+            "TESSERA_PORT_FILE": str(port_file),
+            **settings,
+        }
         with (folder / f"{service}-more-{number}.log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *_python("run", service), env=_environment(environment), stdout=log, stderr=log
@@ -229,10 +247,14 @@ class Live:
 
     async def until_idle(self) -> None:
         """Every acknowledged submit is taken in, every job has ended and every run is released."""
-        due = {job_id(self.platform.shard, tenant, key) for tenant, key in self.acknowledged}
+        due = {job_id(self.shard_name, tenant, key) for tenant, key in self.acknowledged}
         await self.until(
             lambda state: due <= self.taken_in and not len(state.jobs) and not len(state.runs), "everything has ended"
         )
+
+    def is_ours(self, pod: Json) -> bool:
+        """Whether a pod is not one of another shard."""
+        return (pod["metadata"].get("labels") or {}).get(SHARD_LABEL, self.shard_name) == self.shard_name
 
     def phase(self, job: str) -> str:
         known = self.state.jobs.get(job) or self.state.ended.get(job)
@@ -241,7 +263,7 @@ class Live:
     @asynccontextmanager
     async def store(self) -> AsyncIterator[RedisStore]:
         """The views, read as the operator does."""
-        place = find(self.home)
+        place = find(self.home, shard=self.shard_name)
         async with place.store(place.identity(subjects.OPERATOR)) as store:
             yield store
 
@@ -280,7 +302,7 @@ class Live:
                 await task
 
     async def _fold(self) -> None:
-        source = StreamLedger(self.bus, self.platform.shard).follow(0)
+        source = StreamLedger(self.bus, self.shard_name).follow(0)
         while True:
             try:
                 messages = await source.next()
@@ -299,12 +321,12 @@ class Live:
         cluster = HttpCluster(self.platform.cluster_url, token)
         try:
             found, version = await cluster.list("pods")
-            self.pods += [PodChange("ADDED", pod) for pod in found]
+            self.pods += [PodChange("ADDED", pod) for pod in found if self.is_ours(pod)]
             while True:
                 with suppress(Transient):
                     async for event in cluster.watch("pods", version):
                         version = event.object["metadata"]["resourceVersion"]
-                        if event.type != "BOOKMARK":
+                        if event.type != "BOOKMARK" and self.is_ours(event.object):
                             self.pods.append(PodChange(event.type, event.object))
         finally:
             await cluster.close()

@@ -14,11 +14,13 @@ from tessera.lab.bench.latency import latency
 from tessera.lab.bench.report import Row
 from tessera.lab.bench.restart import restart
 from tessera.lab.bench.throughput import throughput
+from tessera.lab.bench.two_shards import two_shards
 
 ROWS = [
     pytest.param(lambda: latency(2, 1, 1, sync=False), 2, id="latency"),
     pytest.param(lambda: throughput(12, 1, 1, sync=False), 1, id="throughput, with more jobs than GPUs"),
     pytest.param(lambda: throughput(2, 1, 1, sync=True), 1, id="throughput, synced"),
+    pytest.param(lambda: two_shards(12, 1, 1), 1, id="two shards"),
     pytest.param(lambda: restart(12, 1, 1), 1, id="restart"),
     pytest.param(lambda: fold(10, 2), 1, id="fold"),
     pytest.param(lambda: growth(32, 2, 4), 2, id="growth"),

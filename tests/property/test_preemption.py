@@ -5,12 +5,14 @@ comes to rest.
 
 from collections.abc import Iterator
 from random import Random
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.client.replay import verify
 from tessera.domain.entities import Job
+from tessera.domain.resources import placed_amount
 from tessera.domain.snapshot import dump, load
 from tessera.domain.state import State
 from tessera.engine.gangs import place_gang
@@ -43,12 +45,12 @@ def trees(chance: Random, gpus: int) -> list[Queue]:
     ]
 
 
-def world(seed: int, **policy: object) -> Rounds:
+def world(seed: int, **policy: Any) -> Rounds:
     chance = Random(seed)
     sizes = [chance.choice((4, 8)) for _ in range(chance.randrange(1, 5))]
     nodes = [node_seen(f"node-{n}", size, labels={"rack": f"r{n % 2}"}) for n, size in enumerate(sizes)]
     chance.shuffle(nodes)
-    rules = {"preset": chance.choice(("priority", "fair", "fair")), "grow_after_seconds": 0, **policy}
+    rules: dict[str, Any] = {"preset": chance.choice(("priority", "fair", "fair")), "grow_after_seconds": 0, **policy}
     rounds = Rounds(*trees(chance, sum(sizes)), nodes=nodes, **rules)
     for number in range(JOBS):
         submit(rounds, chance, f"j{number}")
@@ -169,9 +171,12 @@ def test_nothing_is_taken_back_for_a_queue_that_borrows_nor_from_one_that_does_n
         for victim in made.victims:
             if victim.queue != job.queue and not victim.ranks:
                 assert before.used(victim.queue, cell) > before_own(rounds, victim.queue)
-        own = sum(v.gpu_milli for v in made.victims if v.queue == job.queue)
-        going = sum(run.amount.gpu_milli for run, _ in leaving(rounds.state) if run.queue == job.queue and run.stopping)
-        assert before.used(job.queue, cell) - own - going + job.amount.gpu_milli <= before_own(rounds, job.queue)
+        back = sum(v.gpu_milli for v in made.victims if v.queue == job.queue)
+        gone = [(run, places) for run, places in leaving(rounds.state) if run.queue == job.queue]
+        back += sum(placed_amount(run.roles, places).gpu_milli for run, places in gone)
+        marks = [rounds.state.jobs.get(owner) for owner in made.outranked]
+        back += sum(owner.amount.gpu_milli for owner in marks if owner.queue == job.queue)
+        assert before.used(job.queue, cell) - back + job.amount.gpu_milli <= before_own(rounds, job.queue)
 
 
 def before_own(rounds: Rounds, queue: str) -> int:
@@ -205,4 +210,4 @@ def test_a_replay_makes_every_plan_again(seed: int) -> None:
     rounds.settle()
     report = verify(rounds.stored)
     assert report.findings == []
-    assert report.plans == len(rounds.plans) + len(rounds.refusals) or report.plans >= len(rounds.plans)
+    assert report.plans >= len(rounds.plans)

@@ -36,7 +36,7 @@ class Checkpoints:
         if job is None or not run.started or run.over:
             return
         told = self._told.setdefault(run.run_id, {})
-        for uid in run.uids:
+        for uid in run.permitted:
             pod = pods.get(uid)
             if pod is None or not pod.saved or told.get(uid) == (pod.saved, pod.saved_at):
                 continue

@@ -18,6 +18,7 @@ from tessera_schemas.labels import (
     EVICT_AT_ANNOTATION,
     FINALIZER,
     NOTICE_ANNOTATION,
+    RANK_LABEL,
     SCHEDULER_NAME,
     TTL_ANNOTATION,
 )
@@ -63,6 +64,7 @@ class Pod:
     evict_at_ms: int | None = None
     saved: str = ""
     saved_at: str = ""
+    rank: int | None = None
 
     @property
     def over(self) -> bool:
@@ -94,7 +96,13 @@ def read_pod(pod: Json) -> Pod:
         evict_at_ms=_milliseconds(notes[EVICT_AT_ANNOTATION]) or 0 if EVICT_AT_ANNOTATION in notes else None,
         saved=notes.get(CHECKPOINT_ANNOTATION, ""),
         saved_at=notes.get(CHECKPOINT_AT_ANNOTATION, ""),
+        rank=_rank((meta.get("labels") or {}).get(RANK_LABEL, "")),
     )
+
+
+def _rank(label: str) -> int | None:
+    """None: not a pod as we make them."""
+    return int(label) if label.isdecimal() and len(label) <= DIGITS_MAX else None
 
 
 def _count(text: str) -> int:
@@ -124,9 +132,24 @@ def to_report(run: Run, pods: Iterable[Pod]) -> list[AnyFact]:
         facts.append(PodsBound(kind="pods_bound", run_id=run.run_id))
     if all(pod.phase in ("Running", "Succeeded") for pod in there) and not run.started:
         facts.append(RunStarted(kind="run_started", run_id=run.run_id))
-    if all(pod.phase == "Succeeded" for pod in there):
+    if all(pod.phase == "Succeeded" for pod in there) and not _extras_at_work(run, by_uid):
         facts.append(RunEnded(kind="run_ended", run_id=run.run_id))
     return facts
+
+
+def _extras_at_work(run: Run, pods: Mapping[str, Pod]) -> bool:
+    """Whether a pod that the run grew by, and that is to stay, runs: what has not begun by now need not begin."""
+    found = (pods.get(extra.uid) for extra in run.extra if extra.uid and not extra.leaving)
+    return any(pod is not None and pod.phase == "Running" and not pod.deleting for pod in found)
+
+
+def broken_extras(pods: Mapping[int, Pod]) -> dict[int, Reason]:
+    """The ranks, of these that a run grew by, whose pods ended otherwise than by success, and why."""
+    return {rank: _why(pod, rank)[0] for rank, pod in pods.items() if _is_broken(pod)}
+
+
+def _is_broken(pod: Pod) -> bool:
+    return pod.phase != "Succeeded" and (pod.deleting or pod.phase == "Failed")
 
 
 def missing(run: Run, pods: Mapping[str, Pod]) -> list[int]:
@@ -137,7 +160,7 @@ def missing(run: Run, pods: Mapping[str, Pod]) -> list[int]:
 def _first_broken(run: Run, pods: list[Pod | None]) -> RunEnded | None:
     """The first pod that ended otherwise than by success ends the gang."""
     for rank, pod in enumerate(pods):
-        if pod is None or (not pod.deleting and pod.phase != "Failed") or pod.phase == "Succeeded":
+        if pod is None or not _is_broken(pod):
             continue
         reason, own = _why(pod, rank)
         return RunEnded(kind="run_ended", run_id=run.run_id, reason=reason, own=own, exit_code=pod.exit_code, rank=rank)
@@ -159,13 +182,14 @@ def _why(pod: Pod, rank: int) -> tuple[Reason, bool]:
 
 def is_due_notice(run: Run, pod: Pod) -> bool:
     """
-    Whether this pod of a revoked run may go on for its notice.
+    Whether this pod of a revoked run, or one that an elastic run is to go on without, may go on for its notice.
 
-    Once a checkpoint was taken in after the revoke, nothing is left to wait for.
+    Once a checkpoint was taken in after that was said, nothing is left to wait for.
     """
-    well = run.started and run.revoked is not None and run.revoked.code in WORTH_A_NOTICE
+    since, goes_on = (run.resized_ts, not run.over) if run.revoked is None else (run.stopped_ts, False)
+    well = run.started and (goes_on or (run.revoked is not None and run.revoked.code in WORTH_A_NOTICE))
     waits = pod.notice_seconds > 0 and pod.phase == "Running" and not pod.deleting
-    return well and waits and run.saved_ts < run.stopped_ts
+    return well and waits and run.saved_ts < since
 
 
 def is_new_checkpoint(run: Run, known_path: str, pod: Pod, told: tuple[str, str] | None) -> bool:
@@ -175,7 +199,7 @@ def is_new_checkpoint(run: Run, known_path: str, pod: Pod, told: tuple[str, str]
     After a restart nothing is told: then a path that the ledger has for this run counts as known. A checkpoint that
     seems older than it is costs less than one that seems newer.
     """
-    if pod.uid not in run.uids or not is_path(pod.saved) or told == (pod.saved, pod.saved_at):
+    if pod.uid not in run.permitted or not is_path(pod.saved) or told == (pod.saved, pod.saved_at):
         return False
     return told is not None or not run.saved_ts or pod.saved != known_path
 

@@ -4,6 +4,7 @@ import asyncio
 
 from tessera.binder.decide import read_pod
 from tessera.binder.handlers import Runs
+from tessera.binder.ownership import Ownership
 from tessera.binder.settings import BinderSettings
 from tessera.binder.watch_nodes import Nodes
 from tessera.kernel.facts import Facts
@@ -15,18 +16,20 @@ from tessera.kernel.pods_by_run import PodsByRun
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import restore
 from tessera.kernel.together import together
-from tessera_schemas.labels import RUN_LABEL
+from tessera_schemas.labels import pods_of_shard
 
 
 async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> None:
     """Carry out what the ledger says of our partitions' runs, and say what the cluster shows."""
     shard = await restore(ports.bus, ports.ledger, settings.shard)
     members = Members(ports.bus, ports.clock, settings.shard, "binder", ports.instance, settings.lease_seconds)
-    pod_informer = Informer(ports.cluster, "pods", ports.clock, RUN_LABEL)
+    pod_informer = Informer(ports.cluster, "pods", ports.clock, pods_of_shard(settings.shard))
     node_informer = Informer(ports.cluster, "nodes", ports.clock)
     troubles = NodeTroubles(node_informer, ports.clock, settings.node_gone_seconds)
-    runs = Runs(ports, settings, shard.state, PodsByRun(pod_informer, read_pod), troubles, members)
-    nodes = Nodes(node_informer, Facts(ports.bus, settings.shard, "binder"), shard.state, members, ports.clock)
+    ownership = Ownership(node_informer, ports.cluster, ports.clock, settings.shard)
+    runs = Runs(ports, settings, shard.state, PodsByRun(pod_informer, read_pod), troubles, ownership, members)
+    facts = Facts(ports.bus, settings.shard, "binder")
+    nodes = Nodes(node_informer, ownership, facts, shard.state, members, ports.clock)
     ports.health.check("pods", lambda: None if pod_informer.synced else "the pods have not been listed yet")
     ports.health.check("nodes", lambda: None if node_informer.synced else "the nodes have not been listed yet")
     await members.join()

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tessera.domain.entities import Job, Run
+from tessera.engine.plans import standing
 from tessera_schemas.job import JobSpec, Role, Template, Volume
 from tessera_schemas.labels import (
     ALLOCATED_N_ANNOTATION,
@@ -22,6 +23,7 @@ from tessera_schemas.labels import (
     ROLE_LABEL,
     RUN_LABEL,
     SCHEDULER_NAME,
+    SHARD_LABEL,
     SIMULATE_PREFIX,
     SPEC_LABEL,
     TENANT_LABEL,
@@ -42,7 +44,7 @@ RESTRICTED: Json = {
 
 def pod_of(job: Job, run: Run, rank: int, spec: JobSpec, allocated_n: int) -> Json:
     """The unbound pod of `rank`; the same run and rank give the same pod."""
-    placement = run.placements[rank]
+    placement = next(placement for placement in run.places if placement.rank == rank)
     role = next(role for role in spec.roles if role.name == placement.role)
     return {
         "apiVersion": "v1",
@@ -56,6 +58,12 @@ def pod_of(job: Job, run: Run, rank: int, spec: JobSpec, allocated_n: int) -> Js
         },
         "spec": _spec(job, run, rank, spec, role),
     }
+
+
+def in_shard(pod: Json, shard: str) -> Json:
+    """The pod as one of this shard, whose binder and reclamation alone will see it."""
+    meta = pod["metadata"]
+    return pod | {"metadata": meta | {"labels": meta["labels"] | {SHARD_LABEL: shard}}}
 
 
 def labels(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
@@ -188,16 +196,19 @@ def _own_env(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
     # Images for GPUs ask the runtime for all of them; a pod that was given none must see none.
     blind = {} if role.resources.gpus or role.resources.gpu_milli else {"NVIDIA_VISIBLE_DEVICES": "void"}
     saved = {"TESSERA_CHECKPOINT_PATH": job.saved_path} if job.saved_path else {}
+    elastic = {"TESSERA_MIN_REPLICAS": str(role.gang), "TESSERA_MAX_REPLICAS": str(role.most)}
     return (
         blind
         | saved
+        | (elastic if role.gang < role.most else {})
         | {
             "TESSERA_JOB_ID": job.job_id,
             "TESSERA_JOB_NAME": job.name,
             "TESSERA_ATTEMPT": str(run.attempt),
             "TESSERA_ROLE": role.name,
             "TESSERA_RANK": str(rank),
-            "TESSERA_WORLD_SIZE": str(len(run.placements)),
+            # Of an elastic run: as it is now. Whoever was there before is not told; its program sees who joins.
+            "TESSERA_WORLD_SIZE": str(len(standing(run))),
         }
     )
 

@@ -1,6 +1,9 @@
-"""Nodes as they come, change and go, said as facts by whoever has the node's partition."""
+"""The shard's nodes as they come, change and go, said as facts by whoever has the node's partition."""
+
+import structlog
 
 from tessera.binder.nodes import node_gone, node_seen
+from tessera.binder.ownership import Ownership
 from tessera.domain.resources import is_as_seen
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
@@ -11,12 +14,17 @@ from tessera.kernel.ports import Clock
 from tessera.kernel.worklist import Worklist
 from tessera_schemas.facts import NodeSeen
 
+log = structlog.get_logger()
+
 
 class Nodes:
     """Says each node when it differs from what was said last, and everything again every while."""
 
-    def __init__(self, informer: Informer, facts: Facts, state: State, members: Members, clock: Clock) -> None:
-        self._informer, self._facts, self._state, self._members, self._clock = informer, facts, state, members, clock
+    def __init__(
+        self, informer: Informer, ownership: Ownership, facts: Facts, state: State, members: Members, clock: Clock
+    ) -> None:
+        self._informer, self._ownership, self._facts = informer, ownership, facts
+        self._state, self._members, self._clock = state, members, clock
         self._said: dict[str, NodeSeen] = {}
         self.worklist = Worklist(self._work, clock, at_once=16)
 
@@ -47,8 +55,14 @@ class Nodes:
                 self.worklist.name(name)
 
     def _seen(self, name: str) -> NodeSeen:
+        """What is to be said of the node. One that went to another shard is gone once nothing of ours holds it."""
         node = self._informer.named(name)
-        return node_gone(name) if node is None else node_seen(node)
+        if node is None:
+            return node_gone(name)
+        if self._ownership.is_ours(name):
+            return node_seen(node)
+        held = self._state.index.runs_on.get(name)
+        return node_seen(node).model_copy(update={"ready": False}) if held else node_gone(name)
 
     async def _work(self, name: str) -> None:
         if not self._informer.synced:
@@ -56,7 +70,18 @@ class Nodes:
         if partition_of(name) not in self._members.partitions():
             return
         fact = self._seen(name)
-        if self._said.get(name) == fact:
+        if self._said.get(name) == fact or not await self._concerns_us(name, fact):
             return
         await self._facts.publish(fact, identity="")
         self._said[name] = fact
+
+    async def _concerns_us(self, name: str, fact: NodeSeen) -> bool:
+        """Not a node that is another shard's, nor yet one on which another's pods run: `resync` looks again."""
+        if name in self._said or self._state.nodes.get(name) is not None:
+            return True
+        if fact.gone:
+            return False
+        held = await self._ownership.is_held_by_others(name)
+        if held:
+            log.info("node_not_taken", node=name, reason="pods of another shard run there")
+        return not held

@@ -6,7 +6,23 @@ import sys
 import structlog
 import typer
 
-from tessera.client.commands import config, dlq, events, jobs, ledger, platform, tokens, views
+from tessera.client.commands import (
+    config,
+    dlq,
+    drains,
+    events,
+    explain,
+    jobs,
+    lab,
+    ledger,
+    orders,
+    platform,
+    preempt,
+    queues,
+    tokens,
+    top,
+    views,
+)
 
 app = typer.Typer(
     help="An event-driven scheduler for GPU clusters.",
@@ -25,14 +41,24 @@ app.command()(config.apply)
 app.command()(jobs.submit)
 app.command()(views.ls)
 app.command()(views.get)
-app.command()(ledger.explain)
+app.command()(explain.explain)
 app.command()(jobs.cancel)
+app.command()(orders.hold)
+app.command()(orders.release)
+app.command()(orders.prio)
+app.command()(preempt.preempt)
+app.command()(drains.drain)
+app.command()(drains.undrain)
+app.command()(queues.quota)
+app.command()(top.top)
 app.command()(events.events)
 app.command()(views.nodes)
 app.command()(ledger.replay)
 inspecting.command("inspect")(ledger.inspect)
 inspecting.callback()(lambda: None)
 app.add_typer(inspecting, name="ledger")
+app.add_typer(lab.lab, name="lab")
+app.add_typer(queues.queue, name="queue")
 app.add_typer(dlq.dlq, name="dlq")
 app.add_typer(tokens.tokens, name="token")
 

@@ -54,13 +54,13 @@ class StoredLedger:
         self.head = shard.state.n
         return shard
 
-    async def story(self, job_id: str, first_n: int) -> list[Line]:
+    async def story(self, job_id: str, first_n: int, *, all_names: bool = True) -> list[Line]:
         """What the messages from `first_n` on say about a job; the others are not even decoded."""
         told: list[Line] = []
         wanted = job_id.encode()
         async for seq, data in self.messages(first_n - 1):
             if wanted in data:
-                told += story(decode_entry(Message("", seq, data)).message, job_id)
+                told += story(decode_entry(Message("", seq, data)).message, job_id, all_names)
         return told
 
 

@@ -25,7 +25,7 @@ from tessera.kernel.ports import Message
 from tessera.kernel.shard import Shard, decode_entry
 from tessera.scheduler.decide import Inputs, decide
 from tessera_schemas.facts import PlanProposed, owner
-from tessera_schemas.ledger import Allocated, AnyRecord, Checkpoint, EpochOpened, LedgerMessage
+from tessera_schemas.ledger import Allocated, AnyRecord, Checkpoint, EpochOpened, Grown, LedgerMessage
 from tessera_schemas.orders import Order
 
 FINDINGS_MAX = 20
@@ -144,14 +144,14 @@ class Replay:
             report.found(f"message {message.n}: {_first_difference(expected, message.records)}")
 
     def _invalid(self, message: LedgerMessage) -> Iterator[str]:
-        """Capacity, quota and gang of every allocation, each at the state that the records before it leave."""
-        if not any(isinstance(record, Allocated) for record in message.records):
+        """Capacity and quota of all that a run takes, each at the state that the records before it leave."""
+        if not any(isinstance(record, Allocated | Grown) for record in message.records):
             return
         trial = self._shard.state.overlay()
         try:
             take_in(trial, message.n, message.ts, message.facts_upto, message.orders)
             for record in message.records:
-                if isinstance(record, Allocated):
+                if isinstance(record, Allocated | Grown):
                     yield from violations(trial, record)
                 apply_record(trial, record, message.facts)
         except (Contradiction, KeyError, IndexError, ValueError):

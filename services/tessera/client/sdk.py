@@ -63,14 +63,17 @@ class Tessera:
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, tenant: str | None = None, *, home: Path | None = None) -> AsyncIterator["Tessera"]:
+    async def connect(
+        cls, tenant: str | None = None, *, home: Path | None = None, shard: str | None = None
+    ) -> AsyncIterator["Tessera"]:
         """
         Connect as a tenant: the only one there is, unless named.
 
         `home` is a local platform's directory; without it TESSERA_NATS_URL and TESSERA_CREDENTIALS_FILE count, then
-        TESSERA_HOME, then `.tessera`. Raises Failure or StartupError in one sentence.
+        TESSERA_HOME, then `.tessera`. `shard` is needed where there is more than one. Raises Failure or StartupError in
+        one sentence.
         """
-        place = where.find(home)
+        place = where.find(home, shard=shard)
         async with cls.at(place, place.tenant(tenant)) as tessera:
             yield tessera
 
@@ -144,12 +147,17 @@ class Tessera:
 
 
 def submit(
-    spec: JobSpec | Mapping[str, Any], key: str | None = None, *, tenant: str | None = None, home: Path | None = None
+    spec: JobSpec | Mapping[str, Any],
+    key: str | None = None,
+    *,
+    tenant: str | None = None,
+    home: Path | None = None,
+    shard: str | None = None,
 ) -> Submitted:
     """`Tessera.submit` for a script that is not asynchronous; connects for this one call."""
 
     async def once() -> Submitted:
-        async with Tessera.connect(tenant, home=home) as tessera:
+        async with Tessera.connect(tenant, home=home, shard=shard) as tessera:
             return await tessera.submit(spec, key)
 
     return asyncio.run(once())

@@ -1,5 +1,6 @@
 """A job's story: what the ledger says about it, in order, one line per record."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,6 +10,8 @@ from tessera_schemas import ledger as records
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.ledger import AnyRecord, LedgerMessage
 from tessera_schemas.reasons import Reason
+
+JOB_ID = re.compile(r"\b([a-z2-7]{20})(?:-[0-9]{1,6})?\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +25,23 @@ class Line:
         return f"{_time(self.ts)}  {self.n:>6}  {self.text}"
 
 
-def story(message: LedgerMessage, job_id: str) -> Iterator[Line]:
-    """What `message` says about the job."""
+def story(message: LedgerMessage, job_id: str, all_names: bool = True) -> Iterator[Line]:
+    """What `message` says about the job; without `all_names` no other job or run is named."""
     for record in message.records:
         if _about(record, message) == job_id:
             text = TELL.get(type(record), _plain)(record, message)
-            yield Line(message.n, message.ts, text)
+            if all_names and isinstance(record, records.Revoked | records.Shrunk) and is_job_id(record.by):
+                text += f" (for job {record.by})"
+            yield Line(message.n, message.ts, text if all_names else _without_names(text, job_id))
+
+
+def _without_names(text: str, job_id: str) -> str:
+    """A tenant may read it: what looks like the id of another job or run is taken out."""
+    return JOB_ID.sub(lambda found: found[0] if found[1] == job_id else "another job", text)
+
+
+def is_job_id(text: str) -> bool:
+    return JOB_ID.fullmatch(text) is not None
 
 
 def _about(record: AnyRecord, message: LedgerMessage) -> str:
@@ -63,8 +77,7 @@ def _queued(record: records.JobQueued, message: LedgerMessage) -> str:
 def _allocated(record: records.Allocated, message: LedgerMessage) -> str:
     nodes = sorted({placement.node for placement in record.placements})
     where = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
-    pods = len(record.placements)
-    return f"allocated, {pods} {'pod' if pods == 1 else 'pods'} on {where} (attempt {record.attempt})"
+    return f"allocated, {_pods(len(record.placements))} on {where} (attempt {record.attempt})"
 
 
 def _finished(record: records.Finished, message: LedgerMessage) -> str:
@@ -75,22 +88,43 @@ def _requeued(record: records.Requeued, message: LedgerMessage) -> str:
     return f"queued again, not before {_time(record.not_before)}"
 
 
+def _kept(record: records.EarmarkSet, message: LedgerMessage) -> str:
+    runs = len(record.victims)
+    first = f", once {runs} {'run has' if runs == 1 else 'runs have'} stopped" if runs else ""
+    preset = f", preset {record.preset}" if record.preset else ""
+    return f"devices are kept for it ({record.cause}{preset}){first}"
+
+
+def _pods(count: int) -> str:
+    return f"{count} {'pod' if count == 1 else 'pods'}"
+
+
 def _plain(record: Any, message: LedgerMessage) -> str:
     return str(record.kind).replace("_", " ")
 
+
+PERMITTED = "pods exist and may be bound"
+RELEASED = "nothing of it is left; its devices are free"
 
 TELL: dict[type[Any], Callable[[Any, LedgerMessage], str]] = {
     records.JobTurnedAway: _turned_away,
     records.JobQueued: _queued,
     records.Waiting: lambda record, _: f"waits: {record.reason.sentence()}",
     records.Allocated: _allocated,
-    records.Permitted: lambda record, _: "pods exist and may be bound",
+    records.Permitted: lambda record, _: "more pods exist and may be bound" if record.ranks else PERMITTED,
     records.Bound: lambda record, _: "bound",
     records.Started: lambda record, _: "running",
     records.Revoked: lambda record, _: f"is being stopped, then {record.then}: {record.reason.sentence()}",
-    records.Released: lambda record, _: "nothing of it is left; its devices are free",
+    records.Released: lambda record, _: "pods that it grew by are gone" if record.ranks else RELEASED,
+    records.Grown: lambda record, _: f"grows by {_pods(len(record.placements))}",
+    records.Shrunk: lambda record, _: f"shrinks by {_pods(len(record.ranks))}: {record.reason.sentence()}",
+    records.Warned: lambda record, _: f"warned: it holds GPUs and has used none for {record.idle_seconds} s",
+    records.Saved: lambda record, _: "its work is saved" + (f" in {record.path}" if record.path else ""),
+    records.Held: lambda record, _: f"{'let go' if record.undo else 'held'} by {record.by}",
+    records.PrioritySet: lambda record, _: f"priority class {record.priority_class} from now on",
+    records.PlanRefused: lambda record, _: f"a plan to make room for it was refused: {record.reason.sentence()}",
     records.Requeued: _requeued,
     records.Finished: _finished,
-    records.EarmarkSet: lambda record, _: f"devices are kept for it ({record.cause})",
+    records.EarmarkSet: _kept,
     records.EarmarkEnded: lambda record, _: f"no devices are kept for it any more ({record.why})",
 }

@@ -1,5 +1,6 @@
 """
-Whether an allocation may stand in the ledger, whoever decided it: capacity per device, quota, the gang whole.
+Whether an allocation, or the growth of a run, may stand in the ledger, whoever decided it: capacity per device, quota,
+the gang whole and no run larger than it asked to be.
 
 Asked of every record of any age, also of those whose engine this build does not carry and cannot recompute. The fold
 checks phases, epochs and the chain.
@@ -8,12 +9,30 @@ checks phases, epochs and the chain.
 from collections.abc import Iterator
 
 from tessera.domain.state import State
+from tessera.engine.growth import growth_faults
 from tessera.engine.plans import placement_faults
-from tessera_schemas.ledger import Allocated
+from tessera_schemas.ledger import Allocated, Grown
+from tessera_schemas.placement import Placement
 
 
-def violations(state: State, record: Allocated) -> Iterator[str]:
+def violations(state: State, record: Allocated | Grown) -> Iterator[str]:
     """What is wrong with `record` at `state`, which is the state right before it; earmarks of its owner are ended."""
+    yield from _of_allocation(state, record) if isinstance(record, Allocated) else _of_growth(state, record)
+
+
+def _of_growth(state: State, record: Grown) -> Iterator[str]:
+    run = state.runs.get(record.run_id)
+    if run is None:
+        return  # the fold refuses it
+    pool = state.tree.pool(run.queue)
+    if pool is None:
+        yield f"run {run.run_id} grows in queue {run.queue}, which does not exist"
+        return
+    faults = (*_room(state, pool, run.flavor, record.placements), *growth_faults(state, run, record.placements))
+    yield from (f"run {run.run_id}: {fault}" for fault in faults)
+
+
+def _of_allocation(state: State, record: Allocated) -> Iterator[str]:
     job = state.jobs.get(record.job_id)
     if job is None:
         return  # the fold refuses it
@@ -31,20 +50,20 @@ def violations(state: State, record: Allocated) -> Iterator[str]:
             f"job {job.job_id} takes queue {job.queue} over its quota of {over.cell}: "
             f"it wants {over.wanted}, {over.available} are left"
         )
-    for fault in _room(state, pool, record):
+    for fault in _room(state, pool, record.flavor, record.placements):
         yield f"job {job.job_id}: {fault}"
     nodes = {node.name: node for node in state.nodes.found(dict.fromkeys(p.node for p in record.placements))}
     yield from (f"job {job.job_id}: {fault}" for fault in placement_faults(job.roles, record.placements, nodes))
 
 
-def _room(state: State, pool: str, record: Allocated) -> Iterator[str]:
-    for placement in record.placements:
+def _room(state: State, pool: str, flavor: str, placements: tuple[Placement, ...]) -> Iterator[str]:
+    for placement in placements:
         node = state.nodes.get(placement.node)
         if node is None:
             continue
         if node.pool != pool:
             yield f"rank {placement.rank}: node {node.name} is of pool {node.pool}, not {pool}"
-        if record.flavor and state.tree.flavor_of(node) != record.flavor:
-            yield f"rank {placement.rank}: node {node.name} is not of flavor {record.flavor}"
+        if flavor and state.tree.flavor_of(node) != flavor:
+            yield f"rank {placement.rank}: node {node.name} is not of flavor {flavor}"
         if state.drains.get(node.name) is not None:
             yield f"rank {placement.rank}: node {node.name} is being drained"

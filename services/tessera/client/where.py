@@ -3,11 +3,12 @@ Where the shard is and who we are there.
 
 Looked for in this order: `--home`, the settings in the environment (`TESSERA_NATS_URL`, `TESSERA_CREDENTIALS_FILE`),
 then the directory of a local platform: TESSERA_HOME or `.tessera`, whose `platform.json` says where its servers are.
+The shard is what `--shard` says, else TESSERA_SHARD, else that of the credentials, or the platform's first.
 """
 
 import json
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,13 +22,14 @@ from tessera.kernel.settings import ServiceSettings, load_settings
 from tessera_schemas import subjects
 
 HOME_VARIABLE = "TESSERA_HOME"
+SHARD_VARIABLE = "TESSERA_SHARD"
 DEFAULT_HOME = Path(".tessera")
 EXPLICIT = ("TESSERA_NATS_URL", "TESSERA_CREDENTIALS_FILE")
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A shard's servers and the identities that can be used here."""
+    """A shard's servers and the identities that can be used here: below `credentials`, or the one given by itself."""
 
     shard: str
     nats_url: str
@@ -53,7 +55,9 @@ class Where:
             )
         if self.directory is None or not self.directory.file(name).exists():
             raise Failure(
-                Exit.USAGE, f"identity {name}: no credentials in {self.credentials}; add it with `tessera apply`"
+                Exit.USAGE,
+                f"identity {name}: no credentials of shard {self.shard} in {self.credentials}; "
+                "add it with `tessera apply`",
             )
         return self.directory.read(name)
 
@@ -86,7 +90,7 @@ class Where:
     async def bus(self, credential: Credential) -> AsyncIterator[NatsBus]:
         """Connected as `credential` says; raises StartupError when NATS is away or refuses us."""
         login = credential.nats
-        inbox = subjects.inbox(login.user)
+        inbox = subjects.inbox(credential.identity.name)
         bus = await NatsBus.connect(self.nats_url, user=login.user, password=login.password, inbox_prefix=inbox)
         try:
             yield bus
@@ -110,16 +114,17 @@ class ClientSettings(ServiceSettings):
     """The same settings as a service's, of which only the servers and the identity are used."""
 
 
-def find(home: Path | None = None, environment: Mapping[str, str] = os.environ) -> Where:
+def find(home: Path | None = None, environment: Mapping[str, str] = os.environ, shard: str | None = None) -> Where:
     """Raises Failure when nothing says where the shard is, StartupError for wrong settings."""
+    wanted = shard or environment.get(SHARD_VARIABLE) or None
     if home is None and any(environment.get(name) for name in EXPLICIT):
-        return _from_settings()
+        return _from_settings(wanted)
     directory = home or Path(environment.get(HOME_VARIABLE) or DEFAULT_HOME)
     path = directory / "platform.json"
     try:
         state = json.loads(path.read_text())
         return Where(
-            state["shard"],
+            _one_of(state["shards"], wanted, directory),
             state["nats_url"],
             state["redis_url"],
             state["nats_monitor_url"],
@@ -136,13 +141,28 @@ def find(home: Path | None = None, environment: Mapping[str, str] = os.environ) 
         raise Failure(Exit.UNAVAILABLE, f"platform: {path} is damaged; restart `tessera up`") from error
 
 
-def _from_settings() -> Where:
+def _one_of(shards: Sequence[str], wanted: str | None, directory: Path) -> str:
+    if wanted is not None and wanted not in shards:
+        raise Failure(Exit.USAGE, f"shard {wanted}: the platform in {directory} has {', '.join(shards)}; choose one")
+    return wanted or shards[0]
+
+
+def _from_settings(wanted: str | None) -> Where:
     settings = load_settings(ClientSettings)
+    named = subjects.shard_of(settings.nats_user)
+    shard = wanted or (settings.shard if named == subjects.MAIN_SHARD else named)
+    if named not in (subjects.MAIN_SHARD, shard):
+        raise Failure(
+            Exit.USAGE,
+            f"shard {shard}: the credentials in use are of shard {named}; set TESSERA_CREDENTIALS_FILE to the right one",
+        )
     if settings.credentials_file is not None:
         single = read_credential(settings.credentials_file)
     else:
-        name = settings.nats_user
+        name = subjects.identity_of(settings.nats_user)
         role = name if name in (*subjects.SERVICES, subjects.OPERATOR) else subjects.TENANT
         redis = Login(settings.redis_user, settings.redis_password.get_secret_value()) if settings.redis_user else None
-        single = Credential(Identity(name, role), Login(name, settings.nats_password.get_secret_value()), redis)
-    return Where(settings.shard, settings.nats_url, settings.redis_url, settings.nats_monitor_url, single=single)
+        single = Credential(
+            Identity(name, role), Login(settings.nats_user, settings.nats_password.get_secret_value()), redis
+        )
+    return Where(shard, settings.nats_url, settings.redis_url, settings.nats_monitor_url, single=single)

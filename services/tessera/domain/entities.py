@@ -100,7 +100,8 @@ class Run:
 
     `started_ts` is 0 until it runs; `saved_ts` is up to when its work is saved, 0 for not at all; `idle_ts` is when it
     was warned for idleness, 0 for not. `extra` are pods beyond the gang, in rank order, and `amount` counts them;
-    `resized_ts` is when it last grew or shrank, `next_rank` the next that was never used.
+    `resized_ts` is when it last grew or shrank, `next_rank` the next that was never used, `failures` how often it had
+    to go on without pods that failed.
     """
 
     run_id: str
@@ -127,6 +128,12 @@ class Run:
     extra: tuple[Extra, ...] = ()
     resized_ts: int = 0
     next_rank: int = 0
+    failures: int = 0
+
+    @property
+    def permitted(self) -> tuple[str, ...]:
+        """The UIDs of its pods that may be bound: the gang's, then those that it grew by."""
+        return (*self.uids, *(extra.uid for extra in self.extra if extra.uid)) if self.extra else self.uids
 
     @property
     def places(self) -> tuple[Placement, ...]:

@@ -58,6 +58,8 @@ from tessera_schemas.reasons import Code
 AVOID_MAX = 16
 EVICTIONS = frozenset({Code.PREEMPTED, Code.RECLAIMED, Code.DEFRAGMENTED})
 """The reasons that stop a run for another job's sake: they count against the job's eviction budget."""
+NO_FAILURES = frozenset({Code.SHRUNK, Code.NODE_LOST, Code.NODE_SHRUNK, Code.NODE_DRAINED})
+"""The reasons why an elastic run goes on without pods, and which say nothing of how the next ones will fare."""
 
 
 def fold_message(state: State, message: LedgerMessage, stored: bytes) -> None:
@@ -305,7 +307,8 @@ def _shrunk(state: State, record: Shrunk, facts: Sequence[TakenFact]) -> None:
     if run.stopping or not ranks <= staying:
         raise Contradiction(f"record {state.n}: run {run.run_id} has no such pods to remove: {record.ranks}")
     extra = tuple(evolved(e, leaving=True) if e.placement.rank in ranks else e for e in run.extra)
-    state.put_run(evolved(run, extra=extra, resized_ts=state.ts))
+    failures = run.failures + (record.reason.code not in NO_FAILURES)
+    state.put_run(evolved(run, extra=extra, resized_ts=state.ts, failures=failures))
 
 
 def _bound(state: State, record: Bound, facts: Sequence[TakenFact]) -> None:

@@ -46,11 +46,11 @@ class Fork:
         self.crowded = False
         self._job = job
         self._pools: dict[tuple[str, str, tuple[str, ...]], Pool] = {}
-        self._ready: set[str] = set()
+        self._book: QuotaBook | None = None
+        self._passed: set[str] = set()
         self.line = self._line(state.tree.pool(job.queue))
         self.position = self.line.index(job.job_id) + 1 if job.job_id in self.line else 0
         self._let_pass(self.line[: self.position - 1] if self.position else self.line)
-        self._book: QuotaBook | None = None
 
     def verdict(self, job: Job, gone: Sequence[Run] = (), ready: Sequence[Node] = ()) -> Choice | Reason:
         """Where `job` would start now if `gone` held nothing any more and `ready` were ready; or why not."""
@@ -148,11 +148,13 @@ class Fork:
         return 1 + sum(1 for other in before if priority(other.priority_class) >= wanted)
 
     def _others(self, pool: str) -> list[str]:
-        """Everybody in line for another pool, once they have had their turn."""
-        if pool != self.state.tree.pool(self._job.queue) and pool not in self._ready:
-            self._ready.add(pool)
+        """Everybody in line for a pool, once they have had their turn."""
+        if pool == self.state.tree.pool(self._job.queue):
+            return self.line
+        if pool not in self._passed:
+            self._passed.add(pool)
             self._let_pass(self._line(pool))
-        return self._line(pool) if pool != self.state.tree.pool(self._job.queue) else self.line
+        return self._line(pool)
 
     def _line(self, pool: str | None) -> list[str]:
         return [] if pool is None else list(line(self.state, pool, self.state.ts))
@@ -177,6 +179,8 @@ class Fork:
         def place(roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]) -> tuple[Placement, ...] | Reason:
             return place_gang(roles, *self.pool(pool, flavor, avoid))
 
+        if self.behind(job)[0] is not None:
+            return
         found = choose(state.tree, state.quota_book(), job, place)
         if isinstance(found, Reason):
             return

@@ -12,7 +12,7 @@ STUCK = (Code.NO_FIT, Code.WAITING_FOR_QUOTA)
 
 
 def stuck_heads(state: State, ts: int, heads: int) -> list[Job]:
-    """Of the first `heads` jobs of each pool that have no earmark, in their order, those that found no room or quota."""
+    """Of the first `heads` jobs of each pool without an earmark, in their order, those that found no room or quota."""
     found: list[Job] = []
     for pool in sorted(state.tree.queues_of):
         first = (job for job_id in line(state, pool, ts) if (job := state.jobs.get(job_id)) is not None)

@@ -16,7 +16,7 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import Node
 from tessera.domain.state import State
 from tessera.engine.gangs import place_gang
-from tessera.engine.losses import Loss
+from tessera.engine.losses import LENT, Loss
 from tessera.engine.node_steps import node_steps, take
 from tessera.engine.places import Places
 from tessera.engine.plans import may_evict, quota_reason, would_borrow
@@ -81,6 +81,8 @@ class Search:
         elif verdict is None:
             return Found((), placed)
         emptied, losses, done = dict(self._nodes), self._losses(), 0
+        if self._cause == "reclaim" and all(loss.level[0] != LENT for loss in losses):
+            losses = ()  # nothing was lent: what its own queue has to give is preemption's
         for level in sorted({loss.level for loss in losses}):
             upto = [loss for loss in losses if loss.level <= level]
             for loss in upto[done:]:

@@ -4,7 +4,7 @@ Plans that make room: which runs may be evicted for which job, and whether the p
 Proposers search plans and the committer judges them at the head of the ledger; both ask here, so that they agree on
 the rules. None of them can loop: a victim is of a lower class than its preemptor, or it holds quota that the
 preemptor's queue has a right to and stays within; and a run that is too young, or whose job was evicted too often, is
-nobody's victim (ADR 0012).
+nobody's victim (ADR 0013).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -112,16 +112,18 @@ def leaving(state: State) -> list[tuple[Run, tuple[Placement, ...]]]:
     """
     Pods that are being stopped already, whoever wanted it: their room comes back without any plan.
 
-    A run that has been stopping for longer than room is kept for a job is not waited for.
+    What has been stopping for longer than room is kept for a job is not waited for: or plans that count on a pod that
+    never goes would evict others again and again.
     """
     since = state.ts - state.tree.policy.earmark_seconds * 1000
     found = []
     for run in state.runs.values():
         if run.stopping:
-            if _stopped_ts(state, run) >= since:
+            if _stopped_ts(state, run) > since:
                 found.append((run, run.places))
-        elif run.extra and (going := tuple(extra.placement for extra in run.extra if extra.leaving)):
-            found.append((run, going))
+        elif run.extra and run.resized_ts > since:
+            going = tuple(extra.placement for extra in run.extra if extra.leaving)
+            found += [(run, going)] if going else []
     return found
 
 
@@ -216,8 +218,17 @@ def placement_faults(
     if [placement.rank for placement in placements] != list(range(len(placements))):
         yield "ranks are not 0, 1, 2, …"
         return
-    needs = {role.name: role.need for role in roles}
     trial = dict(nodes)
+    yield from pod_faults(roles, placements, trial)
+    if all(placement.node in trial for placement in placements):
+        yield from broken(roles, placements, trial)
+
+
+def pod_faults(
+    roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...], trial: dict[str, Node]
+) -> Iterator[str]:
+    """What keeps these pods, one after the other, from their nodes and devices; `trial` is left as with them."""
+    needs = {role.name: role.need for role in roles}
     for placement in placements:
         node, need = trial.get(placement.node), needs[placement.role]
         if node is None:
@@ -228,7 +239,6 @@ def placement_faults(
             yield f"rank {placement.rank} does not fit node {node.name}: {miss.value}"
         yield from _device_faults(need, node, placement)
         trial[node.name] = node.taking(need, placement, 1)
-    yield from broken(roles, placements, trial)
 
 
 def _device_faults(need: Need, node: Node, placement: Placement) -> Iterator[str]:

@@ -3,6 +3,9 @@ Identities with their passwords, kept in one directory: a JSON file each (0600, 
 
 From these files the authorisation of nats-server and the ACL of Redis are rendered again whenever an identity comes
 or changes, so that the directory is the only list of who exists. Passwords are random and never printed.
+
+Shards that share their servers share the directory: the main shard's identities lie in it, those of another in a
+folder of its name, and the two server files hold the identities of all.
 """
 
 import asyncio
@@ -10,7 +13,7 @@ import hashlib
 import json
 import os
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -64,18 +67,19 @@ def tenant_identity(tenant: str, subscribers: Iterable[str] = ()) -> Identity:
 
 
 class CredentialDirectory:
-    """The files of one shard's identities, and the two server files that are made from them."""
+    """The files of one shard's identities below `root`, and the two server files that are made from all shards'."""
 
-    def __init__(self, path: Path, shard: str) -> None:
-        self.path, self.shard = path, shard
+    def __init__(self, root: Path, shard: str) -> None:
+        self.root, self.shard = root, shard
+        self.path = root if shard == subjects.MAIN_SHARD else root / shard
 
     @property
     def nats_file(self) -> Path:
-        return self.path / NATS_FILE
+        return self.root / NATS_FILE
 
     @property
     def redis_file(self) -> Path:
-        return self.path / REDIS_FILE
+        return self.root / REDIS_FILE
 
     def file(self, name: str) -> Path:
         return self.path / f"{name}.json"
@@ -86,13 +90,14 @@ class CredentialDirectory:
 
         An identity that is there already takes over the subscribers given now.
         """
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.path.chmod(0o700)
+        for folder in (self.root, self.path):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder.chmod(0o700)
         changed = [self._ensure_one(identity) for identity in identities]
-        credentials = self.all()
+        everybody = all_shards(self.root)
         rendered = [
-            _write_if_changed(self.nats_file, render_nats(credentials, self.shard)),
-            _write_if_changed(self.redis_file, render_redis(credentials, self.shard)),
+            _write_if_changed(self.nats_file, render_nats(everybody)),
+            _write_if_changed(self.redis_file, render_redis(everybody)),
         ]
         return any(changed) or any(rendered)
 
@@ -113,12 +118,21 @@ class CredentialDirectory:
         return _write_if_changed(path, json.dumps(asdict(credential), indent=2) + "\n")
 
 
+def all_shards(root: Path) -> dict[str, list[Credential]]:
+    """Everybody who has credentials below `root`, by shard."""
+    folders = [folder for folder in sorted(root.iterdir()) if folder.is_dir() and subjects.NAME.fullmatch(folder.name)]
+    shards = [subjects.MAIN_SHARD, *(folder.name for folder in folders)]
+    found = {shard: CredentialDirectory(root, shard).all() for shard in shards}
+    return {shard: credentials for shard, credentials in found.items() if credentials}
+
+
 def _new_credential(identity: Identity, shard: str) -> Credential:
     has_redis = redis_rules(identity.role, shard) is not None
+    user = subjects.user(identity.name, shard)
     return Credential(
         identity,
-        nats=Login(identity.name, ids.password()),
-        redis=Login(identity.name, ids.password()) if has_redis else None,
+        nats=Login(user, ids.password()),
+        redis=Login(user, ids.password()) if has_redis else None,
         cluster_token=ids.password() if identity.role in ("binder", "reclamation", "operator") else "",
     )
 
@@ -140,18 +154,24 @@ def read_credential(path: Path) -> Credential:
         raise StartupError(f"credentials: {path} is not a credential file; delete it, run `tessera init`") from error
 
 
-def render_nats(credentials: Sequence[Credential], shard: str) -> str:
+def render_nats(everybody: Mapping[str, Sequence[Credential]]) -> str:
     """
-    The `accounts` block of nats-server; JSON is a part of its configuration language.
+    The `accounts` block of nats-server for the identities of every shard; JSON is a part of its configuration language.
 
-    Services and the operator share one account, which holds the streams. Each tenant has its own, joined to it by
-    nothing but its allow-lists. Allow-lists alone are not enough: a reply subject is not checked against them, so that
-    inside one account a tenant could have the acknowledgement of its submit stored as a ledger record.
+    A shard's services and its operator share one account, which holds its streams: nobody of another shard can name
+    them. Each tenant has its own, joined to its shard's by nothing but its allow-lists. Allow-lists alone are not
+    enough: a reply subject is not checked against them, so that inside one account a tenant could have the
+    acknowledgement of its submit stored as a ledger record.
     """
+    accounts = {name: body for shard, found in everybody.items() for name, body in _accounts(found, shard).items()}
+    return f"accounts: {json.dumps(accounts, indent=1)}\n"
+
+
+def _accounts(credentials: Sequence[Credential], shard: str) -> dict[str, dict[str, Any]]:
     tenants = [credential for credential in credentials if credential.identity.role == subjects.TENANT]
     system = [credential for credential in credentials if credential.identity.role != subjects.TENANT]
     accounts: dict[str, dict[str, Any]] = {
-        SYSTEM_ACCOUNT: {
+        _account(SYSTEM_ACCOUNT, shard): {
             "jetstream": "enabled",
             "users": [_user(credential, shard) for credential in system],
             "exports": _exports(shard),
@@ -159,8 +179,11 @@ def render_nats(credentials: Sequence[Credential], shard: str) -> str:
     }
     for tenant in tenants:
         imports = _imports(tenant.identity, shard)
-        accounts[_account(tenant.identity)] = {"users": [_user(tenant, shard)], "imports": imports}
-    return f"accounts: {json.dumps(accounts, indent=1)}\n"
+        accounts[_account(f"TENANT_{tenant.identity.name}", shard)] = {
+            "users": [_user(tenant, shard)],
+            "imports": imports,
+        }
+    return accounts
 
 
 def _user(credential: Credential, shard: str) -> dict[str, Any]:
@@ -169,8 +192,9 @@ def _user(credential: Credential, shard: str) -> dict[str, Any]:
     return {"user": credential.nats.user, "password": credential.nats.password, "permissions": permissions}
 
 
-def _account(tenant: Identity) -> str:
-    return f"TENANT_{tenant.name}"
+def _account(name: str, shard: str) -> str:
+    """The underscore is in no name of a tenant or shard."""
+    return name if shard == subjects.MAIN_SHARD else f"{name}_{shard}"
 
 
 def _exports(shard: str) -> list[dict[str, Any]]:
@@ -189,13 +213,18 @@ def _exports(shard: str) -> list[dict[str, Any]]:
 def _imports(tenant: Identity, shard: str) -> list[dict[str, Any]]:
     lists = allowed(tenant, shard)
     kinds = [("service", subject) for subject in lists.publish] + [("stream", subject) for subject in lists.subscribe]
-    return [{kind: {"account": SYSTEM_ACCOUNT, "subject": subject}} for kind, subject in kinds]
+    account = _account(SYSTEM_ACCOUNT, shard)
+    return [{kind: {"account": account, "subject": subject}} for kind, subject in kinds]
 
 
-def render_redis(credentials: Sequence[Credential], shard: str) -> str:
-    """The ACL file of Redis. Passwords stand in it as SHA-256, which is enough for 256 random bits."""
+def render_redis(everybody: Mapping[str, Sequence[Credential]]) -> str:
+    """
+    The ACL file of Redis: each user has the keys of its shard alone.
+
+    Passwords stand in it as SHA-256, which is enough for 256 random bits.
+    """
     lines = ["user default off resetkeys resetchannels -@all"]
-    for credential in credentials:
+    for shard, credential in ((shard, credential) for shard, found in everybody.items() for credential in found):
         rules = redis_rules(credential.identity.role, shard)
         if rules is not None and credential.redis is not None:
             digest = hashlib.sha256(credential.redis.password.encode()).hexdigest()

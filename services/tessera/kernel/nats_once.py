@@ -20,7 +20,7 @@ async def connect_once(url: str, user: str, password: str, seconds: float = 5.0)
         url,
         user=user or None,
         password=password or None,
-        inbox_prefix=subjects.inbox(user) if user else "_INBOX",
+        inbox_prefix=subjects.inbox(subjects.identity_of(user)) if user else "_INBOX",
         allow_reconnect=False,
         max_reconnect_attempts=1,  # counts for the first connection too, whose default is two minutes of trying
         reconnect_time_wait=0,

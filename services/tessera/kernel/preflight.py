@@ -27,7 +27,17 @@ INFO_SECONDS = 2.0
 
 
 async def check_bus(settings: ServiceSettings, stream_kinds: Sequence[str]) -> None:
-    """Raises StartupError unless NATS answers, syncs each write, and has the streams named (`LEDGER`, ...)."""
+    """
+    Raises StartupError unless NATS answers, syncs each write, and has the streams named (`LEDGER`, ...).
+
+    Another shard's credentials are refused before anything is asked.
+    """
+    named = subjects.shard_of(settings.nats_user)
+    if named not in (subjects.MAIN_SHARD, settings.shard):
+        raise StartupError(
+            f"setting shard: {settings.nats_user} is an identity of shard {named}, not of {settings.shard}; "
+            f"say --shard {named}, or set TESSERA_CREDENTIALS_FILE to the right file"
+        )
     await check_synced(settings)
     client = await connect_once(
         settings.nats_url, settings.nats_user, settings.nats_password.get_secret_value(), settings.connect_seconds

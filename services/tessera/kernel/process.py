@@ -87,7 +87,7 @@ async def _connect(
         user=settings.nats_user,
         password=settings.nats_password.get_secret_value(),
         name=instance,
-        inbox_prefix=subjects.inbox(settings.nats_user),
+        inbox_prefix=subjects.inbox(subjects.identity_of(settings.nats_user)),
     )
     stack.push_async_callback(bus.close)
     store = RedisStore(settings.redis_url, settings.redis_user, settings.redis_password.get_secret_value(), shard)

@@ -103,9 +103,12 @@ class Proposals:
         heads = stuck_heads(self._state, ts, self._heads)
         self._pauses = {job.job_id: self._pauses[job.job_id] for job in heads if job.job_id in self._pauses}
         planned, fruitless = 0, set[Alike]()
-        for job in heads:
+        for job_id in [job.job_id for job in heads]:
+            job = self._state.jobs.get(job_id)
+            if job is None or partition_of(job_id) not in ours or not self._is_due(job_id):
+                continue
             alike = (job.queue, job.priority_class, job.roles, job.avoid)
-            if partition_of(job.job_id) not in ours or not self._is_due(job.job_id) or alike in fruitless:
+            if alike in fruitless:
                 continue
             if planned == PLANS_PER_ROUND:
                 self._changed.set()
@@ -120,6 +123,7 @@ class Proposals:
             else:
                 await self._publish(found, ts)
                 return  # the state may have moved on while it was stored
+            await self._ports.clock.sleep(0)  # plans take a while; leases and the fold go on in between
 
     def _is_due(self, job_id: str) -> bool:
         pause = self._pauses.get(job_id)

@@ -4,6 +4,9 @@ The local platform behind `tessera up`: nats-server, Redis, a simulated cluster,
 Everything is an ordinary process on a free port of the loopback, supervised, with a log file each, and everything it
 keeps is in one directory. `platform.json` there says where things are, once they are ready. It is also what tests use
 to kill, stop and restart any part.
+
+Several shards share the servers and the cluster; each has every service once. A service of the first is known by its
+own name, that of another as `service@shard`.
 """
 
 import asyncio
@@ -13,6 +16,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -30,6 +34,7 @@ from tessera.kernel.provision import Bounds, ensure_streams, ensure_subscribers
 from tessera.lab.child import Child, Spawn
 from tessera.lab.servers import NatsServer, RedisServer, wait_until
 from tessera_schemas import subjects
+from tessera_schemas.labels import SHARD_LABEL
 
 NATS, REDIS, CLUSTER, GATEWAY = "nats", "redis", "cluster", "gateway"
 LEDGER_BYTES_MAX = 2 * 1024**3
@@ -39,7 +44,7 @@ CLUSTER_VERBS: Mapping[str, tuple[str, ...]] = {
     "reclamation": ("get", "list", "watch"),
     "operator": ("*",),
 }
-DEFAULT_NODES = "- {name: gpu, count: 4, cpu: '96', memory: 768Gi, gpus: 8, gpu_model: H100}\n"
+DEFAULT_NODES = "- {{name: {name}, count: {count}, cpu: '96', memory: 768Gi, gpus: 8, gpu_model: H100{labels}}}\n"
 
 Say = Callable[[str], None]
 
@@ -48,9 +53,20 @@ def service_command(service: str, shard: str) -> list[str]:
     return [sys.executable, "-m", "tessera", "run", service, "--shard", shard]
 
 
+def default_nodes(shards: Sequence[str], count: int = 4) -> str:
+    """So many nodes for each shard; the main one's wear no label, as in a cluster that knows of no shards."""
+    lines = []
+    for shard in shards:
+        main = shard == subjects.MAIN_SHARD
+        labels = "" if main else f", labels: {{{SHARD_LABEL}: {shard}}}"
+        lines.append(DEFAULT_NODES.format(name="gpu" if main else f"gpu-{shard}", count=count, labels=labels))
+    return "".join(lines)
+
+
 class Platform:
     """
-    A whole shard on this machine, for as long as the `async with` lasts.
+    One or more whole shards on this machine, for as long as the `async with` lasts. `shard` is the first of them, which
+    is meant wherever none is named.
 
     `nodes` is a file of the simulated cluster's nodes. `sync` makes every acknowledged write survive a power cut, at
     a fifth of the speed; services are told to accept that it is off.
@@ -62,13 +78,14 @@ class Platform:
         services: Sequence[str] = subjects.SERVICES,
         nodes: Path | None = None,
         tenants: Sequence[str] = (),
-        shard: str = "main",
+        shards: Sequence[str] = (subjects.MAIN_SHARD,),
         sync: bool = False,
         cluster: bool = True,
         say: Say = print,
         command: Callable[[str, str], Sequence[str]] = service_command,
     ) -> None:
-        self.directory, self.shard, self.services = directory.resolve(), shard, tuple(services)
+        self.directory, self.services = directory.resolve(), tuple(services)
+        self.shards, self.shard = _checked(shards), shards[0]
         self.clock = SystemClock()
         self.timings: dict[str, float] = {}
         self._nodes, self._tenants, self._sync, self._say, self._command = nodes, tenants, sync, say, command
@@ -76,7 +93,7 @@ class Platform:
         self._lock: IO[str] | None = None
         self._children: dict[str, Child] = {}
         self._cluster_port = 0
-        self._gateway_port = 0
+        self._gateway_ports: dict[str, int] = {}
         self._ready = False
 
     # -- life
@@ -155,23 +172,44 @@ class Platform:
         """What a service's `/readyz` says; a text under `http` when it does not answer."""
         return await _readyz(self._port_file(name))
 
-    async def add_tenant(self, tenant: str, subscribers: Mapping[str, Sequence[str]] | None = None) -> Path:
+    async def add_tenant(
+        self, tenant: str, subscribers: Mapping[str, Sequence[str]] | None = None, shard: str | None = None
+    ) -> Path:
         """
-        Let a tenant in, with its durable subscribers and their event types, while everything runs.
+        Let a tenant into a shard, with its durable subscribers and their event types, while everything runs.
 
         Returns its credential file. Raises StartupError for a name that is refused.
         """
-        declared = subscribers or {}
-        if self.credentials.ensure([tenant_identity(tenant, declared)]):
+        declared, shard = subscribers or {}, shard or self.shard
+        credentials = self.credentials_of(shard)
+        if credentials.ensure([tenant_identity(tenant, declared)]):
             await reload_nats(self._children[NATS].pid or 0, self.nats.monitor_url, self.clock)
-        await self._as_operator(lambda admin: ensure_subscribers(admin, self.shard, {tenant: declared}))
-        return self.credentials.file(tenant)
+        await self._as_operator(shard, lambda admin: ensure_subscribers(admin, shard, {tenant: declared}))
+        return credentials.file(tenant)
 
-    def environment(self, identity: str) -> dict[str, str]:
+    def credentials_of(self, shard: str) -> CredentialDirectory:
+        return CredentialDirectory(self.directory / "credentials", shard)
+
+    @property
+    def credentials(self) -> CredentialDirectory:
+        """Those of the first shard."""
+        return self.credentials_of(self.shard)
+
+    def part(self, service: str, shard: str) -> str:
+        """By which name a shard's service is stopped, killed and looked at."""
+        return service if shard == self.shard else f"{service}@{shard}"
+
+    @property
+    def parts(self) -> dict[str, tuple[str, str]]:
+        """The service and the shard of each part that is no server."""
+        return {self.part(service, shard): (service, shard) for shard in self.shards for service in self.services}
+
+    def environment(self, identity: str, shard: str | None = None) -> dict[str, str]:
         """The settings of a process that connects as `identity`."""
+        shard = shard or self.shard
         return {
-            "TESSERA_SHARD": self.shard,
-            "TESSERA_CREDENTIALS_FILE": str(self.credentials.file(identity)),
+            "TESSERA_SHARD": shard,
+            "TESSERA_CREDENTIALS_FILE": str(self.credentials_of(shard).file(identity)),
             "TESSERA_NATS_URL": self.nats.url,
             "TESSERA_NATS_MONITOR_URL": self.nats.monitor_url,
             "TESSERA_REDIS_URL": self.redis.url,
@@ -185,8 +223,12 @@ class Platform:
 
     @property
     def gateway_url(self) -> str:
-        """Where the HTTP API answers; "" without a gateway."""
-        return f"http://127.0.0.1:{self._gateway_port}" if self._gateway_port else ""
+        """Where the HTTP API of the first shard answers; "" without a gateway."""
+        return self.gateway_url_of(self.shard)
+
+    def gateway_url_of(self, shard: str) -> str:
+        port = self._gateway_ports.get(shard, 0)
+        return f"http://127.0.0.1:{port}" if port else ""
 
     @property
     def tokens_file(self) -> Path:
@@ -198,12 +240,11 @@ class Platform:
     def _state_file(self) -> Path:
         return self.directory / "platform.json"
 
-    def _port_file(self, service: str) -> Path:
-        return self.directory / "run" / f"{service}.port"
+    def _port_file(self, part: str) -> Path:
+        return self.directory / "run" / f"{part}.port"
 
-    @property
-    def _api_port_file(self) -> Path:
-        return self.directory / "run" / "gateway-api.port"
+    def _api_port_file(self, shard: str) -> Path:
+        return self.directory / "run" / f"{self.part(GATEWAY, shard)}-api.port"
 
     def _take_lock(self) -> None:
         """The lock is inherited by the servers, so that data that a killed platform's children still use is safe."""
@@ -227,10 +268,11 @@ class Platform:
     def _prepare(self) -> None:
         for folder in ("logs", "run", "cluster"):
             (self.directory / folder).mkdir(exist_ok=True)
-        self.credentials = CredentialDirectory(self.directory / "credentials", self.shard)
-        known = {path.stem for path in self.credentials.path.glob("*.json")}
-        new = [tenant_identity(tenant) for tenant in self._tenants if tenant not in known]
-        self.credentials.ensure([*system_identities(), *new])
+        for shard in self.shards:
+            credentials = self.credentials_of(shard)
+            known = {path.stem for path in credentials.path.glob("*.json")}
+            new = [tenant_identity(tenant) for tenant in self._tenants if tenant not in known]
+            credentials.ensure([*system_identities(), *new])
         self.nats = NatsServer(self.directory / "nats", self.credentials.nats_file, sync=self._sync)
         self.redis = RedisServer(self.directory / "redis", self.credentials.redis_file)
 
@@ -247,11 +289,19 @@ class Platform:
         folder = self.directory / "cluster"
         nodes, tokens = self._nodes or folder / "nodes.yaml", folder / "tokens.json"
         if self._nodes is None and not nodes.exists():
-            nodes.write_text(DEFAULT_NODES)
-        holders = {self.credentials.read(name).cluster_token: name for name in CLUSTER_VERBS}
+            nodes.write_text(default_nodes(self.shards))
         tokens.touch(mode=0o600)
         tokens.write_text(
-            json.dumps({token: {"identity": name, "verbs": CLUSTER_VERBS[name]} for token, name in holders.items()})
+            json.dumps(
+                {
+                    self.credentials_of(shard).read(name).cluster_token: {
+                        "identity": subjects.user(name, shard),
+                        "verbs": CLUSTER_VERBS[name],
+                    }
+                    for shard in self.shards
+                    for name in CLUSTER_VERBS
+                }
+            )
         )
         command = [sys.executable, "-m", "tessera.lab.cluster", "--nodes", str(nodes), "--tokens", str(tokens)]
         command += ["--port-file", str(self._port_file(CLUSTER))]
@@ -266,27 +316,31 @@ class Platform:
 
     async def _init(self) -> None:
         bounds = Bounds(ledger_bytes_max=LEDGER_BYTES_MAX)
-        await self._as_operator(lambda admin: ensure_streams(admin, self.shard, bounds))
+        for shard in self.shards:
+            await self._as_operator(shard, partial(ensure_streams, shard=shard, bounds=bounds))
 
     async def _start_services(self) -> None:
-        for name in self.services:
-            self._add(name, lambda name=name: self._spawn_service(name), self._service_ready)  # type: ignore[misc]
-        await self._start_together(self.services)
+        for part in self.parts:
+            self._add(part, partial(self._spawn_service, part), self._service_ready)
+        await self._start_together(list(self.parts))
 
-    def _spawn_service(self, name: str) -> Spawn:
-        self._port_file(name).unlink(missing_ok=True)
-        settings = {**self.environment(name), "TESSERA_PORT_FILE": str(self._port_file(name)), "TESSERA_HTTP_PORT": "0"}
-        if name == GATEWAY:
-            settings |= self._gateway_settings()
-        return Spawn(self._command(name, self.shard), {**_same_code(), **settings})
+    def _spawn_service(self, part: str) -> Spawn:
+        service, shard = self.parts[part]
+        port_file = self._port_file(part)
+        port_file.unlink(missing_ok=True)
+        settings = self.environment(service, shard)
+        settings |= {"TESSERA_PORT_FILE": str(port_file), "TESSERA_HTTP_PORT": "0"}
+        if service == GATEWAY:
+            settings |= self._gateway_settings(shard)
+        return Spawn(self._command(service, shard), {**_same_code(), **settings})
 
-    def _gateway_settings(self) -> dict[str, str]:
+    def _gateway_settings(self, shard: str) -> dict[str, str]:
         """A restart takes the same port, since clients know it."""
-        self._api_port_file.unlink(missing_ok=True)
+        self._api_port_file(shard).unlink(missing_ok=True)
         return {
-            "TESSERA_API_PORT": str(self._gateway_port),
-            "TESSERA_API_PORT_FILE": str(self._api_port_file),
-            "TESSERA_TOKENS_FILE": str(self.tokens_file),
+            "TESSERA_API_PORT": str(self._gateway_ports.get(shard, 0)),
+            "TESSERA_API_PORT_FILE": str(self._api_port_file(shard)),
+            "TESSERA_TOKENS_FILE": str(self.credentials_of(shard).path / TOKENS_FILE),
         }
 
     async def _service_ready(self, child: Child) -> None:
@@ -302,8 +356,9 @@ class Platform:
         except StartupError as error:
             unwell = ", ".join(f"{name}: {text}" for name, text in texts.items() if text != "ok")
             raise StartupError(f"{error}; {unwell}" if unwell else str(error)) from error
-        if child.name == GATEWAY:
-            self._gateway_port = _port(self._api_port_file)
+        service, shard = self.parts[child.name]
+        if service == GATEWAY:
+            self._gateway_ports[shard] = _port(self._api_port_file(shard))
 
     # -- small parts
 
@@ -330,8 +385,8 @@ class Platform:
         await work
         self.timings[name] = self.clock.monotonic() - began
 
-    async def _as_operator(self, work: Callable[[Any], Any]) -> None:
-        login = self.credentials.read(subjects.OPERATOR).nats
+    async def _as_operator(self, shard: str, work: Callable[[Any], Any]) -> None:
+        login = self.credentials_of(shard).read(subjects.OPERATOR).nats
         admin = await connect_once(self.nats.url, login.user, login.password)
         try:
             await work(admin)
@@ -343,21 +398,30 @@ class Platform:
         if not self._ready:
             return
         state = {
-            "shard": self.shard,
+            "shards": self.shards,
             "nats_url": self.nats.url,
             "nats_monitor_url": self.nats.monitor_url,
             "redis_url": self.redis.url,
             "cluster_url": self.cluster_url,
-            "gateway_url": self.gateway_url,
-            "credentials": str(self.credentials.path),
+            "gateway_urls": {shard: self.gateway_url_of(shard) for shard in self.shards},
+            "credentials": str(self.credentials.root),
             "platform_pid": os.getpid(),
             "pids": {name: child.pid for name, child in self._children.items()},
-            "http": {name: f"http://127.0.0.1:{_port(self._port_file(name))}" for name in self.services},
+            "http": {name: f"http://127.0.0.1:{_port(self._port_file(name))}" for name in self.parts},
             "seconds": {name: round(seconds, 3) for name, seconds in self.timings.items()},
         }
         fresh = self._state_file.with_suffix(".new")
         fresh.write_text(json.dumps(state, indent=2) + "\n")
         fresh.replace(self._state_file)
+
+
+def _checked(shards: Sequence[str]) -> tuple[str, ...]:
+    for shard in shards:
+        if not subjects.NAME.fullmatch(shard):
+            raise StartupError(f"shard {shard!r}: the name must match [a-z0-9-]{{1,63}}; choose another")
+    if not shards or len(set(shards)) < len(shards):
+        raise StartupError(f"shards {', '.join(shards)}: each must be named, once")
+    return tuple(shards)
 
 
 def _same_code() -> dict[str, str]:

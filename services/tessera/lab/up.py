@@ -19,7 +19,7 @@ async def up(
     services: Sequence[str] = subjects.SERVICES,
     nodes: Path | None = None,
     tenants: Sequence[str] = (),
-    shard: str = "main",
+    shards: Sequence[str] = (subjects.MAIN_SHARD,),
     sync: bool = False,
     time: bool = False,
     say: Say = print,
@@ -33,7 +33,7 @@ async def up(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told_to_stop.set)
-    platform = Platform(directory, services, nodes, tenants, shard, sync, say=say)
+    platform = Platform(directory, services, nodes, tenants, shards, sync, say=say)
     starting = asyncio.create_task(platform.__aenter__())
     stopping = asyncio.create_task(told_to_stop.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -44,8 +44,9 @@ async def up(
     await starting
     try:
         say(f"ready in {platform.timings['ready']:.2f} s; everything is in {platform.directory}")
-        if platform.gateway_url:
-            say(f"HTTP API at {platform.gateway_url}; `tessera token new TENANT` lets somebody in")
+        for shard in platform.shards:
+            if url := platform.gateway_url_of(shard):
+                say(f"HTTP API of shard {shard} at {url}; `tessera token new TENANT --shard {shard}` lets somebody in")
         if time:
             for line in timing_lines(platform.timings, await bare_import_seconds(services, platform.clock)):
                 say(line)

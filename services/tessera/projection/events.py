@@ -198,7 +198,7 @@ def _queued(known: Known, record: JobQueued) -> Told:
         raise Contradiction(f"record of {known.message.n}: fact {record.fact} admits no job")
     spec = fact.spec
     job = known.add(Subject(fact.job_id, fact.tenant, spec.queue, spec.name, fact.trace))
-    size = {"gpu_milli": spec.gpu_milli(), "pods": sum(role.replicas for role in spec.roles)}
+    size = {"gpu_milli": spec.gpu_milli(), "pods": spec.pods()}
     return public.JobAdmittedV1, job, _job_data(job, key=fact.key, **{k: v for k, v in size.items() if v})
 
 

@@ -159,7 +159,8 @@ class Views:
         run = self._state.runs.get(job.run_id)
         if run is None:
             return {}
-        return {name: getattr(run, name) for name in ("placements", "flavor", "saved_ts", "idle_ts")}
+        told = {name: getattr(run, name) for name in ("flavor", "saved_ts", "idle_ts")}
+        return {**told, "placements": run.places}
 
     def _ended(self, job: EndedJob) -> bytes:
         """An ended job has no place in any line, hence no priority."""
@@ -176,7 +177,7 @@ class Views:
     def _placements(self, run_id: str) -> tuple[Placement, ...]:
         """What the job's run holds until it is released."""
         run = self._state.runs.get(run_id)
-        return () if run is None else run.placements
+        return () if run is None else run.places
 
     def _queue(self, name: str) -> bytes | None:
         state = self._state
@@ -316,7 +317,7 @@ def _placements(state: State, record: object) -> tuple[Placement, ...]:
         return record.placements
     if isinstance(record, Released):
         run = state.runs.get(record.run_id)
-        return () if run is None else run.placements
+        return () if run is None else run.places
     if isinstance(record, EarmarkEnded):
         mark = state.earmarks.get(record.owner)
         return () if mark is None else mark.placements

@@ -1,10 +1,10 @@
-"""Which runs are stopping, what is left of them, and the fact that nothing is."""
+"""Which runs are stopping, and pods that elastic ones shrink by; what is left of them, and the fact that nothing is."""
 
 import asyncio
 
 import structlog
 
-from tessera.domain.entities import Run
+from tessera.domain.entities import Extra, Run
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
 from tessera.kernel.facts import Facts
@@ -14,43 +14,55 @@ from tessera.kernel.ports import ApiError, JsonObject
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry
 from tessera.kernel.waiting import wait_for
-from tessera.reclamation.decide.absence import Verdict, ended, judge
+from tessera.reclamation.decide.absence import Verdict, ended, judge, judge_extra, of_rank
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.facts import RunAbsent
 from tessera_schemas.labels import RUN_LABEL
-from tessera_schemas.ledger import Finished, Released, Revoked
+from tessera_schemas.ledger import Finished, Released, Revoked, Shrunk
 
 log = structlog.get_logger()
 
 
 class Absences:
-    """Level-triggered: each stopping run is looked at when something about it changes, and again every while."""
+    """
+    Level-triggered: each run of which something is to go is looked at when anything about it changes, and again every
+    while.
+    """
 
     def __init__(
         self, ports: Ports, settings: ReclamationSettings, state: State, pods: PodsByRun[JsonObject], members: Members
     ) -> None:
         self._ports, self._settings, self._state, self._pods, self._members = ports, settings, state, pods, members
         self._facts = Facts(ports.bus, settings.shard, "reclamation")
-        self._stopping: dict[str, None] = {run.run_id: None for run in state.runs.values() if run.stopping}
+        self._stopping = {run.run_id: None for run in state.runs.values() if run.stopping or _leaving(run)}
         self._look_at: dict[str, None] = dict(self._stopping)
         self._said: dict[str, None] = {}
+        self._said_ranks: dict[str, set[int]] = {}
         self._wake = asyncio.Event()
         self._lists = asyncio.Semaphore(settings.lists_at_once)
 
     async def on_ledger(self, entries: list[Entry]) -> None:
         for entry in entries:
             for record in entry.message.records:
-                if type(record) is Revoked:
+                if type(record) is Revoked or type(record) is Shrunk:
                     self._stops(record.run_id)
                 elif type(record) is Finished and record.phase == "succeeded":
                     ended_job = self._state.ended.get(record.job_id)
                     if ended_job is not None:
                         self._stops(f"{record.job_id}-{ended_job.attempt}")
                 elif type(record) is Released:
-                    self._stopping.pop(record.run_id, None)
-                    self._look_at.pop(record.run_id, None)
-                    self._said.pop(record.run_id, None)
+                    self._is_released(record.run_id)
         self._wake.set()
+
+    def _is_released(self, run_id: str) -> None:
+        """Nothing is to go of it any more; or only a part was, and the rest is still looked at."""
+        run = self._state.runs.get(run_id)
+        if run is not None and (run.stopping or _leaving(run)):
+            return
+        self._stopping.pop(run_id, None)
+        self._look_at.pop(run_id, None)
+        self._said.pop(run_id, None)
+        self._said_ranks.pop(run_id, None)
 
     def _stops(self, run_id: str) -> None:
         self._stopping[run_id] = self._look_at[run_id] = None
@@ -76,22 +88,51 @@ class Absences:
 
     async def _look(self, run_id: str) -> None:
         run = self._state.runs.get(run_id)
-        if run is None or not run.stopping or run_id in self._said or not self._pods.informer.synced:
+        if run is None or run_id in self._said or not self._pods.informer.synced:
             return
         if partition_of(run.job_id) not in self._members.partitions():
             return
         try:
-            if await self._absent(run):
-                self._said[run_id] = None
-                await self._facts.publish(RunAbsent(kind="run_absent", run_id=run_id), run_id)
+            await (self._look_at_all(run) if run.stopping else self._look_at_leaving(run))
         except (Transient, ApiError) as error:
             self._said.pop(run_id, None)
             log.warning("absence_not_settled", run=run_id, error=str(error))
+
+    async def _look_at_all(self, run: Run) -> None:
+        if await self._absent(run):
+            self._said[run.run_id] = None
+            await self._facts.publish(RunAbsent(kind="run_absent", run_id=run.run_id), run.run_id)
+
+    async def _look_at_leaving(self, run: Run) -> None:
+        said = self._said_ranks.setdefault(run.run_id, set())
+        absent = await self._absent_of([e for e in _leaving(run) if e.placement.rank not in said], run)
+        ranks = tuple(extra.placement.rank for extra in absent)
+        if ranks:
+            # No identity: after a restart the same rank may be said again in other company.
+            await self._facts.publish(RunAbsent(kind="run_absent", run_id=run.run_id, ranks=ranks), "")
+            said.update(ranks)
+
+    async def _absent_of(self, leaving: list[Extra], run: Run) -> list[Extra]:
+        """Those of whose pods nothing is left. Only for what the cache cannot tell the API server is asked."""
+        cached = list(self._pods.of(run.run_id).values())
+        verdicts = [(extra, judge_extra(extra, cached)) for extra in leaving]
+        if not any(verdict is Verdict.ASK for _, verdict in verdicts):
+            return [extra for extra, verdict in verdicts if verdict is Verdict.ABSENT]
+        pods = await self._list(run)
+        asked = [extra for extra, verdict in verdicts if verdict is not Verdict.PRESENT]
+        return [extra for extra in asked if all(ended(pod) for pod in of_rank(extra, pods))]
 
     async def _absent(self, run: Run) -> bool:
         verdict = judge(run, self._pods.of(run.run_id).values())
         if verdict is not Verdict.ASK:
             return verdict is Verdict.ABSENT
+        return all(ended(pod) for pod in await self._list(run))
+
+    async def _list(self, run: Run) -> list[JsonObject]:
         async with self._lists:
             pods, _ = await self._ports.cluster.list("pods", f"{RUN_LABEL}={run.run_id}")
-        return all(ended(pod) for pod in pods)
+        return pods
+
+
+def _leaving(run: Run) -> list[Extra]:
+    return [extra for extra in run.extra if extra.leaving]

@@ -40,7 +40,7 @@ class Losses:
         self._ports, self._settings, self._state, self._pods = ports, settings, state, pods
         self._troubles, self._members = troubles, members
         self._facts = Facts(ports.bus, settings.shard, "reclamation")
-        self._said: dict[str, None] = {}
+        self._said: dict[str, set[tuple[int, ...]]] = {}
         self._resized: dict[str, None] = {node.name: None for node in state.nodes.values()}
         self._short_since: dict[str, float] = {}
         self._outage = False
@@ -52,7 +52,7 @@ class Losses:
                     fact = entry.message.facts[record.fact].fact
                     if fact.kind == "node_seen":
                         self._resized[fact.name] = None
-                elif type(record) is Released:
+                elif type(record) is Released and not record.ranks:
                     self._said.pop(record.run_id, None)
 
     async def report(self) -> None:
@@ -70,13 +70,13 @@ class Losses:
                 log.warning("loss_not_said", error=str(error))
 
     async def _say(self, fact: RunLost) -> None:
-        run = self._state.runs.get(fact.run_id)
-        if run is None or run.stopping or fact.run_id in self._said:
+        run, said = self._state.runs.get(fact.run_id), self._said.setdefault(fact.run_id, set())
+        if run is None or run.stopping or fact.ranks in said:
             return
         if partition_of(run.job_id) not in self._members.partitions():
             return
-        await self._facts.publish(fact, fact.run_id)
-        self._said[fact.run_id] = None
+        await self._facts.publish(fact, "" if fact.ranks else fact.run_id)
+        said.add(fact.ranks)
         log.warning("run_lost", run=fact.run_id, reason=fact.reason.code, detail=fact.reason.detail, nodes=fact.nodes)
 
     # -- nodes ------------------------------------------------------------------------------------------------------

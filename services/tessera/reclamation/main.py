@@ -18,7 +18,7 @@ from tessera.reclamation.losses import Losses
 from tessera.reclamation.plans import reclaim_plan
 from tessera.reclamation.prometheus import Prometheus
 from tessera.reclamation.settings import ReclamationSettings
-from tessera_schemas.labels import RUN_LABEL
+from tessera_schemas.labels import pods_of_shard
 
 
 async def serve(
@@ -31,7 +31,7 @@ async def serve(
     """
     shard = await restore(ports.bus, ports.ledger, settings.shard)
     members = Members(ports.bus, ports.clock, settings.shard, "reclamation", ports.instance, settings.lease_seconds)
-    informer = Informer(ports.cluster, "pods", ports.clock, RUN_LABEL)
+    informer = Informer(ports.cluster, "pods", ports.clock, pods_of_shard(settings.shard))
     node_informer = Informer(ports.cluster, "nodes", ports.clock)
     pods: PodsByRun[JsonObject] = PodsByRun(informer, dict)
     absences = Absences(ports, settings, shard.state, pods, members)

@@ -134,7 +134,14 @@ BAD: dict[str, tuple[object, list[tuple[str, str]]]] = {
         [("Inadmissible", "roles.worker")],
     ),
     "a field nothing honours yet": (changed("spec.launcher", "mpi"), [("NotSupportedYet", "launcher")]),
-    "an elastic role": (changed("spec.roles.0.min_replicas", 1), [("NotSupportedYet", "roles[0].min_replicas")]),
+    "a role whose least is more than what it asks for": (
+        changed("spec.roles.0.min_replicas", 5),
+        [("InvalidField", "roles[0]")],
+    ),
+    "a role that may grow beyond the limit of one job": (
+        changed("spec.roles.0.max_replicas", 999),
+        [("ExceedsJobLimit", "limits.pods_per_job"), ("ExceedsJobLimit", "limits.gpus_per_job")],
+    ),
     "a priority class that is not there": (
         {"kind": "set_priority", "v": 1, "job_id": "a" * 20, "priority_class": "golden"},
         [("NoSuchPriorityClass", "priority_class")],

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from tessera.binder.decide import read_pod
 from tessera.binder.handlers import Runs
+from tessera.binder.ownership import Ownership
 from tessera.binder.settings import BinderSettings
 from tessera.binder.watch_nodes import Nodes
 from tessera.domain.entities import Job, Run
@@ -36,7 +37,7 @@ from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import FACT_MESSAGE, AnyFact
 from tessera_schemas.job import JobSpec, Retry, Role, Template
-from tessera_schemas.labels import RUN_LABEL
+from tessera_schemas.labels import RUN_LABEL, pods_of_shard
 from tessera_schemas.ledger import AnyRecord, LedgerMessage
 from tests.builders import SHARD, admitted, config_body, job_spec, role
 from tests.ledgers import Committed
@@ -110,20 +111,21 @@ class World:
         """A new one, that remembers nothing."""
         ports, settings = self._ports("binder"), BinderSettings(**self._mine(BinderSettings))
         pods, nodes = (
-            Informer(ports.cluster, "pods", self.clock, RUN_LABEL),
+            Informer(ports.cluster, "pods", self.clock, pods_of_shard(SHARD)),
             Informer(ports.cluster, "nodes", self.clock),
         )
         members = cast(Members, Everything())
         troubles = NodeTroubles(nodes, self.clock, settings.node_gone_seconds)
-        runs = Runs(ports, settings, self.state, PodsByRun(pods, read_pod), troubles, members)
-        seen = Nodes(nodes, Facts(ports.bus, SHARD, "binder"), self.state, members, self.clock)
+        ownership = Ownership(nodes, ports.cluster, self.clock, SHARD)
+        runs = Runs(ports, settings, self.state, PodsByRun(pods, read_pod), troubles, ownership, members)
+        seen = Nodes(nodes, ownership, Facts(ports.bus, SHARD, "binder"), self.state, members, self.clock)
         self._hears["binder"] = runs.on_ledger
         node_loops = (seen.follow(), seen.resync(settings.resync_seconds), seen.worklist.run())
         self._start("binder", runs.follow_pods(), runs.resync(), runs.worklist.run(), *node_loops)
 
     def _start_reclamation(self) -> None:
         ports, settings = self._ports("reclamation"), ReclamationSettings(**self._mine(ReclamationSettings))
-        pods: PodsByRun[JsonObject] = PodsByRun(Informer(ports.cluster, "pods", self.clock, RUN_LABEL), dict)
+        pods: PodsByRun[JsonObject] = PodsByRun(Informer(ports.cluster, "pods", self.clock, pods_of_shard(SHARD)), dict)
         nodes, members = Informer(ports.cluster, "nodes", self.clock), cast(Members, Everything())
         absences = Absences(ports, settings, self.state, pods, members)
         troubles = NodeTroubles(nodes, self.clock, settings.node_gone_seconds)
@@ -154,7 +156,7 @@ class World:
         new = [FACT_MESSAGE.validate_json(stored[seq].data).fact for seq in sorted(stored) if seq > self._cursor]
         self._cursor = max(stored, default=0)
         waiting = any(self.state.index.waiting.values())
-        if new or waiting:
+        if new or waiting or self.state.index.elastic:
             await self.commit(*new)
 
     async def commit(self, *facts: AnyFact) -> LedgerMessage:

@@ -7,7 +7,8 @@ import pytest
 
 from tessera.binder.decide import read_pod
 from tessera_schemas.facts import CancelRequested, DrainRequested
-from tessera_schemas.labels import EVICT_AT_ANNOTATION, FINALIZER, NOTICE_ANNOTATION, RUN_LABEL
+from tessera_schemas.labels import EVICT_AT_ANNOTATION, FINALIZER, NOTICE_ANNOTATION, RUN_LABEL, SHARD_LABEL
+from tests.builders import SHARD
 from tests.unit.binder.binder_builders import api_pod
 from tests.unit.binder.cluster_world import World, train
 
@@ -139,8 +140,9 @@ async def test_a_notice_that_nobody_can_read_is_over(world: World) -> None:
 # -- pods that no run explains
 
 
-def stray(run: str, scheduler: str = "tessera", **annotations: str) -> dict[str, object]:
-    meta = {"name": f"{run}-0", "labels": {RUN_LABEL: run}, "finalizers": [FINALIZER], "annotations": annotations}
+def stray(run: str, scheduler: str, shard: str, **annotations: str) -> dict[str, object]:
+    labels = {RUN_LABEL: run, SHARD_LABEL: shard}
+    meta = {"name": f"{run}-0", "labels": labels, "finalizers": [FINALIZER], "annotations": annotations}
     body = {"name": "main", "image": "train:1"}
     return {"metadata": meta, "spec": {"schedulerName": scheduler, "containers": [body]}}
 
@@ -149,9 +151,11 @@ UNKNOWN = f"{'a' * 20}-1"
 FOR_EVER = {"tessera.io/simulate-seconds": "100000"}
 
 
-def place_stray(world: World, scheduler: str = "tessera", bound: bool = True, allocated_n: int = 0) -> None:
+def place_stray(
+    world: World, scheduler: str = "tessera", shard: str = SHARD, bound: bool = True, allocated_n: int = 0
+) -> None:
     notes = FOR_EVER | {"tessera.io/allocated-n": str(allocated_n)}
-    made = world.core.create("pods", "lab", stray(UNKNOWN, scheduler, **notes))
+    made = world.core.create("pods", "lab", stray(UNKNOWN, scheduler, shard, **notes))
     if bound:
         binding = {"metadata": {"uid": made.uid}, "target": {"name": "node-a"}}
         world.core.bind("lab", f"{UNKNOWN}-0", binding)
@@ -173,6 +177,12 @@ async def test_an_unbound_pod_that_no_run_explains_is_deleted_at_once(world: Wor
 
 async def test_a_pod_of_another_scheduler_is_left_alone_whatever_its_labels_say(world: World) -> None:
     place_stray(world, scheduler="default-scheduler")
+    await world.run(120)
+    assert deleting(world) == [False]
+
+
+async def test_a_pod_of_another_shard_is_left_alone(world: World) -> None:
+    place_stray(world, shard="b")
     await world.run(120)
     assert deleting(world) == [False]
 

@@ -39,7 +39,8 @@ def test_a_job_without_room_hears_the_numbers_of_now_its_place_and_who_holds_wha
     assert answer.reason.code is Code.NO_FIT
     assert answer.reason.numbers["most_gpus_free_on_a_node"] == 2
     assert (answer.position, answer.in_line) == (2, 2)
-    assert answer.notes == (f"6 GPUs are held by {of('k1')}-1 (queue research)",)
+    (holder,) = answer.holders.named
+    assert holder.said() == f"6 GPUs held by k1 ({of('k1')}-1) of queue research"
 
 
 def test_a_job_that_no_empty_node_holds_hears_that_it_is_hopeless() -> None:
@@ -92,7 +93,10 @@ def test_a_running_job_says_what_it_holds_and_an_ended_one_how_it_ended() -> Non
     made = ledger(("k1", 2))
     running = explain(made.state, of("k1"), made.ts)
     assert running is not None
-    assert running.notes == ("Attempt 1 holds 1 places on node-a.",)
+    assert running.notes == (
+        "Attempt 1 holds 1 place on node-a.",
+        "All its pods have to run within 600 s, else it is tried again.",
+    )
     job = made.run_to_its_end("k9")
     ended = explain(made.state, job, made.ts)
     assert ended is not None

@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from tessera.client.replay import verify
+from tessera_schemas.config import ConfigBody, Limits, Policy, Tenant
+from tessera_schemas.facts import PodsMade, RunStarted
 from tests.builders import admitted, config_body, job_spec, node_seen, queue, role
 from tests.ledgers import Committed, rechain
+from tests.rounds import Rounds
 
 
 def good() -> list[bytes]:
@@ -160,3 +163,147 @@ def test_an_allocation_over_quota_is_refused() -> None:
 
     report = verify(rechain(ledger.stored, 2, change))
     assert any(f"message {at}: " in finding and "over its quota" in finding for finding in report.findings)
+
+
+def preempted() -> list[bytes]:
+    rounds = Rounds(nodes={"node-a": 8, "node-b": 8}, preset="priority")
+    for key in ("a", "b"):
+        rounds.submit(key, gpus=8, priority="low")
+        rounds.settle()
+    rounds.submit("urgent", gpus=8, priority="urgent")
+    rounds.settle()
+    assert rounds.evicted() == [["b"]]
+    return rounds.stored
+
+
+def plan_in(message: dict[str, Any]) -> dict[str, Any]:
+    (fact,) = (taken["fact"] for taken in message["facts"] if taken["fact"]["kind"] == "plan_proposed")
+    return fact  # type: ignore[no-any-return]
+
+
+def planned(stored: list[bytes]) -> int:
+    return next(n for n, data in enumerate(stored, start=1) if b'"plan_proposed"' in data)
+
+
+def test_a_proposed_plan_is_recomputed_from_the_state_it_was_made_from() -> None:
+    report = verify(preempted())
+    assert (report.findings, report.plans, report.plans_not_recomputed) == ([], 1, 0)
+
+
+def test_a_plan_with_another_victim_is_refused_although_all_that_follows_from_it_was_changed_with_it() -> None:
+    stored = preempted()
+    at = planned(stored)
+
+    def change(message: dict[str, Any]) -> None:
+        text = json.dumps(message)
+        (victim,) = plan_in(message)["victims"]
+        other = next(r for r in allocated_before(stored, at) if r != victim)
+        swapped = json.loads(text.replace(victim, other).replace("node-b", "node-a"))
+        message.clear()
+        message.update(swapped)
+
+    report = verify(rechain(stored, at, change))
+    wrong = [text for text in report.findings if "is not the one that follows" in text]
+    assert len(wrong) == 1
+    assert wrong[0].startswith(f"message {at}: the plan for job")
+
+
+def allocated_before(stored: list[bytes], before: int) -> list[str]:
+    """The runs that were allocated before that message."""
+    records = [record for data in stored[: before - 1] for record in json.loads(data).get("records", ())]
+    return [f"{record['job_id']}-{record['attempt']}" for record in records if record["kind"] == "allocated"]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "change", "words"),
+    [
+        ("a state that was never reached", {"basis_n": 10**6}, "never reached"),
+        ("another policy", {"policy": 9}, "cannot have seen"),
+        ("a time before that of its state", {"ts": 1}, "cannot have seen"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_plan_that_claims_what_it_cannot_have_seen_is_refused(
+    sentence: str, change: dict[str, Any], words: str
+) -> None:
+    stored = preempted()
+    report = verify(rechain(stored, planned(stored), lambda m: plan_in(m).update(change)))
+    assert any(words in text for text in report.findings), sentence
+
+
+def test_a_plan_of_another_engine_is_counted_and_not_called_wrong() -> None:
+    stored = preempted()
+    report = verify(rechain(stored, planned(stored), lambda m: plan_in(m).update(engine="elsewhere-9")))
+    assert (report.findings, report.plans, report.plans_not_recomputed) == ([], 0, 1)
+
+
+def grown() -> list[bytes]:
+    """A run of two pods on one node that grows by one to its largest."""
+    ledger = Committed().begin(node_seen("node-a"), body=config_body(policy=Policy(grow_after_seconds=0)))
+    job = admitted("k1", job_spec(role(replicas=2, max_replicas=3, gpus=2)))
+    ledger.commit(job)
+    ledger.commit(orders=(ledger.line(),))
+    ledger.commit(PodsMade(kind="pods_made", run_id=f"{job.job_id}-1", uids=("uid-0", "uid-1")))
+    ledger.commit(RunStarted(kind="run_started", run_id=f"{job.job_id}-1"))
+    return ledger.stored
+
+
+def limited(gpus: int) -> ConfigBody:
+    return config_body().model_copy(update={"tenants": (Tenant(name="lab", limits=Limits(gpus=gpus)),)})
+
+
+def grown_by(message: dict[str, Any]) -> list[dict[str, Any]]:
+    (record,) = (r for r in message["records"] if r["kind"] == "grown")
+    return record["placements"]  # type: ignore[no-any-return]
+
+
+def test_the_growth_of_a_run_is_recomputed() -> None:
+    assert verify(grown()).findings == []
+
+
+@pytest.mark.parametrize(
+    ("sentence", "change", "words"),
+    [
+        ("by devices that its gang has", lambda m: grown_by(m)[0].update(devices=[0, 1]), "device 0 has 0 left"),
+        (
+            "by fewer devices than its role asks for",
+            lambda m: grown_by(m)[0].update(devices=[4]),
+            "asked for 2 devices",
+        ),
+        ("on a node that nobody knows", lambda m: grown_by(m)[0].update(node="node-z"), "no such node"),
+        ("in a role that it does not have", lambda m: grown_by(m)[0].update(role="driver"), "it has no roles"),
+        (
+            "beyond its largest",
+            lambda m: grown_by(m).append({**grown_by(m)[0], "rank": 3, "devices": [6, 7]}),
+            "role worker grows to 4 pods, it asks for 3 at most",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_run_that_grew_as_it_may_not_is_refused_whoever_decided_it(sentence: str, change: Any, words: str) -> None:
+    def tamper(message: dict[str, Any]) -> None:
+        change(message)
+        message["engine"] = "elsewhere-9"
+
+    stored = grown()
+    report = verify(rechain(stored, len(stored), tamper))
+    assert any(words in finding for finding in report.findings), (sentence, report.findings)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (config_body(queue(gpu_milli=5000)), "over its quota"),
+        (limited(5), "over its limit of GPUs"),
+    ],
+    ids=["its queue's quota", "its tenant's limit"],
+)
+def test_a_run_that_grew_over_what_it_may_use_is_refused(body: ConfigBody, words: str) -> None:
+    """As if the configuration had been another: what the gang holds it allows, what the run grew by it does not."""
+
+    def change(message: dict[str, Any]) -> None:
+        message["facts"][0]["fact"]["body"] = body.model_dump(mode="json", exclude_defaults=True)
+
+    stored = grown()
+    report = verify(rechain(stored, 2, change))
+    assert any(f"message {len(stored)}: " in finding and words in finding for finding in report.findings)

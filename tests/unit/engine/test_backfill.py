@@ -84,3 +84,9 @@ def test_an_end_that_has_passed_is_revised_before_the_next_pass() -> None:
     held = room(8, running=(("r", 8, 100),))
     held.begin(150, lambda job, now: 400)
     assert backfill([due("head", 8)], held, depth=1).earmarked == (("head", 400),)
+
+
+def test_a_job_passes_two_earmarks_on_its_node_only_if_both_get_their_gpus() -> None:
+    held = room(16, running=(("r", 10, 100),))
+    line = [due("a", 8), due("b", 8), Candidate("long", 1, 300), Candidate("short", 6, 100)]
+    assert backfill(line, held, depth=2) == Pass(("short",), (("a", 100), ("b", 100)))

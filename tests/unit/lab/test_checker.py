@@ -801,3 +801,137 @@ def code_lines(text: str) -> set[int]:
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     spaces = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
     return {line for t in tokens if t.type not in spaces for line in range(t.start[0], t.end[0] + 1)} - left_out
+
+
+# -- elastic runs ---------------------------------------------------------------------------------------------------
+
+
+class Elastic(Shard):
+    """One pod on node-a that may become three; grown by one on node-b."""
+
+    def __init__(self, most: int = 3) -> None:
+        super().__init__()
+        self.queued(spec=job_spec(role(max_replicas=most)))
+        self.allocated(placement())
+        self.permitted()
+        self.add(m.Started(kind="started", run_id=first_run()))
+
+    def grown(self, *places: Placement) -> None:
+        places = places or (placement(rank=1, node="node-b"),)
+        self.add(m.Grown(kind="grown", run_id=first_run(), deadline=FAR, placements=places))
+
+    def permits(self, *ranks: int) -> None:
+        self.add(permit(*(f"uid-{rank}" for rank in ranks)).model_copy(update={"ranks": ranks}))
+
+    def shrunk(self, *ranks: int) -> None:
+        why = Reason(code=Code.SHRUNK)
+        self.add(m.Shrunk(kind="shrunk", run_id=first_run(), ranks=ranks, reason=why, by="deadline"))
+
+    def freed(self, *ranks: int, absent: bool = True) -> None:
+        fact = run_absent(first_run()).model_copy(update={"ranks": ranks})
+        self.add(m.Released(kind="released", run_id=first_run(), ranks=ranks), facts=[fact] if absent else [])
+
+
+def test_an_elastic_run_that_grows_and_shrinks_and_ends_passes() -> None:
+    shard = Elastic()
+    shard.grown()
+    shard.permits(1)
+    shard.grown(placement(rank=2, node="node-b", devices=(1,)))
+    shard.permits(2)
+    shard.shrunk(1)
+    shard.freed(1)
+    shard.queued("k2")
+    shard.allocated(placement(node="node-b"), key="k2")
+    shard.finished()
+    assert check(shard.stored).violations == []
+
+
+def test_the_pods_that_a_run_grew_by_are_bound_where_the_ledger_put_them() -> None:
+    shard = Elastic()
+    shard.grown()
+    shard.permits(1)
+    more = pod(uid="uid-1", rank=1, node="node-b")
+    assert check(shard.stored, pods=[pod(), more]).violations == []
+    assert broken(check(shard.stored, pods=[pod(), pod(uid="uid-1", rank=1)])) == {"I1"}
+    assert broken(check(shard.stored[:-1], pods=[pod(), more])) == {"I3"}
+
+
+@pytest.mark.parametrize(
+    ("tell", "invariant"),
+    [
+        pytest.param(lambda s: s.grown(placement(rank=1)), "I1", id="a device that its own gang holds"),
+        pytest.param(lambda s: s.grown(placement(rank=1, node="node-x")), "I1", id="an unknown node"),
+        pytest.param(lambda s: s.grown(placement(rank=2, node="node-b")), "I3", id="a rank left out"),
+        pytest.param(lambda s: s.grown(placement(rank=1, role="other")), "I3", id="a role that it does not have"),
+        pytest.param(lambda s: s.permits(1), "I3", id="a permit for a pod that it does not have"),
+        pytest.param(lambda s: (s.grown(), s.permits(0)), "I3", id="a second permit for the gang"),
+        pytest.param(lambda s: (s.grown(), s.permits(1), s.permits(1)), "I3", id="a second permit for a pod"),
+        pytest.param(lambda s: s.shrunk(0), "I4", id="a pod of its gang taken away"),
+        pytest.param(lambda s: (s.grown(), s.shrunk(1), s.shrunk(1)), "I4", id="a pod taken away twice"),
+        pytest.param(lambda s: (s.grown(), s.freed(1)), "I10", id="a pod released that is to stay"),
+        pytest.param(
+            lambda s: (s.grown(), s.shrunk(1), s.freed(1, absent=False)), "I10", id="a pod that is still there"
+        ),
+        pytest.param(lambda s: (s.revoked(), s.grown()), "I3", id="a run that is being stopped"),
+    ],
+)
+def test_an_elastic_run_keeps_to_its_pods(tell: Any, invariant: str) -> None:
+    shard = Elastic()
+    tell(shard)
+    assert broken(check(shard.stored)) == {invariant}
+
+
+def test_what_a_run_grew_by_is_held_until_it_is_released_and_may_be_kept_for_another_meanwhile() -> None:
+    shard = Elastic()
+    shard.grown()
+    shard.queued("k2")
+    shard.shrunk(1)
+    shard.add(earmark("k2", placement(node="node-b")))
+    assert check(shard.stored).violations == []
+    early = list(shard.stored), shard.prev
+    shard.add(unmark("k2"), allocation(placement(node="node-b"), key="k2"))
+    assert broken(check(shard.stored)) == {"I1"}
+    shard.stored, shard.prev = early
+    shard.freed(1)
+    shard.add(unmark("k2"), allocation(placement(node="node-b"), key="k2"))
+    assert check(shard.stored).violations == []
+
+
+def test_i10_no_pod_of_a_released_part_is_live() -> None:
+    shard = Elastic()
+    shard.grown()
+    shard.permits(1)
+    at = shard.n
+    shard.shrunk(1)
+    shard.freed(1)
+    assert broken(check(shard.stored, pods=[pod(uid="uid-1", rank=1, node="node-b", n=at)])) == {"I10"}
+
+
+def test_i13_no_event_names_a_job_of_another_tenant() -> None:
+    shard = Shard()
+    shard.queued()
+    shard.queued("k2")
+    stranger = admitted("k1", tenant="other")
+    shard.add(m.JobQueued(kind="job_queued", fact=0, job_id=stranger.job_id), facts=[stranger])
+    for detail, wrong in (("", set()), (job_id(SHARD, "lab", "k2"), set()), (stranger.job_id, {"I13"})):
+        why = Reason(code=Code.NO_FIT, detail=f"after {detail}")
+        told = Chain.__new__(Shard)
+        told.__dict__.update(shard.__dict__, stored=list(shard.stored))
+        told.add(m.Waiting(kind="waiting", job_id=job_id(SHARD, "lab", "k1"), reason=why))
+        assert broken(check(told.stored, events=events_of(told.stored))) == wrong
+
+
+def test_i8_i13_an_eviction_names_its_cause_only_to_the_same_tenant() -> None:
+    shard = Shard()
+    shard.running()
+    stranger = admitted("k9", tenant="other")
+    shard.add(m.JobQueued(kind="job_queued", fact=0, job_id=stranger.job_id), facts=[stranger])
+    shard.add(m.Revoked(kind="revoked", run_id=first_run(), reason=WHY, then="requeue", by=stranger.job_id))
+    due = due_events(shard.stored)
+    assert list(due.values())[-1].told["by"] == ""
+    subject, headers, data = events_of(shard.stored)[-1]
+    named = data.replace(b'"reason"', f'"by":"{stranger.job_id}","reason"'.encode(), 1)
+    assert broken(check(shard.stored, events=[*events_of(shard.stored)[:-1], (subject, headers, named)])) == {
+        "I8",
+        "I13",
+    }

@@ -111,7 +111,7 @@ def test_i6_a_lower_quota_evicts_nobody_but_lets_nothing_more_start() -> None:
     assert broken(shard) == {"I6"}
 
 
-FAST = {"flavors": (Flavor(name="fast", gpu_models=("h100",)), Flavor(name="slow", gpu_models=("a100",)))}
+FAST = (Flavor(name="fast", gpu_models=("h100",)), Flavor(name="slow", gpu_models=("a100",)))
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,13 @@ FAST = {"flavors": (Flavor(name="fast", gpu_models=("h100",)), Flavor(name="slow
     ],
 )
 def test_i6_a_run_counts_against_the_flavor_of_its_nodes(flavor: str, model: str, right: bool) -> None:
-    body = tree([quota(4000, flavor="fast")], **FAST)
+    body = tree([quota(4000, flavor="fast")], flavors=FAST)
     shard = using(body, ("q0", 1), flavor=flavor, node=node_seen("node-a", gpu_model=model))
     assert broken(shard) == (set() if right else {"I6"})
 
 
 def test_i6_each_flavor_has_a_quota_of_its_own() -> None:
-    body = tree([quota(2000, flavor="fast"), quota(9000, flavor="slow")], **FAST)
+    body = tree([quota(2000, flavor="fast"), quota(9000, flavor="slow")], flavors=FAST)
     assert broken(using(body, ("q0", 2), flavor="fast")) == set()
     assert broken(using(body, ("q0", 3), flavor="fast")) == {"I6"}
 

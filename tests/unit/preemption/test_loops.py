@@ -3,6 +3,8 @@ Loops and over-eviction that others have published, each as its setting here: it
 whose room is not used. Sizes are GPUs; a thread is named `owner#number`.
 """
 
+from typing import Any
+
 import pytest
 
 from tessera.engine.victims import Plan
@@ -10,7 +12,7 @@ from tessera_schemas.config import Queue
 from tests.rounds import Rounds, share
 
 
-def pool(*queues: Queue, gpus: int, **policy: object) -> Rounds:
+def pool(*queues: Queue, gpus: int, **policy: Any) -> Rounds:
     """Queues that share one node, under a root without quota of its own."""
     return Rounds(Queue(name="all"), *queues, nodes={"node-a": gpus}, **policy)
 
@@ -233,7 +235,7 @@ def test_lent_quota_returns_to_a_queue_that_holds_more_than_its_victims_queue() 
 
 
 def test_a_subtree_that_lends_only_within_itself_gives_nothing_to_others() -> None:
-    """Both subtrees keep to their own; inside one, a queue uses what its sibling lent it, which only that may ask for."""
+    """Both subtrees keep to their own; inside one, a queue uses what its sibling lent it and may ask back."""
     queues = (
         share("left", 0, parent="all"),
         share("right", 0, parent="all"),
@@ -252,3 +254,20 @@ def test_a_subtree_that_lends_only_within_itself_gives_nothing_to_others() -> No
     rounds.settle()
     assert rounds.evicted() == [["borrows"]]
     assert rounds.running("sibling")
+
+
+def test_a_pod_that_never_goes_costs_others_one_eviction_and_not_one_after_the_other() -> None:
+    """The plan counted on a pod of an elastic run that was being stopped, and went on counting on it."""
+    rounds = Rounds(share("research", 4, parent=None), nodes={"node-a": 8}, preset="priority", grow_after_seconds=0)
+    rounds.submit("elastic", gpus=1, max_replicas=2, priority="urgent")
+    rounds.settle()
+    rounds.submit("low", gpus=2, priority="low")
+    rounds.settle()
+    rounds.held_back = {rounds.run("elastic").run_id}
+    rounds.submit("urgent", gpus=3, priority="urgent")
+    rounds.settle()
+    for _ in range(4):
+        rounds.commit(ms=700_000)
+        rounds.settle()
+    assert rounds.evicted() == [["low"]]
+    assert rounds.running("low")

@@ -2,8 +2,10 @@
 
 import pytest
 
-from tessera.reclamation.decide.absence import Pod, Verdict, ended, judge
-from tests.builders import job_spec, role
+from tessera.domain.entities import Extra
+from tessera.reclamation.decide.absence import Pod, Verdict, ended, judge, judge_extra
+from tessera_schemas.labels import RANK_LABEL, RUN_LABEL
+from tests.builders import job_spec, placement, role
 from tests.unit.binder.binder_builders import api_pod, run
 
 TWO = job_spec(role(replicas=2))
@@ -51,3 +53,36 @@ def test_only_a_terminal_phase_is_an_end(phase: str, over: bool) -> None:
 
 def test_a_pod_that_says_nothing_of_its_phase_has_not_ended() -> None:
     assert not ended({"metadata": {"uid": "u"}})
+
+
+GROWN = run(TWO, pods=2, started=True, extra=(Extra(placement(2), 0, "uid-2", True), Extra(placement(3), 9, "", True)))
+
+
+def of_rank(rank: int, *args: str, **more: str) -> Pod:
+    return api_pod(rank, *args, **more, labels={RUN_LABEL: GROWN.run_id, RANK_LABEL: str(rank)})
+
+
+def test_a_run_that_grew_is_absent_when_that_is_gone_too() -> None:
+    assert judge(GROWN, DONE) is Verdict.ASK
+    assert judge(GROWN, [*DONE, of_rank(2)]) is Verdict.PRESENT
+    assert judge(GROWN, [*DONE, of_rank(2, "Failed")]) is Verdict.ABSENT
+
+
+@pytest.mark.parametrize(
+    ("pods", "what"),
+    [
+        ([of_rank(2)], Verdict.PRESENT),
+        ([of_rank(2, "Failed")], Verdict.ABSENT),
+        ([of_rank(2, "Failed", uid="other")], Verdict.ASK),
+        ([of_rank(0), of_rank(3)], Verdict.ASK),
+        ([], Verdict.ASK),
+    ],
+    ids=["runs", "ended", "another one of its rank ended", "only others are there", "the cache shows none"],
+)
+def test_a_pod_that_is_to_leave_is_judged_by_itself(pods: list[Pod], what: Verdict) -> None:
+    assert judge_extra(GROWN.extra[0], pods) is what
+
+
+def test_a_pod_that_never_had_a_permit_may_still_be_on_its_way() -> None:
+    assert judge_extra(GROWN.extra[1], [of_rank(2, "Failed")]) is Verdict.ASK
+    assert judge_extra(GROWN.extra[1], [of_rank(3, "Pending", "")]) is Verdict.PRESENT

@@ -3,12 +3,12 @@
 from typing import Any
 
 from tessera_schemas.base import job_id
-from tessera_schemas.config import Policy, Queue, Quota
-from tessera_schemas.facts import PlanProposed, PodsMade, Shrink
+from tessera_schemas.config import Limits, Policy, Queue, Quota, Tenant
+from tessera_schemas.facts import DrainRequested, PlanProposed, PodsLost, PodsMade, RunLost, Shrink
 from tessera_schemas.ledger import Grown, LedgerMessage
 from tessera_schemas.placement import Placement
-from tessera_schemas.reasons import Code
-from tests.builders import SHARD, admitted, config_body, job_spec, role, run_absent
+from tessera_schemas.reasons import Code, Reason
+from tests.builders import SHARD, admitted, config_body, job_spec, node_seen, role, run_absent
 from tests.unit.scheduler.test_decide import RUN, World, ended, kinds, made, started
 
 K2 = job_id(SHARD, "lab", "k2")
@@ -149,3 +149,77 @@ def test_the_release_of_the_run_gives_everything_back() -> None:
     node = world.state.nodes.get("node-a")
     assert node.gpu_free == (1000,) * 8
     assert world.state.held_by_queue("research").gpu_milli == 0
+
+
+def lose(*ranks: int) -> PodsLost:
+    return PodsLost(kind="pods_lost", run_id=RUN, ranks=ranks, reason=Reason(code=Code.POD_FAILED))
+
+
+def test_it_goes_on_without_a_pod_that_failed_and_its_gang_is_not_touched() -> None:
+    world = elastic()
+    world.commit(started())
+    world.commit(more_made(2, 3))
+    (shrunk,) = world.commit(lose(0, 3)).records
+    assert (shrunk.kind, shrunk.ranks, shrunk.by) == ("shrunk", (3,), "binder")  # type: ignore[union-attr]
+    assert world.say(lose(3)) == []
+    assert (world.job.phase.value, world.job.strikes) == ("running", 0)
+
+
+def test_the_loss_of_a_node_of_what_it_grew_by_is_no_attempt() -> None:
+    world = elastic()
+    world.commit(started())
+    lost = RunLost(kind="run_lost", run_id=RUN, reason=Reason(code=Code.NODE_LOST), nodes=("node-a",), ranks=(2,))
+    assert world.say(lost) == ["shrunk"]
+    assert (world.job.attempt, world.job.avoid, world.run.failures) == (1, (), 0)
+
+
+def test_after_a_failure_it_grows_later_and_later() -> None:
+    world = elastic(most=3)
+    world.commit(started())
+    for failures in (1, 2, 3):
+        (rank,) = (extra.placement.rank for extra in world.run.extra)
+        world.commit(lose(rank))
+        assert grown(world.commit(run_absent(RUN).model_copy(update={"ranks": (rank,)}), ms=0)) == []
+        assert grown(world.commit(ms=2**failures * 1000 - 1)) == []
+        assert grown(world.commit(ms=1)) == [rank + 1]
+
+
+def test_pods_that_were_made_while_some_of_them_were_given_up_are_permitted_as_far_as_they_stay() -> None:
+    world = elastic()
+    world.commit(started())
+    world.commit(lose(2))
+    (permitted,) = world.commit(more_made(2, 3)).records
+    assert (permitted.ranks, permitted.uids) == ((3,), ("more-3",))  # type: ignore[union-attr]
+
+
+def test_a_drained_node_of_what_it_grew_by_does_not_evict_its_gang() -> None:
+    rules = config_body(policy=AT_ONCE)
+    world = World(node_seen("node-a", 2), node_seen("node-b", 2), body=rules)
+    world.queued(role(max_replicas=2, gpus=2)).place()
+    world.commit(made())
+    world.commit(started())
+    (extra,) = world.run.extra
+    drain = DrainRequested(kind="drain_requested", node=extra.placement.node, evict=True)
+    assert world.say(drain) == ["node_drained", "shrunk"]
+    assert world.say(DrainRequested(kind="drain_requested", node=world.run.placements[0].node, evict=True)) == [
+        "node_drained",
+        "revoked",
+    ]
+
+
+def test_it_grows_no_further_than_its_tenants_limit() -> None:
+    tenants = (Tenant(name="lab", limits=Limits(gpus=6)),)
+    world = World(body=config_body(policy=AT_ONCE).model_copy(update={"tenants": tenants}))
+    world.queued(role(replicas=2, max_replicas=4, gpus=2)).place()
+    world.commit(made(pods=2))
+    assert grown(world.commit(started())) == [2]
+
+
+def test_what_grows_first_is_the_higher_class_then_the_older() -> None:
+    world = World(node_seen("node-a", 4), body=config_body(policy=AT_ONCE))
+    world.queued(role(max_replicas=4, gpus=1))
+    world.commit(admitted("k2", job_spec(role(max_replicas=4, gpus=1), priority_class="high")))
+    world.place()
+    world.commit(made(), made(f"{K2}-1"))
+    records = world.commit(started(), started(f"{K2}-1")).records
+    assert [(r.run_id, len(r.placements)) for r in records if isinstance(r, Grown)] == [(f"{K2}-1", 2)]

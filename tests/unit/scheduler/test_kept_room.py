@@ -1,11 +1,11 @@
-"""Room that was made for a job under one configuration is not used under another that would not give it."""
+"""Room that one configuration gave is not used, and not grown into, under another that would not give it."""
 
 import pytest
 
 from tessera.lab.sim.planner import plan_for
 from tessera_schemas.config import ConfigBody, Flavor, Policy, Queue, Quota
 from tessera_schemas.facts import AnyFact, PodsMade, RunStarted
-from tests.builders import admitted, config_body, config_proposed, first_run, job_spec, node_seen, run_absent
+from tests.builders import admitted, config_body, config_proposed, first_run, job_spec, node_seen, role, run_absent
 from tests.ledgers import Committed
 
 PREEMPTS = Policy(preset="priority", min_runtime_seconds=0)
@@ -55,3 +55,16 @@ def test_room_that_can_still_be_had_is_kept_under_a_new_configuration() -> None:
     ledger.commit(config_proposed(body("fast", "slow"), 1), node_seen("node-a", gpus=1, labels={"new": "yes"}))
     gone = ledger.commit(run_absent(first_run()))
     assert [r.kind for r in gone.records][:4] == ["released", "requeued", "earmark_ended", "allocated"]
+
+
+def test_a_run_on_a_flavor_that_the_quotas_do_not_know_any_more_keeps_its_size() -> None:
+    """What it grew by would count against no quota of the nodes that it stands on."""
+    ledger = Committed().begin(node_seen("node-a", gpus=4), body=body())
+    ledger.commit(admitted("k1", job_spec(role(max_replicas=4))))
+    ledger.commit(orders=(ledger.line(),))
+    made = PodsMade(kind="pods_made", run_id=first_run(), uids=("uid-0",))
+    ledger.commit(made, RunStarted(kind="run_started", run_id=first_run()))
+    ledger.commit(config_proposed(body("fast", "slow"), 1))
+    assert [record.kind for record in ledger.commit(ms=600_000).records] == []
+    again = ledger.commit(config_proposed(body(), 2))
+    assert [record.kind for record in again.records] == ["config_set", "grown"]

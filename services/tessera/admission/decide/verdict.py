@@ -98,7 +98,9 @@ def _over_job_limit(spec: JobSpec, tenant: str, tree: QueueTree) -> list[Reason]
     if owner is None:
         return []
     against = []
-    pods, gpu_milli = spec.pods(), spec.gpu_milli()
+    # An elastic job at its largest: what it grows by is not counted anywhere else.
+    pods = sum(role.most for role in spec.roles)
+    gpu_milli = sum(role.most * role.resources.total_gpu_milli for role in spec.roles)
     pods_max, gpus_max = owner.limits.pods_per_job, owner.limits.gpus_per_job
     if pods_max is not None and pods > pods_max:
         numbers = {"pods": pods, "pods_per_job": pods_max}

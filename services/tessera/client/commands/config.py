@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tessera.client import applying, files
-from tessera.client.commands.context import Home, carry_out, shard_views
+from tessera.client.commands.context import Home, InShard, carry_out, shard_views
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import say
 from tessera_schemas.subjects import OPERATOR
@@ -21,12 +21,13 @@ def apply(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait until it is in force")] = WAIT_SECONDS,
     home: Home = None,
+    shard: InShard = None,
 ) -> None:
     """Apply a configuration: tenants, queues, quotas, priority classes, limits, policy."""
 
     async def work() -> None:
         body = applying.read_body(files.config_body(files.read_yaml(file), str(file)))
-        async with shard_views(home) as (where, views):
+        async with shard_views(home, shard=shard) as (where, views):
             operator = where.identity(OPERATOR)
             change = applying.Change(await views.config(), body)
             print("\n".join(change.lines) or f"nothing changes: version {change.now.version} says the same")

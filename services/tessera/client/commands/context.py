@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tessera.client.outcomes import EXPECTED, Exit, exit_of
+from tessera.client.reading import StoredLedger, ledger_of
 from tessera.client.rendering import Output, say
 from tessera.client.sdk import Refused
 from tessera.client.shard_views import ShardViews
@@ -18,6 +19,10 @@ from tessera_schemas.subjects import OPERATOR
 Home = Annotated[
     Path | None,
     typer.Option("--home", help="Directory of a local platform (else TESSERA_HOME, .tessera)", show_default=False),
+]
+InShard = Annotated[
+    str | None,
+    typer.Option("--shard", help="Which shard (else TESSERA_SHARD, or the first there is)", show_default=False),
 ]
 As = Annotated[str | None, typer.Option("--as", help="Identity to use: a tenant or `operator`", show_default=False)]
 Format = Annotated[Output, typer.Option("--output", "-o", help="How to print")]
@@ -38,8 +43,17 @@ def carry_out(work: Coroutine[Any, Any, Exit | None]) -> None:
 
 
 @asynccontextmanager
-async def shard_views(home: Path | None, identity: str | None = None) -> AsyncIterator[tuple[Where, ShardViews]]:
+async def shard_views(
+    home: Path | None, identity: str | None = None, shard: str | None = None
+) -> AsyncIterator[tuple[Where, ShardViews]]:
     """The views, read as the operator unless somebody else is named."""
-    where = find(home)
+    where = find(home, shard=shard)
     async with where.store(where.identity(identity or OPERATOR)) as store:
         yield where, ShardViews(store)
+
+
+@asynccontextmanager
+async def stored_ledger(where: Where, identity: str | None = None) -> AsyncIterator[StoredLedger]:
+    """The ledger, read as the operator unless somebody else is named."""
+    async with where.bus(where.identity(identity or OPERATOR)) as bus:
+        yield ledger_of(bus, where.shard)

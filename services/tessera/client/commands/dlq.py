@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tessera.client.commands.context import Format, Home, carry_out
+from tessera.client.commands.context import Format, Home, InShard, carry_out
 from tessera.client.dead_letters import DeadLetterBox, Letter, shown
 from tessera.client.quantities import said_age
 from tessera.client.rendering import Column, Output, show, show_value
@@ -21,11 +21,12 @@ def list_letters(
     last: Annotated[int, typer.Option(help="Letters to show, the newest", min=1, max=10_000)] = 20,
     output: Format = Output.TABLE,
     home: Home = None,
+    shard: InShard = None,
 ) -> None:
     """List the newest dead letters, oldest first."""
 
     async def work() -> None:
-        async with DeadLetterBox.open(find(home)) as box:
+        async with DeadLetterBox.open(find(home, shard=shard)) as box:
             letters, total = await box.newest(last)
         if output in (Output.JSON, Output.YAML):
             show_value(output, {"items": [letter.plain() for letter in letters], "total": total}, None)
@@ -39,11 +40,11 @@ def list_letters(
 
 
 @dlq.command("show")
-def show_letter(seq: Number, output: Format = Output.TABLE, home: Home = None) -> None:
+def show_letter(seq: Number, output: Format = Output.TABLE, home: Home = None, shard: InShard = None) -> None:
     """Show one dead letter in full: where it came from, why it died, its headers and its body."""
 
     async def work() -> None:
-        async with DeadLetterBox.open(find(home)) as box:
+        async with DeadLetterBox.open(find(home, shard=shard)) as box:
             letter = await box.letter(seq)
         if output in (Output.JSON, Output.YAML):
             show_value(output, letter.plain() | letter.body(), None)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tessera.client.commands.context import As, Format, Home, carry_out
+from tessera.client.commands.context import As, Format, Home, InShard, carry_out
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, say, show
 from tessera.client.shard_views import ShardViews
@@ -28,12 +28,13 @@ def events(
     tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Only this tenant")] = None,
     output: Format = Output.TABLE,
     home: Home = None,
+    shard: InShard = None,
     identity: As = None,
 ) -> None:
     """Show events. The operator sees the stored ones; a tenant sees its own as they come (--follow)."""
 
     async def work() -> None:
-        where = find(home)
+        where = find(home, shard=shard)
         who = where.identity(identity) if identity else where.single or where.identity(subjects.OPERATOR)
         wanted = None if job is None else await _job_id(where, job)
         async with where.bus(who) as bus:

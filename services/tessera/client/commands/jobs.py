@@ -7,29 +7,24 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from tessera.client import files, submitting
-from tessera.client.asking import Asking
-from tessera.client.commands.context import As, Format, Home, carry_out
+from tessera.client import files, ordering, submitting
+from tessera.client.commands.context import As, Format, Home, InShard, carry_out
 from tessera.client.keys import choose_key
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Output, say, show_value
 from tessera.client.sdk import Refused, Submitted, Tessera
-from tessera.client.shard_views import ENDED, ShardViews
+from tessera.client.shard_views import ShardViews
 from tessera.client.watching import Watch
 from tessera.client.where import Where, find
 from tessera.kernel.credentials import Credential
-from tessera.kernel.errors import Transient
 from tessera.kernel.ids import random_key
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import CancelJob
 
 DEFAULT_IMAGE = "ubuntu:24.04"
-PUBLISH_SECONDS = 60.0
 ENTRY_SECONDS = 0.5
 """How long to listen for what the committer makes of an admitted job; a job that was known already says nothing."""
-
-ID_CHARACTERS = 20
 
 Json = dict[str, Any]
 
@@ -59,6 +54,7 @@ def submit(
     ] = False,
     output: Format = Output.TABLE,
     home: Home = None,
+    shard: InShard = None,
     identity: As = None,
 ) -> None:
     """Submit a job: `tessera submit -f job.yaml`, or `tessera submit --gpus 8 -- python train.py`."""
@@ -90,14 +86,14 @@ def submit(
         return made | (files.job_spec({"time_limit": time_limit}, "--time-limit") if time_limit else {})
 
     async def work() -> Exit | None:
-        where = find(home)
+        where = find(home, shard=shard)
         tenant = where.tenant(identity)
         made = spec()
         if dry_run:
             return await _dry_run(where, tenant, made, key, output)
         async with Tessera.at(where, tenant) as tessera:
             watch = await tessera.watch()
-            done = await tessera.submit(made, key, publish_seconds=PUBLISH_SECONDS, say=say)
+            done = await tessera.submit(made, key, publish_seconds=ordering.PUBLISH_SECONDS, say=say)
             submitting.check_entry(await watch.entered(done.job_id, ENTRY_SECONDS) if done.admitted else None)
             _tell(done, output)
             return await _end(where, watch, done.job_id, timeout) if wait else None
@@ -112,23 +108,17 @@ def cancel(
     job: str,
     why: Annotated[str, typer.Option(help="For the record")] = "",
     home: Home = None,
+    shard: InShard = None,
     identity: As = None,
 ) -> None:
     """Cancel a job, by its id, the beginning of one, or its name."""
 
     async def work() -> None:
-        where = find(home)
-        who = where.identity(identity) if identity else where.single or where.identity(subjects.OPERATOR)
-        found = await _job_id(where, who, job)
-        async with where.bus(who) as bus:
-            asking = await Asking.open(bus, who.identity.name)
-            operator = who.identity.role == subjects.OPERATOR
-            subject = subjects.control(where.shard) if operator else subjects.submit(where.shard, who.identity.name)
-            command = CancelJob(kind="cancel_job", v=1, job_id=found, why=why)
-            answer = await asking.ask(subject, command, publish_seconds=PUBLISH_SECONDS)
-        if answer is not None and not answer.accepted:
-            raise Refused(answer.reasons, found)
-        print(f"job {found}: cancellation " + ("is under way" if answer is not None else "is stored, not yet answered"))
+        where = find(home, shard=shard)
+        who = ordering.giver(where, identity)
+        found = await ordering.meant(where, who, job, "cancel")
+        answered = await ordering.give(where, who, CancelJob(kind="cancel_job", v=1, job_id=found, why=why), found)
+        print(f"job {found}: cancellation " + ("is under way" if answered else "is stored, not yet answered"))
 
     carry_out(work())
 
@@ -160,25 +150,6 @@ async def _dry_run(where: Where, tenant: Credential, spec: Json, key: str | None
     known = "" if chosen.source == "random" else f" as job {job_id(where.shard, name, chosen.key)}"
     say(f"would be admitted{known}, as of {n}; nothing was sent")
     return None
-
-
-async def _job_id(where: Where, who: Credential, named: str) -> str:
-    """Looked up as the operator, where he is at hand; a tenant alone must name its job by the whole id."""
-    whole = len(named) == ID_CHARACTERS and named.isalnum()
-    if not where.can_be(subjects.OPERATOR):
-        if whole:
-            return named
-        raise Failure(Exit.USAGE, f"job {named}: {who.identity.name} cannot look jobs up; name it by its whole id")
-    try:
-        async with where.store(where.identity(subjects.OPERATOR)) as store:
-            found = await ShardViews(store).job(named)
-    except (Failure, Transient):
-        if whole:
-            return named  # the views may be behind or away, and the cancel is stored all the same
-        raise
-    if found.phase in ENDED:
-        raise Failure(Exit.CONFLICT, f"job {found.job_id}: it is {found.phase} already; there is nothing to cancel")
-    return found.job_id
 
 
 async def _end(where: Where, watch: Watch, job: str, seconds: float | None) -> Exit:

@@ -1,7 +1,5 @@
-"""`explain`, `replay` and `ledger inspect`: what only the ledger itself can tell."""
+"""`replay` and `ledger inspect`: whether the ledger is what it should be."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -11,39 +9,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from tessera.client.chain import ChainWalk, Entry
-from tessera.client.commands.context import As, Format, Home, carry_out
-from tessera.client.explain import Explanation
-from tessera.client.explain import explain as explained
+from tessera.client.commands.context import As, Format, Home, InShard, carry_out, stored_ledger
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.reading import LedgerFile, StoredLedger, ledger_of
-from tessera.client.rendering import Column, Output, plain, say, show, show_value
+from tessera.client.reading import LedgerFile, StoredLedger
+from tessera.client.rendering import Column, Output, say, show, show_value
 from tessera.client.replay import Replay, ReplayReport
-from tessera.client.shard_views import ShardViews
-from tessera.client.story import Line
-from tessera.client.where import Where, find
-from tessera.kernel.clock import SystemClock
-from tessera_schemas.subjects import OPERATOR
+from tessera.client.where import find
 
 LONG = 2_000  # messages from which on a progress bar is worth its lines
-
-
-def explain(job: str, output: Format = Output.TABLE, home: Home = None, identity: As = None) -> None:
-    """Say why a job stands where it stands: the reason now, its place in line, its story."""
-
-    async def work() -> None:
-        async with _ledger(home, identity) as (where, ledger):
-            job_id = await _resolved(where, job)
-            shard = await ledger.folded()
-            answer = explained(shard.state, job_id, SystemClock().now_ms())
-            lines = await ledger.story(job_id, getattr(answer.job, "taken_n", 1) if answer is not None else 1)
-        if answer is None and not lines:
-            raise Failure(Exit.NOT_FOUND, f"job {job}: the ledger knows none with this id or name; see `tessera ls`")
-        if output in (Output.JSON, Output.YAML):
-            show_value(output, _explained(answer, lines), shard.state.n)
-        else:
-            _tell(answer, lines, shard.state.n)
-
-    carry_out(work())
 
 
 def replay(
@@ -51,6 +24,7 @@ def replay(
     from_file: Annotated[Path | None, typer.Option(help="A ledger exported by `tessera ledger inspect`")] = None,
     output: Format = Output.TABLE,
     home: Home = None,
+    shard: InShard = None,
     identity: As = None,
 ) -> None:
     """Replay the ledger: every record valid, every decision recomputed and equal."""
@@ -61,7 +35,7 @@ def replay(
         if from_file is not None:
             report = await _replayed(LedgerFile(from_file))
         else:
-            async with _ledger(home, identity) as (_, ledger):
+            async with stored_ledger(find(home, shard=shard), identity) as ledger:
                 report = await _replayed(ledger)
         if output in (Output.JSON, Output.YAML):
             show_value(output, {"ok": report.ok, **asdict(report)}, report.n)
@@ -77,12 +51,13 @@ def inspect(
     export: Annotated[Path | None, typer.Option(help="Write every message to this file, one per line")] = None,
     output: Format = Output.TABLE,
     home: Home = None,
+    shard: InShard = None,
     identity: As = None,
 ) -> None:
     """Walk the chain from its first message, say where it breaks, and show its end."""
 
     async def work() -> Exit:
-        async with _ledger(home, identity) as (_, ledger):
+        async with stored_ledger(find(home, shard=shard), identity) as ledger:
             walk, shown = ChainWalk(), list[Entry]()
             file = export.open("wb") if export is not None else None
             try:
@@ -119,10 +94,11 @@ ENTRIES: list[Column[Entry]] = [
 
 def report_lines(report: ReplayReport) -> list[str]:
     """What a replay found, in words."""
+    others = f"{report.orders_not_recomputed} orders, {report.plans_not_recomputed} plans"
     lines = [
         f"messages       {report.messages} with {report.records} records, all read",
-        f"recomputed     {report.recomputed} messages and {report.orders} orders, compared exactly",
-        f"not recomputed {report.not_recomputed} messages and {report.orders_not_recomputed} orders: other engines",
+        f"recomputed     {report.recomputed} messages, {report.orders} orders, {report.plans} plans, compared exactly",
+        f"not recomputed {report.not_recomputed} messages, {others}: other engines",
         f"final state    n {report.n}, hash {report.state_hash}",
     ]
     if report.ok:
@@ -131,58 +107,11 @@ def report_lines(report: ReplayReport) -> list[str]:
     return [*lines, f"NOT ok: {report.wrong} findings", *report.findings, *([f"and {more} more"] if more else [])]
 
 
-@asynccontextmanager
-async def _ledger(home: Path | None, identity: str | None) -> AsyncIterator[tuple[Where, StoredLedger]]:
-    where = find(home)
-    async with where.bus(where.identity(identity or OPERATOR)) as bus:
-        yield where, ledger_of(bus, where.shard)
-
-
-async def _resolved(where: Where, named: str) -> str:
-    """An id needs no view, so that a job is explained while Redis is away, and a refused one, too."""
-    if len(named) == 20 and named.isalnum():
-        return named
-    async with where.store(where.identity(OPERATOR)) as store:
-        return (await ShardViews(store).job(named)).job_id
-
-
 def _entry(data: bytes) -> list[Entry]:
     try:
         return [Entry.of(data)]
     except (ValueError, KeyError, TypeError):
         return []  # the walk says so
-
-
-def _explained(answer: Explanation | None, lines: list[Line]) -> dict[str, object]:
-    story = [asdict(line) for line in lines]
-    if answer is None:
-        return {"phase": "unknown", "story": story}
-    return {
-        "job_id": answer.job.job_id,
-        "name": answer.job.name,
-        "phase": answer.job.phase.value,
-        "reason": None if answer.reason is None else plain(answer.reason),
-        "sentence": answer.sentence(),
-        "position": answer.position,
-        "in_line": answer.in_line,
-        "notes": list(answer.notes),
-        "story": story,
-    }
-
-
-def _tell(answer: Explanation | None, lines: list[Line], n: int) -> None:
-    if answer is None:
-        print("It is in no queue: it was never taken in, or its key is remembered no more.")
-    else:
-        print(answer.sentence())
-        if answer.position:
-            print(f"Position {answer.position} of {answer.in_line} in line.")
-        for note in answer.notes:
-            print(note)
-    print()
-    for line in lines:
-        print(line.said())
-    print(f"as of {n}")
 
 
 async def _replayed(ledger: StoredLedger | LedgerFile) -> ReplayReport:

@@ -9,15 +9,16 @@ import typer
 from tessera.client.commands.context import carry_out
 from tessera.client.outcomes import EXPECTED, Exit, Failure, exit_of
 from tessera.client.rendering import say
-from tessera.client.where import DEFAULT_HOME, HOME_VARIABLE, ClientSettings
-from tessera_schemas.subjects import OPERATOR, SERVICES
+from tessera.client.where import DEFAULT_HOME, HOME_VARIABLE, SHARD_VARIABLE, ClientSettings
+from tessera_schemas.subjects import MAIN_SHARD, OPERATOR, SERVICES
 
 Directory = Annotated[Path, typer.Option("--home", envvar=HOME_VARIABLE, help="Where everything is kept")]
-Shard = Annotated[str, typer.Option(help="The shard's name")]
+Shard = Annotated[str, typer.Option(envvar=SHARD_VARIABLE, help="The shard's name")]
+Shards = Annotated[str, typer.Option(help="Their names, separated by commas; each has services and nodes of its own")]
 
 
 def run(
-    service: Annotated[str, typer.Argument(help="admission, queueing, scheduler, …")], shard: Shard = "main"
+    service: Annotated[str, typer.Argument(help="admission, queueing, scheduler, …")], shard: Shard = MAIN_SHARD
 ) -> None:
     """Run one service until SIGTERM; its settings are TESSERA_… or in tessera.toml."""
     from tessera.launch import run_named
@@ -27,7 +28,7 @@ def run(
 
 def init(
     credentials: Annotated[Path, typer.Option(help="Directory of the identities")] = Path("credentials"),
-    shard: Shard = "main",
+    shard: Shard = MAIN_SHARD,
     replicas: Annotated[int, typer.Option(help="Copies of each stream: 3 in production", min=1, max=5)] = 1,
     ledger_gib: Annotated[int, typer.Option(help="GiB that the ledger may take", min=1)] = 8,
     mend: Annotated[bool, typer.Option("--mend", help="Set what differs to what the table says")] = False,
@@ -45,7 +46,7 @@ def init(
         url = load_settings(ClientSettings).nats_url
         directory = CredentialDirectory(credentials, shard)
         if directory.ensure(system_identities()):
-            print(f"identities are in {credentials}; have NATS include {directory.nats_file.name}, and Redis load "
+            print(f"identities are in {directory.path}; have NATS include {directory.nats_file.name}, and Redis load "
                   f"{directory.redis_file.name} as its aclfile")  # fmt: skip
         login = directory.read(OPERATOR).nats
         try:
@@ -64,17 +65,19 @@ def init(
 
 def up(
     home: Directory = DEFAULT_HOME,
-    shard: Shard = "main",
+    shards: Shards = MAIN_SHARD,
     nodes: Annotated[Path | None, typer.Option(help="Nodes of the simulated cluster (YAML)")] = None,
     tenant: Annotated[list[str] | None, typer.Option(help="Tenants to let in from the start")] = None,
     sync: Annotated[bool, typer.Option("--sync", help="Survive a power cut, at a fifth of the speed")] = False,
     time: Annotated[bool, typer.Option("--time", help="Say how long each part took to start")] = False,
 ) -> None:
-    """Run a whole shard on this machine: servers, a simulated cluster, every service; until Ctrl-C."""
+    """Run a whole shard, or several, on this machine: servers, a simulated cluster, every service; until Ctrl-C."""
     try:
         from tessera.lab.up import up as platform_up
 
-        asyncio.run(platform_up(home, nodes=nodes, tenants=tenant or (), shard=shard, sync=sync, time=time))
+        asyncio.run(
+            platform_up(home, nodes=nodes, tenants=tenant or (), shards=shards.split(","), sync=sync, time=time)
+        )
     except EXPECTED as error:
         say(f"error: {error}")
         raise typer.Exit(exit_of(error)) from error

@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
-from tessera.client.commands.context import Format, Home, carry_out
+from tessera.client.commands.context import Format, Home, InShard, carry_out
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, say, show
 from tessera.client.where import find
 from tessera.gateway.tokens import FILE_NAME, Entry, add_token, drop_token, read_entries
-from tessera.kernel.credentials import tenant_identity
+from tessera.kernel.credentials import CredentialDirectory, tenant_identity
+from tessera_schemas.subjects import MAIN_SHARD
 
 Credentials = Annotated[
     Path | None,
@@ -26,6 +27,7 @@ def new(
     operator: Annotated[bool, typer.Option("--operator", help="One that sees all tenants instead")] = False,
     credentials: Credentials = None,
     home: Home = None,
+    shard: InShard = None,
 ) -> None:
     """Make a token and show it, this once; the gateway takes it within seconds."""
 
@@ -34,7 +36,7 @@ def new(
             raise Failure(Exit.USAGE, "token: name a tenant, or say --operator")
         if tenant is not None:
             tenant_identity(tenant)
-        path = _file(credentials, home)
+        path = _file(credentials, home, shard)
         print(add_token(path, tenant))
         say(f"only its hash is kept, in {path}; send it as `Authorization: Bearer TOKEN`")
 
@@ -42,11 +44,13 @@ def new(
 
 
 @tokens.command("list")
-def list_(output: Format = Output.TABLE, credentials: Credentials = None, home: Home = None) -> None:
+def list_(
+    output: Format = Output.TABLE, credentials: Credentials = None, home: Home = None, shard: InShard = None
+) -> None:
     """List who has tokens, by their ids."""
 
     async def work() -> None:
-        path = _file(credentials, home)
+        path = _file(credentials, home, shard)
         entries = read_entries(path) if path.exists() else {}
         show(output, COLUMNS, [{"id": token_id, **_plain(entry)} for token_id, entry in sorted(entries.items())], None)
 
@@ -58,11 +62,12 @@ def revoke(
     token_id: Annotated[str, typer.Argument(help="The id: what stands between the first two underscores")],
     credentials: Credentials = None,
     home: Home = None,
+    shard: InShard = None,
 ) -> None:
     """Take a token back; the gateway refuses it within seconds, in open streams too."""
 
     async def work() -> None:
-        path = _file(credentials, home)
+        path = _file(credentials, home, shard)
         if not drop_token(path, token_id):
             raise Failure(Exit.NOT_FOUND, f"token {token_id}: there is none in {path}; see `tessera token list`")
 
@@ -80,9 +85,13 @@ def _plain(entry: Entry) -> dict[str, str]:
     return {"kind": entry.kind, "tenant": entry.tenant or ""}
 
 
-def _file(credentials: Path | None, home: Path | None) -> Path:
+def _file(credentials: Path | None, home: Path | None, shard: str | None) -> Path:
     """Raises Failure when there is no directory to keep it in."""
-    directory = credentials if credentials is not None else find(home).credentials
-    if directory is None or not directory.is_dir():
-        raise Failure(Exit.USAGE, f"token: {directory or 'no directory'} of identities; name it with --credentials")
-    return directory / FILE_NAME
+    if credentials is not None:
+        directory: CredentialDirectory | None = CredentialDirectory(credentials, shard or MAIN_SHARD)
+    else:
+        directory = find(home, shard=shard).directory
+    if directory is None or not directory.path.is_dir():
+        where = "no directory" if directory is None else directory.path
+        raise Failure(Exit.USAGE, f"token: {where} of identities; name it with --credentials")
+    return directory.path / FILE_NAME

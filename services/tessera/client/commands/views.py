@@ -4,9 +4,11 @@ from typing import Annotated
 
 import typer
 
-from tessera.client.commands.context import As, Format, Home, carry_out, shard_views
+from tessera.client.commands.context import As, Format, Home, InShard, carry_out, shard_views
+from tessera.client.live import watch
+from tessera.client.outcomes import Exit, Failure
 from tessera.client.quantities import said_age, said_memory, said_milli
-from tessera.client.rendering import Column, Output, plain, show, show_value
+from tessera.client.rendering import Column, Output, plain, show, show_value, table
 from tessera.client.shard_views import ENDED
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.reasons import PublicReason
@@ -20,37 +22,54 @@ def ls(
     tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Only this tenant")] = None,
     phase: Annotated[str | None, typer.Option("--phase", "-p", help="Only these phases, separated by commas")] = None,
     limit: Annotated[int, typer.Option("--limit", help="Rows of a table at most", min=1)] = LIMIT,
+    watching: Annotated[bool, typer.Option("--watch", "-w", help="Show it again as it changes, until Ctrl-C")] = False,
     output: Format = Output.TABLE,
     home: Home = None,
+    shard: InShard = None,
     identity: As = None,
 ) -> None:
     """List jobs: live ones first, oldest first."""
+    phases = set(phase.lower().split(",")) if phase else None
 
-    async def work() -> None:
-        async with shard_views(home, identity) as (_, views):
-            as_of, jobs = await views.as_of(), await views.jobs()
-        phases = set(phase.lower().split(",")) if phase else None
-        found = [
-            job
-            for job in jobs
-            if (queue is None or job.queue == queue)
+    def wanted(job: JobView) -> bool:
+        return (
+            (queue is None or job.queue == queue)
             and (tenant is None or job.tenant == tenant)
             and (phases is None or job.phase in phases)
-        ]
-        rows = found if output in (Output.JSON, Output.YAML) else found[:limit]
-        note = f"{len(found)} jobs" + (
-            f", {len(found) - len(rows)} not shown (--limit)" if len(rows) < len(found) else ""
         )
+
+    async def work() -> None:
+        if watching and output in (Output.JSON, Output.YAML):
+            raise Failure(Exit.USAGE, "ls: --watch shows tables; programs follow `tessera events --follow -o json`")
+        async with shard_views(home, identity, shard) as (_, views):
+
+            async def read() -> tuple[int, list[JobView], str]:
+                as_of, found = await views.as_of(), [job for job in await views.jobs() if wanted(job)]
+                hidden = max(0, len(found) - limit)
+                return as_of, found, f"{len(found)} jobs" + (f", {hidden} not shown (--limit)" if hidden else "")
+
+            async def lines() -> list[str]:
+                _, found, note = await read()
+                columns = job_columns(SystemClock().now_ms())
+                return [*table(columns, found[:limit], wide=output is Output.WIDE), note]
+
+            if watching:
+                await watch(lines)
+            as_of, found, note = await read()
+        rows = found if output in (Output.JSON, Output.YAML) else found[:limit]
         show(output, job_columns(SystemClock().now_ms()), rows, as_of, note)
 
-    carry_out(work())
+    try:
+        carry_out(work())
+    except KeyboardInterrupt:
+        raise typer.Exit(Exit.OK) from None
 
 
-def get(job: str, output: Format = Output.TABLE, home: Home = None, identity: As = None) -> None:
+def get(job: str, output: Format = Output.TABLE, home: Home = None, shard: InShard = None, identity: As = None) -> None:
     """Show one job, by its id, the beginning of one, or its name."""
 
     async def work() -> None:
-        async with shard_views(home, identity) as (_, views):
+        async with shard_views(home, identity, shard) as (_, views):
             as_of, found = await views.as_of(), await views.job(job)
         if output in (Output.JSON, Output.YAML):
             show_value(output, plain(found), as_of)
@@ -62,11 +81,11 @@ def get(job: str, output: Format = Output.TABLE, home: Home = None, identity: As
     carry_out(work())
 
 
-def nodes(output: Format = Output.TABLE, home: Home = None, identity: As = None) -> None:
+def nodes(output: Format = Output.TABLE, home: Home = None, shard: InShard = None, identity: As = None) -> None:
     """List nodes with what is free on them."""
 
     async def work() -> None:
-        async with shard_views(home, identity) as (_, views):
+        async with shard_views(home, identity, shard) as (_, views):
             as_of, found = await views.as_of(), await views.nodes()
         total = sum(node.gpus for node in found)
         whole = sum(node.gpu_free.count(1000) for node in found)
@@ -116,10 +135,16 @@ def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
+def _state_of(node: NodeView) -> str:
+    if node.gone:
+        return "gone"
+    return "not ready" if not node.ready else "drained" if node.drained else "ready"
+
+
 NODES: list[Column[NodeView]] = [
     Column("NODE", lambda node: node.name, shrinks=True),
     Column("POOL", lambda node: node.pool, shrinks=True),
-    Column("STATE", lambda node: "gone" if node.gone else "ready" if node.ready else "not ready"),
+    Column("STATE", _state_of),
     Column("MODEL", lambda node: node.gpu_model or "-", shrinks=True),
     Column("GPUS FREE", lambda node: f"{said_milli(sum(node.gpu_free))}/{node.gpus}", right=True),
     Column("WHOLE", lambda node: str(node.gpu_free.count(1000)), right=True),

@@ -18,6 +18,7 @@ from tessera.engine.packing.best import (
     order_of,
     raise_maxima,
 )
+from tessera.engine.packing.chance import mixed
 from tessera.engine.packing.compiled import compiled
 from tessera.engine.packing.fitting import fits, give_back, gpu_free, take, tightest
 from tessera.engine.packing.fragmentation import Workload, fgd_choice, usable
@@ -64,15 +65,6 @@ def choice(core: Core, t: int, n: int) -> tuple[int, int]:
     if policy == CLUSTERING:
         return clustering_score(nodes, classes, t, n), slot
     return random_choice(core, t, n)
-
-
-@compiled
-def mixed(a: int, b: int, c: int) -> int:
-    """A number below 2^31 that looks drawn by chance; equal inputs give equal numbers."""
-    x = (a * 1103515245 + b * 12345 + c * 2654435761) & 0x7FFFFFFF
-    for _ in range(4):
-        x = ((x ^ (x >> 15)) * 1103515245 + 12345) & 0x7FFFFFFF
-    return x ^ (x >> 15)
 
 
 @compiled

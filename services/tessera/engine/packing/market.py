@@ -9,16 +9,37 @@ demand, and of CPU says how likely it is that room for a kind runs short. That i
 pods bound to it. Integers only; "a little" is drawn from a fixed hash, so that equal mixes give equal prices.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from tessera.engine.packing.arrays import Ints
+from tessera.engine.packing.chance import mixed
 from tessera.engine.packing.compiled import compiled
-from tessera.engine.packing.pricing import Kinds, fill_device, fill_root
+from tessera.engine.packing.fragmentation import Kind
+from tessera.engine.packing.learning import gpu_kinds
+from tessera.engine.packing.pricing import Kinds, Shape, Table, fill_device, fill_root, kinds_of
 from tessera.engine.packing.worth import UNITS, Prices
 
 MILLION = 1_000_000
+CPU_STEP = 500  # kinds are told apart by CPU in these steps
+LEVELS = 129  # of CPU in the tables of an auction
+
+
+class Terms(NamedTuple):
+    """How the auction is held. Tuned on other seeds than those reported."""
+
+    draws: int = 48  # mixes
+    sales: int = 3  # of the whole cluster, per mix
+    lots: int = 40  # per sale, about
+    rate: int = 60  # thousandths of a kind's GPUs that its price rises while a whole cluster's demand goes unserved
+    warm: int = 300  # thousandths of the lots that only warm up
+    lowest_load: int = 800  # thousandths of the cluster's GPUs that the mix asks for
+    highest_load: int = 1200
+    highest_price: int = 1500  # thousandths of a kind's GPUs
+    level_prices: bool = False  # keep the worth of all demand where it is
+    cpu_spread: int = 100  # thousandths of the CPU, one standard deviation
 
 
 @compiled
@@ -89,21 +110,23 @@ def fill_back(
 
 @compiled
 def auction(
-    kinds: Kinds, value: Ints, demand: Ints, lots: Ints, rate: int, warm: int, price: Ints, total: Ints, levels: int
+    kinds: Kinds, value: Ints, demand: Ints, lots: Ints, rate: int, warm: int, cap: int, keep: bool, price: Ints,
+    total: Ints, levels: int
 ) -> None:
     """
     Sell all lots in order; `price` is moved, and added to `total` after each lot from number `warm` on.
 
     Args:
         demand: thousandths of pods per kind that the whole cluster is offered; above 0.
-        lots: (lots, 5) model class, devices and CPU level of the node, how many thousandths of nodes, and millionths of
-            the cluster's GPUs that these are.
-        rate: thousandths of `value` that a price moves when exactly the demand of the whole cluster is missing.
+        lots: see `lots_of`.
+        cap: the highest price, in thousandths of `value`.
+        keep: scale all prices after each lot such that all demand together is worth its GPUs.
     """
-    classes, gpus = kinds.runs.shape[0], int(lots[:, 1].max())
+    classes, gpus = kinds.runs.shape[0], lots[:, 1].max()
     device = np.zeros((classes, UNITS + 1, levels), np.int32)
     root = np.zeros((classes, gpus + 1, levels), np.int32)
     filled = np.zeros(price.shape[0], np.int64)
+    worth = (value * demand // 1000).sum()
     for lot in range(lots.shape[0]):
         m, size, level, times, share = lots[lot]
         fill_device(kinds, price, m, device[m])
@@ -112,21 +135,85 @@ def auction(
         for kind in range(price.shape[0]):
             over = filled[kind] * times * MILLION // demand[kind] - share
             moved = price[kind] - value[kind] * over // MILLION * rate // 1000
-            price[kind] = min(max(moved, 0), value[kind])
-            if lot >= warm:
-                total[kind] += price[kind]
+            price[kind] = min(max(moved, 0), value[kind] * cap // 1000)
+        if keep:
+            scale = worth // ((price * demand // 1000).sum() // MILLION + 1)
+            for kind in range(price.shape[0]):
+                price[kind] = price[kind] * scale // MILLION
+        if lot >= warm:
+            total += price
 
 
 def lots_of(shapes: Sequence[tuple[int, int, int, int]], lots: int) -> Ints:
     """
-    One sale of the cluster: every shape of node in about so many lots altogether, evenly mixed.
+    One sale of the cluster, in about so many lots of equal nodes, evenly mixed.
 
-    Args: `shapes`, (model class, devices, CPU level, nodes), sorted.
+    Args: `shapes`, (model class, devices, CPU level, nodes).
+    Returns: (lots, 5) the same, but thousandths of nodes, and millionths of the cluster's GPUs that they hold.
     """
     cluster = sum(gpus * nodes for _, gpus, _, nodes in shapes)
     rows = []
-    for number, (m, gpus, level, nodes) in enumerate(shapes):
+    for m, gpus, level, nodes in sorted(shapes):
         parts = max(1, (2 * lots * gpus * nodes + cluster) // (2 * cluster))
-        times, share = 1000 * nodes // parts, MILLION * gpus * nodes // (cluster * parts)
-        rows += [((2 * part + 1) * MILLION // parts, number, (m, gpus, level, times, share)) for part in range(parts)]
-    return np.array([row for _, _, row in sorted(rows)], np.int64)
+        lot = (m, gpus, level, 1000 * nodes // parts, MILLION * gpus * nodes // (cluster * parts))
+        rows += [((2 * part + 1) * MILLION // parts, lot) for part in range(parts)]
+    return np.array([lot for _, lot in sorted(rows)], np.int64)
+
+
+# Thousandths, at the middles of sixteen equal parts of chance.
+EXPONENTIAL = (31, 98, 169, 247, 330, 421, 521, 631, 758, 901, 1069, 1272, 1528, 1856, 2367, 3466)
+NORMAL = (-1862, -1318, -1010, -776, -579, -402, -237, -78, 78, 237, 402, 579, 776, 1010, 1318, 1862)
+AT_LEAST = 20
+
+
+def learn_prices(weights: Mapping[Kind, int], shapes: Sequence[Shape], models: int, terms: Terms = Terms()) -> Table:  # noqa: B008
+    """
+    The price of each kind that needs GPUs, in millionths of a GPU.
+
+    Args:
+        weights: how much each kind counts in the mix, in any order; CPU-only kinds have no price.
+        shapes: the nodes that are sold.
+    Returns: in the kinds' order; the mix as a whole is worth its GPUs.
+    """
+    mix = gpu_kinds(weights, CPU_STEP)
+    if not mix or not shapes:
+        return ()
+    step = max(1000, -(-max(shape.cpu for shape in shapes) // (LEVELS - 1)))
+    kinds, classes = kinds_of(list(mix), step, models)
+    lots = lots_of([(int(classes[s.model]), s.gpus, s.cpu // step, s.nodes) for s in shapes], terms.lots)
+    lots = np.concatenate([lots] * terms.sales)
+    value = np.array([kind.count * kind.milli * 1000 for kind in mix], np.int64)
+    gpus = sum(shape.gpus * shape.nodes for shape in shapes)
+    price, total = value // 2, np.zeros_like(value)
+    for draw in range(terms.draws):
+        near, demand = _drawn(mix, kinds, value, gpus, step, draw, terms)
+        warm = len(lots) * terms.warm // 1000
+        cap, keep = terms.highest_price, terms.level_prices
+        auction(near, value, demand, lots, terms.rate, warm, cap, keep, price, total, LEVELS)
+    return _levelled(mix, value, total)
+
+
+def _drawn(
+    mix: Mapping[Kind, int], kinds: Kinds, value: Ints, gpus: int, step: int, draw: int, terms: Terms
+) -> tuple[Kinds, Ints]:
+    """A mix near this one: its CPU levels, and its demand in thousandths of pods."""
+    masks = {models: number for number, models in enumerate(sorted({kind.models for kind in mix}))}
+    weights, levels = [], []
+    for number, (kind, weight) in enumerate(mix.items()):
+        often = EXPONENTIAL[mixed(0, draw, number) & 15] + AT_LEAST
+        model = EXPONENTIAL[mixed(1, draw, masks[kind.models]) & 15]
+        weights.append(weight * often * model)
+        cpu = kind.cpu * (MILLION + terms.cpu_spread * NORMAL[mixed(2, draw, number) & 15]) // MILLION
+        levels.append((2 * max(0, cpu) + step) // (2 * step))
+    place = (5 * draw + 2) % terms.draws
+    load = terms.lowest_load + (terms.highest_load - terms.lowest_load) * (2 * place + 1) // (2 * terms.draws)
+    asked = sum(weight * int(each) for weight, each in zip(weights, value, strict=True))
+    demand = [weight * load * gpus * MILLION // asked + 1 for weight in weights]
+    return kinds._replace(level=np.array(levels, np.int64)), np.array(demand, np.int64)
+
+
+def _levelled(mix: Mapping[Kind, int], value: Ints, total: Ints) -> Table:
+    """Prices such that the mix as a whole is worth its GPUs."""
+    worth = sum(weight * int(each) for weight, each in zip(mix.values(), value, strict=True))
+    priced = max(1, sum(weight * int(each) for weight, each in zip(mix.values(), total, strict=True)))
+    return tuple((kind, int(each) * worth // priced) for kind, each in zip(mix, total, strict=True))

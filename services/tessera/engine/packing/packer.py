@@ -209,7 +209,9 @@ class Packer:
         self.core.best.cursor[:] = EMPTY
 
     def price(self, prices: Table) -> None:
-        """Prices for `tessera`; see `market`."""
+        """Prices by kind, see `market`; all policies but `tessera` pass them over."""
+        if self.core.policy != TESSERA:
+            return
         size, worth = self.size, self.core.worth
         step, levels = int(worth.step[0]), worth.spare.shape[1]
         classes, device, root = tables(prices, step, levels, size.devices, size.models)

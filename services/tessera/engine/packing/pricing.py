@@ -50,15 +50,15 @@ def useful_shares(kinds: Kinds, price: Ints, m: int) -> Ints:
 @compiled
 def fill_device(kinds: Kinds, price: Ints, m: int, table: Prices) -> None:
     """table[s, c]: the best of shares on one device with s units free, and CPU c."""
-    useful = useful_shares(kinds, price, m)
+    useful, levels = useful_shares(kinds, price, m), table.shape[1]
     table[0, :] = 0
     for free in range(1, UNITS + 1):
         table[free] = table[free - 1]
         for kind in useful:
             units, cpu = kinds.units[kind], kinds.level[kind]
-            if units <= free:
-                for level in range(cpu, table.shape[1]):
-                    table[free, level] = max(table[free, level], np.int32(table[free - units, level - cpu] + price[kind]))
+            if units <= free and cpu < levels:
+                filled = table[free - units, : levels - cpu] + np.int32(price[kind])
+                table[free, cpu:] = np.maximum(table[free, cpu:], filled)
 
 
 @compiled
@@ -68,17 +68,17 @@ def fill_root(kinds: Kinds, price: Ints, m: int, device: Prices, root: Prices) -
     one = device[UNITS].copy()
     for kind in range(price.shape[0]):
         if kinds.count[kind] == 1 and kinds.units[kind] == UNITS and kinds.runs[m, kind]:
-            for level in range(kinds.level[kind], levels):
-                one[level] = max(one[level], price[kind])
+            cpu = min(kinds.level[kind], levels)
+            one[cpu:] = np.maximum(one[cpu:], np.int32(price[kind]))
     root[0, :] = 0
     for whole in range(1, root.shape[0]):
         for level in range(levels):
             root[whole, level] = best_split(one, root[whole - 1], level)
         for kind in range(price.shape[0]):
             count, cpu = kinds.count[kind], kinds.level[kind]
-            if 1 < count <= whole and kinds.runs[m, kind]:
-                for level in range(cpu, levels):
-                    root[whole, level] = max(root[whole, level], root[whole - count, level - cpu] + price[kind])
+            if 1 < count <= whole and kinds.runs[m, kind] and cpu < levels:
+                filled = root[whole - count, : levels - cpu] + np.int32(price[kind])
+                root[whole, cpu:] = np.maximum(root[whole, cpu:], filled)
 
 
 class Shape(NamedTuple):

@@ -24,7 +24,6 @@ from tessera.engine.packing.compiled import COMPILED, compiled
 UNIT = 10  # thousandths of a device
 UNITS = WHOLE // UNIT
 EMPTY = -1
-MARGIN = 512  # states that one question may add
 
 Prices = NDArray[np.int32]
 
@@ -143,7 +142,8 @@ def state_of(worth: Worth, nodes: Nodes, n: int, fewer: int, skip: int) -> int:
 @compiled
 def look_at(worth: Worth, nodes: Nodes, n: int) -> bool:
     """Bring the row of a node up to date, all but `before`; whether it was stale."""
-    if worth.used[0] + MARGIN > worth.spare.shape[0]:
+    devices = worth.rests.shape[1]
+    if worth.used[0] + (devices + 2) * devices > worth.spare.shape[0]:  # as many as one question may add
         forget(worth)
     if worth.seen[n] == worth.used[1]:
         return False

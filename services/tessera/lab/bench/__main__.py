@@ -6,12 +6,14 @@ from collections.abc import Awaitable, Callable
 
 import uvloop
 
+from tessera.lab.bench.explain import explaining
 from tessera.lab.bench.fold import fold
 from tessera.lab.bench.growth import growth
 from tessera.lab.bench.latency import latency
 from tessera.lab.bench.report import Row
 from tessera.lab.bench.restart import restart
 from tessera.lab.bench.throughput import throughput
+from tessera.lab.bench.two_shards import two_shards
 
 Bench = Callable[[argparse.Namespace], Awaitable[list[Row]]]
 
@@ -20,8 +22,10 @@ BENCHES: dict[str, Bench] = {
     "latency-synced": lambda asked: latency(asked.samples, asked.rounds, asked.nodes, True),
     "throughput": lambda asked: throughput(asked.jobs, asked.rounds, asked.nodes, False),
     "throughput-synced": lambda asked: throughput(asked.jobs, asked.rounds, asked.nodes, True),
+    "two-shards": lambda asked: two_shards(asked.jobs // 3, asked.rounds, asked.nodes),
     "fold": lambda asked: fold(asked.jobs, asked.rounds),
     "restart": lambda asked: restart(asked.live, asked.rounds, asked.nodes),
+    "explain": lambda asked: explaining(1000, 5000, asked.rounds),
     "growth": lambda asked: growth(asked.queued, asked.rounds, asked.nodes),
 }
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +11,7 @@ from tessera.client import where
 from tessera.client.applying import Change, put_in_force
 from tessera.client.shard_views import ShardViews
 from tessera.kernel.nats_bus import NatsBus
-from tessera.lab.platform import CLUSTER, NATS, REDIS, Platform
+from tessera.lab.platform import CLUSTER, NATS, REDIS, Platform, default_nodes
 from tessera_schemas import subjects
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.config import Config, ConfigBody, Limits, Queue, Tenant
@@ -27,7 +27,7 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A platform that takes the tenant's jobs, and the tenant's own connection to it."""
+    """A shard of a platform that takes the tenant's jobs, and the tenant's own connection to it."""
 
     platform: Platform
     bus: NatsBus
@@ -35,11 +35,11 @@ class Stage:
 
     @property
     def shard(self) -> str:
-        return self.platform.shard
+        return self.place.shard
 
     def cpu_seconds(self) -> dict[str, float]:
         """What every process of the platform has used so far, and this one, which makes the load."""
-        names = (NATS, REDIS, CLUSTER, *self.platform.services)
+        names = (NATS, REDIS, CLUSTER, *self.platform.parts)
         pids = {name: self.platform.pid(name) for name in names} | {"load client": os.getpid()}
         return {name: _cpu_seconds(pid) for name, pid in pids.items() if pid is not None}
 
@@ -57,14 +57,26 @@ class Stage:
 @asynccontextmanager
 async def stage(nodes: int, sync: bool) -> AsyncIterator[Stage]:
     """A fresh platform with that many nodes of eight GPUs, configured for one tenant without limits."""
-    with TemporaryDirectory(prefix="tessera-bench-") as folder:
-        described = Path(folder) / "nodes.yaml"
-        described.write_text(f"- {{name: gpu, count: {nodes}, cpu: '96', memory: 768Gi, gpus: {GPUS_PER_NODE}}}\n")
-        async with Platform(Path(folder) / "up", nodes=described, tenants=[TENANT], sync=sync) as platform:
-            place = where.find(platform.directory, {})
+    async with stages(nodes, sync, [subjects.MAIN_SHARD]) as (one,):
+        yield one
+
+
+@asynccontextmanager
+async def stages(nodes: int, sync: bool, shards: Sequence[str]) -> AsyncIterator[list[Stage]]:
+    """The same with several shards, each with that many nodes."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="tessera-bench-")))
+        described = folder / "nodes.yaml"
+        described.write_text(default_nodes(shards, nodes))
+        platform = Platform(folder / "up", nodes=described, tenants=[TENANT], shards=shards, sync=sync)
+        await stack.enter_async_context(platform)
+        found = []
+        for shard in shards:
+            place = where.find(platform.directory, {}, shard)
             await _configure(place)
-            async with place.bus(place.tenant(TENANT)) as bus:
-                yield Stage(platform, bus, place)
+            bus = await stack.enter_async_context(place.bus(place.tenant(TENANT)))
+            found.append(Stage(platform, bus, place))
+        yield found
 
 
 async def _configure(place: where.Where) -> None:

@@ -166,14 +166,13 @@ class Story:
 
     def _job_queued(self, r: m.JobQueued, fact: f.JobAdmitted) -> None:
         self.demand(fact.job_id == r.job_id, "I7", f"job {r.job_id} is not the job of its fact")
-        old = self.jobs.get(r.job_id)
-        new = old is None or (old.phase in ENDS and old.forget_ts <= self.ts)
+        new = (old := self.jobs.get(r.job_id)) is None or (old.phase in ENDS and old.forget_ts <= self.ts)
         if self.demand(new, "I4", f"job {r.job_id} was queued twice"):
             self.jobs[r.job_id] = Job(r.job_id, fact.tenant, fact.spec)
 
     def _placed(self, job: Job, owner: str, placements: tuple[Placement, ...]) -> Amounts:
         """What the gang holds there; nothing if it is not the whole gang."""
-        gang = [role for role in job.spec.roles for _ in range(role.replicas)]
+        gang = [role for role in job.spec.roles for _ in range(role.gang)]
         whole = [(place.rank, place.role) for place in placements] == [(i, role.name) for i, role in enumerate(gang)]
         if not self.demand(whole, "I1", f"{owner} is not the whole gang in rank order"):
             return Amounts()
@@ -220,7 +219,7 @@ class Story:
         self._take(r.run_id, amounts(gang, r.placements), self.room.held, self.room.kept, run.amounts, run.kept)
 
     def _shrunk(self, r: m.Shrunk, job: Job, run: Run) -> None:
-        extra = {*range(sum(role.replicas for role in job.spec.roles), len(run.placements))} - run.leaving
+        extra = {*range(sum(role.gang for role in job.spec.roles), len(run.placements))} - run.leaving
         if self.demand(not run.then and {*r.ranks} <= extra, "I4", f"{r.run_id} shrinks by {r.ranks} of {extra}"):
             self._give(run, r.ranks, self.room.kept, run.kept)
             run.leaving |= {*r.ranks}

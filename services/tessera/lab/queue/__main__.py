@@ -5,12 +5,9 @@ import os
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
 from tessera.kernel.errors import StartupError
 from tessera.lab.queue.policies import POLICIES
-from tessera.lab.queue.run import Asked, run
-from tessera.lab.traces.philly import OCTOBER_S, read_jobs
+from tessera.lab.queue.run import asked, replay_trace
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -25,12 +22,19 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--plot", type=Path, help="write the plot to this PNG file")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     got = parser.parse_args(argv)
-    own = None if got.trace == "philly" else Path(got.trace)
-    first = got.first_day if got.first_day is not None else (0 if own else OCTOBER_S // 86_400)
-    policies = tuple(name.strip() for name in got.policy.split(","))
-    asked = Asked(got.gpus, got.node_gpus, policies, first, got.last_day, not got.no_history, got.plot, got.output)
     try:
-        run(read_jobs(os.environ, Path.cwd(), own), asked, Console(stderr=True), Console())
+        wanted = asked(
+            got.trace,
+            got.gpus,
+            got.node_gpus,
+            got.policy,
+            got.first_day,
+            got.last_day,
+            not got.no_history,
+            got.plot,
+            got.output,
+        )
+        replay_trace(got.trace, wanted, os.environ, Path.cwd())
     except StartupError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

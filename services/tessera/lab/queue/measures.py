@@ -1,11 +1,14 @@
-"""What is said of a replay: waiting and completion times, for all jobs and by size. Figures for people, no decisions."""
+"""What is said of a replay: waiting and completion times, for all jobs and by size. No decision is made here."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tessera.lab.traces.philly import TraceJob
+
+Seconds = NDArray[np.int64]
 
 SIZES: tuple[tuple[str, int, int], ...] = (
     ("all", 1, 2**31),
@@ -39,14 +42,14 @@ def measure(jobs: Sequence[TraceJob], waits: Sequence[int]) -> list[Measured]:
     return [_of(size, wait[which], done[which]) for size, which in chosen if which.any()]
 
 
-def _of(size: str, wait: "np.ndarray[tuple[int], np.dtype[np.int64]]", done: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Measured:  # fmt: skip
+def _of(size: str, wait: Seconds, done: Seconds) -> Measured:
     return Measured(
         size,
         len(wait),
-        round(float(wait.mean()), 1),
+        round(float(wait.mean()), 3),
         round(float(np.quantile(wait, 0.99)), 1),
         int(wait.max()),
-        round(float(done.mean()), 1),
+        round(float(done.mean()), 3),
         round(float(np.quantile(done, 0.99)), 1),
     )
 

@@ -68,7 +68,7 @@ class Learning:
         self._rows: Table[Sketch] = Table()
         for job in sorted(history, key=lambda job: (job.submit_s + job.duration_s, job.line)):
             learn(self._rows, kind_of(job), job.duration_s * 1000, (job.submit_s + job.duration_s) * 1000)
-        self._lanes = Lanes(policy, self._rows, sum(sizes))
+        self._lanes = Lanes(policy, self._rows)
         self._room = RoomAhead(sizes)
         self._jobs: dict[str, Waiting] = {}
         self._started: dict[str, int] = {}

@@ -16,7 +16,7 @@ def table(results: Mapping[str, Sequence[Measured]], known: Mapping[str, int]) -
     """One block per policy, one line per size; `known` are mean waits to compare with."""
     made = Table(title="seconds waited and to completion")
     for heading in ("policy", "GPUs", "jobs", "wait mean", "known", "wait p99", "wait max", "completion mean", "p99"):
-        made.add_column(heading, justify="left" if heading in ("policy", "GPUs") else "right")
+        made.add_column(heading, justify="left" if heading in ("policy", "GPUs") else "right", no_wrap=True)
     for policy, lines in results.items():
         for line in lines:
             first = line.size == "all"

@@ -1,7 +1,8 @@
 """The `queue` command: which jobs, on how many GPUs, under which policies; table, JSON and plot."""
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from tessera.lab.queue.measures import Measured, as_json, measure, offered_load
 from tessera.lab.queue.policies import POLICIES
 from tessera.lab.queue.replay import replay
 from tessera.lab.queue.report import KNOWN_OCTOBER, plot, table
-from tessera.lab.traces.philly import OCTOBER_S, TraceJob
+from tessera.lab.traces.philly import OCTOBER_S, TraceJob, read_jobs
 
 DAY_S = 86_400
+KNOWN_TRACE = "philly"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,65 +34,100 @@ class Asked:
     output: str = "table"
 
 
-def run(jobs: Sequence[TraceJob], asked: Asked, console: Console, out: Console) -> dict[str, list[Measured]]:
+def asked(
+    trace: str,
+    gpus: int,
+    node_gpus: int,
+    policy: str,
+    first_day: int | None,
+    last_day: int | None,
+    history: bool,
+    picture: Path | None,
+    output: str,
+) -> Asked:
+    """What the command line says; the known trace begins with October, one of one's own with its first day."""
+    if output not in ("table", "json"):
+        raise StartupError(f"--output: {output} is not offered here, table and json are")
+    policies = tuple(dict.fromkeys(name.strip() for name in policy.split(",")))
+    begin = first_day if first_day is not None else (OCTOBER_S // DAY_S if trace == KNOWN_TRACE else 0)
+    return Asked(gpus, node_gpus, policies, begin, last_day, history, picture, output)
+
+
+def replay_trace(trace: str, wanted: Asked, environment: Mapping[str, str], directory: Path) -> None:
+    """The whole command: progress on stderr where somebody watches, the result on stdout."""
+    jobs = read_jobs(environment, directory, None if trace == KNOWN_TRACE else Path(trace))
+    out = Console() if sys.stdout.isatty() else Console(width=140)
+    run(jobs, wanted, Console(stderr=True), out)
+
+
+def run(jobs: Sequence[TraceJob], wanted: Asked, console: Console, out: Console) -> dict[str, list[Measured]]:
     """Replay and say; the progress goes to `console`, the result to `out`. Raises StartupError for what cannot be."""
-    sizes = node_sizes(asked)
-    chosen, history = split(jobs, asked)
-    _refuse_what_cannot_start(chosen, asked)
+    sizes = node_sizes(wanted)
+    if wanted.plot is not None and not wanted.plot.parent.is_dir():
+        raise StartupError(f"--plot: there is no directory {wanted.plot.parent}")
+    chosen, history = split(jobs, wanted)
+    _refuse_what_cannot_start(chosen, wanted)
     waits: dict[str, list[int]] = {}
-    with Progress(TextColumn("{task.description:>12}"), BarColumn(), TimeElapsedColumn(), console=console) as shown:
-        for policy in asked.policies:
+    with Progress(
+        TextColumn("{task.description:>12}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as shown:
+        for policy in wanted.policies:
             task = shown.add_task(policy, total=len(chosen))
-            queue = POLICIES[policy](sizes, history if asked.history else ())
+            queue = POLICIES[policy](sizes, history if wanted.history else ())
             waits[policy] = replay(chosen, queue, lambda done, task=task: shown.update(task, completed=done))  # type: ignore[misc]
     results = {policy: measure(chosen, waited) for policy, waited in waits.items()}
-    _say(results, chosen, history, asked, out)
-    if asked.plot is not None:
-        plot(asked.plot, chosen, waits)
+    _say(results, chosen, history, wanted, out)
+    if wanted.plot is not None:
+        plot(wanted.plot, chosen, waits)
     return results
 
 
-def node_sizes(asked: Asked) -> list[int]:
-    if asked.gpus < 1 or asked.node_gpus < 1 or asked.gpus % asked.node_gpus:
-        raise StartupError(f"--gpus: {asked.gpus} GPUs are no whole number of nodes of {asked.node_gpus}")
-    unknown = [policy for policy in asked.policies if policy not in POLICIES]
+def node_sizes(wanted: Asked) -> list[int]:
+    if wanted.gpus < 1 or wanted.node_gpus < 1 or wanted.gpus % wanted.node_gpus:
+        raise StartupError(f"--gpus: {wanted.gpus} GPUs are no whole number of nodes of {wanted.node_gpus}")
+    unknown = [policy for policy in wanted.policies if policy not in POLICIES]
     if unknown:
         raise StartupError(f"--policy: no policy is called {unknown[0]}; there are {', '.join(POLICIES)}")
-    return [asked.node_gpus] * (asked.gpus // asked.node_gpus)
+    return [wanted.node_gpus] * (wanted.gpus // wanted.node_gpus)
 
 
-def split(jobs: Sequence[TraceJob], asked: Asked) -> tuple[list[TraceJob], list[TraceJob]]:
+def split(jobs: Sequence[TraceJob], wanted: Asked) -> tuple[list[TraceJob], list[TraceJob]]:
     """The jobs to replay, and those that had ended when the first day began, which may be learnt from."""
-    begin = asked.first_day * DAY_S
-    end = 2**62 if asked.last_day is None else asked.last_day * DAY_S
+    begin = wanted.first_day * DAY_S
+    end = 2**62 if wanted.last_day is None else wanted.last_day * DAY_S
     chosen = [job for job in jobs if begin <= job.submit_s < end]
     if not chosen:
-        raise StartupError(f"--first-day: the trace has no job from day {asked.first_day} on")
+        raise StartupError(f"--first-day: the trace has no job from day {wanted.first_day} on")
     return chosen, [job for job in jobs if job.submit_s + job.duration_s < begin]
 
 
-def _refuse_what_cannot_start(jobs: Sequence[TraceJob], asked: Asked) -> None:
+def _refuse_what_cannot_start(jobs: Sequence[TraceJob], wanted: Asked) -> None:
     largest = max(jobs, key=lambda job: job.gpus)
-    if largest.gpus > asked.gpus:
-        raise StartupError(f"--gpus: the job on line {largest.line} asks for {largest.gpus}, there are {asked.gpus}")
+    if largest.gpus > wanted.gpus:
+        raise StartupError(f"--gpus: the job on line {largest.line} asks for {largest.gpus}, there are {wanted.gpus}")
 
 
 def _say(
     results: dict[str, list[Measured]],
     chosen: Sequence[TraceJob],
     history: Sequence[TraceJob],
-    asked: Asked,
+    wanted: Asked,
     out: Console,
 ) -> None:
-    begin = asked.first_day * DAY_S
-    span = (-(-(chosen[-1].submit_s + 1) // DAY_S) if asked.last_day is None else asked.last_day) * DAY_S - begin
-    load = offered_load(chosen, asked.gpus, span)
-    learnt = len(history) if asked.history else 0
-    if asked.output == "json":
+    begin = wanted.first_day * DAY_S
+    span = (-(-(chosen[-1].submit_s + 1) // DAY_S) if wanted.last_day is None else wanted.last_day) * DAY_S - begin
+    load = offered_load(chosen, wanted.gpus, span)
+    learnt = len(history) if wanted.history else 0
+    if wanted.output == "json":
         said = {policy: as_json(lines) for policy, lines in results.items()}
-        head = {"gpus": asked.gpus, "node_gpus": asked.node_gpus, "jobs": len(chosen), "history_jobs": learnt}
+        head = {"gpus": wanted.gpus, "node_gpus": wanted.node_gpus, "jobs": len(chosen), "history_jobs": learnt}
         out.print_json(json.dumps({**head, "offered_load": round(load, 4), "policies": said}))
         return
-    october = (asked.gpus, asked.node_gpus, begin, asked.last_day) == (576, 8, OCTOBER_S, None)
+    october = (wanted.gpus, wanted.node_gpus, begin, wanted.last_day) == (576, 8, OCTOBER_S, None)
     out.print(table(results, KNOWN_OCTOBER if october else {}))
     out.print(f"{len(chosen):,} jobs, offered load {load:.1%}; learnt beforehand from {learnt:,} jobs that had ended")

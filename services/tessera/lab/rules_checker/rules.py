@@ -35,7 +35,8 @@ class Run:
     started_ts: int | None = None
     stopping: bool = False
     warned_ts: int | None = None
-    roles: dict[int, str] = field(default_factory=dict)
+    roles: dict[int, str] = field(default_factory=dict)  # of the pods that it grew by
+    leaving: set[int] = field(default_factory=set)
 
 
 class Rules:
@@ -105,7 +106,7 @@ class Rules:
     def _job_queued(self, r: m.JobQueued) -> None:
         fact = self._cited(r.fact)
         if isinstance(fact, f.JobAdmitted):
-            amount = _amount(fact.spec, [(role.name, role.replicas) for role in fact.spec.roles])
+            amount = _amount(fact.spec, [(role.name, role.gang) for role in fact.spec.roles])
             self.jobs[r.job_id] = Job(fact.tenant, fact.spec, fact.spec.priority_class, amount)
 
     def _held(self, r: m.Held) -> None:
@@ -133,8 +134,8 @@ class Rules:
         run = self.runs.get(r.run_id)
         if run is not None:
             run.roles |= {place.rank: place.role for place in r.placements}
-            pods = Counter(run.roles.values()) + Counter({role.name: role.replicas for role in run.job.spec.roles})
-            most = all(pods[role.name] <= (role.max_replicas or role.replicas) for role in run.job.spec.roles)
+            pods = Counter(run.roles.values()) + Counter({role.name: role.gang for role in run.job.spec.roles})
+            most = all(pods[role.name] <= role.most for role in run.job.spec.roles)
             self.demand(most, "elastic", f"{r.run_id} grows to {dict(pods)}")
             more = _amount(run.job.spec, [(place.role, 1) for place in r.placements])
             run.amount = {name: run.amount[name] + more[name] for name in RESOURCES}
@@ -149,15 +150,15 @@ class Rules:
         named = r.preset == self.policy.preset or r.cause not in PLANS
         self.demand(named, "plan", f"the earmark of {r.owner} names preset {r.preset}, not {self.policy.preset}")
         victims = [self.runs[run_id] for run_id in r.victims if run_id in self.runs]
-        going = [run for run in self.runs.values() if run.stopping and run not in victims]
-        for run in (*going, *victims):
+        others = [run for run in self.runs.values() if run not in victims]
+        for run in (*others, *victims):
             if r.cause == "reclaim" and run in victims:
                 self.demand(self._lent(job, r, run), "plan", f"{r.owner}: {run.job.spec.queue} was lent nothing")
             self._count(run, -1)
         borrows = r.cause == "reclaim" and self.quotas.borrows(job.spec.queue, r.flavor, job.amount)
         self.demand(not borrows, "plan", f"{r.owner} reclaims, but its queue would borrow itself")
         self._starts(f"the earmark of {r.owner}", job, r.flavor, r.placements)
-        for run in (*going, *victims):
+        for run in (*others, *victims):
             self._count(run, 1)
 
     def _lent(self, owner: Job, r: m.EarmarkSet, victim: Run) -> bool:
@@ -169,7 +170,9 @@ class Rules:
         return all(self.quotas.lent(queue, flavor, common) for queue in below)
 
     def _count(self, run: Run, sign: int) -> None:
-        self.quotas.add(run.job.spec.queue, run.flavor, run.amount, sign)
+        """What of the run is being stopped."""
+        part = _amount(run.job.spec, [(run.roles[rank], 1) for rank in run.leaving])
+        self.quotas.add(run.job.spec.queue, run.flavor, run.amount if run.stopping else part, sign)
 
     def _starts(self, what: str, job: Job, flavor: str, places: tuple[Placement, ...]) -> None:
         self.demand(not job.held, "hold", f"{what}: the job is held")
@@ -247,6 +250,10 @@ class Rules:
         classes = self.quotas.body.priority_classes if self.quotas.body else ()
         return next((entry.value for entry in classes if entry.name == job.priority_class), 0)
 
+    def _shrunk(self, r: m.Shrunk) -> None:
+        if (run := self.runs.get(r.run_id)) is not None:
+            run.leaving |= run.roles.keys() & {*r.ranks}
+
     def _released(self, r: m.Released) -> None:
         run = self.runs.get(r.run_id)
         if run is None:
@@ -256,6 +263,7 @@ class Rules:
         less = part if r.ranks else run.amount
         for rank in ranks:
             run.roles.pop(rank, None)
+            run.leaving.discard(rank)
         self.quotas.add(run.job.spec.queue, run.flavor, less, -1)
         run.amount = {name: run.amount[name] - less[name] for name in RESOURCES}
         if not r.ranks:
@@ -293,8 +301,9 @@ PLANS = tuple(CAUSE.values())
 
 
 def _amount(spec: JobSpec, pods: list[tuple[str, int]]) -> dict[str, int]:
-    """What so many pods of these roles count against quotas."""
+    """What so many pods of these roles count against quotas; a role that is not there counts nothing."""
     asked = {role.name: role.resources for role in spec.roles}
+    pods = [(role, count) for role, count in pods if role in asked]
     return {
         "cpu_milli": sum(count * asked[role].cpu_milli for role, count in pods),
         "memory_bytes": sum(count * asked[role].memory_bytes for role, count in pods),

@@ -8,6 +8,7 @@ from random import Random
 from tessera.domain.state import State
 from tessera.kernel.errors import KernelError
 from tessera.kernel.ports import ApiError, Outgoing
+from tessera.lab.cluster.nodes import NodeRow, node_object
 from tessera.lab.sim.crew import SHARD, Crew
 from tessera.lab.sim.planner import plan_by_chance
 from tessera_schemas import subjects
@@ -24,17 +25,18 @@ class Chaos:
         self,
         crew: Crew,
         random: Random,
-        nodes: dict[str, int],
+        nodes: list[NodeRow],
         seconds: float,
         point: str,
         state: Callable[[], State],
     ) -> None:
         """
-        `nodes` have so many GPUs. `point` is the named crash point that this run arms in every instance of its service,
-        from the beginning. `state` is what the ledger makes of the shard now.
+        `nodes` are what the cluster began with. `point` is the named crash point that this run arms in every instance
+        of its service, from the beginning. `state` is what the ledger makes of the shard now.
         """
         self._crew, self._random, self._seconds, self._point, self._state = crew, random, seconds, point, state
-        self._nodes, self._gpus = list(nodes), nodes
+        self._rows = {row.name: row for row in nodes}
+        self._nodes = list(self._rows)
         self._kinds = (
             self._crash,
             self._crash,
@@ -48,6 +50,7 @@ class Chaos:
             self._cordon_node,
             self._shrink_node,
             self._power_off_node,
+            self._remove_node,
             self._wipe_store,
             self._clock_jump,
         )
@@ -63,7 +66,8 @@ class Chaos:
         try:
             for at in sorted([*times, committer_at]):
                 await self._crew.clock.sleep(max(0.0, at - loop.time()))
-                await (self._crash_committer() if at == committer_at else random.choice(self._kinds)())
+                with suppress(ApiError):  # the node that it is about was removed
+                    await (self._crash_committer() if at == committer_at else random.choice(self._kinds)())
             await self._crew.clock.sleep(max(0.0, self._seconds - loop.time()))
             if not self._crew.coverage.crashes["scheduler"]:
                 self._crew.kill(self._committer() or "scheduler")  # the armed call never came
@@ -78,11 +82,12 @@ class Chaos:
         self._crew.cluster.faults.clear()
         for member in self._crew.members.values():
             member.faults.cut_off, member.faults.crash_at, member.faults.crash_point = False, None, ""
-        for node, gpus in self._gpus.items():
+        for node, row in self._rows.items():
+            self._put_back(node)
             self._crew.cluster.set_reachable(node, True)
             self._crew.cluster.set_out_of_service(node, False)
             self._crew.cluster.set_cordoned(node, False)
-            self._crew.cluster.set_gpus(node, gpus)
+            self._crew.cluster.set_gpus(node, row.gpus)
         for out in list(self._crew.broker.limbo):
             self._crew.broker.land(out)
 
@@ -103,11 +108,13 @@ class Chaos:
         """
         while True:
             await self._crew.clock.sleep(self._random.uniform(0.05, 0.8))
-            if self._random.random() < 0.7:
+            if self._random.random() < 0.4:
                 plan = plan_by_chance(self._state(), self._random)
                 if plan is not None:
                     self._say(plan)
                     self._crew.coverage.fault("plan by chance")
+                continue
+            if self._random.random() < 0.5:
                 continue
             running = sorted(run.run_id for run in self._state().runs.values() if run.started and not run.stopping)
             if running:
@@ -200,11 +207,11 @@ class Chaos:
 
     async def _shrink_node(self) -> None:
         """Some of its GPUs fall off, whatever runs on them; later they are back."""
-        node = self._random.choice([node for node, gpus in self._gpus.items() if gpus])
-        self._crew.cluster.set_gpus(node, self._random.randrange(self._gpus[node]))
+        node = self._random.choice([node for node, row in self._rows.items() if row.gpus])
+        self._crew.cluster.set_gpus(node, self._random.randrange(self._rows[node].gpus))
         self._crew.coverage.fault("node shrunk")
         await self._crew.clock.sleep(self._random.uniform(0.5, 3.0))
-        self._crew.cluster.set_gpus(node, self._gpus[node])
+        self._crew.cluster.set_gpus(node, self._rows[node].gpus)
 
     async def _power_off_node(self) -> None:
         """It does not answer, and an operator says that it is off: what it held is gone for good."""
@@ -216,6 +223,19 @@ class Chaos:
         await self._crew.clock.sleep(self._random.uniform(0.5, 4.0))
         self._crew.cluster.set_out_of_service(node, False)
         self._crew.cluster.set_reachable(node, True)
+
+    async def _remove_node(self) -> None:
+        """Its object is gone, with nobody to end its pods; later a node of that name is back."""
+        node = self._random.choice(self._nodes)
+        self._crew.cluster.remove_node(node)
+        self._crew.coverage.fault("node removed")
+        await self._crew.clock.sleep(self._random.uniform(0.5, 6.0))
+        if self._random.random() < 0.5:  # else it stays away until the world heals
+            self._put_back(node)
+
+    def _put_back(self, node: str) -> None:
+        with suppress(ApiError):  # it is there
+            self._crew.cluster.create("nodes", "", node_object(self._rows[node], node))
 
     async def _wipe_store(self) -> None:
         self._crew.views.wipe()

@@ -31,6 +31,7 @@ FAULTS = (
     "node cordoned",
     "node shrunk",
     "node out of service",
+    "node removed",
     "store wiped",
     "plan by chance",
     "idleness by chance",
@@ -89,6 +90,7 @@ REASONS = (
     Code.NODE_LOST,
     Code.NODE_DRAINED,
     Code.NODE_SHRUNK,
+    Code.SHRUNK,
     Code.QUEUE_DRAINED,
     Code.IDLE,
 )

@@ -63,13 +63,14 @@ def _tenants() -> tuple[Tenant, ...]:
 
 
 def _policy(**more: Any) -> Policy:
-    return Policy(start_timeout_seconds=START_TIMEOUT_SECONDS, key_memory_seconds=3600, **more)
+    return Policy.model_validate({"start_timeout_seconds": START_TIMEOUT_SECONDS, "key_memory_seconds": 3600, **more})
 
 
+ENOUGH = Quota(resource="gpu_milli", nominal=64_000)
 SETTLED = ConfigBody(
     tenants=_tenants(),
-    queues=(Queue(name="all"), *(Queue(name=name, parent="all") for name in QUEUES)),
-    policy=_policy(),
+    queues=(Queue(name="all"), *(Queue(name=name, parent="all", quotas=(ENOUGH,)) for name in QUEUES)),
+    policy=_policy(grow_after_seconds=1),
 )
 """Every gang has quota, nothing is stopped and nobody is evicted: all that is left can end."""
 
@@ -86,6 +87,8 @@ def _body(random: Random, stops: bool) -> ConfigBody:
             min_runtime_seconds=random.choice((0, 0, 1)),
             evictions_max=random.choice((0, 1, 3, 5)),
             earmark_seconds=random.choice((1, 5, 20)),
+            grow_after_seconds=random.choice((0, 1, 2)),
+            start_timeout_seconds=random.choice((2, START_TIMEOUT_SECONDS, START_TIMEOUT_SECONDS)),
             node_lost_seconds=random.choice((0, 1, 3)),
             idle=random.choice(("off", "warn", "requeue", "fail")),
             idle_warn_seconds=1,
@@ -105,7 +108,7 @@ def _queue(random: Random, name: str, flavors: tuple[Flavor, ...], stops: bool) 
             "name": name,
             "parent": parent,
             "weight": random.choice((0, 1, 1, 3)),
-            "quotas": _quotas(random, flavors, random.randrange(2, 7) if stops else random.randrange(4, 13), limits),
+            "quotas": _quotas(random, flavors, random.randrange(2, 7 if stops else 11), limits),
             "queueing_strategy": random.choice(("best_effort_fifo", "best_effort_fifo", "strict_fifo")),
             "stop_policy": stopped,
         }
@@ -196,15 +199,17 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
     template = Template(
         image="train:1",
         annotations={
-            "tessera.io/simulate-seconds": f"{random.uniform(0.05, random.choice((4, 8))):.2f}",
+            "tessera.io/simulate-seconds": f"{random.uniform(0.05, random.choice((4, 12))):.2f}",
             "tessera.io/simulate-checkpoint-seconds": random.choice(("0", "0.5", "2")),
             "tessera.io/simulate-exit-code": exit_code,
             "tessera.io/simulate-term-ms": str(random.randrange(10, 3000)),
         },
     )
+    replicas, elastic = random.randrange(2, 7) if gang else 1, random.random() < 0.2 and gpus is None
     role = Role(
         name="worker",
-        replicas=random.randrange(2, 7) if gang else 1,
+        replicas=replicas,
+        max_replicas=replicas + random.randrange(1, 5) if elastic else None,
         resources=Resources(**asked),
         gpu_models=("H100",) if random.random() < 0.1 and gpus is None else (),
         tolerations=(Toleration(key="dedicated"),) if random.random() < 0.5 else (),

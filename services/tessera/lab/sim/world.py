@@ -126,7 +126,7 @@ class World:
                 await self._client(command)
             await self.crew.clock.sleep(2.0)
 
-    def _make_nodes(self) -> dict[str, int]:
+    def _make_nodes(self) -> list[NodeRow]:
         rows = [
             NodeRow(name="gpu-a", cpu="64", memory="256Gi", gpus=8, gpu_model="H100"),
             NodeRow(name="gpu-b", cpu="64", memory="256Gi", gpus=8, gpu_model="A100"),
@@ -138,7 +138,7 @@ class World:
         ]
         for row in rows:
             self.crew.cluster.create("nodes", "", node_object(row, row.name))
-        return {row.name: row.gpus for row in rows}
+        return rows
 
     def _record_pods(self) -> None:
         """Every change of a pod with the ledger's n at that moment, for the checker."""

@@ -1,9 +1,9 @@
 """
-Jobs of a cluster for deep learning, September and October 2017: when submitted, how long run, on how many GPUs, by whom.
+Jobs of a cluster for deep learning, September and October 2017: when submitted, how long run, on how many GPUs, whose.
 
-A row is `submit_s, duration_s, num_gpus, vc`; `vc` is the virtual cluster, which is all that is known of the owner. Second 0
-is the start of 4 September: the last submit lies just before 58 days, the end of October. A trace of one's own has the
-same columns.
+A row is `submit_s, duration_s, num_gpus, vc`; `vc` is the virtual cluster, which is all that is known of the owner.
+Second 0 is the start of 4 September: the last submit lies just before 58 days, the end of October. A trace of one's own
+has the same columns.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,11 @@
-"""Whether a run is absent, from what the cluster shows of its pods. Pure."""
+"""Whether a run, or a pod that it grew by, is absent, from what the cluster shows of its pods. Pure."""
 
 from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
-from tessera.domain.entities import Run
+from tessera.domain.entities import Extra, Run
+from tessera_schemas.labels import RANK_LABEL
 
 Pod = dict[str, Any]
 
@@ -26,11 +27,24 @@ def judge(run: Run, cached: Iterable[Pod]) -> Verdict:
     Terminal phases never change back, and the permit names every pod that could ever have been bound: when each of
     them is terminal here, no list can say anything else.
     """
-    pods = list(cached)
+    return _judge(run.permitted if run.uids else (), list(cached))
+
+
+def judge_extra(extra: Extra, cached: Iterable[Pod]) -> Verdict:
+    """The same of one pod by which a run had grown, and which is to leave; `cached` are all of the run."""
+    return _judge((extra.uid,) if extra.uid else (), of_rank(extra, cached))
+
+
+def of_rank(extra: Extra, pods: Iterable[Pod]) -> list[Pod]:
+    rank = str(extra.placement.rank)
+    return [pod for pod in pods if pod["metadata"]["labels"].get(RANK_LABEL) == rank]
+
+
+def _judge(permitted: Iterable[str], pods: list[Pod]) -> Verdict:
     if any(not ended(pod) for pod in pods):
         return Verdict.PRESENT
-    over = {pod["metadata"]["uid"] for pod in pods}
-    return Verdict.ABSENT if run.uids and over >= set(run.uids) else Verdict.ASK
+    uids = set(permitted)
+    return Verdict.ABSENT if uids and {pod["metadata"]["uid"] for pod in pods} >= uids else Verdict.ASK
 
 
 def ended(pod: Pod) -> bool:

@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tessera.domain.entities import Run
 from tessera.domain.resources import Node
+from tessera.engine.plans import standing
 from tessera_schemas.facts import RunLost
+from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
 NODES_MAX = 64
@@ -12,13 +14,21 @@ NODES_MAX = 64
 
 def lost_with_nodes(run: Run, lost: Mapping[str, tuple[str, int]]) -> RunLost | None:
     """The fact, if any of the run's nodes is among `lost` (name: what is wrong with it, seconds)."""
-    names = sorted({placement.node for placement in run.places} & lost.keys())
-    if not names:
+    there = [placement for placement in standing(run) if placement.node in lost]
+    if not there:
         return None
+    names = sorted({placement.node for placement in there})
     what, seconds = lost[names[0]]
     numbers = {"seconds": seconds, "nodes": len(names)}
     reason = Reason(code=Code.NODE_LOST, field=f"nodes.{names[0]}", numbers=numbers, detail=f"{names[0]} is {what}")
-    return RunLost(kind="run_lost", run_id=run.run_id, reason=reason, nodes=tuple(names[:NODES_MAX]))
+    nodes, ranks = tuple(names[:NODES_MAX]), beyond_its_gang(run, there)
+    return RunLost(kind="run_lost", run_id=run.run_id, reason=reason, nodes=nodes, ranks=ranks)
+
+
+def beyond_its_gang(run: Run, there: Iterable[Placement]) -> tuple[int, ...]:
+    """The ranks of these pods, when the run grew by all of them and so can go on without; () when it cannot."""
+    ranks = tuple(sorted(placement.rank for placement in there))
+    return ranks if ranks and ranks[0] >= len(run.placements) else ()
 
 
 def shrunk_under(node: Node, runs: Iterable[Run]) -> list[Run]:
@@ -32,7 +42,7 @@ def shrunk_under(node: Node, runs: Iterable[Run]) -> list[Run]:
     if node.gone or not node.ready:
         return []
     staying = sorted((run for run in runs if not run.stopping), key=lambda run: run.run_id)
-    lost = [run for run in staying if _holds_gpu_beyond(run, node)]
+    lost = [run for run in staying if _beyond(run, node)]
     staying = [run for run in staying if run not in lost]
     for name, size in _device_sizes(node, staying).items():
         by_amount = sorted(staying, key=lambda run: (-_held(run, node, name), run.run_id))
@@ -44,9 +54,11 @@ def shrunk_under(node: Node, runs: Iterable[Run]) -> list[Run]:
 
 
 def shrunk(run: Run, node: Node) -> RunLost:
+    """The fact about one of `shrunk_under`: it goes on if what it has there, or what it lost, is beyond its gang."""
     numbers = {"gpus": node.gpus}
     reason = Reason(code=Code.NODE_SHRUNK, field=f"nodes.{node.name}", numbers=numbers, detail=node.name)
-    return RunLost(kind="run_lost", run_id=run.run_id, reason=reason, nodes=(node.name,))
+    ranks = beyond_its_gang(run, _beyond(run, node) or [p for p in standing(run) if p.node == node.name])
+    return RunLost(kind="run_lost", run_id=run.run_id, reason=reason, nodes=(node.name,), ranks=ranks)
 
 
 def overdue(run: Run, limit_seconds: int, slack_seconds: int, now_ms: int) -> RunLost | None:
@@ -58,8 +70,9 @@ def overdue(run: Run, limit_seconds: int, slack_seconds: int, now_ms: int) -> Ru
     return RunLost(kind="run_lost", run_id=run.run_id, reason=reason)
 
 
-def _holds_gpu_beyond(run: Run, node: Node) -> bool:
-    return any(d >= node.gpus for p in run.places if p.node == node.name for d in p.devices)
+def _beyond(run: Run, node: Node) -> list[Placement]:
+    """Its pods with GPUs that are not there any more, but for those that are on their way out already."""
+    return [p for p in standing(run) if p.node == node.name and any(d >= node.gpus for d in p.devices)]
 
 
 def _device_sizes(node: Node, runs: Sequence[Run]) -> dict[str, int]:
@@ -70,4 +83,4 @@ def _device_sizes(node: Node, runs: Sequence[Run]) -> dict[str, int]:
 
 def _held(run: Run, node: Node, device: str) -> int:
     needs = {role.name: dict(role.need.devices) for role in run.roles}
-    return sum(needs[p.role].get(device, 0) for p in run.places if p.node == node.name)
+    return sum(needs[p.role].get(device, 0) for p in standing(run) if p.node == node.name)

@@ -1,19 +1,30 @@
 """Elastic runs: larger while nobody waits for the room. They shrink by plans, which preemption proposes."""
 
+from collections.abc import Sequence
+
 from tessera.domain.entities import Run
 from tessera.domain.evolve import evolved
 from tessera.domain.phases import Phase
-from tessera.domain.resources import gang_amount
+from tessera.domain.resources import NOTHING, gang_amount
 from tessera.domain.state import State
 from tessera.engine.gangs import Room
+from tessera.engine.growth import within_tenant
 from tessera.engine.plans import nodes_for, startable
-from tessera.scheduler.decide.draft import Draft
+from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
 from tessera_schemas.ledger import Grown, Shrunk
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
 PODS_PER_STEP = 64
 """By how much one run grows at once; it grows on when that is done."""
+
+PLACE_BYTES = 64
+"""Of each pod in the record, besides its names and devices."""
+
+BYTES_PER_STEP = RECORD_BYTES - 1024
+
+FAILURES_COUNTED = 10
+"""Up to here each failure doubles the time until a run grows again: then about a thousand times as long."""
 
 
 def grow(draft: Draft) -> None:
@@ -25,14 +36,15 @@ def grow(draft: Draft) -> None:
     state = draft.state
     drop_late(draft)
     crowded: dict[str, bool] = {}
+    free = _Free(state)
     for run in sorted(state.runs.found(state.index.elastic), key=lambda run: _first(state, run)):
         pool = state.tree.pool(run.queue)
         if pool is None or draft.full or not _may_grow(state, run):
             continue
         if pool not in crowded:
             crowded[pool] = _somebody_waits(state, pool)
-        if not crowded[pool]:
-            _grow_one(draft, run, pool)
+        if not crowded[pool] and _grow_one(draft, run, pool, free):
+            free = _Free(state)
 
 
 def drop_late(draft: Draft) -> None:
@@ -41,8 +53,15 @@ def drop_late(draft: Draft) -> None:
         late = [e for e in run.extra if e.deadline and e.deadline <= draft.state.ts and not e.leaving]
         if late and not run.stopping and not draft.full:
             ranks = tuple(extra.placement.rank for extra in late)
-            reason = Reason(code=Code.START_TIMEOUT)
-            draft.add(Shrunk(kind="shrunk", run_id=run.run_id, ranks=ranks, reason=reason, by="deadline"))
+            go_on_without(draft, run, ranks, Reason(code=Code.START_TIMEOUT), "deadline")
+
+
+def go_on_without(draft: Draft, run: Run, ranks: Sequence[int], reason: Reason, by: str) -> None:
+    """Remove those of these pods that the run has beyond its gang and that are not on their way out already."""
+    staying = {extra.placement.rank for extra in run.extra if not extra.leaving}
+    gone = tuple(sorted(staying & set(ranks)))
+    if gone:
+        draft.add(Shrunk(kind="shrunk", run_id=run.run_id, ranks=gone, reason=reason, by=by))
 
 
 def _first(state: State, run: Run) -> tuple[int, int, str]:
@@ -51,9 +70,20 @@ def _first(state: State, run: Run) -> tuple[int, int, str]:
 
 
 def _may_grow(state: State, run: Run) -> bool:
-    rested = state.ts - max(run.resized_ts, run.started_ts) >= state.tree.policy.grow_after_seconds * 1000
+    rested = state.ts - max(run.resized_ts, run.started_ts) >= _rest_ms(state, run)
     moving = any(extra.leaving or not extra.uid for extra in run.extra)
-    return run.started and not run.stopping and not moving and rested and state.tree.stopped(run.queue) is None
+    largest = len(run.places) >= sum(role.replicas + role.more for role in run.roles)
+    stays = largest or moving or not run.started or run.stopping
+    if stays or not rested or state.tree.stopped(run.queue) is not None:
+        return False
+    # The quotas may tell other flavors apart by now: then none of them would count what it grows by.
+    return run.flavor in state.tree.flavors_for(run.queue, run.amount)
+
+
+def _rest_ms(state: State, run: Run) -> int:
+    """How long the run keeps its size: twice as long for each time that pods it grew by have failed."""
+    seconds = state.tree.policy.grow_after_seconds
+    return (max(1, seconds) << min(run.failures, FAILURES_COUNTED) if run.failures else seconds) * 1000
 
 
 def _somebody_waits(state: State, pool: str) -> bool:
@@ -66,23 +96,43 @@ def _somebody_waits(state: State, pool: str) -> bool:
     return False
 
 
-def _grow_one(draft: Draft, run: Run, pool: str) -> None:
+class _Free:
+    """What is free as the state is now: looked at once for all runs that find nothing, of which there may be many."""
+
+    def __init__(self, state: State) -> None:
+        self._state, self._rooms = state, dict[tuple[str, str], Room]()
+        self.book = state.quota_book()
+
+    def room(self, pool: str, flavor: str) -> Room:
+        if (pool, flavor) not in self._rooms:
+            self._rooms[pool, flavor] = Room(nodes_for(self._state, pool, flavor))
+        return self._rooms[pool, flavor]
+
+
+def _grow_one(draft: Draft, run: Run, pool: str, free: _Free) -> bool:
+    """Whether the run grew; if it did not, nothing was taken of what is free."""
     state = draft.state
     places: list[Placement] = []
-    room, book = Room(nodes_for(state, pool, run.flavor)), state.quota_book()
+    size, more = 0, NOTHING
+    room, book = free.room(pool, run.flavor), free.book
     rank = run.next_rank or len(run.placements)
     for role in run.roles:
         have = sum(1 for place in run.places if place.role == role.name)
         for _ in range(role.replicas + role.more - have):
             one = (evolved(role, replicas=1),)
             amount = gang_amount(one)
-            if len(places) >= PODS_PER_STEP or book.over(run.queue, run.flavor, amount):
+            if len(places) >= PODS_PER_STEP or size >= BYTES_PER_STEP:
+                break
+            if book.over(run.queue, run.flavor, amount) or not within_tenant(state, run.tenant, more.plus(amount)):
                 break
             found = room.place(one)
             if isinstance(found, Reason):
                 break
             book.add(run.queue, run.flavor, amount)
             places.append(evolved(found[0], rank=rank + len(places)))
+            size += PLACE_BYTES + len(role.name) + len(found[0].node) + 3 * len(found[0].devices)
+            more = more.plus(amount)
     if places:
         deadline = state.ts + state.tree.policy.start_timeout_seconds * 1000
         draft.add(Grown(kind="grown", run_id=run.run_id, deadline=deadline, placements=tuple(places)))
+    return bool(places)

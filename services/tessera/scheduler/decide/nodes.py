@@ -2,6 +2,7 @@
 
 from tessera.domain.resources import is_as_seen
 from tessera.scheduler.decide.draft import Draft
+from tessera.scheduler.decide.elastic import go_on_without
 from tessera_schemas.facts import DrainRequested, NodeSeen
 from tessera_schemas.ledger import EarmarkEnded, NodeChanged, NodeDrained, Revoked
 from tessera_schemas.reasons import Code, Reason
@@ -35,7 +36,12 @@ def on_drain_requested(draft: Draft, index: int, fact: DrainRequested) -> None:
         return
     end_earmarks_on(draft, fact.node)
     if fact.evict:
+        reason = Reason(code=Code.NODE_DRAINED, field=f"nodes.{fact.node}", detail=fact.why)
         for run in state.runs.found(sorted(state.index.runs_on.get(fact.node, ()))):
-            if not run.stopping:
-                reason = Reason(code=Code.NODE_DRAINED, field=f"nodes.{fact.node}", detail=fact.why)
+            if run.stopping:
+                continue
+            if any(placement.node == fact.node for placement in run.placements):
                 draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then="requeue", by="operator"))
+            else:
+                there = [extra.placement.rank for extra in run.extra if extra.placement.node == fact.node]
+                go_on_without(draft, run, there, reason, "operator")

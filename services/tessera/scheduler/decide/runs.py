@@ -3,11 +3,13 @@
 from tessera.domain.entities import Job, Run
 from tessera.domain.fold import EVICTIONS
 from tessera.scheduler.decide.draft import Draft, say_waiting
+from tessera.scheduler.decide.elastic import go_on_without
 from tessera.scheduler.decide.jobs import say_closed
 from tessera_schemas.facts import (
     BindFailed,
     CheckpointSaved,
     PodsBound,
+    PodsLost,
     PodsMade,
     RunAbsent,
     RunEnded,
@@ -82,12 +84,28 @@ def on_pods_made(draft: Draft, index: int, fact: PodsMade) -> None:
     """One permit per run, ever: it names the pods that may be bound. What a run grew by has its own, per rank."""
     run = _active(draft, fact.run_id)
     if fact.ranks:
-        open_ = {e.placement.rank for e in run.extra if not e.uid and not e.leaving} if run is not None else set()
-        if run is not None and set(fact.ranks) <= open_ and len(set(fact.ranks)) == len(fact.ranks) == len(fact.uids):
-            draft.add(Permitted(kind="permitted", run_id=run.run_id, uids=fact.uids, ranks=fact.ranks))
+        _permit_more(draft, run, fact)
         return
     if run is not None and not run.uids and len(fact.uids) == len(run.placements):
         draft.add(Permitted(kind="permitted", run_id=run.run_id, uids=fact.uids))
+
+
+def _permit_more(draft: Draft, run: Run | None, fact: PodsMade) -> None:
+    """Those of the pods that are still to stay: the others may have been given up while they were made."""
+    if run is None or not len(set(fact.ranks)) == len(fact.ranks) == len(fact.uids):
+        return
+    open_ = {extra.placement.rank for extra in run.extra if not extra.uid and not extra.leaving}
+    made = {rank: uid for rank, uid in zip(fact.ranks, fact.uids, strict=True) if rank in open_}
+    if made:
+        uids = tuple(made.values())
+        draft.add(Permitted(kind="permitted", run_id=run.run_id, uids=uids, ranks=tuple(made)))
+
+
+def on_pods_lost(draft: Draft, index: int, fact: PodsLost) -> None:
+    """What an elastic run grew by may fail; only its gang is all or nothing."""
+    run = _active(draft, fact.run_id)
+    if run is not None:
+        go_on_without(draft, run, fact.ranks, fact.reason, "binder")
 
 
 def on_pods_bound(draft: Draft, index: int, fact: PodsBound) -> None:
@@ -175,9 +193,11 @@ def _final_reason(job: Job, run: Run) -> Reason:
 
 
 def on_run_lost(draft: Draft, index: int, fact: RunLost) -> None:
-    """The gang restarts elsewhere, as long as it may be tried again."""
+    """The gang restarts elsewhere, as long as it may be tried again; a run whose gang lost nothing goes on."""
     run = _active(draft, fact.run_id)
-    if run is not None:
+    if run is not None and fact.ranks:
+        go_on_without(draft, run, fact.ranks, fact.reason, "reclamation")
+    elif run is not None:
         own = fact.reason.code is Code.TIME_LIMIT  # as when its kubelet had ended it in time
         revoke(draft, run, fact.reason, "reclamation", own=own, avoid=fact.nodes)
 

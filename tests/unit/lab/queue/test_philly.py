@@ -52,5 +52,5 @@ def test_a_missing_column_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_missing_trace_says_where_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(MissingTrace, match="github.com/msr-fiddle/philly-traces"):
+    with pytest.raises(MissingTrace, match="get it from github"):
         read_jobs({"TESSERA_DATA": str(tmp_path)}, tmp_path)

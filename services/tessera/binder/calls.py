@@ -1,0 +1,137 @@
+"""One pod at a time: made, or found as made before; bound by its UID. A no that no repeat changes is `Refused`."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from tessera.binder.decide import Pod
+from tessera.binder.ownership import Ownership
+from tessera.binder.pods import bind_annotations, in_shard, spec_label
+from tessera.binder.settings import BinderSettings
+from tessera.domain.entities import Job, Run
+from tessera.kernel.pods_by_run import PodsByRun
+from tessera.kernel.ports import ApiError, Cluster, JsonObject
+from tessera.kernel.worklist import Worklist
+from tessera_schemas.labels import RUN_LABEL, SPEC_LABEL, pod_name
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code, Reason
+
+RETRY_STATUS = (408, 409, 429)
+
+T = TypeVar("T")
+
+
+class Refused(Exception):
+    """The API server said no in a way that a repeat does not change."""
+
+    def __init__(self, rank: int, reason: Reason) -> None:
+        super().__init__(reason.sentence())
+        self.rank, self.reason = rank, reason
+
+
+class Calls:
+    """Raises `Refused`, or what is worth another try."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: BinderSettings,
+        pods: PodsByRun[Pod],
+        ownership: Ownership,
+        worklist: Worklist,
+    ) -> None:
+        self._cluster, self._settings, self._pods = cluster, settings, pods
+        self._ownership, self._worklist = ownership, worklist
+
+    async def make(self, job: Job, run: Run, rank: int, pod: JsonObject) -> str:
+        """The UID of the pod of this rank, made now or by an earlier try."""
+        try:
+            made = await self._cluster.create_pod(job.tenant, in_shard(pod, self._settings.shard))
+        except ApiError as error:
+            if error.status != 409:
+                raise self._judged(run, rank, error) from error
+            made = await self._cluster.get_pod(job.tenant, pod["metadata"]["name"])
+            labels = made["metadata"].get("labels", {})
+            if labels.get(RUN_LABEL) != run.run_id or labels.get(SPEC_LABEL) != spec_label(job):
+                detail = f"pod {pod['metadata']['name']} exists and is not ours"
+                raise Refused(rank, Reason(code=Code.BIND_REFUSED, detail=detail)) from error
+            if "deletionTimestamp" in made["metadata"]:
+                detail = f"pod {pod['metadata']['name']} is being deleted"
+                raise Refused(rank, Reason(code=Code.POD_DELETED, detail=detail)) from error
+        uid: str = made["metadata"]["uid"]
+        return uid
+
+    async def bind(self, job: Job, run: Run, placement: Placement, uid: str) -> None:
+        name = pod_name(run.run_id, placement.rank)
+        seen = self._pods.of(run.run_id).get(uid)
+        if seen is None or not seen.node:
+            self._check_ours(placement)
+            try:
+                annotations = bind_annotations(placement, uid)
+                await self._cluster.bind_pod(job.tenant, name, uid, placement.node, annotations)
+            except ApiError as error:
+                await self._settle_bind(job, run, placement, uid, error)
+
+    def _check_ours(self, placement: Placement) -> None:
+        owner = self._ownership.shard_of(placement.node)
+        if owner != self._settings.shard:
+            detail = f"node {placement.node} belongs to shard {owner} by now"
+            raise Refused(placement.rank, Reason(code=Code.BIND_REFUSED, detail=detail))
+
+    async def vanished(self, job: Job, run: Run, rank: int, uid: str) -> Reason | None:
+        """
+        Why a pod that is not to be seen has no end that could be: somebody took our finalizer off and deleted it.
+
+        None when it is only that the watch has not brought it.
+        """
+        name = pod_name(run.run_id, rank)
+        try:
+            pod = await self._cluster.get_pod(job.tenant, name)
+            if pod["metadata"]["uid"] == uid:
+                return None
+        except ApiError as error:
+            if error.status != 404:
+                raise
+        return Reason(code=Code.POD_DELETED, numbers={"rank": rank}, detail=f"{name} is gone")
+
+    async def _settle_bind(self, job: Job, run: Run, placement: Placement, uid: str, error: ApiError) -> None:
+        """A refused bind: a lost reply of our own, a pod that is gone, or a real no."""
+        name, rank = pod_name(run.run_id, placement.rank), placement.rank
+        if error.status not in (404, 409):
+            raise self._judged(run, rank, error) from error
+        try:
+            pod = await self._cluster.get_pod(job.tenant, name)
+        except ApiError as missing:
+            if missing.status != 404:
+                raise
+            pod = {"metadata": {"uid": ""}}
+        if pod["metadata"]["uid"] != uid or "deletionTimestamp" in pod["metadata"]:
+            raise Refused(rank, Reason(code=Code.POD_DELETED, detail=f"pod {name} went away before it was bound"))
+        node = pod["spec"].get("nodeName")
+        if node and node != placement.node:
+            raise Refused(rank, Reason(code=Code.BIND_REFUSED, detail=f"pod {name} is on {node} already"))
+        if not node:
+            raise self._judged(run, rank, error) from error
+
+    def _judged(self, run: Run, rank: int, error: ApiError) -> Exception:
+        """Worth another try, or the end of this run: the budget of tries bounds what a refusal can cost."""
+        passing = error.status >= 500 or error.status in RETRY_STATUS
+        if (passing or error.status == 403) and self._worklist.failures(run.run_id) + 1 < self._settings.attempts:
+            return error
+        if passing and error.status != 409:
+            return error  # the API server is in trouble, not this pod: the run's own deadline bounds the wait
+        numbers = {"rank": rank, "status": error.status}
+        return Refused(
+            rank, Reason(code=Code.BIND_REFUSED, numbers=numbers, detail=f"{error.reason}: {error.message}"[:512])
+        )
+
+
+async def all_of(calls: list[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of all calls, made at once; when some failed, the first error after all have ended."""
+    if len(calls) == 1:
+        return [await calls[0]]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]

@@ -1,0 +1,102 @@
+"""`drain` and `undrain`: nodes that an operator wants empty."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tessera.client import ordering
+from tessera.client.commands.context import As, Home, InShard, carry_out, shard_views
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.shard_views import ENDED, ShardViews
+from tessera.client.where import Where, find
+from tessera.kernel.credentials import Credential
+from tessera_schemas import subjects
+from tessera_schemas.commands import DrainNode
+from tessera_schemas.views import JobView, NodeView
+
+Node = Annotated[str, typer.Argument(help="The node's name")]
+
+
+def drain(
+    node: Node,
+    evict: Annotated[bool, typer.Option("--evict", help="What runs there restarts elsewhere, at once")] = False,
+    why: Annotated[str, typer.Option("--why", help="For the record; shown to whoever asks why it is empty")] = "",
+    home: Home = None,
+    shard: InShard = None,
+    identity: As = None,
+) -> None:
+    """Let nothing new start on a node; what runs there goes on, unless --evict."""
+
+    async def work() -> None:
+        where, who = _operator(home, shard, identity)
+        await _known(where, node)
+        await _give(where, who, DrainNode(kind="drain_node", v=1, node=node, evict=evict, why=why))
+        async with shard_views(home, shard=shard) as (_, views):
+            jobs = on_node(await views.jobs(), node)
+        print(drain_line(node, jobs, evict))
+
+    carry_out(work())
+
+
+def undrain(node: Node, home: Home = None, shard: InShard = None, identity: As = None) -> None:
+    """Let jobs start on a drained node again."""
+
+    async def work() -> None:
+        where, who = _operator(home, shard, identity)
+        if not (await _known(where, node)).drained:
+            print(f"node {node} is not drained")
+            return
+        await _give(where, who, DrainNode(kind="drain_node", v=1, node=node, undo=True))
+        print(f"node {node} takes jobs again")
+
+    carry_out(work())
+
+
+def on_node(jobs: list[JobView], node: str) -> list[JobView]:
+    """Jobs that hold something there."""
+    return [job for job in jobs if job.phase not in ENDED and any(place.node == node for place in job.placements)]
+
+
+def drain_line(node: str, jobs: list[JobView], evict: bool) -> str:
+    """What is on its way now, in one sentence."""
+    count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+    if not jobs:
+        return f"node {node} is drained, and empty"
+    if evict:
+        return f"node {node} is drained; {count} there restart elsewhere: " + _named(jobs)
+    return f"node {node} is drained; {count} there run on to their end (--evict restarts them): " + _named(jobs)
+
+
+def _named(jobs: list[JobView]) -> str:
+    return ", ".join(job.name for job in jobs[:5]) + (f" and {len(jobs) - 5} more" if len(jobs) > 5 else "")
+
+
+def _operator(home: Path | None, shard: str | None, identity: str | None) -> tuple[Where, Credential]:
+    where = find(home, shard=shard)
+    who = ordering.giver(where, identity)
+    if who.identity.role != subjects.OPERATOR:
+        raise Failure(Exit.USAGE, f"drain: {who.identity.name} is a tenant; nodes are an operator's: --as operator")
+    return where, who
+
+
+async def _known(where: Where, node: str) -> NodeView:
+    async with where.store(where.identity(subjects.OPERATOR)) as store:
+        nodes = {found.name: found for found in await ShardViews(store).nodes() if not found.gone or found.drained}
+    if node not in nodes:
+        raise Failure(Exit.NOT_FOUND, f"node {node}: there is none in shard {where.shard}; see `tessera nodes`")
+    return nodes[node]
+
+
+async def _give(where: Where, who: Credential, command: DrainNode) -> None:
+    await ordering.give(where, who, command)
+
+    async def carried_out(views: ShardViews) -> bool:
+        return any(node.name == command.node and node.drained is not command.undo for node in await views.nodes())
+
+    if not await ordering.seen(where, carried_out):
+        raise Failure(
+            Exit.TIMED_OUT,
+            f"node {command.node}: the order is stored, but not carried out after {ordering.SEEN_SECONDS:g} s; it will "
+            "be, once admission, scheduler and projection run; see `tessera nodes`",
+        )

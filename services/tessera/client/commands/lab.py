@@ -1,0 +1,113 @@
+"""`lab`: replays of real traces through the engine, on virtual time."""
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from tessera.client.outcomes import EXPECTED, exit_of
+from tessera.client.rendering import say
+
+lab = typer.Typer(help="Replay real traces through the engine.", no_args_is_help=True)
+lab.callback()(lambda: None)
+
+
+class Form(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+@lab.command()
+def pack(
+    trace: Annotated[list[str], typer.Argument(help="default, gpuspec33, … or a name for --pods")],
+    policy: Annotated[str, typer.Option(help="Policies, with commas between them")] = "bestfit,fgd,tessera",
+    seeds: Annotated[str, typer.Option(help="One run each: 42-51 or 1,2,5")] = "42-51",
+    output: Annotated[Form, typer.Option("--output", "-o", help="How to print")] = Form.TABLE,
+    report: Annotated[Path | None, typer.Option(help="Write plots and one HTML page into this directory")] = None,
+    nodes: Annotated[Path | None, typer.Option(help="CSV of nodes of your own: cpu_milli,memory_mib,gpu,model")] = None,
+    pods: Annotated[
+        Path | None, typer.Option(help="CSV of pods of your own: cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec")
+    ] = None,
+) -> None:
+    """Fill a cluster with each trace by the published protocol, and say how much of it each policy could use."""
+    try:
+        from tessera.lab.pack.campaign import parse_policies, parse_seeds, run_all
+        from tessera.lab.pack.plots import write_report
+        from tessera.lab.pack.summary import as_csv, figures, lines
+        from tessera.lab.traces import MissingTrace
+        from tessera.lab.traces.alibaba import read_published, read_trace
+
+        here, policies, numbers = Path(), parse_policies(policy), parse_seeds(seeds)
+        try:
+            published = read_published(os.environ, here)
+        except MissingTrace as missing:
+            say(f"without published figures: {missing}")
+            published = {}
+        traces = [read_trace(name, os.environ, here, nodes, pods) for name in trace]
+        by_trace, rows = {}, []
+        with _progress() as bar:
+            step = bar.add_task("", total=len(traces) * len(policies) * len(numbers))
+            for one in traces:
+
+                def tell(policy: str, seed: int, name: str = one.name) -> None:
+                    bar.update(step, advance=1 if bar.tasks[0].description else 0)
+                    bar.update(step, description=f"{name}, {policy}, seed {seed}")
+
+                by_trace[one.name] = run_all(one, policies, numbers, report is not None, tell)
+                for runs in by_trace[one.name].values():
+                    rows += figures(one.name, runs, {} if pods else published)
+            bar.update(step, advance=1)
+        written = write_report(report, by_trace, rows) if report else []
+    except EXPECTED as error:
+        say(f"error: {error}")
+        raise typer.Exit(exit_of(error)) from error
+    if output is Form.JSON:
+        print(json.dumps({"figures": [asdict(row) for row in rows]}, indent=2))
+    else:
+        print("\n".join(lines(rows)) if output is Form.TABLE else as_csv(rows).rstrip("\n"))
+    if written:
+        say(f"the report is {written[0]}")
+
+
+@lab.command()
+def queue(
+    trace: Annotated[str, typer.Argument(help="philly, or a CSV file: submit_s,duration_s,num_gpus,vc")] = "philly",
+    gpus: Annotated[int, typer.Option(help="GPUs of the pool")] = 576,
+    node_gpus: Annotated[int, typer.Option(help="GPUs of a node")] = 8,
+    policy: Annotated[str, typer.Option(help="Policies, with commas between them")] = "fifo,skip,sjf-oracle,ours",
+    first_day: Annotated[int | None, typer.Option(help="First day to replay; philly: 27, the 1st of October")] = None,
+    last_day: Annotated[int | None, typer.Option(help="The day before which to stop")] = None,
+    history: Annotated[bool, typer.Option(help="Learn from what had ended before the first day")] = True,
+    plot: Annotated[Path | None, typer.Option(help="Write a plot to this PNG file")] = None,
+    output: Annotated[Form, typer.Option("--output", "-o", help="table or json")] = Form.TABLE,
+) -> None:
+    """Replay jobs on one pool under several policies, and say how long they wait."""
+    try:
+        from tessera.lab.queue.run import asked, replay_trace
+
+        wanted = asked(trace, gpus, node_gpus, policy, first_day, last_day, history, plot, output.value)
+        replay_trace(trace, wanted, os.environ, Path.cwd())
+    except EXPECTED as error:
+        say(f"error: {error}")
+        raise typer.Exit(exit_of(error)) from error
+
+
+def _progress() -> Progress:
+    """On stderr, and only where somebody watches."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )

@@ -1,0 +1,96 @@
+"""`preempt --dry-run`: what preemption and reclamation would propose for a job."""
+
+from typing import Annotated, Any
+
+import typer
+
+from tessera.client import ordering
+from tessera.client.commands.context import As, Format, Home, InShard, carry_out, stored_ledger
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.quantities import said_age, said_milli
+from tessera.client.rendering import Column, Output, plain, show_value, table
+from tessera.client.where import find
+from tessera.domain.entities import Job
+from tessera.domain.phases import Phase
+from tessera.domain.state import State
+from tessera.engine.victims import Plan, Victim
+from tessera.kernel.clock import SystemClock
+from tessera.preemption.decide import preemption_plan
+from tessera.reclamation.plans import reclaim_plan
+from tessera_schemas.reasons import Reason
+
+
+def preempt(
+    job: Annotated[str, typer.Argument(help="A waiting job: its id, the beginning of one, or its name")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be evicted; needed")] = False,
+    output: Format = Output.TABLE,
+    home: Home = None,
+    shard: InShard = None,
+    identity: As = None,
+) -> None:
+    """Show the plan that would make room for a job: who would be evicted, what work is lost, where it would start."""
+
+    async def work() -> Exit:
+        if not dry_run:
+            raise Failure(
+                Exit.USAGE, "preempt: plans are made by the services, as policy.preset says; say --dry-run to see one"
+            )
+        where = find(home, shard=shard)
+        job_id = await ordering.meant(where, ordering.giver(where, identity), job, "plan for")
+        async with stored_ledger(where, identity) as ledger:
+            state = (await ledger.folded()).state
+        waiting = state.jobs.get(job_id)
+        if waiting is None or waiting.phase is not Phase.QUEUED:
+            raise Failure(Exit.CONFLICT, f"job {job_id}: does not wait; see `tessera explain {job_id}`")
+        found = planned(state, waiting, max(state.ts, SystemClock().now_ms()))
+        if output in (Output.JSON, Output.YAML):
+            show_value(output, _plain(state, found), state.n)
+        else:
+            print("\n".join(plan_lines(state, waiting, found)))
+            print(f"as of {state.n}; nothing was sent")
+        return Exit.OK if isinstance(found, Plan) else Exit.FAILED
+
+    carry_out(work())
+
+
+def planned(state: State, job: Job, ts: int) -> Plan | Reason:
+    """What the services would propose: what was lent is taken back before anybody of the job's own queue is evicted."""
+    lent = reclaim_plan(state, job, ts)
+    return lent if isinstance(lent, Plan) else preemption_plan(state, job, ts)
+
+
+def plan_lines(state: State, job: Job, found: Plan | Reason) -> list[str]:
+    """The plan for people; at most 80 columns."""
+    preset = state.tree.policy.preset
+    if isinstance(found, Reason):
+        return [f"preset {preset}: there is no plan for {job.name} ({job.job_id})", f"  {found.sentence()}"]
+    nodes = sorted({placement.node for placement in found.placements})
+    where = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
+    gpu_milli = sum(victim.gpu_milli for victim in found.victims)
+    lost = sum(victim.gpu_milli * victim.lost_seconds for victim in found.victims)
+    cost = f"{said_milli(gpu_milli)} GPUs, {said_age(lost)} of GPU time lost since last saved"
+    return [
+        f"preset {preset}, {found.cause}: {job.name} ({job.job_id})",
+        f"  would start with {len(found.placements)} pods on {where}",
+        f"  once these have stopped ({cost}):",
+        *table(VICTIMS, found.victims),
+        *([f"{len(found.outranked)} jobs of lower classes lose the room kept for them"] if found.outranked else []),
+    ]
+
+
+VICTIMS: list[Column[Victim]] = [
+    Column("RUN", lambda victim: victim.run_id),
+    Column("QUEUE", lambda victim: victim.queue, shrinks=True),
+    Column("CLASS", lambda victim: victim.priority_class, shrinks=True),
+    Column("GPUS", lambda victim: said_milli(victim.gpu_milli), right=True),
+    Column("LOST", lambda victim: said_age(victim.lost_seconds * 1000), right=True),
+    Column("PODS", lambda victim: f"{len(victim.ranks)} shrunk" if victim.ranks else "all"),
+    Column("NODES", lambda victim: ", ".join(victim.nodes), shrinks=True),
+]
+
+
+def _plain(state: State, found: Plan | Reason) -> dict[str, Any]:
+    preset = state.tree.policy.preset
+    if isinstance(found, Reason):
+        return {"preset": preset, "plan": None, "reason": plain(found)}
+    return {"preset": preset, "plan": plain(found), "reason": None}

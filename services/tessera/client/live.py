@@ -1,0 +1,53 @@
+"""A view that is shown again and again: in place on a terminal, else once more whenever it has changed."""
+
+import sys
+from collections.abc import Awaitable, Callable
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from tessera.client.rendering import say
+from tessera.kernel.clock import SystemClock
+from tessera.kernel.errors import Transient
+
+EVERY_SECONDS = 1.0
+
+Read = Callable[[], Awaitable[list[str]]]
+
+
+async def watch(read: Read, every_seconds: float = EVERY_SECONDS) -> None:
+    """Until it is interrupted. While the views are away it says so once and goes on."""
+    if sys.stdout.isatty():
+        await _in_place(read, every_seconds)
+    else:
+        await _printed(read, every_seconds)
+
+
+async def _in_place(read: Read, every_seconds: float) -> None:
+    clock, console = SystemClock(), Console()
+    with Live(console=console, auto_refresh=False, screen=True) as live:
+        while True:
+            try:
+                lines = await read()
+            except Transient as error:
+                lines = [f"the views are away ({error}); trying again"]
+            live.update(Text("\n".join(lines[: console.height]), no_wrap=True), refresh=True)
+            await clock.sleep(every_seconds)
+
+
+async def _printed(read: Read, every_seconds: float) -> None:
+    clock, last, away = SystemClock(), list[str](), False
+    while True:
+        try:
+            lines = await read()
+        except Transient as error:
+            if not away:
+                say(f"the views are away ({error}); trying again")
+            away = True
+        else:
+            away = False
+            if lines != last:
+                print("\n".join(["", *lines] if last else lines), flush=True)
+            last = lines
+        await clock.sleep(every_seconds)

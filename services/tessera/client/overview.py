@@ -1,0 +1,91 @@
+"""What a shard is busy with, on one screen: GPUs by queue and tenant, and why jobs wait."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from tessera.client.quantities import said_age, said_milli
+from tessera.client.queues import QUEUES, queue_rows
+from tessera.client.rendering import Column, table
+from tessera.client.shard_views import ENDED
+from tessera_schemas.views import JobView, NodeView, QueueView
+
+QUEUED = "queued"
+TOP_QUEUES = tuple(column for column in QUEUES if column.title not in ("BORROWED", "LENT", "WEIGHT"))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Jobs that have something in common; `gpu_milli` of those that hold devices, and of those that wait."""
+
+    name: str
+    running: int
+    waiting: int
+    gpu_milli: int
+    wanted_milli: int
+    oldest_ts: int
+
+
+def overview(jobs: Sequence[JobView], nodes: Sequence[NodeView], queues: Sequence[QueueView], now_ms: int) -> list[str]:
+    """All lines but the first, which says where this is."""
+    live = [job for job in jobs if job.phase not in ENDED]
+    waiting = [job for job in live if job.phase == QUEUED]
+    reasons = groups(waiting, lambda job: job.reason.code if job.reason is not None else "not looked at yet")
+    tenants = groups(live, lambda job: job.tenant)
+    lines = [node_line(nodes), "", *table(TOP_QUEUES, queue_rows(queues, nodes))]
+    if tenants:
+        lines += ["", *table(TENANTS, tenants)]
+    if reasons:
+        lines += ["", *table(waiting_columns(now_ms), reasons)]
+    return lines
+
+
+def node_line(nodes: Iterable[NodeView]) -> str:
+    there = [node for node in nodes if not node.gone]
+    total = sum(node.gpus for node in there) * 1000
+    free = sum(sum(left for left in node.gpu_free if left > 0) for node in there)
+    whole = sum(node.gpu_free.count(1000) for node in there)
+    states = {"ready": sum(node.ready and not node.drained for node in there)}
+    states["drained"] = sum(node.drained for node in there)
+    states["not ready"] = sum(not node.ready for node in there)
+    said = ", ".join(f"{count} {name}" for name, count in states.items() if count or name == "ready")
+    return f"GPUs {said_milli(total - free)} of {said_milli(total)} in use, {whole} wholly free; nodes {said}"
+
+
+def groups(jobs: Iterable[JobView], name: Callable[[JobView], str]) -> list[Group]:
+    """Most GPUs first."""
+    found: dict[str, list[JobView]] = {}
+    for job in jobs:
+        found.setdefault(name(job), []).append(job)
+    made = [_group(title, members) for title, members in found.items()]
+    return sorted(made, key=lambda group: (-group.gpu_milli, -group.wanted_milli, group.name))
+
+
+def _group(name: str, jobs: list[JobView]) -> Group:
+    waiting = [job for job in jobs if job.phase == QUEUED]
+    holding = [job for job in jobs if job.phase != QUEUED]
+    return Group(
+        name,
+        len(holding),
+        len(waiting),
+        sum(job.gpu_milli for job in holding),
+        sum(job.gpu_milli for job in waiting),
+        min((job.submitted_ts for job in waiting), default=0),
+    )
+
+
+TENANTS: list[Column[Group]] = [
+    Column("TENANT", lambda group: group.name, shrinks=True),
+    Column("GPUS", lambda group: said_milli(group.gpu_milli), right=True),
+    Column("RUNNING", lambda group: str(group.running), right=True),
+    Column("WAITING", lambda group: str(group.waiting), right=True),
+    Column("GPUS WANTED", lambda group: said_milli(group.wanted_milli), right=True),
+]
+
+
+def waiting_columns(now_ms: int) -> list[Column[Group]]:
+    return [
+        Column("WAITING BECAUSE", lambda group: group.name, shrinks=True),
+        Column("JOBS", lambda group: str(group.waiting), right=True),
+        Column("GPUS WANTED", lambda group: said_milli(group.wanted_milli), right=True),
+        Column("OLDEST", lambda group: said_age(now_ms - group.oldest_ts) if group.oldest_ts else "-", right=True),
+    ]

@@ -1,0 +1,59 @@
+"""
+Keeps the prices of a packer up with the jobs it sees.
+
+Pricing takes about a second, off the decision path; what comes of it is an integer table, so that a record may carry it
+and a replay need not learn anything.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+
+from tessera.engine.packing.arrays import Ints
+from tessera.engine.packing.fragmentation import Kind
+from tessera.engine.packing.learning import Mix, next_repricing
+from tessera.engine.packing.market import Terms, learn_prices
+from tessera.engine.packing.packer import DEFAULT_CPU_PER_GPU, Packer
+from tessera.engine.packing.pricing import Shape, Table
+
+USUAL = Terms()
+
+
+class Learner:
+    """Counts arrivals, and prices the mix anew when it is time. The nodes are taken as they are at the start."""
+
+    def __init__(self, packer: Packer, terms: Terms = USUAL) -> None:
+        self._packer, self._terms, self._shapes = packer, terms, packer.shapes()
+        gpus = sum(shape.gpus * shape.nodes for shape in self._shapes)
+        cpu = sum(shape.cpu * shape.nodes for shape in self._shapes)
+        self.mix = Mix(cpu // gpus if gpus else DEFAULT_CPU_PER_GPU)
+        self._reprice()
+
+    @property
+    def due_in(self) -> int:
+        """Arrivals until the next pricing; 0 when it is time."""
+        return max(0, self._next - self.mix.arrivals)
+
+    def see(self, classes: Ints) -> None:
+        """These have arrived, whether placed or not."""
+        for t, times in zip(*np.unique(classes, return_counts=True), strict=True):
+            self.mix.see(self._packer.asks[t].kind, int(times))
+        if not self.due_in:
+            self._reprice()
+
+    def _reprice(self) -> None:
+        weights = self.mix.weights()
+        self._next = next_repricing(self.mix.arrivals)
+        prices = _remembered(tuple(weights.items()), self._shapes, self._packer.size.models, self._terms)
+        if prices:
+            self._packer.know(weights)
+            self._packer.price(prices)
+
+
+@lru_cache(maxsize=16)
+def _remembered(
+    weights: tuple[tuple[Kind, int], ...], shapes: tuple[Shape, ...], models: int, terms: Terms
+) -> Table:
+    """Many packers begin with the same mix."""
+    return learn_prices(dict(weights), shapes, models, terms)
+

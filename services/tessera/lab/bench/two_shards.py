@@ -1,0 +1,55 @@
+"""
+How many jobs a second two shards take through together, beside what one of them does alone in the same run.
+
+Both share this machine's CPU, its disk, one nats-server, one Redis and one simulated cluster; they share no committer,
+no stream and no lock. So the ratio says what a second shard costs the first on the same machine: 1 means only the CPU
+that both want. That a shard more brings throughput can be seen only where each has a machine of its own: up to 2.
+"""
+
+import asyncio
+import os
+from collections.abc import Sequence
+
+from tessera.kernel.clock import SystemClock
+from tessera.lab.bench.load import ALLOCATED, RELEASED, Ear, send
+from tessera.lab.bench.report import Row
+from tessera.lab.bench.stage import GPUS_PER_NODE, TTL_SECONDS, Stage, job, stages, submits
+from tessera_schemas.subjects import MAIN_SHARD
+
+RUN_SECONDS = 0.05
+CLEANED_SECONDS = TTL_SECONDS + 1.0
+
+
+async def two_shards(jobs: int, rounds: int, nodes: int) -> list[Row]:
+    """`jobs` for each shard; `nodes` of each."""
+    clock, alone, together = SystemClock(), [], []
+    async with stages(nodes, False, [MAIN_SHARD, "b"]) as both:
+        ears = [await Ear.open(on.bus, on.shard, clock) for on in both]
+        for number in range(rounds):
+            for rates, count in ((alone, 1), (together, 2)):
+                began = clock.monotonic()
+                loads = zip(both[:count], ears[:count], strict=True)
+                ends = await asyncio.gather(*(_load(on, ear, f"{number}-{count}", jobs) for on, ear in loads))
+                rates.append(count * jobs / (max(ends) - began))
+                await clock.sleep(CLEANED_SECONDS)
+    return [
+        Row(
+            "submit to allocated, two shards side by side",
+            "jobs/s",
+            ">= 0.8 of one alone on shared CPU",
+            tuple(together),
+            "one of them alone, jobs/s, while the other idles",
+            tuple(alone),
+            {"cores shared by everything": os.cpu_count() or 0, "GPUs of each": nodes * GPUS_PER_NODE},
+        )
+    ]
+
+
+async def _load(on: Stage, ear: Ear, name: str, jobs: int) -> float:
+    """When the last of so many jobs was allocated, all of them released by the time that this returns."""
+    commands: Sequence[bytes] = submits(job(RUN_SECONDS), [f"{name}-{i}" for i in range(jobs)])
+    allocated, released = ear.count.get(ALLOCATED, 0), ear.count.get(RELEASED, 0)
+    await send(on.bus, on.shard, commands)
+    end = await ear.until(ALLOCATED, allocated + jobs)
+    await ear.until(RELEASED, released + jobs)
+    return end

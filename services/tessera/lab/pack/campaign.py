@@ -1,0 +1,44 @@
+"""Many runs: policies times seeds on a trace, one after the other, with a word about each."""
+
+from collections.abc import Callable, Sequence
+
+from tessera.client.outcomes import Exit, Failure
+from tessera.engine.packing.policies import POLICIES
+from tessera.lab.pack.replay import Run, replay, stage
+from tessera.lab.traces.alibaba import Trace
+
+Tell = Callable[[str, int], None]  # the policy, the seed
+
+
+def run_all(trace: Trace, policies: Sequence[str], seeds: Sequence[int], causes: bool, tell: Tell) -> dict[str, list[Run]]:
+    """The runs by policy, in the order asked for; causes are read in the first run of each alone."""
+    ready = stage(trace)
+    found: dict[str, list[Run]] = {}
+    for policy in policies:
+        for number, seed in enumerate(seeds):
+            tell(policy, seed)
+            found.setdefault(policy, []).append(replay(ready, policy, seed, causes and number == 0))
+    return found
+
+
+def parse_policies(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in POLICIES]
+    if unknown or not names:
+        what = f"no policy is called {unknown[0]}" if unknown else "no policy is named"
+        raise Failure(Exit.USAGE, f"lab: {what}; there are {', '.join(POLICIES)}")
+    return list(dict.fromkeys(names))
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`42-51`, `1,2,5` or both."""
+    seeds: list[int] = []
+    try:
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            seeds += range(int(first), int(last or first) + 1)
+    except ValueError as error:
+        raise Failure(Exit.USAGE, f"lab: {text!r} names no seeds; write 42-51 or 1,2,5") from error
+    if not seeds:
+        raise Failure(Exit.USAGE, f"lab: {text!r} names no seeds; write 42-51 or 1,2,5")
+    return seeds

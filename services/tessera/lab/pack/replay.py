@@ -1,0 +1,185 @@
+"""
+One run: a trace arrives on an empty cluster, and one policy places it.
+
+`tessera` is told nothing of the trace: it sees each pod when it arrives, and prices the mix seen so far anew at fixed
+counts of arrivals. The published `fgd` is given the trace's own popularity of kinds, as in its paper. A second look at
+all nodes checks that no pod is dropped that fits somewhere.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessera.engine.packing.arrays import WHOLE, Bits, Ints, Nodes
+from tessera.engine.packing.choosing import Core, best_node, put
+from tessera.engine.packing.compiled import compiled
+from tessera.engine.packing.fragmentation import Kind, Workload, fragmented, typical, workload
+from tessera.engine.packing.learner import USUAL, Learner
+from tessera.engine.packing.market import Terms
+from tessera.engine.packing.packer import Ask, Packer, Room, Size
+from tessera.engine.packing.policies import DEFAULT
+from tessera.engine.packing.stranding import Cause, stranded
+from tessera.lab.pack.protocol import LOAD_PERCENT, MOST_PODS_PER_NODE, arrivals, curve, load_percent, node_order
+from tessera.lab.traces.alibaba import Trace
+
+Floats = NDArray[np.float64]
+
+
+class RefusedThoughItFits(Exception):
+    """The rule that every figure rests on was broken: the run is worth nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """
+    One run, read at each whole per cent of arrived load from 0 to 130.
+
+    `allocated`, `fragmented_of_all` and `fragmented_of_idle` are per cent of GPUs; `causes` is (per cent, causes), GPUs
+    that are free by cause after the last arrival at that load, or None when not asked for.
+    """
+
+    policy: str
+    seed: int
+    arrivals: int
+    dropped: int
+    allocated: Floats
+    fragmented_of_all: Floats
+    fragmented_of_idle: Floats
+    causes: Floats | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A trace, ready for the packer: models as bits, pods as classes, and its typical workload."""
+
+    trace: Trace
+    models: tuple[str, ...]
+    asks: tuple[Ask, ...]  # one per pod
+
+    @property
+    def counts(self) -> Counter[Kind]:
+        return Counter(ask.kind for ask in self.asks)
+
+
+def stage(trace: Trace) -> Stage:
+    models = sorted({node.model for node in trace.nodes} | {model for pod in trace.pods for model in pod.models})
+    bit = {model: 1 << number for number, model in enumerate(models)}
+    asks = (
+        Ask(pod.cpu_milli, pod.memory_mib, pod.gpus, pod.gpu_milli or WHOLE, sum(bit[model] for model in pod.models))
+        for pod in trace.pods
+    )
+    return Stage(trace, tuple(models), tuple(asks))
+
+
+def empty_packer(stage: Stage, policy: str, seed: int) -> Packer:
+    """The trace's cluster with nothing on it, in the run's node order."""
+    nodes = stage.trace.nodes
+    size = Size(
+        nodes=len(nodes),
+        devices=max(node.gpus for node in nodes),
+        models=len(stage.models),
+        largest_cpu=max(node.cpu_milli for node in nodes),
+    )
+    packer = Packer(size, policy, node_order(len(nodes), seed), seed)
+    for n, node in enumerate(nodes):
+        model = stage.models.index(node.model)
+        packer.set_node(n, Room(node.cpu_milli, node.memory_mib, MOST_PODS_PER_NODE, model, (WHOLE,) * node.gpus))
+    return packer
+
+
+def replay(stage: Stage, policy: str, seed: int, causes: bool = False, terms: Terms = USUAL) -> Run:
+    """Fill the cluster once. Raises: RefusedThoughItFits."""
+    packer, measure = empty_packer(stage, policy, seed), _measure(stage)
+    numbers = {ask: packer.add_class(ask) for ask in dict.fromkeys(stage.asks)}
+    total = stage.trace.gpu_milli
+    order = arrivals([pod.total_gpu_milli for pod in stage.trace.pods], seed, total)
+    wanted = np.array([numbers[ask] for ask in stage.asks], np.int64)[order]
+    asked = (packer.core.classes.count * packer.core.classes.milli)[wanted]
+    x = load_percent(asked, total)
+    placed = np.zeros(len(wanted), np.int64)
+    lost = np.zeros(len(wanted), np.int64)
+    by_node = np.array([fragmented(packer.core.nodes, measure, n) for n in range(packer.size.nodes)], np.int64)
+    sampled = np.zeros((LOAD_PERCENT + 1, len(Cause)))
+    for first, last in _parts(packer, stage, wanted, x, causes, terms):
+        _fill(packer.core, measure, wanted[first:last], placed[first:last], lost[first:last], by_node)
+        if causes:
+            idle_by_cause = stranded(packer.core.nodes, Counter(stage.asks)).sum(axis=0)
+            sampled[min(x[last - 1], LOAD_PERCENT)] = idle_by_cause / WHOLE
+    if (placed == _WRONGLY).any():
+        at = int(np.argmax(placed == _WRONGLY))
+        raise RefusedThoughItFits(f"{policy}, seed {seed}, arrival {at}: dropped, but a node has room for it")
+    allocated = np.cumsum(np.where(placed >= 0, asked, 0)) / total
+    of_all = lost / measure.total / total
+    return Run(
+        policy,
+        seed,
+        len(order),
+        int((placed < 0).sum()),
+        100 * curve(x, allocated),
+        100 * curve(x, of_all),
+        100 * curve(x, of_all / np.maximum(1 - allocated, 1e-12)),
+        sampled if causes else None,
+    )
+
+
+def _measure(stage: Stage) -> Workload:
+    """The typical workload of the whole trace, which the published fragmentation is measured against."""
+    return workload(typical(stage.counts), len(stage.models), max(node.gpus for node in stage.trace.nodes))
+
+
+def _parts(
+    packer: Packer, stage: Stage, wanted: Ints, x: Ints, causes: bool, terms: Terms
+) -> Iterator[tuple[int, int]]:
+    """The arrivals in runs; between them the causes are read and the mix is priced anew."""
+    learner = Learner(packer, terms) if packer.policy == DEFAULT else None
+    if learner is None:
+        packer.know(typical(stage.counts))
+    ends = (np.flatnonzero(np.diff(x)) + 1).tolist() if causes else []
+    first = 0
+    for end in [*ends, len(wanted)]:
+        while first < end:
+            last = min(end, first + learner.due_in) if learner else end
+            yield first, last
+            if learner:
+                learner.see(wanted[first:last])
+            first = last
+
+
+_WRONGLY = -2
+
+
+@compiled
+def _fits_somewhere(nodes: Nodes, allowed: Bits, cpu: int, memory: int, count: int, milli: int, models: int) -> bool:
+    """The hard tests once more, written apart from the engine's."""
+    for n in range(nodes.cpu.shape[0]):
+        enough = 0
+        for slot in range(nodes.free.shape[1]):
+            if nodes.free[n, slot] >= milli:
+                enough += 1
+        if models != 0 and not models & (1 << nodes.model[n]):
+            continue
+        if cpu <= nodes.cpu[n] and memory <= nodes.memory[n] and nodes.pods[n] > 0 and enough >= count and allowed[n]:
+            return True
+    return False
+
+
+@compiled
+def _fill(core: Core, measure: Workload, wanted: Ints, placed: Ints, lost: Ints, by_node: Ints) -> None:
+    """Place pods in order; `lost` is the cluster's fragmentation after each, `by_node` its parts."""
+    c = core.classes
+    total = by_node.sum()
+    for at in range(wanted.shape[0]):
+        t = wanted[at]
+        n = best_node(core, t)
+        placed[at] = n
+        if n >= 0:
+            put(core, t, n)
+            total -= by_node[n]
+            by_node[n] = fragmented(core.nodes, measure, n)
+            total += by_node[n]
+        elif _fits_somewhere(core.nodes, c.allowed[t], c.cpu[t], c.memory[t], c.count[t], c.milli[t], c.models[t]):
+            placed[at] = -2
+        lost[at] = total
