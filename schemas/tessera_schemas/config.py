@@ -114,6 +114,21 @@ class Policy(Strict):
     earmark_seconds: Annotated[
         Positive, Field(le=86_400, description="How long room made for a job is kept for it")
     ] = 600
+    defragment: Annotated[
+        bool,
+        Field(
+            description="Whether runs may be stopped and started again elsewhere so that a waiting job finds its room "
+            "in one piece. Whatever the preset; never a run of a higher class than that job's"
+        ),
+    ] = False
+    defragment_moves_max: Annotated[Positive, Field(le=64, description="How many runs one job may make move")] = 8
+    defragment_min_gain_gpu_seconds: Annotated[
+        Count,
+        Field(
+            le=10**12,
+            description="How much more GPU time the job must have lost by waiting than the moved runs lose; always some",
+        ),
+    ] = 0
     grow_after_seconds: Annotated[
         Count, Field(le=86_400, description="How long an elastic run keeps its size before it grows (again)")
     ] = 30

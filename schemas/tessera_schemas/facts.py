@@ -4,9 +4,9 @@ Facts: what a service saw and the committer takes into the ledger. Each kind has
 A fact not yet taken in exists for nobody. The service is the subject's second token, which the server enforces.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, TypeAdapter, field_validator
+from pydantic import Field, StringConstraints, TypeAdapter, field_validator, model_validator
 
 from tessera_schemas.base import Count, JobId, Key, Millis, Name, NodeName, RunId, Strict, Text
 from tessera_schemas.config import ConfigBody
@@ -226,12 +226,20 @@ class Shrink(Strict):
     ranks: Annotated[Ranks, Field(min_length=1)]
 
 
+class Move(Strict):
+    """Where a run that is evicted to defragment goes on: room that is free already, and kept for its job."""
+
+    run_id: RunId
+    placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="In rank order")]
+
+
 class PlanProposed(Strict):
     """
     Evict `victims` and shrink elastic runs so that `job_id` can start on `placements`: all of it, or nothing.
 
     A pure function of (state at `basis_n`, `ts`, engine, policy). The committer refuses it only if a victim no longer
-    runs, the placements do not fit at the head once the victims are gone, or a budget is spent.
+    runs, the placements do not fit at the head once the victims are gone, or a budget is spent. To defragment, each
+    victim has its move, and the plan must gain more than it loses.
     """
 
     kind: Literal["plan_proposed"]
@@ -246,6 +254,17 @@ class PlanProposed(Strict):
     shrinks: Annotated[tuple[Shrink, ...], Field(max_length=512)] = ()
     placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="In rank order")]
     flavor: str = ""
+    moves: Annotated[tuple[Move, ...], Field(max_length=64)] = ()
+    net_gpu_seconds: Annotated[
+        Count, Field(description="Of moves: GPU time that the job lost by waiting, less what the moved runs lose")
+    ] = 0
+
+    @model_validator(mode="after")
+    def _each_victim_moves(self) -> Self:
+        moved = tuple(move.run_id for move in self.moves)
+        if (self.cause == "defragment") != bool(moved) or (moved and (self.victims != moved or self.shrinks)):
+            raise ValueError("moves: to defragment each victim has one, in the same order; nothing else has any")
+        return self
 
 
 AnyFact = (

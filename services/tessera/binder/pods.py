@@ -3,7 +3,6 @@
 from typing import Any
 
 from tessera.domain.entities import Job, Run
-from tessera.engine.plans import standing
 from tessera_schemas.job import JobSpec, Role, Template, Volume
 from tessera_schemas.labels import (
     ALLOCATED_N_ANNOTATION,
@@ -44,7 +43,7 @@ RESTRICTED: Json = {
 
 def pod_of(job: Job, run: Run, rank: int, spec: JobSpec, allocated_n: int) -> Json:
     """The unbound pod of `rank`; the same run and rank give the same pod."""
-    placement = next(placement for placement in run.places if placement.rank == rank)
+    placement = _placement(run, rank)
     role = next(role for role in spec.roles if role.name == placement.role)
     return {
         "apiVersion": "v1",
@@ -64,6 +63,13 @@ def in_shard(pod: Json, shard: str) -> Json:
     """The pod as one of this shard, whose binder and reclamation alone will see it."""
     meta = pod["metadata"]
     return pod | {"metadata": meta | {"labels": meta["labels"] | {SHARD_LABEL: shard}}}
+
+
+def _placement(run: Run, rank: int) -> Placement:
+    """A gang's placements are in rank order and may be thousands; what it grew by has ranks with gaps."""
+    if rank < len(run.placements):
+        return run.placements[rank]
+    return next(extra.placement for extra in run.extra if extra.placement.rank == rank)
 
 
 def labels(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
@@ -208,7 +214,7 @@ def _own_env(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
             "TESSERA_ROLE": role.name,
             "TESSERA_RANK": str(rank),
             # Of an elastic run: as it is now. Whoever was there before is not told; its program sees who joins.
-            "TESSERA_WORLD_SIZE": str(len(standing(run))),
+            "TESSERA_WORLD_SIZE": str(len(run.placements) + sum(not extra.leaving for extra in run.extra)),
         }
     )
 

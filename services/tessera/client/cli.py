@@ -19,6 +19,7 @@ from tessera.client.commands import (
     platform,
     preempt,
     queues,
+    slurm,
     tokens,
     top,
     views,
@@ -51,6 +52,10 @@ app.command()(drains.drain)
 app.command()(drains.undrain)
 app.command()(queues.quota)
 app.command()(top.top)
+app.command()(slurm.sbatch)
+app.command()(slurm.squeue)
+app.command()(slurm.scancel)
+app.command()(slurm.sinfo)
 app.command()(events.events)
 app.command()(views.nodes)
 app.command()(ledger.replay)

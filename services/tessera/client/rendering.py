@@ -36,24 +36,30 @@ class Column(Generic[Row]):
     wide: bool = False
 
 
-def table(columns: Sequence[Column[Row]], rows: Sequence[Row], *, wide: bool = False) -> list[str]:
-    """The lines of a table. Not wide, each is at most 80 columns, whatever the values are."""
+def table(columns: Sequence[Column[Row]], rows: Sequence[Row], *, wide: bool = False, gap: int = GAP) -> list[str]:
+    """The lines of a table. Not wide, each is at most 80 columns, whatever the values are; `gap` blanks between two."""
     shown = [column for column in columns if wide or not column.wide]
     cells = [[column.title for column in shown], *([_flat(column.value(row)) for column in shown] for row in rows)]
     widths = [max(cell_len(line[at]) for line in cells) for at in range(len(shown))]
     if not wide:
-        _shrink(widths, [column.shrinks for column in shown])
-    return [_line(shown, line, widths) for line in cells]
+        _shrink(widths, [column.shrinks for column in shown], gap)
+    return [_line(shown, line, widths, gap) for line in cells]
 
 
 def show(
-    output: Output, columns: Sequence[Column[Row]], rows: Sequence[Row], as_of: int | None, note: str = ""
+    output: Output,
+    columns: Sequence[Column[Row]],
+    rows: Sequence[Row],
+    as_of: int | None,
+    note: str = "",
+    *,
+    gap: int = GAP,
 ) -> None:
     """Print rows as the output wants them, and the n up to which they hold."""
     if output in (Output.JSON, Output.YAML):
         show_value(output, {"items": [plain(row) for row in rows]}, as_of)
         return
-    print("\n".join(table(columns, rows, wide=output is Output.WIDE)))
+    print("\n".join(table(columns, rows, wide=output is Output.WIDE, gap=gap)))
     said = ([] if as_of is None else [f"as of {as_of}"]) + ([note] if note else [])
     if said:
         print(", ".join(said))
@@ -84,11 +90,11 @@ def _flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def _shrink(widths: list[int], shrinks: list[bool]) -> None:
+def _shrink(widths: list[int], shrinks: list[bool], gap: int) -> None:
     """Take from the widest column that may give, then from any, until the line fits."""
 
     def excess() -> int:
-        return sum(widths) + GAP * (len(widths) - 1) - COLUMNS
+        return sum(widths) + gap * (len(widths) - 1) - COLUMNS
 
     for eligible in (shrinks, [True] * len(widths)):
         while excess() > 0:
@@ -98,11 +104,11 @@ def _shrink(widths: list[int], shrinks: list[bool]) -> None:
             widths[max(open_columns, key=lambda at: (widths[at], at))] -= 1
 
 
-def _line(columns: Sequence[Column[Any]], cells: Sequence[str], widths: Sequence[int]) -> str:
+def _line(columns: Sequence[Column[Any]], cells: Sequence[str], widths: Sequence[int], gap: int) -> str:
     parts = []
     for column, cell, width in zip(columns, cells, widths, strict=True):
         if cell_len(cell) > width:
             cell = set_cell_size(cell, width - 1) + "…"
         pad = " " * (width - cell_len(cell))
         parts.append(pad + cell if column.right else cell + pad)
-    return (" " * GAP).join(parts).rstrip()
+    return (" " * gap).join(parts).rstrip()

@@ -154,7 +154,7 @@ def _from_settings(wanted: str | None) -> Where:
     if named not in (subjects.MAIN_SHARD, shard):
         raise Failure(
             Exit.USAGE,
-            f"shard {shard}: the credentials in use are of shard {named}; set TESSERA_CREDENTIALS_FILE to the right one",
+            f"shard {shard}: these credentials are of shard {named}; set TESSERA_CREDENTIALS_FILE to the right file",
         )
     if settings.credentials_file is not None:
         single = read_credential(settings.credentials_file)

@@ -16,7 +16,8 @@ class Job:
 
     `attempt` counts runs, `strikes` the ones that count against the retry budget, `evictions` the ones that were
     stopped for other jobs. `first_ts` is when its first run was allocated; `avoid` are nodes that failed it, newest
-    last; `saved_path` is where its last checkpoint is. Times are ledger milliseconds.
+    last; `saved_path` is where its last checkpoint is; `told_ts` is when it was last told to wait for another reason
+    than before. Times are ledger milliseconds.
     """
 
     job_id: str
@@ -45,6 +46,7 @@ class Job:
     first_ts: int = 0
     avoid: tuple[str, ...] = ()
     saved_path: str = ""
+    told_ts: int = 0
 
     @property
     def pods(self) -> int:

@@ -234,7 +234,7 @@ def known(state: State, job_id: str) -> bool:
 
 
 def _waiting(state: State, record: Waiting, facts: Sequence[TakenFact]) -> None:
-    state.put_job(evolved(_job(state, record.job_id), reason=record.reason))
+    state.put_job(evolved(_job(state, record.job_id), reason=record.reason, told_ts=state.ts))
 
 
 def _allocated(state: State, record: Allocated, facts: Sequence[TakenFact]) -> None:

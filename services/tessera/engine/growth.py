@@ -13,7 +13,17 @@ from tessera.engine.plans import pod_faults
 from tessera_schemas.placement import Placement
 
 
-def within_tenant(state: State, tenant: str, more: Amount) -> bool:
+def may_have(state: State, run: Run, more: Amount) -> bool:
+    """Whether the run may have `more`, its queue's quota and what is free apart."""
+    return _of_its_flavor(state, run, more) and _within_tenant(state, run.tenant, more)
+
+
+def _of_its_flavor(state: State, run: Run, more: Amount) -> bool:
+    """A configuration newer than the run may tell flavors apart otherwise: then no quota counts what it grows by."""
+    return run.flavor in state.tree.flavors_for(run.queue, run.amount.plus(more))
+
+
+def _within_tenant(state: State, tenant: str, more: Amount) -> bool:
     """Whether the tenant's limit of GPUs holds `more`, beside what its jobs asked for and what its runs grew by."""
     found = state.tree.tenants.get(tenant)
     limit, use = None if found is None else found.limits.gpus, state.tenant_use.get(tenant)
@@ -38,7 +48,9 @@ def growth_faults(state: State, run: Run, placements: Sequence[Placement]) -> It
     over = state.quota_book().over(run.queue, run.flavor, more)
     if over is not None:
         yield f"its queue goes over its quota of {over.cell}: {over.wanted} more, {over.available} are left"
-    if not within_tenant(state, run.tenant, more):
+    if not _of_its_flavor(state, run, more):
+        yield f"no quota of its queue counts flavor {run.flavor or 'any'}"
+    if not _within_tenant(state, run.tenant, more):
         yield "its tenant goes over its limit of GPUs"
     nodes = state.nodes.found(dict.fromkeys(placement.node for placement in placements))
     yield from pod_faults(run.roles, tuple(placements), {node.name: node for node in nodes})

@@ -16,7 +16,6 @@ from tessera.engine.places import Places
 from tessera.engine.units import units
 
 HOLDERS_MAX = 5
-CLOSED = "other queues"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,8 @@ class Holder:
     A run that holds something the job waits for, or (`kept`) a job for which room is kept until `until_ts`.
 
     `since_ts` is 0 for a run that has not started; `until_ts` 0 where nobody knows. The spec of its job, where its
-    time limit stands, is fact `fact_index` of ledger message `taken_n`. Of another tenant's job the names are "".
+    time limit stands, is fact `fact_index` of ledger message `taken_n`. Of another tenant's job the names are "",
+    and so is that of a queue that is closed to whoever looks.
     """
 
     name: str
@@ -43,7 +43,8 @@ class Holder:
     def said(self) -> str:
         who = f"{self.name} ({self.run_id or self.job_id})" if self.name else "a job of another tenant"
         ends = ", which is being stopped" if self.stopping else ""
-        return f"{said_amount(self.amount)} {'kept for' if self.kept else 'held by'} {who} of {self.queue}{ends}"
+        how = "kept for" if self.kept else "held by"
+        return f"{said_amount(self.amount)} {how} {who} of {said_queue(self.queue)}{ends}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Others:
 
     def said(self) -> str:
         runs = "1 other run" if self.runs == 1 else f"{self.runs} other runs"
-        return f"{said_amount(self.amount)} held by {runs} of {self.queue}"
+        return f"{said_amount(self.amount)} held by {runs} of {said_queue(self.queue)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,8 @@ class Eyes:
         return self.tenant is None or (found is not None and (not found.tenants or self.tenant in found.tenants))
 
     def queue(self, name: str) -> str:
-        return f"queue {name}" if self.may_use(name) else CLOSED
+        """Its name; "" when it is closed to whoever looks."""
+        return name if self.may_use(name) else ""
 
 
 def of_quota(state: State, job: Job, resource: str, flavor: str, eyes: Eyes) -> Holders:
@@ -152,8 +154,7 @@ def _holder(state: State, run: Run) -> Holder:
     ended = state.ended.get(run.job_id)
     name = job.name if job else ended.name if ended else run.job_id
     taken = (job.taken_n, job.fact_index) if job else (0, 0)
-    queue = f"queue {run.queue}"
-    return Holder(name, run.run_id, run.job_id, queue, run.amount, run.started_ts, 0, run.stopping, False, *taken)
+    return Holder(name, run.run_id, run.job_id, run.queue, run.amount, run.started_ts, 0, run.stopping, False, *taken)
 
 
 def _kept(state: State, job: Job, eyes: Eyes, nodes: set[str] | None) -> Iterator[Holder]:
@@ -168,6 +169,10 @@ def _kept(state: State, job: Job, eyes: Eyes, nodes: set[str] | None) -> Iterato
             continue
         name, job_id = (other.name, owner) if eyes.may_see(other.tenant) else ("", "")
         yield Holder(name, "", job_id, eyes.queue(other.queue), other.amount, 0, mark.deadline, False, True)
+
+
+def said_queue(name: str) -> str:
+    return f"queue {name}" if name else "other queues"
 
 
 def said_amount(amount: Amount) -> str:

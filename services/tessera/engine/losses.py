@@ -74,13 +74,17 @@ def _grown(state: State, job: Job) -> Iterator[Loss]:
             if extra.leaving or may_shrink(state, job, run, (rank,)) is not None:
                 continue
             amount, level = placed_amount(run.roles, (extra.placement,)), (ELASTIC, _priority(state, run))
-            yield Loss(run, rank, level, _weight(amount), (extra.placement,), amount)
+            yield Loss(run, rank, level, weight(amount), (extra.placement,), amount)
 
 
 def _whole(state: State, run: Run, whose: int) -> Loss:
     amount = placed_amount(run.roles, run.placements) if run.extra else run.amount
-    cost = _weight(run.amount) * (lost_ms(state, run) + RESTART_MS)
-    return Loss(run, None, (whose, _priority(state, run)), cost, run.placements, amount)
+    return Loss(run, None, (whose, _priority(state, run)), eviction_cost(state, run), run.placements, amount)
+
+
+def eviction_cost(state: State, run: Run) -> int:
+    """What stopping the run throws away, in thousandths of a GPU times milliseconds."""
+    return weight(run.amount) * (lost_ms(state, run) + RESTART_MS)
 
 
 def lost_ms(state: State, run: Run) -> int:
@@ -88,7 +92,7 @@ def lost_ms(state: State, run: Run) -> int:
     return max(0, state.ts - max(run.saved_ts, run.started_ts))
 
 
-def _weight(amount: Amount) -> int:
+def weight(amount: Amount) -> int:
     """Thousandths of GPUs; what holds none counts as one."""
     return amount.gpu_milli or WHOLE_GPU
 

@@ -65,13 +65,21 @@ def may_evict(
         return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="policy.preset", detail=policy.preset)
     if victim is None or victim.job_id == owner.job_id or run.stopping or victim.phase is not Phase.RUNNING:
         return Reason(code=Code.VICTIM_GONE, detail=run.run_id)
-    age_seconds = (state.ts - run.started_ts) // 1000
-    if not victim.preemptible or age_seconds < policy.min_runtime_seconds or victim.evictions >= policy.evictions_max:
-        numbers = {"age_seconds": age_seconds, "evictions": victim.evictions, "preemptible": int(victim.preemptible)}
-        return Reason(code=Code.EVICTION_BUDGET_SPENT, detail=run.run_id, numbers=numbers)
+    against = protected(state, victim, run)
+    if against is not None:
+        return against
     if not _gives_way(state, owner, victim, run, cause, book, run.flavor if flavor is None else flavor):
         return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="policy.preset", detail=f"{policy.preset}: {run.run_id}")
     return None
+
+
+def protected(state: State, victim: Job, run: Run) -> Reason | None:
+    """Why nobody may evict the run now: it is not preemptible, too young, or its job was evicted too often."""
+    policy, age_seconds = state.tree.policy, (state.ts - run.started_ts) // 1000
+    if victim.preemptible and age_seconds >= policy.min_runtime_seconds and victim.evictions < policy.evictions_max:
+        return None
+    numbers = {"age_seconds": age_seconds, "evictions": victim.evictions, "preemptible": int(victim.preemptible)}
+    return Reason(code=Code.EVICTION_BUDGET_SPENT, detail=run.run_id, numbers=numbers)
 
 
 def _gives_way(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause, book: QuotaBook, flavor: str) -> bool:
@@ -224,9 +232,7 @@ def placement_faults(
         yield from broken(roles, placements, trial)
 
 
-def pod_faults(
-    roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...], trial: dict[str, Node]
-) -> Iterator[str]:
+def pod_faults(roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...], trial: dict[str, Node]) -> Iterator[str]:
     """What keeps these pods, one after the other, from their nodes and devices; `trial` is left as with them."""
     needs = {role.name: role.need for role in roles}
     for placement in placements:

@@ -15,7 +15,7 @@ from tessera.domain.resources import Need, Node, RoleNeed, gang_amount
 from tessera.domain.state import State
 from tessera.engine.fits import never_fits, room_for
 from tessera.engine.fork import Fork
-from tessera.engine.holders import Eyes, said_amount
+from tessera.engine.holders import Eyes, said_amount, said_queue
 from tessera.engine.plans import CAUSES, nodes_without
 from tessera.engine.starting import Choice
 from tessera.engine.victims import Plan, Victim, plan
@@ -195,7 +195,9 @@ def _end_of_one(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
         choice = _tried(fork, job, gone=(run,))
         if choice is not None:
             seen = eyes.may_see(run.tenant)
-            who = f"{_name(fork.state, run)} ({run.run_id})" if seen else f"a run of {eyes.queue(run.queue)}"
+            who = (
+                f"{_name(fork.state, run)} ({run.run_id})" if seen else f"a run of {said_queue(eyes.queue(run.queue))}"
+            )
             text = f"the end of {who}, which holds {said_amount(run.amount)}"
             yield _change("end", text, choice, (run.run_id,) if seen else ())
             return

@@ -28,7 +28,7 @@ from tessera.engine.plans import (
     startable,
 )
 from tessera_schemas.base import INT_MAX
-from tessera_schemas.facts import PlanCause, PlanProposed, Shrink
+from tessera_schemas.facts import Move, PlanCause, PlanProposed, Shrink
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
@@ -56,7 +56,8 @@ class Plan:
     """
     Who gives way, in an order in which each of them may, and where the job goes then on nodes of `flavor`.
 
-    `outranked` are the owners of lesser earmarks that end with it.
+    `outranked` are the owners of lesser earmarks that end with it. `moves` says where each victim goes on, of a plan
+    that defragments, and `net_gpu_seconds` what that gains.
     """
 
     job_id: str
@@ -66,6 +67,14 @@ class Plan:
     victims: tuple[Victim, ...]
     placements: tuple[Placement, ...]
     outranked: tuple[str, ...] = ()
+    moves: tuple[Move, ...] = ()
+    net_gpu_seconds: int = 0
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Where room is kept for anybody."""
+        moved = (placement for move in self.moves for placement in move.placements)
+        return frozenset(placement.node for placement in (*self.placements, *moved))
 
     @property
     def takes_back(self) -> bool:
@@ -198,11 +207,11 @@ def _victims(state: State, taken: tuple[Loss, ...]) -> list[Victim]:
     for loss in taken:
         run_id = loss.run.run_id
         if loss.rank is None or run_id not in whole:
-            found.setdefault(run_id, _victim(state, loss, tuple(sorted(ranks.get(run_id, ())))))
+            found.setdefault(run_id, victim_of(state, loss, tuple(sorted(ranks.get(run_id, ())))))
     return list(found.values())
 
 
-def _victim(state: State, loss: Loss, ranks: tuple[int, ...]) -> Victim:
+def victim_of(state: State, loss: Loss, ranks: tuple[int, ...] = ()) -> Victim:
     run, job = loss.run, state.jobs.get(loss.run.job_id)
     places = [p for p in run.places if p.rank in ranks] if ranks else list(run.places)
     needs = {role.name: role.need for role in run.roles}
@@ -234,4 +243,6 @@ def proposal(state: State, made: Plan, ts: int) -> PlanProposed:
         shrinks=tuple(Shrink(run_id=v.run_id, ranks=v.ranks) for v in made.victims if v.ranks),
         placements=made.placements,
         flavor=made.flavor,
+        moves=made.moves,
+        net_gpu_seconds=made.net_gpu_seconds,
     )

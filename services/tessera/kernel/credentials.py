@@ -119,10 +119,19 @@ class CredentialDirectory:
 
 
 def all_shards(root: Path) -> dict[str, list[Credential]]:
-    """Everybody who has credentials below `root`, by shard."""
+    """
+    Everybody who has credentials below `root`, by shard.
+
+    Raises StartupError for a copy of another shard's: servers refuse the whole list for a user that it names twice.
+    """
     folders = [folder for folder in sorted(root.iterdir()) if folder.is_dir() and subjects.NAME.fullmatch(folder.name)]
     shards = [subjects.MAIN_SHARD, *(folder.name for folder in folders)]
     found = {shard: CredentialDirectory(root, shard).all() for shard in shards}
+    for shard, credentials in found.items():
+        for who in credentials:
+            if who.nats.user != subjects.user(who.identity.name, shard):
+                folder = CredentialDirectory(root, shard).path
+                raise StartupError(f"credentials: {folder} holds {who.nats.user}, of another shard; move it elsewhere")
     return {shard: credentials for shard, credentials in found.items() if credentials}
 
 

@@ -49,9 +49,8 @@ class Open:
 
     def meets(self, plan: Plan) -> bool:
         """Whether both want the same victim or the same node."""
-        return not self.runs.isdisjoint(v.run_id for v in plan.victims) or not self.nodes.isdisjoint(
-            p.node for p in plan.placements
-        )
+        runs = (victim.run_id for victim in plan.victims)
+        return not self.runs.isdisjoint(runs) or not self.nodes.isdisjoint(plan.nodes)
 
 
 @dataclass(slots=True)
@@ -137,7 +136,6 @@ class Proposals:
     async def _publish(self, plan: Plan, ts: int) -> None:
         fact = proposal(self._state, plan, ts)
         runs = frozenset(victim.run_id for victim in plan.victims)
-        nodes = frozenset(placement.node for placement in plan.placements)
         try:
             seq = await self._facts.publish(fact, f"{plan.job_id}:{fact.basis_n}:{fact.ts}")
         except Transient as error:
@@ -145,5 +143,5 @@ class Proposals:
             self._pause(plan.job_id, REFUSED_SECONDS)
             return
         if seq > self._state.facts_upto:
-            self._open[plan.job_id] = Open(seq, runs, nodes)
+            self._open[plan.job_id] = Open(seq, runs, plan.nodes)
         self._changed.set()

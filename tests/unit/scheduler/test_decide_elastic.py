@@ -3,12 +3,12 @@
 from typing import Any
 
 from tessera_schemas.base import job_id
-from tessera_schemas.config import Limits, Policy, Queue, Quota, Tenant
+from tessera_schemas.config import Flavor, Limits, Policy, Queue, Quota, Tenant
 from tessera_schemas.facts import DrainRequested, PlanProposed, PodsLost, PodsMade, RunLost, Shrink
 from tessera_schemas.ledger import Grown, LedgerMessage
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
-from tests.builders import SHARD, admitted, config_body, job_spec, node_seen, role, run_absent
+from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
 from tests.unit.scheduler.test_decide import RUN, World, ended, kinds, made, started
 
 K2 = job_id(SHARD, "lab", "k2")
@@ -223,3 +223,26 @@ def test_what_grows_first_is_the_higher_class_then_the_older() -> None:
     world.commit(made(), made(f"{K2}-1"))
     records = world.commit(started(), started(f"{K2}-1")).records
     assert [(r.run_id, len(r.placements)) for r in records if isinstance(r, Grown)] == [(f"{K2}-1", 2)]
+
+
+def test_it_keeps_its_size_when_a_new_configuration_tells_flavors_apart_and_it_has_none() -> None:
+    """Else what it grew by would count against no flavor's quota."""
+    world = elastic(grow_after_seconds=30)
+    world.commit(started())
+    flavors = (Flavor(name="new", gpu_models=("h100",)),)
+    quotas = (Quota(resource="gpu_milli", flavor="new", nominal=64_000),)
+    body = config_body(Queue(name="research", quotas=quotas), flavors=flavors, policy=AT_ONCE)
+    world.commit(config_proposed(body, expected_version=1))
+    world.commit(ms=60_000)
+    assert world.run.extra == ()
+
+
+def test_a_role_without_gpus_grows_on_the_flavor_of_its_run() -> None:
+    flavors = (Flavor(name="new", gpu_models=("h100",)),)
+    quotas = (Quota(resource="gpu_milli", flavor="new", nominal=64_000),)
+    body = config_body(Queue(name="research", quotas=quotas), flavors=flavors, policy=AT_ONCE)
+    world = World(node_seen("node-a", gpu_model="h100"), body=body)
+    world.queued(role("train", gpus=8), role("load", max_replicas=3, gpus=0)).place()
+    world.commit(made(pods=2))
+    assert grown(world.commit(started())) == [2, 3]
+    assert world.run.flavor == "new"

@@ -31,15 +31,15 @@ class Terms(NamedTuple):
     """How the auction is held. Tuned on other seeds than those reported."""
 
     draws: int = 48  # mixes
-    sales: int = 3  # of the whole cluster, per mix
+    sales: int = 4  # of the whole cluster, per mix
     lots: int = 40  # per sale, about
-    rate: int = 60  # thousandths of a kind's GPUs that its price rises while a whole cluster's demand goes unserved
+    rate: int = 40  # thousandths of a kind's GPUs that its price rises while a whole cluster's demand goes unserved
     warm: int = 300  # thousandths of the lots that only warm up
     lowest_load: int = 800  # thousandths of the cluster's GPUs that the mix asks for
     highest_load: int = 1200
-    highest_price: int = 1500  # thousandths of a kind's GPUs
-    level_prices: bool = False  # keep the worth of all demand where it is
-    cpu_spread: int = 100  # thousandths of the CPU, one standard deviation
+    highest_price: int = 8000  # thousandths of a kind's GPUs
+    level_prices: bool = True  # keep the worth of all demand where it is
+    cpu_spread: int = 60  # thousandths of the CPU, one standard deviation
 
 
 @compiled

@@ -41,11 +41,11 @@ from tessera.engine.packing.fitting import fits
 from tessera.engine.packing.fragmentation import STEPS, Kind, nothing_known, workload
 from tessera.engine.packing.policies import DEFAULT, POLICIES
 from tessera.engine.packing.pricing import Shape, Table, tables
-from tessera.engine.packing.worth import EMPTY, forget, no_worth
+from tessera.engine.packing.worth import EMPTY, forget, no_worth, smallest_with_same_worth
 
-LEVELS = 257  # of CPU in the tables of worth
-FINEST_STEP = 500  # thousandths of a CPU
-STATES = 16_384
+LEVELS = 129  # of CPU in the tables of worth
+FINEST_STEP = 1000  # thousandths of a CPU
+STATES = 32_768
 MOST_DEVICES = 32
 DEFAULT_CPU_PER_GPU = 10_000
 
@@ -217,7 +217,9 @@ class Packer:
         classes, device, root = tables(prices, step, levels, size.devices, size.models)
         if root.shape[0] * root.shape[1] * 2 > worth.spare.shape[0]:
             raise ValueError(f"prices tell {root.shape[0]} classes of models apart: too many")
-        self.core = self.core._replace(worth=worth._replace(model_class=classes, device=device, root=root))
+        same = smallest_with_same_worth(device)
+        renewed = worth._replace(model_class=classes, device=device, same=same, root=root)
+        self.core = self.core._replace(worth=renewed)
         forget(self.core.worth)
         self.core.best.cursor[:] = EMPTY
 

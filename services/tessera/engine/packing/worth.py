@@ -34,6 +34,7 @@ class Worth(NamedTuple):
     step: Ints  # (1,): thousandths of a CPU per level
     model_class: Ints  # by model
     device: Prices  # (model classes, UNITS + 1, levels)
+    same: Ints  # (model classes, UNITS + 1): the smallest rest of a device that could earn the same; 0: nothing
     root: Prices  # (model classes, devices + 1, levels): that many untouched devices and nothing else
     spare: Prices  # (states, levels)
     used: Ints  # (2,): states in use, and how often all were forgotten
@@ -53,6 +54,7 @@ def no_worth(nodes: int, devices: int, models: int, levels: int, states: int) ->
         step=np.ones(1, np.int64),
         model_class=np.zeros(models, np.int64),
         device=np.zeros((1, UNITS + 1, levels), np.int32),
+        same=np.zeros((1, UNITS + 1), np.int64),
         root=np.zeros((1, devices + 1, levels), np.int32),
         spare=np.zeros((states, levels), np.int32),
         used=np.zeros(2, np.int64),
@@ -80,6 +82,15 @@ def _best_split_numpy(one: Prices, other: Prices, cpu: int) -> int:
 
 best_split = compiled(_best_split_loop) if COMPILED else _best_split_numpy
 """max over x of one[x] + other[cpu - x]: the CPU level `cpu` shared out between two parts."""
+
+
+def smallest_with_same_worth(device: Prices) -> Ints:
+    """`same` of `Worth` for these device tables."""
+    differs = np.any(device[:, 1:] != device[:, :-1], axis=2)
+    numbers = np.where(differs, np.arange(1, UNITS + 1), 0)
+    return np.concatenate(
+        [np.zeros((len(device), 1), np.int64), np.maximum.accumulate(numbers, axis=1)], axis=1, dtype=np.int64
+    )
 
 
 @compiled
@@ -130,8 +141,9 @@ def state_of(worth: Worth, nodes: Nodes, n: int, fewer: int, skip: int) -> int:
         if free == WHOLE:
             whole += 1
         elif slot != skip:
-            units[free // UNIT] += 1
-            low = min(low, free // UNIT)
+            rest = worth.same[model_class, free // UNIT]
+            units[rest] += 1
+            low = min(low, rest)
     state = model_class * worth.root.shape[1] + whole - fewer
     for rest in range(low, UNITS):
         for _ in range(units[rest]):

@@ -22,7 +22,9 @@ CLEANED_SECONDS = TTL_SECONDS + 1.0
 
 async def two_shards(jobs: int, rounds: int, nodes: int) -> list[Row]:
     """`jobs` for each shard; `nodes` of each."""
-    clock, alone, together = SystemClock(), [], []
+    clock = SystemClock()
+    alone: list[float] = []
+    together: list[float] = []
     async with stages(nodes, False, [MAIN_SHARD, "b"]) as both:
         ears = [await Ear.open(on.bus, on.shard, clock) for on in both]
         for number in range(rounds):

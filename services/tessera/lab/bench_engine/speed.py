@@ -9,7 +9,7 @@ nodes in numpy, best fit, nothing kept: what a placement costs without a cache.
 
 from dataclasses import dataclass
 from random import Random
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 
@@ -45,13 +45,13 @@ def measure(stage: Stage, nodes: int, policy: str = "tessera", seed: int = 1) ->
     for t in range(len(packer.asks)):  # first contact with each class looks at every node: a start-up cost
         packer.release(t, place) if (place := packer.place(t)) else None
     wanted = _until_full(stage, classes, packer, random)
-    began = perf_counter()
+    began = process_time()
     running: list[tuple[int, Place]] = []
     for first in range(0, len(wanted), BATCH):
         batch = wanted[first : first + BATCH]
         placed = packer.place_all(batch)
         running += [(t, place) for t, place in zip(batch.tolist(), placed, strict=True) if place]
-    seconds = perf_counter() - began
+    seconds = process_time() - began
     calls = _come_and_go(packer, running, [classes[ask] for ask in stage.asks], random)
     ranked = np.sort(np.array(calls))
     return Speed(
@@ -99,9 +99,9 @@ def _come_and_go(packer: Packer, running: list[tuple[int, Place]], menu: list[in
         running[number], running[-1] = running[-1], running[number]
         packer.release(*running.pop())
         t = random.choice(menu)
-        began = perf_counter()
+        began = process_time()
         place = packer.place(t)
-        calls.append(perf_counter() - began)
+        calls.append(process_time() - began)
         if place:
             running.append((t, place))
     return calls
@@ -109,10 +109,10 @@ def _come_and_go(packer: Packer, running: list[tuple[int, Place]], menu: list[in
 
 def _floor(packer: Packer, wanted: Ints) -> float:
     nodes, asks = packer.core.nodes, [packer.asks[t] for t in wanted.tolist()]
-    began = perf_counter()
+    began = process_time()
     for ask in asks:
         _scan(nodes, ask)
-    return len(asks) / (perf_counter() - began)
+    return len(asks) / (process_time() - began)
 
 
 def _scan(nodes: Nodes, ask: Ask) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """An invariant of the design (`I1` to `I13`) that does not hold, and the ledger n where it showed (0: none)."""
+    """An invariant of the design (`I1` to `I13`) or a rule by its name, broken, and the n where it showed (0: none)."""
 
     invariant: str
     n: int

@@ -139,7 +139,7 @@ class Rules:
             self.demand(most, "elastic", f"{r.run_id} grows to {dict(pods)}")
             more = _amount(run.job.spec, [(place.role, 1) for place in r.placements])
             run.amount = {name: run.amount[name] + more[name] for name in RESOURCES}
-            self._takes(r.run_id, run.job, run.flavor, r.placements, more)
+            self._takes(r.run_id, run.job, run.flavor, r.placements, more, run.amount)
 
     def _earmark_set(self, r: m.EarmarkSet) -> None:
         """Room made for a job: the quota of what is being stopped already, and of its victims, counts as given back."""
@@ -151,14 +151,14 @@ class Rules:
         self.demand(named, "plan", f"the earmark of {r.owner} names preset {r.preset}, not {self.policy.preset}")
         victims = [self.runs[run_id] for run_id in r.victims if run_id in self.runs]
         others = [run for run in self.runs.values() if run not in victims]
-        for run in (*others, *victims):
+        for run in (*victims, *others):  # what stops already for another reason may take long: it was lent all the same
             if r.cause == "reclaim" and run in victims:
                 self.demand(self._lent(job, r, run), "plan", f"{r.owner}: {run.job.spec.queue} was lent nothing")
             self._count(run, -1)
         borrows = r.cause == "reclaim" and self.quotas.borrows(job.spec.queue, r.flavor, job.amount)
         self.demand(not borrows, "plan", f"{r.owner} reclaims, but its queue would borrow itself")
         self._starts(f"the earmark of {r.owner}", job, r.flavor, r.placements)
-        for run in (*others, *victims):
+        for run in (*victims, *others):
             self._count(run, 1)
 
     def _lent(self, owner: Job, r: m.EarmarkSet, victim: Run) -> bool:
@@ -178,8 +178,16 @@ class Rules:
         self.demand(not job.held, "hold", f"{what}: the job is held")
         self._takes(what, job, flavor, places, job.amount)
 
-    def _takes(self, what: str, job: Job, flavor: str, places: tuple[Placement, ...], amount: dict[str, int]) -> None:
-        """Something is given to the job: its queue gives, the nodes take work, and quotas and flavors allow it."""
+    def _takes(
+        self,
+        what: str,
+        job: Job,
+        flavor: str,
+        places: tuple[Placement, ...],
+        amount: dict[str, int],
+        whole: dict[str, int] | None = None,
+    ) -> None:
+        """Something is given to the job (`whole`: what it has then): quotas, flavors, the queue and nodes allow it."""
         quotas, queue = self.quotas, job.spec.queue
         path = quotas.path(queue)
         self.demand(bool(path) and not quotas.children(queue), "stop", f"{what}: there is no queue {queue}")
@@ -187,7 +195,7 @@ class Rules:
         self.demand(not stopped, "stop", f"{what}: {stopped} are stopped")
         drained = sorted({place.node for place in places} & self.drained)
         self.demand(not drained, "drain", f"{what}: nodes {drained} are drained")
-        named = quotas.flavors(queue, amount)
+        named = quotas.flavors(queue, whole or amount)
         self.demand(flavor in (named or {""}), "I6", f"{what}: flavor {flavor!r} of {sorted(named)}")
         foreign = [p.node for p in places if p.node in self.nodes and quotas.flavor_of(self.nodes[p.node]) != flavor]
         self.demand(not (flavor and foreign), "I6", f"{what}: nodes {foreign} are not of flavor {flavor}")

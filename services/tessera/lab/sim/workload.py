@@ -205,7 +205,7 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
             "tessera.io/simulate-term-ms": str(random.randrange(10, 3000)),
         },
     )
-    replicas, elastic = random.randrange(2, 7) if gang else 1, random.random() < 0.2 and gpus is None
+    replicas, elastic = random.randrange(2, 7) if gang else 1, random.random() < 0.35 and gpus is None
     role = Role(
         name="worker",
         replicas=replicas,

@@ -8,7 +8,7 @@ from tessera.domain.phases import Phase
 from tessera.domain.resources import NOTHING, gang_amount
 from tessera.domain.state import State
 from tessera.engine.gangs import Room
-from tessera.engine.growth import within_tenant
+from tessera.engine.growth import may_have
 from tessera.engine.plans import nodes_for, startable
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
 from tessera_schemas.ledger import Grown, Shrunk
@@ -74,10 +74,7 @@ def _may_grow(state: State, run: Run) -> bool:
     moving = any(extra.leaving or not extra.uid for extra in run.extra)
     largest = len(run.places) >= sum(role.replicas + role.more for role in run.roles)
     stays = largest or moving or not run.started or run.stopping
-    if stays or not rested or state.tree.stopped(run.queue) is not None:
-        return False
-    # The quotas may tell other flavors apart by now: then none of them would count what it grows by.
-    return run.flavor in state.tree.flavors_for(run.queue, run.amount)
+    return not stays and rested and state.tree.stopped(run.queue) is None
 
 
 def _rest_ms(state: State, run: Run) -> int:
@@ -123,7 +120,7 @@ def _grow_one(draft: Draft, run: Run, pool: str, free: _Free) -> bool:
             amount = gang_amount(one)
             if len(places) >= PODS_PER_STEP or size >= BYTES_PER_STEP:
                 break
-            if book.over(run.queue, run.flavor, amount) or not within_tenant(state, run.tenant, more.plus(amount)):
+            if book.over(run.queue, run.flavor, amount) or not may_have(state, run, more.plus(amount)):
                 break
             found = room.place(one)
             if isinstance(found, Reason):

@@ -1,0 +1,241 @@
+"""`sbatch`, `squeue`, `scancel` and `sinfo`: the commands that Slurm's users know, on this scheduler."""
+
+import getpass
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tessera.client import files, ordering, slurm, submitting
+from tessera.client.commands.context import As, Format, Home, InShard, carry_out, shard_views
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.rendering import Column, Output, say, show
+from tessera.client.sdk import Tessera
+from tessera.client.shard_views import ENDED, ShardViews
+from tessera.client.where import find
+from tessera.kernel.clock import SystemClock
+from tessera_schemas.commands import CancelJob, HoldJob
+from tessera_schemas.views import JobView, NodeView, QueueView
+
+ENTRY_SECONDS = 0.5
+IMAGE_VARIABLE = "TESSERA_CONTAINER_IMAGE"
+
+
+def sbatch(
+    file: Annotated[Path, typer.Argument(help="The batch script")],
+    job_name: Annotated[str | None, typer.Option("--job-name", "-J", help="Instead of the script's")] = None,
+    partition: Annotated[str | None, typer.Option("--partition", "-p", help="The queue")] = None,
+    gpus: Annotated[str | None, typer.Option("--gpus", "-G", help="Of the whole job, such as 8 or h100:8")] = None,
+    nodes: Annotated[str | None, typer.Option("--nodes", "-N", help="A pod for each task of each")] = None,
+    time: Annotated[str | None, typer.Option("--time", "-t", help="Such as 90, 2:00:00 or 1-12:00:00")] = None,
+    qos: Annotated[str | None, typer.Option("--qos", "-q", help="The priority class")] = None,
+    container_image: Annotated[
+        str | None, typer.Option("--container-image", envvar=IMAGE_VARIABLE, help="What the pods run")
+    ] = None,
+    hold: Annotated[bool, typer.Option("--hold", "-H", help="Submit it held")] = False,
+    ignore: Annotated[list[str] | None, typer.Option("--ignore", help="Pass over this option of the script")] = None,
+    key: Annotated[str | None, typer.Option(help="Idempotency key; else from the CI run, else random")] = None,
+    home: Home = None,
+    shard: InShard = None,
+    identity: As = None,
+) -> None:
+    """Submit a batch script with #SBATCH lines; options here go before those of the script."""
+
+    async def work() -> None:
+        script = slurm.read_script(_text(file), str(file), ignore or ())
+        given = {"job-name": job_name, "partition": partition, "gpus": gpus, "nodes": nodes, "time": time, "qos": qos}
+        here = {name: value for name, value in given.items() if value is not None}
+        if gpus is not None:
+            script.options.pop("gres", None)
+            script.options.pop("gpus-per-node", None)
+        script.options.update(here)
+        spec = files.job_spec(slurm.job_of(script, str(file), container_image, file.stem), str(file))
+        spec.setdefault("queue", "default")
+        for warning in warnings(script.text):
+            say(f"note: {file}: {warning}")
+        where = find(home, shard=shard)
+        tenant = where.tenant(identity)
+        async with Tessera.at(where, tenant) as tessera:
+            watch = await tessera.watch()
+            done = await tessera.submit(spec, key, publish_seconds=ordering.PUBLISH_SECONDS, say=say)
+            held = hold or "hold" in script.options
+            if held:
+                command = HoldJob(kind="hold_job", v=1, job_id=done.job_id)
+                await ordering.give(where, tenant, command, done.job_id)
+            submitting.check_entry(await watch.entered(done.job_id, ENTRY_SECONDS) if done.admitted else None)
+        if held and not await ordering.seen(where, lambda views: _is_held(views, done.job_id)):
+            say(f"note: job {done.job_id}: the hold is not seen yet, or came too late; see `tessera get {done.job_id}`")
+        print(f"Submitted batch job {done.job_id}")
+
+    carry_out(work())
+
+
+def squeue(
+    user: Annotated[str | None, typer.Option("--user", "-u", help="Only this tenant")] = None,
+    partition: Annotated[str | None, typer.Option("--partition", "-p", help="Only this queue")] = None,
+    states: Annotated[str | None, typer.Option("--states", "-t", help="Only these, such as PD,R")] = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Jobs that have ended, too")] = False,
+    output: Format = Output.TABLE,
+    home: Home = None,
+    shard: InShard = None,
+    identity: As = None,
+) -> None:
+    """List jobs that wait or run, with Slurm's columns."""
+
+    async def work() -> None:
+        async with shard_views(home, identity, shard) as (_, views):
+            as_of, jobs = await views.as_of(), await views.jobs()
+        wanted = set(states.upper().split(",")) if states else None
+        found = [
+            job
+            for job in jobs
+            if (user is None or job.tenant == user)
+            and (partition is None or job.queue == partition)
+            and (everything or wanted is not None or job.phase not in ENDED)
+            and (wanted is None or slurm.state_of(job.phase) in wanted)
+        ]
+        columns = queue_columns(SystemClock().now_ms())
+        show(output, columns, found, as_of if output in (Output.JSON, Output.YAML) else None, gap=1)
+
+    carry_out(work())
+
+
+def scancel(
+    jobs: Annotated[list[str], typer.Argument(help="Ids, beginnings of ids, or names")],
+    home: Home = None,
+    shard: InShard = None,
+    identity: As = None,
+) -> None:
+    """Cancel jobs; says nothing when all is well."""
+
+    async def work() -> Exit | None:
+        where = find(home, shard=shard)
+        who = ordering.giver(where, identity)
+        failed: Exit | None = None
+        for named in jobs:
+            try:
+                found = await ordering.meant(where, who, named, "cancel")
+                why = f"scancel by {getpass.getuser()}"[:200]
+                await ordering.give(where, who, CancelJob(kind="cancel_job", v=1, job_id=found, why=why), found)
+            except Failure as failure:
+                say(f"error: {failure}")
+                failed = failure.code
+        return failed
+
+    carry_out(work())
+
+
+def sinfo(output: Format = Output.TABLE, home: Home = None, shard: InShard = None, identity: As = None) -> None:
+    """List the nodes of each queue by state, with Slurm's columns."""
+
+    async def work() -> None:
+        async with shard_views(home, identity, shard) as (_, views):
+            as_of, rows = await views.as_of(), await _partitions(views)
+        show(output, PARTITIONS, rows, as_of if output in (Output.JSON, Output.YAML) else None)
+
+    carry_out(work())
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The nodes of a queue that are in one state."""
+
+    queue: str
+    up: bool
+    state: str
+    nodes: tuple[str, ...]
+
+
+def partitions(queues: Sequence[QueueView], nodes: Sequence[NodeView]) -> list[Partition]:
+    """One row for each leaf queue and state of its pool's nodes."""
+    rows = []
+    for queue in sorted((queue for queue in queues if not queue.inner), key=lambda queue: queue.name):
+        by_state: dict[str, list[str]] = {}
+        for node in nodes:
+            if node.pool == queue.pool and not node.gone:
+                by_state.setdefault(node_state(node), []).append(node.name)
+        up = queue.stop_policy == "none"
+        rows += [Partition(queue.name, up, state, tuple(names)) for state, names in sorted(by_state.items())]
+        rows += [] if by_state else [Partition(queue.name, up, "n/a", ())]
+    return rows
+
+
+def node_state(node: NodeView) -> str:
+    """idle, mix or alloc by its GPUs, or by its CPUs where it has none; drain while drained, down when not ready."""
+    if not node.ready:
+        return "down"
+    free = [left for left in node.gpu_free if left > 0]
+    busy = sum(free) < node.gpus * 1000 if node.gpus else node.cpu_free_milli < node.cpu_milli
+    if node.drained:
+        return "drng" if busy else "drain"
+    if not busy:
+        return "idle"
+    full = not free if node.gpus else node.cpu_free_milli <= 0
+    return "alloc" if full else "mix"
+
+
+def queue_columns(now_ms: int) -> list[Column[JobView]]:
+    return [
+        Column("JOBID", lambda job: job.job_id),
+        Column("PARTITION", lambda job: job.queue, shrinks=True),
+        Column("NAME", lambda job: job.name, shrinks=True),
+        Column("USER", lambda job: job.tenant, shrinks=True),
+        Column("ST", lambda job: slurm.state_of(job.phase)),
+        Column("TIME", lambda job: _time(job, now_ms), right=True),
+        Column("NODES", lambda job: str(_nodes(job)), right=True),
+        Column("NODELIST(REASON)", _where_or_why, shrinks=True),
+    ]
+
+
+PARTITIONS: list[Column[Partition]] = [
+    Column("PARTITION", lambda row: row.queue, shrinks=True),
+    Column("AVAIL", lambda row: "up" if row.up else "down"),
+    Column("TIMELIMIT", lambda row: "infinite"),
+    Column("NODES", lambda row: str(len(row.nodes)), right=True),
+    Column("STATE", lambda row: row.state),
+    Column("NODELIST", lambda row: slurm.node_list(row.nodes), shrinks=True),
+]
+
+
+def warnings(text: str) -> list[str]:
+    """What a script counts on that is not there."""
+    found = []
+    if "srun" in text.split():
+        found.append("it calls srun, which is not there: every pod runs the whole script")
+    if "SLURM_" in text:
+        found.append("it reads variables SLURM_…, which are not set; pods have TESSERA_…")
+    return found
+
+
+def _time(job: JobView, now_ms: int) -> str:
+    if not job.started_ts:
+        return "0:00"
+    return slurm.elapsed((job.ended_ts or now_ms) - job.started_ts)
+
+
+def _nodes(job: JobView) -> int:
+    return len({place.node for place in job.placements}) or job.pods
+
+
+def _where_or_why(job: JobView) -> str:
+    if job.placements:
+        return slurm.node_list([place.node for place in job.placements])
+    return "" if job.reason is None else f"({slurm.WHY.get(job.reason.code, job.reason.code)})"
+
+
+async def _is_held(views: ShardViews, job: str) -> bool:
+    stored = await views.store.get("jobs", job)
+    return stored is not None and (view := JobView.from_bytes(stored)).held and view.phase == "queued"
+
+
+async def _partitions(views: ShardViews) -> list[Partition]:
+    return partitions(await views.queues(), await views.nodes())
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(Exit.USAGE, f"{file}: cannot be read ({error}); name another file") from error

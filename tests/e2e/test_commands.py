@@ -1,0 +1,173 @@
+"""The commands as people type them, on real processes: each says what came of it, and its exit code agrees."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tessera_schemas.config import Policy, Queue, Quota
+from tests.e2e.live import Live, Said, configuration, job, started
+from tests.e2e.platform_checks import assert_all_is_well
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+QUOTA = Quota(resource="gpu_milli", nominal=32_000)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
+    """Two queues, and a preset under which a higher class evicts a lower one at once."""
+    queues = (Queue(name="default", quotas=(QUOTA,)), Queue(name="night", weight=2))
+    policy = Policy(preset="priority", min_runtime_seconds=0)
+    async with Live.at(tmp_path_factory.mktemp("commands"), configuration(queues=queues, policy=policy)) as live:
+        yield live
+
+
+@contextlib.asynccontextmanager
+async def filled(live: Live) -> AsyncIterator[str]:
+    """Every GPU is held by one job meanwhile; afterwards everything is cancelled."""
+    done = await live.submit(job("filler", gpus=8, replicas=4, seconds=600))
+    await live.until_phase(done.job_id, "running")
+    try:
+        yield done.job_id
+    finally:
+        for found in list(live.state.jobs.values()):
+            await live.clients["lab"].cancel(found.job_id)
+        await live.until_idle()
+
+
+async def ok(live: Live, *words: str) -> Said:
+    said = await live.command(*words)
+    assert said.code == 0, said
+    assert "-o" in words or all(len(line) <= 80 for line in said.out.splitlines()), said.out
+    return said
+
+
+async def test_a_held_job_stays_until_it_is_released(live: Live) -> None:
+    async with filled(live) as filler:
+        done = await live.submit(job("patient", seconds=0.1))
+        assert (await ok(live, "hold", "patient")).out == f"job {done.job_id} is held\n"
+        assert live.state.jobs.get(done.job_id).held  # type: ignore[union-attr]
+        explained = (await ok(live, "explain", "patient", "-o", "json")).json
+        assert explained["reason"]["code"] == "OnHold"
+        assert [reason["code"] for reason in explained["others"]] == ["WaitingForQuota", "NoFit"]
+        assert explained["holders"][0]["job_id"] == filler
+        assert (await ok(live, "release", "patient", "--as", "lab")).out == f"job {done.job_id} is not held\n"
+    missing = await live.command("hold", "nobody")
+    assert (missing.code, missing.err) == (
+        3,
+        "error: job nobody: there is none with this id or name; see `tessera ls`\n",
+    )
+    await assert_all_is_well(live)
+
+
+async def test_what_explain_offers_is_what_the_plan_and_a_higher_class_then_do(live: Live) -> None:
+    async with filled(live) as filler:
+        done = await live.submit(job("rush", gpus=8, seconds=600))
+        await live.until(lambda state: bool((j := state.jobs.get(done.job_id)) and j.reason), "it is said why it waits")
+        text = " ".join((await ok(live, "explain", "rush")).out.split())
+        assert "priority class high, which evicts run " + filler in text
+        none = await live.command("preempt", "rush", "--dry-run")
+        assert (none.code, "there is no plan for rush" in none.out) == (1, True)
+        assert (await live.command("preempt", "rush")).code == 2
+        unknown = await live.command("prio", "rush", "royal")
+        assert (unknown.code, "NoSuchPriorityClass" in unknown.err) == (6, True)
+        assert (await ok(live, "prio", "rush", "high")).out == f"job {done.job_id} has priority class high now\n"
+        await live.until_phase(done.job_id, "running")
+        assert f"(for job {done.job_id})" in " ".join((await ok(live, "explain", filler)).out.split())
+    await assert_all_is_well(live)
+
+
+async def test_a_drained_node_takes_nothing_until_it_is_common_again(live: Live) -> None:
+    node = sorted(live.state.nodes.found(name for name, _ in live.state.nodes.items()), key=lambda n: n.name)[0].name
+    assert (await ok(live, "drain", node, "--why", "new disks")).out == f"node {node} is drained, and empty\n"
+    assert any(node in line and "drain" in line for line in (await ok(live, "sinfo")).out.splitlines())
+    done = await live.submit(job("everywhere", gpus=8, replicas=4, seconds=0.1))
+    await live.until(lambda state: bool((j := state.jobs.get(done.job_id)) and j.reason), "it is said why it waits")
+    text = " ".join((await ok(live, "explain", "everywhere")).out.split())
+    assert f"Node {node} is drained by an operator: new disks" in text
+    assert f"`tessera undrain {node}`" in text
+    assert (await ok(live, "undrain", node)).out == f"node {node} takes jobs again\n"
+    await live.until_ended(done.job_id)
+    assert (await live.command("drain", "nowhere")).code == 3
+    tenants = await live.command("drain", node, "--as", "lab")
+    assert (tenants.code, "lab is a tenant" in tenants.err) == (2, True)
+    await assert_all_is_well(live)
+
+
+async def test_a_queue_is_held_shown_and_released(live: Live) -> None:
+    assert (await ok(live, "queue", "hold", "night")).out.startswith("queue night is held")
+    done = await live.submit(job("nightly", queue="night", seconds=0.1))
+    assert "night" in (await ok(live, "queue", "list")).out
+    assert "held" in (await ok(live, "queue", "show", "night")).out
+    explained = (await ok(live, "explain", done.job_id, "-o", "json")).json
+    assert explained["reason"]["code"] == "QueueStopped"
+    assert (await ok(live, "queue", "release", "night")).out.startswith("queue night is open")
+    await live.until_ended(done.job_id)
+    assert (await live.command("queue", "hold", "nowhere")).code == 3
+    rows = (await ok(live, "quota", "-o", "json")).json["items"]
+    assert [(row["queue"], row["quota"]["nominal"]) for row in rows] == [("default", 32_000)]
+    await assert_all_is_well(live)
+
+
+async def test_slurms_words_do_what_they_say(live: Live, tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    lines = ["#!/bin/bash", "#SBATCH --job-name=batch", "#SBATCH --nodes=2 --gres=gpu:8", "#SBATCH -t 60", "sleep 600"]
+    script.write_text("\n".join(lines) + "\n")
+    refused = await live.command("sbatch", str(script), "--as", "lab")
+    assert (refused.code, "no container image" in refused.err) == (2, True)
+    words = ("sbatch", str(script), "--container-image", "train:1", "--as", "lab", "--key", "batch")
+    said = await ok(live, *words, "--hold")
+    live.acknowledged.append(("lab", "batch"))
+    job_id = said.out.split()[-1]
+    assert said.out == f"Submitted batch job {job_id}\n"
+    line = next(line for line in (await ok(live, "squeue")).out.splitlines() if line.startswith(job_id))
+    assert line.split()[1:6] == ["default", "batch", "lab", "PD", "0:00"]
+    assert line.endswith("(JobHeldUser)")
+    await ok(live, "release", job_id)
+    await live.until(lambda state: bool((j := state.jobs.get(job_id)) and j.attempt), "it is allocated")
+    assert (await ok(live, "scancel", job_id)).out == ""
+    await live.until_ended(job_id)
+    array = tmp_path / "array.sh"
+    array.write_text("#!/bin/sh\n#SBATCH --array=1-9\n#SBATCH --mail-type=END\ntrue\n")
+    refused = await live.command("sbatch", str(array), "--container-image", "x", "--as", "lab")
+    assert refused.code == 6
+    assert [line.split(":")[1].strip() for line in refused.err.splitlines()] == ["NotSupportedYet", "UnknownField"]
+    await assert_all_is_well(live)
+
+
+async def test_views_are_shown_once_or_followed_without_a_terminal(live: Live) -> None:
+    once = (await ok(live, "top", "--once")).out
+    assert once.startswith("shard main, preset priority, as of ")
+    assert "GPUs 0 of 32 in use, 32 wholly free; nodes 4 ready" in once
+    following = await started("ls", "--watch", environment={"TESSERA_HOME": str(live.home)})
+    assert following.stdout is not None
+    try:
+        await asyncio.wait_for(following.stdout.readline(), 30)
+        done = await live.submit(job("followed", seconds=0.5))
+        async with asyncio.timeout(30):
+            while done.job_id not in (await following.stdout.readline()).decode():
+                pass
+    finally:
+        following.send_signal(signal.SIGINT)
+        await asyncio.wait_for(following.wait(), 30)
+    assert following.returncode == 0
+    await live.until_ended(done.job_id)
+    await assert_all_is_well(live)
+
+
+async def test_a_tenant_is_told_of_its_own_job_and_of_no_other_by_name(live: Live) -> None:
+    async with filled(live) as filler:
+        done = await live.submit(job("guest", gpus=1), tenant="ops")
+        await live.until(lambda state: bool((j := state.jobs.get(done.job_id)) and j.reason), "it is said why it waits")
+        own = await ok(live, "explain", done.job_id, "--as", "ops")
+        assert filler not in own.out
+        assert "filler" not in own.out
+        assert "32 GPUs held by 1 other run of queue default" in " ".join(own.out.split())
+        assert (await live.command("explain", filler, "--as", "ops")).code == 3
+        await live.clients["ops"].cancel(done.job_id)
+    await assert_all_is_well(live)

@@ -1,0 +1,274 @@
+"""What the commands of operators print: within 80 columns, with the numbers that the views hold."""
+
+import json
+
+import pytest
+from rich.cells import cell_len
+
+from tessera.client.commands.drains import drain_line, on_node
+from tessera.client.commands.preempt import VICTIMS, plan_lines, planned
+from tessera.client.commands.queues import queue_facts, stopped
+from tessera.client.explain import explain, explained, explanation_lines, story_lines
+from tessera.client.outcomes import Failure
+from tessera.client.overview import groups, node_line, overview
+from tessera.client.queues import QUEUES, QUOTAS, in_tree, queue_rows, quota_rows
+from tessera.client.rendering import COLUMNS, table
+from tessera.client.story import Line, story
+from tessera.engine.victims import Plan, Victim
+from tessera_schemas.config import Queue
+from tessera_schemas.facts import HoldRequested, PriorityRequested
+from tessera_schemas.ledger import LEDGER_MESSAGE
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code, PublicReason
+from tessera_schemas.views import JobView, NodeView, QueueView, QuotaUse
+from tests.builders import admitted, config_body, job_spec, role
+from tests.rounds import Rounds
+
+NOW = 1_760_000_000_000
+LONG = "宽" * 40
+
+
+def view(name: str, phase: str = "running", gpus: int = 8, tenant: str = "lab", **more: object) -> JobView:
+    base = {"job_id": name.ljust(20, "a"), "key": "k", "queue": "research", "priority": 0, "attempt": 1, "pods": 1}
+    return JobView.model_validate(
+        {**base, "name": name, "tenant": tenant, "phase": phase, "gpu_milli": gpus * 1000, "submitted_ts": NOW - 60_000}
+        | more
+    )
+
+
+def node(name: str, *free: int, ready: bool = True, drained: bool = False) -> NodeView:
+    return NodeView(name=name, pool="default", ready=ready, drained=drained, gpus=len(free), gpu_free=free)
+
+
+def use(used: int, nominal: int = 8, **more: int) -> QuotaUse:
+    more = {name: value * 1000 for name, value in more.items()}
+    return QuotaUse(resource="gpu_milli", nominal=nominal * 1000, used=used * 1000, **more)
+
+
+TREE = [
+    QueueView(name="vision", pool="default", parent="all", queued=3, live=5, weight=2, quotas=(use(12, borrowed=4),)),
+    QueueView(name="all", pool="default", inner=True, quotas=(use(12, nominal=16),)),
+    QueueView(name="text", pool="default", parent="all", stop_policy="hold", quotas=(use(0, lent=4),)),
+]
+NODES = [node("gpu-1", *[0] * 8), node("gpu-2", 1000, 1000, 1000, 1000, 0, 0, 0, 0)]
+
+
+# -- queues and quotas
+
+
+def test_queues_stand_below_their_parents_with_what_they_borrow_and_lend() -> None:
+    assert [queue.name for queue in in_tree(TREE)] == ["all", "text", "vision"]
+    title, _, text, vision = table(QUEUES, queue_rows(TREE, NODES))
+    assert title.split() == [
+        "QUEUE",
+        "STATE",
+        "WEIGHT",
+        "SHARE",
+        "GPUS",
+        "QUOTA",
+        "BORROWED",
+        "LENT",
+        "WAITING",
+        "LIVE",
+    ]
+    assert text.split() == ["text", "held", "1", "0.0%", "0", "8", "0", "4", "0", "0"]
+    assert vision.split() == ["vision", "open", "2", "75.0%", "12", "8", "4", "0", "3", "5"]
+
+
+def test_quotas_are_a_row_for_each_resource_and_flavor() -> None:
+    quotas = (use(2), QuotaUse(resource="memory_bytes", flavor="h100", nominal=2**40, used=2**39, available=2**39))
+    rows = quota_rows([QueueView(name="research", pool="default", quotas=quotas)])
+    assert [line.split() for line in table(QUOTAS, rows)][1:] == [
+        ["research", "gpus", "any", "8", "2", "0", "0", "0"],
+        ["research", "memory", "h100", "1Ti", "512Gi", "0", "0", "512Gi"],
+    ]
+
+
+def test_one_queue_is_told_in_words() -> None:
+    (row,) = (row for row in queue_rows(TREE, NODES) if row.queue.name == "vision")
+    assert dict(queue_facts(row))["jobs"] == "3 jobs wait, 5 live"
+    assert dict(queue_facts(row))["gpus"] == "12, 75.0% of the pool"
+
+
+def test_stopping_a_queue_changes_nothing_else_of_the_configuration() -> None:
+    body = config_body(Queue(name="a"), Queue(name="b"))
+    held = stopped(body, "b", "hold")
+    assert [queue.stop_policy for queue in held.queues] == ["none", "hold"]
+    assert stopped(held, "b", "none") == body
+    with pytest.raises(Failure, match="queue c: there is no such queue"):
+        stopped(body, "c", "hold")
+
+
+# -- nodes
+
+
+def test_draining_says_what_becomes_of_the_jobs_there() -> None:
+    there = view("train", placements=(Placement(0, "worker", "gpu-1", (0,), 1000),))
+    ended = view("old", phase="succeeded", placements=there.placements)
+    assert on_node([there, ended, view("elsewhere")], "gpu-1") == [there]
+    assert drain_line("gpu-1", [], False) == "node gpu-1 is drained, and empty"
+    assert drain_line("gpu-1", [there], False).startswith("node gpu-1 is drained; 1 job there run on to their end")
+    assert drain_line("gpu-1", [there], True).endswith("restart elsewhere: train")
+
+
+# -- top
+
+
+def test_the_overview_says_who_uses_the_gpus_and_why_jobs_wait() -> None:
+    reason = PublicReason(code="NoFit")
+    jobs = [view("a"), view("b", "queued", reason=reason), view("c", "queued", 4, "ops"), view("d", "succeeded")]
+    lines = overview(jobs, [*NODES, node("gpu-3", 1000, drained=True)], TREE, NOW)
+    told = [" ".join(line.split()) for line in lines]
+    assert told[0] == "GPUs 12 of 17 in use, 5 wholly free; nodes 2 ready, 1 drained"
+    assert "lab 8 1 1 8" in told
+    assert "ops 0 0 1 4" in told
+    assert "NoFit 1 8 1m" in told
+    assert "not looked at yet 1 4 1m" in told
+
+
+def test_an_empty_shard_is_told_in_a_line() -> None:
+    assert node_line([]) == "GPUs 0 of 0 in use, 0 wholly free; nodes 0 ready"
+    assert groups([], lambda job: job.tenant) == []
+
+
+# -- plans
+
+
+def full(preset: str = "priority") -> Rounds:
+    rounds = Rounds(nodes={"node-a": 8}, preset=preset)
+    rounds.submit("first", gpus=8, priority="low")
+    rounds.settle()
+    rounds.commit(ms=90_000)
+    rounds.submit("it", gpus=8)
+    return rounds
+
+
+def test_a_plan_names_its_victims_and_the_work_that_is_lost() -> None:
+    rounds = full()
+    found = planned(rounds.state, rounds.job("it"), rounds.ts)
+    assert isinstance(found, Plan)
+    lines = plan_lines(rounds.state, rounds.job("it"), found)
+    assert lines[0] == f"preset priority, preemption: it ({rounds.job('it').job_id})"
+    assert lines[1] == "  would start with 1 pods on node-a"
+    run = rounds.run("first").run_id
+    assert lines[4].split()[:4] == [run, "research", "low", "8"]
+    assert max(map(len, lines)) <= COLUMNS
+
+
+def test_without_a_plan_the_reason_is_told() -> None:
+    rounds = full("off")
+    lines = plan_lines(rounds.state, rounds.job("it"), planned(rounds.state, rounds.job("it"), rounds.ts))
+    assert lines[0].startswith("preset off: there is no plan for it")
+    assert "NotAllowedByPreset" in lines[1]
+
+
+# -- explanations
+
+
+def told(rounds: Rounds, key: str = "it", viewer: str | None = None) -> list[str]:
+    answer = explain(rounds.state, rounds.job(key).job_id, rounds.ts, viewer)
+    assert answer is not None
+    return explanation_lines(answer, {rounds.run("first").run_id: rounds.ts + 3_600_000}, rounds.ts)
+
+
+def test_an_explanation_says_why_who_until_when_and_what_would_help_in_80_columns() -> None:
+    rounds = full("off")
+    rounds.commit(orders=(rounds.line(),))
+    lines = told(rounds)
+    text = " ".join(" ".join(lines).split())
+    assert max(map(cell_len, lines)) <= COLUMNS
+    assert "Place 1 of 1 in line for pool default" in text
+    assert "8 GPUs held by first" in text
+    assert "1h more at most" in text
+    assert "Each of these alone would start it now" in text
+    assert "the end of first" in text
+
+
+def test_an_explanation_for_programs_is_json_with_everything() -> None:
+    rounds = full()
+    answer = explain(rounds.state, rounds.job("it").job_id, rounds.ts)
+    value = json.loads(json.dumps(explained(answer, [Line(1, NOW, "queued")], {})))
+    assert value["reason"]["code"] == Code.NO_FIT
+    assert value["holders"][0]["name"] == "first"
+    assert "taken_n" not in value["holders"][0]
+    assert [change["kind"] for change in value["changes"]] == ["evict"]
+    assert value["story"] == [{"n": 1, "ts": NOW, "text": "queued"}]
+
+
+def test_nothing_that_helps_is_said_to_be_nothing() -> None:
+    rounds = Rounds(nodes={"node-a": 8}, preset="off")
+    for key in ("first", "second"):
+        rounds.submit(key, gpus=4, priority="urgent")
+    rounds.settle()
+    rounds.submit("it", gpus=1, pods=1, cpu_milli=64_000, priority="urgent")
+    rounds.settle()
+    assert told(rounds)[-1].startswith("None of ")
+
+
+# -- the story
+
+
+def told_story(rounds: Rounds, key: str, **more: bool) -> list[str]:
+    job = rounds.job(key).job_id
+    messages = [LEDGER_MESSAGE.validate_json(data) for data in rounds.stored]
+    return [line.text for message in messages for line in story(message, job, **more)]
+
+
+def test_a_story_tells_of_holds_classes_and_who_evicted_it() -> None:
+    rounds = full()
+    first = rounds.job("first").job_id
+    rounds.commit(HoldRequested(kind="hold_requested", job_id=first, tenant="lab"))
+    rounds.commit(HoldRequested(kind="hold_requested", job_id=first, undo=True))
+    rounds.commit(PriorityRequested(kind="priority_requested", job_id=first, priority_class="normal"))
+    rounds.commit(PriorityRequested(kind="priority_requested", job_id=first, priority_class="low"))
+    rounds.settle()
+    lines = told_story(rounds, "first")
+    assert "held by lab" in lines
+    assert "let go by operator" in lines
+    assert "priority class normal from now on" in lines
+    preemptor = rounds.job("it").job_id
+    assert any(line.endswith(f"(for job {preemptor})") for line in lines)
+    assert preemptor not in " ".join(told_story(rounds, "first", all_names=False))
+    kept = "devices are kept for it (preemption, preset priority), once 1 run has stopped"
+    assert kept in told_story(rounds, "it")
+
+
+def test_a_story_of_elastic_pods_counts_them() -> None:
+    rounds = Rounds(nodes={"node-a": 8}, grow_after_seconds=0)
+    rounds.submit("it", gpus=1, pods=2, max_replicas=4)
+    rounds.settle()
+    assert "grows by 2 pods" in told_story(rounds, "it")
+
+
+def test_a_long_story_shows_its_end_and_says_what_it_left_out() -> None:
+    lines = list(story_lines([Line(n, NOW, "waits: " + "word " * 40) for n in range(100)]))
+    assert lines[0].startswith("(60 earlier lines")
+    assert max(map(cell_len, lines)) <= COLUMNS
+
+
+@pytest.mark.parametrize(
+    ("columns", "row"),
+    [
+        (QUEUES, queue_rows([QueueView(name=LONG, pool="p", quotas=(use(10**6),))], [])[0]),
+        (QUOTAS, quota_rows([QueueView(name=LONG, pool="p", quotas=(QuotaUse(resource=LONG, flavor=LONG),))])[0]),
+        (VICTIMS, Victim("r" * 24, "j", "t", LONG, LONG, 10**9, 10**9, ("n" * 253,))),
+    ],
+    ids=["queues", "quotas", "victims"],
+)
+def test_tables_fit_80_columns_whatever_they_hold(columns: list, row: object) -> None:  # type: ignore[type-arg]
+    assert max(map(cell_len, table(columns, [row]))) <= COLUMNS
+
+
+def test_a_tenant_that_looks_at_its_job_reads_no_other_tenants_name() -> None:
+    rounds = Rounds(nodes={"node-a": 8}, preset="off")
+    theirs = admitted("theirs", job_spec(role(gpus=8), name="secret"), tenant="other")
+    rounds.commit(theirs)
+    rounds.settle()
+    rounds.submit("it", gpus=8)
+    rounds.settle()
+    answer = explain(rounds.state, rounds.job("it").job_id, rounds.ts, "lab")
+    assert answer is not None
+    value = json.dumps(explained(answer, [], {}))
+    for name in (theirs.job_id, "secret"):
+        assert name not in value
+        assert name not in "\n".join(explanation_lines(answer, {}, rounds.ts))
