@@ -12,7 +12,7 @@ from tessera.domain.entities import Job
 from tessera.engine.heads import stuck_heads
 from tessera.engine.victims import Plan, plan, proposal
 from tessera.preemption.decide import preemption_plan
-from tessera.reclamation.plans import reclaim_plan
+from tessera.reclamation.plans import reclamation_plan
 from tessera_schemas.base import job_id
 from tessera_schemas.config import Policy, PriorityClass, Queue, Quota
 from tessera_schemas.facts import AnyFact, PlanCause, PodsMade, RunAbsent, RunEnded, RunStarted
@@ -143,7 +143,7 @@ class Rounds(Committed):
     def _propose(self) -> bool:
         """Each service plans for the first job that has a plan; both see the same state."""
         proposed = []
-        for plan_for in (preemption_plan, reclaim_plan):
+        for plan_for in (preemption_plan, reclamation_plan):
             for job in stuck_heads(self.state, self.ts, 64):
                 found = plan_for(self.state, job, self.ts)
                 if isinstance(found, Plan):

@@ -126,12 +126,33 @@ class Policy(Strict):
         Count,
         Field(
             le=10**12,
-            description="How much more GPU time the job must have lost by waiting than the moved runs lose; always some",
+            description="How much more GPU time the job must have lost by waiting than the moved runs lose",
         ),
     ] = 0
     grow_after_seconds: Annotated[
         Count, Field(le=86_400, description="How long an elastic run keeps its size before it grows (again)")
     ] = 30
+    backfill: Annotated[
+        Literal["off", "reserve"],
+        Field(
+            description="off: what fits starts. reserve: room is kept for the first job of a pool's line that finds "
+            "none; others start only where that does not delay it, by time limits and by how long such jobs ran before"
+        ),
+    ] = "off"
+    backfill_patience_seconds: Annotated[
+        Count, Field(le=YEAR_SECONDS, description="From submit until room is kept for a job that finds none; 0: at once")
+    ] = 0
+    backfill_closing_seconds: Annotated[
+        Count,
+        Field(
+            le=YEAR_SECONDS,
+            description="From submit until nobody passes such a job any more, however short: it bounds its wait where "
+            "runs take longer than they ever did",
+        ),
+    ] = 1_209_600
+    backfill_depth: Annotated[
+        Positive, Field(le=16, description="For how many jobs of a pool room is kept at the same time")
+    ] = 1
     node_lost_seconds: Annotated[
         Count, Field(le=86_400, description="How long a node may be not ready before its runs restart elsewhere")
     ] = 60

@@ -65,6 +65,8 @@ class Code(StrEnum):
     QUEUE_STOPPED = "QueueStopped"
     BEHIND_QUEUE_HEAD = "BehindQueueHead"
     WAITING_FOR_PREEMPTED = "WaitingForPreemptedWorkloads"
+    RESERVED = "Reserved"
+    BEHIND_RESERVATION = "BehindReservation"
     # why a plan is not carried out
     VICTIM_GONE = "VictimGone"
     PLAN_DOES_NOT_FIT = "PlanDoesNotFit"
@@ -139,6 +141,8 @@ SENTENCES: dict[Code, str] = {
     Code.QUEUE_STOPPED: "its queue is stopped by an operator",
     Code.BEHIND_QUEUE_HEAD: "the first job of its queue does not fit yet, and the queue lets nobody pass it",
     Code.WAITING_FOR_PREEMPTED: "room is made for it; the runs there are being stopped",
+    Code.RESERVED: "no node has room for it now; room is kept for it from when runs there are expected to end",
+    Code.BEHIND_RESERVATION: "it would delay the start of a job before it, for which room is kept",
     Code.VICTIM_GONE: "a run that it would evict does not run any more",
     Code.PLAN_DOES_NOT_FIT: "it would not fit even without the runs to be evicted",
     Code.EVICTION_BUDGET_SPENT: "a run that it would evict may not be evicted again",

@@ -125,7 +125,8 @@ async def test_slurms_words_do_what_they_say(live: Live, tmp_path: Path) -> None
     live.acknowledged.append(("lab", "batch"))
     job_id = said.out.split()[-1]
     assert said.out == f"Submitted batch job {job_id}\n"
-    line = next(line for line in (await ok(live, "squeue")).out.splitlines() if line.startswith(job_id))
+    assert said.err == ""
+    (line,) = (line for line in (await ok(live, "squeue")).out.splitlines() if line.startswith(job_id))
     assert line.split()[1:6] == ["default", "batch", "lab", "PD", "0:00"]
     assert line.endswith("(JobHeldUser)")
     await ok(live, "release", job_id)

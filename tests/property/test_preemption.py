@@ -150,6 +150,8 @@ def test_it_comes_to_rest_and_stays_there_until_something_ends(seed: int) -> Non
     rounds = world(seed)
     rounds.held_back = set()
     rounds.settle()
+    rounds.commit(ms=3_600_000)  # what deadlines end has ended: pods by which a run was to grow, earmarks
+    rounds.settle()
     plans = len(rounds.plans)
     for _ in range(3):
         rounds.commit(ms=3_600_000)

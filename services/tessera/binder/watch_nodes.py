@@ -55,14 +55,9 @@ class Nodes:
                 self.worklist.name(name)
 
     def _seen(self, name: str) -> NodeSeen:
-        """What is to be said of the node. One that went to another shard is gone once nothing of ours holds it."""
+        """A node that went to another shard is gone: the books keep it, for nothing new, while runs of ours hold it."""
         node = self._informer.named(name)
-        if node is None:
-            return node_gone(name)
-        if self._ownership.is_ours(name):
-            return node_seen(node)
-        held = self._state.index.runs_on.get(name)
-        return node_seen(node).model_copy(update={"ready": False}) if held else node_gone(name)
+        return node_seen(node) if node is not None and self._ownership.is_ours(name) else node_gone(name)
 
     async def _work(self, name: str) -> None:
         if not self._informer.synced:

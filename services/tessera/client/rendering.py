@@ -2,8 +2,8 @@
 
 import json
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
@@ -75,10 +75,16 @@ def show_value(output: Output, value: dict[str, Any], as_of: int | None) -> None
 
 
 def plain(value: Any) -> Any:
-    """A model or a dataclass as JSON would hold it."""
+    """A model, a dataclass or what is made of them, as JSON would hold it."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
     if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple | list):
+        return [plain(part) for part in value]
+    if isinstance(value, Mapping):
+        return {name: plain(part) for name, part in value.items()}
+    return value
 
 
 def say(text: str) -> None:

@@ -18,6 +18,7 @@ from tessera.domain.errors import Contradiction
 from tessera.domain.fold import apply_record, take_in
 from tessera.domain.state import State
 from tessera.engine import ENGINE_ID
+from tessera.engine.defragment import defragmentation
 from tessera.engine.ordering import order as in_line
 from tessera.engine.victims import Plan, plan, proposal
 from tessera.kernel.errors import InvariantViolation
@@ -209,7 +210,10 @@ class Replay:
 def replanned(state: State, fact: PlanProposed) -> PlanProposed | None:
     """What this engine proposes for the same job, cause and time; None when it proposes nothing."""
     job = state.jobs.get(fact.job_id)
-    found = None if job is None else plan(state, job, fact.ts, fact.cause)
+    if job is None:
+        return None
+    moves = fact.cause == "defragment"
+    found = defragmentation(state, job, fact.ts) if moves else plan(state, job, fact.ts, fact.cause)
     return proposal(state, found, fact.ts) if isinstance(found, Plan) else None
 
 

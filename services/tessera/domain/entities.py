@@ -47,6 +47,7 @@ class Job:
     avoid: tuple[str, ...] = ()
     saved_path: str = ""
     told_ts: int = 0
+    time_limit_seconds: int = 0
 
     @property
     def pods(self) -> int:

@@ -13,6 +13,7 @@ from tessera.domain.errors import Contradiction, UnknownFormat
 from tessera.domain.evolve import evolved
 from tessera.domain.phases import Phase, moved
 from tessera.domain.resources import Amount, RoleNeed, empty_node, gang_amount, placed_amount, role_need, shared
+from tessera.domain.runtimes import kind_of, learn
 from tessera.domain.state import State
 from tessera_schemas.base import run_id
 from tessera_schemas.config import Config
@@ -60,6 +61,8 @@ EVICTIONS = frozenset({Code.PREEMPTED, Code.RECLAIMED, Code.DEFRAGMENTED})
 """The reasons that stop a run for another job's sake: they count against the job's eviction budget."""
 NO_FAILURES = frozenset({Code.SHRUNK, Code.NODE_LOST, Code.NODE_SHRUNK, Code.NODE_DRAINED})
 """The reasons why an elastic run goes on without pods, and which say nothing of how the next ones will fare."""
+ENDS_OF_ITS_OWN = frozenset({Code.POD_FAILED, Code.TIME_LIMIT})
+"""The reasons of a revoked run that tell how long such runs take; the others cut it short."""
 
 
 def fold_message(state: State, message: LedgerMessage, stored: bytes) -> None:
@@ -223,6 +226,7 @@ def _job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]) -> 
         record.fact,
         state.ts,
         fact.trace,
+        time_limit_seconds=spec.time_limit_seconds or 0,
     )
     state.put_job(job)
     _tally_tenant(state, job.tenant, job.amount, 1)
@@ -336,6 +340,8 @@ def _revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> None:
         return
     state.put_run(evolved(run, revoked=record.reason, then=record.then, stopped_ts=state.ts))
     job = _job(state, run.job_id)
+    if record.reason.code in ENDS_OF_ITS_OWN:
+        _learn(state, run, job)
     avoid = tuple(dict.fromkeys((*job.avoid, *record.avoid)))[-AVOID_MAX:]
     _move(state, job, Phase.EVICTING, reason=record.reason, avoid=avoid)
 
@@ -413,7 +419,9 @@ def _finished(state: State, record: Finished, facts: Sequence[TakenFact]) -> Non
     job = _job(state, record.job_id)
     phase = moved(job.job_id, job.phase, Phase(record.phase))
     if phase is Phase.SUCCEEDED:
-        state.put_run(evolved(_run(state, job.run_id), over=True))
+        run = _run(state, job.run_id)
+        _learn(state, run, job)
+        state.put_run(evolved(run, over=True))
     else:
         _still_held(state, job)
     state.drop_job(job)
@@ -439,6 +447,12 @@ def _finished(state: State, record: Finished, facts: Sequence[TakenFact]) -> Non
         )
     )
     _tally_tenant(state, job.tenant, job.amount, -1)
+
+
+def _learn(state: State, run: Run, job: Job) -> None:
+    """A run ended by itself: now it is known how long it took."""
+    if run.started_ts:
+        learn(state.runtimes, kind_of(job), state.ts - run.started_ts, state.ts)
 
 
 def _still_held(state: State, job: Job) -> None:

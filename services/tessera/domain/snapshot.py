@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Line, Run, Use
 from tessera.domain.errors import Contradiction
 from tessera.domain.resources import Node
+from tessera.domain.runtimes import Sketch
 from tessera.domain.state import State
 from tessera.domain.statehash import encode
 from tessera_schemas.config import Config
@@ -28,6 +29,7 @@ ROWS: dict[str, tuple[TypeAdapter[Any], str]] = {
     "earmarks": (TypeAdapter(Earmark), "owner"),
     "lines": (TypeAdapter(Line), "pool"),
     "drains": (TypeAdapter(Drain), "node"),
+    "runtimes": (TypeAdapter(Sketch), "key"),
 }
 
 

@@ -11,11 +11,12 @@ from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Line, Run, Us
 from tessera.domain.phases import Phase
 from tessera.domain.queues import QueueTree, QuotaBook, queue_tree
 from tessera.domain.resources import NOTHING, WHOLE_GPU, Amount, Node
+from tessera.domain.runtimes import Sketch
 from tessera.domain.table import Table
 from tessera_schemas.config import Config
 from tessera_schemas.ledger import GENESIS
 
-TABLES = ("jobs", "ended", "runs", "nodes", "queue_use", "tenant_use", "earmarks", "lines", "drains")
+TABLES = ("jobs", "ended", "runs", "nodes", "queue_use", "tenant_use", "earmarks", "lines", "drains", "runtimes")
 
 
 class State:
@@ -39,6 +40,7 @@ class State:
         self.earmarks: Table[Earmark] = Table()
         self.lines: Table[Line] = Table()
         self.drains: Table[Drain] = Table()
+        self.runtimes: Table[Sketch] = Table()
         self.index = Index()
         self.is_base = True
 

@@ -76,4 +76,5 @@ class Overlay(Table[V]):
         yield from self._rows.items()
 
     def __len__(self) -> int:
-        return sum(1 for _ in self.items())
+        hidden = sum(1 for key in self.written if self._get_below(key) is not None)
+        return len(self._below) - hidden + len(self._rows)

@@ -25,7 +25,14 @@ from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
 BEFORE_MAX = 32  # jobs that nobody has judged yet and that are judged first
-JUDGED = (Code.NO_FIT, Code.NO_NODES, Code.WAITING_FOR_QUOTA, Code.BEHIND_QUEUE_HEAD)
+JUDGED = (
+    Code.NO_FIT,
+    Code.NO_NODES,
+    Code.WAITING_FOR_QUOTA,
+    Code.BEHIND_QUEUE_HEAD,
+    Code.RESERVED,
+    Code.BEHIND_RESERVATION,
+)
 """With such a reason a job was looked at when room last came free, and did not fit."""
 
 Pool = tuple[dict[str, Node], Places]

@@ -23,23 +23,35 @@ class Room:
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.nodes = {node.name: node for node in nodes}
-        self._places = Places(self.nodes)
+        self.places = Places(self.nodes)
         self._refused: dict[tuple[RoleNeed, ...], Reason] = {}
 
     def place(self, roles: tuple[RoleNeed, ...]) -> tuple[Placement, ...] | Reason:
         """A placement for every pod in rank order, taken from the room; or the reason, and nothing is taken."""
+        verdict = self.find(roles)
+        if not isinstance(verdict, Reason):
+            self.take(roles, verdict)
+        return verdict
+
+    def find(self, roles: tuple[RoleNeed, ...]) -> tuple[Placement, ...] | Reason:
+        """What `place` would answer; nothing is taken."""
         known = self._refused.get(roles)
         if known is not None:
             return known
-        verdict = place_gang(roles, self.nodes, self._places)
+        verdict = place_gang(roles, self.nodes, self.places)
         if isinstance(verdict, Reason):
             self._refused[roles] = verdict
-        else:
-            self._take(roles, verdict)
         return verdict
 
-    def _take(self, roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...]) -> None:
-        needs = {role.name: role.need for role in roles}
-        for placement in placements:
-            node = self.nodes[placement.node]
-            self.nodes[node.name] = node.taking(needs[placement.role], placement, 1)
+    def take(self, roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...]) -> None:
+        """Somebody was placed there."""
+        taken(self.nodes, roles, placements)
+
+
+def taken(nodes: dict[str, Node], roles: tuple[RoleNeed, ...], placements: Iterable[Placement], sign: int = 1) -> None:
+    """Change `nodes`, as far as they are among them, to what they are once these pods came (1) or left (-1)."""
+    needs = {role.name: role.need for role in roles}
+    for placement in placements:
+        node = nodes.get(placement.node)
+        if node is not None:
+            nodes[node.name] = node.taking(needs[placement.role], placement, sign)

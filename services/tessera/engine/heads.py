@@ -7,7 +7,7 @@ from tessera.domain.state import State
 from tessera.engine.ordering import line
 from tessera_schemas.reasons import Code
 
-STUCK = (Code.NO_FIT, Code.WAITING_FOR_QUOTA)
+STUCK = (Code.NO_FIT, Code.WAITING_FOR_QUOTA, Code.RESERVED)
 """What others' leaving would change. The committer has tried such a job and said so."""
 
 

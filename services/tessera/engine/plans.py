@@ -127,7 +127,7 @@ def leaving(state: State) -> list[tuple[Run, tuple[Placement, ...]]]:
     found = []
     for run in state.runs.values():
         if run.stopping:
-            if _stopped_ts(state, run) > since:
+            if stopped_ts(state, run) > since:
                 found.append((run, run.places))
         elif run.extra and run.resized_ts > since:
             going = tuple(extra.placement for extra in run.extra if extra.leaving)
@@ -135,7 +135,7 @@ def leaving(state: State) -> list[tuple[Run, tuple[Placement, ...]]]:
     return found
 
 
-def _stopped_ts(state: State, run: Run) -> int:
+def stopped_ts(state: State, run: Run) -> int:
     """When it was revoked, or ended by itself; 0 when nobody remembers."""
     ended = state.ended.get(run.job_id)
     return run.stopped_ts or (0 if ended is None else ended.ended_ts)

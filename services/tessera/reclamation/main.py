@@ -15,7 +15,7 @@ from tessera.kernel.together import together
 from tessera.reclamation.handlers import Absences
 from tessera.reclamation.idleness import Idleness, Utilisation
 from tessera.reclamation.losses import Losses
-from tessera.reclamation.plans import reclaim_plan
+from tessera.reclamation.plans import reclamation_plan
 from tessera.reclamation.prometheus import Prometheus
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.labels import pods_of_shard
@@ -39,7 +39,7 @@ async def serve(
     losses = Losses(ports, settings, shard.state, pods, troubles, members)
     prometheus = Prometheus(settings.utilisation_url, settings.utilisation_query)
     idleness = Idleness(ports, settings, shard.state, utilisation or prometheus, members)
-    proposals = Proposals(ports, settings.shard, "reclamation", shard.state, members, reclaim_plan, settings.heads)
+    proposals = Proposals(ports, settings.shard, "reclamation", shard.state, members, reclamation_plan, settings.heads)
     ports.health.check("pods", lambda: None if informer.synced else "the pods have not been listed yet")
     ports.health.check("nodes", lambda: None if node_informer.synced else "the nodes have not been listed yet")
 

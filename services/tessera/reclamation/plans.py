@@ -1,10 +1,22 @@
-"""Lent quota taken back: what to propose for a job whose queue has a right to what others hold. Pure."""
+"""
+What to propose for a waiting job: lent quota taken back from other queues, or else runs that move out of its way. Pure.
+"""
 
 from tessera.domain.entities import Job
 from tessera.domain.resources import NOTHING
 from tessera.domain.state import State
+from tessera.engine.defragment import defragmentation
 from tessera.engine.victims import Plan, plan
 from tessera_schemas.reasons import Code, Reason
+
+
+def reclamation_plan(state: State, job: Job, ts: int) -> Plan | Reason:
+    """Whom it has a right to evict gives way at once; where nobody does, it may gain to move some."""
+    found = reclaim_plan(state, job, ts)
+    if isinstance(found, Plan) or not state.tree.policy.defragment:
+        return found
+    moves = defragmentation(state, job, ts)
+    return moves if isinstance(moves, Plan) else found
 
 
 def reclaim_plan(state: State, job: Job, ts: int) -> Plan | Reason:

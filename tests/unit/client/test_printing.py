@@ -12,10 +12,11 @@ from tessera.client.chain import Entry
 from tessera.client.commands.events import COLUMNS as EVENTS
 from tessera.client.commands.ledger import ENTRIES
 from tessera.client.commands.views import NODES, job_columns, job_facts
+from tessera.client.queues import QUOTAS, QuotaRow
 from tessera.client.rendering import COLUMNS, Output, show, table
 from tessera_schemas.events import CloudEvent
 from tessera_schemas.reasons import Code, PublicReason
-from tessera_schemas.views import JobView, NodeView
+from tessera_schemas.views import JobView, NodeView, QuotaUse
 
 NOW = 1_760_000_000_000
 LONG = "a" * 63
@@ -82,6 +83,13 @@ def test_a_ledger_message_is_shown_with_all_its_fields(
     show(output, ENTRIES, [ENTRY], 42)
     (item,) = read(capsys.readouterr().out)["items"]  # type: ignore[operator]
     assert Entry(**item) == ENTRY
+
+
+def test_what_holds_a_view_is_printed_as_json_with_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    row = QuotaRow("research", QuotaUse(resource="gpu_milli", nominal=8000))
+    show(Output.JSON, QUOTAS, [row], 42)
+    (item,) = json.loads(capsys.readouterr().out)["items"]
+    assert (item["queue"], QuotaUse.model_validate(item["quota"])) == ("research", row.quota)
 
 
 def test_a_single_job_is_told_without_its_empty_values() -> None:

@@ -1,7 +1,7 @@
 """Runtimes are learnt from runs that ended, in few integers, and forgotten again."""
 
+from tessera.domain import runtimes
 from tessera.domain.table import Table
-from tessera.engine import runtimes
 from tessera.engine.runtimes import BUCKETS, RUNS_MAX, UNKNOWN, Kind, Sketch, bucket, expected, learn, quantile, upper
 
 HOUR = 3_600_000

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from typing import Any, cast
 
+from tessera.engine import ENGINE_ID
 from tessera.kernel.health import Health
 from tessera.kernel.leases import Leadership
 from tessera.kernel.ledger import StreamLedger
@@ -42,7 +43,7 @@ async def test_an_order_overwritten_by_an_older_one_is_published_again() -> None
     task = asyncio.create_task(lines.keep_published(Leadership(bus, clock, SHARD, "queueing", "queueing-1")))
     await clock.run(0.5)
     jobs = _newest(broker).jobs
-    old = Order(v=1, pool="default", basis_n=0, ts=1, engine="bestfit-1", policy=0)
+    old = Order(v=1, pool="default", basis_n=0, ts=1, engine=ENGINE_ID, policy=0)
     await bus.publish(Outgoing(order(SHARD, "default"), old.to_bytes()))
     await clock.run(3)
     task.cancel()

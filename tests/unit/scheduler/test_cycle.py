@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tessera.engine import ENGINE_ID
 from tessera.kernel.errors import InvariantViolation, Transient, UnknownOutcome
 from tessera.kernel.ports import Outgoing
 from tessera.scheduler.cycle import Deposed
@@ -235,7 +236,7 @@ async def test_an_order_that_cannot_be_read_is_ignored() -> None:
 def line(world: World, *keys: str, basis_n: int | None = None) -> Order:
     jobs = tuple(admitted(key).job_id for key in keys)
     basis = len(world.ledger) if basis_n is None else basis_n
-    return Order(v=1, pool="default", basis_n=basis, ts=1_000_000, engine="bestfit-1", policy=1, jobs=jobs)
+    return Order(v=1, pool="default", basis_n=basis, ts=1_000_000, engine=ENGINE_ID, policy=1, jobs=jobs)
 
 
 async def ready(world: World, **policy: int) -> None:

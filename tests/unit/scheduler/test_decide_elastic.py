@@ -246,3 +246,33 @@ def test_a_role_without_gpus_grows_on_the_flavor_of_its_run() -> None:
     world.commit(made(pods=2))
     assert grown(world.commit(started())) == [2, 3]
     assert world.run.flavor == "new"
+
+
+def waits_for_quota(*queues: Queue, stop: bool = False) -> World:
+    """A run that may grow, and in another queue a job that has no quota."""
+    empty = Quota(resource="gpu_milli", nominal=0, **({"borrowing_limit": 0} if queues else {}))
+    other = Queue(name="prod", quotas=(empty,), stop_policy="hold" if stop else "none", **_tree(queues))
+    world = World(body=config_body(*(queues or (Queue(name="research"),)), other, policy=AT_ONCE))
+    world.commit(admitted("k2", job_spec(role(gpus=2), queue="prod")))
+    world.queued(role(replicas=2, max_replicas=4, gpus=2)).place()
+    world.commit(made(pods=2))
+    return world
+
+
+def _tree(queues: tuple[Queue, ...]) -> dict[str, Any]:
+    return {"parent": queues[0].name} if queues else {}
+
+
+def test_it_grows_although_another_tree_has_no_quota_left_for_who_waits_there() -> None:
+    """Nothing that it could leave free would let that job start."""
+    assert grown(waits_for_quota().commit(started())) == [2, 3]
+
+
+def test_it_does_not_grow_into_quota_for_which_a_queue_of_its_tree_waits() -> None:
+    quota = Quota(resource="gpu_milli", nominal=8000)
+    both = (Queue(name="all"), Queue(name="research", parent="all", quotas=(quota,)))
+    assert grown(waits_for_quota(*both).commit(started())) == []
+
+
+def test_a_queue_that_an_operator_stopped_keeps_nobody_from_growing() -> None:
+    assert grown(waits_for_quota(stop=True).commit(started())) == [2, 3]

@@ -1,6 +1,7 @@
 """What waits for the committer is the newest of its kind, in whatever order it comes."""
 
 from tessera.domain.state import State
+from tessera.engine import ENGINE_ID
 from tessera.scheduler.inbox import Inbox
 from tessera_schemas.orders import Order
 from tests.builders import SHARD
@@ -8,7 +9,7 @@ from tests.unit.scheduler.committers import World
 
 
 def order(basis_n: int, ts: int) -> Order:
-    return Order(v=1, pool="default", basis_n=basis_n, ts=ts, engine="bestfit-1", policy=1, jobs=())
+    return Order(v=1, pool="default", basis_n=basis_n, ts=ts, engine=ENGINE_ID, policy=1, jobs=())
 
 
 async def test_an_order_that_hung_somewhere_does_not_push_out_a_newer_one() -> None:

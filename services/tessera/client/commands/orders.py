@@ -1,6 +1,6 @@
 """`hold`, `release` and `prio`: orders about one job."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -10,10 +10,13 @@ from tessera.client import ordering
 from tessera.client.commands.context import As, Home, InShard, carry_out
 from tessera.client.outcomes import Exit
 from tessera.client.rendering import say
+from tessera.client.sdk import Refused
 from tessera.client.shard_views import ENDED, ShardViews
 from tessera.client.where import find
 from tessera_schemas.base import Strict
 from tessera_schemas.commands import HoldJob, ReleaseJob, SetPriority
+from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.subjects import OPERATOR
 from tessera_schemas.views import JobView
 
 
@@ -67,7 +70,17 @@ def prio(
         lambda view: view.priority_class == priority_class,
         lambda view: f"has priority class {priority_class} now",
         Asked(home, shard, identity),
+        lambda views: check_class(views, priority_class),
     )
+
+
+async def check_class(views: ShardViews, name: str) -> None:
+    """An operator's orders are not judged by the configuration on their way. Raises Refused."""
+    body = (await views.config()).body
+    known = [entry.name for entry in body.priority_classes] if body is not None else []
+    if name not in known:
+        detail = f"{name}; there are {', '.join(known) or 'none yet'}"
+        raise Refused((Reason(code=Code.NO_SUCH_PRIORITY_CLASS, field="priority_class", detail=detail[:1024]),))
 
 
 def _order(
@@ -77,6 +90,7 @@ def _order(
     done: Callable[[JobView], bool],
     said: Callable[[JobView], str],
     asked: Asked,
+    check: Callable[[ShardViews], Awaitable[None]] | None = None,
 ) -> None:
     """Send it, then say what the views make of it: an order for a job that has just ended changes nothing."""
 
@@ -84,6 +98,9 @@ def _order(
         where = find(asked.home, shard=asked.shard)
         who = ordering.giver(where, asked.identity)
         job = await ordering.meant(where, who, named, doing)
+        if check is not None and where.can_be(OPERATOR):
+            async with where.store(where.identity(OPERATOR)) as store:
+                await check(ShardViews(store))
         answered = await ordering.give(where, who, command(job), job)
         shown: list[JobView] = []
 

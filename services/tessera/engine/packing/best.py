@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tessera.engine.packing.arrays import Ints
-from tessera.engine.packing.compiled import compiled
+from tessera.engine.packing.compiled import compiled_lean
 
 FAN = 16
 ORDER_BITS = 24
@@ -49,28 +49,28 @@ def no_best(classes: int, nodes: int) -> Best:
     )
 
 
-@compiled
+@compiled_lean
 def key_of(score: int, order: int) -> int:
     return ((score + OFFSET) << ORDER_BITS) | (ORDER_MASK - order)
 
 
-@compiled
+@compiled_lean
 def score_of(key: int) -> int:
     return (key >> ORDER_BITS) - OFFSET
 
 
-@compiled
+@compiled_lean
 def order_of(key: int) -> int:
     return ORDER_MASK - (key & ORDER_MASK)
 
 
-@compiled
+@compiled_lean
 def changed(best: Best, n: int) -> None:
     best.changes[best.counts[0] % best.changes.shape[0]] = n
     best.counts[0] += 1
 
 
-@compiled
+@compiled_lean
 def raise_maxima(best: Best, t: int, n: int) -> None:
     """Carry the key of node n up, as far as it changes anything."""
     at, keys = n, best.keys[t]
@@ -85,7 +85,7 @@ def raise_maxima(best: Best, t: int, n: int) -> None:
         keys[best.starts[layer] + at] = top
 
 
-@compiled
+@compiled_lean
 def build_maxima(best: Best, t: int) -> None:
     """All maxima from the keys."""
     keys = best.keys[t]

@@ -1,9 +1,9 @@
 """Numbers that look drawn by chance, as a function of three others: decisions must come out the same everywhere."""
 
-from tessera.engine.packing.compiled import compiled
+from tessera.engine.packing.compiled import compiled_lean
 
 
-@compiled
+@compiled_lean
 def mixed(a: int, b: int, c: int) -> int:
     """A number below 2^31 that looks drawn by chance; equal inputs give equal numbers."""
     x = (a * 1103515245 + b * 12345 + c * 2654435761) & 0x7FFFFFFF

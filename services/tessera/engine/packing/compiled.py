@@ -37,9 +37,23 @@ if COMPILED and not environ.get("NUMBA_CACHE_DIR"):
 
 def compiled(function: F) -> F:
     """Compile at the first call, or leave as it is."""
+    return _compiled(function, {})
+
+
+def compiled_lean(function: F) -> F:
+    """
+    As `compiled`, for functions that make no array.
+
+    They need not count references to the arrays in their arguments. For a tuple of arrays the counting costs fifty
+    times what these functions do: a whole test of a node takes 20 ns without it and 900 ns with it.
+    """
+    return _compiled(function, {"_nrt": False})
+
+
+def _compiled(function: F, options: dict[str, bool]) -> F:
     if not COMPILED:
         return function
     try:
-        return numba.njit(cache=True, nogil=True)(function)  # type: ignore[no-any-return]
+        return numba.njit(cache=True, nogil=True, **options)(function)  # type: ignore[no-any-return]
     except RuntimeError:  # nowhere to keep it: compile at every start
-        return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
+        return numba.njit(nogil=True, **options)(function)  # type: ignore[no-any-return]

@@ -1,10 +1,10 @@
 """Whether a pod of a class fits a node, which device it takes by default, and what taking changes."""
 
 from tessera.engine.packing.arrays import WHOLE, Classes, Nodes
-from tessera.engine.packing.compiled import compiled
+from tessera.engine.packing.compiled import compiled_lean
 
 
-@compiled
+@compiled_lean
 def whole_free(nodes: Nodes, n: int) -> int:
     """Devices of which nothing is taken."""
     found = 0
@@ -14,7 +14,7 @@ def whole_free(nodes: Nodes, n: int) -> int:
     return found
 
 
-@compiled
+@compiled_lean
 def gpu_free(nodes: Nodes, n: int) -> int:
     """Thousandths of a GPU that are free on all devices together."""
     total = 0
@@ -23,7 +23,7 @@ def gpu_free(nodes: Nodes, n: int) -> int:
     return total
 
 
-@compiled
+@compiled_lean
 def tightest(nodes: Nodes, n: int, milli: int) -> int:
     """The device with the least left that holds the share, then the lowest; -1 when none does."""
     best, left = -1, WHOLE + 1
@@ -34,12 +34,12 @@ def tightest(nodes: Nodes, n: int, milli: int) -> int:
     return best
 
 
-@compiled
+@compiled_lean
 def model_fits(nodes: Nodes, classes: Classes, t: int, n: int) -> bool:
     return classes.models[t] == 0 or (classes.models[t] >> nodes.model[n]) & 1 == 1
 
 
-@compiled
+@compiled_lean
 def fits(nodes: Nodes, classes: Classes, t: int, n: int) -> bool:
     if nodes.live[n] == 0 or classes.allowed[t, n] == 0 or not model_fits(nodes, classes, t, n):
         return False
@@ -52,7 +52,7 @@ def fits(nodes: Nodes, classes: Classes, t: int, n: int) -> bool:
     return whole_free(nodes, n) >= classes.count[t]
 
 
-@compiled
+@compiled_lean
 def take(nodes: Nodes, classes: Classes, t: int, n: int, slot: int) -> int:
     """Place one pod; `slot` is the device of a share. Returns the devices taken as bits."""
     nodes.cpu[n] -= classes.cpu[t]
@@ -73,7 +73,7 @@ def take(nodes: Nodes, classes: Classes, t: int, n: int, slot: int) -> int:
     return taken
 
 
-@compiled
+@compiled_lean
 def give_back(nodes: Nodes, classes: Classes, t: int, n: int, devices: int) -> None:
     """The opposite of `take`; `devices` is what it returned."""
     nodes.cpu[n] += classes.cpu[t]

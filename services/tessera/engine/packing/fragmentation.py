@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tessera.engine.packing.arrays import WHOLE, Classes, Ints, Nodes
-from tessera.engine.packing.compiled import compiled
+from tessera.engine.packing.compiled import compiled_lean
 
 MICRO = 1_000_000  # of a GPU
 COVERED_PER_MILLE = 950  # of the pods; rarer kinds are left out of the published workload
@@ -74,7 +74,7 @@ def nothing_known(models: int, devices: int) -> Workload:
     return workload({Kind(0, 0, 0, 0): 1}, models, devices)
 
 
-@compiled
+@compiled_lean
 def cpu_rank(known: Workload, cpu: int) -> int:
     """How many of the CPU demands that occur are no larger."""
     low, high = 0, known.cpus.shape[0]
@@ -87,7 +87,7 @@ def cpu_rank(known: Workload, cpu: int) -> int:
     return low
 
 
-@compiled
+@compiled_lean
 def usable(nodes: Nodes, known: Workload, n: int, cpu: int, slot: int, milli: int, whole: int) -> int:
     """
     What the workload could use of node n, in thousandths times `known.total`, after a placement that leaves `cpu`.
@@ -109,7 +109,7 @@ def usable(nodes: Nodes, known: Workload, n: int, cpu: int, slot: int, milli: in
     return total + WHOLE * free_devices * known.several[model, free_devices, at]
 
 
-@compiled
+@compiled_lean
 def fragmented(nodes: Nodes, known: Workload, n: int) -> int:
     """F of a node, in thousandths of a GPU times `known.total`."""
     free = 0
@@ -129,7 +129,7 @@ _UPPER = (
 STEPS = np.array([1 - step for step in reversed(_UPPER[1:])] + list(_UPPER), np.int64)
 
 
-@compiled
+@compiled_lean
 def fgd_score(steps: Ints, gain: int) -> int:
     """The published score, 0 to 99, of a fall of F by `gain` millionths of a GPU."""
     low, high = 0, steps.shape[0]
@@ -142,7 +142,7 @@ def fgd_score(steps: Ints, gain: int) -> int:
     return low
 
 
-@compiled
+@compiled_lean
 def fgd_choice(nodes: Nodes, classes: Classes, known: Workload, steps: Ints, t: int, n: int) -> tuple[int, int]:
     """Score and device: a share goes to the device with the best score, the lowest among equals."""
     demand = classes.count[t] * classes.milli[t]

@@ -31,9 +31,9 @@ from tessera.engine.packing.choosing import (
     NOWHERE,
     TESSERA,
     Core,
-    best_node,
+    Scales,
     place_all,
-    put,
+    place_one,
     release,
     touch,
 )
@@ -115,9 +115,7 @@ class Packer:
             by_order=nodes.order.copy(),
             known=nothing_known(size.models, size.devices),
             worth=no_worth(size.nodes, size.devices, size.models, levels, STATES if levels > 1 else 1),
-            weights=np.array(WEIGHTS, np.int64),
-            steps=STEPS,
-            chance=np.array([seed, 0], np.int64),
+            scales=Scales(np.array(WEIGHTS, np.int64), STEPS, np.array([seed, 0], np.int64)),
         )
         self.core.worth.step[0] = max(FINEST_STEP, -(-size.largest_cpu // (LEVELS - 1)))
         if order is not None:
@@ -184,8 +182,8 @@ class Packer:
 
     def place(self, t: int) -> Place | None:
         """Place one pod of a class on its best node, or None when it fits no node."""
-        n = int(best_node(self.core, t))
-        return None if n == NOWHERE else Place(n, int(put(self.core, t, n)))
+        n, devices = place_one(self.core, t)
+        return None if n == NOWHERE else Place(int(n), int(devices))
 
     def place_all(self, wanted: Sequence[int] | Ints) -> list[Place | None]:
         """Place pods one after the other, each by its class; the same as `place` for each, and faster."""

@@ -7,7 +7,7 @@ node in a fixed order wins: the published numbers rest on it.
 """
 
 from tessera.engine.packing.arrays import WHOLE, Classes, Nodes
-from tessera.engine.packing.compiled import compiled
+from tessera.engine.packing.compiled import compiled_lean
 from tessera.engine.packing.fitting import gpu_free, tightest, whole_free
 
 CPU_SCALE = 128_000
@@ -15,7 +15,7 @@ GPU_SCALE = 8_000
 RATIO = CPU_SCALE // GPU_SCALE
 
 
-@compiled
+@compiled_lean
 def bestfit_score(nodes: Nodes, classes: Classes, t: int, n: int) -> int:
     """The less CPU and GPU is left after, the better."""
     gpu_left = gpu_free(nodes, n) - classes.count[t] * classes.milli[t]
@@ -23,7 +23,7 @@ def bestfit_score(nodes: Nodes, classes: Classes, t: int, n: int) -> int:
     return (100 * CPU_SCALE - 50 * (cpu_left + RATIO * gpu_left)) // CPU_SCALE
 
 
-@compiled
+@compiled_lean
 def dotprod_score(nodes: Nodes, classes: Classes, t: int, n: int) -> int:
     """The less demand and free room point the same way, the better."""
     cpu = nodes.cpu[n] * classes.cpu[t]
@@ -32,7 +32,7 @@ def dotprod_score(nodes: Nodes, classes: Classes, t: int, n: int) -> int:
     return (100 * square - 50 * (cpu + RATIO * RATIO * gpu)) // square
 
 
-@compiled
+@compiled_lean
 def packing_score(nodes: Nodes, classes: Classes, t: int, n: int) -> int:
     """Devices in use first, then free devices of a node in use, then the smallest empty node."""
     count = classes.count[t]
@@ -49,7 +49,7 @@ def packing_score(nodes: Nodes, classes: Classes, t: int, n: int) -> int:
     return max(100 - left * 100 // WHOLE // 10, 50)
 
 
-@compiled
+@compiled_lean
 def clustering_score(nodes: Nodes, classes: Classes, t: int, n: int) -> int:
     """Nodes with only this kind of pod first, then this kind among others, then empty ones; the fuller the better."""
     kind = classes.kind[t]

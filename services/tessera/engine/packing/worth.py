@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessera.engine.packing.arrays import WHOLE, Ints, Nodes
-from tessera.engine.packing.compiled import COMPILED, compiled
+from tessera.engine.packing.compiled import COMPILED, compiled_lean
 
 UNIT = 10  # thousandths of a device
 UNITS = WHOLE // UNIT
@@ -33,6 +33,7 @@ class Worth(NamedTuple):
 
     step: Ints  # (1,): thousandths of a CPU per level
     model_class: Ints  # by model
+    scratch: Ints  # (UNITS + 1,): devices by what is left of them
     device: Prices  # (model classes, UNITS + 1, levels)
     same: Ints  # (model classes, UNITS + 1): the smallest rest of a device that could earn the same; 0: nothing
     root: Prices  # (model classes, devices + 1, levels): that many untouched devices and nothing else
@@ -53,6 +54,7 @@ def no_worth(nodes: int, devices: int, models: int, levels: int, states: int) ->
     return Worth(
         step=np.ones(1, np.int64),
         model_class=np.zeros(models, np.int64),
+        scratch=np.zeros(UNITS + 1, np.int64),
         device=np.zeros((1, UNITS + 1, levels), np.int32),
         same=np.zeros((1, UNITS + 1), np.int64),
         root=np.zeros((1, devices + 1, levels), np.int32),
@@ -80,7 +82,7 @@ def _best_split_numpy(one: Prices, other: Prices, cpu: int) -> int:
     return int((one[: cpu + 1] + other[cpu::-1]).max())
 
 
-best_split = compiled(_best_split_loop) if COMPILED else _best_split_numpy
+best_split = compiled_lean(_best_split_loop) if COMPILED else _best_split_numpy
 """max over x of one[x] + other[cpu - x]: the CPU level `cpu` shared out between two parts."""
 
 
@@ -93,24 +95,25 @@ def smallest_with_same_worth(device: Prices) -> Ints:
     )
 
 
-@compiled
+@compiled_lean
 def level_of(worth: Worth, cpu: int) -> int:
     return min(max(cpu, 0) // worth.step[0], worth.spare.shape[1] - 1)
 
 
-@compiled
+@compiled_lean
 def forget(worth: Worth) -> None:
     """Begin anew: only the roots are known."""
     classes, devices = worth.root.shape[0], worth.root.shape[1]
     for model_class in range(classes):
         for whole in range(devices):
-            worth.spare[model_class * devices + whole] = worth.root[model_class, whole]
+            for level in range(worth.spare.shape[1]):
+                worth.spare[model_class * devices + whole, level] = worth.root[model_class, whole, level]
     worth.keys[:] = EMPTY
     worth.used[0] = classes * devices
     worth.used[1] += 1
 
 
-@compiled
+@compiled_lean
 def with_device(worth: Worth, state: int, model_class: int, rest: int) -> int:
     """The state with one more used device, which has `rest` units free."""
     if rest == 0:
@@ -130,11 +133,12 @@ def with_device(worth: Worth, state: int, model_class: int, rest: int) -> int:
     return new
 
 
-@compiled
+@compiled_lean
 def state_of(worth: Worth, nodes: Nodes, n: int, fewer: int, skip: int) -> int:
     """The state of a node with so many untouched devices less, and without the device `skip` (-1: with all)."""
     model_class, whole = worth.model_class[nodes.model[n]], 0
-    units = np.zeros(UNITS + 1, np.int64)
+    units = worth.scratch
+    units[:] = 0
     low = UNITS
     for slot in range(nodes.gpus[n]):
         free = nodes.free[n, slot]
@@ -151,7 +155,7 @@ def state_of(worth: Worth, nodes: Nodes, n: int, fewer: int, skip: int) -> int:
     return state
 
 
-@compiled
+@compiled_lean
 def look_at(worth: Worth, nodes: Nodes, n: int) -> bool:
     """Bring the row of a node up to date, all but `before`; whether it was stale."""
     devices = worth.rests.shape[1]
@@ -176,7 +180,7 @@ def look_at(worth: Worth, nodes: Nodes, n: int) -> bool:
     return True
 
 
-@compiled
+@compiled_lean
 def state_with_fewer(worth: Worth, nodes: Nodes, n: int, whole: int) -> int:
     """The state of a node with so many untouched devices less; the row must be up to date."""
     state = worth.fewer[n, whole]

@@ -22,7 +22,7 @@ CITES: dict[str, Any] = {"config_set": f.ConfigProposed, "config_refused": f.Con
 CITES |= {"job_queued": f.JobAdmitted, "job_turned_away": f.JobAdmitted | f.JobRefused}
 MOVES = {  # record, or how it ended: what is broken if the job is in none of these phases; the phase after
     "waiting": ("I4", ("queued",), "queued"),
-    "earmark_set": ("I4", ("queued",), "queued"),
+    "earmark_set": ("I4", ("queued", "evicting"), ""),
     "allocated": ("I4", ("queued",), "allocated"),
     "permitted": ("I3", ("allocated",), "binding"),
     "bound": ("I3", ("binding", "running"), ""),
@@ -270,6 +270,8 @@ class Story:
 
     def _earmark_set(self, r: m.EarmarkSet, job: Job, _: None) -> None:
         self.demand(r.owner not in self.earmarks, "I1", f"job {r.owner} has an earmark already")
+        waits = job.phase == "queued" or r.cause == "defragment"  # who moves has its next place kept before it stops
+        self.demand(waits, "I4", f"room is kept for job {r.owner}, which is {job.phase}")
         mark = self.earmarks[r.owner] = self._placed(job, f"the earmark of {r.owner}", r.placements)
         self._take(f"the earmark of {r.owner}", mark, self.room.kept)
 

@@ -1,6 +1,7 @@
 """What each record may do by the policy and the operators' words, in the order of the ledger."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -241,7 +242,8 @@ class Rules:
         """One run is stopped for another job's sake; whether that plan is whole is judged with its message."""
         policy, owner, victim = self.policy, self.jobs.get(r.by), run.job
         text = f"{r.run_id} is stopped for {r.by} ({cause}, preset {policy.preset})"
-        self.demand(cause in ALLOWED[policy.preset], "plan", f"{text}: the preset does not allow it")
+        allowed = policy.defragment if cause == "defragment" else cause in ALLOWED[policy.preset]
+        self.demand(allowed, "plan", f"{text}: the preset does not allow it")
         age = None if run.started_ts is None else (self.ts - run.started_ts) // 1000
         self.demand(age is not None and age >= policy.min_runtime_seconds, "plan", f"{text}: its age is {age} s")
         self.demand(victim.spec.preemptible, "plan", f"{text}: it is not preemptible")
@@ -251,8 +253,15 @@ class Rules:
             return
         queues, lower = (owner.spec.queue, victim.spec.queue), self._priority(owner) - self._priority(victim)
         shares = self.quotas.root(queues[0]) == self.quotas.root(queues[1])
+        if cause == "defragment":
+            moves = lower >= 0 and self._pool(owner) == self._pool(victim)
+            self.demand(moves, "plan", f"{text}: it is of another pool, or {-lower} higher in priority")
+            return
         right = lower > 0 if queues[0] == queues[1] else cause == "reclaim" and shares and lower >= 0
         self.demand(right, "plan", f"{text}: queues {queues}, {lower} lower in priority")
+
+    def _pool(self, job: Job) -> str:
+        return next((queue.pool for queue in self.quotas.path(job.spec.queue)), "")
 
     def _priority(self, job: Job) -> int:
         classes = self.quotas.body.priority_classes if self.quotas.body else ()
@@ -297,12 +306,23 @@ class Rules:
         accepted = [plan for plan in plans if isinstance(plan, f.PlanProposed)]
         due = Counter((plan.job_id, run_id) for plan in accepted for run_id in plan.victims)
         self.demand(revoked == due, "plan", f"stopped are {sorted(revoked)}, the plans say {sorted(due)}")
-        said = [(p.job_id, p.cause, p.placements, p.flavor, p.victims) for p in accepted]
+        said = [kept for plan in accepted for kept in self._kept(plan)]
+        moves = all(tuple(move.run_id for move in plan.moves) == plan.victims for plan in accepted if plan.moves)
+        few = all(len(plan.moves) <= self.policy.defragment_moves_max for plan in accepted)
+        self.demand(moves and few, "plan", "not every run that moves has a place, or too many move")
         made = [(r.owner, r.cause, r.placements, r.flavor, r.victims) for r in marks if r.cause in PLANS]
         shrunk = {(r.by, r.run_id, r.ranks) for r in message.records if isinstance(r, m.Shrunk) and r.by in self.jobs}
         wanted = {(plan.job_id, part.run_id, part.ranks) for plan in accepted for part in plan.shrinks}
         self.demand(shrunk == wanted, "plan", f"shrunk are {sorted(shrunk)}, the plans say {sorted(wanted)}")
         self.demand(said == made, "plan", f"{len(made)} earmarks are not those of the {len(said)} plans")
+
+
+    def _kept(self, plan: f.PlanProposed) -> Iterator[tuple[Any, ...]]:
+        """The earmarks that a plan is due: for whoever moves where it goes on, then the job's own."""
+        for move in plan.moves:
+            flavor = self.runs[move.run_id].flavor if move.run_id in self.runs else ""
+            yield move.run_id.partition("-")[0], plan.cause, move.placements, flavor, ()
+        yield plan.job_id, plan.cause, plan.placements, plan.flavor, plan.victims
 
 
 PLANS = tuple(CAUSE.values())

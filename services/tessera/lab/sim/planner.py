@@ -5,6 +5,7 @@ Most of them evict what the rules allow. The services search for better ones; he
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from random import Random
 
 from tessera.domain.entities import Job, Run
@@ -32,7 +33,15 @@ def plan_by_chance(state: State, random: Random) -> PlanProposed | None:
     if random.randrange(100) < WRONG_PER_CENT:
         return plan_for(state, waiting[0], random.sample(running, 1), random.choice(("preemption", "reclaim")))
     every = (plan_for(state, *choice) for job in waiting for choice in _choices(state, job, running))
-    return next((plan for plan in every if plan is not None), None)
+    plan = next((plan for plan in every if plan is not None), None)
+    return _misplaced(plan, state, random) if plan and random.randrange(100) < WRONG_PER_CENT else plan
+
+
+def _misplaced(plan: PlanProposed, state: State, random: Random) -> PlanProposed:
+    """The same on any nodes: as if they had changed since."""
+    nodes = sorted(name for name, _ in state.nodes.items())
+    places = tuple(replace(place, node=random.choice(nodes)) for place in plan.placements)
+    return plan.model_copy(update={"placements": places})
 
 
 def _choices(state: State, job: Job, running: Sequence[Run]) -> Iterator[tuple[Job, list[Run], PlanCause]]:

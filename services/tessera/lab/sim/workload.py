@@ -24,6 +24,7 @@ from tessera_schemas.subjects import control, submit
 GIB = 2**30
 TENANTS = ("red", "blue")
 QUEUES = ("research", "prod", "batch")
+TIGHT = Quota(resource="gpu_milli", nominal=4000)
 NODES = ("gpu-a", "gpu-b", "gpu-c", "gpu-d", "cpu-a")
 FLAVORS = (Flavor(name="fast", gpu_models=("H100",)), Flavor(name="slow", gpu_models=("A100",)))
 CLASSES = ("low", "normal", "high")
@@ -43,9 +44,17 @@ class Command:
     key: str = ""
 
 
-def configuration(shard: str, random: Random, expected_version: int = 0) -> Command:
-    """At once, and again in the middle: then quotas may be lower and queues be stopped, until `settling` ends that."""
+def configuration(shard: str, random: Random, expected_version: int = 0, evicts: bool = False) -> Command:
+    """
+    At once, and again in the middle: then quotas may be lower and queues be stopped, until `settling` ends that.
+
+    `evicts`: quotas are small, and nothing keeps a job from being evicted for another.
+    """
     body = _body(random, stops=expected_version > 0)
+    if evicts:
+        policy = _policy(preset="fair", min_runtime_seconds=0)
+        queues = tuple(Queue(name=name, quotas=(TIGHT,)) for name in QUEUES)
+        body = body.model_copy(update={"queues": queues, "policy": policy})
     return _apply(shard, body, expected_version, random.uniform(4, 8) if expected_version else 0.0)
 
 
@@ -122,7 +131,7 @@ def _quotas(random: Random, flavors: tuple[Flavor, ...], gpus: int, limits: dict
     return tuple(Quota.model_validate({**values, "flavor": name}) for name in names)
 
 
-def commands(shard: str, random: Random, jobs: int, seconds: float) -> list[Command]:
+def commands(shard: str, random: Random, jobs: int, seconds: float, evicts: bool = False) -> list[Command]:
     """At least `jobs` submits, of which two or more are gangs, and what happens around them."""
     made: list[Command] = []
     for index in range(jobs):
@@ -139,7 +148,7 @@ def commands(shard: str, random: Random, jobs: int, seconds: float) -> list[Comm
     for body in (b"{", b"[]", b'{"kind":"submit_job","v":1,"key":"x","spec":{}}', b'{"kind":"submit_job","v":9}'):
         made.append(Command(random.uniform(0.5, seconds), submit(shard, random.choice(TENANTS)), body))
     made.append(_submit(shard, random.uniform(0.5, seconds), HUGE_TENANT, HUGE_KEY, job_spec(random, gpus=64)))
-    made.append(configuration(shard, random, expected_version=1))
+    made.append(configuration(shard, random, expected_version=1, evicts=evicts))
     for _ in range(random.randrange(4)):
         made += _drains(shard, random, seconds)
     return sorted(made, key=lambda command: (command.at, command.data))

@@ -90,10 +90,12 @@ class World:
         driving = self.loop.create_task(drive(self.crew.cluster, self.crew.clock))
         for slot in SLOTS:
             self.crew.start(slot)
-        jobs = self.random.randrange(*JOBS)
-        script = [configuration(SHARD, self.random), *commands(SHARD, self.random, jobs, CHAOS_SECONDS * 0.7)]
-        clients = [self.loop.create_task(self._client(command)) for command in script]
         point = NAMED_POINTS[self.seed % len(NAMED_POINTS)]
+        evicts = point.startswith("preemption")  # it is to say something in this run
+        jobs = self.random.randrange(*JOBS) * (3 if evicts else 1)
+        script = [configuration(SHARD, self.random, evicts=evicts)]
+        script += commands(SHARD, self.random, jobs, CHAOS_SECONDS * 0.7, evicts)
+        clients = [self.loop.create_task(self._client(command)) for command in script]
         chaos = Chaos(self.crew, Random(self.seed + 3), nodes, CHAOS_SECONDS, point, self._state)
         await chaos.run()
         await asyncio.gather(*clients)
@@ -113,14 +115,18 @@ class World:
         return books(self.crew.broker, SHARD, self._shard)
 
     async def _settle(self) -> None:
-        """As operators do in the end: nothing is stopped, drained, held or out of quota any more."""
+        """
+        As operators do in the end: nothing is stopped, drained, held or out of quota any more.
+
+        A command whose delivery was lost comes again much later, behind younger ones: an old drain after its undo.
+        """
         deadline = self.loop.time() + SETTLING_SECONDS
         while self.loop.time() < deadline:
             state = self._state()
             left = [drain(SHARD, node, undo=True) for node, _ in state.drains.items()]
             left += [release(SHARD, job.job_id) for job in state.jobs.values() if job.held]
             left += [settling(SHARD, state.config.version)] if state.config.body != SETTLED else []
-            if not left:
+            if not left and not self._commands_wait():
                 return
             for command in left:
                 await self._client(command)
@@ -179,9 +185,12 @@ class World:
                     return True
         return False
 
+    def _commands_wait(self) -> bool:
+        return any(self.crew.broker.stream(f"{name}_{SHARD}").messages for name in ("SUBMIT", "CONTROL"))
+
     async def _is_quiet(self) -> bool:
         broker = self.crew.broker
-        if any(broker.stream(f"{name}_{SHARD}").messages for name in ("SUBMIT", "CONTROL")):
+        if self._commands_wait():
             return False
         if self.crew.cluster.list("pods")[0]:
             return False

@@ -1,6 +1,7 @@
 """Elastic runs: larger while nobody waits for the room. They shrink by plans, which preemption proposes."""
 
 from collections.abc import Sequence
+from itertools import islice
 
 from tessera.domain.entities import Run
 from tessera.domain.evolve import evolved
@@ -12,6 +13,7 @@ from tessera.engine.growth import may_have
 from tessera.engine.plans import nodes_for, startable
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
 from tessera_schemas.ledger import Grown, Shrunk
+from tessera_schemas.orders import HEADS_MAX
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
@@ -35,15 +37,16 @@ def grow(draft: Draft) -> None:
     """
     state = draft.state
     drop_late(draft)
-    crowded: dict[str, bool] = {}
+    crowded: dict[tuple[str, str], bool] = {}
     free = _Free(state)
     for run in sorted(state.runs.found(state.index.elastic), key=lambda run: _first(state, run)):
         pool = state.tree.pool(run.queue)
         if pool is None or draft.full or not _may_grow(state, run):
             continue
-        if pool not in crowded:
-            crowded[pool] = _somebody_waits(state, pool)
-        if not crowded[pool] and _grow_one(draft, run, pool, free):
+        where = pool, state.tree.roots[run.queue]
+        if where not in crowded:
+            crowded[where] = _somebody_waits(state, *where)
+        if not crowded[where] and _grow_one(draft, run, pool, free):
             free = _Free(state)
 
 
@@ -83,12 +86,22 @@ def _rest_ms(state: State, run: Run) -> int:
     return (max(1, seconds) << min(run.failures, FAILURES_COUNTED) if run.failures else seconds) * 1000
 
 
-def _somebody_waits(state: State, pool: str) -> bool:
-    """Whether a job that may start stands in a queue of the pool: then room is not free to grow into."""
-    for queue in sorted(state.tree.queues_of.get(pool, ())):
-        for _, _, _, job_id in state.index.waiting.get(queue, ()):
+def _somebody_waits(state: State, pool: str, root: str) -> bool:
+    """
+    Whether a job that may start waits for what runs of the tree `root` could grow into: room, or quota of that tree.
+
+    Of each queue the first ones are asked, as many as an order may name: who is behind them waits for them.
+    """
+    tree = state.tree
+    for queue in sorted(tree.queues_of.get(pool, ())):
+        first = () if tree.stopped(queue) is not None else islice(state.index.waiting.get(queue, ()), HEADS_MAX)
+        for _, _, _, job_id in first:
             job = state.jobs.get(job_id)
-            if job is not None and job.phase is Phase.QUEUED and startable(state, job):
+            if job is None or job.phase is not Phase.QUEUED or not startable(state, job):
+                continue
+            code = job.reason.code if job.reason is not None else None
+            elsewhere = code is Code.WAITING_FOR_QUOTA and tree.roots[queue] != root
+            if not elsewhere and code is not Code.BEHIND_QUEUE_HEAD:  # of which the head is asked itself
                 return True
     return False
 

@@ -87,8 +87,8 @@ def on_cancel_requested(draft: Draft, index: int, fact: CancelRequested) -> None
     if job is None or fact.tenant not in ("", job.tenant):
         return
     reason = Reason(code=Code.CANCELLED, detail=fact.why)
+    give_up_earmark(draft, job.job_id)
     if job.phase is Phase.QUEUED:
-        give_up_earmark(draft, job.job_id)
         draft.add(Finished(kind="finished", job_id=job.job_id, phase="cancelled", reason=reason))
         return
     run = draft.state.runs.get(job.run_id)
@@ -109,7 +109,7 @@ def on_hold_requested(draft: Draft, index: int, fact: HoldRequested) -> None:
     if job is None or fact.tenant not in ("", job.tenant) or job.held is not fact.undo:
         return
     waits = job.phase is Phase.QUEUED
-    if waits and not fact.undo:
+    if not fact.undo:
         give_up_earmark(draft, job.job_id)
     draft.add(Held(kind="held", job_id=job.job_id, by=fact.tenant or "operator", undo=fact.undo))
     if waits:

@@ -2,12 +2,11 @@
 
 from tessera.domain.entities import Earmark, Job
 from tessera.domain.phases import Phase
-from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
-from tessera.engine.gangs import Room
-from tessera.engine.plans import nodes_for, nodes_without, placement_faults, quota_reason, startable
-from tessera.engine.starting import Choice, choose
+from tessera.engine.plans import nodes_without, placement_faults, quota_reason, startable
 from tessera.scheduler.decide.draft import Draft, say_waiting
+from tessera.scheduler.decide.kept import Kept
+from tessera.scheduler.decide.places import Places
 from tessera_schemas.ledger import Allocated, EarmarkEnded
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
@@ -64,20 +63,23 @@ def place_line(draft: Draft, pool: str) -> None:
 
     Most jobs of a long line got their answer before and get it again. From one allocation to the next neither use nor
     room changes, so that equal jobs of one queue share a verdict: those that it tells nothing new are passed over
-    without asking again.
+    without asking again. Where room is kept for blocked jobs, that holds for jobs that would outlive as many of these
+    reservations, and until there is another one.
     """
     state = draft.state
     waiting = _startable(state, pool)
     if not waiting:
         return
-    refused: dict[tuple[str, int, tuple[str, ...]], Code] = {}  # by identity of the roles, which `waiting` keeps alive
+    refused: dict[tuple[str, int, tuple[str, ...], int], Code] = {}  # by identity of the roles: `waiting` has them
     behind: set[str] = set()  # queues that let nobody pass their first job
     places = Places(state, pool)
+    kept = Kept(state, places) if state.tree.policy.backfill == "reserve" else None
     longest = max((len(node.name) for node in state.nodes.values() if node.pool == pool), default=0)
     pods = 0
     for job in waiting:
-        same = (job.queue, id(job.roles), job.avoid)
-        if job.reason is not None and refused.get(same) is job.reason.code:
+        same = (job.queue, id(job.roles), job.avoid, 0 if kept is None else kept.reach(job))
+        told = job.reason is not None and refused.get(same) is job.reason.code
+        if told and (kept is None or not kept.wants(job)):
             continue
         if draft.full:
             return
@@ -85,7 +87,10 @@ def place_line(draft: Draft, pool: str) -> None:
             say_waiting(draft, job.job_id, Reason(code=Code.BEHIND_QUEUE_HEAD, field=f"queues.{job.queue}"))
             continue
         size = allocation_bytes(job, longest)
-        verdict = _too_large(size) or places.find(job)
+        verdict = _too_large(size) or (kept or places).find(job)
+        for blocked, reason in () if kept is None else kept.news():
+            say_waiting(draft, blocked, reason)
+            refused.clear()
         if isinstance(verdict, Reason):
             refused[same] = verdict.code
             say_waiting(draft, job.job_id, verdict)
@@ -95,40 +100,11 @@ def place_line(draft: Draft, pool: str) -> None:
         if size > draft.room:
             return
         _allocate(draft, job, *verdict)
-        places.taken(job, verdict[0])
+        (kept or places).taken(job, *verdict)
         refused.clear()
         pods += job.pods
         if pods >= PODS_PER_MESSAGE:
             return
-
-
-class Places:
-    """Where jobs of one pool may go during one pass over its line: quota by queue, room by flavor and avoided nodes."""
-
-    def __init__(self, state: State, pool: str) -> None:
-        self._state, self._pool = state, pool
-        self._book: QuotaBook | None = None
-        self._rooms: dict[tuple[str, tuple[str, ...]], Room] = {}
-
-    def find(self, job: Job) -> Choice | Reason:
-        """Where the job may start now, or why it may not."""
-        self._book = self._book or self._state.quota_book()
-        return choose(
-            self._state.tree, self._book, job, lambda roles, flavor, avoid: self._room(flavor, avoid).place(roles)
-        )
-
-    def _room(self, flavor: str, avoid: tuple[str, ...]) -> Room:
-        room = self._rooms.get((flavor, avoid))
-        if room is None:
-            room = self._rooms[flavor, avoid] = Room(nodes_for(self._state, self._pool, flavor, avoid))
-        return room
-
-    def taken(self, job: Job, flavor: str) -> None:
-        """The job was allocated there: the room it came from knows, others that share its nodes are made anew."""
-        if self._book is not None:
-            self._book.add(job.queue, flavor, job.amount)
-        if len(self._rooms) > 1:
-            self._rooms.clear()
 
 
 def _allocate(draft: Draft, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:

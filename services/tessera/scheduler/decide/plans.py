@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from tessera.domain.entities import Earmark, Job
+from tessera.domain.entities import Earmark, Job, Run
 from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import Node, placed_amount
 from tessera.domain.state import State
+from tessera.engine.losses import eviction_cost
+from tessera.engine.moves import GPU_SECOND, Bases, Ground, may_move, without_gain
 from tessera.engine.plans import (
     EVICTED_AS,
     Held,
@@ -23,8 +25,10 @@ from tessera.engine.plans import (
     would_borrow,
 )
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
-from tessera_schemas.facts import PlanProposed
+from tessera_schemas.base import INT_MAX
+from tessera_schemas.facts import Move, PlanProposed
 from tessera_schemas.ledger import AnyRecord, EarmarkEnded, EarmarkSet, PlanRefused, Revoked, Shrunk
+from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
 
@@ -47,28 +51,60 @@ def _carried_out(state: State, fact: PlanProposed, lesser: Sequence[Earmark]) ->
     policy = state.tree.policy
     # A reason is shown to the victim's tenant: which job it was for stands in `by`, which not everybody sees.
     detail = f"preset {policy.preset}"
-    reason, shrunk = Reason(code=EVICTED_AS[fact.cause], detail=detail), Reason(code=Code.SHRUNK, detail=detail)
+    shrunk = Reason(code=Code.SHRUNK, detail=detail)
+    deadline = state.ts + policy.earmark_seconds * 1000
     return [
         *(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="outranked") for mark in lesser),
         *(
-            Revoked(kind="revoked", run_id=run_id, reason=reason, then="requeue", by=fact.job_id)
+            Revoked(
+                kind="revoked",
+                run_id=run_id,
+                reason=_evicted(state, fact, run_id, detail),
+                then="requeue",
+                by=fact.job_id,
+            )
             for run_id in fact.victims
         ),
         *(
             Shrunk(kind="shrunk", run_id=part.run_id, ranks=part.ranks, reason=shrunk, by=fact.job_id)
             for part in fact.shrinks
         ),
+        *(_kept_for_moved(state, move, deadline) for move in fact.moves),
         EarmarkSet(
             kind="earmark_set",
             owner=fact.job_id,
             cause=fact.cause,
-            deadline=state.ts + policy.earmark_seconds * 1000,
+            deadline=deadline,
             placements=fact.placements,
             flavor=fact.flavor,
             victims=fact.victims,
             preset=policy.preset,
         ),
     ]
+
+
+def _evicted(state: State, fact: PlanProposed, run_id: str, detail: str) -> Reason:
+    """What the job that moves loses by it is told, too."""
+    run = state.runs.get(run_id)
+    if fact.cause != "defragment" or run is None:
+        return Reason(code=EVICTED_AS[fact.cause], detail=detail)
+    lost = min(eviction_cost(state, run) // GPU_SECOND, INT_MAX)
+    return Reason(code=Code.DEFRAGMENTED, numbers={"lost_gpu_seconds": lost})
+
+
+def _kept_for_moved(state: State, move: Move, deadline: int) -> EarmarkSet:
+    """Where the job goes on that moves; it stands in the same message as its eviction, or neither does."""
+    run = state.runs.get(move.run_id)
+    assert run is not None  # it was judged just now
+    return EarmarkSet(
+        kind="earmark_set",
+        owner=run.job_id,
+        cause="defragment",
+        deadline=deadline,
+        placements=move.placements,
+        flavor=run.flavor,
+        preset=state.tree.policy.preset,
+    )
 
 
 def _judge(state: State, fact: PlanProposed) -> list[Earmark] | Reason:
@@ -81,7 +117,9 @@ def _judge(state: State, fact: PlanProposed) -> list[Earmark] | Reason:
     going = leaving(state)
     book = book_without(state, going)
     held: list[Held] = [(run.roles, places) for run, places in going]
-    against = _evict(state, job, fact, book, held) or _shrink(state, job, fact, book, held)
+    against = (
+        _evict(state, job, fact, book, held) or _shrink(state, job, fact, book, held) or _move(state, job, fact, book)
+    )
     if against is not None:
         return against
     if fact.cause == "reclaim" and book.borrows(job.queue, fact.flavor, job.amount):
@@ -95,7 +133,8 @@ def _evict(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: li
         run = state.runs.get(run_id)
         if run is None or run_id in fact.victims[:place]:
             return Reason(code=Code.VICTIM_GONE, detail=run_id)
-        against = may_evict(state, job, run, fact.cause, book, fact.flavor)
+        moves = fact.cause == "defragment"
+        against = may_move(state, job, run) if moves else may_evict(state, job, run, fact.cause, book, fact.flavor)
         if against is not None:
             return against
         places = standing(run)
@@ -121,11 +160,34 @@ def _shrink(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: l
     return None
 
 
+def _move(state: State, job: Job, fact: PlanProposed, book: QuotaBook) -> Reason | None:
+    """Whether all that move can go on where they are to, at once and by their quota, and whether that is worth it."""
+    if len(fact.moves) > state.tree.policy.defragment_moves_max:
+        numbers = {"moves": len(fact.moves), "moves_max": state.tree.policy.defragment_moves_max}
+        return Reason(code=Code.PLAN_DOES_NOT_FIT, field="policy.defragment_moves_max", numbers=numbers)
+    ground = Ground(Bases(state))
+    ground.take(job.roles, fact.placements)
+    runs = state.runs.found(move.run_id for move in fact.moves)
+    for run, move in zip(runs, fact.moves, strict=True):
+        over = book.over(run.queue, run.flavor, run.amount)
+        if over is not None:
+            return quota_reason(over)
+        book.add(run.queue, run.flavor, run.amount)
+        nodes, _ = ground.nodes(run)
+        fault = next(_misplaced(state, run, run.flavor, move.placements, nodes), None)
+        if fault is not None:
+            return Reason(code=Code.PLAN_DOES_NOT_FIT, detail=f"{run.run_id}: {fault}"[:1024])
+        ground.take(run.roles, move.placements)
+    return without_gain(state, job, runs) if runs else None
+
+
 def _room(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: list[Held]) -> list[Earmark] | Reason:
     """Whether quota and nodes hold it once all that is gone: with all earmarks standing, or over lesser jobs'."""
     against = _faults(state, job, fact, book, held)
     if against is None:
         return []
+    if fact.cause == "defragment":
+        return against  # nobody's room is taken for a plan that only gains time
     lesser = outranked(state, job, {placement.node for placement in fact.placements})
     for mark in lesser:
         held.append((mark.roles, mark.placements))
@@ -139,19 +201,21 @@ def _faults(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: l
     over = book.over(job.queue, fact.flavor, job.amount)
     if over is not None:
         return quota_reason(over)
-    fault = next(_misplaced(state, job, fact, nodes_less(state, held)), None)
+    fault = next(_misplaced(state, job, fact.flavor, fact.placements, nodes_less(state, held)), None)
     return None if fault is None else Reason(code=Code.PLAN_DOES_NOT_FIT, detail=fault[:1024])
 
 
-def _misplaced(state: State, job: Job, fact: PlanProposed, nodes: dict[str, Node]) -> Iterator[str]:
+def _misplaced(
+    state: State, job: Job | Run, flavor: str, placements: tuple[Placement, ...], nodes: dict[str, Node]
+) -> Iterator[str]:
     pool = state.tree.pool(job.queue)
-    for placement in fact.placements:
+    for placement in placements:
         node = nodes.get(placement.node) or state.nodes.get(placement.node)
-        if node is None or node.pool != pool or (fact.flavor and state.tree.flavor_of(node) != fact.flavor):
-            yield f"node {placement.node} is not of pool {pool}, flavor {fact.flavor or 'any'}"
+        if node is None or node.pool != pool or (flavor and state.tree.flavor_of(node) != flavor):
+            yield f"node {placement.node} is not of pool {pool}, flavor {flavor or 'any'}"
             return
         if state.drains.get(placement.node) is not None:
             yield f"node {placement.node} is being drained"
             return
         nodes[placement.node] = node
-    yield from placement_faults(job.roles, fact.placements, nodes)
+    yield from placement_faults(job.roles, placements, nodes)

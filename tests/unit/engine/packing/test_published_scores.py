@@ -10,7 +10,8 @@ def score(policy, ask, *rooms, run_before=()):
     packer = pool(*rooms, policy=policy)
     for earlier in run_before:
         packer.place(packer.add_class(earlier))
-    return int(choice(packer.core, packer.add_class(ask), 0)[0])
+    t, core = packer.add_class(ask), packer.core
+    return int(choice(core.policy, core.nodes, core.classes, core.known, core.worth, core.scales, t, 0)[0])
 
 
 EXAMPLES = [

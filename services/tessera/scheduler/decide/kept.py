@@ -1,0 +1,149 @@
+"""
+Room kept for blocked jobs during one pass over a pool's line, and who may start beside it.
+
+The first jobs that find no room, as many as the policy says, get a reservation: from when on and where they can start
+(`engine.reserving`). Nothing of it is held: whoever has ended by then may have the same room now, and a job that runs
+longer may have what is free both now and then. Quota counts as used from now on, as if the job had started at its turn.
+
+Nobody is asked before somebody could be in the way: while nobody after them fits, blocked jobs cost nothing.
+"""
+
+from collections.abc import Iterator
+
+from tessera.domain.entities import Job
+from tessera.domain.queues import QuotaBook
+from tessera.domain.resources import RoleNeed
+from tessera.domain.state import State
+from tessera.engine.gangs import place_gang, taken
+from tessera.engine.reserving import Forecast, Opening, Reservation, beside, reserved, soonest
+from tessera.engine.starting import Choice, choose
+from tessera.scheduler.decide.places import Places
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code, Reason
+
+HOPELESS_MAX = 4
+"""So many blocked jobs for which no end of a run makes room are looked at in one pass, besides the ones that have it."""
+
+
+class Kept:
+    """Answers as `Places` does, and keeps room for the jobs that `Places` finds none for."""
+
+    def __init__(self, state: State, places: Places) -> None:
+        self._state, self._places, self._policy = state, places, state.tree.policy
+        self._forecast = Forecast(state)
+        self._blocked: list[tuple[Job, Reason]] = []  # in the order of the line; nobody has looked for room ahead yet
+        self._hopeless = 0
+        self._kept: list[Reservation] = []
+        self._book: QuotaBook | None = None
+        self._behind: dict[tuple[str, tuple[RoleNeed, ...], tuple[str, ...], int], Reason] = {}
+        self._news: list[tuple[str, Reason]] = []
+
+    def wants(self, job: Job) -> bool:
+        """Whether room would be kept for the job if it found none, so that it has to be asked itself."""
+        left = self._policy.backfill_depth - len(self._kept) + HOPELESS_MAX - self._hopeless - len(self._blocked)
+        return len(self._kept) < self._policy.backfill_depth and left > 0 and self._waited(job, "patience")
+
+    def reach(self, job: Job) -> int:
+        """How many reservations have begun before the job ends: equal jobs of equal reach get one answer."""
+        return len(self._outlived(job))
+
+    def news(self) -> Iterator[tuple[str, Reason]]:
+        """What blocked jobs are to be told since the last call."""
+        while self._news:
+            yield self._news.pop(0)
+
+    def find(self, job: Job) -> Choice | Reason:
+        """Where the job may start now, delaying nobody for whom room is kept; or why it may not."""
+        known = self._behind.get((job.queue, job.roles, job.avoid, self.reach(job)))
+        if known is not None:
+            return known
+        verdict = self._places.find(job)
+        if isinstance(verdict, Reason):
+            return self._noted(job, verdict)
+        self._look_ahead()
+        return self._beside(job, verdict) if self._kept else verdict
+
+    def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
+        """The job was allocated there."""
+        for reservation in self._outlived(job):
+            taken(reservation.ahead, job.roles, placements)
+        if self._book is not None:
+            self._book.add(job.queue, flavor, job.amount)
+        self._places.taken(job, flavor, placements)
+
+    def _noted(self, job: Job, verdict: Reason) -> Reason:
+        """Whoever was told that room is kept hears otherwise only when somebody has looked."""
+        if verdict.code is not Code.NO_FIT or not self.wants(job):
+            return verdict
+        self._blocked.append((job, verdict))
+        return job.reason if job.reason is not None and job.reason.code is Code.RESERVED else verdict
+
+    def _waited(self, job: Job, what: str) -> bool:
+        seconds: int = getattr(self._policy, f"backfill_{what}_seconds")
+        return self._state.ts - job.submitted_ts >= seconds * 1000
+
+    def _look_ahead(self) -> None:
+        """Keep room for the blocked jobs so far. Since they were asked, nobody has started."""
+        for job, verdict in self._blocked:
+            kept = self._reserve(job) if len(self._kept) < self._policy.backfill_depth else None
+            if kept is None:
+                self._hopeless += 1
+                self._news.append((job.job_id, verdict))
+                continue
+            self._kept.append(kept)
+            self._behind.clear()
+            seconds = (kept.at - self._state.ts + 999) // 1000
+            numbers = {"from_ts": kept.at, "seconds": seconds, "pods": len(kept.placements)}
+            self._news.append((job.job_id, Reason(code=Code.RESERVED, field=verdict.field, numbers=numbers)))
+        self._blocked.clear()
+
+    def _reserve(self, job: Job) -> Reservation | None:
+        """The soonest room of all flavors that have quota for it."""
+        self._book = book = self._book or self._state.quota_book()
+        best: tuple[int, int, str, Opening] | None = None
+        for at, flavor in enumerate(self._state.tree.flavors_for(job.queue, job.amount)):
+            opening = None if book.over(job.queue, flavor, job.amount) else self._opening(job, flavor)
+            if opening is not None and (best is None or opening.at < best[0]):
+                best = opening.at, at, flavor, opening
+        if best is None:
+            return None
+        _, _, flavor, opening = best
+        book.add(job.queue, flavor, job.amount)
+        return reserved(job, flavor, opening, self._kept, self._waited(job, "closing"))
+
+    def _opening(self, job: Job, flavor: str) -> Opening | None:
+        room = self._places.room(flavor, ())
+        nodes = dict(room.nodes)
+        for other in self._kept:
+            taken(nodes, other.job.roles, other.placements)
+        return soonest(job.roles, nodes, self._forecast.ends_on(nodes), room.places)
+
+    def _outlived(self, job: Job) -> list[Reservation]:
+        if not self._kept:
+            return []
+        until = self._state.ts + self._forecast.runtime(job)
+        return [kept for kept in self._kept if kept.closes or kept.at < until]
+
+    def _beside(self, job: Job, verdict: Choice) -> Choice | Reason:
+        """Where it is in nobody's way; `verdict` is where it goes when it need not mind anybody."""
+        outlived, book = self._outlived(job), self._book or self._state.quota_book()
+        if not outlived and book.over(job.queue, verdict[0], job.amount) is None:
+            return verdict
+
+        def place(roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]) -> tuple[Placement, ...] | Reason:
+            room = self._places.room(flavor, avoid)
+            return place_gang(roles, beside(room.nodes, outlived), room.places)
+
+        closed = any(kept.closes for kept in outlived)
+        found = None if closed else choose(self._state.tree, book, job, place)
+        if found is not None and not isinstance(found, Reason):
+            return found
+        numbers = {
+            "jobs_with_reserved_room": len(self._kept),
+            "from_ts": min(kept.at for kept in outlived or self._kept),
+            "expected_end_ts": self._state.ts + self._forecast.runtime(job),
+        }
+        field = found.field if found is not None and found.code is Code.WAITING_FOR_QUOTA else ""
+        reason = Reason(code=Code.BEHIND_RESERVATION, field=field, numbers=numbers)
+        self._behind[job.queue, job.roles, job.avoid, len(outlived)] = reason
+        return reason

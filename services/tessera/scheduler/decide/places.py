@@ -1,0 +1,42 @@
+"""Where jobs of one pool may go during one pass over its line."""
+
+from tessera.domain.entities import Job
+from tessera.domain.queues import QuotaBook
+from tessera.domain.state import State
+from tessera.engine.gangs import Room
+from tessera.engine.plans import nodes_for
+from tessera.engine.starting import Choice, choose
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Reason
+
+
+class Places:
+    """Quota by queue, room by flavor and avoided nodes."""
+
+    def __init__(self, state: State, pool: str) -> None:
+        self._state, self._pool = state, pool
+        self._book: QuotaBook | None = None
+        self._rooms: dict[tuple[str, tuple[str, ...]], Room] = {}
+
+    def find(self, job: Job) -> Choice | Reason:
+        """Where the job may start now, or why it may not; nothing is taken."""
+        self._book = self._book or self._state.quota_book()
+        return choose(
+            self._state.tree, self._book, job, lambda roles, flavor, avoid: self.room(flavor, avoid).find(roles)
+        )
+
+    def room(self, flavor: str, avoid: tuple[str, ...]) -> Room:
+        """What is free as the state is now."""
+        room = self._rooms.get((flavor, avoid))
+        if room is None:
+            room = self._rooms[flavor, avoid] = Room(nodes_for(self._state, self._pool, flavor, avoid))
+        return room
+
+    def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
+        """The job was allocated there: the only room there is knows it too, several are made anew."""
+        if self._book is not None:
+            self._book.add(job.queue, flavor, job.amount)
+        if len(self._rooms) > 1:
+            self._rooms.clear()
+        for room in self._rooms.values():
+            room.take(job.roles, placements)

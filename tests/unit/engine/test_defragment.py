@@ -1,0 +1,300 @@
+"""Defragmentation: jobs that move so that one that waits finds its room in one piece, and only when that gains."""
+
+from typing import Any
+
+import pytest
+
+from tessera.client.replay import verify
+from tessera.engine.defragment import defragmentation
+from tessera.engine.moves import GPU_SECOND
+from tessera.engine.victims import Plan, proposal
+from tessera_schemas.config import Queue
+from tessera_schemas.facts import CancelRequested, CheckpointSaved, DrainRequested, HoldRequested, Move
+from tessera_schemas.ledger import EarmarkSet, PlanRefused, Revoked
+from tessera_schemas.reasons import Code, Reason
+from tests.builders import admitted, job_spec, node_seen, role
+from tests.rounds import Rounds, share
+
+HOUR_MS = 3_600_000
+
+
+def scattered(*queues: Queue, queue: str = "research", **policy: Any) -> Rounds:
+    """
+    Two nodes of eight GPUs on which eight of sixteen GPUs are free, but no eight on one node: `a` and `b`, of one GPU
+    each and hours old, lie on a node with six free, and node-b has two free beside `c` of six.
+    """
+    rounds = Rounds(*queues, nodes={"node-a": 8}, **{"preset": "off", "defragment": True} | policy)
+    for key in ("a", "b"):
+        rounds.submit(key, gpus=1, queue=queue)
+    rounds.submit("meanwhile", gpus=6)
+    rounds.settle()
+    rounds.commit(node_seen("node-b", 8))
+    rounds.submit("c", gpus=6)
+    rounds.settle()
+    rounds.finish("meanwhile")
+    rounds.commit(ms=HOUR_MS)
+    return rounds
+
+
+def stuck(rounds: Rounds, gpus: int = 8, hours: int = 1, **more: Any) -> Rounds:
+    """`gang` is told that there is no room, and waits so long."""
+    rounds.submit("gang", gpus=gpus, **more)
+    rounds.round(plans=False)
+    rounds.commit(ms=hours * HOUR_MS)
+    return rounds
+
+
+def plan(rounds: Rounds, key: str = "gang") -> Plan | Reason:
+    return defragmentation(rounds.state, rounds.job(key), rounds.ts)
+
+
+def made(rounds: Rounds, key: str = "gang") -> Plan:
+    found = plan(rounds, key)
+    assert isinstance(found, Plan), found
+    return found
+
+
+def why_not(rounds: Rounds, key: str = "gang") -> Reason:
+    found = plan(rounds, key)
+    assert isinstance(found, Reason), found
+    return found
+
+
+def moved(rounds: Rounds) -> dict[str, list[str]]:
+    """Of each job that the plan for `gang` moves, the nodes that it goes on to."""
+    return {
+        rounds.name(move.run_id.rsplit("-", 1)[0]): [place.node for place in move.placements]
+        for move in made(rounds).moves
+    }
+
+
+def test_a_job_of_eight_gpus_that_fits_only_after_moving_two_of_one_gpu_starts_and_both_go_on_where_promised() -> None:
+    rounds = stuck(scattered())
+    assert moved(rounds) == {"a": ["node-b"], "b": ["node-b"]}
+    promised = {move.run_id.rsplit("-", 1)[0]: move.placements for move in made(rounds).moves}
+    rounds.settle()
+    assert rounds.running("gang", "a", "b", "c")
+    assert rounds.run("gang").placements[0].node == "node-a"
+    for key in ("a", "b"):
+        assert rounds.run(key).placements == promised[rounds.job(key).job_id]
+        assert rounds.run(key).attempt == 2
+    assert rounds.refusals == []
+    assert verify(rounds.stored).findings == []
+
+
+def test_the_next_place_of_a_run_is_kept_in_the_message_that_stops_it() -> None:
+    rounds = stuck(scattered())
+    made_plan = made(rounds)
+    message = rounds.commit(proposal(rounds.state, made_plan, rounds.ts), ms=0)
+    stopped = {r.run_id.rsplit("-", 1)[0] for r in message.records if isinstance(r, Revoked)}
+    kept = {r.owner for r in message.records if isinstance(r, EarmarkSet)}
+    assert stopped == {rounds.job("a").job_id, rounds.job("b").job_id}
+    assert kept == stopped | {rounds.job("gang").job_id}
+
+
+def test_each_starts_again_as_soon_as_its_own_pods_are_gone_whatever_the_others_take() -> None:
+    rounds = stuck(scattered())
+    rounds.held_back = {rounds.run("b").run_id}
+    rounds.settle()
+    assert rounds.running("a")
+    assert not rounds.running("gang")
+    rounds.held_back = set()
+    rounds.settle()
+    assert rounds.running("gang", "b")
+
+
+def test_nothing_moves_unless_the_policy_says_so() -> None:
+    rounds = stuck(scattered(defragment=False))
+    assert why_not(rounds).code is Code.NOT_ALLOWED_BY_PRESET
+    rounds.settle()
+    assert rounds.plans == []
+
+
+def test_nothing_moves_before_the_job_has_lost_more_by_waiting_than_the_moved_would_lose() -> None:
+    """Two GPUs for an hour and a bit, and five minutes of each for the restart, against eight GPUs that wait."""
+    rounds = stuck(scattered(), hours=0)
+    assert why_not(rounds).code is Code.NO_NET_GAIN
+    rounds.commit(ms=15 * 60_000)
+    assert why_not(rounds).code is Code.NO_NET_GAIN
+    rounds.commit(ms=15 * 60_000)
+    assert made(rounds).net_gpu_seconds > 0
+
+
+def test_the_net_gain_is_what_was_lost_by_waiting_less_what_the_moved_lose() -> None:
+    rounds = stuck(scattered())
+    state, gang = rounds.state, rounds.job("gang")
+    gained = 8 * (rounds.ts - gang.told_ts)
+    lost = sum(rounds.ts - rounds.run(key).started_ts + 300_000 for key in ("a", "b"))
+    assert made(rounds).net_gpu_seconds == (gained - lost) * 1000 // GPU_SECOND
+    assert proposal(state, made(rounds), rounds.ts).net_gpu_seconds == made(rounds).net_gpu_seconds
+
+
+def test_a_least_gain_can_be_asked_for() -> None:
+    net = made(stuck(scattered())).net_gpu_seconds
+    assert made(stuck(scattered(defragment_min_gain_gpu_seconds=net)))
+    reason = why_not(stuck(scattered(defragment_min_gain_gpu_seconds=net + 1)))
+    assert reason.code is Code.NO_NET_GAIN
+
+
+def test_work_that_was_saved_is_not_lost_so_that_its_job_moves_sooner() -> None:
+    rounds = stuck(scattered(), hours=0)
+    rounds.commit(ms=3 * 60_000)
+    assert why_not(rounds).code is Code.NO_NET_GAIN
+    for key in ("a", "b"):
+        rounds.commit(CheckpointSaved(kind="checkpoint_saved", run_id=rounds.run(key).run_id))
+    assert made(rounds)
+
+
+def test_the_cheapest_move_is_taken_wherever_it_is() -> None:
+    """Any one of three would do: each leaves one of three nodes. The one that has saved its work goes."""
+    rounds = Rounds(nodes={f"node-{n}": 4 for n in range(3)}, preset="off", defragment=True)
+    for number in range(3):
+        rounds.submit(f"j{number}", gpus=2, cpu_milli=30_000)
+        rounds.submit(f"full{number}", gpus=2, cpu_milli=30_000)
+        rounds.settle()
+    for number in range(3):
+        rounds.finish(f"full{number}")
+    rounds.commit(ms=HOUR_MS)
+    rounds.commit(CheckpointSaved(kind="checkpoint_saved", run_id=rounds.run("j1").run_id))
+    stuck(rounds, gpus=4)
+    assert list(moved(rounds)) == ["j1"]
+    rounds.settle()
+    assert rounds.running("gang", "j0", "j1", "j2")
+
+
+@pytest.mark.parametrize(
+    ("policy", "more", "code"),
+    [
+        pytest.param({"min_runtime_seconds": 86_400}, {}, Code.NO_FIT, id="too young"),
+        pytest.param({"evictions_max": 0}, {}, Code.NO_FIT, id="its budget is spent"),
+        pytest.param({}, {"priority": "low"}, Code.NO_FIT, id="of a higher class than the job that waits"),
+        pytest.param({"defragment_moves_max": 1}, {}, Code.NO_FIT, id="too many"),
+    ],
+)
+def test_who_may_not_move_stays(policy: dict[str, Any], more: dict[str, Any], code: Code) -> None:
+    rounds = stuck(scattered(**policy), **more)
+    assert why_not(rounds).code is code
+    rounds.settle()
+    assert rounds.plans == []
+
+
+def test_a_run_that_finds_no_room_elsewhere_stays() -> None:
+    rounds = scattered()
+    rounds.submit("fills", gpus=2, preemptible=False)
+    rounds.settle()
+    assert rounds.run("fills").placements[0].node == "node-b"
+    assert why_not(stuck(rounds)).code is Code.NO_FIT
+
+
+def test_a_run_moves_within_its_node_when_that_is_enough() -> None:
+    """Two halves on two GPUs: put on one they leave one whole."""
+    rounds = Rounds(nodes=[node_seen("node-a", 2, device_profile="plugin")], preset="off", defragment=True)
+    for key in ("x", "y", "z"):
+        rounds.commit(admitted(key, job_spec(role(gpus=0, gpu_milli=500), name=key)))
+    rounds.settle()
+    rounds.finish("x")
+    rounds.commit(ms=60_000)
+    stuck(rounds, gpus=1)
+    assert len(made(rounds).moves) == 1
+    rounds.settle()
+    assert rounds.running("gang", "y", "z")
+
+
+def test_a_drained_node_is_nobodys_next_place() -> None:
+    rounds = scattered()
+    rounds.commit(DrainRequested(kind="drain_requested", node="node-b"))
+    stuck(rounds)
+    assert why_not(rounds).code is Code.NO_FIT
+
+
+def test_a_job_that_waits_for_quota_has_lost_nothing_that_moves_would_bring() -> None:
+    rounds = stuck(scattered(share("research", 14, parent=None)))
+    assert why_not(rounds).code is Code.NOT_WAITING
+
+
+def test_jobs_of_other_queues_of_the_pool_move_too_and_their_quota_stays_their_own() -> None:
+    rounds = scattered(Queue(name="research"), share("other", 2, parent=None), queue="other")
+    stuck(rounds)
+    rounds.settle()
+    assert rounds.running("gang", "a", "b")
+    assert rounds.state.held_by_queue("other").gpu_milli == 2000
+
+
+# -- the committer
+
+
+def refused(rounds: Rounds, **changes: Any) -> Reason:
+    fact = proposal(rounds.state, made(rounds), rounds.ts).model_copy(update=changes)
+    (record,) = [r for r in rounds.commit(fact, ms=0).records if isinstance(r, PlanRefused)]
+    return record.reason
+
+
+def test_a_move_onto_the_jobs_own_place_is_refused() -> None:
+    rounds = stuck(scattered())
+    found = made(rounds)
+    moves = tuple(
+        Move(run_id=move.run_id, placements=rounds.state.runs.get(move.run_id).placements) for move in found.moves
+    )
+    assert refused(rounds, moves=moves).code is Code.PLAN_DOES_NOT_FIT
+
+
+def test_two_moves_onto_one_device_are_refused() -> None:
+    rounds = stuck(scattered())
+    first, second = made(rounds).moves
+    moves = (first, second.model_copy(update={"placements": first.placements}))
+    assert refused(rounds, moves=moves).code is Code.PLAN_DOES_NOT_FIT
+
+
+def test_a_plan_without_gain_at_the_head_is_refused() -> None:
+    """As one of a proposer that counts wrongly: the job has only just been told to wait."""
+    wrong = proposal(*(lambda r: (r.state, made(r), r.ts))(stuck(scattered())))
+    rounds = stuck(scattered(), hours=0)
+    (record,) = [r for r in rounds.commit(wrong, ms=0).records if isinstance(r, PlanRefused)]
+    assert record.reason.code is Code.NO_NET_GAIN
+
+
+def test_a_plan_is_refused_once_the_policy_forbids_it() -> None:
+    fact = proposal(*(lambda r: (r.state, made(r), r.ts))(stuck(scattered())))
+    rounds = stuck(scattered(defragment=False))
+    (record,) = [r for r in rounds.commit(fact, ms=0).records if isinstance(r, PlanRefused)]
+    assert (record.reason.code, record.reason.field) == (Code.NOT_ALLOWED_BY_PRESET, "policy.defragment")
+
+
+def stopping(rounds: Rounds) -> Rounds:
+    """The plan is carried out, and the pods of those that move take their time."""
+    rounds.held_back = {rounds.run(key).run_id for key in ("a", "b")}
+    return rounds.settle()
+
+
+def test_a_job_that_is_cancelled_while_it_moves_gives_its_next_place_up() -> None:
+    rounds = stopping(stuck(scattered()))
+    rounds.commit(CancelRequested(kind="cancel_requested", job_id=rounds.job("a").job_id))
+    assert rounds.state.earmarks.get(rounds.job("a").job_id) is None
+    rounds.held_back = set()
+    rounds.settle()
+    assert rounds.running("gang", "b")
+    assert len(rounds.state.earmarks) == 0
+
+
+def test_a_job_that_is_held_while_it_moves_gives_its_next_place_up_and_stays_where_it_is_put() -> None:
+    rounds = stopping(stuck(scattered()))
+    rounds.commit(HoldRequested(kind="hold_requested", job_id=rounds.job("a").job_id))
+    assert rounds.state.earmarks.get(rounds.job("a").job_id) is None
+    rounds.held_back = set()
+    rounds.settle()
+    assert rounds.running("gang", "b")
+    assert not rounds.running("a")
+
+
+def test_moves_end_with_the_budget_so_that_nothing_moves_for_ever() -> None:
+    rounds = stuck(scattered(evictions_max=1))
+    rounds.settle()
+    assert [sorted(names) for names in rounds.evicted()] == [["a", "b"]]
+    rounds.finish("gang")
+    rounds.commit(ms=HOUR_MS)
+    rounds.submit("again", gpus=8)
+    rounds.settle()
+    for _ in range(4):
+        rounds.commit(ms=10 * HOUR_MS)
+        rounds.settle()
+    assert len(rounds.plans) == 1
