@@ -126,7 +126,7 @@ class Policy(Strict):
         Count,
         Field(
             le=10**12,
-            description="How much more GPU time the job must have lost by waiting than the moved runs lose",
+            description="How much more GPU time the waiting job must gain than the moved runs lose",
         ),
     ] = 0
     grow_after_seconds: Annotated[

@@ -256,7 +256,7 @@ class PlanProposed(Strict):
     flavor: str = ""
     moves: Annotated[tuple[Move, ...], Field(max_length=64)] = ()
     net_gpu_seconds: Annotated[
-        Count, Field(description="Of moves: GPU time that the job lost by waiting, less what the moved runs lose")
+        Count, Field(description="Of moves: GPU time that the job gains by not waiting, less what the moved runs lose")
     ] = 0
 
     @model_validator(mode="after")

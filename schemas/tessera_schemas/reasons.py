@@ -148,7 +148,7 @@ SENTENCES: dict[Code, str] = {
     Code.EVICTION_BUDGET_SPENT: "a run that it would evict may not be evicted again",
     Code.NOT_WAITING: "the job does not wait any more",
     Code.NOT_ALLOWED_BY_PRESET: "the preemption preset does not allow it",
-    Code.NO_NET_GAIN: "the runs that would move lose more than the job has lost by waiting",
+    Code.NO_NET_GAIN: "the runs that would move lose more than the waiting job gains",
     Code.CANCELLED: "it was cancelled",
     Code.BIND_REFUSED: "Kubernetes refused a pod",
     Code.START_TIMEOUT: "it did not start in time",

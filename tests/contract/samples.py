@@ -184,7 +184,7 @@ FACTS: tuple[facts.AnyFact, ...] = (
     facts.CheckpointSaved(kind="checkpoint_saved", run_id=RUN, path="/data/step-100"),
     facts.PlanProposed(
         kind="plan_proposed",
-        cause="preemption",
+        cause="defragment",
         job_id=JOB,
         basis_n=41,
         ts=TS - 5,
@@ -192,9 +192,10 @@ FACTS: tuple[facts.AnyFact, ...] = (
         policy=7,
         preset="fair",
         victims=(f"{OTHER}-1",),
-        shrinks=(facts.Shrink(run_id=f"{OTHER}-1", ranks=(3, 4)),),
         placements=PLACEMENTS,
         flavor="spot",
+        moves=(facts.Move(run_id=f"{OTHER}-1", placements=PLACEMENTS),),
+        net_gpu_seconds=90,
     ),
 )
 

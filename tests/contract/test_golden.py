@@ -39,7 +39,13 @@ def test_a_sample_leaves_no_field_at_its_default(entry: Registered) -> None:
         value = value.records[0]
     elif isinstance(value, CloudEvent) and issubclass(entry.model, PublicEvent):
         value = entry.model.model_validate(value.data)
-    assert set(value.model_dump(exclude_defaults=True)) == set(entry.model.model_fields)
+    assert entry.model.model_fields.keys() - value.model_dump(exclude_defaults=True) == NOT_WITH_OTHERS.get(
+        entry.id, set()
+    )
+
+
+NOT_WITH_OTHERS = {"fact.plan_proposed.v1": {"shrinks"}}
+"""Fields that exclude another one of their type: a plan that moves runs shrinks none."""
 
 
 @pytest.mark.parametrize("unknown", ["command.submit_job.v1", "fact.run_absent.v1", "record.bound.v1", "order.v1"])

@@ -121,18 +121,17 @@ async def test_slurms_words_do_what_they_say(live: Live, tmp_path: Path) -> None
     refused = await live.command("sbatch", str(script), "--as", "lab")
     assert (refused.code, "no container image" in refused.err) == (2, True)
     words = ("sbatch", str(script), "--container-image", "train:1", "--as", "lab", "--key", "batch")
-    said = await ok(live, *words, "--hold")
-    live.acknowledged.append(("lab", "batch"))
-    job_id = said.out.split()[-1]
-    assert said.out == f"Submitted batch job {job_id}\n"
-    assert said.err == ""
-    (line,) = (line for line in (await ok(live, "squeue")).out.splitlines() if line.startswith(job_id))
-    assert line.split()[1:6] == ["default", "batch", "lab", "PD", "0:00"]
-    assert line.endswith("(JobHeldUser)")
-    await ok(live, "release", job_id)
-    await live.until(lambda state: bool((j := state.jobs.get(job_id)) and j.attempt), "it is allocated")
-    assert (await ok(live, "scancel", job_id)).out == ""
-    await live.until_ended(job_id)
+    async with filled(live):  # so that it cannot start before it is held
+        said = await ok(live, *words, "--hold")
+        live.acknowledged.append(("lab", "batch"))
+        job_id = said.out.split()[-1]
+        assert (said.out, said.err) == (f"Submitted batch job {job_id}\n", "")
+        (line,) = (line for line in (await ok(live, "squeue")).out.splitlines() if line.startswith(job_id))
+        assert line.split()[1:6] == ["default", "batch", "lab", "PD", "0:00"]
+        assert line.endswith("(JobHeldUser)")
+        await ok(live, "release", job_id)
+        assert (await ok(live, "scancel", job_id)).out == ""
+        await live.until_ended(job_id)
     array = tmp_path / "array.sh"
     array.write_text("#!/bin/sh\n#SBATCH --array=1-9\n#SBATCH --mail-type=END\ntrue\n")
     refused = await live.command("sbatch", str(array), "--container-image", "x", "--as", "lab")

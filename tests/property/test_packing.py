@@ -31,7 +31,9 @@ asks = st.builds(
 )
 clusters = st.lists(rooms, min_size=SIZE.nodes, max_size=SIZE.nodes)
 menus = st.lists(asks, min_size=1, max_size=6, unique=True)
-moves = st.lists(st.tuples(st.sampled_from(["place", "place", "place", "release", "remove", "reset"]), st.integers(0, 99)))
+moves = st.lists(
+    st.tuples(st.sampled_from(["place", "place", "place", "release", "remove", "reset"]), st.integers(0, 99))
+)
 policies = st.sampled_from([name for name in POLICIES if name != "random"])
 PRICES = ((Kind(2000, 470, 1, 0), 400_000), (Kind(4000, 810, 1, 1), 900_000), (Kind(4000, 1000, 1, 0), 1_000_000))
 
@@ -76,7 +78,7 @@ def room_for(packer, ask, n):
         and room.memory >= ask.memory
         and room.pods >= 1
         and (not ask.models or bool(ask.models >> room.model & 1))
-        and sum(left >= ask.milli for left in room.free) >= ask.count
+        and sum(left >= ask.milli for left in room.free) >= ask.devices
     )
 
 

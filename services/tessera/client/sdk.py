@@ -31,8 +31,8 @@ from tessera.kernel.credentials import Credential
 from tessera.kernel.ids import random_key
 from tessera.kernel.nats_bus import NatsBus
 from tessera_schemas import subjects
-from tessera_schemas.base import job_id
-from tessera_schemas.commands import CancelJob, SubmitJob
+from tessera_schemas.base import Strict, job_id
+from tessera_schemas.commands import CancelJob, HoldJob, ReleaseJob, SubmitJob
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import PublicReason
 
@@ -124,7 +124,17 @@ class Tessera:
 
     async def cancel(self, job: str, why: str = "") -> None:
         """Ask for a job of this tenant to be cancelled; returns once the request is stored. Raises Refused."""
-        command = CancelJob(kind="cancel_job", v=1, job_id=job, tenant=self.tenant, why=why)
+        await self._order(CancelJob(kind="cancel_job", v=1, job_id=job, tenant=self.tenant, why=why), job)
+
+    async def hold(self, job: str) -> None:
+        """Ask that a job of this tenant does not start (again) until it is released. Raises Refused."""
+        await self._order(HoldJob(kind="hold_job", v=1, job_id=job, tenant=self.tenant), job)
+
+    async def release(self, job: str) -> None:
+        """Ask that a held job of this tenant may start. Raises Refused."""
+        await self._order(ReleaseJob(kind="release_job", v=1, job_id=job, tenant=self.tenant), job)
+
+    async def _order(self, command: Strict, job: str) -> None:
         answer = await self._asking.ask(subjects.submit(self.shard, self.tenant), command)
         if answer is not None and not answer.accepted:
             raise Refused(answer.reasons, job)

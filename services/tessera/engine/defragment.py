@@ -11,14 +11,16 @@ import heapq
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
+from itertools import takewhile
 
 from tessera.domain.entities import Job, Run
 from tessera.domain.resources import Node
 from tessera.domain.state import State
 from tessera.engine.gangs import place_gang
 from tessera.engine.losses import Loss, eviction_cost
-from tessera.engine.moves import Bases, Ground, may_move, most_to_lose, net_gpu_seconds, no_gain
+from tessera.engine.moves import NO_ROOM, Bases, Ground, may_move, most_to_lose, net_gpu_seconds, no_gain
 from tessera.engine.node_steps import node_steps, take
+from tessera.engine.ordering import line
 from tessera.engine.places import Places
 from tessera.engine.plans import book_without, leaving, nodes_for, nodes_less, quota_reason, startable
 from tessera.engine.units import units
@@ -58,8 +60,10 @@ def defragmentation(state: State, job: Job, ts: int) -> Plan | Reason:
         return Reason(code=Code.NOT_WAITING, detail=job.job_id)
     if not now.tree.policy.defragment:
         return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="policy.defragment", detail="off")
-    if job.reason is None or job.reason.code is not Code.NO_FIT:
+    if job.reason is None or job.reason.code not in NO_ROOM:
         return Reason(code=Code.NOT_WAITING, field="reason", detail="nobody has told it yet that there is no room")
+    if now.tree.policy.backfill == "reserve" and _stands_behind_reserved(now, job):
+        return Reason(code=Code.BEHIND_RESERVATION)
     plans: list[tuple[tuple[int, int, tuple[str, ...]], int, Plan]] = []
     refused: list[Reason] = []
     for at, flavor in enumerate(now.tree.flavors_for(job.queue, job.amount)):
@@ -74,6 +78,13 @@ def defragmentation(state: State, job: Job, ts: int) -> Plan | Reason:
     if plans:
         return min(plans, key=lambda entry: entry[:2])[2]
     return next((reason for reason in refused if reason.code is not Code.WAITING_FOR_QUOTA), refused[0])
+
+
+def _stands_behind_reserved(state: State, job: Job) -> bool:
+    """Room that somebody before it waits for is nobody's next place."""
+    before = takewhile(lambda name: name != job.job_id, line(state, state.tree.pool(job.queue) or "", state.ts))
+    jobs = (state.jobs.get(name) for name in before)
+    return any(other.reason is not None and other.reason.code is Code.RESERVED for other in jobs if other is not None)
 
 
 def _plan(state: State, job: Job, flavor: str, found: Found) -> Plan | Reason:
@@ -153,7 +164,7 @@ class _Search:
 
     def _sets(self, losses: Sequence[Loss]) -> Iterator[list[Loss]]:
         """Sets that are not too large, the cheapest first; of one cost the smaller, then by order."""
-        heap = [(losses[0].cost, 1, (0,))] if losses else []
+        heap: list[tuple[int, int, tuple[int, ...]]] = [(losses[0].cost, 1, (0,))] if losses else []
         while heap:
             cost, size, chosen = heapq.heappop(heap)
             yield [losses[at] for at in chosen]
@@ -161,12 +172,9 @@ class _Search:
             if last + 1 == len(losses):
                 continue
             more = losses[last + 1].cost
-            for after in (
-                (cost + more, size + 1, (*chosen, last + 1)),
-                (cost - losses[last].cost + more, size, (*chosen[:-1], last + 1)),
-            ):
-                if after[0] <= self._most and after[1] <= self._moves_max:
-                    heapq.heappush(heap, after)
+            heapq.heappush(heap, (cost - losses[last].cost + more, size, (*chosen[:-1], last + 1)))
+            if size < self._moves_max:
+                heapq.heappush(heap, (cost + more, size + 1, (*chosen, last + 1)))
 
     def _by_steps(self, losses: Sequence[Loss]) -> Found | None:
         """Node by node, passing over what could not go anywhere or costs too much."""

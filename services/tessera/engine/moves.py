@@ -21,6 +21,9 @@ from tessera_schemas.base import INT_MAX
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
+NO_ROOM = (Code.NO_FIT, Code.RESERVED)
+"""What a job was told that waits for room and for nothing else."""
+
 GPU_SECOND = 1_000_000
 """In thousandths of a GPU times milliseconds, in which gains and losses are counted."""
 
@@ -55,27 +58,29 @@ def _could_start_again(state: State, owner: Job, job: Job, run: Run) -> bool:
     )
 
 
-def lost_by_waiting(state: State, owner: Job) -> int:
+def gained(state: State, owner: Job) -> int:
     """
-    What the job lost since it was told that there is no room for it in one piece, in thousandths of a GPU · ms.
+    What the job gains by starting now, in thousandths of a GPU · ms: its GPUs times how long it would still wait.
 
-    How long it would still wait nobody knows. So it is taken to wait as long again as it has waited so far: whatever
-    comes, no more is lost by moving than was lost by waiting, which is within twice the least that foresight would
-    lose. Time on hold, in back-off, or waiting for quota counts for nothing.
+    Where room is reserved for it, that says when. Otherwise nobody knows, and it is taken to wait as long again as it
+    has waited since it was told that there is no room: so moving never loses more than waiting has lost before.
+    Time on hold, in back-off, or waiting for quota counts for nothing.
     """
-    stuck = owner.reason is not None and owner.reason.code is Code.NO_FIT
-    return weight(owner.amount) * max(0, state.ts - owner.told_ts) if stuck else 0
+    if owner.reason is None or owner.reason.code not in NO_ROOM:
+        return 0
+    ahead = owner.reason.numbers.get("from_ts", 0) - state.ts if owner.reason.code is Code.RESERVED else 0
+    return weight(owner.amount) * max(0, ahead if ahead > 0 else state.ts - owner.told_ts)
 
 
 def most_to_lose(state: State, owner: Job) -> int:
     """What runs that move for `owner` may lose at most, so that there is a net gain and the least that is asked."""
     least = max(1, state.tree.policy.defragment_min_gain_gpu_seconds * GPU_SECOND)
-    return lost_by_waiting(state, owner) - least
+    return gained(state, owner) - least
 
 
 def net_gpu_seconds(state: State, owner: Job, runs: Iterable[Run]) -> int:
     """What moving them gains on the whole, rounded down; below 0 when it does not."""
-    return (lost_by_waiting(state, owner) - sum(eviction_cost(state, run) for run in runs)) // GPU_SECOND
+    return (gained(state, owner) - sum(eviction_cost(state, run) for run in runs)) // GPU_SECOND
 
 
 def without_gain(state: State, owner: Job, runs: Iterable[Run]) -> Reason | None:
@@ -86,7 +91,7 @@ def without_gain(state: State, owner: Job, runs: Iterable[Run]) -> Reason | None
 
 def no_gain(state: State, owner: Job, lost: int) -> Reason:
     numbers = {
-        "gained_gpu_seconds": min(lost_by_waiting(state, owner) // GPU_SECOND, INT_MAX),
+        "gained_gpu_seconds": min(gained(state, owner) // GPU_SECOND, INT_MAX),
         "lost_gpu_seconds": min(-(-lost // GPU_SECOND), INT_MAX),
         "least_net_gpu_seconds": state.tree.policy.defragment_min_gain_gpu_seconds,
     }

@@ -13,7 +13,7 @@ RUN = re.compile(r"\b([a-z2-7]{20})(?:-[0-9]{1,6})?\b(?: \(queue [a-z0-9-]{1,63}
 
 def explained(state: State, job_id: str, tenant: str | None, now_ms: int) -> Explained:
     """For a job that `tenant` may see; None is an operator, who sees all names. Raises Refusal."""
-    answer = explain(state, job_id, now_ms)
+    answer = explain(state, job_id, now_ms, tenant)
     if answer is None:
         raise refused(Code.NO_SUCH_JOB, "job_id")
     reason = None if answer.reason is None else answer.reason.model_dump()

@@ -168,7 +168,7 @@ def test_the_cheapest_move_is_taken_wherever_it_is() -> None:
         pytest.param({"min_runtime_seconds": 86_400}, {}, Code.NO_FIT, id="too young"),
         pytest.param({"evictions_max": 0}, {}, Code.NO_FIT, id="its budget is spent"),
         pytest.param({}, {"priority": "low"}, Code.NO_FIT, id="of a higher class than the job that waits"),
-        pytest.param({"defragment_moves_max": 1}, {}, Code.NO_FIT, id="too many"),
+        pytest.param({"defragment_moves_max": 1}, {}, Code.NO_NET_GAIN, id="too many, and one alone is too dear"),
     ],
 )
 def test_who_may_not_move_stays(policy: dict[str, Any], more: dict[str, Any], code: Code) -> None:

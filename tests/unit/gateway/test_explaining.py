@@ -1,7 +1,7 @@
 """What an explanation says to whom: one's own names, and no other tenant's."""
 
-from tessera.gateway.explaining import for_eyes_of
-from tests.builders import admitted
+from tessera.gateway.explaining import explained, for_eyes_of
+from tests.builders import admitted, job_spec, role
 from tests.ledgers import Committed
 
 MINE, THEIRS = admitted("k1", tenant="lab").job_id, admitted("k1", tenant="other").job_id
@@ -27,3 +27,15 @@ def test_ones_own_stay_and_an_operator_reads_all() -> None:
 def test_words_that_only_look_like_a_job_stay() -> None:
     text = "queue abcdefghijklmnopqrst has no room"
     assert told("lab", text) == text
+
+
+def test_an_explanation_names_no_job_of_another_tenant_even_by_the_name_it_was_given() -> None:
+    committed = Committed().begin()
+    committed.commit(admitted("k1", job_spec(role(replicas=2, gpus=8), name="secret"), tenant="other"))
+    committed.commit(orders=(committed.line(),))
+    committed.commit(admitted("k1", job_spec(role(gpus=8)), tenant="lab"))
+    committed.commit(orders=(committed.line(),))
+    said = explained(committed.state, MINE, "lab", committed.ts).model_dump_json()
+    assert "16 GPUs held by 1 other run" in said
+    assert "secret" not in said
+    assert "secret" in explained(committed.state, MINE, None, committed.ts).model_dump_json()

@@ -36,7 +36,7 @@ class Classes(NamedTuple):
 
     cpu: Ints
     memory: Ints
-    count: Ints  # devices; 0: none
+    devices: Ints  # how many; 0: none
     milli: Ints  # of each device: WHOLE, or less of exactly one
     models: Ints  # bits of the allowed models; 0: any
     kind: Ints  # for gpu-clustering, see KINDS; -1: no GPU
@@ -70,5 +70,5 @@ def no_nodes(capacity: int, devices: int) -> Nodes:
 
 
 def no_classes(capacity: int, nodes: int) -> Classes:
-    cpu, memory, count, milli, models, kind = np.zeros((6, capacity), np.int64)
-    return Classes(cpu, memory, count, milli, models, kind, np.ones((capacity, nodes), np.uint8))
+    cpu, memory, devices, milli, models, kind = np.zeros((6, capacity), np.int64)
+    return Classes(cpu, memory, devices, milli, models, kind, np.ones((capacity, nodes), np.uint8))

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-any-return"
 """
 Score and device of one class on one node, by policy; and the best node of a class.
 
@@ -65,7 +66,7 @@ def choice(
     if policy == FGD:
         return fgd_choice(nodes, classes, known, scales.steps, t, n)
     slot = -1
-    if classes.count[t] > 0 and classes.milli[t] < WHOLE:
+    if classes.devices[t] > 0 and classes.milli[t] < WHOLE:
         slot = tightest(nodes, n, classes.milli[t])
     if policy == BESTFIT:
         return bestfit_score(nodes, classes, t, n), slot
@@ -82,7 +83,7 @@ def choice(
 def random_choice(nodes: Nodes, classes: Classes, chance: Ints, t: int, n: int) -> tuple[int, int]:
     """Any node; a share takes any device that holds it."""
     milli, score = classes.milli[t], mixed(chance[0], chance[1], n)
-    if classes.count[t] == 0 or milli == WHOLE:
+    if classes.devices[t] == 0 or milli == WHOLE:
         return score, -1
     slot, highest = -1, -1
     for device in range(nodes.gpus[n]):
@@ -122,7 +123,7 @@ def tessera_choice(
     base = worth.before[n] + weights[FULL] * (5 * nodes.cpu[n] + 48 * gpu) // 640_000
     cpu = nodes.cpu[n] - classes.cpu[t]
     level = level_of(worth, cpu)
-    count, milli = classes.count[t], classes.milli[t]
+    count, milli = classes.devices[t], classes.milli[t]
     gpu -= count * milli
     if count == 0 or milli == WHOLE:
         earn = worth.spare[state_with_fewer(worth, nodes, n, count), level]

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-any-return"
 """Whether a pod of a class fits a node, which device it takes by default, and what taking changes."""
 
 from tessera.engine.packing.arrays import WHOLE, Classes, Nodes
@@ -45,11 +46,11 @@ def fits(nodes: Nodes, classes: Classes, t: int, n: int) -> bool:
         return False
     if nodes.cpu[n] < classes.cpu[t] or nodes.memory[n] < classes.memory[t] or nodes.pods[n] < 1:
         return False
-    if classes.count[t] == 0:
+    if classes.devices[t] == 0:
         return True
     if classes.milli[t] < WHOLE:
         return tightest(nodes, n, classes.milli[t]) >= 0
-    return whole_free(nodes, n) >= classes.count[t]
+    return whole_free(nodes, n) >= classes.devices[t]
 
 
 @compiled_lean
@@ -58,13 +59,13 @@ def take(nodes: Nodes, classes: Classes, t: int, n: int, slot: int) -> int:
     nodes.cpu[n] -= classes.cpu[t]
     nodes.memory[n] -= classes.memory[t]
     nodes.pods[n] -= 1
-    if classes.count[t] == 0:
+    if classes.devices[t] == 0:
         return 0
     nodes.kinds[n, classes.kind[t]] += 1
     if classes.milli[t] < WHOLE:
         nodes.free[n, slot] -= classes.milli[t]
         return 1 << slot
-    taken, wanted = 0, classes.count[t]
+    taken, wanted = 0, classes.devices[t]
     for device in range(nodes.gpus[n]):
         if wanted > 0 and nodes.free[n, device] == WHOLE:
             nodes.free[n, device] = 0
@@ -79,7 +80,7 @@ def give_back(nodes: Nodes, classes: Classes, t: int, n: int, devices: int) -> N
     nodes.cpu[n] += classes.cpu[t]
     nodes.memory[n] += classes.memory[t]
     nodes.pods[n] += 1
-    if classes.count[t] == 0:
+    if classes.devices[t] == 0:
         return
     nodes.kinds[n, classes.kind[t]] -= 1
     for slot in range(nodes.gpus[n]):

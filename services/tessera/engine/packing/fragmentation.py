@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-any-return"
 """
 How much of the free GPU the usual pods cannot use: the published measure, in exact integers.
 
@@ -24,7 +25,7 @@ class Kind(NamedTuple):
 
     cpu: int
     milli: int  # of each device; 0: no GPU
-    count: int
+    devices: int
     models: int  # bits; 0: any
 
 
@@ -40,9 +41,9 @@ class Workload(NamedTuple):
 
 def workload(counts: Mapping[Kind, int], models: int, devices: int) -> Workload:
     """The tables of a workload; `counts` may be in any order."""
-    gpu = sorted((kind, count) for kind, count in counts.items() if kind.count)
+    gpu = sorted((kind, count) for kind, count in counts.items() if kind.devices)
     cpus = sorted({kind.cpu for kind, _ in gpu})
-    shares = sorted({kind.milli for kind, _ in gpu if kind.count == 1})
+    shares = sorted({kind.milli for kind, _ in gpu if kind.devices == 1})
     single = np.zeros((models, len(shares) + 1, len(cpus) + 1), np.int64)
     several = np.zeros((models, devices + 1, len(cpus) + 1), np.int64)
     for kind, count in gpu:
@@ -50,10 +51,10 @@ def workload(counts: Mapping[Kind, int], models: int, devices: int) -> Workload:
         for model in range(models):
             if kind.models and not kind.models >> model & 1:
                 continue
-            if kind.count == 1:
+            if kind.devices == 1:
                 single[model, shares.index(kind.milli) + 1 :, cpu:] += count
             else:
-                several[model, kind.count :, cpu:] += count
+                several[model, kind.devices :, cpu:] += count
     rank = np.searchsorted(np.array(shares, np.int64), np.arange(WHOLE + 1), "right").astype(np.int64)
     return Workload(sum(counts.values()), np.array(cpus, np.int64), rank, single, several)
 
@@ -145,11 +146,11 @@ def fgd_score(steps: Ints, gain: int) -> int:
 @compiled_lean
 def fgd_choice(nodes: Nodes, classes: Classes, known: Workload, steps: Ints, t: int, n: int) -> tuple[int, int]:
     """Score and device: a share goes to the device with the best score, the lowest among equals."""
-    demand = classes.count[t] * classes.milli[t]
+    demand = classes.devices[t] * classes.milli[t]
     before = usable(nodes, known, n, nodes.cpu[n], -1, 0, 0) - demand * known.total
     left = nodes.cpu[n] - classes.cpu[t]
-    if classes.count[t] == 0 or classes.milli[t] == WHOLE:
-        after = usable(nodes, known, n, left, -1, 0, classes.count[t])
+    if classes.devices[t] == 0 or classes.milli[t] == WHOLE:
+        after = usable(nodes, known, n, left, -1, 0, classes.devices[t])
         return fgd_score(steps, (after - before) * 1000 // known.total), -1
     best, slot = -1, -1
     for device in range(nodes.gpus[n]):

@@ -51,9 +51,6 @@ class Learner:
 
 
 @lru_cache(maxsize=16)
-def _remembered(
-    weights: tuple[tuple[Kind, int], ...], shapes: tuple[Shape, ...], models: int, terms: Terms
-) -> Table:
+def _remembered(weights: tuple[tuple[Kind, int], ...], shapes: tuple[Shape, ...], models: int, terms: Terms) -> Table:
     """Many packers begin with the same mix."""
     return learn_prices(dict(weights), shapes, models, terms)
-

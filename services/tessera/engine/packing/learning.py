@@ -70,7 +70,7 @@ def gpu_kinds(weights: Mapping[Kind, int], cpu_step: int) -> dict[Kind, int]:
     """The kinds that need GPUs, with CPU rounded to whole steps, and those put together that are then equal."""
     rounded: Counter[Kind] = Counter()
     for kind, weight in weights.items():
-        if kind.count:
+        if kind.devices:
             cpu = (2 * kind.cpu + cpu_step) // (2 * cpu_step) * cpu_step
             rounded[kind._replace(cpu=cpu, milli=min(kind.milli, WHOLE))] += weight
     return dict(sorted(rounded.items()))

@@ -51,7 +51,7 @@ def shares_back(kinds: Kinds, price: Ints, m: int, device: Prices, units: int, l
             continue
         for kind in range(price.shape[0]):
             u, c = kinds.units[kind], kinds.level[kind]
-            if kinds.count[kind] != 1 or u > units or u >= UNITS or c > level or price[kind] == 0:
+            if kinds.devices[kind] != 1 or u > units or u >= UNITS or c > level or price[kind] == 0:
                 continue
             if kinds.runs[m, kind] and device[units - u, level - c] + price[kind] == device[units, level]:
                 filled[kind] += 1
@@ -64,7 +64,7 @@ def shares_back(kinds: Kinds, price: Ints, m: int, device: Prices, units: int, l
 def whole_back(kinds: Kinds, price: Ints, m: int, worth: int, most: int, level: int) -> int:
     """The first kind of so many whole devices that is worth so much, or -1."""
     for kind in range(price.shape[0]):
-        if kinds.count[kind] == most and kinds.units[kind] == UNITS and kinds.level[kind] <= level:
+        if kinds.devices[kind] == most and kinds.units[kind] == UNITS and kinds.level[kind] <= level:
             if kinds.runs[m, kind] and price[kind] == worth:
                 return kind
     return -1
@@ -74,7 +74,7 @@ def whole_back(kinds: Kinds, price: Ints, m: int, worth: int, most: int, level: 
 def several_back(kinds: Kinds, price: Ints, m: int, root: Prices, whole: int, level: int) -> int:
     """The first kind of several devices by which root[whole, level] may end, or -1."""
     for kind in range(price.shape[0]):
-        count, c = kinds.count[kind], kinds.level[kind]
+        count, c = kinds.devices[kind], kinds.level[kind]
         if 1 < count <= whole and c <= level and kinds.runs[m, kind] and price[kind] > 0:
             if root[whole - count, level - c] + price[kind] == root[whole, level]:
                 return kind
@@ -91,7 +91,7 @@ def fill_back(
         kind = several_back(kinds, price, m, root, whole, level)
         if kind >= 0:
             filled[kind] += 1
-            whole -= kinds.count[kind]
+            whole -= kinds.devices[kind]
             level -= kinds.level[kind]
             continue
         split = 0
@@ -110,8 +110,17 @@ def fill_back(
 
 @compiled
 def auction(
-    kinds: Kinds, value: Ints, demand: Ints, lots: Ints, rate: int, warm: int, cap: int, keep: bool, price: Ints,
-    total: Ints, levels: int
+    kinds: Kinds,
+    value: Ints,
+    demand: Ints,
+    lots: Ints,
+    rate: int,
+    warm: int,
+    cap: int,
+    keep: bool,
+    price: Ints,
+    total: Ints,
+    levels: int,
 ) -> None:
     """
     Sell all lots in order; `price` is moved, and added to `total` after each lot from number `warm` on.
@@ -182,7 +191,7 @@ def learn_prices(weights: Mapping[Kind, int], shapes: Sequence[Shape], models: i
     kinds, classes = kinds_of(list(mix), step, models)
     lots = lots_of([(int(classes[s.model]), s.gpus, s.cpu // step, s.nodes) for s in shapes], terms.lots)
     lots = np.concatenate([lots] * terms.sales)
-    value = np.array([kind.count * kind.milli * 1000 for kind in mix], np.int64)
+    value = np.array([kind.devices * kind.milli * 1000 for kind in mix], np.int64)
     gpus = sum(shape.gpus * shape.nodes for shape in shapes)
     price, total = value // 2, np.zeros_like(value)
     for draw in range(terms.draws):

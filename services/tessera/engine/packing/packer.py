@@ -3,7 +3,7 @@ The placement core behind one interface: nodes by index, classes of equal pods b
 
     packer = Packer(Size(nodes=1213, devices=8, models=7, largest_cpu=128_000), "tessera")
     packer.set_node(0, Room(cpu=96_000, memory=393_216, pods=110, model=2, free=(1000,) * 8))
-    small = packer.add_class(Ask(cpu=4_000, memory=16_384, count=1, milli=460))
+    small = packer.add_class(Ask(cpu=4_000, memory=16_384, devices=1, milli=460))
     where = packer.place(small)                # Place(node, devices), or None
     packer.release(small, where)
 
@@ -74,11 +74,11 @@ class Room(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """What one pod asks for: `milli` thousandths of each of `count` devices, of one of the models in `models` (bits)."""
+    """What one pod asks for: `milli` thousandths of each of its devices, of one of the models in `models` (bits)."""
 
     cpu: int
     memory: int
-    count: int = 0
+    devices: int = 0
     milli: int = WHOLE
     models: int = 0
 
@@ -153,15 +153,15 @@ class Packer:
 
     def add_class(self, ask: Ask, allowed: Bits | None = None) -> int:
         """The number of a new class; `allowed` is 0 for the nodes that something else rules out."""
-        if ask.count and not 0 < ask.milli <= WHOLE or (ask.count > 1 and ask.milli != WHOLE):
+        if (ask.devices and not 0 < ask.milli <= WHOLE) or (ask.devices > 1 and ask.milli != WHOLE):
             raise ValueError(f"a share is of one device: {ask}")
         t = len(self.asks)
         if t == self.core.classes.cpu.shape[0]:
             self._make_room_for_classes()
         self.asks.append(ask)
         classes = self.core.classes
-        classes.cpu[t], classes.memory[t], classes.count[t], classes.milli[t], classes.models[t] = ask
-        classes.kind[t] = kind_of(ask.count, ask.milli)
+        classes.cpu[t], classes.memory[t], classes.devices[t], classes.milli[t], classes.models[t] = ask
+        classes.kind[t] = kind_of(ask.devices, ask.milli)
         self.allow(t, allowed)
         return t
 

@@ -16,7 +16,7 @@ class Kinds(NamedTuple):
 
     level: Ints  # CPU, in levels, rounded to the nearest
     units: Ints  # share of each device, rounded up
-    count: Ints  # devices
+    devices: Ints  # devices
     runs: Ints  # (model classes, kinds): 1 where the model is allowed
 
 
@@ -25,7 +25,7 @@ def useful_shares(kinds: Kinds, price: Ints, m: int) -> Ints:
     """The kinds of shares that no other one beats: none is as dear, as small and as light in CPU."""
     found, chosen = 0, np.empty(price.shape[0], np.int64)
     for kind in range(price.shape[0]):
-        if kinds.count[kind] != 1 or kinds.units[kind] >= UNITS or price[kind] == 0 or not kinds.runs[m, kind]:
+        if kinds.devices[kind] != 1 or kinds.units[kind] >= UNITS or price[kind] == 0 or not kinds.runs[m, kind]:
             continue
         beaten, kept = False, 0
         for at in range(found):
@@ -67,7 +67,7 @@ def fill_root(kinds: Kinds, price: Ints, m: int, device: Prices, root: Prices) -
     levels = root.shape[1]
     one = device[UNITS].copy()
     for kind in range(price.shape[0]):
-        if kinds.count[kind] == 1 and kinds.units[kind] == UNITS and kinds.runs[m, kind]:
+        if kinds.devices[kind] == 1 and kinds.units[kind] == UNITS and kinds.runs[m, kind]:
             cpu = min(kinds.level[kind], levels)
             one[cpu:] = np.maximum(one[cpu:], np.int32(price[kind]))
     root[0, :] = 0
@@ -75,7 +75,7 @@ def fill_root(kinds: Kinds, price: Ints, m: int, device: Prices, root: Prices) -
         for level in range(levels):
             root[whole, level] = best_split(one, root[whole - 1], level)
         for kind in range(price.shape[0]):
-            count, cpu = kinds.count[kind], kinds.level[kind]
+            count, cpu = kinds.devices[kind], kinds.level[kind]
             if 1 < count <= whole and kinds.runs[m, kind] and cpu < levels:
                 filled = root[whole - count, : levels - cpu] + np.int32(price[kind])
                 root[whole, cpu:] = np.maximum(root[whole, cpu:], filled)
@@ -112,7 +112,7 @@ def model_classes(models: int, allowed: Sequence[int]) -> tuple[Ints, Ints]:
 def kinds_of(kinds: Sequence[Kind], step: int, models: int) -> tuple[Kinds, Ints]:
     """Kinds as arrays, with CPU in levels of `step`; and the class of each model."""
     classes, runs = model_classes(models, [kind.models for kind in kinds])
-    rows = [((2 * kind.cpu + step) // (2 * step), -(-kind.milli // UNIT), kind.count) for kind in kinds]
+    rows = [((2 * kind.cpu + step) // (2 * step), -(-kind.milli // UNIT), kind.devices) for kind in kinds]
     level, units, count = np.array(rows, np.int64).reshape(len(kinds), 3).T.copy()
     return Kinds(level, units, count, runs), classes
 

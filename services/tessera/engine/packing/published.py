@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-any-return"
 """
 Scores of the published policies, on integers 0 to 100, higher wins.
 
@@ -18,7 +19,7 @@ RATIO = CPU_SCALE // GPU_SCALE
 @compiled_lean
 def bestfit_score(nodes: Nodes, classes: Classes, t: int, n: int) -> int:
     """The less CPU and GPU is left after, the better."""
-    gpu_left = gpu_free(nodes, n) - classes.count[t] * classes.milli[t]
+    gpu_left = gpu_free(nodes, n) - classes.devices[t] * classes.milli[t]
     cpu_left = nodes.cpu[n] - classes.cpu[t]
     return (100 * CPU_SCALE - 50 * (cpu_left + RATIO * gpu_left)) // CPU_SCALE
 
@@ -27,7 +28,7 @@ def bestfit_score(nodes: Nodes, classes: Classes, t: int, n: int) -> int:
 def dotprod_score(nodes: Nodes, classes: Classes, t: int, n: int) -> int:
     """The less demand and free room point the same way, the better."""
     cpu = nodes.cpu[n] * classes.cpu[t]
-    gpu = gpu_free(nodes, n) * classes.count[t] * classes.milli[t]
+    gpu = gpu_free(nodes, n) * classes.devices[t] * classes.milli[t]
     square = CPU_SCALE * CPU_SCALE
     return (100 * square - 50 * (cpu + RATIO * RATIO * gpu)) // square
 
@@ -35,7 +36,7 @@ def dotprod_score(nodes: Nodes, classes: Classes, t: int, n: int) -> int:
 @compiled_lean
 def packing_score(nodes: Nodes, classes: Classes, t: int, n: int) -> int:
     """Devices in use first, then free devices of a node in use, then the smallest empty node."""
-    count = classes.count[t]
+    count = classes.devices[t]
     if count == 0:
         return 0
     whole = whole_free(nodes, n)

@@ -41,14 +41,14 @@ def stranded(nodes: Nodes, asks: "Mapping[Ask, int]") -> Ints:
     """
     free = _free(nodes)
     idle = free.sum(axis=1)
-    weights = {ask: count for ask, count in asks.items() if ask.count and count}
+    weights = {ask: count for ask, count in asks.items() if ask.devices and count}
     sums = np.zeros((len(idle), len(Cause)), np.int64)
     for ask, weight in weights.items():
         holds = free >= ask.milli
         usable = np.where(holds, free, 0).sum(axis=1)
         failed = [
             (ask.models != 0) & ((ask.models >> nodes.model) & 1 == 0),
-            holds.sum(axis=1) < ask.count,
+            holds.sum(axis=1) < ask.devices,
             nodes.cpu < ask.cpu,
             nodes.memory < ask.memory,
             nodes.pods < 1,

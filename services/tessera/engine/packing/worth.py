@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-any-return"
 """
 What the free part of a node could still earn.
 

@@ -86,7 +86,7 @@ def _until_full(stage: Stage, classes: dict[Ask, int], packer: Packer, random: R
     wanted: list[int] = []
     while room > 0 and len(wanted) < POOL_GROWTH * packer.size.nodes:
         ask = random.choice(stage.asks)
-        room -= ask.count * ask.milli
+        room -= ask.devices * ask.milli
         wanted.append(classes[ask])
     return np.array(wanted, np.int64)
 
@@ -117,7 +117,7 @@ def _floor(packer: Packer, wanted: Ints) -> float:
 
 def _scan(nodes: Nodes, ask: Ask) -> int:
     """The best node by best fit in one pass over all of them."""
-    holds = (nodes.free >= ask.milli).sum(axis=1) >= ask.count
+    holds = (nodes.free >= ask.milli).sum(axis=1) >= ask.devices
     fits = holds & (nodes.cpu >= ask.cpu) & (nodes.memory >= ask.memory) & (nodes.pods > 0)
     left = nodes.cpu + 16 * np.maximum(nodes.free, 0).sum(axis=1)
     return int(np.argmin(np.where(fits, left, np.iinfo(np.int64).max)))

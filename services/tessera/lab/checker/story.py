@@ -177,8 +177,7 @@ class Story:
         if not self.demand(whole, "I1", f"{owner} is not the whole gang in rank order"):
             return Amounts()
         self._may_be(job, owner, gang, placements)
-        apart = self.room.apart(gang, placements)
-        self.demand(not apart, "I1", f"{owner}: {apart}")
+        self.demand(not (apart := self.room.apart(gang, placements)), "I1", f"{owner}: {apart}")
         return amounts(gang, placements)
 
     def _may_be(self, job: Job, owner: str, roles: list[Role], placements: tuple[Placement, ...]) -> None:
@@ -270,8 +269,8 @@ class Story:
 
     def _earmark_set(self, r: m.EarmarkSet, job: Job, _: None) -> None:
         self.demand(r.owner not in self.earmarks, "I1", f"job {r.owner} has an earmark already")
-        waits = job.phase == "queued" or r.cause == "defragment"  # who moves has its next place kept before it stops
-        self.demand(waits, "I4", f"room is kept for job {r.owner}, which is {job.phase}")
+        # Who moves has its next place kept before it stops.
+        self.demand(job.phase == "queued" or r.cause == "defragment", "I4", f"room is kept for {r.owner}: {job.phase}")
         mark = self.earmarks[r.owner] = self._placed(job, f"the earmark of {r.owner}", r.placements)
         self._take(f"the earmark of {r.owner}", mark, self.room.kept)
 

@@ -10,7 +10,9 @@ from tessera.lab.traces.alibaba import Trace
 Tell = Callable[[str, int], None]  # the policy, the seed
 
 
-def run_all(trace: Trace, policies: Sequence[str], seeds: Sequence[int], causes: bool, tell: Tell) -> dict[str, list[Run]]:
+def run_all(
+    trace: Trace, policies: Sequence[str], seeds: Sequence[int], causes: bool, tell: Tell
+) -> dict[str, list[Run]]:
     """The runs by policy, in the order asked for; causes are read in the first run of each alone."""
     ready = stage(trace)
     found: dict[str, list[Run]] = {}

@@ -51,8 +51,8 @@ def load_percent(asked_gpu_milli: Ints, cluster_gpu_milli: int) -> Ints:
 
 
 def curve(x: Ints, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean of `values` at each whole per cent from 0 to 130; nan where nothing arrived at that x."""
+    """The mean of `values` at each whole per cent from 0 to 130; where nothing arrived at that x, the one before it."""
     counts = np.bincount(x, minlength=LOAD_PERCENT + 1)[: LOAD_PERCENT + 1]
     sums = np.bincount(x, weights=values, minlength=LOAD_PERCENT + 1)[: LOAD_PERCENT + 1]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(sums / counts, np.float64)
+    last = np.maximum.accumulate(np.where(counts > 0, np.arange(LOAD_PERCENT + 1), 0))
+    return np.asarray((sums / np.maximum(counts, 1))[last], np.float64)

@@ -97,7 +97,7 @@ def replay(stage: Stage, policy: str, seed: int, causes: bool = False, terms: Te
     total = stage.trace.gpu_milli
     order = arrivals([pod.total_gpu_milli for pod in stage.trace.pods], seed, total)
     wanted = np.array([numbers[ask] for ask in stage.asks], np.int64)[order]
-    asked = (packer.core.classes.count * packer.core.classes.milli)[wanted]
+    asked = (packer.core.classes.devices * packer.core.classes.milli)[wanted]
     x = load_percent(asked, total)
     placed = np.zeros(len(wanted), np.int64)
     lost = np.zeros(len(wanted), np.int64)
@@ -180,6 +180,6 @@ def _fill(core: Core, measure: Workload, wanted: Ints, placed: Ints, lost: Ints,
             total -= by_node[n]
             by_node[n] = fragmented(core.nodes, measure, n)
             total += by_node[n]
-        elif _fits_somewhere(core.nodes, c.allowed[t], c.cpu[t], c.memory[t], c.count[t], c.milli[t], c.models[t]):
+        elif _fits_somewhere(core.nodes, c.allowed[t], c.cpu[t], c.memory[t], c.devices[t], c.milli[t], c.models[t]):
             placed[at] = -2
         lost[at] = total

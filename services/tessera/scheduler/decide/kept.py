@@ -126,7 +126,8 @@ class Kept:
 
     def _beside(self, job: Job, verdict: Choice) -> Choice | Reason:
         """Where it is in nobody's way; `verdict` is where it goes when it need not mind anybody."""
-        outlived, book = self._outlived(job), self._book or self._state.quota_book()
+        outlived, book = self._outlived(job), self._book
+        assert book is not None  # made with the first reservation
         if not outlived and book.over(job.queue, verdict[0], job.amount) is None:
             return verdict
 

@@ -70,15 +70,14 @@ def place_line(draft: Draft, pool: str) -> None:
     waiting = _startable(state, pool)
     if not waiting:
         return
-    refused: dict[tuple[str, int, tuple[str, ...], int], Code] = {}  # by identity of the roles: `waiting` has them
+    refused: dict[Alike, Code] = {}
     behind: set[str] = set()  # queues that let nobody pass their first job
     places = Places(state, pool)
     kept = Kept(state, places) if state.tree.policy.backfill == "reserve" else None
     longest = max((len(node.name) for node in state.nodes.values() if node.pool == pool), default=0)
     pods = 0
     for job in waiting:
-        same = (job.queue, id(job.roles), job.avoid, 0 if kept is None else kept.reach(job))
-        told = job.reason is not None and refused.get(same) is job.reason.code
+        told = job.reason is not None and refused.get(_alike(job, kept)) is job.reason.code
         if told and (kept is None or not kept.wants(job)):
             continue
         if draft.full:
@@ -92,7 +91,7 @@ def place_line(draft: Draft, pool: str) -> None:
             say_waiting(draft, blocked, reason)
             refused.clear()
         if isinstance(verdict, Reason):
-            refused[same] = verdict.code
+            refused[_alike(job, kept)] = verdict.code
             say_waiting(draft, job.job_id, verdict)
             if state.tree.queues[job.queue].queueing_strategy == "strict_fifo":
                 behind.add(job.queue)
@@ -105,6 +104,14 @@ def place_line(draft: Draft, pool: str) -> None:
         pods += job.pods
         if pods >= PODS_PER_MESSAGE:
             return
+
+
+Alike = tuple[str, int, tuple[str, ...], int]
+
+
+def _alike(job: Job, kept: Kept | None) -> Alike:
+    """What equal jobs have in common; the roles by identity, since the line keeps them alive during the pass."""
+    return job.queue, id(job.roles), job.avoid, 0 if kept is None else kept.reach(job)
 
 
 def _allocate(draft: Draft, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:

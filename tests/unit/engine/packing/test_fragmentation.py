@@ -30,7 +30,7 @@ def by_definition(free, cpu, model, counts):
     found = Fraction(0)
     for kind, count in counts.items():
         enough = [left for left in free if left >= kind.milli]
-        runs = kind.count > 0 and kind.cpu <= cpu and len(enough) >= kind.count
+        runs = kind.devices > 0 and kind.cpu <= cpu and len(enough) >= kind.devices
         if kind.models and not kind.models >> model & 1:
             runs = False
         lost = sum(free) - sum(enough) if runs else sum(free)
@@ -47,7 +47,9 @@ def by_definition(free, cpu, model, counts):
 )
 def test_fragmentation_is_what_the_paper_defines(counts, free, cpu, model):
     packer, known = pool(room(*free, cpu=cpu, model=model)), workload(counts, 4, 8)
-    assert Fraction(int(fragmented(packer.core.nodes, known, 0)), known.total) == by_definition(free, cpu, model, counts)
+    assert Fraction(int(fragmented(packer.core.nodes, known, 0)), known.total) == by_definition(
+        free, cpu, model, counts
+    )
 
 
 def test_with_nothing_known_all_that_is_free_counts_as_fragmented():

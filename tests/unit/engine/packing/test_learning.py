@@ -11,8 +11,8 @@ SMALL, LARGE = Kind(4000, 470, 1, 0), Kind(12_000, 1000, 1, 0)
 
 def test_before_anything_was_seen_a_general_mix_stands_in():
     weights = Mix(cpu_per_gpu=12_000).weights()
-    assert {kind.count for kind in weights} == {0, 1, 2, 4, 8}
-    assert max(kind.cpu for kind in weights if kind.count == 1) == 15_600
+    assert {kind.devices for kind in weights} == {0, 1, 2, 4, 8}
+    assert max(kind.cpu for kind in weights if kind.devices == 1) == 15_600
 
 
 def test_what_was_presumed_is_gone_after_400_arrivals():
@@ -33,7 +33,15 @@ def test_the_mix_does_not_depend_on_who_was_seen_first():
 
 
 def test_prices_are_renewed_often_at_first_and_then_at_every_doubling():
-    assert [next_repricing(n) for n in (0, 49, 50, 2999, 3000, 6000, 11_999)] == [50, 50, 150, 3000, 6000, 12_000, 12_000]
+    assert [next_repricing(n) for n in (0, 49, 50, 2999, 3000, 6000, 11_999)] == [
+        50,
+        50,
+        150,
+        3000,
+        6000,
+        12_000,
+        12_000,
+    ]
 
 
 def test_equal_mixes_have_equal_prices_and_the_mix_is_worth_its_gpus():

@@ -7,7 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.engine.packing.fragmentation import Kind
-from tessera.engine.packing.worth import _best_split_loop, _best_split_numpy, forget, level_of, look_at, state_with_fewer
+from tessera.engine.packing.worth import (
+    _best_split_loop,
+    _best_split_numpy,
+    forget,
+    level_of,
+    look_at,
+    state_with_fewer,
+)
 from tests.unit.engine.packing.pools import pool, room
 
 PRICES = (
@@ -28,9 +35,9 @@ def most(free, cpu, model):
         for kind, price in PRICES:
             if kind.cpu > cpu or (kind.models and not kind.models >> model & 1):
                 continue
-            if kind.count > 1:
+            if kind.devices > 1:
                 holds = [at for at, left in enumerate(free) if left == 1000]
-                options = [tuple(holds[: kind.count])] if len(holds) >= kind.count else []
+                options = [tuple(holds[: kind.devices])] if len(holds) >= kind.devices else []
             else:
                 options = [(at,) for at, left in enumerate(free) if left >= kind.milli]
             for taken in options:

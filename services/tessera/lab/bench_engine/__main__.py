@@ -1,0 +1,69 @@
+"""`python -m tessera.lab.bench_engine`: how well the engine packs, beside what was published, and how fast it is."""
+
+import argparse
+import os
+from pathlib import Path
+from statistics import mean
+
+from tessera.lab.bench_engine.speed import Speed, measure
+from tessera.lab.pack.campaign import parse_policies, parse_seeds, run_all
+from tessera.lab.pack.replay import stage
+from tessera.lab.pack.summary import Figure, figures, lines
+from tessera.lab.traces.alibaba import read_published, read_trace
+
+TRACES = ("default", "gpuspec33", "cpu050", "gpushare40", "multigpu20")
+TO_REACH = {1213: 50_000, 10_000: 20_000, 50_000: 5_000}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tessera.lab.bench_engine", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=("packing", "speed"), default=["packing", "speed"])
+    parser.add_argument("--traces", nargs="+", default=list(TRACES))
+    parser.add_argument("--policy", default="dotprod,gpu-clustering,gpu-packing,bestfit,fgd,tessera")
+    parser.add_argument("--seeds", default="42-51")
+    parser.add_argument("--nodes", nargs="+", type=int, default=list(TO_REACH))
+    asked = parser.parse_args()
+    if "packing" in asked.only:
+        _packing(asked.traces, parse_policies(asked.policy), parse_seeds(asked.seeds))
+    if "speed" in asked.only:
+        _speed(asked.nodes)
+
+
+def _packing(traces: list[str], policies: list[str], seeds: list[int]) -> None:
+    published, rows = read_published(os.environ, Path()), []
+    for name in traces:
+        runs = run_all(read_trace(name, os.environ, Path()), policies, seeds, False, lambda policy, seed: None)
+        found = [row for of_policy in runs.values() for row in figures(name, of_policy, published)]
+        print("\n".join(lines(found)[:-1]), flush=True)
+        rows += found
+    print("\n".join(_means(rows, policies)))
+
+
+def _means(rows: list[Figure], policies: list[str]) -> list[str]:
+    found = ["mean of these traces"]
+    for policy in policies:
+        at = [
+            mean(r.mean for r in rows if (r.policy, r.metric, r.arrived_load_pct) == (policy, "alloc_pct", load))
+            for load in (100, 130)
+        ]
+        found.append(f"{'':<12} {policy:<15} {at[0]:>26.2f}  {at[1]:>20.2f}")
+    return found
+
+
+def _speed(sizes: list[int]) -> None:
+    ready = stage(read_trace("default", os.environ, Path()))
+    measure(ready, 64)  # compile
+    print("seconds of CPU; latency of one call through Python, release and arrival of others between")
+    for nodes in sizes:
+        print(_line(measure(ready, nodes)), flush=True)
+
+
+def _line(speed: Speed) -> str:
+    return (
+        f"{speed.nodes:>7,} nodes: {speed.per_second:>9,.0f} placements/s (to reach {TO_REACH.get(speed.nodes, 0):,}), "
+        f"floor {speed.floor_per_second:,.0f}/s; one call p50 {speed.p50_us:.0f} us, p99 {speed.p99_us:.0f} us"
+    )
+
+
+if __name__ == "__main__":
+    main()
