@@ -9,7 +9,7 @@ FIRST ?= 1
 CODE := schemas services tests docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas check unit test sim demo bench up down logs lock clean
+.PHONY: help setup fmt lint types layers schemas check unit test sim demo bench bench-engine up down logs lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -58,6 +58,9 @@ demo: $(READY) ## the whole platform on this machine: 200 jobs, a kill in the mi
 
 bench: $(READY) ## latency, throughput, fold and restart, each beside its own floor
 	$(BIN)/python -m tessera.lab.bench
+
+bench-engine: $(READY) ## how well and how fast the engine packs, beside what was published (needs the trace)
+	$(BIN)/python -m tessera.lab.bench_engine
 
 up: $(READY) ## run the local platform in the foreground; Ctrl-C ends it
 	$(BIN)/tessera up

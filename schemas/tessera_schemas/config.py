@@ -140,7 +140,7 @@ class Policy(Strict):
         ),
     ] = "off"
     backfill_patience_seconds: Annotated[
-        Count, Field(le=YEAR_SECONDS, description="From submit until room is kept for a job that finds none; 0: at once")
+        Count, Field(le=YEAR_SECONDS, description="From submit until room is kept for a job that finds none")
     ] = 0
     backfill_closing_seconds: Annotated[
         Count,

@@ -35,11 +35,12 @@ def world(seed: int) -> Rounds:
     rules = {"preset": "off", "defragment": True, "defragment_moves_max": chance.choice((2, 8))}
     queues = [Queue(name=name) for name in "ab"]
     rounds = Rounds(*queues, nodes=nodes, **rules)
-    for number in range(chance.randrange(14, 26)):
+    left, number = 8 * len(nodes), 0
+    while left > 3:
         gpus, pods = chance.choice((1, 1, 2, 2, 3)), chance.choice((1, 1, 1, 2))
-        preemptible = chance.random() < 0.9
-        priority = chance.choice(CLASSES)
+        preemptible, priority = chance.random() < 0.9, chance.choice(CLASSES)
         rounds.submit(f"j{number}", gpus, pods, chance.choice("ab"), priority=priority, preemptible=preemptible)
+        left, number = left - gpus * pods, number + 1
         rounds.round(plans=False)
     for _ in range(3):
         rounds.round(plans=False)

@@ -19,6 +19,7 @@ from tessera.client.commands import (
     platform,
     preempt,
     queues,
+    slots,
     slurm,
     tokens,
     top,
@@ -51,6 +52,7 @@ app.command()(preempt.preempt)
 app.command()(drains.drain)
 app.command()(drains.undrain)
 app.command()(queues.quota)
+app.command()(slots.slots)
 app.command()(top.top)
 app.command()(slurm.sbatch)
 app.command()(slurm.squeue)

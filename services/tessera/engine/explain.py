@@ -79,7 +79,7 @@ def _queued(state: State, job: Job, now: int, eyes: Eyes) -> Explanation:
         return Explanation(job, state.n, Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail=job.queue))
     fork = Fork(state, job, now)
     reason, *others = _against(fork, job, pool)
-    fits = reason.code is Code.WAITING_FOR_TURN
+    fits = reason.code is Code.WAITING_FOR_TURN and fork.gate(job) is None
     return Explanation(
         job,
         state.n,

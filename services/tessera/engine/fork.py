@@ -7,8 +7,10 @@ the job is not known exactly: then all who stand in that line take what they can
 """
 
 from collections.abc import Sequence
+from copy import copy
 
 from tessera.domain.entities import Job, Run
+from tessera.domain.evolve import evolved
 from tessera.domain.fold import apply_record
 from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
@@ -17,14 +19,15 @@ from tessera.domain.state import State
 from tessera.engine.gangs import place_gang
 from tessera.engine.ordering import line
 from tessera.engine.places import Places
-from tessera.engine.plans import book_without, nodes_for, nodes_without
+from tessera.engine.plans import nodes_for
 from tessera.engine.starting import Choice, choose
-from tessera_schemas.ledger import Allocated
+from tessera_schemas.ledger import Allocated, NodeDrained, Released
 from tessera_schemas.orders import HEADS_MAX
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
 BEFORE_MAX = 32  # jobs that nobody has judged yet and that are judged first
+PASSES_MAX = 64  # kinds of jobs before it that are tried again in all, where others would be gone
 JUDGED = (
     Code.NO_FIT,
     Code.NO_NODES,
@@ -42,14 +45,15 @@ class Fork:
     """
     `line` is everybody in line for the job's pool, `position` its own place from 1 on, 0 when it is not in line.
 
-    `tries` counts the verdicts given. `crowded` says that too many stand before it whom nobody has judged yet, so
-    that nothing can be said for certain.
+    `tries` counts the verdicts given, `passes_left` bounds what is tried for others. `crowded` says that too many stand
+    before it whom nobody has judged yet, so that nothing can be said for certain.
     """
 
     def __init__(self, state: State, job: Job, ts: int) -> None:
         self.state = state.overlay()
         self.state.ts = max(state.ts, ts)
         self.tries = 0
+        self.passes_left = PASSES_MAX
         self.crowded = False
         self._job = job
         self._pools: dict[tuple[str, str, tuple[str, ...]], Pool] = {}
@@ -59,24 +63,58 @@ class Fork:
         self.position = self.line.index(job.job_id) + 1 if job.job_id in self.line else 0
         self._let_pass(self.line[: self.position - 1] if self.position else self.line)
 
-    def verdict(self, job: Job, gone: Sequence[Run] = (), ready: Sequence[Node] = ()) -> Choice | Reason:
-        """Where `job` would start now if `gone` held nothing any more and `ready` were ready; or why not."""
+    def verdict(self, job: Job) -> Choice | Reason:
+        """Where `job` would start now, or why not."""
         against = self.gate(job)
         if against is not None:
             return against
         self.tries += 1
-        state, pool = self.state, self.state.tree.pool(job.queue) or ""
-        changed = nodes_without(state, gone, ()) | {node.name: node for node in ready}
+        return self._chosen(job)
+
+    def after(self, job: Job, gone: Sequence[Run] = (), undrained: str = "") -> Choice | Reason:
+        """
+        Where `job` would start if these runs held nothing any more, or that node were common again; or why not.
+
+        What comes free is everybody's: those before it in line take of it first, as they would. Nothing is said where
+        they are too many to try.
+        """
+        one = copy(self)
+        one.state, one._pools, one._book = self.state.overlay(), {}, None
+        for run in gone:
+            one.state.put_run(evolved(run, over=True))
+            apply_record(one.state, Released(kind="released", run_id=run.run_id), ())
+        if undrained:
+            apply_record(one.state, NodeDrained(kind="node_drained", node=undrained, undo=True), ())
+        alone = one.verdict(job)
+        self.tries = one.tries
+        if isinstance(alone, Reason) or self.position == 1:
+            return alone
+        before = self.line[: self.position - 1] if self.position else self.line
+        kinds = {(other.queue, other.roles) for other in one.state.jobs.found(before)}
+        if len(kinds) > self.passes_left:
+            return Reason(code=Code.WAITING_FOR_TURN, numbers={"position": self.position})
+        self.passes_left -= len(kinds)
+        one._pass(one.state.jobs.found(before))
+        return one.verdict(job)
+
+    def _pass(self, jobs: Sequence[Job]) -> None:
+        """Each starts where it can; what was refused to one is not asked again for its like until somebody starts."""
+        refused: set[tuple[str, tuple[RoleNeed, ...]]] = set()
+        for job in jobs:
+            if (job.queue, job.roles) in refused or not self._waits(job, self._job):
+                continue
+            if self._start(job):
+                refused.clear()
+            else:
+                refused.add((job.queue, job.roles))
+
+    def _chosen(self, job: Job) -> Choice | Reason:
+        pool = self.state.tree.pool(job.queue) or ""
 
         def place(roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]) -> tuple[Placement, ...] | Reason:
-            nodes, places = self.pool(pool, flavor, avoid)
-            if not changed:
-                return place_gang(roles, nodes, places)
-            nodes = nodes | {name: node for name, node in changed.items() if name in nodes}
-            return place_gang(roles, nodes, Places(nodes) if ready else places)
+            return place_gang(roles, *self.pool(pool, flavor, avoid))
 
-        book = book_without(state, [(run, run.places) for run in gone]) if gone else self.book
-        return choose(state.tree, book, job, place)
+        return choose(self.state.tree, self.book, job, place)
 
     @property
     def book(self) -> QuotaBook:
@@ -180,17 +218,11 @@ class Fork:
         for job in fresh[:BEFORE_MAX]:
             self._start(job)
 
-    def _start(self, job: Job) -> None:
-        state, pool = self.state, self.state.tree.pool(job.queue) or ""
-
-        def place(roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]) -> tuple[Placement, ...] | Reason:
-            return place_gang(roles, *self.pool(pool, flavor, avoid))
-
-        if self.behind(job)[0] is not None:
-            return
-        found = choose(state.tree, state.quota_book(), job, place)
-        if isinstance(found, Reason):
-            return
+    def _start(self, job: Job) -> bool:
+        state = self.state
+        found = self._chosen(job) if self.behind(job)[0] is None else None
+        if found is None or isinstance(found, Reason):
+            return False
         flavor, placements = found
         record = Allocated(
             kind="allocated",
@@ -203,3 +235,4 @@ class Fork:
         apply_record(state, record, ())
         self._pools.clear()
         self._book = None
+        return True

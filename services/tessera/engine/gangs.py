@@ -21,9 +21,10 @@ class Room:
     numbers than one that folded the whole ledger.
     """
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
+    def __init__(self, nodes: Iterable[Node], places: Places | None = None) -> None:
+        """`places` is what is known already about the same nodes, with more or less free."""
         self.nodes = {node.name: node for node in nodes}
-        self.places = Places(self.nodes)
+        self.places = places or Places(self.nodes)
         self._refused: dict[tuple[RoleNeed, ...], Reason] = {}
 
     def place(self, roles: tuple[RoleNeed, ...]) -> tuple[Placement, ...] | Reason:

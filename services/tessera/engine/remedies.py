@@ -11,7 +11,7 @@ from itertools import islice
 
 from tessera.domain.entities import Job, Run
 from tessera.domain.evolve import evolved
-from tessera.domain.resources import Need, Node, RoleNeed, gang_amount
+from tessera.domain.resources import Need, RoleNeed, gang_amount
 from tessera.domain.state import State
 from tessera.engine.fits import never_fits, room_for
 from tessera.engine.fork import Fork
@@ -152,7 +152,7 @@ def _undrained(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
     for name in sorted(name for name, _ in state.drains.items())[:VALUES_MAX]:
         node = state.nodes.get(name)
         if node is not None and node.ready:
-            choice = _tried(fork, job, ready=(node,))
+            choice = _told(fork.after(job, undrained=name))
             if choice is not None and any(placement.node == name for placement in choice[1]):
                 yield _change("undrain", f"node {name} is made common again (`tessera undrain {name}`)", choice)
                 return
@@ -192,7 +192,7 @@ def planned(state: State, job: Job) -> Plan | None:
 def _end_of_one(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
     """The end of one run, whoever brings it about: the lowest class first, then the smallest, then the youngest."""
     for run in islice(_in_the_way(fork, job), VALUES_MAX):
-        choice = _tried(fork, job, gone=(run,))
+        choice = _told(fork.after(job, gone=(run,)))
         if choice is not None:
             seen = eyes.may_see(run.tenant)
             who = (
@@ -257,10 +257,11 @@ WAYS: tuple[Way, ...] = (
 )
 
 
-def _tried(fork: Fork, job: Job, gone: tuple[Run, ...] = (), ready: tuple[Node, ...] = ()) -> Choice | None:
-    if fork.tries >= TRIES_MAX:
-        return None
-    verdict = fork.verdict(job, gone, ready)
+def _tried(fork: Fork, job: Job) -> Choice | None:
+    return _told(fork.verdict(job)) if fork.tries < TRIES_MAX else None
+
+
+def _told(verdict: Choice | Reason) -> Choice | None:
     return None if isinstance(verdict, Reason) else verdict
 
 

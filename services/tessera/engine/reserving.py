@@ -6,7 +6,7 @@ judged by those that ran as long, or with a limit is about to be stopped. Nothin
 computed again in each pass, as a function of the state and its `ts`. Integer milliseconds.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -82,9 +82,7 @@ class Opening:
     nodes: dict[str, Node]
 
 
-def soonest(
-    roles: tuple[RoleNeed, ...], nodes: dict[str, Node], ends: Sequence[End], places: Places
-) -> Opening | None:
+def soonest(roles: tuple[RoleNeed, ...], nodes: dict[str, Node], ends: Sequence[End], places: Places) -> Opening | None:
     """
     The first of `ends` at which the gang, which finds no room on `nodes` now, has some; None when it never has.
 
@@ -155,14 +153,13 @@ def reserved(
     return Reservation(job, opening.at, flavor, opening.placements, ahead, closes)
 
 
-def beside(nodes: Mapping[str, Node], kept: Sequence[Reservation]) -> dict[str, Node]:
-    """`nodes` with only so much free as a job may have that outlives the beginning of all of `kept`."""
-    less = dict(nodes)
+def beside(node: Node, kept: Sequence[Reservation]) -> Node:
+    """`node` with only so much free as a job may have that outlives the beginning of all of `kept`."""
     for reservation in kept:
-        for name, node in reservation.ahead.items():
-            if name in less:
-                less[name] = _least(less[name], node)
-    return less
+        ahead = reservation.ahead.get(node.name)
+        if ahead is not None:
+            node = _least(node, ahead)
+    return node
 
 
 def _least(one: Node, other: Node) -> Node:

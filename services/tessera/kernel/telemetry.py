@@ -2,15 +2,16 @@
 Logs, metrics and the trace header.
 
 Logs are one JSON object per line on stderr, the event's name in snake_case, with what `bind` put into the context.
-Metric labels come from enums or the fixed list of services, never from ids. The W3C `traceparent` travels in message
-headers; the next hop's span id is derived from the last one, so that a repeated publish carries the same bytes.
+Metric labels come from enums, the fixed list of services or the names of pools, never from ids. The W3C `traceparent`
+travels in message headers; the next hop's span id is derived from the last one, so that a repeated publish carries the
+same bytes.
 """
 
 import hashlib
 import logging
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import StrEnum
@@ -21,6 +22,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from structlog.typing import EventDict, WrappedLogger
 
+from tessera.engine.slots import Slots
 from tessera.kernel.ports import Clock
 from tessera_schemas.subjects import SERVICES
 
@@ -96,6 +98,15 @@ class Metrics:
         self.conflicts = Counter("tessera_conflicts_total", "Compare-and-swaps that were lost", registry=r)
         self.queue_depth = Gauge("tessera_queue_depth", "Messages or jobs that wait", registry=r)
         self.leading = Gauge("tessera_leading", "1 while this replica leads its shard", registry=r)
+        self._slots = Gauge(
+            "tessera_slots",
+            "Pods of so many GPUs that could start now: in the pool, and the most in one domain of a level",
+            ["pool", "gpus", "level"],
+            registry=r,
+        )
+        self._idle = Gauge(
+            "tessera_idle_gpus", "GPUs that no run holds, by what keeps them", ["pool", "cause"], registry=r
+        )
         self.ledger_n = Gauge("tessera_ledger_n", "The newest ledger record this process has folded", registry=r)
 
     def hop(self, seconds: float) -> None:
@@ -107,6 +118,18 @@ class Metrics:
 
     def reason(self, reason: StrEnum, count: int = 1) -> None:
         self._reasons.labels(reason.value).inc(count)
+
+    def left_of_pools(self, pools: Iterable[Slots]) -> None:
+        """The labels are bounded by the configuration and by the largest node; a pool that went is not shown."""
+        self._slots.clear()
+        self._idle.clear()
+        for left in pools:
+            for size in left.sizes:
+                self._slots.labels(left.pool, str(size.gpus), "pool").set(size.slots)
+                for level, most in size.largest:
+                    self._slots.labels(left.pool, str(size.gpus), level).set(most)
+            for cause, milli in left.stranded:
+                self._idle.labels(left.pool, cause.value).set(milli / 1000)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from tessera.kernel.leases import Leadership
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Shard, decode_entry, restore
 from tessera.scheduler.cycle import Committer, Deposed
+from tessera.scheduler.left import measuring
 from tessera.scheduler.settings import SchedulerSettings
 
 log = structlog.get_logger()
@@ -25,7 +26,8 @@ async def serve(ports: Ports, settings: SchedulerSettings, stop: asyncio.Event) 
             break
         ports.metrics.leading.set(1)
         try:
-            await Committer(ports, settings, shard).lead(stop)
+            async with measuring(ports, shard, settings.slots_seconds):
+                await Committer(ports, settings, shard).lead(stop)
         except Deposed as error:
             log.info("deposed", reason=str(error))
         finally:

@@ -149,7 +149,7 @@ def test_a_plan_names_its_victims_and_the_work_that_is_lost() -> None:
     assert isinstance(found, Plan)
     lines = plan_lines(rounds.state, rounds.job("it"), found)
     assert lines[0] == f"preset priority, preemption: it ({rounds.job('it').job_id})"
-    assert lines[1] == "  would start with 1 pods on node-a"
+    assert lines[1] == "  would start with 1 pod on node-a"
     run = rounds.run("first").run_id
     assert lines[4].split()[:4] == [run, "research", "low", "8"]
     assert max(map(len, lines)) <= COLUMNS
@@ -160,6 +160,7 @@ def test_without_a_plan_the_reason_is_told() -> None:
     lines = plan_lines(rounds.state, rounds.job("it"), planned(rounds.state, rounds.job("it"), rounds.ts))
     assert lines[0].startswith("preset off: there is no plan for it")
     assert "NotAllowedByPreset" in lines[1]
+    assert max(map(len, lines)) <= COLUMNS
 
 
 # -- explanations

@@ -8,11 +8,15 @@ from tessera.client.replay import verify
 from tessera.engine.defragment import defragmentation
 from tessera.engine.moves import GPU_SECOND
 from tessera.engine.victims import Plan, proposal
+from tessera.lab.checker.report import Report
+from tessera.lab.checker.story import Story
+from tessera.lab.rules_checker import check_rules
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import CancelRequested, CheckpointSaved, DrainRequested, HoldRequested, Move
 from tessera_schemas.ledger import EarmarkSet, PlanRefused, Revoked
 from tessera_schemas.reasons import Code, Reason
 from tests.builders import admitted, job_spec, node_seen, role
+from tests.ledgers import rechain
 from tests.rounds import Rounds, share
 
 HOUR_MS = 3_600_000
@@ -284,6 +288,35 @@ def test_a_job_that_is_held_while_it_moves_gives_its_next_place_up_and_stays_whe
     rounds.settle()
     assert rounds.running("gang", "b")
     assert not rounds.running("a")
+
+
+def found_wrong(rounds: Rounds) -> list[str]:
+    """What the checkers say, which read the ledger themselves."""
+    report = Report()
+    story = Story(report)
+    for data in rounds.stored:
+        story.take(data)
+    check_rules(report, rounds.stored)
+    return [f"{violation.invariant}: {violation.text}" for violation in report.violations]
+
+
+@pytest.mark.parametrize("preset", ["off", "fair"])
+def test_the_checkers_find_nothing_wrong_with_moves(preset: str) -> None:
+    rounds = stuck(scattered(preset=preset))
+    rounds.settle()
+    assert len(rounds.plans) == 1
+    assert found_wrong(rounds) == []
+
+
+def test_the_checkers_find_moves_that_the_policy_forbids() -> None:
+    rounds = stuck(scattered())
+    rounds.settle()
+
+    def forbid(message: dict[str, Any]) -> None:
+        message["facts"][0]["fact"]["body"]["policy"]["defragment"] = False
+
+    rounds.stored = rechain(rounds.stored, 2, forbid)
+    assert any("the preset does not allow it" in text for text in found_wrong(rounds))
 
 
 def test_moves_end_with_the_budget_so_that_nothing_moves_for_ever() -> None:

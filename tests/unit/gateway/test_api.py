@@ -444,7 +444,7 @@ async def test_an_explanation_names_what_holds_the_devices_to_whom_it_belongs_on
     assert said.body["as_of"] == world.committed.state.n
     assert holder in str(told.body["notes"])
     assert holder not in str(said.body)
-    assert "another tenant" in str(said.body["notes"])
+    assert "16 GPUs held by 1 other run" in str(said.body["notes"])
 
 
 # -- ordering jobs about

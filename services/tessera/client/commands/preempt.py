@@ -1,5 +1,6 @@
 """`preempt --dry-run`: what preemption and reclamation would propose for a job."""
 
+from textwrap import wrap
 from typing import Annotated, Any
 
 import typer
@@ -8,7 +9,7 @@ from tessera.client import ordering
 from tessera.client.commands.context import As, Format, Home, InShard, carry_out, stored_ledger
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.quantities import said_age, said_milli
-from tessera.client.rendering import Column, Output, plain, show_value, table
+from tessera.client.rendering import COLUMNS, Column, Output, plain, show_value, table
 from tessera.client.where import find
 from tessera.domain.entities import Job
 from tessera.domain.phases import Phase
@@ -63,19 +64,26 @@ def plan_lines(state: State, job: Job, found: Plan | Reason) -> list[str]:
     """The plan for people; at most 80 columns."""
     preset = state.tree.policy.preset
     if isinstance(found, Reason):
-        return [f"preset {preset}: there is no plan for {job.name} ({job.job_id})", f"  {found.sentence()}"]
+        head = f"preset {preset}: there is no plan for {job.name} ({job.job_id})"
+        return [*_wrapped(head), *_wrapped(f"  {found.sentence()}")]
     nodes = sorted({placement.node for placement in found.placements})
     where = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
     gpu_milli = sum(victim.gpu_milli for victim in found.victims)
     lost = sum(victim.gpu_milli * victim.lost_seconds for victim in found.victims)
     cost = f"{said_milli(gpu_milli)} GPUs, {said_age(lost)} of GPU time lost since last saved"
+    pods = "1 pod" if len(found.placements) == 1 else f"{len(found.placements)} pods"
+    outranked = [f"{len(found.outranked)} jobs of lower classes lose the room kept for them"] if found.outranked else []
     return [
-        f"preset {preset}, {found.cause}: {job.name} ({job.job_id})",
-        f"  would start with {len(found.placements)} pods on {where}",
+        *_wrapped(f"preset {preset}, {found.cause}: {job.name} ({job.job_id})"),
+        *_wrapped(f"  would start with {pods} on {where}"),
         f"  once these have stopped ({cost}):",
         *table(VICTIMS, found.victims),
-        *([f"{len(found.outranked)} jobs of lower classes lose the room kept for them"] if found.outranked else []),
+        *outranked,
     ]
+
+
+def _wrapped(text: str) -> list[str]:
+    return wrap(text, COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
 
 
 VICTIMS: list[Column[Victim]] = [

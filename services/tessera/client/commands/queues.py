@@ -90,7 +90,8 @@ def quota(
             as_of, queues = await views.as_of(), await views.queues()
         if queue is not None and all(found.name != queue for found in queues):
             raise _no_such(queue)
-        show(output, QUOTAS, quota_rows(queues, queue), as_of, "LEFT counts what can be borrowed now")
+        rows = quota_rows(queues, queue)
+        show(output, QUOTAS, rows, as_of, "LEFT counts what can be borrowed now" if rows else "there are no quotas")
 
     carry_out(work())
 

@@ -64,9 +64,9 @@ def shares_back(kinds: Kinds, price: Ints, m: int, device: Prices, units: int, l
 def whole_back(kinds: Kinds, price: Ints, m: int, worth: int, most: int, level: int) -> int:
     """The first kind of so many whole devices that is worth so much, or -1."""
     for kind in range(price.shape[0]):
-        if kinds.devices[kind] == most and kinds.units[kind] == UNITS and kinds.level[kind] <= level:
-            if kinds.runs[m, kind] and price[kind] == worth:
-                return kind
+        alike = kinds.devices[kind] == most and kinds.units[kind] == UNITS and kinds.level[kind] <= level
+        if alike and kinds.runs[m, kind] and price[kind] == worth:
+            return kind
     return -1
 
 
@@ -75,9 +75,9 @@ def several_back(kinds: Kinds, price: Ints, m: int, root: Prices, whole: int, le
     """The first kind of several devices by which root[whole, level] may end, or -1."""
     for kind in range(price.shape[0]):
         count, c = kinds.devices[kind], kinds.level[kind]
-        if 1 < count <= whole and c <= level and kinds.runs[m, kind] and price[kind] > 0:
-            if root[whole - count, level - c] + price[kind] == root[whole, level]:
-                return kind
+        runs = 1 < count <= whole and c <= level and kinds.runs[m, kind] and price[kind] > 0
+        if runs and root[whole - count, level - c] + price[kind] == root[whole, level]:
+            return kind
     return -1
 
 

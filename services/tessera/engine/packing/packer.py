@@ -21,6 +21,7 @@ from tessera.engine.packing.arrays import (
     NO_DEVICE,
     WHOLE,
     Bits,
+    Classes,
     Ints,
     kind_of,
     no_classes,
@@ -85,7 +86,7 @@ class Ask(NamedTuple):
     @property
     def kind(self) -> Kind:
         """What the learnt mix tells apart: everything but memory."""
-        return Kind(self.cpu, self.milli if self.count else 0, self.count, self.models)
+        return Kind(self.cpu, self.milli if self.devices else 0, self.devices, self.models)
 
 
 class Place(NamedTuple):
@@ -173,8 +174,9 @@ class Packer:
     def _make_room_for_classes(self) -> None:
         old, wanted = self.core, 2 * self.core.classes.cpu.shape[0]
         classes, best = no_classes(wanted, self.size.nodes), no_best(wanted, self.size.nodes)
-        for before, after in zip(old.classes, classes, strict=True):
-            after[: before.shape[0]] = before
+        for name in Classes._fields:
+            before = getattr(old.classes, name)
+            getattr(classes, name)[: before.shape[0]] = before
         best.keys[: old.best.keys.shape[0]] = old.best.keys
         best.cursor[: old.best.cursor.shape[0]] = old.best.cursor
         kept = best._replace(changes=old.best.changes, counts=old.best.counts, stamp=old.best.stamp)

@@ -60,8 +60,7 @@ def clustering_score(nodes: Nodes, classes: Classes, t: int, n: int) -> int:
     for other in range(nodes.kinds.shape[1]):
         if other != kind and nodes.kinds[n, other] > 0:
             others += 1
-    if nodes.kinds[n, kind] > 0:
-        band = 75 if others == 0 else 50
-    else:
-        band = 25 if others == 0 else 0
+    band = 50 if nodes.kinds[n, kind] > 0 else 0
+    if others == 0:
+        band += 25
     return band + 25 * (GPU_SCALE - gpu_free(nodes, n)) // GPU_SCALE

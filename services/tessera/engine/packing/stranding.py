@@ -65,7 +65,7 @@ def stranded(nodes: Nodes, asks: "Mapping[Ask, int]") -> Ints:
 
 
 def _divided(sums: Ints, total: int, idle: Ints) -> Ints:
-    """Each row divided by `total`, rounded such that it adds up to `idle`; the largest remainders first, then by cause."""
+    """Each row divided by `total`, rounded to add up to `idle`; the largest remainders first, then by cause."""
     shares, left = sums // total, sums % total
     missing = idle - shares.sum(axis=1)
     rank = np.argsort(np.argsort(-left, axis=1, kind="stable"), axis=1, kind="stable")

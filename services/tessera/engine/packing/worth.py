@@ -76,7 +76,7 @@ def _best_split_loop(one: Prices, other: Prices, cpu: int) -> int:
     best = np.int32(0)
     for level in range(cpu + 1):
         best = max(best, np.int32(one[level] + other[cpu - level]))
-    return best
+    return int(best)
 
 
 def _best_split_numpy(one: Prices, other: Prices, cpu: int) -> int:

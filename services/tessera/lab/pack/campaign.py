@@ -37,8 +37,8 @@ def parse_seeds(text: str) -> list[int]:
     seeds: list[int] = []
     try:
         for part in text.split(","):
-            first, _, last = part.partition("-")
-            seeds += range(int(first), int(last or first) + 1)
+            first, dash, last = part.partition("-")
+            seeds += range(int(first), int(last if dash else first) + 1)
     except ValueError as error:
         raise Failure(Exit.USAGE, f"lab: {text!r} names no seeds; write 42-51 or 1,2,5") from error
     if not seeds:

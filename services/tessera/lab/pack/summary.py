@@ -74,7 +74,9 @@ def as_csv(rows: Sequence[Figure]) -> str:
 
 def lines(rows: Sequence[Figure]) -> list[str]:
     """The table for people: GPU allocation at 100 and 130 %, fragmentation at 130 %, and what was published."""
-    head = f"{'trace':<12} {'policy':<15} {'runs':>4}  {'allocated 100 %':>20}  {'allocated 130 %':>20}  {'frag 130 %':>10}"
+    head = (
+        f"{'trace':<12} {'policy':<15} {'runs':>4}  {'allocated 100 %':>20}  {'allocated 130 %':>20}  {'frag 130':>10}"
+    )
     by_key = {(row.trace, row.policy, row.metric, row.arrived_load_pct): row for row in rows}
     found = [head]
     for trace, policy in dict.fromkeys((row.trace, row.policy) for row in rows):

@@ -14,7 +14,7 @@ from tessera.domain.entities import Job
 from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import RoleNeed
 from tessera.domain.state import State
-from tessera.engine.gangs import place_gang, taken
+from tessera.engine.gangs import Room, taken
 from tessera.engine.reserving import Forecast, Opening, Reservation, beside, reserved, soonest
 from tessera.engine.starting import Choice, choose
 from tessera.scheduler.decide.places import Places
@@ -22,19 +22,21 @@ from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
 HOPELESS_MAX = 4
-"""So many blocked jobs for which no end of a run makes room are looked at in one pass, besides the ones that have it."""
+"""So many blocked jobs for which no end of a run makes room are looked at in one pass, besides those that have it."""
 
 
-class Kept:
-    """Answers as `Places` does, and keeps room for the jobs that `Places` finds none for."""
+class Kept(Places):
+    """Places for jobs that may not delay those for which it keeps room: the first ones that found none."""
 
-    def __init__(self, state: State, places: Places) -> None:
-        self._state, self._places, self._policy = state, places, state.tree.policy
+    def __init__(self, state: State, pool: str) -> None:
+        super().__init__(state, pool)
+        self._policy = state.tree.policy
         self._forecast = Forecast(state)
         self._blocked: list[tuple[Job, Reason]] = []  # in the order of the line; nobody has looked for room ahead yet
         self._hopeless = 0
         self._kept: list[Reservation] = []
-        self._book: QuotaBook | None = None
+        self._used: QuotaBook | None = None  # with what is kept; made with the first reservation
+        self._left: dict[tuple[str, tuple[str, ...], int], Room] = {}  # by how many reservations a job outlives
         self._behind: dict[tuple[str, tuple[RoleNeed, ...], tuple[str, ...], int], Reason] = {}
         self._news: list[tuple[str, Reason]] = []
 
@@ -57,7 +59,7 @@ class Kept:
         known = self._behind.get((job.queue, job.roles, job.avoid, self.reach(job)))
         if known is not None:
             return known
-        verdict = self._places.find(job)
+        verdict = super().find(job)
         if isinstance(verdict, Reason):
             return self._noted(job, verdict)
         self._look_ahead()
@@ -65,11 +67,17 @@ class Kept:
 
     def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
         """The job was allocated there."""
+        super().taken(job, flavor, placements)
+        if self._used is None:
+            return
+        self._used.add(job.queue, flavor, job.amount)
         for reservation in self._outlived(job):
             taken(reservation.ahead, job.roles, placements)
-        if self._book is not None:
-            self._book.add(job.queue, flavor, job.amount)
-        self._places.taken(job, flavor, placements)
+        changed = {placement.node for placement in placements}
+        for (of, avoid, reach), room in self._left.items():
+            whole = self.room(of, avoid).nodes
+            first = self._kept[:reach]
+            room.nodes.update((name, beside(whole[name], first)) for name in changed if name in whole)
 
     def _noted(self, job: Job, verdict: Reason) -> Reason:
         """Whoever was told that room is kept hears otherwise only when somebody has looked."""
@@ -91,7 +99,9 @@ class Kept:
                 self._news.append((job.job_id, verdict))
                 continue
             self._kept.append(kept)
+            self._kept.sort(key=lambda other: (other.at, other.job.job_id))
             self._behind.clear()
+            self._left.clear()
             seconds = (kept.at - self._state.ts + 999) // 1000
             numbers = {"from_ts": kept.at, "seconds": seconds, "pods": len(kept.placements)}
             self._news.append((job.job_id, Reason(code=Code.RESERVED, field=verdict.field, numbers=numbers)))
@@ -99,7 +109,7 @@ class Kept:
 
     def _reserve(self, job: Job) -> Reservation | None:
         """The soonest room of all flavors that have quota for it."""
-        self._book = book = self._book or self._state.quota_book()
+        self._used = book = self._used or self._state.quota_book()
         best: tuple[int, int, str, Opening] | None = None
         for at, flavor in enumerate(self._state.tree.flavors_for(job.queue, job.amount)):
             opening = None if book.over(job.queue, flavor, job.amount) else self._opening(job, flavor)
@@ -112,30 +122,39 @@ class Kept:
         return reserved(job, flavor, opening, self._kept, self._waited(job, "closing"))
 
     def _opening(self, job: Job, flavor: str) -> Opening | None:
-        room = self._places.room(flavor, ())
+        room = self.room(flavor, ())
         nodes = dict(room.nodes)
         for other in self._kept:
             taken(nodes, other.job.roles, other.placements)
         return soonest(job.roles, nodes, self._forecast.ends_on(nodes), room.places)
 
     def _outlived(self, job: Job) -> list[Reservation]:
+        """The reservations that begin before the job ends, the first one first."""
         if not self._kept:
             return []
         until = self._state.ts + self._forecast.runtime(job)
-        return [kept for kept in self._kept if kept.closes or kept.at < until]
+        return [kept for kept in self._kept if kept.at < until]
+
+    def _room_left(self, flavor: str, avoid: tuple[str, ...], outlived: list[Reservation]) -> Room:
+        """What is free for a job that outlives the beginning of these."""
+        key = flavor, avoid, len(outlived)
+        room = self._left.get(key)
+        if room is None:
+            whole = self.room(flavor, avoid)
+            room = self._left[key] = Room((beside(node, outlived) for node in whole.nodes.values()), whole.places)
+        return room
 
     def _beside(self, job: Job, verdict: Choice) -> Choice | Reason:
         """Where it is in nobody's way; `verdict` is where it goes when it need not mind anybody."""
-        outlived, book = self._outlived(job), self._book
-        assert book is not None  # made with the first reservation
-        if not outlived and book.over(job.queue, verdict[0], job.amount) is None:
+        outlived, book = self._outlived(job), self._used
+        assert book is not None  # some room is kept
+        closed = any(kept.closes for kept in self._kept)
+        if not closed and not outlived and book.over(job.queue, verdict[0], job.amount) is None:
             return verdict
 
         def place(roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]) -> tuple[Placement, ...] | Reason:
-            room = self._places.room(flavor, avoid)
-            return place_gang(roles, beside(room.nodes, outlived), room.places)
+            return self._room_left(flavor, avoid, outlived).find(roles)
 
-        closed = any(kept.closes for kept in outlived)
         found = None if closed else choose(self._state.tree, book, job, place)
         if found is not None and not isinstance(found, Reason):
             return found

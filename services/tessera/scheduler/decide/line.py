@@ -72,13 +72,11 @@ def place_line(draft: Draft, pool: str) -> None:
         return
     refused: dict[Alike, Code] = {}
     behind: set[str] = set()  # queues that let nobody pass their first job
-    places = Places(state, pool)
-    kept = Kept(state, places) if state.tree.policy.backfill == "reserve" else None
+    places = Kept(state, pool) if state.tree.policy.backfill == "reserve" else Places(state, pool)
     longest = max((len(node.name) for node in state.nodes.values() if node.pool == pool), default=0)
     pods = 0
     for job in waiting:
-        told = job.reason is not None and refused.get(_alike(job, kept)) is job.reason.code
-        if told and (kept is None or not kept.wants(job)):
+        if job.reason is not None and refused.get(_alike(job, places)) is job.reason.code and not places.wants(job):
             continue
         if draft.full:
             return
@@ -86,12 +84,12 @@ def place_line(draft: Draft, pool: str) -> None:
             say_waiting(draft, job.job_id, Reason(code=Code.BEHIND_QUEUE_HEAD, field=f"queues.{job.queue}"))
             continue
         size = allocation_bytes(job, longest)
-        verdict = _too_large(size) or (kept or places).find(job)
-        for blocked, reason in () if kept is None else kept.news():
+        verdict = _too_large(size) or places.find(job)
+        for blocked, reason in places.news():
             say_waiting(draft, blocked, reason)
             refused.clear()
         if isinstance(verdict, Reason):
-            refused[_alike(job, kept)] = verdict.code
+            refused[_alike(job, places)] = verdict.code
             say_waiting(draft, job.job_id, verdict)
             if state.tree.queues[job.queue].queueing_strategy == "strict_fifo":
                 behind.add(job.queue)
@@ -99,7 +97,7 @@ def place_line(draft: Draft, pool: str) -> None:
         if size > draft.room:
             return
         _allocate(draft, job, *verdict)
-        (kept or places).taken(job, *verdict)
+        places.taken(job, *verdict)
         refused.clear()
         pods += job.pods
         if pods >= PODS_PER_MESSAGE:
@@ -109,9 +107,9 @@ def place_line(draft: Draft, pool: str) -> None:
 Alike = tuple[str, int, tuple[str, ...], int]
 
 
-def _alike(job: Job, kept: Kept | None) -> Alike:
+def _alike(job: Job, places: Places) -> Alike:
     """What equal jobs have in common; the roles by identity, since the line keeps them alive during the pass."""
-    return job.queue, id(job.roles), job.avoid, 0 if kept is None else kept.reach(job)
+    return job.queue, id(job.roles), job.avoid, places.reach(job)
 
 
 def _allocate(draft: Draft, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:

@@ -1,4 +1,6 @@
-"""Where jobs of one pool may go during one pass over its line."""
+"""Where jobs of one pool may go during one pass over its line. `Kept` is the same with room kept for some of them."""
+
+from collections.abc import Iterable
 
 from tessera.domain.entities import Job
 from tessera.domain.queues import QuotaBook
@@ -24,6 +26,18 @@ class Places:
         return choose(
             self._state.tree, self._book, job, lambda roles, flavor, avoid: self.room(flavor, avoid).find(roles)
         )
+
+    def wants(self, job: Job) -> bool:
+        """Whether the job has to be asked itself, even where equal ones got their answer."""
+        return False
+
+    def reach(self, job: Job) -> int:
+        """Equal jobs of equal reach get one answer."""
+        return 0
+
+    def news(self) -> Iterable[tuple[str, Reason]]:
+        """What jobs before this one are to be told besides, since the last call."""
+        return ()
 
     def room(self, flavor: str, avoid: tuple[str, ...]) -> Room:
         """What is free as the state is now."""

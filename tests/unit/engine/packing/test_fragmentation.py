@@ -26,7 +26,7 @@ kinds = st.builds(
 
 
 def by_definition(free, cpu, model, counts):
-    """F of a node: over the kinds by popularity, all that is free if the kind cannot run, else the too small devices."""
+    """F of a node: over the kinds, all that is free if the kind cannot run, else the too small devices."""
     found = Fraction(0)
     for kind, count in counts.items():
         enough = [left for left in free if left >= kind.milli]

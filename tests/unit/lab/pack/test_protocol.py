@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from tessera.engine.packing.market import Terms
-from tessera.engine.packing.packer import Packer
 from tessera.lab.pack.protocol import arrivals, curve, load_percent, node_order
-from tessera.lab.pack.replay import RefusedThoughItFits, replay, stage
+from tessera.lab.pack.replay import RefusedThoughItFits, _fits_somewhere, empty_packer, replay, stage
 from tessera.lab.pack.summary import figures, lines
 from tessera.lab.traces.alibaba import Trace, TraceNode, TracePod
 
@@ -67,16 +66,24 @@ def test_equal_runs_are_equal():
 
 
 def test_a_pod_that_is_dropped_although_it_fits_ends_the_run(monkeypatch):
-    def forgetful(packer, ask):
-        number = original(packer, ask)
-        packer.core.best.cursor[number] = 0  # nothing changed since: it never learns that there are nodes
-        packer.core.best.counts[0] = 0
-        return number
+    def wrong(core, measure, wanted, placed, lost, by_node):
+        placed.fill(-2)
 
-    original = Packer.add_class
-    monkeypatch.setattr(Packer, "add_class", forgetful)
+    monkeypatch.setattr("tessera.lab.pack.replay._fill", wrong)
     with pytest.raises(RefusedThoughItFits, match="bestfit, seed 1, arrival 0"):
         replay(stage(TRACE), "bestfit", seed=1)
+
+
+def test_the_second_look_finds_room_exactly_where_the_engine_does():
+    ready = stage(TRACE)
+    packer = empty_packer(ready, "bestfit", 1)
+    classes = [packer.add_class(ask) for ask in dict.fromkeys(ready.asks)]
+    for t in classes * 40:
+        c = packer.core.classes
+        seen = _fits_somewhere(
+            packer.core.nodes, c.allowed[t], c.cpu[t], c.memory[t], c.devices[t], c.milli[t], c.models[t]
+        )
+        assert seen == (packer.place(t) is not None)
 
 
 def test_the_table_shows_the_difference_to_what_was_published():

@@ -1,0 +1,82 @@
+"""`slots`: how many pods of 1, 2, 4, 8 … GPUs could start now, and what keeps idle GPUs from use."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from tessera.client.commands.context import As, Format, Home, InShard, carry_out, stored_ledger
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.quantities import said_milli
+from tessera.client.rendering import Column, Output, plain, show_value, table
+from tessera.client.where import find
+from tessera.engine.slots import Slots, Stranded
+from tessera.engine.slots import slots as left_of
+
+SAID = {
+    Stranded.FAULT: "on nodes that are not ready, or drained",
+    Stranded.RESERVED: "kept for jobs that will start there",
+    Stranded.NOBODY: "no job may use them: GPU model, labels, taints",
+    Stranded.SHAPE: "parts of GPUs that nobody asks for",
+    Stranded.PODS: "their nodes take no more pods",
+    Stranded.CPU: "no CPU is left beside them",
+    Stranded.MEMORY: "no memory is left beside them",
+    Stranded.NONE: "can be had now",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One size of one pool."""
+
+    pool: str
+    gpus: int
+    slots: int
+    largest: tuple[tuple[str, int], ...]
+
+    def said(self) -> str:
+        return ", ".join(f"{most} in one {level}" for level, most in self.largest)
+
+
+SIZES: list[Column[Row]] = [
+    Column("POOL", lambda row: row.pool, shrinks=True),
+    Column("GPUS", lambda row: str(row.gpus), right=True),
+    Column("SLOTS", lambda row: str(row.slots), right=True),
+    Column("LARGEST GANG", Row.said, shrinks=True),
+]
+
+
+def slots(
+    pool: Annotated[str, typer.Argument(help="Only this pool")] = "",
+    output: Format = Output.TABLE,
+    home: Home = None,
+    shard: InShard = None,
+    identity: As = None,
+) -> None:
+    """Show how many pods of 1, 2, 4, 8 … GPUs could start now, and what keeps idle GPUs from use."""
+
+    async def work() -> None:
+        where = find(home, shard=shard)
+        async with stored_ledger(where, identity) as ledger:
+            state = (await ledger.folded()).state
+        pools = sorted(state.tree.queues_of)
+        if pool and pool not in pools:
+            raise Failure(Exit.NOT_FOUND, f"pool {pool}: no queue is of this pool")
+        found = [left_of(state, name) for name in pools if pool in ("", name)]
+        if output in (Output.JSON, Output.YAML):
+            show_value(output, {"items": [plain(each) for each in found]}, state.n)
+        else:
+            print("\n".join(lines(found, wide=output is Output.WIDE)))
+            print(f"as of {state.n}")
+
+    carry_out(work())
+
+
+def lines(found: list[Slots], wide: bool = False) -> list[str]:
+    """The table of sizes, then of each pool its idle GPUs by cause; at most 80 columns unless wide."""
+    rows = [Row(each.pool, size.gpus, size.slots, size.largest) for each in found for size in each.sizes]
+    said = table(SIZES, rows, wide=wide)
+    for each in found:
+        said.append(f"pool {each.pool}: {said_milli(each.idle_gpu_milli)} of {each.gpus} GPUs are idle"[:80])
+        said += [f"  {said_milli(milli):>8} {SAID[cause]}" for cause, milli in each.stranded if milli]
+    return said

@@ -1,0 +1,186 @@
+"""
+What is left of a pool in words that a person can use: how many slots of 1, 2, 4, 8 … GPUs, the largest gang of such
+pods that could start now by topology domain, and idle GPUs by what keeps them from use.
+
+A slot of k GPUs is a pod with k whole GPUs that asks for no more CPU and memory for each than the leanest that any live
+job of the pool asks for: so no slot that is missing here could be had by anybody. Causes are thousandths of GPUs and
+add up to the idle ones exactly; idle is what no run holds. Exact integers, from the nodes as decisions see them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tessera.domain.entities import Earmark
+from tessera.domain.resources import WHOLE_GPU, Need, Node
+from tessera.domain.state import State
+from tessera.engine.fits import fits, never_fits, room_for
+from tessera.engine.plans import nodes_for
+
+LEVELS_MAX = 4
+NODE_LEVEL, POOL_LEVEL = "node", "pool"
+
+
+class Stranded(StrEnum):
+    """What keeps an idle GPU, or a part of one, from use: the first that holds, in this order."""
+
+    FAULT = "fault"  # its node is not ready, or drained
+    RESERVED = "reserved"  # kept for a job that will start there
+    NOBODY = "nobody"  # no live job may use the node: model, memory, labels, taints
+    SHAPE = "shape"  # a part of a GPU, or a GPU that is cut, and nobody asks for such a part
+    PODS = "pods"  # the node takes no more pods
+    CPU = "cpu"  # no CPU is left beside it
+    MEMORY = "memory"  # no memory is left beside it
+    NONE = "none"  # it can be had
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the live jobs of a pool ask for: needs of whole GPUs, of parts, what is least per GPU, topology levels."""
+
+    whole: tuple[Need, ...]
+    parts: tuple[Need, ...]
+    levels: tuple[str, ...]
+
+    def slot(self, gpus: int) -> Need:
+        cpu = min((-(-need.cpu_milli // need.gpus) for need in self.whole), default=0)
+        memory = min((-(-need.memory_bytes // need.gpus) for need in self.whole), default=0)
+        return Need(cpu * gpus, memory * gpus, gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of slots of so many GPUs: how many there are in the pool, and the most in one domain of each level."""
+
+    gpus: int
+    slots: int
+    largest: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """One pool. `stranded` has every cause, and its sum is `idle_gpu_milli`."""
+
+    pool: str
+    gpus: int
+    idle_gpu_milli: int
+    stranded: tuple[tuple[Stranded, int], ...]
+    sizes: tuple[Size, ...]
+
+
+def slots(state: State, pool: str) -> Slots:
+    """What is left of the pool now."""
+    tally = Tally(pool, asked(state, pool), state.earmarks.values())
+    for node in nodes_for(state, pool, ""):
+        tally.add(node)
+    return tally.sum()
+
+
+def asked(state: State, pool: str) -> Asked:
+    """Over all jobs of the pool that have not ended; of topology levels the first few by name."""
+    gangs = {id(job.roles): job.roles for job in state.jobs.values() if state.tree.pool(job.queue) == pool}
+    roles = {role for gang in gangs.values() for role in gang if role.need.total_gpu_milli}
+    needs = sorted({role.need for role in roles}, key=repr)
+    levels = sorted({level for role in roles for level in role.levels})[:LEVELS_MAX]
+    return Asked(tuple(n for n in needs if n.gpus), tuple(n for n in needs if not n.gpus), tuple(levels))
+
+
+class Tally:
+    """Takes the nodes of a pool one after the other; between two of them others may go on."""
+
+    def __init__(self, pool: str, wanted: Asked, marks: Iterable[Earmark]) -> None:
+        self._pool, self._asked = pool, wanted
+        self._kept: Counter[tuple[str, int]] = Counter()
+        for mark in marks:
+            for placement in mark.placements:
+                self._kept.update({(placement.node, device): placement.gpu_milli for device in placement.devices})
+        self._stranded: Counter[Stranded] = Counter()
+        self._gpus = self._most = 0
+        self._free: dict[int, Counter[tuple[str, str]]] = {}
+
+    def add(self, node: Node) -> None:
+        if node.gone or not node.gpus:
+            return
+        self._gpus, self._most = self._gpus + node.gpus, max(self._most, node.gpus)
+        suited = _suited(self._asked.whole, node), _suited(self._asked.parts, node)
+        self._stranded.update(dict(self._causes(node, *suited)))
+        if node.ready and _serves_whole(node) and (suited[0] or not (self._asked.whole or self._asked.parts)):
+            self._count(node)
+
+    def _causes(self, node: Node, whole: list[Need], parts: list[Need]) -> Counter[Stranded]:
+        idle = [min(WHOLE_GPU, left + self._kept[node.name, at]) for at, left in enumerate(node.gpu_free)]
+        free = [max(0, left) for left in node.gpu_free]
+        every, rest = sum(part for part in idle if part > 0), sum(free)
+        found: Counter[Stranded] = Counter()
+        if not node.ready:
+            found[Stranded.FAULT] = every
+            return found
+        found[Stranded.RESERVED] = every - rest
+        if not (whole or parts) and (self._asked.whole or self._asked.parts):
+            found[Stranded.NOBODY] = rest
+            return found
+        fitting = [need for need in parts if fits(need, node) is None]
+        entire = free.count(WHOLE_GPU)
+        for left in free:
+            if 0 < left < WHOLE_GPU:
+                usable = any(need.mig_profile or need.gpu_milli <= left for need in fitting)
+                found[Stranded.NONE if usable else Stranded.SHAPE] += left
+        if fitting and not whole:
+            found[Stranded.NONE] += entire * WHOLE_GPU
+        elif not _serves_whole(node):
+            found[Stranded.SHAPE] += entire * WHOLE_GPU
+        else:
+            self._of_whole(node, entire, found)
+        return found
+
+    def _of_whole(self, node: Node, entire: int, found: "Counter[Stranded]") -> None:
+        """As pods of one GPU: what cannot be had is short of whatever there is least of."""
+        one = self._asked.slot(1)
+        usable = min(entire, room_for(one, node))
+        found[Stranded.NONE] += usable * WHOLE_GPU
+        if usable < entire:
+            rooms = [(max(0, node.pods_free), Stranded.PODS)]
+            rooms += [(max(0, node.cpu_free) // one.cpu_milli, Stranded.CPU)] if one.cpu_milli else []
+            rooms += [(max(0, node.memory_free) // one.memory_bytes, Stranded.MEMORY)] if one.memory_bytes else []
+            least = min(room for room, _ in rooms)
+            cause = next(cause for room, cause in rooms if room == least)
+            found[cause] += (entire - usable) * WHOLE_GPU
+
+    def _count(self, node: Node) -> None:
+        gpus = 1
+        while gpus <= node.gpus:
+            room = room_for(self._asked.slot(gpus), node)
+            if room:
+                here = self._free.setdefault(gpus, Counter())
+                here.update({(POOL_LEVEL, self._pool): room, (NODE_LEVEL, node.name): room})
+                here.update(
+                    {(level, at): room for level in self._asked.levels if (at := node.label(level)) is not None}
+                )
+            gpus *= 2
+
+    def sum(self) -> Slots:
+        sizes, gpus = [], 1
+        while gpus <= self._most:
+            sizes.append(self._size(gpus))
+            gpus *= 2
+        stranded = tuple((cause, self._stranded[cause]) for cause in Stranded)
+        return Slots(self._pool, self._gpus, sum(milli for _, milli in stranded), stranded, tuple(sizes))
+
+    def _size(self, gpus: int) -> Size:
+        largest = dict.fromkeys((NODE_LEVEL, *self._asked.levels), 0)
+        total = 0
+        for (level, _), room in self._free.get(gpus, {}).items():
+            if level == POOL_LEVEL:
+                total = room
+            else:
+                largest[level] = max(largest[level], room)
+        return Size(gpus, total, tuple(largest.items()))
+
+
+def _suited(needs: Iterable[Need], node: Node) -> list[Need]:
+    return [need for need in needs if never_fits(need, node) is None]
+
+
+def _serves_whole(node: Node) -> bool:
+    return node.device_profile not in ("mig", "shares")

@@ -1,0 +1,55 @@
+"""Views that are followed without a terminal are printed when they change, and only then; orders are checked first."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from tessera.client.commands.orders import check_class
+from tessera.client.live import watch
+from tessera.client.sdk import Refused
+from tessera.client.shard_views import ShardViews
+from tessera.kernel.errors import Transient
+from tessera_schemas.config import Config
+from tests.builders import config_body
+
+
+async def followed(*answers: list[str] | Transient) -> None:
+    """Each look finds the next answer, and the last one for ever."""
+    left = list(answers)
+
+    async def read() -> list[str]:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, Transient):
+            raise answer
+        return answer
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await watch(read, every_seconds=0.001)
+
+
+async def test_a_view_is_printed_again_only_when_it_has_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    await followed(["one"], ["one"], ["two", "lines"], ["two", "lines"])
+    assert capsys.readouterr().out == "one\n\ntwo\nlines\n"
+
+
+async def test_views_that_are_away_are_said_to_be_once_and_looked_for_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    await followed(Transient("no redis"), Transient("no redis"), ["back"])
+    said = capsys.readouterr()
+    assert said.out == "back\n"
+    assert said.err == "the views are away (no redis); trying again\n"
+
+
+class Views(ShardViews):
+    async def config(self) -> Config:
+        return Config(version=1, body=config_body())
+
+
+async def test_a_priority_class_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    views = Views(store=None)  # type: ignore[arg-type]
+    await check_class(views, "high")
+    with pytest.raises(Refused, match="royal; there are low, normal, high, urgent"):
+        await check_class(views, "royal")

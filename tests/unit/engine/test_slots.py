@@ -1,0 +1,160 @@
+"""Slots and stranded GPUs: said apart by brute force, and each cause in its smallest setting."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera.domain.resources import WHOLE_GPU, Need
+from tessera.engine.defragment import defragmentation
+from tessera.engine.fits import fits, placed_on
+from tessera.engine.plans import nodes_for
+from tessera.engine.slots import Slots, Stranded, asked, slots
+from tessera.engine.victims import Plan, proposal
+from tessera_schemas.facts import DrainRequested
+from tessera_schemas.job import Topology
+from tests.builders import GIB, admitted, job_spec, node_seen, role
+from tests.property.test_moves import planned, world
+from tests.rounds import Rounds
+
+RACK = "rack"
+
+
+def left(rounds: Rounds) -> Slots:
+    return slots(rounds.state, "default")
+
+
+def causes(rounds: Rounds) -> dict[str, int]:
+    return {cause.value: milli for cause, milli in left(rounds).stranded if milli}
+
+
+def free(rounds: Rounds) -> dict[int, int]:
+    return {size.gpus: size.slots for size in left(rounds).sizes}
+
+
+def holding(*needs: dict[str, Any], nodes: Any = None) -> Rounds:
+    """A shard in which a job of each kind runs."""
+    rounds = Rounds(nodes=nodes or {"node-a": 8}, preset="off", defragment=True)
+    for number, need in enumerate(needs):
+        rounds.commit(admitted(f"j{number}", job_spec(role(**need), name=f"j{number}")))
+    return rounds.settle()
+
+
+def test_an_empty_pool_has_all_its_slots_and_nothing_is_stranded() -> None:
+    rounds = Rounds(nodes={"node-a": 8, "node-b": 4})
+    assert free(rounds) == {1: 12, 2: 6, 4: 3, 8: 1}
+    assert causes(rounds) == {"none": 12_000}
+
+
+def test_gpus_that_are_free_here_and_there_are_few_large_slots() -> None:
+    rounds = holding(*[{"gpus": 5}] * 2, nodes={"node-a": 8, "node-b": 8})
+    assert free(rounds) == {1: 6, 2: 2, 4: 0, 8: 0}
+
+
+def test_the_largest_gang_is_said_for_each_level_that_jobs_name() -> None:
+    nodes = [node_seen(f"node-{n}", 8, labels={RACK: f"r{n // 2}"}) for n in range(3)]
+    rounds = Rounds(nodes=nodes)
+    rounds.submit("gang", gpus=8, pods=2, topology=Topology(level=RACK, required=True))
+    assert left(rounds).sizes[-1].largest == (("node", 1), (RACK, 2))
+    rounds.settle()
+    assert left(rounds).sizes[-1].largest == (("node", 1), (RACK, 1))
+
+
+@pytest.mark.parametrize(
+    ("need", "stranded"),
+    [
+        pytest.param({"gpus": 4, "cpu_milli": 60_000}, {"cpu": 4000}, id="no CPU is left"),
+        pytest.param({"gpus": 4, "cpu_milli": 36_000}, {"cpu": 1000, "none": 3000}, id="CPU is left for three of four"),
+        pytest.param({"gpus": 4, "memory_bytes": 500 * GIB}, {"memory": 4000}, id="no memory is left"),
+    ],
+)
+def test_what_lies_beside_a_pod_is_stranded_by_what_is_short(need: dict[str, Any], stranded: dict[str, int]) -> None:
+    assert causes(holding(need)) == stranded
+
+
+def test_a_node_full_of_pods_strands_its_gpus() -> None:
+    rounds = holding({"gpus": 1}, {"gpus": 1}, nodes=[node_seen("node-a", 8, pods=2)])
+    assert causes(rounds) == {"pods": 6000}
+
+
+def test_the_rest_of_a_shared_gpu_is_stranded_unless_somebody_asks_for_so_little() -> None:
+    nodes = [node_seen("node-a", 1, device_profile="plugin")]
+    assert causes(holding({"gpus": 0, "gpu_milli": 700}, nodes=nodes)) == {"shape": 300}
+    small = holding({"gpus": 0, "gpu_milli": 600}, {"gpus": 0, "gpu_milli": 300}, nodes=nodes)
+    assert causes(small) == {"shape": 100}
+    small.finish("j0")
+    assert causes(small) == {"none": 700}
+
+
+def test_a_model_that_no_job_may_use_is_nobodys() -> None:
+    nodes = [node_seen("node-a", 8), node_seen("node-b", 4, gpu_model="a100")]
+    rounds = holding({"gpus": 8, "gpu_models": ("h100",)}, nodes=nodes)
+    assert causes(rounds) == {"nobody": 4000}
+    assert free(rounds)[1] == 0
+
+
+def test_a_drained_node_and_one_that_is_not_ready_are_faults() -> None:
+    rounds = holding({"gpus": 2}, nodes=[node_seen("node-a", 8), node_seen("node-b", 4, ready=False)])
+    rounds.commit(DrainRequested(kind="drain_requested", node="node-a"))
+    assert causes(rounds) == {"fault": 10_000}
+    assert free(rounds) == {1: 0, 2: 0, 4: 0, 8: 0}
+
+
+def test_what_is_kept_for_a_job_is_reserved_and_not_what_stopping_runs_still_hold() -> None:
+    rounds = Rounds(nodes={"node-a": 8, "node-b": 8}, preset="off", defragment=True)
+    for key, gpus in (("a", 1), ("meanwhile", 6), ("c", 6)):
+        rounds.submit(key, gpus=gpus)
+        rounds.settle()
+    rounds.finish("meanwhile")
+    rounds.commit(ms=3_600_000)
+    rounds.submit("gang", gpus=8)
+    rounds.round(plans=False)
+    rounds.commit(ms=3_600_000)
+    assert causes(rounds) == {"none": 9000}
+    made = defragmentation(rounds.state, rounds.job("gang"), rounds.ts)
+    assert isinstance(made, Plan)
+    rounds.commit(proposal(rounds.state, made, rounds.ts), ms=0)
+    assert causes(rounds) == {"reserved": 8000, "none": 1000}
+
+
+# -- by brute force
+
+
+def idle_milli(rounds: Rounds) -> int:
+    """Of all nodes, less what runs hold, device by device."""
+    state = rounds.state
+    held = Counter({(p.node, device): 0 for run in state.runs.values() for p in run.places for device in p.devices})
+    for run in state.runs.values():
+        for place in run.places:
+            held.update({(place.node, device): place.gpu_milli for device in place.devices})
+    return sum(WHOLE_GPU - held[node.name, device] for node in state.nodes.values() for device in range(node.gpus))
+
+
+def placed_one_by_one(rounds: Rounds, need: Need) -> Counter[str]:
+    """How many such pods each node takes, put there until no more fits."""
+    found: Counter[str] = Counter()
+    for node in nodes_for(rounds.state, "default", ""):
+        while fits(need, node) is None:
+            node = node.taking(need, placed_on(node, need, 0, "worker"), 1)
+            found[node.name] += 1
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**9), st.booleans())
+def test_causes_sum_to_what_is_idle_and_slots_are_what_can_be_placed(seed: int, carried_out: bool) -> None:
+    rounds = world(seed)
+    if carried_out:
+        for _, made in list(planned(rounds))[:1]:
+            rounds.commit(proposal(rounds.state, made, rounds.ts), ms=0)
+    found = left(rounds)
+    assert found.idle_gpu_milli == sum(milli for _, milli in found.stranded) == idle_milli(rounds)
+    wanted = asked(rounds.state, "default")
+    for size in found.sizes:
+        placed = placed_one_by_one(rounds, wanted.slot(size.gpus))
+        assert size.slots == placed.total()
+        assert dict(size.largest)["node"] == max(placed.values(), default=0)
+    whole = sum(milli for cause, milli in found.stranded if cause is Stranded.NONE)
+    assert whole == found.sizes[0].slots * WHOLE_GPU
