@@ -17,6 +17,7 @@ from tessera.engine.gangs import inadmissible, place_gang
 from tessera.engine.holders import NOBODY, Eyes, Holders, of_quota, of_room
 from tessera.engine.plans import quota_reason
 from tessera.engine.remedies import Change, remedies
+from tessera.engine.reserving import Forecast, soonest
 from tessera_schemas.reasons import Code, Reason
 
 FLAVORS_MAX = 4  # of which each is told why it does not do
@@ -79,7 +80,7 @@ def _queued(state: State, job: Job, now: int, eyes: Eyes) -> Explanation:
         return Explanation(job, state.n, Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail=job.queue))
     fork = Fork(state, job, now)
     reason, *others = _against(fork, job, pool)
-    fits = reason.code is Code.WAITING_FOR_TURN and fork.gate(job) is None
+    fits = reason.code in (Code.WAITING_FOR_TURN, Code.BEHIND_RESERVATION) and fork.gate(job) is None
     return Explanation(
         job,
         state.n,
@@ -101,6 +102,8 @@ def _against(fork: Fork, job: Job, pool: str) -> list[Reason]:
     if not found:
         verdict = fork.verdict(job)
         if not isinstance(verdict, Reason):
+            if job.reason is not None and job.reason.code is Code.BEHIND_RESERVATION:
+                return [job.reason]  # it has room and quota, which are kept for somebody else
             detail = "it fits and starts at its turn"
             return [Reason(code=Code.WAITING_FOR_TURN, numbers={"position": fork.position}, detail=detail)]
         found = [verdict]
@@ -110,6 +113,22 @@ def _against(fork: Fork, job: Job, pool: str) -> list[Reason]:
             said.add((reason.code, reason.field))
             found.append(reason)
     return found
+
+
+def _kept(fork: Fork, job: Job, pool: str) -> Iterator[str]:
+    """The soonest room that there will be for a job for which the committer keeps it."""
+    openings = []
+    if job.reason is None or job.reason.code is not Code.RESERVED:
+        return
+    for at, flavor in enumerate(fork.state.tree.flavors_for(job.queue, job.amount)):
+        nodes, places = fork.pool(pool, flavor)
+        opening = soonest(job.roles, nodes, Forecast(fork.state).ends_on(nodes), places)
+        if opening is not None:
+            openings.append((opening.at, at, opening))
+    if openings:
+        at, _, opening = min(openings)
+        there = sorted({placement.node for placement in opening.placements})
+        yield f"If runs end as expected it starts within {_left(at, fork.state.ts)}; room is kept on {_some(there)}."
 
 
 def _resources(fork: Fork, job: Job, pool: str) -> Iterator[Reason]:
@@ -132,6 +151,7 @@ def _besides(fork: Fork, job: Job, pool: str, eyes: Eyes, reasons: tuple[Reason,
     if mark is not None:
         nodes = sorted({placement.node for placement in mark.placements})
         yield f"Room on {_some(nodes)} is kept for it ({mark.cause}) for {_left(mark.deadline, state.ts)} more."
+    yield from _kept(fork, job, pool)
     head, _ = fork.behind(job)
     if head is not None:
         who = f"{head.name} ({head.job_id})" if eyes.may_see(head.tenant) else "of another tenant"

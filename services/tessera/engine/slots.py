@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from tessera.domain.entities import Earmark
 from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.domain.state import State
-from tessera.engine.fits import fits, never_fits, room_for
+from tessera.engine.fits import fits, never_fits, never_key, room_for
 from tessera.engine.plans import nodes_for
 
 LEVELS_MAX = 4
@@ -44,6 +45,7 @@ class Asked:
     levels: tuple[str, ...]
 
     def slot(self, gpus: int) -> Need:
+        """A pod of so many GPUs, as lean as there are any."""
         cpu = min((-(-need.cpu_milli // need.gpus) for need in self.whole), default=0)
         memory = min((-(-need.memory_bytes // need.gpus) for need in self.whole), default=0)
         return Need(cpu * gpus, memory * gpus, gpus)
@@ -91,6 +93,8 @@ class Tally:
 
     def __init__(self, pool: str, wanted: Asked, marks: Iterable[Earmark]) -> None:
         self._pool, self._asked = pool, wanted
+        self._whole, self._parts = _alike(wanted.whole), _alike(wanted.parts)
+        self._slot = lru_cache(maxsize=None)(wanted.slot)
         self._kept: Counter[tuple[str, int]] = Counter()
         for mark in marks:
             for placement in mark.placements:
@@ -103,7 +107,7 @@ class Tally:
         if node.gone or not node.gpus:
             return
         self._gpus, self._most = self._gpus + node.gpus, max(self._most, node.gpus)
-        suited = _suited(self._asked.whole, node), _suited(self._asked.parts, node)
+        suited = _suited(self._whole, node), _suited(self._parts, node)
         self._stranded.update(dict(self._causes(node, *suited)))
         if node.ready and _serves_whole(node) and (suited[0] or not (self._asked.whole or self._asked.parts)):
             self._count(node)
@@ -136,7 +140,7 @@ class Tally:
 
     def _of_whole(self, node: Node, entire: int, found: "Counter[Stranded]") -> None:
         """As pods of one GPU: what cannot be had is short of whatever there is least of."""
-        one = self._asked.slot(1)
+        one = self._slot(1)
         usable = min(entire, room_for(one, node))
         found[Stranded.NONE] += usable * WHOLE_GPU
         if usable < entire:
@@ -150,7 +154,7 @@ class Tally:
     def _count(self, node: Node) -> None:
         gpus = 1
         while gpus <= node.gpus:
-            room = room_for(self._asked.slot(gpus), node)
+            room = room_for(self._slot(gpus), node)
             if room:
                 here = self._free.setdefault(gpus, Counter())
                 here.update({(POOL_LEVEL, self._pool): room, (NODE_LEVEL, node.name): room})
@@ -178,8 +182,16 @@ class Tally:
         return Size(gpus, total, tuple(largest.items()))
 
 
-def _suited(needs: Iterable[Need], node: Node) -> list[Need]:
-    return [need for need in needs if never_fits(need, node) is None]
+def _alike(needs: Iterable[Need]) -> list[list[Need]]:
+    """Those together that suit the same nodes."""
+    found: dict[tuple[object, ...], list[Need]] = {}
+    for need in needs:
+        found.setdefault(never_key(need), []).append(need)
+    return list(found.values())
+
+
+def _suited(alike: Iterable[list[Need]], node: Node) -> list[Need]:
+    return [need for needs in alike if never_fits(needs[0], node) is None for need in needs]
 
 
 def _serves_whole(node: Node) -> bool:

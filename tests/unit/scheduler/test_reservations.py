@@ -3,6 +3,7 @@
 from typing import Any
 
 from tessera.domain.entities import Job
+from tessera.engine.explain import explain
 from tessera.engine.heads import stuck_heads
 from tessera_schemas.config import Policy, Queue, Quota
 from tessera_schemas.facts import AnyFact, DrainRequested
@@ -69,6 +70,20 @@ def test_the_reasons_say_when_in_numbers_and_name_nobody() -> None:
     ends = ledger.ts + 3 * HOUR * 1000
     assert behind.numbers == {"from_ts": end, "expected_end_ts": ends, "jobs_with_reserved_room": 1}
     assert (behind.detail, behind.field) == ("", "")
+
+
+def test_explain_says_when_and_where_and_that_who_is_held_back_would_fit() -> None:
+    ledger = shard()
+    submit(ledger, ("runs", 4, 2))
+    submit(ledger, ("head", 8, 1))
+    submit(ledger, ("long", 1, 3))
+    head = explain(ledger.state, job(ledger, "head").job_id, ledger.ts)
+    long = explain(ledger.state, job(ledger, "long").job_id, ledger.ts)
+    assert head is not None
+    assert "If runs end as expected it starts within 7196 s; room is kept on node-a." in head.said
+    assert long is not None
+    assert long.reason == job(ledger, "long").reason
+    assert not long.changes
 
 
 def test_nobody_is_kept_behind_a_job_that_has_not_waited_long_enough() -> None:

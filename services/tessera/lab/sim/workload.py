@@ -102,6 +102,10 @@ def _body(random: Random, stops: bool) -> ConfigBody:
             idle=random.choice(("off", "warn", "requeue", "fail")),
             idle_warn_seconds=1,
             idle_reclaim_seconds=1,
+            backfill=random.choice(("off", "reserve", "reserve")),
+            backfill_patience_seconds=random.choice((0, 0, 1, 5)),
+            backfill_closing_seconds=random.choice((2, 10, 1_209_600)),
+            backfill_depth=random.choice((1, 1, 3)),
         ),
     )
 

@@ -4,6 +4,7 @@ from tessera.domain.entities import Earmark, Job
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
 from tessera.engine.plans import nodes_without, placement_faults, quota_reason, startable
+from tessera.engine.starting import Choice
 from tessera.scheduler.decide.draft import Draft, say_waiting
 from tessera.scheduler.decide.kept import Kept
 from tessera.scheduler.decide.places import Places
@@ -13,6 +14,9 @@ from tessera_schemas.reasons import Code, Reason
 
 PODS_PER_MESSAGE = 2048
 """How much one message places of one pool, so that it does not take long; the next one reaches the rest of the line."""
+
+Alike = tuple[str, int, tuple[str, ...], int]
+"""What equal jobs have in common: they get one verdict."""
 
 ALLOCATION_BYTES_MAX = 384 * 1024  # so that it gets into a message beside the facts that keep coming
 
@@ -84,10 +88,7 @@ def place_line(draft: Draft, pool: str) -> None:
             say_waiting(draft, job.job_id, Reason(code=Code.BEHIND_QUEUE_HEAD, field=f"queues.{job.queue}"))
             continue
         size = allocation_bytes(job, longest)
-        verdict = _too_large(size) or places.find(job)
-        for blocked, reason in places.news():
-            say_waiting(draft, blocked, reason)
-            refused.clear()
+        verdict = _asked(draft, job, size, places, refused)
         if isinstance(verdict, Reason):
             refused[_alike(job, places)] = verdict.code
             say_waiting(draft, job.job_id, verdict)
@@ -104,11 +105,17 @@ def place_line(draft: Draft, pool: str) -> None:
             return
 
 
-Alike = tuple[str, int, tuple[str, ...], int]
+def _asked(draft: Draft, job: Job, size: int, places: Places, refused: dict[Alike, Code]) -> Choice | Reason:
+    """Where the job may start, or why not. To look for that may make room be kept for others, who are told."""
+    verdict = _too_large(size) or places.find(job)
+    for blocked, reason in places.news():
+        say_waiting(draft, blocked, reason)
+        refused.clear()
+    return verdict
 
 
 def _alike(job: Job, places: Places) -> Alike:
-    """What equal jobs have in common; the roles by identity, since the line keeps them alive during the pass."""
+    """Roles by identity, since the line keeps them alive during the pass."""
     return job.queue, id(job.roles), job.avoid, places.reach(job)
 
 
