@@ -237,8 +237,10 @@ STATES: Mapping[str, str] = {
 WHY: Mapping[str, str] = {
     "WaitingForTurn": "Priority",
     "BehindQueueHead": "Priority",
+    "BehindReservation": "Priority",
     "WaitingForQuota": "QOSGrpGRES",
     "NoFit": "Resources",
+    "Reserved": "Resources",
     "NoNodes": "Nodes_required_are_DOWN",
     "WaitingForPreemptedWorkloads": "Resources",
     "Backoff": "BeginTime",

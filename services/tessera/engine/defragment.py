@@ -121,6 +121,8 @@ class _Search:
         if over is not None:
             return quota_reason(over)
         if not isinstance(self._place(()), Reason):
+            if not self._going:
+                return Reason(code=Code.WAITING_FOR_TURN, detail="it fits as soon as it is its turn")
             return Reason(code=Code.WAITING_FOR_PREEMPTED, numbers={"runs_stopping": len(self._going)})
         every = self._movable()
         lacking = self._place(every)

@@ -1,12 +1,15 @@
 """Defragmentation: jobs that move so that one that waits finds its room in one piece, and only when that gains."""
 
+from copy import copy
 from typing import Any
 
 import pytest
 
+from tessera.client.commands.preempt import plan_lines, planned
 from tessera.client.replay import verify
+from tessera.domain.evolve import evolved
 from tessera.engine.defragment import defragmentation
-from tessera.engine.moves import GPU_SECOND
+from tessera.engine.moves import GPU_SECOND, gained
 from tessera.engine.victims import Plan, proposal
 from tessera.lab.checker.report import Report
 from tessera.lab.checker.story import Story
@@ -222,6 +225,47 @@ def test_jobs_of_other_queues_of_the_pool_move_too_and_their_quota_stays_their_o
     rounds.settle()
     assert rounds.running("gang", "a", "b")
     assert rounds.state.held_by_queue("other").gpu_milli == 2000
+
+
+def reserved(rounds: Rounds, seconds: int) -> Rounds:
+    """`gang` was told that room is reserved for it from then on."""
+    gang, at = rounds.job("gang"), rounds.ts + seconds * 1000
+    reason = Reason(code=Code.RESERVED, numbers={"from_ts": at, "seconds": seconds})
+    rounds.state.put_job(evolved(gang, reason=reason, told_ts=rounds.ts))
+    return rounds
+
+
+def test_where_room_is_reserved_the_gain_is_the_time_until_then() -> None:
+    rounds = reserved(stuck(scattered(backfill="reserve"), hours=0), 7200)
+    assert gained(rounds.state, rounds.job("gang")) == 8000 * 7_200_000
+    assert made(rounds).moves
+    assert why_not(reserved(rounds, 60)).code is Code.NO_NET_GAIN
+
+
+def test_a_reserved_start_that_has_passed_says_nothing_and_the_wait_so_far_counts_again() -> None:
+    rounds = reserved(stuck(scattered(backfill="reserve"), hours=0), 60)
+    now = copy(rounds.state)
+    now.ts = rounds.ts + HOUR_MS
+    assert gained(now, rounds.job("gang")) == 8000 * HOUR_MS
+
+
+def test_nothing_moves_for_a_job_behind_one_for_which_room_is_reserved() -> None:
+    rounds = stuck(scattered(backfill="reserve"), hours=0)
+    rounds.submit("later", gpus=8)
+    rounds.round(plans=False)
+    rounds.state.put_job(evolved(rounds.job("later"), reason=Reason(code=Code.NO_FIT)))
+    reserved(rounds, 7200)
+    assert why_not(rounds, "later").code is Code.BEHIND_RESERVATION
+
+
+def test_the_plan_is_told_before_it_is_carried_out() -> None:
+    rounds = stuck(scattered())
+    found = planned(rounds.state, rounds.job("gang"), rounds.ts)
+    assert isinstance(found, Plan)
+    lines = plan_lines(rounds.state, rounds.job("gang"), found)
+    assert f"  {rounds.run('a').run_id} continues on node-b" in lines
+    assert any(line.startswith("net gain: ") for line in lines)
+    assert all(len(line) <= 80 for line in lines)
 
 
 # -- the committer

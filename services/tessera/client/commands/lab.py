@@ -100,6 +100,53 @@ def queue(
         raise typer.Exit(exit_of(error)) from error
 
 
+@lab.command()
+def churn(
+    trace: Annotated[str, typer.Argument(help="default, gpuspec33, … or a name for --pods")] = "default",
+    policy: Annotated[str, typer.Option(help="Policies, with commas between them")] = "bestfit,fgd,tessera",
+    load: Annotated[str, typer.Option(help="Offered loads in per cent of the GPUs")] = "80,90,95,100",
+    seeds: Annotated[str, typer.Option(help="One run each: 42-44 or 1,2,5")] = "42-44",
+    days: Annotated[int, typer.Option(help="Days that are measured")] = 5,
+    warmup_days: Annotated[int, typer.Option(help="Days before them that are not")] = 2,
+    output: Annotated[Form, typer.Option("--output", "-o", help="table or json")] = Form.TABLE,
+    report: Annotated[Path | None, typer.Option(help="Write plots along time into this directory")] = None,
+    nodes: Annotated[Path | None, typer.Option(help="CSV of nodes of your own, as for pack")] = None,
+    pods: Annotated[
+        Path | None, typer.Option(help="CSV of pods of your own, with creation_time,scheduled_time,deletion_time")
+    ] = None,
+) -> None:
+    """Let a trace's pods come and go at a steady load, and say how much of the cluster each policy keeps in use."""
+    try:
+        from tessera.kernel.errors import StartupError
+        from tessera.lab.churn.campaign import parse_loads, parse_span, run_all
+        from tessera.lab.churn.figures import as_json, figures, lines
+        from tessera.lab.churn.lifetimes import read_timed
+        from tessera.lab.churn.plots import write_plots
+        from tessera.lab.pack.campaign import parse_policies, parse_seeds
+
+        if output is Form.CSV:
+            raise StartupError("--output: csv is not offered here, table and json are")
+        policies, loads, numbers = parse_policies(policy), parse_loads(load), parse_seeds(seeds)
+        span = parse_span(warmup_days, days)
+        timed = read_timed(trace, os.environ, Path(), nodes, pods)
+        with _progress() as bar:
+            step = bar.add_task("", total=2 * len(policies) * len(loads) * len(numbers))
+
+            def tell(what: str) -> None:
+                bar.update(step, advance=1 if bar.tasks[0].description else 0, description=what)
+
+            campaign = run_all(timed, policies, loads, numbers, span, tell)
+            bar.update(step, advance=1)
+        rows = figures(campaign)
+        written = write_plots(report, campaign) if report else []
+    except EXPECTED as error:
+        say(f"error: {error}")
+        raise typer.Exit(exit_of(error)) from error
+    print(json.dumps(as_json(campaign, rows), indent=2) if output is Form.JSON else "\n".join(lines(campaign, rows)))
+    if written:
+        say(f"the plots are below {report}")
+
+
 def _progress() -> Progress:
     """On stderr, and only where somebody watches."""
     return Progress(

@@ -14,11 +14,13 @@ from tessera.client.where import find
 from tessera.domain.entities import Job
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
+from tessera.engine.defragment import defragmentation
 from tessera.engine.victims import Plan, Victim
 from tessera.kernel.clock import SystemClock
 from tessera.preemption.decide import preemption_plan
 from tessera.reclamation.plans import reclaim_plan
-from tessera_schemas.reasons import Reason
+from tessera_schemas.facts import Move
+from tessera_schemas.reasons import Code, Reason
 
 
 def preempt(
@@ -55,9 +57,13 @@ def preempt(
 
 
 def planned(state: State, job: Job, ts: int) -> Plan | Reason:
-    """What the services would propose: what was lent is taken back before anybody of the job's own queue is evicted."""
+    """What the services would propose: lent quota is taken back, else its own queue gives way, else runs move."""
     lent = reclaim_plan(state, job, ts)
-    return lent if isinstance(lent, Plan) else preemption_plan(state, job, ts)
+    found = lent if isinstance(lent, Plan) else preemption_plan(state, job, ts)
+    if isinstance(found, Plan) or not state.tree.policy.defragment:
+        return found
+    moves = defragmentation(state, job, ts)
+    return moves if isinstance(moves, Plan) or moves.code is Code.NO_NET_GAIN else found
 
 
 def plan_lines(state: State, job: Job, found: Plan | Reason) -> list[str]:
@@ -78,12 +84,20 @@ def plan_lines(state: State, job: Job, found: Plan | Reason) -> list[str]:
         *_wrapped(f"  would start with {pods} on {where}"),
         f"  once these have stopped ({cost}):",
         *table(VICTIMS, found.victims),
+        *(_goes_on(move) for move in found.moves),
+        *([f"net gain: {said_age(found.net_gpu_seconds * 1000)} of GPU time"] if found.moves else []),
         *outranked,
     ]
 
 
 def _wrapped(text: str) -> list[str]:
     return wrap(text, COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _goes_on(move: Move) -> str:
+    nodes = sorted({placement.node for placement in move.placements})
+    more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+    return f"  {move.run_id} continues on {nodes[0]}"[: COLUMNS - len(more)] + more
 
 
 VICTIMS: list[Column[Victim]] = [

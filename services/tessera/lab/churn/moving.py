@@ -38,6 +38,7 @@ class Plan(NamedTuple):
 class Mover:
     def __init__(self, packer: Packer, book: Book, measure: Workload, by_node: Ints) -> None:
         self._packer, self._book, self._measure, self._by_node = packer, book, measure, by_node
+        self._running = np.zeros(0, np.int64)  # arrivals; read once a turn and after each move
         self.next_ms = PERIOD_MS
         self.moved = self.opened = self.lost_milli_seconds = 0
 
@@ -46,6 +47,7 @@ class Mover:
         self.next_ms += PERIOD_MS
         if not self._book.now[WAITING]:
             return
+        self._running = np.flatnonzero(self._book.node != NEVER)
         waiting = np.flatnonzero(self._book.first != NEVER).tolist()
         by_wait = sorted(waiting, key=lambda t: int(self._book.first[t]))
         for t in by_wait[:CLASSES_PER_TURN]:
@@ -55,7 +57,7 @@ class Mover:
         for n in cheapest_nodes(self._packer, t):
             if self._book.first[t] == NEVER:
                 return
-            here = np.flatnonzero(self._book.node == n).tolist()
+            here = self._running[self._book.node[self._running] == n].tolist()
             victims = choose_victims(self._packer, self._book, t, n, here)
             if victims and self._worth_it(t, victims) and self._carry_out(Plan(t, n, tuple(victims))):
                 return
@@ -83,6 +85,7 @@ class Mover:
         for n in sorted({plan.n, place.node, *(target.node for target in targets)}):
             measure_again(packer.core, book, self._measure, self._by_node, n)
         self.opened += 1
+        self._running = np.flatnonzero(book.node != NEVER)
         return True
 
     def _targets(self, plan: Plan) -> list[Place] | None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tessera.engine.packing.arrays import WHOLE, Ints
+from tessera.engine.packing.arrays import Ints
 from tessera.kernel.errors import StartupError
 from tessera.lab.churn.lifetimes import Timed
 
@@ -77,7 +77,3 @@ def offered_percent(offered: Offered, gpu_milli: Ints, cluster_gpu_milli: int, s
     ran = np.maximum(0, last - np.maximum(offered.at_ms, start_ms))
     done = sum(int(each) for each in ran // MS * gpu_milli[offered.pod])
     return 100 * done / (cluster_gpu_milli * ((end_ms - start_ms) // MS))
-
-
-def gpus_of(gpu_milli: int) -> float:
-    return gpu_milli / WHOLE
