@@ -9,7 +9,7 @@ from tessera.client.commands.preempt import plan_lines, planned
 from tessera.client.replay import verify
 from tessera.domain.evolve import evolved
 from tessera.engine.defragment import defragmentation
-from tessera.engine.moves import GPU_SECOND, gained
+from tessera.engine.moves import GPU_SECOND, gained, may_move
 from tessera.engine.victims import Plan, proposal
 from tessera.lab.checker.report import Report
 from tessera.lab.checker.story import Story
@@ -18,7 +18,7 @@ from tessera_schemas.config import Queue
 from tessera_schemas.facts import CancelRequested, CheckpointSaved, DrainRequested, HoldRequested, Move
 from tessera_schemas.ledger import EarmarkSet, PlanRefused, Revoked
 from tessera_schemas.reasons import Code, Reason
-from tests.builders import admitted, job_spec, node_seen, role
+from tests.builders import admitted, config_proposed, job_spec, node_seen, role
 from tests.ledgers import rechain
 from tests.rounds import Rounds, share
 
@@ -207,6 +207,27 @@ def test_a_run_moves_within_its_node_when_that_is_enough() -> None:
     assert rounds.running("gang", "y", "z")
 
 
+def test_an_elastic_run_that_has_grown_stays_since_it_would_lose_what_it_grew_by() -> None:
+    rounds = scattered(grow_after_seconds=0)
+    rounds.finish("b")
+    rounds.submit("elastic", gpus=1, max_replicas=2)
+    rounds.settle()
+    rounds.commit()
+    stuck(rounds)
+    grown = [run for run in rounds.state.runs.values() if run.extra]
+    assert all(may_move(rounds.state, rounds.job("gang"), run) is not None for run in grown)
+    assert [rounds.state.jobs.get(run.job_id).name for run in grown] == ["elastic"]
+
+
+def test_a_run_of_a_queue_that_has_less_quota_by_now_stays_since_it_could_not_start_again() -> None:
+    rounds = scattered(Queue(name="research"), share("other", 2, parent=None), queue="other")
+    rules = rounds.state.config.body.model_copy(
+        update={"queues": (Queue(name="research"), share("other", 1, parent=None))}
+    )
+    rounds.commit(config_proposed(rules, expected_version=1))
+    assert why_not(stuck(rounds)).code is Code.NO_NET_GAIN  # only `c` is left, which is too dear
+
+
 def test_a_drained_node_is_nobodys_next_place() -> None:
     rounds = scattered()
     rounds.commit(DrainRequested(kind="drain_requested", node="node-b"))
@@ -277,13 +298,20 @@ def refused(rounds: Rounds, **changes: Any) -> Reason:
     return record.reason
 
 
-def test_a_move_onto_the_jobs_own_place_is_refused() -> None:
+def test_a_move_onto_a_free_gpu_that_the_job_itself_is_to_have_is_refused() -> None:
     rounds = stuck(scattered())
-    found = made(rounds)
-    moves = tuple(
-        Move(run_id=move.run_id, placements=rounds.state.runs.get(move.run_id).placements) for move in found.moves
-    )
-    assert refused(rounds, moves=moves).code is Code.PLAN_DOES_NOT_FIT
+    first, *rest = made(rounds).moves
+    free = rounds.state.nodes.get("node-a").gpu_free.index(1000)
+    (place,) = first.placements
+    here = Move(run_id=first.run_id, placements=(evolved(place, node="node-a", devices=(free,)),))
+    assert refused(rounds, moves=(here, *rest)).code is Code.PLAN_DOES_NOT_FIT
+
+
+def test_a_plan_with_more_moves_than_the_policy_has_by_now_is_refused() -> None:
+    fact = proposal(*(lambda r: (r.state, made(r), r.ts))(stuck(scattered())))
+    rounds = stuck(scattered(defragment_moves_max=1))
+    (record,) = [r for r in rounds.commit(fact, ms=0).records if isinstance(r, PlanRefused)]
+    assert record.reason.field == "policy.defragment_moves_max"
 
 
 def test_two_moves_onto_one_device_are_refused() -> None:

@@ -82,7 +82,8 @@ def pop(book: Book) -> int:
     """The earliest end, then the earliest arrival."""
     heap = book.heap
     book.now[HEAPED] -= 1
-    top, size, at = heap[0], book.now[HEAPED], 0
+    top: int = heap[0]
+    size, at = book.now[HEAPED], 0
     key = heap[size]
     while 2 * at + 1 < size:
         child = 2 * at + 1
@@ -100,7 +101,7 @@ def pop(book: Book) -> int:
 def next_end(book: Book) -> int:
     """When the next pod ends, or NEVER; forgets ends that were put off."""
     while book.now[HEAPED] > 0:
-        key = book.heap[0]
+        key: int = book.heap[0]
         if book.end[key & SERIAL_MASK] == key >> SERIAL_BITS:
             return key >> SERIAL_BITS
         pop(book)
@@ -122,7 +123,7 @@ def wait(book: Book, job: int, milli: int) -> None:
 @compiled_lean
 def leave_queue(book: Book, t: int, milli: int) -> int:
     """The pod of the class that waits longest waits no more."""
-    job = book.first[t]
+    job: int = book.first[t]
     book.first[t] = book.after[job]
     book.now[WAITING] -= 1
     book.now[WAITING_MILLI] -= milli

@@ -35,7 +35,12 @@ class Campaign:
 
 
 def run_all(
-    timed: Timed, policies: Sequence[str], loads: Sequence[int], seeds: Sequence[int], span: Span, tell: Callable[[str], None]
+    timed: Timed,
+    policies: Sequence[str],
+    loads: Sequence[int],
+    seeds: Sequence[int],
+    span: Span,
+    tell: Callable[[str], None],
 ) -> Campaign:
     """`tell` is called before each run. Raises: Unbalanced."""
     found = Campaign(timed, span, tuple(seeds))
@@ -67,5 +72,5 @@ def parse_loads(text: str) -> list[int]:
 
 def parse_span(warmup_days: int, days: int) -> Span:
     if warmup_days < 0 or days < 1 or warmup_days + days > MOST_DAYS:
-        raise StartupError(f"--days: {warmup_days} and {days} days are not 0 or more, 1 or more, and {MOST_DAYS} at most")
+        raise StartupError(f"--days: a run is 1 to {MOST_DAYS} days with its warm-up, not {warmup_days} and {days}")
     return Span(warmup_days, days)

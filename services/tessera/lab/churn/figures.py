@@ -105,10 +105,8 @@ def as_json(campaign: Campaign, rows: Sequence[Figure]) -> Mapping[str, Any]:
 def lines(campaign: Campaign, rows: Sequence[Figure]) -> list[str]:
     """The table for people, with what was left out of the trace below it."""
     timed, span = campaign.timed, campaign.span
-    found = [
-        f"{'load':>5} {'policy':<15} {'moving':<6} {'allocated':>12} {'useful':>7} {'bound':>7} {'short':>6} "
-        f"{'frag':>6} {'waiting: GPUs':>13} {'pods':>9} {'at end':>8} {'refused':>7} {'moves/day':>9}"
-    ]
+    head = f"{'load':>5} {'policy':<15} {'moving':<6} {'allocated':>12} {'useful':>7} {'bound':>7} {'short':>6}"
+    found = [f"{head} {'frag':>6} {'waiting: GPUs':>13} {'pods':>9} {'at end':>8} {'refused':>7} {'moves/day':>9}"]
     found += [_line(row) for row in rows]
     found.append(
         f"{timed.trace.name}: {len(timed.life_s):,} pods with a lifetime; left out {timed.never_scheduled:,} never "
@@ -120,8 +118,9 @@ def lines(campaign: Campaign, rows: Sequence[Figure]) -> list[str]:
 
 def _line(row: Figure) -> str:
     allocated = f"{row.allocated_pct:.2f}±{row.allocated_stdev:.2f}"
+    moving = "yes" if row.defragment else "no"
     return (
-        f"{row.load_pct:>5} {row.policy:<15} {'yes' if row.defragment else 'no':<6} {allocated:>12} {row.useful_pct:>7.2f} "
+        f"{row.load_pct:>5} {row.policy:<15} {moving:<6} {allocated:>12} {row.useful_pct:>7.2f} "
         f"{row.bound_pct:>7.2f} {row.short_of_bound:>6.2f} {row.fragmented_pct:>6.2f} {row.waiting_gpus:>13,.1f} "
         f"{row.waiting_pods:>9,.1f} {row.waiting_at_end:>8,.0f} {row.refused:>7,.0f} {row.moves_per_day:>9,.1f}"
     )

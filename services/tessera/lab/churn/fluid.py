@@ -23,7 +23,9 @@ def fluid_percent(timed: Timed, load_percent: int) -> float:
     total, work = sum(capacity.values()), timed.gpu_milli_seconds
     demand: Counter[frozenset[str]] = Counter()
     for pod, life in zip(timed.trace.pods, timed.life_s, strict=True):
-        demand[frozenset(pod.models)] += pod.total_gpu_milli * life * load_percent * total
+        confined = frozenset(pod.models).intersection(capacity)
+        if confined or not pod.models:  # else no node has its model, and it is refused
+            demand[confined] += pod.total_gpu_milli * life * load_percent * total
     models = sorted(capacity)
     if len(models) > MOST_MODELS:
         return float(min(100, load_percent))
@@ -34,6 +36,4 @@ def fluid_percent(timed: Timed, load_percent: int) -> float:
         for size in range(len(models) + 1)
         for chosen in combinations(models, size)
     )
-    # Whoever asks for models that no node has is refused, and confined to nothing.
-    nowhere = sum(asked for confined, asked in demand.items() if confined and not confined & set(models))
-    return 100 * (min(cuts) - nowhere) / (100 * work * total)
+    return min(cuts) / (work * total)

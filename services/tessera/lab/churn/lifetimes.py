@@ -34,7 +34,7 @@ class Timed:
 def read_timed(
     name: str, environment: Mapping[str, str], directory: Path, nodes: Path | None = None, pods: Path | None = None
 ) -> Timed:
-    """Raises: MissingTrace; MalformedRow naming file, line and field; StartupError where no pod has GPU and lifetime."""
+    """Raises: MissingTrace; MalformedRow naming file, line, field; StartupError if no pod has GPU and lifetime."""
     trace = read_trace(name, environment, directory, nodes, pods)
     path = pods or find_data(Path(FOLDER, PODS.format(trace=name)), SOURCE, environment, directory)
     spans = list(read_table(path, COLUMNS, _span))

@@ -77,12 +77,12 @@ class Mover:
         for victim, place in zip(plan.victims, targets, strict=True):
             self._leave(victim, place)
         milli = _milli(packer.asks[plan.t])
-        place = packer.place(plan.t)
-        if place is None:
+        opened = packer.place(plan.t)
+        if opened is None:
             raise AssertionError(f"no room was opened on node {plan.n}")
-        start(book, leave_queue(book, plan.t, milli), place.node, place.devices, milli)
+        start(book, leave_queue(book, plan.t, milli), opened.node, opened.devices, milli)
         fill(packer.core, book, plan.n)
-        for n in sorted({plan.n, place.node, *(target.node for target in targets)}):
+        for n in sorted({plan.n, opened.node, *(target.node for target in targets)}):
             measure_again(packer.core, book, self._measure, self._by_node, n)
         self.opened += 1
         self._running = np.flatnonzero(book.node != NEVER)
@@ -152,7 +152,7 @@ def choose_victims(packer: Packer, book: Book, t: int, n: int, here: list[int]) 
     def enough() -> bool:
         cpu = packer.room(n).cpu + sum(holds[job].cpu for job in chosen)
         memory = packer.room(n).memory + sum(holds[job].memory for job in chosen)
-        return cpu >= ask.cpu and memory >= ask.memory
+        return bool(cpu >= ask.cpu and memory >= ask.memory)
 
     for slot in devices if ask.devices else ():
         on_it = [job for job in smallest if int(book.devices[job]) >> slot & 1]

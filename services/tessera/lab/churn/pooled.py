@@ -29,7 +29,8 @@ CPU, MEMORY, GPU = range(3)
 @compiled_lean
 def holds(free: Ints, classes: Classes, t: int) -> bool:
     gpu = classes.devices[t] * classes.milli[t]
-    return free[CPU] >= classes.cpu[t] and free[MEMORY] >= classes.memory[t] and free[GPU] >= gpu
+    short: bool = free[CPU] < classes.cpu[t] or free[MEMORY] < classes.memory[t] or free[GPU] < gpu
+    return not short
 
 
 @compiled_lean

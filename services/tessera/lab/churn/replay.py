@@ -103,9 +103,7 @@ def replay(ready: Ready, policy: str, defragment: bool) -> Outcome:
     return outcome
 
 
-def _run(
-    packer: Packer, book: Book, measure: Workload, by_node: Ints, mover: Mover | None, ready: Stage
-) -> None:
+def _run(packer: Packer, book: Book, measure: Workload, by_node: Ints, mover: Mover | None, ready: Stage) -> None:
     """To the end of the last hour; between events the mix is priced anew and the mover has its turn."""
     learner = Learner(packer) if packer.policy == DEFAULT else None
     if learner is None:
