@@ -135,8 +135,8 @@ def test_every_setting_that_a_page_names_exists(page: Path) -> None:
     known = {f"TESSERA_{name}".upper() for name in ServiceSettings.model_fields}
     told = set(re.findall(r'"(TESSERA_[A-Z_]+)"', (ROOT / "services/tessera/binder/pods.py").read_text()))
     named = set(re.findall(r"TESSERA_[A-Z_]*[A-Z]", page.read_text()))
-    # Besides settings: what pods are told, a CI secret, and the client's directory.
-    assert named - known - told <= {"TESSERA_CREDENTIALS", "TESSERA_HOME"}
+    # Besides settings: what pods are told, a CI secret, the directories of the client and of traces.
+    assert named - known - told <= {"TESSERA_CREDENTIALS", "TESSERA_HOME", "TESSERA_DATA"}
 
 
 @pytest.mark.parametrize("page", [*PAGES, *sorted(EXAMPLES.iterdir())], ids=lambda page: str(page.relative_to(ROOT)))

@@ -23,16 +23,16 @@ def fluid_percent(timed: Timed, load_percent: int) -> float:
     total, work = sum(capacity.values()), timed.gpu_milli_seconds
     demand: Counter[frozenset[str]] = Counter()
     for pod, life in zip(timed.trace.pods, timed.life_s, strict=True):
-        confined = frozenset(pod.models).intersection(capacity)
-        if confined or not pod.models:  # else no node has its model, and it is refused
-            demand[confined] += pod.total_gpu_milli * life * load_percent * total
+        allowed = frozenset(pod.models or capacity).intersection(capacity)
+        if allowed:  # else no node has its model, and it is refused
+            demand[allowed] += pod.total_gpu_milli * life * load_percent * total
     models = sorted(capacity)
     if len(models) > MOST_MODELS:
         return float(min(100, load_percent))
     # Both sides times 100 * work, to stay with whole numbers.
     cuts = (
         sum(capacity[model] for model in chosen) * 100 * work
-        + sum(asked for confined, asked in demand.items() if not confined or not confined <= set(chosen))
+        + sum(asked for allowed, asked in demand.items() if not allowed <= set(chosen))
         for size in range(len(models) + 1)
         for chosen in combinations(models, size)
     )

@@ -1,0 +1,186 @@
+"""Pods come and go: who starts when, what is counted, and what can never be."""
+
+import numpy as np
+import pytest
+
+from tessera.engine.packing.fragmentation import nothing_known
+from tessera.engine.packing.packer import Ask, Packer, Room, Size
+from tessera.lab.churn.book import HOUR_MS, NEVER, RAN, WAITERS, Book, open_book
+from tessera.lab.churn.campaign import Campaign, Key, run_all
+from tessera.lab.churn.figures import allocated_percent, as_json, figures
+from tessera.lab.churn.fluid import fluid_percent
+from tessera.lab.churn.moving import PERIOD_MS, REDONE_S, Mover
+from tessera.lab.churn.replay import Outcome, Ready, Span, Unbalanced, _audit, bound, replay
+from tessera.lab.churn.running import run_until
+from tessera.lab.traces.alibaba import TraceNode, TracePod
+from tests.unit.lab.churn.made import mixed, timed
+
+SHORT = Span(warmup_days=1, days=1)
+MINUTE_MS = 60_000
+
+
+def a_packer(nodes: int, gpus: int, cpu: int = 64_000) -> Packer:
+    packer = Packer(Size(nodes, gpus, 1, cpu), "bestfit")
+    for n in range(nodes):
+        packer.set_node(n, Room(cpu, 1000, 100, 0, (1000,) * gpus))
+    return packer
+
+
+class Story:
+    """(class, minute of arrival, minutes of life) on equal nodes, hour by hour."""
+
+    def __init__(self, packer: Packer, asks: tuple[Ask, ...], *pods: tuple[int, int, int]) -> None:
+        for ask in asks:
+            packer.add_class(ask)
+        t, at, life = np.array(pods, np.int64).T.copy()
+        self.packer, self.measure = packer, nothing_known(1, packer.size.devices)
+        possible = np.ones(len(asks), np.int64)
+        self.book: Book = open_book(t, at * MINUTE_MS, life * MINUTE_MS, possible, 24)
+        self.by_node = np.zeros(packer.size.nodes, np.int64)
+
+    def until(self, minute: int) -> "Story":
+        run_until(self.packer.core, self.book, self.measure, self.by_node, minute * MINUTE_MS, len(self.book.t))
+        return self
+
+    @property
+    def running(self) -> list[int]:
+        return np.flatnonzero(self.book.node != NEVER).tolist()
+
+
+ONE, TWO, FOUR = Ask(1000, 1, 1), Ask(1000, 1, 2), Ask(1000, 1, 4)
+
+
+def test_who_does_not_fit_waits_and_is_passed_over_by_who_does() -> None:
+    story = Story(a_packer(1, 4), (ONE, TWO, FOUR), (1, 0, 60), (2, 1, 10), (0, 2, 10))
+    assert story.until(5).running == [0, 2]
+    assert story.until(61).running == [1]
+
+
+def test_those_that_wait_start_in_the_order_they_came() -> None:
+    story = Story(a_packer(1, 4), (ONE, TWO, FOUR), (2, 0, 60), (1, 1, 30), (0, 2, 30), (1, 3, 30), (0, 4, 30))
+    assert story.until(61).running == [1, 2, 4]
+
+
+def test_what_ends_at_a_moment_makes_room_for_what_arrives_then() -> None:
+    story = Story(a_packer(1, 4), (FOUR,), (0, 0, 10), (0, 10, 10))
+    assert story.until(11).running == [1]
+    assert story.book.hours[0, WAITERS] == 0
+
+
+def test_each_hour_adds_up_what_ran_and_who_waited_in_it() -> None:
+    story = Story(a_packer(1, 4), (FOUR,), (0, 30, 60), (0, 60, 30)).until(180)
+    assert (story.book.hours[:3, RAN] // MINUTE_MS).tolist() == [30 * 4000, 60 * 4000, 0]
+    assert (story.book.hours[:3, WAITERS] // MINUTE_MS).tolist() == [0, 30, 0]
+
+
+def test_the_mover_opens_room_once_the_wait_outweighs_the_work_to_be_done_again() -> None:
+    packer = a_packer(2, 2)
+    story = Story(packer, (ONE, TWO), (0, 0, 9000), (0, 0, 1), (0, 0, 9000), (1, 2, 60))
+    mover = Mover(packer, story.book, story.measure, story.by_node)
+    story.until(5)
+    assert story.running == [0, 2] and {int(story.book.node[job]) for job in (0, 2)} == {0, 1}
+    mover.take_turn()
+    assert (mover.moved, story.running) == (0, [0, 2])
+    end = int(story.book.end[0] + story.book.end[2])
+    story.until(15)
+    mover.take_turn()
+    assert (mover.moved, mover.opened, story.running) == (1, 1, [0, 2, 3])
+    assert story.book.node[0] == story.book.node[2] != story.book.node[3]
+    assert int(story.book.end[0] + story.book.end[2]) - end == REDONE_S * 1000
+    assert mover.lost_milli_seconds == REDONE_S * 1000
+
+
+def test_a_pod_that_was_moved_ends_as_much_later_as_it_has_to_do_again() -> None:
+    packer = a_packer(2, 2)
+    story = Story(packer, (ONE, TWO), (0, 0, 100), (0, 0, 1), (0, 0, 100), (1, 2, 600))
+    mover = Mover(packer, story.book, story.measure, story.by_node)
+    story.until(20)
+    mover.take_turn()
+    assert len(story.until(101).running) == 2
+    assert story.until(101 + REDONE_S // 60).running == [3]
+
+
+def test_the_mover_moves_nothing_where_a_victim_would_find_no_other_place() -> None:
+    packer = a_packer(1, 2)
+    story = Story(packer, (ONE, TWO), (0, 0, 9000), (1, 1, 60)).until(600)
+    mover = Mover(packer, story.book, story.measure, story.by_node)
+    before = packer.room(0)
+    mover.take_turn()
+    assert (mover.moved, packer.room(0), packer.fits(0, 0)) == (0, before, True)
+
+
+@pytest.mark.parametrize("policy", ["random", "bestfit", "fgd", "tessera"])
+@pytest.mark.parametrize("defragment", [False, True], ids=["still", "moving"])
+def test_every_arrival_runs_waits_was_refused_or_has_ended_and_no_device_holds_too_much(
+    policy: str, defragment: bool
+) -> None:
+    outcome = replay(Ready(mixed(), 110, 1, SHORT), policy, defragment)  # `replay` audits nodes and devices
+    assert outcome.waiting and outcome.ended and not outcome.refused
+    assert outcome.arrived == outcome.running + outcome.waiting + outcome.ended
+    assert (outcome.hours[:, RAN] <= 32_000 * HOUR_MS).all()
+    assert (outcome.moves[0] > 0) == defragment
+
+
+def test_what_could_never_run_is_refused_and_does_not_wait() -> None:
+    pods = [
+        (TracePod(1000, 10, 1, 1000), 600),
+        (TracePod(1000, 10, 8, 1000), 600),
+        (TracePod(1000, 10, 1, 1000, ("Z",)), 60),
+    ]
+    outcome = replay(Ready(timed(pods), 90, 1, SHORT), "bestfit", False)
+    assert outcome.refused > 0 and outcome.waiting == 0
+    assert bound(Ready(timed(pods), 90, 1, SHORT)).refused == outcome.refused
+
+
+def test_the_audit_notices_a_pod_on_a_node_that_does_not_know_of_it() -> None:
+    story = Story(a_packer(2, 2), (ONE,), (0, 0, 60), (0, 0, 60)).until(1)
+    empty = [Room(64_000, 1000, 100, 0, (1000, 1000))] * 2
+    story.book.node[0] = 1 - story.book.node[0]
+    with pytest.raises(Unbalanced, match="holds something that no pod took"):
+        _audit(story.packer, story.book, Outcome(2, 2, 0, 0, 0, (0, 0, 0), story.book.hours, 1), empty)
+
+
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    def told() -> tuple[str, bytes]:
+        campaign = campaign_of(mixed(), 105)
+        hours = b"".join(run.hours.tobytes() for runs in campaign.runs.values() for run in runs)
+        return str(as_json(campaign, figures(campaign))), hours
+
+    assert told() == told()
+
+
+def campaign_of(made, load: int, policies: tuple[str, ...] = ("bestfit", "tessera")) -> Campaign:  # type: ignore[no-untyped-def]
+    return run_all(made, policies, [load], [1, 2], SHORT, lambda what: None)
+
+
+def test_each_line_of_the_table_is_beside_a_bound_that_no_policy_passes() -> None:
+    campaign = campaign_of(mixed(), 100)
+    rows = figures(campaign)
+    assert [(row.policy, row.defragment) for row in rows] == [
+        (policy, moving) for policy in ("bestfit", "tessera") for moving in (False, True)
+    ]
+    for row in rows:
+        assert row.short_of_bound == pytest.approx(row.bound_pct - row.useful_pct, abs=1e-3)
+        assert 0 < row.short_of_bound < 20
+    moved = campaign.runs[Key(100, "bestfit", True)]
+    assert sum(run.moves[0] for run in moved) > 0
+
+
+def test_where_everything_fits_what_is_allocated_is_what_is_offered() -> None:
+    ones = timed([(TracePod(1000, 10, 1, 1000), 600 + 10 * number) for number in range(50)])
+    ready = Ready(ones, 50, 1, SHORT)
+    assert allocated_percent(replay(ready, "bestfit", False), SHORT, 32_000) == pytest.approx(50, abs=0.5)
+    assert np.array_equal(replay(ready, "bestfit", False).hours[:, RAN], bound(ready).hours[:, RAN])
+
+
+def test_the_fluid_bound_is_the_smaller_of_load_and_cluster_where_any_model_will_do() -> None:
+    assert (fluid_percent(mixed(), 80), fluid_percent(mixed(), 120)) == (80, 100)
+
+
+def test_the_fluid_bound_counts_what_is_confined_to_a_model_only_as_far_as_there_is_of_it() -> None:
+    """One GPU in four is A; half of the work wants A and nothing else."""
+    nodes = (TraceNode(8000, 100, 1, "A"), TraceNode(8000, 100, 3, "B"))
+    pods = [(TracePod(1, 1, 1, 1000, ("A",)), 100), (TracePod(1, 1, 1, 1000, ("B", "C")), 100)]
+    assert fluid_percent(timed(pods, nodes), 40) == 40
+    assert fluid_percent(timed(pods, nodes), 100) == 75
+    assert fluid_percent(timed([(TracePod(1, 1, 1, 1000, ("C",)), 100)], nodes), 100) == 0
