@@ -42,14 +42,15 @@ def test_those_that_run_at_the_start_come_first_and_have_part_of_their_lifetime_
     at_start = offered.at_ms == 0
     assert 0 < at_start.sum() < len(at_start)
     assert (np.diff(offered.at_ms) >= 0).all()
-    assert ((0 < offered.life_ms) & (offered.life_ms <= life)).all()
+    assert ((offered.life_ms > 0) & (offered.life_ms <= life)).all()
     ages = (life - offered.life_ms)[at_start]
     assert (np.diff(ages) <= 0).all()
 
 
 def test_the_same_seed_gives_the_same_arrivals_and_another_seed_others() -> None:
     one, same, other = (offer(mixed(), 95, seed, DAY_MS) for seed in (1, 1, 2))
-    assert one.at_ms.tobytes() == same.at_ms.tobytes() and one.pod.tobytes() == same.pod.tobytes()
+    assert one.at_ms.tobytes() == same.at_ms.tobytes()
+    assert one.pod.tobytes() == same.pod.tobytes()
     assert one.at_ms.tobytes() != other.at_ms.tobytes()
 
 

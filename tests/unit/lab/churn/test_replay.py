@@ -9,7 +9,7 @@ from tessera.lab.churn.book import HOUR_MS, NEVER, RAN, WAITERS, Book, open_book
 from tessera.lab.churn.campaign import Campaign, Key, run_all
 from tessera.lab.churn.figures import allocated_percent, as_json, figures
 from tessera.lab.churn.fluid import fluid_percent
-from tessera.lab.churn.moving import PERIOD_MS, REDONE_S, Mover
+from tessera.lab.churn.moving import REDONE_S, Mover
 from tessera.lab.churn.replay import Outcome, Ready, Span, Unbalanced, _audit, bound, replay
 from tessera.lab.churn.running import run_until
 from tessera.lab.traces.alibaba import TraceNode, TracePod
@@ -78,7 +78,8 @@ def test_the_mover_opens_room_once_the_wait_outweighs_the_work_to_be_done_again(
     story = Story(packer, (ONE, TWO), (0, 0, 9000), (0, 0, 1), (0, 0, 9000), (1, 2, 60))
     mover = Mover(packer, story.book, story.measure, story.by_node)
     story.until(5)
-    assert story.running == [0, 2] and {int(story.book.node[job]) for job in (0, 2)} == {0, 1}
+    assert story.running == [0, 2]
+    assert {int(story.book.node[job]) for job in (0, 2)} == {0, 1}
     mover.take_turn()
     assert (mover.moved, story.running) == (0, [0, 2])
     end = int(story.book.end[0] + story.book.end[2])
@@ -115,7 +116,9 @@ def test_every_arrival_runs_waits_was_refused_or_has_ended_and_no_device_holds_t
     policy: str, defragment: bool
 ) -> None:
     outcome = replay(Ready(mixed(), 110, 1, SHORT), policy, defragment)  # `replay` audits nodes and devices
-    assert outcome.waiting and outcome.ended and not outcome.refused
+    assert outcome.waiting > 0
+    assert outcome.ended > 0
+    assert outcome.refused == 0
     assert outcome.arrived == outcome.running + outcome.waiting + outcome.ended
     assert (outcome.hours[:, RAN] <= 32_000 * HOUR_MS).all()
     assert (outcome.moves[0] > 0) == defragment
@@ -128,7 +131,8 @@ def test_what_could_never_run_is_refused_and_does_not_wait() -> None:
         (TracePod(1000, 10, 1, 1000, ("Z",)), 60),
     ]
     outcome = replay(Ready(timed(pods), 90, 1, SHORT), "bestfit", False)
-    assert outcome.refused > 0 and outcome.waiting == 0
+    assert outcome.refused > 0
+    assert outcome.waiting == 0
     assert bound(Ready(timed(pods), 90, 1, SHORT)).refused == outcome.refused
 
 
