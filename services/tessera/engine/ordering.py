@@ -165,7 +165,8 @@ def _pop(heap: list[tuple[Key, _Branch]]) -> bool:
     """Let the first branch advance and find its new place; False when the heap is empty then. Keys are unique."""
     branch = heap[0][1]
     if branch.advance():
-        heapreplace(heap, (branch.key, branch))
+        if len(heap) > 1:  # alone, nobody is compared with it any more
+            heapreplace(heap, (branch.key, branch))
         return True
     last = heap.pop()
     if not heap:

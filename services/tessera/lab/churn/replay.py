@@ -1,8 +1,10 @@
 """
 One run: a trace's pods come and go on its cluster under one policy, and each hour is added up.
 
-`tessera` is told nothing of the trace: it sees each pod when it arrives and prices the mix anew at fixed counts of
-arrivals. `fgd` is given the trace's popularity of kinds, as in its paper. No policy knows how long a pod will run.
+A run begins in a steady state, in which a policy has worked for months. So `tessera` has seen one pass of arrivals
+before, and from then on sees each pod when it arrives and prices the mix anew at fixed counts of arrivals. Without the
+pass it would put pods that run for months down before it knows anything, and no warm-up would undo that. `fgd` is
+given the trace's popularity of kinds, as in its paper. No policy knows how long a pod will run.
 At the end the books are audited: every arrival runs, waits, was refused or has ended, and every device, CPU and byte
 that is taken is taken by a pod that runs.
 """
@@ -75,7 +77,8 @@ class Ready:
         self.offered: Offered = offer(timed, load_percent, seed, span.hours * HOUR_MS)
         self.classes = tuple(dict.fromkeys(self.stage.asks))
         numbers = {ask: number for number, ask in enumerate(self.classes)}
-        self.t = np.array([numbers[ask] for ask in self.stage.asks], np.int64)[self.offered.pod]
+        self.one_pass: Ints = np.array([numbers[ask] for ask in self.stage.asks], np.int64)
+        self.t = self.one_pass[self.offered.pod]
 
     def packer(self, policy: str) -> Packer:
         packer = empty_packer(self.stage, policy, self.seed)
@@ -97,17 +100,19 @@ def replay(ready: Ready, policy: str, defragment: bool) -> Outcome:
     by_node = np.array([fragmented(packer.core.nodes, measure, n) for n in range(packer.size.nodes)], np.int64)
     book.now[LOST] = by_node.sum()
     mover = Mover(packer, book, measure, by_node) if defragment else None
-    _run(packer, book, measure, by_node, mover, ready.stage)
+    _run(packer, book, measure, by_node, mover, ready)
     outcome = _outcome(book, mover, measure.total)
     _audit(packer, book, outcome, empty)
     return outcome
 
 
-def _run(packer: Packer, book: Book, measure: Workload, by_node: Ints, mover: Mover | None, ready: Stage) -> None:
+def _run(packer: Packer, book: Book, measure: Workload, by_node: Ints, mover: Mover | None, ready: Ready) -> None:
     """To the end of the last hour; between events the mix is priced anew and the mover has its turn."""
     learner = Learner(packer) if packer.policy == DEFAULT else None
-    if learner is None:
-        packer.know(typical(ready.counts))
+    if learner:
+        learner.see(ready.one_pass)
+    else:
+        packer.know(typical(ready.stage.counts))
     end = len(book.hours) * HOUR_MS
     while book.now[CLOCK] < end:
         stop = min(end, mover.next_ms) if mover else end
