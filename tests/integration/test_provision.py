@@ -89,7 +89,9 @@ async def test_drift_is_refused_with_every_field_that_differs(platform: Platform
     assert "\n" not in story
 
 
-async def test_a_queue_made_by_an_older_version_is_seen_as_drift_and_mended_with_its_backlog(platform: Platform) -> None:
+async def test_a_queue_of_an_older_version_is_drift_and_is_mended_with_its_backlog(
+    platform: Platform,
+) -> None:
     async with connected(platform, "operator") as admin:
         made = (await admin.jsm().stream_info("SUBMIT_main")).config
         older = dataclasses.replace(made, max_msg_size=128 * 1024, max_bytes=-1)
@@ -182,7 +184,10 @@ PUBLISH: dict[str, set[str] | frozenset[str]] = {
     "submit.main.other": {"other", "binder", "gateway"},
     "submit.second.acme": set(),
     "control.main": {"operator"},
-    **{f"fact.main.{name}.x": {name} & {"admission", "binder", "preemption", "reclamation"} for name in sorted(SERVICES)},
+    **{
+        f"fact.main.{name}.x": {name} & {"admission", "binder", "preemption", "reclamation"}
+        for name in sorted(SERVICES)
+    },
     "order.main.pool": {"queueing"},
     "ledger.main": {"scheduler"},
     "events.main.acme.q.job.admitted.v1": {"projection"},

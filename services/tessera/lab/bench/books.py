@@ -46,8 +46,7 @@ class Books:
         """What the next message takes in; with `line` also the newest order."""
         state = self.shard.state
         taken = tuple(
-            TakenFact(seq=self._facts_upto + i, service=owner(fact), fact=fact)
-            for i, fact in enumerate(facts, 1)
+            TakenFact(seq=self._facts_upto + i, service=owner(fact), fact=fact) for i, fact in enumerate(facts, 1)
         )
         n, ts = state.n + 1, max(START_TS, state.ts + 1)
         heads = order(state, POOL, ts) if line else ()

@@ -316,7 +316,6 @@ class Rules:
         self.demand(shrunk == wanted, "plan", f"shrunk are {sorted(shrunk)}, the plans say {sorted(wanted)}")
         self.demand(said == made, "plan", f"{len(made)} earmarks are not those of the {len(said)} plans")
 
-
     def _kept(self, plan: f.PlanProposed) -> Iterator[tuple[Any, ...]]:
         """The earmarks that a plan is due: for whoever moves where it goes on, then the job's own."""
         for move in plan.moves:
