@@ -18,8 +18,8 @@ class Figure:
     """
     One line of the table; per cent are of the cluster's GPUs.
 
-    `useful_pct` is what is allocated less what is done again after moves; `bound_pct` the smaller of the pooled replay
-    and the fluid bound; `short_of_bound` in points. `waiting_at_end` and `refused` are pods, of `arrived`.
+    `useful_pct` is what is allocated less what is done again after moves; `bound_pct` see
+    `bound_percent`; `short_of_bound` in points. `waiting_at_end` and `refused` are pods, of `arrived`.
     """
 
     load_pct: int
@@ -49,9 +49,16 @@ def allocated_percent(outcome: Outcome, span: Span, gpu_milli: int) -> float:
 
 
 def bound_percent(campaign: Campaign, load: int) -> float:
+    """
+    The pooled replay, or the fluid bound where that lies below the load and the cluster.
+
+    The fluid bound knows the load in the long run alone: where models bind nothing, the hours that were measured may
+    have brought a little more, and the pooled replay, which saw the same arrivals, is the bound.
+    """
     gpu_milli = campaign.timed.trace.gpu_milli
     pooled = mean(allocated_percent(pool, campaign.span, gpu_milli) for pool in campaign.pools[load])
-    return min(pooled, campaign.fluids[load])
+    fluid = campaign.fluids[load]
+    return min(pooled, fluid) if fluid < min(load, 100) else pooled
 
 
 def _mean_of(outcome: Outcome, span: Span, column: int) -> float:
@@ -112,7 +119,7 @@ def lines(campaign: Campaign, rows: Sequence[Figure]) -> list[str]:
         f"{timed.trace.name}: {len(timed.life_s):,} pods with a lifetime; left out {timed.never_scheduled:,} never "
         f"scheduled, {timed.never_ended:,} never ended. {span.days} days after {span.warmup_days} of warm-up."
     )
-    found.append("Per cent of the GPUs; bound: everything in one pool, or the models as fluids, whichever is less.")
+    found.append("Per cent of the GPUs; bound: everything in one pool, or less where too much is bound to few models.")
     return found
 
 
