@@ -401,8 +401,18 @@ async def started(
     """`tessera WORDS` on its way; no CI run and no other platform is in its environment."""
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(
-        *_python(*words), env=_environment(environment), stdin=stdin, stdout=pipe, stderr=pipe
+        *_python(*words),
+        env=_environment(environment),
+        stdin=stdin,
+        stdout=pipe,
+        stderr=pipe,
+        preexec_fn=_interruptible,
     )
+
+
+def _interruptible() -> None:
+    """Whoever started the tests in the background may have had Ctrl-C ignored, which children inherit."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def tessera(*words: str, environment: Mapping[str, str]) -> Said:
