@@ -19,11 +19,11 @@ from typing import Any
 import aiohttp
 from redis.asyncio import Redis
 
-from tessera.client.asking import Asking
 from tessera.client.sdk import Submitted, Tessera
 from tessera.client.where import find
 from tessera.domain.phases import TERMINAL
 from tessera.domain.state import State
+from tessera.kernel.asking import Asking
 from tessera.kernel.cluster import HttpCluster
 from tessera.kernel.errors import Transient
 from tessera.kernel.ledger import StreamLedger

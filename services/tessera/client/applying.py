@@ -9,12 +9,12 @@ import yaml
 
 from tessera.admission.decide.configuration import of_config
 from tessera.admission.decide.outcome import read_operator_command
-from tessera.client.asking import Asking
 from tessera.client.files import Json
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sdk import Refused
 from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where
+from tessera.kernel.asking import Asking
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.credentials import Credential, reload_nats, tenant_identity
 from tessera.kernel.errors import StartupError, Transient

@@ -2,11 +2,11 @@
 
 from collections.abc import Awaitable, Callable
 
-from tessera.client.asking import Asking
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sdk import Refused
 from tessera.client.shard_views import ENDED, ShardViews
 from tessera.client.where import Where
+from tessera.kernel.asking import Asking
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.credentials import Credential
 from tessera.kernel.errors import Transient

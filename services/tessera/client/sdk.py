@@ -23,9 +23,9 @@ import orjson
 from tessera.admission.decide.outcome import read_tenant_command
 from tessera.admission.decide.parse import too_large
 from tessera.client import where
-from tessera.client.asking import ANSWER_SECONDS, Asking
 from tessera.client.keys import choose_key
 from tessera.client.watching import Subscription, Watch
+from tessera.kernel.asking import ANSWER_SECONDS, Asking
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.credentials import Credential
 from tessera.kernel.ids import random_key

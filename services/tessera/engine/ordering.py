@@ -52,27 +52,6 @@ def weighted_share(held: Amount, capacity: Amount, weight: int) -> tuple[int, in
     return (0, share * WEIGHT_UNIT // weight) if weight else (1, share)
 
 
-def comes_before(state: State, one: Job, other: Job) -> bool:
-    """
-    Whether the order would put `one` before `other`, were both waiting now and neither held anything.
-
-    At the lowest queue above both, the branches are compared as the order compares them.
-    """
-    tree, pool = state.tree, state.tree.pool(one.queue)
-    capacity = state.index.capacity.get(pool or "", NOTHING)
-    keys = []
-    ours, theirs = tree.path(one.queue)[::-1], tree.path(other.queue)[::-1]
-    depth = next((d for d, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
-    for job, path in ((one, ours), (other, theirs)):
-        share = (0, 0)
-        if depth is not None:
-            run = state.runs.get(job.run_id)
-            held = held_below(state, path[depth]).plus(NOTHING if run is None else run.amount, -1)
-            share = weighted_share(held, capacity, tree.queues[path[depth]].weight)
-        keys.append((-tree.priority(job.priority_class), *share, job.taken_n, job.fact_index, job.job_id))
-    return keys[0] < keys[1]
-
-
 def held_below(state: State, queue: str) -> Amount:
     """What the runs of a leaf, or of all leaves below an inner queue, hold."""
     total = state.held_by_queue(queue)

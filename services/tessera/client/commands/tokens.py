@@ -38,7 +38,7 @@ def new(
             tenant_identity(tenant)
         path = _file(credentials, home, shard)
         print(add_token(path, tenant))
-        say(f"only its hash is kept, in {path}; send it as `Authorization: Bearer TOKEN`")
+        say(f"only its hash is kept, in {path}; it counts within two seconds: `Authorization: Bearer TOKEN`")
 
     carry_out(work())
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tessera.client.asking import Asking
 from tessera.client.watching import Subscription
+from tessera.kernel.asking import Asking
 from tessera.kernel.errors import Transient, UnknownOutcome
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
