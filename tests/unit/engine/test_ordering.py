@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.domain.resources import NOTHING, Amount
-from tessera.engine.ordering import comes_before, dominant_share, held_below, next_retry, order, weighted_share
+from tessera.engine.ordering import dominant_share, held_below, next_retry, order, weighted_share
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import BindFailed, HoldRequested
 from tessera_schemas.orders import HEADS_MAX
@@ -183,22 +183,6 @@ def test_the_dominant_share_is_the_largest_and_leaves_out_what_nobody_has() -> N
     assert dominant_share(Amount(cpu_milli=9000, gpu_milli=4000), size) == 900_000
     assert dominant_share(Amount(gpu_milli=4000), NOTHING) == 0
     assert weighted_share(size, size, 0) > weighted_share(size, size, 1) > weighted_share(size, size, 2)
-
-
-def test_whether_one_job_comes_before_another_is_what_the_order_says_of_them() -> None:
-    ledger = sharing(
-        Queue(name="all"), *below("all", "a1", "b2"), Queue(name="team", parent="all"), *below("team", "c")
-    )
-    submitted(ledger, *"abc")
-    submitted(ledger, *"ca", priority_class="high")
-    jobs = {job.key: job for job in ledger.state.jobs.values()}
-    firsts = line_of(ledger)
-    for one, other in (("c3", "a0"), ("a4", "b1"), ("c3", "a4")):
-        assert comes_before(ledger.state, jobs[one], jobs[other]) is (firsts.index(one) < firsts.index(other))
-        assert not comes_before(ledger.state, jobs[other], jobs[one])
-
-
-# -- how the committer serves the line ------------------------------------------------------------------------------
 
 
 def started(ledger: Committed) -> list[str]:
