@@ -45,8 +45,17 @@ class PolicyView:
             await self._clock.sleep(self._seconds)
 
     async def look_again(self) -> Policy | None:
-        """The policy after one more look, unless the last one was just now or the views are away."""
-        if not self._away and self._clock.monotonic() - self._read_at >= AGAIN_SECONDS:
+        """
+        The policy after one more look, unless the last one was just now or the views are away.
+
+        While nothing is configured at all, every job would be refused for it: then the next look is waited for, since
+        the first configuration may have come into force just now, too.
+        """
+        wait = self._read_at + AGAIN_SECONDS - self._clock.monotonic()
+        if not self._away and wait > 0 and self.known is not None and self.known.tree is None:
+            await self._clock.sleep(wait)
+            wait = 0
+        if not self._away and wait <= 0:
             await self._read()
         return self.known
 

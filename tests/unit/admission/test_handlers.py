@@ -118,6 +118,15 @@ async def test_before_the_first_configuration_the_answer_is_not_configured() -> 
     assert codes(world) == [["NotConfigured"]]
 
 
+async def test_a_job_right_behind_the_first_configuration_is_not_refused_for_what_was_seen_a_moment_before() -> None:
+    world = World()
+    await world.views(None)
+    await world.policy.look_again()
+    await world.views(config_body())
+    await world.submits(submit())
+    assert [type(fact) for fact in world.facts] == [JobAdmitted]
+
+
 async def test_without_any_views_jobs_wait_while_cancels_go_on() -> None:
     world = World()
     job, cancel = await world.submits(submit(), CANCEL)
