@@ -9,10 +9,10 @@ FIRST ?= 1
 CODE := schemas services tests docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas check unit test sim demo bench bench-engine up down logs lock clean
+.PHONY: help setup fmt lint types layers schemas check unit test test-kubernetes sim demo bench bench-engine up down logs lock clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
 
 setup: $(READY) ## make .venv with everything pinned by hash
 
@@ -48,7 +48,11 @@ unit: $(READY) ## fast tests, no servers, under a minute
 	$(BIN)/pytest -q -n auto tests/unit tests/property
 
 test: $(READY) ## all tests: real nats-server and Redis, real processes, 100 simulated seeds
-	$(BIN)/pytest -q -n auto --dist loadfile tests  # the tests of a file share one platform, and some build on others
+	$(BIN)/pytest -q -n auto --dist loadfile --ignore=tests/kubernetes tests  # the tests of a file share one platform, and some build on others
+
+test-kubernetes: $(READY) ## the same on a real Kubernetes API server, built once from Go modules (minutes)
+	@$(BIN)/python -m tests.kubernetes.binaries
+	$(BIN)/pytest -q -n 2 --dist loadfile tests/kubernetes  # most of them wait most of the time
 
 sim: $(READY) ## simulate SEEDS seeds from FIRST on (make sim SEEDS=1000 FIRST=1)
 	$(BIN)/python -m tessera.lab.sim --seeds $(SEEDS) --first $(FIRST)

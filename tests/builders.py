@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera_schemas.base import Strict, job_id, run_id
-from tessera_schemas.config import ConfigBody, Queue, Quota, Tenant
+from tessera_schemas.config import ConfigBody, Policy, Queue, Quota, Tenant
 from tessera_schemas.facts import ConfigProposed, JobAdmitted, NodeSeen, RunAbsent, owner
 from tessera_schemas.job import JobSpec, Resources, Role, Template
 from tessera_schemas.ledger import GENESIS, AnyRecord, EpochOpened, LedgerMessage, TakenFact, chain_hash
@@ -43,6 +43,11 @@ def node_seen(name: str = "node-a", gpus: int = 8, **more: Any) -> NodeSeen:
 
 
 def config_body(*queues: Queue, tenants: Sequence[str] = ("lab", "other"), **more: Any) -> ConfigBody:
+    """Nobody is told what is left of pools, unless a test says how often."""
+    policy = Policy.model_validate(more.pop("policy", {}))
+    if "fragmentation_event_seconds" not in policy.model_fields_set:
+        policy = policy.model_copy(update={"fragmentation_event_seconds": 0})
+    more["policy"] = policy
     return ConfigBody(
         tenants=tuple(Tenant(name=name) for name in tenants), queues=queues or (Queue(name="research"),), **more
     )

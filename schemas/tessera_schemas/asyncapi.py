@@ -9,8 +9,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tessera_schemas.facts import OWNERS, PLANNERS, PlanProposed
-from tessera_schemas.registry import OPERATOR_COMMANDS, TENANT_COMMANDS, Registered, kind_of, registered
-from tessera_schemas.subjects import StreamSpec, inbox, streams
+from tessera_schemas.registry import (
+    CLUSTER_COMMANDS,
+    OPERATOR_COMMANDS,
+    TENANT_COMMANDS,
+    Registered,
+    kind_of,
+    registered,
+)
+from tessera_schemas.subjects import KUBERNETES, StreamSpec, inbox, streams
 
 Json = dict[str, Any]
 SCHEMA_FORMAT = "application/schema+json;version=draft-2020-12"
@@ -56,8 +63,9 @@ def said_on() -> dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]]:
     """By stream: channel name, tail of the address, types. A stream that is missing here fails the generation."""
     tenants = tuple(f"command.{kind_of(model)}.v1" for model in TENANT_COMMANDS)
     operators = tuple(f"command.{kind_of(model)}.v1" for model in OPERATOR_COMMANDS)
+    cluster = tuple(f"command.{kind_of(model)}.v1" for model in CLUSTER_COMMANDS)
     return {
-        "SUBMIT": (("submit", ".{tenant}", tenants),),
+        "SUBMIT": (("submit", ".{tenant}", tenants), ("adoptions", f".{{tenant}}.{KUBERNETES}", cluster)),
         "CONTROL": (("control", "", operators),),
         "FACTS": (("facts", ".{service}.{kind}", ids("fact.")),),
         "ORDERS": (("orders", ".{pool}", ("order.v1",)),),
@@ -79,10 +87,23 @@ def channels() -> list[Channel]:
     for spec in streams("{shard}"):
         root = spec.subjects[0].removesuffix(".*").removesuffix(".>")
         for name, tail, types in table[spec.name.removesuffix("_{shard}")]:
-            found.append(Channel(name, root + tail, types, spec, spec.writers, spec.readers))
+            senders = tuple(role for role in spec.writers if _reaches(spec.written_by(role, role), root + tail))
+            found.append(Channel(name, root + tail, types, spec, senders, spec.readers))
     answered = ("tenant", "gateway")
     found.append(Channel("answers", inbox("{tenant}") + ".{id}", ("answer.v1",), None, ("admission",), answered))
     return found
+
+
+def _reaches(patterns: Iterable[str], address: str) -> bool:
+    """Whether a subject of the address can be one of those that the patterns allow."""
+    return any(_meet(pattern.split("."), address.split(".")) for pattern in patterns)
+
+
+def _meet(pattern: list[str], address: list[str]) -> bool:
+    if pattern and pattern[-1] == ">":
+        pattern, address = pattern[:-1], address[: len(pattern) - 1]
+    same = (one == two or one == "*" or two.startswith("{") for one, two in zip(pattern, address, strict=False))
+    return len(pattern) == len(address) and all(same)
 
 
 def document() -> Json:
@@ -150,7 +171,7 @@ def _channel(channel: Channel) -> Json:
     }
     if spec is not None:
         facts = asdict(spec)
-        for told_elsewhere in ("writers", "readers", "description", "own", "unconfined"):
+        for told_elsewhere in ("writers", "readers", "description", "own", "unconfined", "given"):
             del facts[told_elsewhere]
         made["x-jetstream"] = {
             key: list(value) if isinstance(value, tuple) else value.value if key == "retention" else value

@@ -1,5 +1,6 @@
 """
-What may be asked: submit and control on SUBMIT (by tenants), configuration and control on CONTROL (by operators).
+What may be asked: submit and control on SUBMIT (by tenants), configuration and control on CONTROL (by operators), and
+on a part of SUBMIT that is its own, adoption of what users made in Kubernetes (by the binder).
 
 The tenant is the subject's, which the server enforces; a `tenant` in the payload must agree with it.
 """
@@ -8,10 +9,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
+from tessera_schemas.adopted import Adopted
 from tessera_schemas.base import Count, JobId, Key, Lenient, Name, NodeName, Strict, Text
 from tessera_schemas.config import ConfigBody
+from tessera_schemas.facts import CheckpointPath
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Reason
+from tessera_schemas.templates import ParameterName, Value, digest_of
 
 
 class SubmitJob(Strict):
@@ -22,6 +26,42 @@ class SubmitJob(Strict):
     key: Key
     tenant: Name | None = None
     spec: JobSpec
+    held: Annotated[bool, Field(description="It does not start before it is released")] = False
+
+
+class SubmitTemplate(Strict):
+    """Take in the job that a template of the configuration makes of these parameters, once, as with `SubmitJob`."""
+
+    kind: Literal["submit_template"]
+    v: Literal[1]
+    key: Key
+    tenant: Name | None = None
+    template: Name
+    parameters: Annotated[dict[ParameterName, Value], Field(max_length=64)] = Field(default_factory=dict)
+    name: Annotated[Name | None, Field(description="Of the job, where the template lets it be said; so below")] = None
+    queue: Name | None = None
+    priority_class: Name | None = None
+    held: Annotated[bool, Field(description="It does not start before it is released")] = False
+
+    @property
+    def overrides(self) -> dict[str, str]:
+        """What it says beside the parameters."""
+        said = {"name": self.name, "queue": self.queue, "priority_class": self.priority_class}
+        return {field: value for field, value in said.items() if value is not None}
+
+    def digest(self) -> str:
+        """Hash of what was asked, whatever the template made of it: the same key with another is a conflict."""
+        return digest_of({"template": self.template, "parameters": self.parameters, **self.overrides})
+
+
+class AdoptJob(Strict):
+    """Take this in as a job of the tenant whose namespace it is in, once, however often it is sent with this key."""
+
+    kind: Literal["adopt_job"]
+    v: Literal[1]
+    key: Key
+    spec: JobSpec
+    adopted: Adopted
 
 
 class CancelJob(Strict):
@@ -60,6 +100,17 @@ class SetPriority(Strict):
     tenant: Name | None = None
 
 
+class ReportCheckpoint(Strict):
+    """The job's program has saved its work here: stopping it now loses only what comes after."""
+
+    kind: Literal["report_checkpoint"]
+    v: Literal[1]
+    job_id: JobId
+    path: CheckpointPath
+    attempt: Annotated[Count, Field(description="Of which run; 0: of whichever runs then")] = 0
+    tenant: Name | None = None
+
+
 class DrainNode(Strict):
     """
     Let nothing new start on a node; with `evict`, what runs there restarts elsewhere. `undo` makes it common again.
@@ -83,7 +134,8 @@ class ApplyConfig(Strict):
 
 
 JobCommand = CancelJob | HoldJob | ReleaseJob | SetPriority
-AnyTenantCommand = SubmitJob | JobCommand
+AnyTenantCommand = SubmitJob | SubmitTemplate | ReportCheckpoint | JobCommand
+AnyClusterCommand = AdoptJob | CancelJob
 AnyOperatorCommand = ApplyConfig | DrainNode | JobCommand
 TenantCommand = Annotated[AnyTenantCommand, Field(discriminator="kind")]
 OperatorCommand = Annotated[AnyOperatorCommand, Field(discriminator="kind")]

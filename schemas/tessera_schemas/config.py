@@ -12,7 +12,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from tessera_schemas.base import Count, Name, Positive, Strict
-from tessera_schemas.job import GpuModel, LabelKey, LabelValue
+from tessera_schemas.devices import DeviceProfile
+from tessera_schemas.job import LEVELS_MAX, GpuModel, LabelKey, LabelValue
+from tessera_schemas.templates import JobTemplate
 
 YEAR_SECONDS = 31_536_000
 
@@ -90,6 +92,22 @@ class Queue(Strict):
     ] = "none"
 
 
+class Pool(Strict):
+    """Nodes that say the pool's name. A node that itself says another device profile takes nothing new."""
+
+    name: Name
+    device_profile: Annotated[
+        DeviceProfile | None, Field(description="Who hands out the GPUs of its nodes; None: each node says it itself")
+    ] = None
+
+
+class Level(Strict):
+    """A topology level: jobs say its name in place of the node label whose values are its domains."""
+
+    name: Name
+    label: LabelKey
+
+
 class PriorityClass(Strict):
     name: Name
     value: Annotated[int, Field(ge=-1_000_000, le=1_000_000, strict=True, description="Higher goes first")]
@@ -105,6 +123,14 @@ class Policy(Strict):
             "fair: also runs of other queues that hold quota lent by the job's queue"
         ),
     ] = "off"
+    placement: Annotated[
+        Literal["tessera", "fgd", "bestfit", "gpu-packing", "dotprod", "random"],
+        Field(
+            description="Which of the nodes that a pod fits it takes. tessera: where the worth of what stays free "
+            "falls least, by the mix of jobs seen so far. fgd: where fragmentation rises least, by the same mix. The "
+            "others know nothing of the mix"
+        ),
+    ] = "tessera"
     min_runtime_seconds: Annotated[
         Count, Field(le=YEAR_SECONDS, description="A run younger than this is not preempted")
     ] = 60
@@ -129,6 +155,14 @@ class Policy(Strict):
             description="How much more GPU time the waiting job must gain than the moved runs lose",
         ),
     ] = 0
+    fragmentation_event_seconds: Annotated[
+        Count,
+        Field(
+            le=86_400,
+            description="What is left of a pool is said at most once in so many seconds, when it has changed "
+            "noticeably; 0: never",
+        ),
+    ] = 60
     grow_after_seconds: Annotated[
         Count, Field(le=86_400, description="How long an elastic run keeps its size before it grows (again)")
     ] = 30
@@ -156,6 +190,13 @@ class Policy(Strict):
     node_lost_seconds: Annotated[
         Count, Field(le=86_400, description="How long a node may be not ready before its runs restart elsewhere")
     ] = 60
+    cordoned: Annotated[
+        Literal["restart", "keep"],
+        Field(
+            description="What becomes of preemptible runs on a node that is cordoned for `node_lost_seconds`. restart: "
+            "elsewhere, after their checkpoint notice. keep: they go on. Others go on in any case"
+        ),
+    ] = "restart"
     idle: Annotated[
         Literal["off", "warn", "requeue", "fail"], Field(description="What becomes of runs that hold GPUs and use none")
     ] = "off"
@@ -175,24 +216,27 @@ class ConfigBody(Strict):
     tenants: Annotated[tuple[Tenant, ...], Field(min_length=1, max_length=10_000)]
     queues: Annotated[tuple[Queue, ...], Field(min_length=1, max_length=10_000)]
     flavors: Annotated[tuple[Flavor, ...], Field(max_length=64)] = ()
+    pools: Annotated[tuple[Pool, ...], Field(max_length=1000)] = ()
+    topology: Annotated[tuple[Level, ...], Field(max_length=LEVELS_MAX, description="Widest first")] = ()
     priority_classes: Annotated[tuple[PriorityClass, ...], Field(min_length=1, max_length=64)] = (
         PriorityClass(name="low", value=-100),
         PriorityClass(name="normal", value=0),
         PriorityClass(name="high", value=100),
         PriorityClass(name="urgent", value=1000),
     )
+    templates: Annotated[tuple[JobTemplate, ...], Field(max_length=1000)] = ()
     policy: Policy = Policy()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        wrong = [*_repeated(self), *_dangling(self)]
+        wrong = [*_repeated(self), *_dangling(self), *_levels(self)]
         if wrong:
             raise ValueError("; ".join(wrong))
         return self
 
 
 def _repeated(body: ConfigBody) -> Iterator[str]:
-    for kind in ("tenants", "queues", "priority_classes", "flavors"):
+    for kind in ("tenants", "queues", "priority_classes", "flavors", "pools", "topology", "templates"):
         counts = Counter(entry.name for entry in getattr(body, kind))
         yield from (f"{kind}.{name}: is there twice" for name, count in counts.items() if count > 1)
     for queue in body.queues:
@@ -202,6 +246,16 @@ def _repeated(body: ConfigBody) -> Iterator[str]:
             for (resource, flavor), count in cells.items()
             if count > 1
         )
+
+
+def _levels(body: ConfigBody) -> Iterator[str]:
+    """What `tessera slots` itself calls a node and a pool is no name of a level."""
+    labels = Counter(level.label for level in body.topology)
+    for level in body.topology:
+        if level.name in ("node", "pool"):
+            yield f"topology.{level.name}: every node and every pool is one already; take another name"
+        if labels[level.label] > 1:
+            yield f"topology.{level.name}.label: {level.label} is another level's, too"
 
 
 def _dangling(body: ConfigBody) -> Iterator[str]:

@@ -200,6 +200,29 @@ class JobCancelledV1(RunEvent):
     reason: PublicReason | None = None
 
 
+class SizeLeft(Lenient):
+    """Of pods of so many whole GPUs: how many could start now, and the most in one domain of each topology level."""
+
+    gpus: int
+    slots: int
+    largest: dict[str, int] = Field(default_factory=dict)
+
+
+class ClusterFragmentationV1(PublicEvent):
+    """
+    What is left of a pool has changed noticeably; for operators, and at most once per `fragmentation_event_seconds`.
+
+    `stranded` says what keeps idle GPUs from use, in thousandths of a GPU; its sum is `idle_gpu_milli`.
+    """
+
+    type: ClassVar[str] = "io.tessera.cluster.fragmentation.v1"
+    pool: str
+    gpus: int = 0
+    idle_gpu_milli: int = 0
+    sizes: tuple[SizeLeft, ...] = ()
+    stranded: dict[str, int] = Field(default_factory=dict)
+
+
 EVENT_TYPES: tuple[type[PublicEvent], ...] = (
     JobAdmittedV1,
     JobRefusedV1,
@@ -223,6 +246,7 @@ EVENT_TYPES: tuple[type[PublicEvent], ...] = (
     JobSucceededV1,
     JobFailedV1,
     JobCancelledV1,
+    ClusterFragmentationV1,
 )
 
 

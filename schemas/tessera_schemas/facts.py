@@ -6,33 +6,56 @@ A fact not yet taken in exists for nobody. The service is the subject's second t
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, TypeAdapter, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, field_validator, model_validator
 
-from tessera_schemas.base import Count, JobId, Key, Millis, Name, NodeName, RunId, Strict, Text
+from tessera_schemas.adopted import Adopted
+from tessera_schemas.base import Count, JobId, Key, Millis, Name, NodeName, Positive, RunId, Strict, Text
 from tessera_schemas.config import ConfigBody
+from tessera_schemas.devices import DeviceProfile, GpuUuid
 from tessera_schemas.job import REPLICAS_MAX, JobSpec, LabelKey, LabelValue
-from tessera_schemas.mig import GEOMETRIES
+from tessera_schemas.mig import GEOMETRIES, resource_of
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
+from tessera_schemas.templates import FromTemplate
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("printable characters only")
+    return text
+
 
 Uid = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 TraceParent = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$")]
 
+
+CheckpointPath = Annotated[str, StringConstraints(min_length=1, max_length=1024), AfterValidator(_printable)]
+"""Where a checkpoint is, in the program's own words: handed to the next attempt as it stands."""
 
 Ranks = Annotated[tuple[Count, ...], Field(max_length=REPLICAS_MAX)]
 PlanCause = Literal["preemption", "reclaim", "defragment"]
 
 
 class JobAdmitted(Strict):
-    """Admission found nothing against this job; limits that count are the committer's to check."""
+    """
+    Admission found nothing against this job; limits that count are the committer's to check.
+
+    With `adopted` it is what users made in Kubernetes; without, it was submitted.
+    """
 
     kind: Literal["job_admitted"]
     job_id: JobId
     tenant: Name
     key: Key
     spec: JobSpec
-    origin: Literal["submit", "kubernetes"] = "submit"
+    adopted: Adopted | None = None
+    held: bool = False
+    template: Annotated[FromTemplate | None, Field(description="What made the spec; it stands here expanded")] = None
     trace: TraceParent = ""
+
+    def digest(self) -> str:
+        """Hash of what was sent: the same key with another is another job's."""
+        return self.spec.digest() if self.template is None else self.template.asked
 
 
 class JobRefused(Strict):
@@ -72,6 +95,16 @@ class PriorityRequested(Strict):
     job_id: JobId
     priority_class: Name
     tenant: str = ""
+
+
+class CheckpointReported(Strict):
+    """The owner of a job says that its run `attempt` (0: the one there is) has saved its work."""
+
+    kind: Literal["checkpoint_reported"]
+    job_id: JobId
+    tenant: Name
+    path: CheckpointPath
+    attempt: Count = 0
 
 
 class DrainRequested(Strict):
@@ -135,6 +168,21 @@ class RunEnded(Strict):
     rank: Count = 0
 
 
+class EvictionBlocked(Strict):
+    """The run is to stop, and a disruption budget forbids to evict a pod of it now; it is tried again and again."""
+
+    kind: Literal["eviction_blocked"]
+    run_id: RunId
+    reason: Reason
+
+
+class PodsBack(Strict):
+    """All pods of an adopted job, which were its owner's to make again, wait to be placed: it may start again."""
+
+    kind: Literal["pods_back"]
+    job_id: JobId
+
+
 class PodsLost(Strict):
     """These pods that an elastic run grew by failed, vanished or could not start: it is to go on without them."""
 
@@ -148,6 +196,19 @@ class Taint(Strict):
     key: LabelKey
     value: LabelValue = ""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+class Others(Strict):
+    """
+    What pods that Tessera does not manage take of their node, by what they ask for; `devices` are its other extended
+    resources, instances of a MIG profile among them.
+    """
+
+    cpu_milli: Count = 0
+    memory_bytes: Count = 0
+    pods: Count = 0
+    gpus: Count = 0
+    devices: Annotated[dict[LabelKey, Positive], Field(max_length=64)] = Field(default_factory=dict)
 
 
 class NodeSeen(Strict):
@@ -164,13 +225,32 @@ class NodeSeen(Strict):
     gpus: Annotated[Count, Field(le=64)] = 0
     gpu_model: Annotated[str, StringConstraints(max_length=63)] = ""
     gpu_memory_bytes: Annotated[Count, Field(description="Of each GPU; 0: not known")] = 0
-    device_profile: Literal["whole", "shares", "plugin", "mig"] = "whole"
+    device_profile: DeviceProfile = "whole"
+    gpu_uuids: Annotated[
+        tuple[GpuUuid, ...], Field(max_length=64, description="By slot, where a slot is one certain card")
+    ] = ()
     mig_geometry: Annotated[str, Field(description="Of a `mig` node: which positions its GPUs have")] = ""
+    mig_instances: Annotated[
+        dict[str, Positive],
+        Field(max_length=16, description="Of a `mig` node: how many of each profile were made; empty: any may be"),
+    ] = Field(default_factory=dict)
+    trouble: Annotated[
+        Reason | None, Field(description="Why it takes nothing new, when what it says of its devices cannot be so")
+    ] = None
     devices: Annotated[dict[LabelKey, Count], Field(max_length=64, description="Further devices")] = Field(
         default_factory=dict
     )
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=256)] = Field(default_factory=dict)
     taints: Annotated[tuple[Taint, ...], Field(max_length=64)] = ()
+    others: Others = Others()
+
+    @property
+    def extended(self) -> dict[str, int]:
+        """Further devices and MIG instances by the node's names; where any may be made, as many as there are slices."""
+        if self.mig_instances or not self.mig_geometry:
+            return self.devices | {resource_of(profile): count for profile, count in self.mig_instances.items()}
+        geometry = GEOMETRIES[self.mig_geometry]
+        return self.devices | {resource_of(profile): self.gpus * geometry.slices for profile in geometry.profiles}
 
     @field_validator("mig_geometry")
     @classmethod
@@ -273,6 +353,7 @@ AnyFact = (
     | CancelRequested
     | HoldRequested
     | PriorityRequested
+    | CheckpointReported
     | DrainRequested
     | ConfigProposed
     | PodsMade
@@ -280,6 +361,8 @@ AnyFact = (
     | BindFailed
     | RunStarted
     | RunEnded
+    | EvictionBlocked
+    | PodsBack
     | PodsLost
     | NodeSeen
     | RunAbsent
@@ -296,6 +379,7 @@ OWNERS: dict[type[Strict], str] = {
     CancelRequested: "admission",
     HoldRequested: "admission",
     PriorityRequested: "admission",
+    CheckpointReported: "admission",
     DrainRequested: "admission",
     ConfigProposed: "admission",
     PodsMade: "binder",
@@ -303,6 +387,8 @@ OWNERS: dict[type[Strict], str] = {
     BindFailed: "binder",
     RunStarted: "binder",
     RunEnded: "binder",
+    EvictionBlocked: "binder",
+    PodsBack: "binder",
     PodsLost: "binder",
     NodeSeen: "binder",
     RunAbsent: "reclamation",

@@ -17,6 +17,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from tessera_schemas import mig
 from tessera_schemas.base import GPU_MILLI as GPU_MILLI
 from tessera_schemas.base import INT_MAX, Count, Name, Positive, Strict
+from tessera_schemas.devices import Kind
 
 REPLICAS_MAX = 2048
 LEVELS_MAX = 4
@@ -85,6 +86,16 @@ class Resources(Strict):
         return self
 
     @property
+    def kind(self) -> Kind | None:
+        """How it uses GPUs; None: not at all."""
+        return "whole" if self.gpus else "share" if self.gpu_milli else "instance" if self.mig_profile else None
+
+    @property
+    def extended(self) -> dict[str, int]:
+        """What it takes that is neither whole GPU nor share, by the node's name for it."""
+        return self.devices | ({mig.resource_of(self.mig_profile): 1} if self.mig_profile else {})
+
+    @property
     def total_gpu_milli(self) -> int:
         """What one pod counts against quotas and limits, in thousandths of a GPU."""
         return self.gpus * GPU_MILLI + self.gpu_milli + mig.PROFILES.get(self.mig_profile, 0)
@@ -121,7 +132,8 @@ class Toleration(Strict):
 
 class Topology(Strict):
     """
-    All pods of the role inside one domain: the nodes with one value of the label `level`.
+    All pods of the role inside one domain: the nodes with one value of the label `level`, or of the label for which the
+    configuration has this short name.
 
     `wider` are levels to go on to, narrowest first, where no domain of the ones before holds the pods. If required,
     the last level is the bound and the job waits; else the pods then go to as few domains as there can be.
@@ -162,6 +174,15 @@ class Template(Strict):
     args: Annotated[tuple[Argument, ...], Field(max_length=256)] = ()
     env: Annotated[dict[EnvName, Argument], Field(max_length=500)] = Field(default_factory=dict)
     working_dir: Path | None = None
+    run_as_user: Annotated[
+        int,
+        Field(
+            ge=1,
+            lt=2**31,
+            strict=True,
+            description="The user that the program runs as; needed where the namespace enforces the restricted level",
+        ),
+    ] | None = None
     volumes: Annotated[tuple[Volume, ...], Field(max_length=32)] = ()
     annotations: Annotated[dict[LabelKey, Argument], Field(max_length=64)] = Field(default_factory=dict)
 
@@ -194,7 +215,8 @@ class Role(Strict):
         Name | None, Field(description="The first pod goes to the node of that role's first pod, and so on")
     ] = None
     spread: Annotated[
-        LabelKey | None, Field(description="The numbers of pods on the label's values differ by at most one")
+        LabelKey | None,
+        Field(description="The numbers of pods on the values of this label, or level, differ by at most one"),
     ] = None
     template: Template
 
@@ -264,7 +286,10 @@ class JobSpec(Strict):
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=2_592_000, strict=True)] = 3600
     retry: Retry = Retry()
     checkpoint: Checkpoint | None = None
-    launcher: Literal["torchrun", "mpi"] | None = None
+    launcher: Annotated[
+        Literal["plain", "torchrun", "mpi"] | None,
+        Field(description="torchrun: the pods find one another by name and have torchrun's variables. plain: neither"),
+    ] = None
     datasets: Annotated[tuple[DatasetHint, ...], Field(max_length=16)] = ()
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=32)] = Field(default_factory=dict)
 
@@ -332,13 +357,11 @@ def _wrong_groups(roles: tuple[Role, ...]) -> Iterator[str]:
                 yield f"roles[{index}].topology: differs from the one of the group's first role"
 
 
-NOT_YET_JOB = ("launcher", "datasets")
-NOT_YET_RESOURCES = ("mig_profile",)
+NOT_YET_JOB = ("datasets",)
 
 
 def not_supported_yet(spec: JobSpec) -> list[str]:
     """The fields of `spec` that ask for something nothing honours yet, by path."""
     asked = [name for name in NOT_YET_JOB if getattr(spec, name)]
-    for index, role in enumerate(spec.roles):
-        asked += [f"roles[{index}].resources.{name}" for name in NOT_YET_RESOURCES if getattr(role.resources, name)]
+    asked += ["launcher"] if spec.launcher == "mpi" else []
     return asked

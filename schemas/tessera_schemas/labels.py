@@ -21,6 +21,13 @@ PERMIT_ANNOTATION = "tessera.io/permit"
 DEVICES_ANNOTATION = "tessera.io/devices"
 GPU_MILLI_ANNOTATION = "tessera.io/gpu-milli"
 
+GANG_LABEL = "tessera.io/gang"
+GANG_SIZE_ANNOTATION = "tessera.io/gang-size"
+POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
+PREEMPTIBLE_ANNOTATION = "tessera.io/preemptible"
+GPU_MEMORY_ANNOTATION = "tessera.io/gpu-memory"
+"""On users' own pods, which name our scheduler; GPU_MILLI_ANNOTATION there asks for a share of one GPU."""
+
 NOTICE_ANNOTATION = "tessera.io/checkpoint-notice-seconds"
 EVICT_AT_ANNOTATION = "tessera.io/evict-at"
 """Written by the binder: the pod is to be stopped, and is deleted at this time (RFC 3339) at the latest."""
@@ -32,16 +39,26 @@ CHECKPOINT_AT_ANNOTATION = "tessera.io/checkpoint-at"
 POOL_LABEL = "tessera.io/pool"
 GPU_MODEL_LABEL = "tessera.io/gpu-model"
 DEVICE_PROFILE_ANNOTATION = "tessera.io/device-profile"
+GPU_UUIDS_ANNOTATION = "tessera.io/gpu-uuids"
+"""On a node of profile `visible-devices`: the UUIDs of its GPUs by slot, with commas between."""
 MIG_GEOMETRY_LABEL = "tessera.io/mig-geometry"
+MIG_RESOURCE_PREFIX = "nvidia.com/mig-"
 GPU_RESOURCE = "nvidia.com/gpu"
 GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"
 GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
-"""As GPU feature discovery says it: the model, and MiB of each GPU."""
+GPU_COUNT_LABEL = "nvidia.com/gpu.count"
+GPU_REPLICAS_LABEL = "nvidia.com/gpu.replicas"
+MIG_STRATEGY_LABEL = "nvidia.com/mig.strategy"
+"""As GPU feature discovery says it: the model, MiB of each GPU, how many, how often each is offered, and as what."""
 OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
 """Kubernetes' own word for a node that is off for certain: with it a node that is not ready counts as fenced."""
 
 RESERVED_PREFIX = "tessera.io/"
 SIMULATE_PREFIX = "tessera.io/simulate-"
+
+
+BOUND_AND_NOT_ENDED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""The field selector of the pods that take something of a node."""
 
 
 def pods_of_shard(shard: str) -> str:

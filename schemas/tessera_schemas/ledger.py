@@ -79,7 +79,10 @@ class JobTurnedAway(Strict):
 
 
 class Waiting(Strict):
-    """Why a queued job does not start; written when the code changes, with the numbers of that moment."""
+    """
+    Why a queued job does not start, or what keeps a run from stopping; written when the code changes, with the numbers
+    of that moment.
+    """
 
     kind: Literal["waiting"]
     job_id: JobId
@@ -179,6 +182,13 @@ class Held(Strict):
     undo: bool = False
 
 
+class BackInLine(Strict):
+    """An adopted job stays out of line from its requeue until its owner has made its pods again: now it has."""
+
+    kind: Literal["back_in_line"]
+    job_id: JobId
+
+
 class PrioritySet(Strict):
     kind: Literal["priority_set"]
     job_id: JobId
@@ -257,6 +267,31 @@ class EarmarkEnded(Strict):
     why: Literal["used", "owner_gone", "node_lost", "outranked", "deadline"]
 
 
+class SlotsLeft(Strict):
+    """Of pods of so many whole GPUs: how many could start now, and the most in one domain of each level."""
+
+    gpus: Positive
+    slots: Count
+    largest: Annotated[dict[str, Count], Field(max_length=16)] = Field(default_factory=dict)
+
+
+class LeftChanged(Strict):
+    """
+    What is left of a pool is noticeably another than when it was last said.
+
+    `free` counts pods of 1, 2, 4 … whole GPUs by GPUs alone: what is noticed. `stranded` says what keeps idle GPUs
+    from use, in thousandths; its sum is `idle_gpu_milli`.
+    """
+
+    kind: Literal["left_changed"]
+    pool: Name
+    gpus: Count
+    idle_gpu_milli: Count
+    free: Annotated[tuple[Count, ...], Field(max_length=32)] = ()
+    sizes: Annotated[tuple[SlotsLeft, ...], Field(max_length=32)] = ()
+    stranded: Annotated[dict[str, Count], Field(max_length=16)] = Field(default_factory=dict)
+
+
 AnyRecord = (
     FormatRaised
     | EpochOpened
@@ -277,6 +312,7 @@ AnyRecord = (
     | Warned
     | Saved
     | Held
+    | BackInLine
     | PrioritySet
     | NodeDrained
     | Released
@@ -285,6 +321,7 @@ AnyRecord = (
     | PlanRefused
     | EarmarkSet
     | EarmarkEnded
+    | LeftChanged
 )
 Record = Annotated[AnyRecord, Field(discriminator="kind")]
 

@@ -10,6 +10,7 @@ Source: NVIDIA, Multi-Instance GPU User Guide, "Supported MIG Profiles"; `nvidia
 from dataclasses import dataclass
 
 from tessera_schemas.base import GPU_MILLI
+from tessera_schemas.labels import MIG_RESOURCE_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +68,20 @@ PROFILES: dict[str, int] = {
     for name in sorted({name for geometry in GEOMETRIES.values() for name in geometry.profiles})
 }
 """Each profile's name and what it counts against a quota, in thousandths: the most that it takes on any kind of GPU."""
+
+
+def milli_at(geometry: str, profile: str, place: tuple[int, int] | None) -> int:
+    """
+    The thousandths of its GPU that an instance takes at `place`, its first slice and how many they are.
+
+    -1 where a GPU of that geometry can have none.
+    """
+    shape = GEOMETRIES[geometry].profiles.get(profile) if geometry in GEOMETRIES else None
+    if shape is None or place is None or place[0] not in shape.starts or place[1] != shape.size:
+        return -1
+    return shape.size * GEOMETRIES[geometry].milli_per_slice
+
+
+def resource_of(profile: str) -> str:
+    """The name by which the stock device plugin offers instances of the profile, and pods ask for one."""
+    return MIG_RESOURCE_PREFIX + profile

@@ -31,17 +31,21 @@ class Code(StrEnum):
     NO_SUCH_TENANT = "NoSuchTenant"
     NO_SUCH_QUEUE = "NoSuchQueue"
     QUEUE_NOT_ALLOWED = "QueueNotAllowed"
+    NO_SUCH_TEMPLATE = "NoSuchTemplate"
     NO_SUCH_PRIORITY_CLASS = "NoSuchPriorityClass"
     PRIORITY_NOT_ALLOWED = "PriorityNotAllowed"
+    NO_SUCH_TOPOLOGY_LEVEL = "NoSuchTopologyLevel"
     EXCEEDS_JOB_LIMIT = "ExceedsJobLimit"
     EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
     INADMISSIBLE = "Inadmissible"
     IDEMPOTENCY_CONFLICT = "IdempotencyConflict"
     LIMIT_EXCEEDED = "LimitExceeded"
+    GANG_DISAGREES = "GangDisagrees"
     LEDGER_FULL = "LedgerFull"
     CONFIG_CONFLICT = "ConfigConflict"
     NO_SUCH_JOB = "NoSuchJob"
     ALREADY_ENDED = "AlreadyEnded"
+    NOT_RUNNING = "NotRunning"
     # refused at the gateway, before it is a command
     UNAUTHORIZED = "Unauthorized"
     FORBIDDEN = "Forbidden"
@@ -66,6 +70,9 @@ class Code(StrEnum):
     BEHIND_QUEUE_HEAD = "BehindQueueHead"
     WAITING_FOR_PREEMPTED = "WaitingForPreemptedWorkloads"
     RESERVED = "Reserved"
+    GANG_INCOMPLETE = "GangIncomplete"
+    OWNER_NOT_FOUND = "OwnerNotFound"
+    BLOCKED_BY_DISRUPTION_BUDGET = "BlockedByDisruptionBudget"
     BEHIND_RESERVATION = "BehindReservation"
     # why a plan is not carried out
     VICTIM_GONE = "VictimGone"
@@ -93,6 +100,12 @@ class Code(StrEnum):
     QUEUE_DRAINED = "QueueDrained"
     IDLE = "Idle"
     SHRUNK = "Shrunk"
+    # why a node takes nothing new
+    NOT_WHOLE_GPUS = "NotWholeGpus"
+    DEVICE_CONFLICT = "DeviceConflict"
+    DEVICE_UNKNOWN = "DeviceUnknown"
+    DEVICE_UNHEALTHY = "DeviceUnhealthy"
+    DEVICES_CHANGED = "DevicesChanged"
 
 
 SENTENCES: dict[Code, str] = {
@@ -110,17 +123,21 @@ SENTENCES: dict[Code, str] = {
     Code.NO_SUCH_TENANT: "there is no such tenant",
     Code.NO_SUCH_QUEUE: "there is no such queue",
     Code.QUEUE_NOT_ALLOWED: "the queue does not take jobs of this tenant",
+    Code.NO_SUCH_TEMPLATE: "there is no such template",
     Code.NO_SUCH_PRIORITY_CLASS: "there is no such priority class",
     Code.PRIORITY_NOT_ALLOWED: "the priority class is not granted to this tenant",
+    Code.NO_SUCH_TOPOLOGY_LEVEL: "the configuration names no such topology level, and a label key has a domain",
     Code.EXCEEDS_JOB_LIMIT: "the job is larger than the tenant's limit for one job",
     Code.EXCEEDS_MAX_QUOTA: "the job is larger than its queue's whole quota",
     Code.INADMISSIBLE: "no node could ever hold it",
     Code.IDEMPOTENCY_CONFLICT: "the key was used before for a different job",
     Code.LIMIT_EXCEEDED: "the tenant is at its limit",
+    Code.GANG_DISAGREES: "the pods of one gang do not say the same",
     Code.LEDGER_FULL: "the ledger is full; an operator must act",
     Code.CONFIG_CONFLICT: "the configuration has changed since; read it again",
     Code.NO_SUCH_JOB: "there is no such job",
     Code.ALREADY_ENDED: "the job has ended already",
+    Code.NOT_RUNNING: "the job does not run now",
     Code.UNAUTHORIZED: "no valid token; send one as `Authorization: Bearer TOKEN`",
     Code.FORBIDDEN: "this request is not allowed",
     Code.RATE_LIMITED: "too many requests; try again later",
@@ -142,6 +159,9 @@ SENTENCES: dict[Code, str] = {
     Code.BEHIND_QUEUE_HEAD: "the first job of its queue does not fit yet, and the queue lets nobody pass it",
     Code.WAITING_FOR_PREEMPTED: "room is made for it; the runs there are being stopped",
     Code.RESERVED: "no node has room for it now; room is kept for it from when runs there are expected to end",
+    Code.GANG_INCOMPLETE: "not all of its pods are there yet",
+    Code.OWNER_NOT_FOUND: "the object that says how many pods belong together is not there",
+    Code.BLOCKED_BY_DISRUPTION_BUDGET: "a disruption budget keeps a pod of it from being evicted; it is tried again",
     Code.BEHIND_RESERVATION: "it would delay the start of a job before it, for which room is kept",
     Code.VICTIM_GONE: "a run that it would evict does not run any more",
     Code.PLAN_DOES_NOT_FIT: "it would not fit even without the runs to be evicted",
@@ -167,6 +187,11 @@ SENTENCES: dict[Code, str] = {
     Code.QUEUE_DRAINED: "an operator stopped and drained its queue",
     Code.IDLE: "it held GPUs and used none",
     Code.SHRUNK: "pods beyond its gang made room for a job that waited",
+    Code.NOT_WHOLE_GPUS: "what the node offers as whole GPUs are not; its device profile has to say what they are",
+    Code.DEVICE_CONFLICT: "what is said of the node's devices contradicts itself",
+    Code.DEVICE_UNKNOWN: "the node does not say which GPUs it has",
+    Code.DEVICE_UNHEALTHY: "GPUs of the node are not well",
+    Code.DEVICES_CHANGED: "its devices changed while runs hold some of them; it takes nothing new until they have left",
 }
 
 

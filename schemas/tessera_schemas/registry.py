@@ -9,7 +9,7 @@ from typing import get_args
 
 from pydantic import BaseModel
 
-from tessera_schemas.commands import Answer, AnyOperatorCommand, AnyTenantCommand
+from tessera_schemas.commands import Answer, AnyClusterCommand, AnyOperatorCommand, AnyTenantCommand
 from tessera_schemas.config import Config
 from tessera_schemas.events import EVENT_TYPES, CloudEvent, PublicEvent
 from tessera_schemas.facts import AnyFact, FactMessage
@@ -20,7 +20,8 @@ from tessera_schemas.views import JobView, NodeView, QueueView
 
 TENANT_COMMANDS: tuple[type[BaseModel], ...] = get_args(AnyTenantCommand)
 OPERATOR_COMMANDS: tuple[type[BaseModel], ...] = get_args(AnyOperatorCommand)
-COMMANDS = tuple(dict.fromkeys((*TENANT_COMMANDS, *OPERATOR_COMMANDS)))
+CLUSTER_COMMANDS: tuple[type[BaseModel], ...] = get_args(AnyClusterCommand)
+COMMANDS = tuple(dict.fromkeys((*TENANT_COMMANDS, *OPERATOR_COMMANDS, *CLUSTER_COMMANDS)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,9 @@ MAIN_SHARD = "main"
 """The shard that is meant where none is named: nodes without a label are its own."""
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
+KUBERNETES = "kubernetes"
+"""The last part of the subjects on which the binder submits what it adopts."""
+
 HOUR_SECONDS = 3_600
 DAY_SECONDS = 86_400
 
@@ -46,8 +49,13 @@ class StreamSpec:
     `bytes_max` refuses what would not fit into the whole stream (0 = no bound); it is reserved on the disk.
 
     `writers` and `readers` are roles. `own` confines a writer to its part of the stream, `{self}` standing for its
-    name ("" = all of it); the writers in `unconfined` write anywhere. A tenant that reads is always confined to
-    `own`, and only listens or reads its durable subscribers: fetching by sequence would show it everybody's messages.
+    name ("" = all of it); the writers in `unconfined` write anywhere, those in `given` exactly there. A tenant that
+    reads is always confined to `own`, and only listens or reads its durable subscribers: fetching by sequence would
+    show it everybody's messages.
+
+    `fetchers` may fetch, as readers may, and not listen.
+
+    `in_order`: a work queue of which the next message is handed out once the one before is done with, whatever fails.
     """
 
     name: str
@@ -58,6 +66,8 @@ class StreamSpec:
     description: str
     own: str = ""
     unconfined: tuple[str, ...] = ()
+    given: tuple[tuple[str, str], ...] = ()
+    fetchers: tuple[str, ...] = ()
     live: bool = False
     max_age_seconds: int = 0
     last: int = 0
@@ -65,12 +75,14 @@ class StreamSpec:
     message_bytes_max: int = MESSAGE_BYTES_MAX
     bytes_max: int = 0
     durables: tuple[str, ...] = ()
+    in_order: bool = False
 
     def written_by(self, role: str, name: str) -> tuple[str, ...]:
         """The subjects that the identity `name` in `role` may publish; () when it writes nothing here."""
         if role not in self.writers:
             return ()
-        return self._part(name) if self.own and role not in self.unconfined else self.subjects
+        given = tuple(subject for writer, subject in self.given if writer == role)
+        return given or (self._part(name) if self.own and role not in self.unconfined else self.subjects)
 
     def heard_by(self, role: str, name: str) -> tuple[str, ...]:
         """The live subjects that the identity may listen to; () when there are none for it."""
@@ -81,7 +93,7 @@ class StreamSpec:
 
     def fetched_by(self, role: str) -> bool:
         """Whether the role may fetch any stored message; never from a work queue, which hands out its own."""
-        return role in self.readers and role != TENANT and self.retention is not Retention.WORK_QUEUE
+        return role in (*self.readers, *self.fetchers) and role != TENANT and self.retention is not Retention.WORK_QUEUE
 
     def _part(self, name: str) -> tuple[str, ...]:
         return (self.own.replace("{self}", name),)
@@ -93,14 +105,15 @@ def streams(shard: str) -> tuple[StreamSpec, ...]:
     return (
         StreamSpec(
             f"SUBMIT_{shard}",
-            (f"submit.{shard}.*",),
+            (f"submit.{shard}.*", f"submit.{shard}.*.{KUBERNETES}"),
             Retention.WORK_QUEUE,
             ("tenant", "binder", "gateway"),
             ("admission",),
             "Jobs and control of jobs, by tenant; a full subject is that tenant's backlog limit.",
             own=f"submit.{shard}.{{self}}",
-            # Adopted work is submitted for the tenant of its namespace, a request for the tenant of its token.
-            unconfined=("binder", "gateway"),
+            # A request is sent for the tenant of its token, adopted work for the tenant of its namespace. That work
+            # came from Kubernetes is told by the subject alone, as the tenant is: nobody else may say so.
+            given=(("gateway", f"submit.{shard}.*"), ("binder", f"submit.{shard}.*.{KUBERNETES}")),
             per_subject_cap=50_000,
             message_bytes_max=PAYLOAD_BYTES_MAX,
             bytes_max=2 * 1024**3,  # a flood of large bodies must not take the disk from the ledger
@@ -117,6 +130,7 @@ def streams(shard: str) -> tuple[StreamSpec, ...]:
             message_bytes_max=PAYLOAD_BYTES_MAX,
             bytes_max=256 * 1024**2,
             durables=("admission-control",),
+            in_order=True,  # an operator's drain that failed at first must not come after its undo
         ),
         StreamSpec(
             f"FACTS_{shard}",
@@ -146,6 +160,7 @@ def streams(shard: str) -> tuple[StreamSpec, ...]:
             ("scheduler",),
             followers,
             "The truth: what was taken in and what was decided, chained, appended by compare-and-swap.",
+            fetchers=("admission",),  # to know how far it goes
             live=True,
         ),
         StreamSpec(
@@ -200,6 +215,21 @@ def stream(kind: str, shard: str) -> str:
 
 def submit(shard: str, tenant: str) -> str:
     return f"submit.{shard}.{tenant}"
+
+
+def submit_adopted(shard: str, tenant: str) -> str:
+    """Where the binder submits what users of the tenant's namespace made in Kubernetes."""
+    return f"{submit(shard, tenant)}.{KUBERNETES}"
+
+
+def sent_by(subject: str) -> tuple[str, bool]:
+    """The tenant of a command on SUBMIT, and whether it was adopted from Kubernetes; ("", False) for any other."""
+    match subject.split("."):
+        case ["submit", _, tenant]:
+            return tenant, False
+        case ["submit", _, tenant, origin] if origin == KUBERNETES:
+            return tenant, True
+    return "", False
 
 
 def control(shard: str) -> str:

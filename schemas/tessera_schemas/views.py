@@ -38,6 +38,7 @@ class JobView(Lenient):
     saved_path: Annotated[str, Field(description="Where its last checkpoint is")] = ""
     idle_ts: Annotated[int, Field(description="When the run was warned for idleness; 0: it was not")] = 0
     avoid: Annotated[tuple[str, ...], Field(description="Nodes that failed it")] = ()
+    owner: Annotated[str, Field(description="Of adopted work: what users made in Kubernetes, such as `Job/train`")] = ""
 
 
 class QuotaUse(Lenient):
@@ -77,11 +78,22 @@ class QueueView(Lenient):
     quotas: tuple[QuotaUse, ...] = ()
 
 
+class OthersView(Lenient):
+    """What pods that Tessera does not manage take of a node, by what they ask for."""
+
+    pods: int = 0
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    gpus: int = 0
+    devices: tuple[tuple[str, int], ...] = ()
+
+
 class NodeView(Lenient):
     """
     A node, its size and what is free; `gpu_free` per device slot in thousandths.
 
-    What is kept for a job counts as taken, also while a run that is being stopped still holds it.
+    What is kept for a job counts as taken, also while a run that is being stopped still holds it; so does what `others`
+    take. Of the slots that no run holds the highest count as theirs.
     """
 
     name: str
@@ -107,3 +119,7 @@ class NodeView(Lenient):
     drained: Annotated[bool, Field(description="Nothing new starts on it: an operator said so")] = False
     drain_why: str = ""
     flavor: Annotated[str, Field(description="The first of the configuration that it matches")] = ""
+    others: OthersView = OthersView()
+    mig_instances: Annotated[tuple[tuple[str, int], ...], Field(description="As made: profile, number")] = ()
+    gpu_uuids: tuple[str, ...] = ()
+    trouble: Annotated[PublicReason | None, Field(description="Why it takes nothing new, whatever is free")] = None

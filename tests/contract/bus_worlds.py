@@ -20,7 +20,9 @@ class World(Protocol):
 
     async def add_stream(self, name: str, *subjects: str, **limits: Any) -> None: ...
 
-    async def add_durable(self, stream: str, name: str, ack_wait_seconds: float = 30.0) -> None: ...
+    async def add_durable(
+        self, stream: str, name: str, ack_wait_seconds: float = 30.0, pending_max: int = 1000
+    ) -> None: ...
 
 
 class MemoryWorld:
@@ -33,8 +35,10 @@ class MemoryWorld:
     async def add_stream(self, name: str, *subjects: str, **limits: Any) -> None:
         self.broker.add_stream(StreamConfig(name, subjects, **limits))
 
-    async def add_durable(self, stream: str, name: str, ack_wait_seconds: float = 30.0) -> None:
-        self.broker.add_durable(stream, name, ack_wait_seconds=ack_wait_seconds)
+    async def add_durable(
+        self, stream: str, name: str, ack_wait_seconds: float = 30.0, pending_max: int = 1000
+    ) -> None:
+        self.broker.add_durable(stream, name, ack_wait_seconds=ack_wait_seconds, pending_max=pending_max)
 
 
 class NatsWorld:
@@ -59,9 +63,11 @@ class NatsWorld:
     async def add_stream(self, name: str, *subjects: str, **limits: Any) -> None:
         await self.request(f"STREAM.CREATE.{name}", stream_json(StreamConfig(name, subjects, **limits)))
 
-    async def add_durable(self, stream: str, name: str, ack_wait_seconds: float = 30.0) -> None:
+    async def add_durable(
+        self, stream: str, name: str, ack_wait_seconds: float = 30.0, pending_max: int = 1000
+    ) -> None:
         config = {"durable_name": name, "ack_policy": "explicit", "ack_wait": int(ack_wait_seconds * 1e9)}
-        body = {"stream_name": stream, "config": config | {"max_deliver": -1, "max_ack_pending": 1000}}
+        body = {"stream_name": stream, "config": config | {"max_deliver": -1, "max_ack_pending": pending_max}}
         await self.request(f"CONSUMER.DURABLE.CREATE.{stream}.{name}", body)
 
     async def request(self, call: str, body: dict[str, Any]) -> dict[str, Any]:

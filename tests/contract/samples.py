@@ -1,11 +1,12 @@
 """One representative value of every registered type, with values that are not the defaults."""
 
-from tessera_schemas import commands, config, events, facts, job, ledger, views
+from tessera_schemas import commands, config, events, facts, job, ledger, templates, views
+from tessera_schemas.adopted import Adopted
 from tessera_schemas.base import Lenient, Strict
 from tessera_schemas.facts import owner
 from tessera_schemas.orders import Order
 from tessera_schemas.placement import Placement
-from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.reasons import Code, PublicReason, Reason
 from tessera_schemas.registry import dataschema, kind_of
 
 JOB = "abcdefghij234567abcd"
@@ -83,6 +84,17 @@ SPEC = job.JobSpec(
     labels={"team": "nlp"},
 )
 
+ADOPTED = Adopted(
+    api_version="batch/v1",
+    owner_kind="Job",
+    owner_name="train",
+    owner_uid="uid-7",
+    group="batch/Job/lab/uid-7",
+    priority=1_000_000,
+    priority_class="urgent",
+    suspended=True,
+)
+
 BODY = config.ConfigBody(
     tenants=(
         config.Tenant(
@@ -110,6 +122,31 @@ BODY = config.ConfigBody(
         ),
     ),
     flavors=(config.Flavor(name="spot", node_labels={"spot": "yes"}, gpu_models=("a100", "h100")),),
+    pools=(config.Pool(name="a100", device_profile="hami"),),
+    topology=(config.Level(name="zone", label="topology.kubernetes.io/zone"),),
+    templates=(
+        templates.JobTemplate(
+            name="tune",
+            description="Learning rates",
+            parameters=(
+                templates.Parameter(name="lr", type="string", description="Step size", default="0.1", length_max=20),
+                templates.Parameter(name="gpus", type="int", default=8, min=1, max=16),
+                templates.Parameter(name="corpus", type="choice", values=("news", "books")),
+            ),
+            overrides=("name", "queue", "priority_class"),
+            spec={
+                "name": "tune",
+                "queue": "research",
+                "roles": [
+                    {
+                        "name": "worker",
+                        "resources": {"cpu_milli": 1000, "memory_bytes": 2**30, "gpus": "{gpus}"},
+                        "template": {"image": "registry.example/tune:1", "args": ["--lr={lr}", "{corpus}"]},
+                    }
+                ],
+            },
+        ),
+    ),
     priority_classes=(config.PriorityClass(name="normal", value=0), config.PriorityClass(name="high", value=100)),
     policy=config.Policy(
         preset="fair",
@@ -127,7 +164,23 @@ BODY = config.ConfigBody(
 )
 
 COMMANDS: tuple[Strict, ...] = (
-    commands.SubmitJob(kind="submit_job", v=1, key="ci-17/1/train", tenant="lab", spec=SPEC),
+    commands.SubmitJob(kind="submit_job", v=1, key="ci-17/1/train", tenant="lab", spec=SPEC, held=True),
+    commands.SubmitTemplate(
+        kind="submit_template",
+        v=1,
+        key="ci-17/1/tune",
+        tenant="lab",
+        template="tune",
+        parameters={"lr": "0.1", "gpus": 8},
+        name="tune-lr",
+        queue="research",
+        priority_class="high",
+        held=True,
+    ),
+    commands.ReportCheckpoint(
+        kind="report_checkpoint", v=1, job_id=JOB, path="/data/step-100", attempt=2, tenant="lab"
+    ),
+    commands.AdoptJob(kind="adopt_job", v=1, key="uid-7", spec=SPEC, adopted=ADOPTED),
     commands.CancelJob(kind="cancel_job", v=1, job_id=JOB, tenant="lab", why="not needed"),
     commands.HoldJob(kind="hold_job", v=1, job_id=JOB, tenant="lab"),
     commands.ReleaseJob(kind="release_job", v=1, job_id=JOB, tenant="lab"),
@@ -138,7 +191,15 @@ COMMANDS: tuple[Strict, ...] = (
 
 FACTS: tuple[facts.AnyFact, ...] = (
     facts.JobAdmitted(
-        kind="job_admitted", job_id=JOB, tenant="lab", key="ci-17", spec=SPEC, origin="kubernetes", trace=TRACE
+        kind="job_admitted",
+        job_id=JOB,
+        tenant="lab",
+        key="ci-17",
+        spec=SPEC,
+        adopted=ADOPTED,
+        held=True,
+        template=templates.FromTemplate(name="tune", config_version=7, asked="cd" * 32),
+        trace=TRACE,
     ),
     facts.JobRefused(
         kind="job_refused", tenant="lab", job_id=OTHER, name="train", reasons=(WHY,), repeats=4, source_seq=77
@@ -146,6 +207,9 @@ FACTS: tuple[facts.AnyFact, ...] = (
     facts.CancelRequested(kind="cancel_requested", job_id=JOB, tenant="lab", why="not needed"),
     facts.HoldRequested(kind="hold_requested", job_id=JOB, tenant="lab", undo=True),
     facts.PriorityRequested(kind="priority_requested", job_id=JOB, priority_class="high", tenant="lab"),
+    facts.EvictionBlocked(kind="eviction_blocked", run_id=RUN, reason=WHY),
+    facts.PodsBack(kind="pods_back", job_id=JOB),
+    facts.CheckpointReported(kind="checkpoint_reported", job_id=JOB, tenant="lab", path="/data/step-100", attempt=2),
     facts.DrainRequested(kind="drain_requested", node="node-a", evict=True, undo=True, why="new fans"),
     facts.ConfigProposed(kind="config_proposed", expected_version=6, body=BODY),
     facts.PodsMade(kind="pods_made", run_id=RUN, uids=("uid-0", "uid-1"), ranks=(3, 4)),
@@ -167,10 +231,14 @@ FACTS: tuple[facts.AnyFact, ...] = (
         gpu_model="a100",
         gpu_memory_bytes=80 * 2**30,
         device_profile="mig",
+        gpu_uuids=("GPU-5c1b2f0e-0000-0000-0000-000000000001",),
         mig_geometry="80gb",
+        mig_instances={"1g.10gb": 7, "3g.40gb": 2},
+        trouble=Reason(code=Code.DEVICE_CONFLICT, field="nodes.node-a.devices", detail="the pool says whole"),
         devices={"rdma/hca": 2},
         labels={"zone": "west-1"},
         taints=(facts.Taint(key="spot", value="yes", effect="NoSchedule"),),
+        others=facts.Others(cpu_milli=1500, memory_bytes=2**30, pods=4, gpus=1, devices={"rdma/hca": 1}),
     ),
     facts.RunAbsent(kind="run_absent", run_id=RUN, ranks=(3, 4)),
     facts.RunLost(
@@ -226,6 +294,7 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.Warned(kind="warned", run_id=RUN, idle_seconds=1900),
     ledger.Saved(kind="saved", run_id=RUN, path="/data/step-100"),
     ledger.Held(kind="held", job_id=JOB, by="lab", undo=True),
+    ledger.BackInLine(kind="back_in_line", job_id=JOB),
     ledger.PrioritySet(kind="priority_set", job_id=JOB, priority_class="high"),
     ledger.NodeDrained(kind="node_drained", node="node-a", undo=True, why="new fans"),
     ledger.Grown(kind="grown", run_id=RUN, deadline=TS + 600_000, placements=PLACEMENTS),
@@ -249,6 +318,15 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
         preset="fair",
     ),
     ledger.EarmarkEnded(kind="earmark_ended", owner=JOB, why="deadline"),
+    ledger.LeftChanged(
+        kind="left_changed",
+        pool="default",
+        gpus=16,
+        idle_gpu_milli=9000,
+        free=(9, 4, 2, 1),
+        sizes=(ledger.SlotsLeft(gpus=8, slots=1, largest={"node": 1}),),
+        stranded={"none": 8000, "cpu": 1000},
+    ),
 )
 
 JOB_FIELDS = {"job_id": JOB, "name": "train-llm", "queue": "research"}
@@ -280,6 +358,13 @@ EVENTS: tuple[events.PublicEvent, ...] = (
     events.JobSucceededV1(**RUN_FIELDS),
     events.JobFailedV1(**RUN_FIELDS, reason=Reason(code=Code.POD_FAILED), exit_code=137),
     events.JobCancelledV1(**RUN_FIELDS, reason=Reason(code=Code.CANCELLED, detail="not needed")),
+    events.ClusterFragmentationV1(
+        pool="default",
+        gpus=16,
+        idle_gpu_milli=9000,
+        sizes=(events.SizeLeft(gpus=8, slots=1, largest={"node": 1}),),
+        stranded={"none": 8000, "cpu": 1000},
+    ),
 )
 
 ORDER = Order(v=1, pool="a100", basis_n=40, ts=TS, engine="first-1", policy=7, jobs=(JOB, OTHER))
@@ -362,6 +447,7 @@ WHOLE: dict[str, Strict | Lenient] = {
         saved_path="/data/step-100",
         idle_ts=TS + 6,
         avoid=("node-c",),
+        owner="Job/train",
     ),
     "view.node.v1": views.NodeView(
         name="node-a",
@@ -387,6 +473,10 @@ WHOLE: dict[str, Strict | Lenient] = {
         drained=True,
         drain_why="new fans",
         flavor="spot",
+        others=views.OthersView(pods=4, cpu_milli=1500, memory_bytes=2**30, gpus=1, devices=(("rdma/hca", 1),)),
+        mig_instances=(("1g.10gb", 7),),
+        gpu_uuids=("GPU-5c1b2f0e-0000-0000-0000-000000000001",),
+        trouble=PublicReason(code="DeviceConflict", field="nodes.node-a.devices", detail="the pool says whole"),
     ),
     "view.queue.v1": views.QueueView(
         name="research",

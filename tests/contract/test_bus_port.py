@@ -257,9 +257,9 @@ class TestFollowing:
 
 
 class TestWorking:
-    async def queue(self, world: World, ack_wait_seconds: float = 30.0) -> Bus:
+    async def queue(self, world: World, ack_wait_seconds: float = 30.0, pending_max: int = 1000) -> Bus:
         await world.add_stream("Q", "q.>", work_queue=True)
-        await world.add_durable("Q", "worker", ack_wait_seconds)
+        await world.add_durable("Q", "worker", ack_wait_seconds, pending_max)
         bus: Bus = await world.connect()
         return bus
 
@@ -293,6 +293,22 @@ class TestWorking:
         await queue.nak((await queue.next(timeout=2))[0], 0.3)
         assert await queue.next(timeout=0.1) == []
         assert (await queue.next(timeout=2))[0].deliveries == 2
+
+    async def test_a_queue_in_order_hands_out_nothing_behind_what_was_put_off(self, world: World) -> None:
+        bus = await self.queue(world, pending_max=1)
+        queue, other = bus.work("Q", "worker"), (await world.connect()).work("Q", "worker")
+        await bus.publish_all([out("q.a", b"drain"), out("q.a", b"undo")])
+        (first,) = await queue.next(timeout=2)
+        assert await other.next(timeout=0.1) == []
+        await queue.nak(first, 0.3)
+        assert [*await other.next(timeout=0.1), *await queue.next(timeout=0.1)] == []
+        got: list[bytes] = []
+        while len(got) < 2:
+            for replica in (queue, other):
+                for delivery in await replica.next(timeout=0.2):
+                    got.append(delivery.message.data)
+                    await replica.ack(delivery)
+        assert got == [b"drain", b"undo"]
 
     async def test_a_nak_without_delay_brings_it_back_at_once(self, world: World) -> None:
         bus = await self.queue(world)

@@ -123,6 +123,7 @@ def test_every_stream_of_the_table_is_described_with_its_senders_and_receivers()
             if channel.get("x-jetstream", {}).get("name") == spec.name
         }
         assert named, spec.name
+        senders: set[str] = set()
         for name, channel in named.items():
             told = channel["x-jetstream"]
             assert tuple(told["subjects"]) == spec.subjects
@@ -138,9 +139,16 @@ def test_every_stream_of_the_table_is_described_with_its_senders_and_receivers()
                 }
                 for action in ("send", "receive")
             }
-            assert roles == {"send": set(spec.writers), "receive": set(spec.readers)}
             assert roles["send"]
-            assert roles["receive"]
+            assert roles["receive"] == set(spec.readers)
+            senders |= roles["send"]
+        assert senders == set(spec.writers)
+
+
+def test_only_the_binder_is_said_to_adopt_and_it_sends_nothing_else_as_a_command() -> None:
+    operations = asyncapi()["operations"]
+    assert "binder.send.adoptions" in operations
+    assert not {"binder.send.submit", "tenant.send.adoptions", "gateway.send.adoptions"} & operations.keys()
 
 
 def test_each_fact_is_sent_by_its_owner_alone_and_a_plan_by_whoever_may_propose_its_cause() -> None:

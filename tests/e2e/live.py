@@ -252,6 +252,11 @@ class Live:
             lambda state: due <= self.taken_in and not len(state.jobs) and not len(state.runs), "everything has ended"
         )
 
+    def cluster(self) -> HttpCluster:
+        """The cluster as its operator sees it. Whoever asks for it closes it."""
+        token = self.platform.credentials.read(subjects.OPERATOR).cluster_token
+        return HttpCluster(self.platform.cluster_url, token)
+
     def is_ours(self, pod: Json) -> bool:
         """Whether a pod is not one of another shard."""
         return (pod["metadata"].get("labels") or {}).get(SHARD_LABEL, self.shard_name) == self.shard_name
@@ -317,8 +322,7 @@ class Live:
             self.moved.set()
 
     async def _watch_pods(self) -> None:
-        token = self.platform.credentials.read(subjects.OPERATOR).cluster_token
-        cluster = HttpCluster(self.platform.cluster_url, token)
+        cluster = self.cluster()
         try:
             found, version = await cluster.list("pods")
             self.pods += [PodChange("ADDED", pod) for pod in found if self.is_ours(pod)]

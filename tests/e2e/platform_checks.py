@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from tessera.client.reading import ledger_of
 from tessera.client.replay import verify
-from tessera.kernel.cluster import HttpCluster
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Message
 from tessera.kernel.redis_store import RedisStore
@@ -116,8 +115,7 @@ def _last_cursor(n: int, stored: bytes) -> Cursor | None:
 
 
 async def _no_pods(live: Live) -> bool:
-    token = live.platform.credentials.read(subjects.OPERATOR).cluster_token
-    cluster = HttpCluster(live.platform.cluster_url, token)
+    cluster = live.cluster()
     try:
         found, _ = await cluster.list("pods")
     finally:

@@ -180,8 +180,10 @@ async def test_a_new_tenant_is_let_in_while_others_stay_connected(platform: Plat
 
 TENANT_NEXT = "$JS.API.CONSUMER.MSG.NEXT.EVENTS_main.acme_ci"
 PUBLISH: dict[str, set[str] | frozenset[str]] = {
-    "submit.main.acme": {"acme", "binder", "gateway"},
-    "submit.main.other": {"other", "binder", "gateway"},
+    "submit.main.acme": {"acme", "gateway"},
+    "submit.main.other": {"other", "gateway"},
+    "submit.main.acme.kubernetes": {"binder"},
+    "submit.main.acme.other": set(),
     "submit.second.acme": set(),
     "control.main": {"operator"},
     **{
@@ -216,9 +218,9 @@ PUBLISH: dict[str, set[str] | frozenset[str]] = {
     TENANT_NEXT: {"acme", "operator"},
     "$JS.ACK.SUBMIT_main.admission.1.1.1.1.0": {"admission"},
     "$JS.ACK.EVENTS_main.acme_ci.1.1.1.1.0": {"acme"},
-    "$JS.API.STREAM.INFO.LEDGER_main": FOLLOWERS,
-    "$JS.API.DIRECT.GET.LEDGER_main": FOLLOWERS,
-    "$JS.API.STREAM.MSG.GET.LEDGER_main": FOLLOWERS,
+    "$JS.API.STREAM.INFO.LEDGER_main": FOLLOWERS | {"admission"},
+    "$JS.API.DIRECT.GET.LEDGER_main": FOLLOWERS | {"admission"},
+    "$JS.API.STREAM.MSG.GET.LEDGER_main": FOLLOWERS | {"admission"},
     "$JS.API.DIRECT.GET.FACTS_main": {"scheduler", "operator"},
     "$JS.API.DIRECT.GET.ORDERS_main.order.main.pool": {"scheduler", "operator"},
     "$JS.API.DIRECT.GET.EVENTS_main": {"projection", "gateway", "operator"},
@@ -241,6 +243,7 @@ SUBSCRIBE: dict[str, set[str] | frozenset[str]] = {
     "_INBOX.*.gateway.>": {"gateway"},
     "_INBOX.*.>": set(),
     "submit.main.*": set(),
+    "submit.main.*.kubernetes": set(),
     "submit.main.acme": set(),
     "ledger.main": set(),
     "live.ledger.main": FOLLOWERS,

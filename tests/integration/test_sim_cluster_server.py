@@ -115,8 +115,8 @@ async def test_a_server_that_is_not_there_is_transient():
         ("POST", "/api/v1/namespaces/default/pods", b'{"metadata": {"name": "UPPER"}}', 422),
         ("POST", "/api/v1/namespaces/default/pods", b'{"metadata": {"name": "x"}}', 422),
         ("PATCH", "/api/v1/namespaces/default/pods/p", b"{}", 415),
-        ("GET", "/api/v1/pods?labelSelector=!a", b"", 400),
-        ("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Da", b"", 400),
+        ("GET", "/api/v1/pods?labelSelector=a!", b"", 400),
+        ("GET", "/api/v1/pods?fieldSelector=spec.priority%3D1", b"", 400),
         ("GET", "/nowhere", b"", 404),
     ],
 )

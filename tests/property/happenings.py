@@ -16,6 +16,7 @@ from tessera_schemas.facts import (
     BindFailed,
     CancelRequested,
     NodeSeen,
+    Others,
     PodsBound,
     PodsMade,
     RunEnded,
@@ -39,6 +40,16 @@ LIES: tuple[dict[str, Any], ...] = (
     {"gpus": 0, "mig_profile": "3g.20gb"},
 )
 """How the pods of a job lie, and what they have besides GPUs."""
+
+
+DEVICES: tuple[dict[str, Any], ...] = (
+    *({"device_profile": "mig", "mig_geometry": "40gb"},) * 2,
+    {"device_profile": "mig", "mig_geometry": "40gb", "mig_instances": {"3g.20gb": 3, "1g.5gb": 2}, "gpus": 2},
+    {"device_profile": "mig", "mig_geometry": "40gb", "mig_instances": {"3g.20gb": 1}, "gpus": 1},
+    {"device_profile": "visible-devices", "gpu_uuids": ("GPU-a", "GPU-b"), "gpus": 2},
+    {"device_profile": "visible-devices", "gpu_uuids": ("GPU-b", "GPU-a"), "gpus": 2},
+)
+"""Who hands out the GPUs of a node, and which they are; else the stock plugin does."""
 
 
 class Happenings:
@@ -109,16 +120,16 @@ class Happenings:
         if chance.random() < 0.2:
             return NodeSeen(kind="node_seen", name=name, gone=True, ready=False)
         pool = "blue" if name == "node-c" else "default"
-        cut = {"device_profile": "mig", "mig_geometry": "40gb"} if chance.random() < 0.2 else {}
+        devices = {"gpus": size, **(chance.choice(DEVICES) if chance.random() < 0.4 else {})}
         return node_seen(
             name,
-            gpus=size,
             pool=pool,
             ready=chance.random() < 0.9,
             cpu_milli=chance.choice((4000, 9000)),
             labels={"rack": name} if chance.random() < 0.8 else {},
             devices={"rdma/hca": chance.choice((1, 4))},
-            **cut,
+            others=Others(cpu_milli=3000, pods=2, gpus=chance.randrange(3)) if chance.random() < 0.3 else Others(),
+            **devices,
         )
 
     def _configuration(self) -> ConfigBody:

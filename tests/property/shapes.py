@@ -1,10 +1,13 @@
 """Random clusters and gangs, small enough that they often do not fit."""
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
+from tessera.domain.instances import layout
 from tessera.domain.resources import Need, Node, RoleNeed, empty_node
+from tessera_schemas.devices import NAMES_ITS_CARDS, SERVES
 from tessera_schemas.facts import NodeSeen
 
 MODELS = ("a100", "h100")
@@ -19,8 +22,36 @@ AFFINITIES = (
 
 
 @st.composite
+def others(draw: st.DrawFn) -> dict[str, Any]:
+    """What pods of others take: mostly nothing, at times more than there is."""
+    if draw(st.integers(0, 2)):
+        return {}
+    taken = {"cpu_milli": draw(st.integers(0, 3)) * 1000, "memory_bytes": draw(st.integers(0, 3))}
+    more = {"pods": draw(st.integers(0, 3)), "gpus": draw(st.integers(0, 3))}
+    return {**taken, **more, "devices": {"rdma/hca": 1} if draw(st.booleans()) else {}}
+
+
+MADE = ({"3g.20gb": 3, "1g.5gb": 2}, {"1g.5gb": 7}, {"1g.10gb": 2, "2g.10gb": 2})
+
+
+@st.composite
+def device_profiles(draw: st.DrawFn) -> dict[str, object]:
+    """Who hands out a node's GPUs, which they are and how they are cut."""
+    profile, gpus = draw(st.sampled_from(tuple(SERVES))), draw(st.integers(0, 4))
+    if profile in NAMES_ITS_CARDS:
+        return {"device_profile": profile, "gpus": gpus, "gpu_uuids": tuple(f"GPU-{slot}" for slot in range(gpus))}
+    if profile != "mig":
+        return {"device_profile": profile, "gpus": gpus}
+    if draw(st.booleans()):
+        return {"device_profile": profile, "gpus": gpus, "mig_geometry": draw(st.sampled_from(("40gb", "80gb")))}
+    made = draw(st.sampled_from(MADE))
+    cut = layout("40gb", tuple(made.items()))
+    return {"device_profile": profile, "gpus": len(cut), "mig_geometry": "40gb", "mig_instances": made}
+
+
+@st.composite
 def nodes(draw: st.DrawFn, name: str) -> Node:
-    profile = draw(st.sampled_from(("whole", "shares", "plugin", "mig")))
+    devices = draw(device_profiles())
     rack = draw(st.sampled_from((*RACKS, "")))
     tainted = draw(st.booleans()) and draw(st.booleans())
     seen = NodeSeen.model_validate(
@@ -31,14 +62,13 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
             "cpu_milli": draw(st.integers(0, 8)) * 1000,
             "memory_bytes": draw(st.integers(0, 8)),
             "pods": draw(st.integers(0, 6)),
-            "gpus": draw(st.integers(0, 4)),
             "gpu_model": draw(st.sampled_from(MODELS)),
-            "device_profile": profile,
+            **devices,
             "gpu_memory_bytes": draw(st.sampled_from((0, 40, 80))),
-            "mig_geometry": draw(st.sampled_from(("40gb", "80gb"))) if profile == "mig" else "",
             "devices": {"rdma/hca": draw(st.integers(0, 3))} if draw(st.booleans()) else {},
             "labels": {"zone": draw(st.sampled_from("ab"))} | ({"rack": rack} if rack else {}),
             "taints": [{"key": "own", "effect": "NoSchedule"}] if tainted else [],
+            "others": draw(others()),
         }
     )
     return empty_node(seen)

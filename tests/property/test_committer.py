@@ -56,15 +56,19 @@ def held_on_nodes(state: State) -> dict[str, tuple[int, int, int, dict[int, int]
 
 
 def check_books(state: State) -> None:
-    """Used + free = total on every node, and the tallies are what the jobs and runs add up to."""
+    """Used by runs and by others + free = total on every node, and the tallies are what the jobs and runs add up to."""
     held = held_on_nodes(state)
     assert set(held) <= {node.name for node in state.nodes.values()}
     for node in state.nodes.values():
         cpu, memory, pods, gpu = held.get(node.name, (0, 0, 0, {}))
-        assert node.cpu_free + cpu == node.cpu_milli
-        assert node.memory_free + memory == node.memory_bytes
-        assert node.pods_free + pods == node.pods
-        assert node.gpu_free == tuple(WHOLE_GPU - gpu.get(device, 0) for device in range(node.gpus))
+        assert node.cpu_free + cpu + node.others.cpu_milli == node.cpu_milli
+        assert node.memory_free + memory + node.others.memory_bytes == node.memory_bytes
+        assert node.pods_free + pods + node.others.pods == node.pods
+        unheld = [WHOLE_GPU - gpu.get(device, 0) for device in range(node.gpus)]
+        theirs = [device for device, left in enumerate(unheld) if left == WHOLE_GPU]
+        theirs = theirs[max(0, len(theirs) - node.others.gpus) :]
+        assert node.gpu_others == tuple(theirs)
+        assert node.gpu_free == tuple(0 if device in theirs else left for device, left in enumerate(unheld))
         assert all(taken <= WHOLE_GPU for taken in gpu.values()), f"a device of {node.name} is given twice"
         assert not node.gone or pods
     queues: dict[str, Amount] = defaultdict(Amount)
@@ -98,6 +102,7 @@ def check_allocations(before: State, after_stored: bytes) -> None:
             assert node is not None
             assert node.ready
             assert min(node.cpu_free, node.memory_free, node.pods_free, *node.gpu_free, 0) >= 0
+            assert not place.devices or place.mig or len(node.gpu_others) == node.others.gpus
             assert min(free for _, free in node.devices_free) >= 0
             start, size = place.mig or (0, 0)
             assert all(node.mig_taken[device][start : start + size] == (1,) * size for device in place.devices if size)

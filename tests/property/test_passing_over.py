@@ -8,6 +8,7 @@ from tessera.domain.entities import Run
 from tessera.domain.phases import Phase
 from tessera.engine.gangs import Room
 from tessera.engine.plans import quota_reason
+from tessera.engine.taste.tastes import taste_of
 from tessera.scheduler import decide as module
 from tessera.scheduler.decide.draft import Draft
 from tessera.scheduler.decide.line import ALLOCATION_BYTES_MAX, PODS_PER_MESSAGE, allocation_bytes
@@ -24,7 +25,7 @@ def place_line_plainly(draft: Draft, pool: str) -> None:
     state = draft.state
     line = state.lines.get(pool)
     waiting = [state.jobs.get(job_id) for job_id in dict.fromkeys(line.jobs if line else ())]
-    room = Room(node for node in state.nodes.values() if node.pool == pool)
+    room = Room((node for node in state.nodes.values() if node.pool == pool), taste=taste_of(state, pool))
     longest = max((len(name) for name in room.nodes), default=0)
     pods = 0
     for job in waiting:

@@ -58,12 +58,12 @@ def test_no_sequence_of_placements_uses_more_than_there_is(
             placed += pairs(gang, verdict)
     for node in there:
         left = used_by(placed, node)
-        assert left.pods_free >= 0
         assert min(left.gpu_free, default=0) >= 0
         assert max((held for taken in left.mig_taken for held in taken), default=0) <= 1
-        assert min((free for _, free in left.devices_free), default=0) >= 0
         if left.pods_free < node.pods_free:
-            assert min(left.cpu_free, left.memory_free) >= 0
+            assert min(left.cpu_free, left.memory_free, left.pods_free) >= 0
+        for (_, free), (_, before) in zip(left.devices_free, node.devices_free, strict=True):
+            assert free >= min(0, before)
         assert room.nodes[node.name] == left
 
 

@@ -6,14 +6,15 @@ its fact was acknowledged.
 """
 
 import re
-from dataclasses import dataclass
 
 import structlog
 
 from tessera.admission.decide import outcome as decide
-from tessera.admission.decide.outcome import Origin, Outcome
+from tessera.admission.decide.outcome import Origin
 from tessera.admission.decide.parse import Parsed
 from tessera.admission.decide.policy import Policy
+from tessera.admission.known_jobs import KnownJobs
+from tessera.admission.orders import Case, Doubtful, Orders
 from tessera.admission.policy_view import PolicyView
 from tessera.admission.refusals import Refusals
 from tessera.kernel.errors import KernelError, Poison, Transient
@@ -23,7 +24,7 @@ from tessera.kernel.service import Ports
 from tessera.kernel.telemetry import TRACEPARENT, bind, take_trace
 from tessera_schemas import subjects
 from tessera_schemas.commands import REPLY_HEADER
-from tessera_schemas.facts import JobRefused
+from tessera_schemas.facts import JobAdmitted, JobRefused
 
 NOT_KNOWN = Transient("tenant policy is not known yet")
 REPLY_CHARACTERS = 256
@@ -32,31 +33,30 @@ _TAIL = re.compile(r"(\.[A-Za-z0-9_-]+)+")
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One command that could be judged, with what came of it."""
-
-    message: Message
-    origin: Origin
-    outcome: Outcome
-
-
 class Handlers:
     """The two queues' handlers; each returns one outcome per delivery, as the work loop wants it."""
 
     def __init__(self, ports: Ports, shard: str, policy: PolicyView, refusals: Refusals) -> None:
         self._ports, self._shard, self._policy, self._refusals = ports, shard, policy, refusals
         self._facts = Facts(ports.bus, shard, "admission")
+        self._jobs = KnownJobs(ports.store, ports.ledger, ports.clock)
+        self._orders = Orders(self._jobs)
         self._submits, self._controls = subjects.stream("SUBMIT", shard), subjects.stream("CONTROL", shard)
 
     async def on_submits(self, batch: list[Delivery]) -> list[object]:
-        """Jobs and cancels of tenants."""
+        """Jobs and cancels of tenants, and what the binder adopts for them."""
         self._note_redeliveries(batch)
-        read = [(delivery.message, decide.read_tenant_command(delivery.message.data)) for delivery in batch]
+        read = [(delivery.message, _read(delivery.message)) for delivery in batch]
         results: list[object] = [self._judge(message, parsed) for message, parsed in read]
         if any(isinstance(case, Case) and case.outcome.refused_by_policy for case in results):
             results = await self._judge_again(read, results)
-        await self._settle(self._submits, [case for case in results if isinstance(case, Case)])
+        for case in results:
+            if isinstance(case, Case) and isinstance(case.outcome.fact, JobAdmitted):
+                self._jobs.note(case.outcome.fact.job_id)
+        results = await self._orders.checked(batch, results, [_hears(case) for case in results])
+        await self._settle([case for case in results if isinstance(case, Case)])
+        doubtful = [result.case for result in results if isinstance(result, Doubtful)]
+        await self._ports.bus.publish_all([self._outgoing(case) for case in doubtful])
         return results
 
     async def on_controls(self, batch: list[Delivery]) -> list[object]:
@@ -67,9 +67,12 @@ class Handlers:
             message = delivery.message
             origin = Origin(self._shard, subjects.OPERATOR, message.seq, take_trace(message.headers))
             parsed = decide.read_operator_command(message.data)
-            cases.append(Case(message, origin, decide.of_operator(parsed, origin)))
-        await self._settle(self._controls, cases)
-        return list(cases)
+            identity = f"{self._controls}.{message.seq}"
+            cases.append(Case(message, origin, decide.of_operator(parsed, origin), identity))
+        # Their queue is in order: what waits to be looked at again would keep the others waiting.
+        results = await self._orders.checked(batch, cases, [_hears(case) for case in cases], patient=False)
+        await self._settle([case for case in results if isinstance(case, Case)])
+        return results
 
     async def flush_counted(self) -> None:
         """Publish the counts of refusals that have no record of their own; what fails is kept for the next time."""
@@ -85,7 +88,7 @@ class Handlers:
             self._refusals.put_back(taken)
 
     def _judge(self, message: Message, parsed: Parsed) -> Case | KernelError:
-        tenant = message.subject.rpartition(".")[2]
+        tenant, adopted = subjects.sent_by(message.subject)
         if not decide.is_tenant_name(tenant):
             return Poison(f"{message.subject}: no tenant can be called so")
         policy = self._policy.known
@@ -93,8 +96,8 @@ class Handlers:
             if decide.needs_policy(parsed):
                 return NOT_KNOWN
             policy = Policy()
-        origin = Origin(self._shard, tenant, message.seq, take_trace(message.headers))
-        return Case(message, origin, decide.of_tenant(parsed, origin, policy))
+        origin = Origin(self._shard, tenant, message.seq, take_trace(message.headers), adopted)
+        return Case(message, origin, decide.of_tenant(parsed, origin, policy), f"{self._submits}.{message.seq}")
 
     async def _judge_again(self, read: list[tuple[Message, Parsed]], results: list[object]) -> list[object]:
         """A configuration may have come into force just now: look once more before refusing because of the old one."""
@@ -103,26 +106,26 @@ class Handlers:
             return results
         return [self._judge(message, parsed) for message, parsed in read]
 
-    async def _settle(self, stream: str, cases: list[Case]) -> None:
+    async def _settle(self, cases: list[Case]) -> None:
         """Publish what is recorded, count the rest, then answer."""
         outgoing: list[Outgoing] = []
         uncounted: list[tuple[JobRefused, str]] = []
         for case in cases:
-            fact, identity = case.outcome.fact, f"{stream}.{case.message.seq}"
+            fact = case.outcome.fact
             if isinstance(fact, JobRefused):
                 self._note_refusal(fact)
                 if not self._refusals.recorded(fact.tenant):
-                    uncounted.append((fact, identity))
+                    uncounted.append((fact, case.identity))
                     continue
-            outgoing.append(self._outgoing(case, identity))
+            outgoing.append(self._outgoing(case))
         await self._ports.bus.publish_all(outgoing)
         for refused, identity in uncounted:
             self._refusals.count(refused, identity)
         for case in cases:
             await self._answer(case)
 
-    def _outgoing(self, case: Case, identity: str) -> Outgoing:
-        headers = case.message.headers
+    def _outgoing(self, case: Case) -> Outgoing:
+        headers, identity = case.message.headers, case.identity
         if TRACEPARENT not in headers:
             return self._facts.outgoing(case.outcome.fact, identity, identity)
         with bind(headers):
@@ -130,7 +133,7 @@ class Handlers:
 
     async def _answer(self, case: Case) -> None:
         """At most once: whoever gets none asks again with the same key."""
-        inbox = reply_inbox(case.message.headers.get(REPLY_HEADER, ""), case.origin.tenant)
+        inbox = _inbox(case)
         if inbox:
             try:
                 await self._ports.bus.send(inbox, case.outcome.answer.to_bytes())
@@ -145,6 +148,21 @@ class Handlers:
     def _note_refusal(self, fact: JobRefused) -> None:
         for reason in fact.reasons:
             self._ports.metrics.reason(reason.code)
+
+
+def _read(message: Message) -> Parsed:
+    """A command means what it says only on the subject where it belongs: the server knows who may write there."""
+    _, adopted = subjects.sent_by(message.subject)
+    return decide.read_cluster_command(message.data) if adopted else decide.read_tenant_command(message.data)
+
+
+def _inbox(case: Case) -> str:
+    return reply_inbox(case.message.headers.get(REPLY_HEADER, ""), case.origin.tenant)
+
+
+def _hears(case: object) -> bool:
+    """Whether somebody is to be answered."""
+    return isinstance(case, Case) and bool(_inbox(case))
 
 
 def reply_inbox(wanted: str, tenant: str) -> str:

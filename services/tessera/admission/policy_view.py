@@ -10,7 +10,7 @@ import asyncio
 import structlog
 from pydantic import ValidationError
 
-from tessera.admission.decide.policy import NodeShapes, Policy, tree_of
+from tessera.admission.decide.policy import NodeShapes, Policy, templates_of, tree_of
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Clock, ProjectionStore
 from tessera_schemas.config import Config
@@ -67,8 +67,8 @@ class PolicyView:
                 self._away = False
                 return
             stored, nodes = await self._store.get("config", "config"), await self._store.get_all("nodes")
-            tree = tree_of(None if stored is None else Config.model_validate_json(stored))
-            self.known = Policy(n, tree, self._shapes.update(nodes))
+            config = None if stored is None else Config.model_validate_json(stored)
+            self.known = Policy(n, tree_of(config), self._shapes.update(nodes), templates_of(config))
         except (Transient, ValidationError) as error:
             if not self._away:
                 log.warning("policy_not_read", error=str(error), as_of=self.known.n if self.known else None)

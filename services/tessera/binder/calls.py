@@ -2,17 +2,22 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tessera.binder.decide import Pod
+from tessera.binder.devices import NoDevice, at_bind
+from tessera.binder.hami_lock import HamiLock
 from tessera.binder.ownership import Ownership
-from tessera.binder.pods import bind_annotations, in_shard, spec_label
+from tessera.binder.pods import in_shard, placement_of, pod_of, spec_label
 from tessera.binder.settings import BinderSettings
 from tessera.domain.entities import Job, Run
+from tessera.domain.state import State
+from tessera.kernel.errors import Transient
 from tessera.kernel.pods_by_run import PodsByRun
 from tessera.kernel.ports import ApiError, Cluster, JsonObject
 from tessera.kernel.worklist import Worklist
-from tessera_schemas.labels import RUN_LABEL, SPEC_LABEL, pod_name
+from tessera_schemas.job import JobSpec
+from tessera_schemas.labels import PERMIT_ANNOTATION, RUN_LABEL, SPEC_LABEL, pod_name
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
@@ -29,6 +34,12 @@ class Refused(Exception):
         self.rank, self.reason = rank, reason
 
 
+class Targets(Protocol):
+    """Where pods are that users made."""
+
+    async def target(self, job: Job, run: Run, rank: int, uid: str) -> tuple[str, str]: ...
+
+
 class Calls:
     """Raises `Refused`, or what is worth another try."""
 
@@ -39,12 +50,17 @@ class Calls:
         pods: PodsByRun[Pod],
         ownership: Ownership,
         worklist: Worklist,
+        state: State,
+        hami: HamiLock,
+        adopted: Targets,
     ) -> None:
         self._cluster, self._settings, self._pods = cluster, settings, pods
-        self._ownership, self._worklist = ownership, worklist
+        self._ownership, self._worklist, self._state, self._hami = ownership, worklist, state, hami
+        self._adopted = adopted
 
-    async def make(self, job: Job, run: Run, rank: int, pod: JsonObject) -> str:
+    async def make(self, job: Job, run: Run, rank: int, spec: JobSpec) -> str:
         """The UID of the pod of this rank, made now or by an earlier try."""
+        pod = self._pod(job, run, rank, spec)
         try:
             made = await self._cluster.create_pod(job.tenant, in_shard(pod, self._settings.shard))
         except ApiError as error:
@@ -61,16 +77,52 @@ class Calls:
         uid: str = made["metadata"]["uid"]
         return uid
 
+    def _pod(self, job: Job, run: Run, rank: int, spec: JobSpec) -> JsonObject:
+        """A node that is gone may be back in a moment, and else the run ends with it."""
+        node = self._state.nodes.get(placement_of(run, rank).node)
+        if node is not None and node.gone:
+            raise Transient(f"node {node.name} is gone")
+        try:
+            return pod_of(job, run, rank, spec, self._state.n, node)
+        except NoDevice as error:
+            raise Refused(rank, error.reason) from error
+
+    async def make_service(self, job: Job, run: Run, service: JsonObject) -> None:
+        """The run's Service, made now or by an earlier try; its content follows from its name."""
+        try:
+            await self._cluster.create_service(job.tenant, in_shard(service, self._settings.shard))
+        except ApiError as error:
+            if error.status != 409:
+                raise self._judged(run, 0, error) from error
+            name = service["metadata"]["name"]
+            there = (await self._cluster.get_service(job.tenant, name))["metadata"]
+            if (there.get("labels") or {}).get(RUN_LABEL) != run.run_id:
+                detail = f"service {name} exists and is not ours"
+                raise Refused(0, Reason(code=Code.BIND_REFUSED, detail=detail)) from error
+
     async def bind(self, job: Job, run: Run, placement: Placement, uid: str) -> None:
-        name = pod_name(run.run_id, placement.rank)
         seen = self._pods.of(run.run_id).get(uid)
         if seen is None or not seen.node:
             self._check_ours(placement)
+            name, version = pod_name(run.run_id, placement.rank), ""
+            if job.adopted is not None:
+                name, version = await self._adopted.target(job, run, placement.rank, uid)
+            annotations = await self._at_bind(job, name, placement) | {PERMIT_ANNOTATION: uid}
             try:
-                annotations = bind_annotations(placement, uid)
-                await self._cluster.bind_pod(job.tenant, name, uid, placement.node, annotations)
+                await self._cluster.bind_pod(job.tenant, name, uid, placement.node, annotations, version)
             except ApiError as error:
-                await self._settle_bind(job, run, placement, uid, error)
+                await self._settle_bind(job, run, placement, name, uid, error)
+
+    async def _at_bind(self, job: Job, name: str, placement: Placement) -> dict[str, str]:
+        """What the node's plugin reads, once it is this pod's turn."""
+        node = self._state.nodes.get(placement.node)
+        try:
+            annotations = at_bind(placement, node, self._hami.now())
+        except NoDevice as error:
+            raise Refused(placement.rank, error.reason) from error
+        if node is not None and node.device_profile == "hami" and placement.devices:
+            await self._hami.take(placement.node, job.tenant, name)
+        return annotations
 
     def _check_ours(self, placement: Placement) -> None:
         owner = self._ownership.shard_of(placement.node)
@@ -94,9 +146,11 @@ class Calls:
                 raise
         return Reason(code=Code.POD_DELETED, numbers={"rank": rank}, detail=f"{name} is gone")
 
-    async def _settle_bind(self, job: Job, run: Run, placement: Placement, uid: str, error: ApiError) -> None:
+    async def _settle_bind(
+        self, job: Job, run: Run, placement: Placement, name: str, uid: str, error: ApiError
+    ) -> None:
         """A refused bind: a lost reply of our own, a pod that is gone, or a real no."""
-        name, rank = pod_name(run.run_id, placement.rank), placement.rank
+        rank = placement.rank
         if error.status not in (404, 409):
             raise self._judged(run, rank, error) from error
         try:

@@ -1,5 +1,7 @@
 """What programs say of their checkpoints, on their pods, as facts."""
 
+from collections.abc import Mapping
+
 import structlog
 
 from tessera.binder.decide import Pod, is_new_checkpoint, is_path
@@ -31,7 +33,7 @@ class Checkpoints:
         self._told.pop(run_id, None)
         self._said_at.pop(run_id, None)
 
-    async def report(self, run: Run, pods: dict[str, Pod]) -> None:
+    async def report(self, run: Run, pods: Mapping[str, Pod]) -> None:
         job = self._state.jobs.get(run.job_id)
         if job is None or not run.started or run.over:
             return

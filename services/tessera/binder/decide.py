@@ -17,6 +17,7 @@ from tessera_schemas.labels import (
     CHECKPOINT_AT_ANNOTATION,
     EVICT_AT_ANNOTATION,
     FINALIZER,
+    MANAGED_BY_LABEL,
     NOTICE_ANNOTATION,
     RANK_LABEL,
     SCHEDULER_NAME,
@@ -65,6 +66,9 @@ class Pod:
     saved: str = ""
     saved_at: str = ""
     rank: int | None = None
+    subdomain: str = ""
+    adopted: bool = False
+    version: str = ""
 
     @property
     def over(self) -> bool:
@@ -89,15 +93,26 @@ def read_pod(pod: Json) -> Pod:
         reason=status.get("reason", "") or terminated.get("reason", ""),
         exit_code=terminated.get("exitCode"),
         finished_ms=_milliseconds(terminated.get("finishedAt", "")),
-        allocated_n=_count(notes.get(ALLOCATED_N_ANNOTATION, "")),
-        ttl_seconds=_count(notes.get(TTL_ANNOTATION, "")),
+        allocated_n=count_of(notes.get(ALLOCATED_N_ANNOTATION, "")),
+        ttl_seconds=count_of(notes.get(TTL_ANNOTATION, "")),
         is_ours=pod.get("spec", {}).get("schedulerName") == SCHEDULER_NAME,
-        notice_seconds=min(_count(notes.get(NOTICE_ANNOTATION, "")), NOTICE_SECONDS_MAX),
+        notice_seconds=min(count_of(notes.get(NOTICE_ANNOTATION, "")), NOTICE_SECONDS_MAX),
         evict_at_ms=_milliseconds(notes[EVICT_AT_ANNOTATION]) or 0 if EVICT_AT_ANNOTATION in notes else None,
         saved=notes.get(CHECKPOINT_ANNOTATION, ""),
         saved_at=notes.get(CHECKPOINT_AT_ANNOTATION, ""),
         rank=_rank((meta.get("labels") or {}).get(RANK_LABEL, "")),
+        subdomain=pod.get("spec", {}).get("subdomain") or "",
+        adopted=_is_adopted(pod),
+        version=meta.get("resourceVersion", ""),
     )
+
+
+def _is_adopted(pod: Json) -> bool:
+    """A user made it, for our scheduler: it is its owner's to delete. What we made has our finalizer or our label."""
+    meta = pod["metadata"]
+    managed = (meta.get("labels") or {}).get(MANAGED_BY_LABEL) == SCHEDULER_NAME
+    made = managed or FINALIZER in (meta.get("finalizers") or ())
+    return pod.get("spec", {}).get("schedulerName") == SCHEDULER_NAME and not made
 
 
 def _rank(label: str) -> int | None:
@@ -105,7 +120,7 @@ def _rank(label: str) -> int | None:
     return int(label) if label.isdecimal() and len(label) <= DIGITS_MAX else None
 
 
-def _count(text: str) -> int:
+def count_of(text: str) -> int:
     """What we wrote there ourselves; somebody else's scribble counts as 0."""
     return int(text) if text.isdecimal() and len(text) <= DIGITS_MAX else 0
 

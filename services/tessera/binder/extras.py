@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from tessera.binder.calls import Calls, Refused, all_of
 from tessera.binder.decide import Pod, broken_extras
-from tessera.binder.pods import pod_of
 from tessera.binder.stopping import Stopping
 from tessera.binder.templates import Templates
 from tessera.domain.entities import Extra, Job, Run
@@ -47,8 +46,7 @@ class Extras:
         if not ranks:
             return
         spec = await self._templates.of(job)
-        pods = [pod_of(job, run, rank, spec, self._state.n) for rank in ranks]
-        calls = [self._calls.make(job, run, rank, pod) for rank, pod in zip(ranks, pods, strict=True)]
+        calls = [self._calls.make(job, run, rank, spec) for rank in ranks]
         results = dict(zip(ranks, await asyncio.gather(*calls, return_exceptions=True), strict=True))
         made = {rank: uid for rank, uid in results.items() if isinstance(uid, str)}
         if made:

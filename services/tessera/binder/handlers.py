@@ -5,12 +5,16 @@ Every step may be repeated: names and UIDs are fixed, a refused repeat is compar
 is remembered only to save messages; the committer takes a repeat for what it is.
 """
 
+from collections.abc import Mapping
+
+from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.calls import Calls, Refused, all_of
 from tessera.binder.checkpoints import Checkpoints
 from tessera.binder.decide import Pod, missing, to_report
 from tessera.binder.extras import Extras
+from tessera.binder.hami_lock import HamiLock
+from tessera.binder.names import Names
 from tessera.binder.ownership import Ownership
-from tessera.binder.pods import pod_of
 from tessera.binder.settings import BinderSettings
 from tessera.binder.stopping import Stopping
 from tessera.binder.templates import Templates
@@ -25,9 +29,11 @@ from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry
 from tessera.kernel.worklist import Worklist
 from tessera_schemas.facts import AnyFact, BindFailed, PodsMade, RunEnded
+from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import Allocated, Finished, Grown, Permitted, Released, Revoked, Saved, Shrunk
 from tessera_schemas.placement import Placement
 
+CLAIM_AGAIN_SECONDS = 0.5
 NAME_A_RUN = (Permitted, Revoked, Released, Saved, Grown, Shrunk)
 
 
@@ -43,15 +49,20 @@ class Runs:
         troubles: NodeTroubles,
         ownership: Ownership,
         members: Members,
+        adopted: AdoptedRuns,
     ) -> None:
+        self._adopted = adopted
         self._ports, self._settings, self._state, self._pods, self._members = ports, settings, state, pods, members
         self._facts = Facts(ports.bus, settings.shard, "binder")
         self._templates = Templates(ports.ledger)
         self._said: dict[str, dict[str, None]] = {}
+        self._made: dict[str, dict[int, str]] = {}
         self._bound: dict[str, dict[str, None]] = {}
         self.worklist = Worklist(self._work, ports.clock, settings.runs_at_once)
-        self._stopping = Stopping(ports, settings, state, troubles, self.worklist)
-        self._calls = Calls(ports.cluster, settings, pods, ownership, self.worklist)
+        self._stopping = Stopping(ports, settings, state, troubles, self.worklist, adopted)
+        hami = HamiLock(ownership.nodes, ports.cluster, ports.clock)
+        self._calls = Calls(ports.cluster, settings, pods, ownership, self.worklist, state, hami, adopted)
+        self._names = Names(ports.cluster, ports.clock, settings.shard, self._calls, state)
         self._extras = Extras(self._calls, self._stopping, self._facts, self._templates, state)
         self._checkpoints = Checkpoints(self._facts, settings, state, ports.clock, self.worklist)
 
@@ -73,6 +84,11 @@ class Runs:
             for run_id in await self._pods.next():
                 self.worklist.name(run_id)
 
+    async def follow_services(self) -> None:
+        while True:
+            for run_id in await self._names.next():
+                self.worklist.name(run_id)
+
     async def resync(self) -> None:
         """Look at everything now and then, and as soon as our partitions change."""
         clock = self._ports.clock
@@ -81,9 +97,17 @@ class Runs:
             now = self._members.partitions()
             if now != ours or clock.monotonic() - at >= self._settings.resync_seconds:
                 ours, at = now, clock.monotonic()
-                for run_id in dict.fromkeys([*(r.run_id for r in self._state.runs.values()), *self._pods.runs()]):
+                held = (run.run_id for run in self._state.runs.values())
+                for run_id in dict.fromkeys([*held, *self._pods.runs(), *self._names.runs()]):
                     self.worklist.name(run_id)
             await clock.sleep(0.5)
+
+    def problem(self) -> str | None:
+        """What has not been seen yet of what we make."""
+        return None if self._names.synced else "the services have not been listed yet"
+
+    async def close(self) -> None:
+        await self._names.close()
 
     # -- one run --------------------------------------------------------------------------------------------------
 
@@ -93,17 +117,22 @@ class Runs:
         if partition_of(run_id.rpartition("-")[0]) not in self._members.partitions():
             return
         run = self._state.runs.get(run_id)
-        pods = self._pods.of(run_id)
+        pods: Mapping[str, Pod] = self._pods.of(run_id)
+        if run is not None:  # whoever may make pods elsewhere may give them any label
+            pods = {uid: pod for uid, pod in pods.items() if pod.namespace == run.tenant}
         if run is None:
             self._said.pop(run_id, None)
+            self._made.pop(run_id, None)
             self._bound.pop(run_id, None)
             self._checkpoints.forget(run_id)
             self._extras.forget(run_id)
+            self._adopted.forget(run_id)
+            await self._names.clear_away(run_id)
             for pod in list(pods.values()):
                 await self._stopping.clear_away(run_id, pod)
         elif run.revoked is not None:
             await self._checkpoints.report(run, pods)
-            await all_of([self._stopping.stop(run, pod) for pod in list(pods.values())])
+            await all_of([self._stopping.stop(run, pod) for pod in self._adopted.seen(run, pods).values()])
         elif run.over:  # its gang has ended; a pod that it grew by may not have
             await all_of([self._stopping.stop(run, pod) for pod in list(pods.values())])
         elif (job := self._state.jobs.get(run.job_id)) is not None:
@@ -124,17 +153,21 @@ class Runs:
             refusal = BindFailed(kind="bind_failed", run_id=run.run_id, rank=refused.rank, reason=refused.reason)
             await self._say(run.run_id, refusal)
             return
-        pods = self._pods.of(run.run_id)
+        pods = self._adopted.seen(run, self._pods.of(run.run_id))
+        await self._names.keep(job, run, pods.values())
         for fact in to_report(run, pods.values()):
-            await self._say(run.run_id, fact)
+            judged = await self._adopted.judged(job, fact) if isinstance(fact, RunEnded) else fact
+            await self._say(run.run_id, judged)
         for rank in missing(run, pods):
             await self._report_vanished(job, run, rank)
 
     async def _report_vanished(self, job: Job, run: Run, rank: int) -> None:
         """Somebody took our finalizer off and deleted the pod: nothing will ever be seen to end."""
-        reason = await self._calls.vanished(job, run, rank, run.uids[rank])
+        where = self._calls if job.adopted is None else self._adopted
+        reason = await where.vanished(job, run, rank, run.uids[rank])
         if reason is not None:
-            await self._say(run.run_id, RunEnded(kind="run_ended", run_id=run.run_id, reason=reason, rank=rank))
+            ended = RunEnded(kind="run_ended", run_id=run.run_id, reason=reason, rank=rank)
+            await self._say(run.run_id, await self._adopted.judged(job, ended))
 
     async def _say(self, run_id: str, fact: AnyFact) -> None:
         said = self._said.setdefault(run_id, {})
@@ -145,11 +178,26 @@ class Runs:
     # -- make -----------------------------------------------------------------------------------------------------
 
     async def _make(self, job: Job, run: Run) -> None:
+        if job.adopted is not None:
+            await self._claim(job, run)
+            return
         spec = await self._templates.of(job)
+        await self._names.make(job, run, spec)
+        made = self._made.setdefault(run.run_id, {})
         ranks = range(len(run.placements))
-        pods = [pod_of(job, run, rank, spec, self._state.n) for rank in ranks]
-        made = await all_of([self._calls.make(job, run, rank, pods[rank]) for rank in ranks])
-        await self._say(run.run_id, PodsMade(kind="pods_made", run_id=run.run_id, uids=tuple(made)))
+        await all_of([self._make_one(job, run, rank, spec, made) for rank in ranks if rank not in made])
+        uids = tuple(made[rank] for rank in ranks)
+        await self._say(run.run_id, PodsMade(kind="pods_made", run_id=run.run_id, uids=uids))
+
+    async def _make_one(self, job: Job, run: Run, rank: int, spec: JobSpec, made: dict[int, str]) -> None:
+        made[rank] = await self._calls.make(job, run, rank, spec)
+
+    async def _claim(self, job: Job, run: Run) -> None:
+        uids = await self._adopted.claim(job, run)
+        if uids is None:
+            self.worklist.name_later(run.run_id, CLAIM_AGAIN_SECONDS)
+            return
+        await self._say(run.run_id, PodsMade(kind="pods_made", run_id=run.run_id, uids=uids))
 
     # -- bind -----------------------------------------------------------------------------------------------------
 

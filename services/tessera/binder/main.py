@@ -2,10 +2,13 @@
 
 import asyncio
 
+from tessera.binder.adoption.wiring import UsersWork
 from tessera.binder.decide import read_pod
 from tessera.binder.handlers import Runs
+from tessera.binder.others import OthersByNode, informer_of_others
 from tessera.binder.ownership import Ownership
 from tessera.binder.settings import BinderSettings
+from tessera.binder.slim import only_what_is_read
 from tessera.binder.watch_nodes import Nodes
 from tessera.kernel.facts import Facts
 from tessera.kernel.informer import Informer
@@ -14,7 +17,7 @@ from tessera.kernel.ledger_loop import fold_ledger
 from tessera.kernel.node_troubles import NodeTroubles
 from tessera.kernel.pods_by_run import PodsByRun
 from tessera.kernel.service import Ports
-from tessera.kernel.shard import restore
+from tessera.kernel.shard import Entry, restore
 from tessera.kernel.together import together
 from tessera_schemas.labels import pods_of_shard
 
@@ -23,29 +26,47 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
     """Carry out what the ledger says of our partitions' runs, and say what the cluster shows."""
     shard = await restore(ports.bus, ports.ledger, settings.shard)
     members = Members(ports.bus, ports.clock, settings.shard, "binder", ports.instance, settings.lease_seconds)
-    pod_informer = Informer(ports.cluster, "pods", ports.clock, pods_of_shard(settings.shard))
-    node_informer = Informer(ports.cluster, "nodes", ports.clock)
+    ours = pods_of_shard(settings.shard)
+    pod_informer = Informer(ports.cluster, "pods", ports.clock, ours, reduce=only_what_is_read, who=ports.instance)
+    node_informer = Informer(ports.cluster, "nodes", ports.clock, who=ports.instance)
     troubles = NodeTroubles(node_informer, ports.clock, settings.node_gone_seconds)
     ownership = Ownership(node_informer, ports.cluster, ports.clock, settings.shard)
-    runs = Runs(ports, settings, shard.state, PodsByRun(pod_informer, read_pod), troubles, ownership, members)
+    users = UsersWork(ports, settings, shard.state, members)
+    pods = PodsByRun(pod_informer, read_pod, users.runs.note_gone)
+    runs = Runs(ports, settings, shard.state, pods, troubles, ownership, members, users.runs)
     facts = Facts(ports.bus, settings.shard, "binder")
-    nodes = Nodes(node_informer, ownership, facts, shard.state, members, ports.clock)
+    others = OthersByNode(informer_of_others(ports.cluster, ports.clock, ports.instance))
+    nodes = Nodes(node_informer, others, ownership, facts, shard.state, members, ports.clock)
     ports.health.check("pods", lambda: None if pod_informer.synced else "the pods have not been listed yet")
+    ports.health.check("services", runs.problem)
+    ports.health.check("users", users.problem)
     ports.health.check("nodes", lambda: None if node_informer.synced else "the nodes have not been listed yet")
+    ports.health.check("others", lambda: None if others.informer.synced else "pods of others have not been listed yet")
+
+    async def on_ledger(entries: list[Entry]) -> None:
+        await runs.on_ledger(entries)
+        await users.on_ledger(entries)
+
     await members.join()
     ports.health.started()
     try:
         await together(
             stop,
-            fold_ledger(ports, shard, runs.on_ledger, stop),
+            fold_ledger(ports, shard, on_ledger, stop),
             runs.follow_pods(),
+            runs.follow_services(),
             runs.resync(),
             runs.worklist.run(),
+            *users.loops(),
             nodes.follow(),
+            nodes.follow_others(settings.others_seconds),
             nodes.resync(settings.resync_seconds),
             nodes.worklist.run(),
         )
     finally:
         await pod_informer.close()
         await node_informer.close()
+        await others.informer.close()
+        await runs.close()
+        await users.close()
         await members.leave()

@@ -11,26 +11,25 @@ import asyncio
 
 from tessera.kernel.informer import Informer
 from tessera.kernel.ports import Clock, Cluster, JsonObject
-from tessera_schemas.labels import SHARD_LABEL, pods_of_others
+from tessera_schemas.labels import BOUND_AND_NOT_ENDED, SHARD_LABEL, pods_of_others
 from tessera_schemas.subjects import MAIN_SHARD
 
 LOOK_SECONDS = 1.0
 """Others' pods are listed no more often: at first start every node of the shard asks."""
-ENDED = ("Succeeded", "Failed")
 
 
 class Ownership:
     """Looked up in an informer of the nodes that somebody else reads."""
 
     def __init__(self, nodes: Informer, cluster: Cluster, clock: Clock, shard: str) -> None:
-        self._nodes, self._cluster, self._clock, self._shard = nodes, cluster, clock, shard
+        self.nodes, self._cluster, self._clock, self._shard = nodes, cluster, clock, shard
         self._held: frozenset[str] = frozenset()
         self._listed_at: float | None = None
         self._listing = asyncio.Lock()
 
     def shard_of(self, name: str) -> str:
         """Ours as long as nothing says otherwise: a node may have no object for a moment."""
-        node = self._nodes.named(name)
+        node = self.nodes.named(name)
         if node is None:
             return self._shard
         return (node["metadata"].get("labels") or {}).get(SHARD_LABEL) or MAIN_SHARD
@@ -43,12 +42,10 @@ class Ownership:
         async with self._listing:
             now = self._clock.monotonic()
             if self._listed_at is None or now - self._listed_at >= LOOK_SECONDS:
-                pods, _ = await self._cluster.list("pods", pods_of_others(self._shard))
-                self._held, self._listed_at = frozenset(filter(None, map(_holds, pods))), now
+                pods, _ = await self._cluster.list("pods", pods_of_others(self._shard), BOUND_AND_NOT_ENDED, _where)
+                self._held, self._listed_at = frozenset(pod["node"] for pod in pods), now
         return name in self._held
 
 
-def _holds(pod: JsonObject) -> str:
-    """The node that an unfinished pod is bound to, or ""."""
-    ended = pod.get("status", {}).get("phase") in ENDED
-    return "" if ended else pod.get("spec", {}).get("nodeName") or ""
+def _where(pod: JsonObject) -> JsonObject:
+    return {"node": pod["spec"]["nodeName"]}

@@ -2,20 +2,21 @@
 
 from typing import Any
 
+from tessera.binder import launching
+from tessera.binder.devices import Given, given
 from tessera.domain.entities import Job, Run
+from tessera.domain.resources import Node
+from tessera_schemas.devices import STEERING_DOMAINS, steers_devices
 from tessera_schemas.job import JobSpec, Role, Template, Volume
 from tessera_schemas.labels import (
     ALLOCATED_N_ANNOTATION,
-    DEVICES_ANNOTATION,
     EVICT_AT_ANNOTATION,
     FINALIZER,
     GPU_MILLI_ANNOTATION,
-    GPU_RESOURCE,
     JOB_LABEL,
     MANAGED_BY_LABEL,
     NAME_ANNOTATION,
     NOTICE_ANNOTATION,
-    PERMIT_ANNOTATION,
     QUEUE_LABEL,
     RANK_LABEL,
     RESERVED_PREFIX,
@@ -41,9 +42,13 @@ RESTRICTED: Json = {
 }
 
 
-def pod_of(job: Job, run: Run, rank: int, spec: JobSpec, allocated_n: int) -> Json:
-    """The unbound pod of `rank`; the same run and rank give the same pod."""
-    placement = _placement(run, rank)
+def pod_of(job: Job, run: Run, rank: int, spec: JobSpec, allocated_n: int, node: Node | None) -> Json:
+    """
+    The unbound pod of `rank`; the same run, rank and devices of its node give the same pod.
+
+    Raises NoDevice when its node, as the ledger has it, does not say what it gives.
+    """
+    placement = placement_of(run, rank)
     role = next(role for role in spec.roles if role.name == placement.role)
     return {
         "apiVersion": "v1",
@@ -55,7 +60,7 @@ def pod_of(job: Job, run: Run, rank: int, spec: JobSpec, allocated_n: int) -> Js
             "annotations": _annotations(role.template, spec, placement, allocated_n),
             "finalizers": [FINALIZER],
         },
-        "spec": _spec(job, run, rank, spec, role),
+        "spec": _spec(job, run, rank, spec, role, given(role.resources, placement, node)),
     }
 
 
@@ -65,7 +70,7 @@ def in_shard(pod: Json, shard: str) -> Json:
     return pod | {"metadata": meta | {"labels": meta["labels"] | {SHARD_LABEL: shard}}}
 
 
-def _placement(run: Run, rank: int) -> Placement:
+def placement_of(run: Run, rank: int) -> Placement:
     """A gang's placements are in rank order and may be thousands; what it grew by has ranks with gaps."""
     if rank < len(run.placements):
         return run.placements[rank]
@@ -113,20 +118,11 @@ def _not_reserved(own: dict[str, str]) -> dict[str, str]:
     return {
         key: value
         for key, value in own.items()
-        if not key.startswith(RESERVED_PREFIX) or key.startswith(SIMULATE_PREFIX)
+        if not key.startswith((RESERVED_PREFIX, *STEERING_DOMAINS)) or key.startswith(SIMULATE_PREFIX)
     }
 
 
-def bind_annotations(placement: Placement, permit_uid: str) -> dict[str, str]:
-    """What rides on the bind: the device slots, and the permit that allows it."""
-    return {
-        DEVICES_ANNOTATION: ",".join(str(device) for device in placement.devices),
-        GPU_MILLI_ANNOTATION: str(placement.gpu_milli),
-        PERMIT_ANNOTATION: permit_uid,
-    }
-
-
-def _spec(job: Job, run: Run, rank: int, spec: JobSpec, role: Role) -> Json:
+def _spec(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Given) -> Json:
     tolerations = [
         {"key": t.key, "operator": "Equal" if t.value else "Exists"}
         | ({"value": t.value} if t.value else {})
@@ -142,7 +138,8 @@ def _spec(job: Job, run: Run, rank: int, spec: JobSpec, role: Role) -> Json:
         "nodeSelector": role.node_selector,
         "tolerations": tolerations,
         "volumes": [_volume(index, volume) for index, volume in enumerate(role.template.volumes)],
-        "containers": [_container(job, run, rank, role)],
+        "containers": [_container(job, run, rank, spec, role, devices)],
+        **launching.name_in_dns(run, rank, spec),
     }
     if role.affinity:
         body["affinity"] = _affinity(role)
@@ -172,22 +169,21 @@ def _affinity(role: Role) -> Json:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": needed}}
 
 
-def _container(job: Job, run: Run, rank: int, role: Role) -> Json:
+def _container(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Given) -> Json:
     template, asked = role.template, role.resources
+    # What a job says itself of its launcher stays; what it is and what it was given is ours to say.
+    own = {name: value for name, value in template.env.items() if not steers_devices(name)}
+    env = launching.variables(run, rank, spec, role) | own | _own_env(job, run, rank, role) | devices.env
     amounts = {"cpu": f"{asked.cpu_milli}m", "memory": str(asked.memory_bytes)}
-    if asked.gpus:
-        amounts[GPU_RESOURCE] = str(asked.gpus)
-    amounts |= {name: str(count) for name, count in asked.devices.items()}
+    amounts |= {name: str(count) for name, count in devices.amounts.items()}
     container: Json = {
         "name": role.name,
         "image": template.image,
         "command": list(template.command),
         "args": list(template.args),
-        "env": [
-            {"name": name, "value": value} for name, value in (template.env | _own_env(job, run, rank, role)).items()
-        ],
+        "env": [{"name": name, "value": value} for name, value in env.items()],
         "resources": {"requests": amounts, "limits": amounts},
-        "securityContext": RESTRICTED,
+        "securityContext": _security(template),
         "volumeMounts": [
             {"name": f"volume-{index}", "mountPath": volume.mount_path, "readOnly": volume.read_only}
             for index, volume in enumerate(template.volumes)
@@ -198,14 +194,17 @@ def _container(job: Job, run: Run, rank: int, role: Role) -> Json:
     return container
 
 
+def _security(template: Template) -> Json:
+    """Without a user of its own a container runs as its image says, which may be root of that container."""
+    user = template.run_as_user
+    return RESTRICTED if user is None else RESTRICTED | {"runAsUser": user, "runAsNonRoot": True}
+
+
 def _own_env(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
-    # Images for GPUs ask the runtime for all of them; a pod that was given none must see none.
-    blind = {} if role.resources.gpus or role.resources.gpu_milli else {"NVIDIA_VISIBLE_DEVICES": "void"}
     saved = {"TESSERA_CHECKPOINT_PATH": job.saved_path} if job.saved_path else {}
     elastic = {"TESSERA_MIN_REPLICAS": str(role.gang), "TESSERA_MAX_REPLICAS": str(role.most)}
     return (
-        blind
-        | saved
+        saved
         | (elastic if role.gang < role.most else {})
         | {
             "TESSERA_JOB_ID": job.job_id,

@@ -20,7 +20,22 @@ class BinderSettings(ServiceSettings):
     node_gone_seconds: float = Field(
         10.0, ge=0, le=3600, description="A node without an object for so long is gone; one that is back earlier is not"
     )
+    others_seconds: float = Field(
+        1.0, ge=0, le=60, description="What pods of others take of one node is said no more often"
+    )
     checkpoint_seconds: float = Field(2.0, ge=0, le=600, description="Checkpoints of one run are said no more often")
+    groups_at_once: int = Field(
+        16, ge=1, le=1024, description="Groups of users' pods being looked at, to be submitted or told why they wait"
+    )
+    claim_seconds: float = Field(
+        5.0, ge=0, le=3600, description="How long an allocated job waits for users' pods that are not there yet"
+    )
+    pods_gone_seconds: float = Field(
+        900.0,
+        ge=0,
+        le=86_400,
+        description="How long a queued job waits for its owner to make its pods again; batch Jobs wait up to 600 s",
+    )
     attempts: int = Field(
         5, ge=1, le=100, description="Tries of a call that the API server refuses, before the run fails"
     )

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import structlog
 
+from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.decide import Pod, is_due_notice
 from tessera.binder.settings import BinderSettings
 from tessera.domain.entities import Run
@@ -28,15 +29,24 @@ class Stopping:
     """Pods of revoked runs, and what is left of runs that the ledger has let go of or never knew."""
 
     def __init__(
-        self, ports: Ports, settings: BinderSettings, state: State, troubles: NodeTroubles, worklist: Worklist
+        self,
+        ports: Ports,
+        settings: BinderSettings,
+        state: State,
+        troubles: NodeTroubles,
+        worklist: Worklist,
+        adopted: AdoptedRuns,
     ) -> None:
+        self._adopted = adopted
         self._clock, self._cluster, self._settings = ports.clock, ports.cluster, settings
         self._state, self._troubles, self._worklist = state, troubles, worklist
         self._first_seen: dict[tuple[str, str], float] = {}
 
     async def stop(self, run: Run, pod: Pod) -> None:
         """A pod of a revoked run: terminal ones stay readable, the others are deleted by UID, after their notice."""
-        if pod.deleting:
+        if pod.adopted:
+            await self._stop_users(run, pod)
+        elif pod.deleting:
             await self._let_go(run.run_id, pod)
         elif pod.over:
             return
@@ -47,8 +57,27 @@ class Stopping:
         else:
             await self._delete(pod)
 
+    async def _stop_users(self, run: Run, pod: Pod) -> None:
+        """One that its user made is evicted, if it runs at all, and is not ours to delete."""
+        if pod.over:
+            return
+        if not pod.node:
+            if not pod.deleting:
+                await self._adopted.give_back(pod)
+        elif self._troubles.fenced(pod.node):
+            await self._adopted.evict(run.run_id, pod, 0)
+        elif pod.deleting:
+            return
+        elif is_due_notice(run, pod):
+            await self._give_notice(run.run_id, pod)
+        else:
+            await self._adopted.evict(run.run_id, pod)
+
     async def clear_away(self, run_id: str, pod: Pod) -> None:
         """A pod whose run the ledger has released, or never knew. One that another scheduler runs is not ours."""
+        if pod.adopted:
+            self._report_users(run_id, pod)
+            return
         if pod.allocated_n > self._state.n:
             raise Transient("the pod is newer than what was read of the ledger")
         if pod.deleting:
@@ -63,6 +92,19 @@ class Stopping:
                 await self._delete(pod)
         else:
             await self._end_orphan(run_id, pod)
+
+    def _report_users(self, run_id: str, pod: Pod) -> None:
+        """
+        Its label says no more than that it was claimed once, and the next claim takes its place. One that runs all the
+        same holds what the ledger believes free; we may only be behind, so it is said after a while.
+        """
+        if not pod.node or pod.over or pod.deleting:
+            return
+        left = self._since("seen", pod) + self._settings.orphan_seconds - self._clock.monotonic()
+        if left > 0:
+            self._worklist.name_later(run_id, left)
+        else:
+            self._report_orphan(run_id, pod)
 
     async def _end_orphan(self, run_id: str, pod: Pod) -> None:
         """It holds devices that the ledger believes free; whoever is on call has a while to find out why."""
@@ -96,12 +138,14 @@ class Stopping:
         left = min(left, (pod.evict_at_ms - self._clock.now_ms()) / 1000)
         if left > 0:
             self._worklist.name_later(run_id, left)
+        elif pod.adopted:
+            await self._adopted.evict(run_id, pod)
         else:
             await self._delete(pod)
 
     async def _let_go(self, run_id: str, pod: Pod) -> None:
         """Take our finalizer off once the kubelet has ended the pod, it was never bound, or its node is fenced."""
-        for what in ("noticed", "over", "orphan"):
+        for what in ("noticed", "over", "orphan", "seen"):
             self._first_seen.pop((what, pod.uid), None)
         if pod.over or not pod.node:
             await self._take_finalizer_off(pod)

@@ -3,10 +3,11 @@
 import structlog
 
 from tessera.binder.nodes import node_gone, node_seen
+from tessera.binder.others import OthersByNode
 from tessera.binder.ownership import Ownership
+from tessera.domain.devices import while_held
 from tessera.domain.resources import is_as_seen
 from tessera.domain.state import State
-from tessera.kernel.errors import Transient
 from tessera.kernel.facts import Facts
 from tessera.kernel.informer import Informer
 from tessera.kernel.leases import Members, partition_of
@@ -21,9 +22,16 @@ class Nodes:
     """Says each node when it differs from what was said last, and everything again every while."""
 
     def __init__(
-        self, informer: Informer, ownership: Ownership, facts: Facts, state: State, members: Members, clock: Clock
+        self,
+        informer: Informer,
+        others: OthersByNode,
+        ownership: Ownership,
+        facts: Facts,
+        state: State,
+        members: Members,
+        clock: Clock,
     ) -> None:
-        self._informer, self._ownership, self._facts = informer, ownership, facts
+        self._informer, self._others, self._ownership, self._facts = informer, others, ownership, facts
         self._state, self._members, self._clock = state, members, clock
         self._said: dict[str, NodeSeen] = {}
         self.worklist = Worklist(self._work, clock, at_once=16)
@@ -32,6 +40,12 @@ class Nodes:
         while True:
             for delta in await self._informer.next():
                 self.worklist.name(delta.object["metadata"]["name"])
+
+    async def follow_others(self, every_seconds: float) -> None:
+        """What others take is gathered for a while: a program of theirs that rolls out changes a node many times."""
+        while True:
+            for name in await self._others.next():
+                self.worklist.name_later(name, every_seconds)
 
     async def resync(self, every_seconds: float) -> None:
         """
@@ -42,7 +56,7 @@ class Nodes:
         ours, at = frozenset[int](), self._clock.monotonic()
         while True:
             now = self._members.partitions()
-            if self._informer.synced and (now != ours or self._clock.monotonic() - at >= every_seconds):
+            if self._is_synced and (now != ours or self._clock.monotonic() - at >= every_seconds):
                 ours, at = now, self._clock.monotonic()
                 self._say_what_differs()
             await self._clock.sleep(0.5)
@@ -50,18 +64,27 @@ class Nodes:
     def _say_what_differs(self) -> None:
         there = [node["metadata"]["name"] for node in self._informer.objects.values()]
         for name in dict.fromkeys([*there, *(node.name for node in self._state.nodes.values())]):
-            if not is_as_seen(self._state.nodes.get(name), self._seen(name)):
+            before = self._state.nodes.get(name)
+            if not is_as_seen(before, while_held(self._seen(name), before)):
                 self._said.pop(name, None)
                 self.worklist.name(name)
 
     def _seen(self, name: str) -> NodeSeen:
         """A node that went to another shard is gone: the books keep it, for nothing new, while runs of ours hold it."""
         node = self._informer.named(name)
-        return node_seen(node) if node is not None and self._ownership.is_ours(name) else node_gone(name)
+        if node is None or not self._ownership.is_ours(name):
+            return node_gone(name)
+        body = self._state.config.body
+        return node_seen(node, self._others.on(name), () if body is None else body.pools)
+
+    @property
+    def _is_synced(self) -> bool:
+        """Until the pods of others are known too, a node would be said to have more free than it has."""
+        return self._informer.synced and self._others.informer.synced
 
     async def _work(self, name: str) -> None:
-        if not self._informer.synced:
-            raise Transient("the nodes have not been listed yet")
+        if not self._is_synced:
+            return  # `resync` names everything once it is
         if partition_of(name) not in self._members.partitions():
             return
         fact = self._seen(name)

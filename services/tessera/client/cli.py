@@ -21,6 +21,7 @@ from tessera.client.commands import (
     queues,
     slots,
     slurm,
+    templates,
     tokens,
     top,
     views,
@@ -45,6 +46,8 @@ app.command()(views.ls)
 app.command()(views.get)
 app.command()(explain.explain)
 app.command()(jobs.cancel)
+app.command()(jobs.checkpoint)
+app.command()(templates.templates)
 app.command()(orders.hold)
 app.command()(orders.release)
 app.command()(orders.prio)

@@ -13,6 +13,7 @@ import yaml
 
 from tessera.client import quantities
 from tessera.client.outcomes import Exit, Failure
+from tessera_schemas.templates import PLACEHOLDER
 
 Json = dict[str, Any]
 Convert = tuple[str, Callable[[Any], int]]
@@ -77,7 +78,16 @@ def config_body(value: Json, where: str) -> Json:
     body = dict(value)
     if isinstance(body.get("queues"), list):
         body["queues"] = [_queue(queue, where) for queue in body["queues"]]
+    if isinstance(body.get("templates"), list):
+        body["templates"] = [_template(template, where) for template in body["templates"]]
     return body
+
+
+def _template(template: Any, where: str) -> Any:
+    """Its job as people write jobs; a placeholder stands where the contract has a whole number, as in `gpus`."""
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        return template
+    return {**template, "spec": job_spec(template["spec"], f"{where}: templates.{template.get('name', '')}")}
 
 
 def _role(role: Any, where: str) -> Any:
@@ -85,7 +95,7 @@ def _role(role: Any, where: str) -> Any:
         return role
     asked = dict(role["resources"])
     gpus = asked.get("gpus")
-    if isinstance(gpus, str | float):
+    if isinstance(gpus, float) or (isinstance(gpus, str) and not PLACEHOLDER.fullmatch(gpus)):
         # Half a GPU is a share of one; 8 are eight whole ones.
         milli = _quantity(quantities.gpu_milli, gpus, f"{where}: resources.gpus")
         asked.pop("gpus")

@@ -12,6 +12,7 @@ from tessera.kernel.credentials import Credential
 from tessera.kernel.errors import Transient
 from tessera_schemas import subjects
 from tessera_schemas.base import Strict
+from tessera_schemas.reasons import Code
 
 PUBLISH_SECONDS = 60.0
 SEEN_SECONDS = 5.0
@@ -49,13 +50,15 @@ async def meant(where: Where, who: Credential, named: str, doing: str) -> str:
 
 
 async def give(where: Where, who: Credential, command: Strict, job: str = "") -> bool:
-    """Store the order; False when nobody has answered yet. Raises Refused."""
+    """Store the order; False when nobody has answered yet. Raises Refused, or Failure when there is no such job."""
     operator = who.identity.role == subjects.OPERATOR
     subject = subjects.control(where.shard) if operator else subjects.submit(where.shard, who.identity.name)
     async with where.bus(who) as bus:
         asking = await Asking.open(bus, who.identity.name)
         answer = await asking.ask(subject, command, publish_seconds=PUBLISH_SECONDS)
     if answer is not None and not answer.accepted:
+        if any(reason.code == Code.NO_SUCH_JOB for reason in answer.reasons):
+            raise Failure(Exit.NOT_FOUND, f"job {job}: there is none; see `tessera ls`")
         raise Refused(answer.reasons, job)
     return answer is not None
 

@@ -36,6 +36,14 @@ from tessera_schemas.commands import CancelJob, HoldJob, ReleaseJob, SubmitJob
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import PublicReason
 
+Say = Callable[[str], None]
+UNUSED = "unused"
+"""Stands for the key of a command that is only read yet."""
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr)
+
 
 class Refused(Exception):
     """The command had no effect; `reasons` are all that there is against it."""
@@ -94,24 +102,62 @@ class Tessera:
         spec: JobSpec | Mapping[str, Any],
         key: str | None = None,
         *,
+        held: bool = False,
         answer_seconds: float = ANSWER_SECONDS,
         publish_seconds: float | None = None,
-        say: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
+        say: Say = _to_stderr,
     ) -> Submitted:
         """
-        Submit a job once, however often this is called with the same key.
+        Submit a job once, however often this is called with the same key; `held`: it waits until it is released.
 
         Without a key, one is made from the CI run, or at random and said before anything is sent, so that a caller
         that dies can go on with it. The publish is repeated until it is stored. Raises Refused with all reasons; a spec
         that does not read well or is too large is refused here, and nothing is sent.
         """
-        read = spec if isinstance(spec, JobSpec) else _read(spec)
-        chosen = choose_key(key, read.name, os.environ, random_key)
+        said = spec.model_dump(mode="json", exclude_unset=True) if isinstance(spec, JobSpec) else dict(spec)
+        asked = {"kind": "submit_job", "spec": said, "held": held}
+        return await self.send(asked, key, answer_seconds=answer_seconds, publish_seconds=publish_seconds, say=say)
+
+    async def submit_template(
+        self,
+        template: str,
+        parameters: Mapping[str, str | int] | None = None,
+        key: str | None = None,
+        *,
+        overrides: Mapping[str, str] | None = None,
+        held: bool = False,
+        answer_seconds: float = ANSWER_SECONDS,
+        publish_seconds: float | None = None,
+        say: Say = _to_stderr,
+    ) -> Submitted:
+        """
+        Submit what a template of the configuration makes of these parameters; else as `submit`.
+
+        `overrides` are `name`, `queue` and `priority_class`, as far as the template lets them be said.
+        """
+        told = {"template": template, "parameters": dict(parameters or {}), "held": held, **(overrides or {})}
+        asked = {"kind": "submit_template", **told}
+        return await self.send(asked, key, answer_seconds=answer_seconds, publish_seconds=publish_seconds, say=say)
+
+    async def send(
+        self,
+        asked: Mapping[str, Any],
+        key: str | None = None,
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+        publish_seconds: float | None = None,
+        say: Say = _to_stderr,
+    ) -> Submitted:
+        """Send a submit as the contract writes it, without its key; else as `submit`."""
+        read = _read(asked)
+        name = read.spec.name if isinstance(read, SubmitJob) else read.name or read.template
+        chosen = choose_key(key, name, os.environ, random_key)
         if chosen.source == "random":
             say(f"key {chosen.key}")
-        command = SubmitJob(kind="submit_job", v=1, key=chosen.key, tenant=self.tenant, spec=read)
+        command: Strict = type(read).model_validate({**dict(read), "key": chosen.key, "tenant": self.tenant})
+        job = job_id(self.shard, self.tenant, chosen.key)
         if (size := len(command.to_bytes())) > subjects.SUBMIT_BYTES_MAX:
-            raise Refused((too_large(size),), job_id(self.shard, self.tenant, chosen.key))
+            raise Refused((too_large(size),), job)
         answer = await self._asking.ask(
             subjects.submit(self.shard, self.tenant),
             command,
@@ -120,7 +166,16 @@ class Tessera:
         )
         if answer is not None and not answer.accepted:
             raise Refused(answer.reasons, answer.job_id)
-        return Submitted(job_id(self.shard, self.tenant, chosen.key), chosen.key, answer is not None)
+        return Submitted(job, chosen.key, answer is not None)
+
+    async def checkpoint(self, job: str, path: str, attempt: int = 0) -> None:
+        """
+        Say that the job's program has saved its work at `path`: stopping it now loses only what comes after.
+
+        `attempt` is the run's TESSERA_ATTEMPT; 0: whichever runs. Raises Refused.
+        """
+        told = {"job_id": job, "path": path, "attempt": attempt, "tenant": self.tenant}
+        await self._order(_read({"kind": "report_checkpoint", **told}), job)
 
     async def cancel(self, job: str, why: str = "") -> None:
         """Ask for a job of this tenant to be cancelled; returns once the request is stored. Raises Refused."""
@@ -173,10 +228,10 @@ def submit(
     return asyncio.run(once())
 
 
-def _read(spec: Mapping[str, Any]) -> JobSpec:
-    """Read here as strictly as admission will, so that mistakes are told before anything is sent."""
-    command = {"kind": "submit_job", "v": 1, "key": "unused", "spec": dict(spec)}
-    parsed = read_tenant_command(orjson.dumps(command))
-    if not isinstance(parsed.command, SubmitJob):
+def _read(command: Mapping[str, Any]) -> Any:
+    """Read here as strictly as admission will, so that mistakes are told before anything is sent. Raises Refused."""
+    keyed = {"key": UNUSED} if str(command["kind"]).startswith("submit") else {}
+    parsed = read_tenant_command(orjson.dumps({"v": 1, **keyed, **command}))
+    if parsed.command is None:
         raise Refused(parsed.reasons)
-    return parsed.command.spec
+    return parsed.command

@@ -121,6 +121,7 @@ TELL: dict[type[Any], Callable[[Any, LedgerMessage], str]] = {
     records.Warned: lambda record, _: f"warned: it holds GPUs and has used none for {record.idle_seconds} s",
     records.Saved: lambda record, _: "its work is saved" + (f" in {record.path}" if record.path else ""),
     records.Held: lambda record, _: f"{'let go' if record.undo else 'held'} by {record.by}",
+    records.BackInLine: lambda record, _: "its pods are there again",
     records.PrioritySet: lambda record, _: f"priority class {record.priority_class} from now on",
     records.PlanRefused: lambda record, _: f"a plan to make room for it was refused: {record.reason.sentence()}",
     records.Requeued: _requeued,

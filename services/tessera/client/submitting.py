@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 
 from tessera.admission.decide.outcome import Origin, of_tenant, read_tenant_command
-from tessera.admission.decide.policy import NodeShapes, Policy, tree_of
-from tessera.client.outcomes import Exit
+from tessera.admission.decide.policy import NodeShapes, Policy, templates_of, tree_of
+from tessera.client.outcomes import Exit, Failure
 from tessera.client.sdk import Refused
 from tessera.client.shard_views import ENDED, ShardViews
 from tessera.kernel.clock import SystemClock
@@ -52,15 +52,28 @@ def spec_of_options(
     return {"name": name or name_of(command), "queue": queue, "roles": [role]}
 
 
-def command_bytes(spec: Json, key: str, tenant: str) -> bytes:
+def parameters_of(said: Sequence[str]) -> dict[str, str]:
+    """`lr=0.1` as name and value; what they mean is the template's to say. Raises Failure."""
+    found: dict[str, str] = {}
+    for text in said:
+        name, equals, value = text.partition("=")
+        if not equals or not name or name in found:
+            raise Failure(Exit.USAGE, f"--parameter {text}: write NAME=VALUE, each name once")
+        found[name] = value
+    return found
+
+
+def command_bytes(asked: Json, key: str, tenant: str) -> bytes:
     """The submit as it would be sent."""
-    return orjson.dumps({"kind": "submit_job", "v": 1, "key": key, "tenant": tenant, "spec": spec})
+    return orjson.dumps({"kind": asked["kind"], "v": 1, "key": key, "tenant": tenant, **asked})
 
 
 async def dry_run(views: ShardViews, data: bytes, shard: str, tenant: str) -> tuple[Answer, int]:
     """What admission would answer, and as of which n."""
     n = await views.as_of()
-    policy = Policy(n, tree_of(await views.config()), NodeShapes().update(await views.store.get_all("nodes")))
+    config = await views.config()
+    nodes = await views.store.get_all("nodes")
+    policy = Policy(n, tree_of(config), NodeShapes().update(nodes), templates_of(config))
     return of_tenant(read_tenant_command(data), Origin(shard, tenant, 0), policy).answer, n
 
 

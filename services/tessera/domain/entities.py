@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tessera.domain.phases import Phase
 from tessera.domain.resources import NOTHING, Amount, RoleNeed
+from tessera_schemas.adopted import Adopted
 from tessera_schemas.job import Retry
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
@@ -17,7 +18,8 @@ class Job:
     `attempt` counts runs, `strikes` the ones that count against the retry budget, `evictions` the ones that were
     stopped for other jobs. `first_ts` is when its first run was allocated; `avoid` are nodes that failed it, newest
     last; `saved_path` is where its last checkpoint is; `told_ts` is when it was last told to wait for another reason
-    than before. Times are ledger milliseconds.
+    than before. `adopted` is what it is in Kubernetes, where users made it there, and `away` that its
+    owner has yet to make its pods again. Times are ledger milliseconds.
     """
 
     job_id: str
@@ -48,10 +50,17 @@ class Job:
     saved_path: str = ""
     told_ts: int = 0
     time_limit_seconds: int = 0
+    adopted: Adopted | None = None
+    away: bool = False
 
     @property
     def pods(self) -> int:
         return sum(role.replicas for role in self.roles)
+
+    @property
+    def kept_out(self) -> bool:
+        """Not in line, however long it waits."""
+        return self.held or self.away
 
     @property
     def run_id(self) -> str:
@@ -173,6 +182,14 @@ class Earmark:
     placements: tuple[Placement, ...]
     flavor: str = ""
     victims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What was last said of a pool: how many pods of 1, 2, 4 … whole GPUs its nodes would take."""
+
+    pool: str
+    free: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,12 @@ The committer tries its decisions with the same `apply_record` on an overlay, so
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tessera.domain.entities import Drain, Earmark, EndedJob, Extra, Job, Line, Run, Use
+from tessera.domain.devices import while_held
+from tessera.domain.entities import Drain, Earmark, EndedJob, Extra, Job, Left, Line, Run, Use
 from tessera.domain.errors import Contradiction, UnknownFormat
 from tessera.domain.evolve import evolved
+from tessera.domain.levels import unknown_levels, with_labels
+from tessera.domain.mix import see
 from tessera.domain.phases import Phase, moved
 from tessera.domain.resources import Amount, RoleNeed, empty_node, gang_amount, placed_amount, role_need, shared
 from tessera.domain.runtimes import kind_of, learn
@@ -22,6 +25,7 @@ from tessera_schemas.ledger import (
     FORMAT,
     Allocated,
     AnyRecord,
+    BackInLine,
     Bound,
     Checkpoint,
     ConfigRefused,
@@ -36,6 +40,7 @@ from tessera_schemas.ledger import (
     JobQueued,
     JobTurnedAway,
     LedgerMessage,
+    LeftChanged,
     NodeChanged,
     NodeDrained,
     Permitted,
@@ -156,7 +161,7 @@ def _drop_empty(state: State, placements: Sequence[Placement]) -> None:
     """A node that is gone stays only as long as something holds it."""
     for placement in placements:
         node = state.nodes.get(placement.node)
-        if node is not None and node.gone and node.pods_free == node.pods:
+        if node is not None and node.gone and not node.is_held:
             state.drop_node(node)
 
 
@@ -188,16 +193,17 @@ def _node_changed(state: State, record: NodeChanged, facts: Sequence[TakenFact])
     fact = facts[record.fact].fact
     if not isinstance(fact, NodeSeen):
         raise Contradiction(f"record {state.n}: fact {record.fact} is not about a node")
-    node, before = empty_node(fact), state.nodes.get(fact.name)
+    before = state.nodes.get(fact.name)
+    node = empty_node(while_held(fact, before))
     holders: list[Run | Earmark] = []
-    if before is not None and before.pods_free != before.pods:  # else nothing holds it, and nobody need be asked
+    if before is not None and before.is_held:  # else nothing holds it, and nobody need be asked
         holders = [*state.runs.found(state.index.runs_on.get(node.name, ())), *state.earmarks.values()]
     for holder in holders:
         needs = {role.name: role.need for role in holder.roles}
         for placement in holder.places if isinstance(holder, Run) else holder.placements:
             if placement.node == node.name:
                 node = node.taking(needs[placement.role], placement, 1)
-    if node.gone and node.pods_free == node.pods:
+    if node.gone and not node.is_held:
         if before is not None:
             state.drop_node(before)
     else:
@@ -209,14 +215,17 @@ def _job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]) -> 
     if not isinstance(fact, JobAdmitted) or fact.job_id != record.job_id or known(state, fact.job_id):
         raise Contradiction(f"record {state.n}: job {record.job_id} cannot be queued")
     spec = fact.spec
-    roles = shared(tuple(role_need(role) for role in spec.roles))
+    if unknown_levels(spec.roles, state.tree.levels):
+        raise Contradiction(f"record {state.n}: job {record.job_id} names a topology level that is not there")
+    as_made = fact.adopted is not None
+    roles = shared(with_labels([role_need(role, as_made) for role in spec.roles], state.tree.levels))
     job = Job(
         fact.job_id,
         fact.tenant,
         spec.queue,
         spec.name,
         fact.key,
-        spec.digest(),
+        fact.digest(),
         spec.priority_class,
         spec.preemptible,
         roles,
@@ -227,9 +236,13 @@ def _job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]) -> 
         state.ts,
         fact.trace,
         time_limit_seconds=spec.time_limit_seconds or 0,
+        adopted=fact.adopted,
     )
     state.put_job(job)
     _tally_tenant(state, job.tenant, job.amount, 1)
+    pool = state.tree.pool(job.queue)
+    if pool is not None:
+        see(state.seen, state.mixes, state.nodes, pool, roles)
 
 
 def known(state: State, job_id: str) -> bool:
@@ -245,8 +258,8 @@ def _allocated(state: State, record: Allocated, facts: Sequence[TakenFact]) -> N
     job = _job(state, record.job_id)
     if record.attempt != job.attempt + 1:
         raise Contradiction(f"record {state.n}: job {job.job_id} attempt {record.attempt} after {job.attempt}")
-    if job.held:
-        raise Contradiction(f"record {state.n}: job {job.job_id} is held")
+    if job.kept_out:
+        raise Contradiction(f"record {state.n}: job {job.job_id} is {'held' if job.held else 'without its pods'}")
     first = job.first_ts or state.ts
     job = _move(state, job, Phase.ALLOCATED, attempt=record.attempt, reason=None, not_before=0, first_ts=first)
     _hold(state, job.roles, record.placements, 1)
@@ -364,6 +377,13 @@ def _held(state: State, record: Held, facts: Sequence[TakenFact]) -> None:
     state.put_job(evolved(job, held=not record.undo))
 
 
+def _back_in_line(state: State, record: BackInLine, facts: Sequence[TakenFact]) -> None:
+    job = _job(state, record.job_id)
+    if not job.away:
+        raise Contradiction(f"record {state.n}: job {job.job_id} was not without its pods")
+    state.put_job(evolved(job, away=False))
+
+
 def _priority_set(state: State, record: PrioritySet, facts: Sequence[TakenFact]) -> None:
     state.put_job(evolved(_job(state, record.job_id), priority_class=record.priority_class))
 
@@ -412,6 +432,7 @@ def _requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -> Non
         evictions=job.evictions + (record.reason.code in EVICTIONS),
         reason=record.reason,
         started_ts=0,
+        away=job.adopted is not None,
     )
 
 
@@ -480,6 +501,10 @@ def _earmark_ended(state: State, record: EarmarkEnded, facts: Sequence[TakenFact
     _drop_empty(state, mark.placements)
 
 
+def _left_changed(state: State, record: LeftChanged, facts: Sequence[TakenFact]) -> None:
+    state.lefts.put(record.pool, Left(record.pool, record.free))
+
+
 APPLY: dict[type[Any], Callable[[State, Any, Sequence[TakenFact]], None]] = {
     FormatRaised: _format_raised,
     EpochOpened: _epoch_opened,
@@ -500,6 +525,7 @@ APPLY: dict[type[Any], Callable[[State, Any, Sequence[TakenFact]], None]] = {
     Warned: _warned,
     Saved: _saved,
     Held: _held,
+    BackInLine: _back_in_line,
     PrioritySet: _priority_set,
     NodeDrained: _node_drained,
     Released: _released,
@@ -508,4 +534,5 @@ APPLY: dict[type[Any], Callable[[State, Any, Sequence[TakenFact]], None]] = {
     PlanRefused: _nothing,
     EarmarkSet: _earmark_set,
     EarmarkEnded: _earmark_ended,
+    LeftChanged: _left_changed,
 }

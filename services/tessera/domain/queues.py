@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from tessera.domain.entities import Job
 from tessera.domain.resources import Amount, Node
-from tessera_schemas.config import Config, Flavor, Policy, Queue, Quota, Tenant
+from tessera_schemas.config import Config, Flavor, Level, Policy, Queue, Quota, Tenant
 
 RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
 Cell = tuple[str, str]
@@ -22,6 +23,12 @@ class QueueTree:
     priorities: dict[str, int]
     flavors: tuple[Flavor, ...]
     policy: Policy
+    topology: tuple[Level, ...] = ()
+
+    @cached_property
+    def levels(self) -> dict[str, str]:
+        """The label of each topology level by its short name, widest first."""
+        return {level.name: level.label for level in self.topology}
 
     @cached_property
     def children(self) -> dict[str, tuple[str, ...]]:
@@ -75,6 +82,12 @@ class QueueTree:
     def priority(self, priority_class: str) -> int:
         return self.priorities.get(priority_class, 0)
 
+    def priority_of(self, job: Job | None) -> int:
+        """What the job's place in line and its preemption go by: of adopted work, what Kubernetes says it is."""
+        if job is not None and job.adopted is not None:
+            return job.adopted.priority
+        return self.priority(job.priority_class if job is not None else "")
+
     def stopped(self, queue: str) -> str | None:
         """The queue, or the one above it, that an operator stopped; None when jobs of it may start."""
         return next((name for name in self.path(queue) if self.queues[name].stop_policy != "none"), None)
@@ -120,6 +133,7 @@ def _tree(version: int, body_json: str) -> QueueTree:
         {entry.name: entry.value for entry in body.priority_classes},
         body.flavors,
         body.policy,
+        body.topology,
     )
 
 

@@ -12,13 +12,18 @@ from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import GPU_MILLI, Role
 from tessera_schemas.mig import GEOMETRIES, PROFILES
 from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Reason
 
 WHOLE_GPU = GPU_MILLI
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What each of `replicas` equal pods needs. Equal needs compare and hash equal, so verdicts can be shared."""
+    """
+    What each of `replicas` equal pods needs. Equal needs compare and hash equal, so verdicts can be shared.
+
+    `as_made`: somebody else makes the pods, so that nothing can be put into their containers.
+    """
 
     cpu_milli: int
     memory_bytes: int
@@ -31,6 +36,7 @@ class Need:
     gpu_memory_bytes: int = 0
     mig_profile: str = ""
     devices: tuple[tuple[str, int], ...] = ()
+    as_made: bool = False
 
     @property
     def total_gpu_milli(self) -> int:
@@ -58,7 +64,7 @@ class RoleNeed:
     more: int = 0
 
 
-def role_need(role: Role) -> RoleNeed:
+def role_need(role: Role, as_made: bool = False) -> RoleNeed:
     """The part of a role that decisions look at; the template stays in the ledger."""
     asked, topology = role.resources, role.topology
     return RoleNeed(
@@ -76,6 +82,7 @@ def role_need(role: Role) -> RoleNeed:
             asked.gpu_memory_bytes,
             asked.mig_profile,
             tuple(sorted(asked.devices.items())),
+            as_made,
         ),
         (topology.level, *topology.wider) if topology else (),
         bool(topology and topology.required),
@@ -131,8 +138,28 @@ def placed_amount(roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Others:
+    """What pods that are not ours take of a node. It counts as used, whatever runs hold besides."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    pods: int = 0
+    gpus: int = 0
+    devices: tuple[tuple[str, int], ...] = ()
+
+
+NO_OTHERS = Others()
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
-    """A node with its size and what is free on it. Free may be negative while a node has shrunk under its runs."""
+    """
+    A node with its size and what is free on it: neither held by runs and earmarks nor taken by `others`.
+
+    Free may be negative while a node has shrunk under its runs, or others came beside them. Nobody says which GPUs
+    others hold, and where slots are interchangeable it does not matter: of the slots that no run holds the highest
+    count as theirs, and `gpu_others` names these.
+    """
 
     name: str
     pool: str
@@ -155,6 +182,16 @@ class Node:
     devices: tuple[tuple[str, int], ...] = ()
     devices_free: tuple[tuple[str, int], ...] = ()
     mig_taken: tuple[tuple[int, ...], ...] = ()
+    others: Others = NO_OTHERS
+    gpu_others: tuple[int, ...] = ()
+    gpu_uuids: tuple[str, ...] = ()
+    mig_instances: tuple[tuple[str, int], ...] = ()
+    trouble: Reason | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a run or an earmark is on it."""
+        return self.pods_free + self.others.pods != self.pods
 
     def label(self, key: str) -> str | None:
         """The value of a label; `labels` are in order, so that it is found without looking at all of them."""
@@ -168,11 +205,15 @@ class Node:
         `mig_taken` counts the holders of each memory slice of each device, on a node that serves MIG instances: two
         where an earmark lies on what a stopping run still has.
         """
-        gpu = list(self.gpu_free)
+        gpu, theirs = list(self.gpu_free), self.gpu_others
+        for device in theirs:
+            gpu[device] = WHOLE_GPU
         for device in placement.devices:
             # A slot beyond the node's devices can only be given back: the node shrank meanwhile.
             if device < len(gpu):
                 gpu[device] -= sign * placement.gpu_milli
+        if self.others.gpus:
+            theirs = _give_others(gpu, self.others.gpus)
         return Node(
             self.name,
             self.pool,
@@ -195,6 +236,11 @@ class Node:
             self.devices,
             self._devices_after(need, sign) if need.devices else self.devices_free,
             self.mig_taken if placement.mig is None else self._slices_after(placement.devices, placement.mig, sign),
+            self.others,
+            theirs,
+            self.gpu_uuids,
+            self.mig_instances,
+            self.trouble,
         )
 
     def _devices_after(self, need: Need, sign: int) -> tuple[tuple[str, int], ...]:
@@ -211,8 +257,16 @@ class Node:
         return tuple(taken)
 
 
+def _give_others(gpu: list[int], count: int) -> tuple[int, ...]:
+    """Take the highest slots that are wholly free, at most `count`; returns them in order."""
+    theirs = [slot for slot, left in enumerate(gpu) if left == WHOLE_GPU][-count:]
+    for slot in theirs:
+        gpu[slot] = 0
+    return tuple(theirs)
+
+
 def emptied(node: Node) -> Node:
-    """The node with nothing on it, and ready."""
+    """The node with nothing on it, not even what is not ours, and ready."""
     return Node(
         node.name,
         node.pool,
@@ -235,6 +289,8 @@ def emptied(node: Node) -> Node:
         node.devices,
         node.devices,
         no_slices_taken(node.gpus, node.mig_geometry),
+        gpu_uuids=node.gpu_uuids,
+        mig_instances=node.mig_instances,
     )
 
 
@@ -244,12 +300,14 @@ def no_slices_taken(gpus: int, mig_geometry: str) -> tuple[tuple[int, ...], ...]
 
 
 def empty_node(seen: NodeSeen) -> Node:
-    """The node as the cluster describes it, with nothing on it."""
-    devices = tuple(sorted(seen.devices.items()))
+    """The node as the cluster describes it, with nothing of ours on it."""
+    devices, others = tuple(sorted(seen.devices.items())), others_of(seen)
+    theirs, gpu = dict(others.devices), [WHOLE_GPU] * seen.gpus
+    gpu_others = _give_others(gpu, others.gpus) if others.gpus else ()
     return Node(
         seen.name,
         seen.pool,
-        seen.ready and not seen.gone,
+        seen.ready and not seen.gone and seen.trouble is None,
         seen.cpu_milli,
         seen.memory_bytes,
         seen.pods,
@@ -258,17 +316,27 @@ def empty_node(seen: NodeSeen) -> Node:
         seen.device_profile,
         tuple(sorted(seen.labels.items())),
         tuple(sorted((t.key, t.value, t.effect) for t in seen.taints)),
-        seen.cpu_milli,
-        seen.memory_bytes,
-        seen.pods,
-        (WHOLE_GPU,) * seen.gpus,
+        seen.cpu_milli - others.cpu_milli,
+        seen.memory_bytes - others.memory_bytes,
+        seen.pods - others.pods,
+        tuple(gpu),
         seen.gone,
         seen.gpu_memory_bytes,
         seen.mig_geometry,
         devices,
-        devices,
+        tuple((name, count - theirs.get(name, 0)) for name, count in devices),
         no_slices_taken(seen.gpus, seen.mig_geometry),
+        others,
+        gpu_others,
+        seen.gpu_uuids,
+        tuple(sorted(seen.mig_instances.items())),
+        seen.trouble,
     )
+
+
+def others_of(seen: NodeSeen) -> Others:
+    said = seen.others
+    return Others(said.cpu_milli, said.memory_bytes, said.pods, said.gpus, tuple(sorted(said.devices.items())))
 
 
 SHAPE = (
@@ -286,6 +354,10 @@ SHAPE = (
     "gpu_memory_bytes",
     "mig_geometry",
     "devices",
+    "others",
+    "gpu_uuids",
+    "mig_instances",
+    "trouble",
 )
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import orjson
 from pydantic import TypeAdapter
 
-from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Line, Run, Use
+from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Left, Line, Run, Use
 from tessera.domain.errors import Contradiction
+from tessera.domain.mix import Mix, Seen
 from tessera.domain.resources import Node
 from tessera.domain.runtimes import Sketch
 from tessera.domain.state import State
@@ -30,6 +31,9 @@ ROWS: dict[str, tuple[TypeAdapter[Any], str]] = {
     "lines": (TypeAdapter(Line), "pool"),
     "drains": (TypeAdapter(Drain), "node"),
     "runtimes": (TypeAdapter(Sketch), "key"),
+    "seen": (TypeAdapter(Seen), "key"),
+    "mixes": (TypeAdapter(Mix), "pool"),
+    "lefts": (TypeAdapter(Left), "pool"),
 }
 
 

@@ -5,9 +5,12 @@ Only `fold` writes here. The sorted indexes are derived from the tables and belo
 reads the base's and sees its own writes in the tables.
 """
 
+from typing import Any
+
 from sortedcontainers import SortedList
 
-from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Line, Run, Use
+from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Left, Line, Run, Use
+from tessera.domain.mix import Mix, Seen
 from tessera.domain.phases import Phase
 from tessera.domain.queues import QueueTree, QuotaBook, queue_tree
 from tessera.domain.resources import NOTHING, WHOLE_GPU, Amount, Node
@@ -16,7 +19,21 @@ from tessera.domain.table import Table
 from tessera_schemas.config import Config
 from tessera_schemas.ledger import GENESIS
 
-TABLES = ("jobs", "ended", "runs", "nodes", "queue_use", "tenant_use", "earmarks", "lines", "drains", "runtimes")
+TABLES = (
+    "jobs",
+    "ended",
+    "runs",
+    "nodes",
+    "queue_use",
+    "tenant_use",
+    "earmarks",
+    "lines",
+    "drains",
+    "runtimes",
+    "seen",
+    "mixes",
+    "lefts",
+)
 
 
 class State:
@@ -41,6 +58,9 @@ class State:
         self.lines: Table[Line] = Table()
         self.drains: Table[Drain] = Table()
         self.runtimes: Table[Sketch] = Table()
+        self.seen: Table[Seen] = Table()
+        self.mixes: Table[Mix] = Table()
+        self.lefts: Table[Left] = Table()
         self.index = Index()
         self.is_base = True
 
@@ -137,9 +157,9 @@ class Index:
     """
     What must be found in order without looking at everything; every order ends in a unique id.
 
-    `waiting` holds the queued jobs of each leaf that are not held: priority first, then age. `runs_on` says which runs
+    `waiting` holds the queued jobs of each leaf that are in line: priority first, then age. `runs_on` says which runs
     hold something on a node; `capacity` is what all nodes of a pool have together; `elastic` runs may change their
-    size.
+    size. `derived` is what others worked out from the nodes: they see to it that it is up to date.
     """
 
     def __init__(self) -> None:
@@ -151,6 +171,7 @@ class Index:
         self.runs_on: dict[str, dict[str, None]] = {}
         self.capacity: dict[str, Amount] = {}
         self.elastic: dict[str, None] = {}
+        self.derived: dict[tuple[str, str], Any] = {}
 
     def job_changes(self, state: State, old: Job | None, new: Job | None) -> None:
         was = old if old is not None and old.phase is Phase.QUEUED else None
@@ -206,20 +227,20 @@ class Index:
     def _wait(self, state: State, job: Job) -> None:
         if state.tree.pool(job.queue) is None:
             self.orphaned[job.job_id] = None
-        elif not job.held:
+        elif not job.kept_out:
             self.waiting.setdefault(job.queue, SortedList()).add(_place_in_line(state.tree, job))
 
     def _leave(self, state: State, job: Job) -> None:
         if state.tree.pool(job.queue) is None:
             self.orphaned.pop(job.job_id, None)
-        elif not job.held:
+        elif not job.kept_out:
             self.waiting[job.queue].remove(_place_in_line(state.tree, job))
 
 
 def _stands(job: Job) -> tuple[str, bool]:
     """What decides where a queued job stands, of what may change while it waits."""
-    return job.priority_class, job.held
+    return job.priority_class, job.kept_out
 
 
 def _place_in_line(tree: QueueTree, job: Job) -> tuple[int, int, int, str]:
-    return (-tree.priority(job.priority_class), job.taken_n, job.fact_index, job.job_id)
+    return (-tree.priority_of(job), job.taken_n, job.fact_index, job.job_id)

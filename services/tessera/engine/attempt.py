@@ -7,6 +7,8 @@ from itertools import accumulate
 from tessera.domain.resources import Node, RoleNeed
 from tessera.engine.fits import placed_on
 from tessera.engine.places import Places
+from tessera.engine.ranks import Ranking, Ranks, entry, taste_for
+from tessera.engine.taste.tastes import Taste
 from tessera.engine.units import Part, short_of
 from tessera_schemas.placement import Placement
 
@@ -16,11 +18,14 @@ Mark = tuple[dict[str, Node], int]
 class Attempt:
     """`nodes` is only read; what changes is kept apart, so that a try costs what it touches."""
 
-    def __init__(self, roles: tuple[RoleNeed, ...], nodes: Mapping[str, Node], places: Places) -> None:
-        ranks = accumulate((role.replicas for role in roles), initial=0)
-        self._first_rank = {role.name: rank for role, rank in zip(roles, ranks, strict=False)}
+    def __init__(
+        self, roles: tuple[RoleNeed, ...], nodes: Mapping[str, Node], places: Places, ranks: Ranks | None = None
+    ) -> None:
+        firsts = accumulate((role.replicas for role in roles), initial=0)
+        self._first_rank = {role.name: rank for role, rank in zip(roles, firsts, strict=False)}
         self._nodes = nodes
         self._changed: dict[str, Node] = {}
+        self._ranks = ranks
         self.places = places
         self.placed: list[Placement] = []
 
@@ -49,33 +54,34 @@ class Attempt:
         """
         Place the bundles number `first` to `first + count - 1` on `names`, as far as there is room.
 
-        It means: each bundle in turn goes to the best node that holds it. The bundles are equal, and a node that took
-        one comes even sooner in the tie rule, so that it stays the best until it is full; then the next best node of
-        those ranked before is the best of all, since nobody else has changed. So the nodes are ranked once and filled
-        one after the other, with the same result.
+        The best node by score takes them until it is full, then the next best: the pods of a gang talk to each other,
+        so that they stay together where the score alone would part them.
         """
-        ranked = [fullest_first(node) for name in names if short_of(part, node := self.node(name)) is None]
-        heapify(ranked)
-        last = first + count
-        while first < last and ranked:
-            name = heappop(ranked)[-1]
-            while first < last and self._put(part, name, first):
+        suited, last = self.places.suited(part), first + count
+        if names is suited and self._ranks is not None:
+            others, again = self._ranks.of(part, suited), self._changed
+        else:
+            others, again = Ranking(()), {name: self.node(name) for name in names if name in suited}
+        taste = taste_for(part, self.places.taste)
+        heap = [each for name in again if name in suited and (each := entry(part, self.node(name), taste)) is not None]
+        heapify(heap)
+        while first < last:
+            other = others.best(self._changed)
+            if not heap and other is None:
+                break
+            name = other[1] if other is not None and (not heap or other < heap[0]) else heappop(heap)[1]
+            while first < last and short_of(part, self.node(name)) is None:
+                self._put(part, name, first, taste)
                 first += 1
+        others.restore()
         return first == last
 
-    def _put(self, part: Part, name: str, index: int) -> bool:
-        """One bundle onto a node, if it fits."""
+    def _put(self, part: Part, name: str, index: int, taste: Taste) -> None:
+        """One bundle onto a node that it fits."""
         node = self.node(name)
-        if short_of(part, node) is not None:
-            return False
         for role in part.roles:
-            placement = placed_on(node, role.need, self._first_rank[role.name] + index, role.name)
+            rank = self._first_rank[role.name] + index
+            placement = placed_on(node, role.need, rank, role.name, taste.device(role.need, node))
             node = node.taking(role.need, placement, 1)
             self.placed.append(placement)
         self._changed[name] = node
-        return True
-
-
-def fullest_first(node: Node) -> tuple[int, int, int, str]:
-    """The tie rule: equal pods leave every node less full by the same, so it ranks nodes as they are before."""
-    return sum(node.gpu_free), node.cpu_free, node.memory_free, node.name

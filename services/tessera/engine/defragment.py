@@ -23,6 +23,7 @@ from tessera.engine.node_steps import node_steps, take
 from tessera.engine.ordering import line
 from tessera.engine.places import Places
 from tessera.engine.plans import book_without, leaving, nodes_for, nodes_less, quota_reason, startable
+from tessera.engine.taste.tastes import taste_of
 from tessera.engine.units import units
 from tessera.engine.victims import PLAN_BYTES_MAX, Plan, victim_of
 from tessera_schemas.base import INT_MAX
@@ -111,7 +112,7 @@ class _Search:
         nodes = {node.name: node for node in nodes_for(state, state.tree.pool(job.queue) or "", flavor, avoid)}
         held = nodes_less(state, [(run.roles, places) for run, places in self._going])
         self._nodes = nodes | {name: node for name, node in held.items() if name in nodes}
-        self._places, self._bases = Places(self._nodes), Bases(state)
+        self._places, self._bases = Places(self._nodes, taste_of(state, state.tree.pool(job.queue) or "")), Bases(state)
         self._most = most_to_lose(state, job)
         self._moves_max = state.tree.policy.defragment_moves_max
         self._parts = [part for unit in units(job.roles) for part in unit.parts]

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.engine.mig import free_positions, has_profile, position
+from tessera_schemas.devices import NAMES_ITS_CARDS, serves
 from tessera_schemas.placement import Placement
 
 KEEPS_OUT = ("NoSchedule", "NoExecute")
@@ -54,18 +55,24 @@ def never_fits(need: Need, node: Node) -> Miss | None:
         effect in KEEPS_OUT and not _tolerated(need, key, value, effect) for key, value, effect in node.taints
     ):
         return Miss.TAINT
-    if need.gpus or need.gpu_milli:
-        if node.device_profile == "mig" or node.device_profile == ("shares" if need.gpus else "whole"):
-            return Miss.DEVICE_PROFILE
-    elif need.mig_profile and not has_profile(need, node):
-        return Miss.MIG_PROFILE
-    return None
+    if need.mig_profile:
+        return None if has_profile(need, node) else Miss.MIG_PROFILE
+    return None if _profile_serves(need, node) else Miss.DEVICE_PROFILE
+
+
+def _profile_serves(need: Need, node: Node) -> bool:
+    """Whether the node hands GPUs out in the way that the pod can take them."""
+    if not (need.gpus or need.gpu_milli):
+        return True
+    if need.as_made and node.device_profile in NAMES_ITS_CARDS:
+        return False
+    return serves(node.device_profile, "whole" if need.gpus else "share")
 
 
 def never_key(need: Need) -> tuple[object, ...]:
     """Needs with an equal key get the same verdict of `never_fits` from every node."""
     memory = (need.gpu_memory_bytes, need.gpu_milli) if need.gpu_memory_bytes else ()
-    kind = (need.gpus > 0, need.gpu_milli > 0, need.mig_profile)
+    kind = (need.gpus > 0, need.gpu_milli > 0, need.mig_profile, need.as_made)
     return need.gpu_models, memory, need.node_selector, need.affinity, need.tolerations, kind
 
 
@@ -138,25 +145,27 @@ def _sets_of_devices(need: Need, node: Node) -> int:
     return min(free.get(name, 0) // count for name, count in need.devices)
 
 
-def devices_for(need: Need, node: Node) -> tuple[tuple[int, ...], int]:
+def devices_for(need: Need, node: Node, device: int | None = None) -> tuple[tuple[int, ...], int]:
     """
     The device slots the pod takes on a node that it fits, and the thousandths of each.
 
-    Whole GPUs: the lowest free slots. A share: the device with the least left that still holds it, then the lowest.
+    Whole GPUs: the lowest free slots. A share: `device` if that is said, else the one with the least left that still
+    holds it, then the lowest.
     """
     if need.gpus:
         free = [slot for slot, left in enumerate(node.gpu_free) if left == WHOLE_GPU]
         return tuple(free[: need.gpus]), WHOLE_GPU
     if need.gpu_milli:
-        _, slot = min((left, slot) for slot, left in enumerate(node.gpu_free) if left >= need.gpu_milli)
-        return (slot,), need.gpu_milli
+        if device is None:
+            _, device = min((left, slot) for slot, left in enumerate(node.gpu_free) if left >= need.gpu_milli)
+        return (device,), need.gpu_milli
     return (), 0
 
 
-def placed_on(node: Node, need: Need, rank: int, role: str) -> Placement:
-    """Where the pod of `rank` goes on a node that it fits."""
+def placed_on(node: Node, need: Need, rank: int, role: str, device: int | None = None) -> Placement:
+    """Where the pod of `rank` goes on a node that it fits; `device` is for a share."""
     if need.mig_profile:
         slot, start, size, milli = position(need, node)
         return Placement(rank, role, node.name, (slot,), milli, (start, size))
-    devices, milli = devices_for(need, node)
+    devices, milli = devices_for(need, node, device)
     return Placement(rank, role, node.name, devices, milli)

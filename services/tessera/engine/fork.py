@@ -19,8 +19,9 @@ from tessera.domain.state import State
 from tessera.engine.gangs import place_gang
 from tessera.engine.ordering import line
 from tessera.engine.places import Places
-from tessera.engine.plans import nodes_for
+from tessera.engine.plans import nodes_for, pods_away
 from tessera.engine.starting import Choice, choose
+from tessera.engine.taste.tastes import taste_of
 from tessera_schemas.ledger import Allocated, NodeDrained, Released
 from tessera_schemas.orders import HEADS_MAX
 from tessera_schemas.placement import Placement
@@ -127,7 +128,7 @@ class Fork:
         found = self._pools.get((pool, flavor, avoid))
         if found is None:
             nodes = {node.name: node for node in nodes_for(self.state, pool, flavor, avoid)}
-            found = self._pools[pool, flavor, avoid] = nodes, Places(nodes)
+            found = self._pools[pool, flavor, avoid] = nodes, Places(nodes, taste_of(self.state, pool))
         return found
 
     def gate(self, job: Job) -> Reason | None:
@@ -147,6 +148,8 @@ class Fork:
             found.append(Reason(code=Code.BACKOFF, numbers={"seconds_left": seconds}, detail=detail[:1024]))
         if job.held:
             found.append(Reason(code=Code.ON_HOLD))
+        if job.away:
+            found.append(pods_away(job))
         stopped = tree.stopped(job.queue)
         if stopped is not None:
             found.append(Reason(code=Code.QUEUE_STOPPED, field=f"queues.{stopped}"))
@@ -169,7 +172,7 @@ class Fork:
         state, tree = self.state, self.state.tree
         if tree.queues[job.queue].queueing_strategy != "strict_fifo":
             return None, 0
-        key = (-tree.priority(job.priority_class), job.taken_n, job.fact_index, job.job_id)
+        key = (-tree.priority_of(job), job.taken_n, job.fact_index, job.job_id)
         before = [
             other
             for place in state.index.waiting.get(job.queue, ())
@@ -178,7 +181,7 @@ class Fork:
         return (before[0] if before else None), len(before)
 
     def _waits(self, other: Job, job: Job) -> bool:
-        waiting = other.phase is Phase.QUEUED and not other.held and other.not_before <= self.state.ts
+        waiting = other.phase is Phase.QUEUED and not other.kept_out and other.not_before <= self.state.ts
         return waiting and other.job_id != job.job_id and self.state.earmarks.get(other.job_id) is None
 
     def _place_in(self, pool: str, job: Job) -> int:
@@ -187,10 +190,10 @@ class Fork:
             return 1 + len(self._others(pool))
         if job.priority_class == self._job.priority_class:
             return self.position
-        priority = self.state.tree.priority
-        wanted = priority(job.priority_class)
+        priority = self.state.tree.priority_of
+        wanted = priority(job)
         before = (other for name in self.line if (other := self.state.jobs.get(name)) is not None)
-        return 1 + sum(1 for other in before if priority(other.priority_class) >= wanted)
+        return 1 + sum(1 for other in before if priority(other) >= wanted)
 
     def _others(self, pool: str) -> list[str]:
         """Everybody in line for a pool, once they have had their turn."""

@@ -98,5 +98,4 @@ def weight(amount: Amount) -> int:
 
 
 def _priority(state: State, run: Run) -> int:
-    job = state.jobs.get(run.job_id)
-    return state.tree.priority(job.priority_class if job else "")
+    return state.tree.priority_of(state.jobs.get(run.job_id))

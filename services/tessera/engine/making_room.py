@@ -20,6 +20,7 @@ from tessera.engine.losses import LENT, Loss
 from tessera.engine.node_steps import node_steps, take
 from tessera.engine.places import Places
 from tessera.engine.plans import may_evict, quota_reason, would_borrow
+from tessera.engine.taste.tastes import taste_of
 from tessera.engine.units import bundles_for, units
 from tessera.engine.walk_back import Fixed
 from tessera_schemas.facts import PlanCause
@@ -67,7 +68,7 @@ class Search:
     ) -> None:
         self._state, self._job, self._cause, self._flavor = state, job, cause, flavor
         self._nodes, self._book, self._losses = nodes, book, losses
-        self._places = Places(nodes)
+        self._places = Places(nodes, taste_of(state, state.tree.pool(job.queue) or ""))
         self._parts = [part for unit in units(job.roles) for part in unit.parts]
         self._short_of_quota = self._lacks_quota(()) is not None
         self._short_of_room = False
@@ -110,7 +111,7 @@ class Search:
         if not any(part.role.spread for part in self._parts):  # a spread counts values whose nodes are full, too
             useful = {n for part in self._parts for n in self._places.suited(part) if bundles_for(part, emptied[n])}
             self._nodes = {name: node for name, node in self._nodes.items() if name in useful}
-            self._places = Places(self._nodes)
+            self._places = Places(self._nodes, self._places.taste)
         found = [self._by(groups) for groups in self._orders(losses)]
         if not any(found):
             found = [self._by([loss] for loss in losses)]

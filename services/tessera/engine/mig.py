@@ -4,23 +4,35 @@ Which position inside which GPU a MIG instance takes.
 An instance lies on neighbouring memory slices and begins only where its profile may, so that a GPU can have enough
 slices free and still no position (`tessera_schemas.mig`). Each instance goes where it costs the fewest further
 positions, weighted by their slices: into GPUs that are cut already, and towards the end that large profiles cannot use.
+
+Where an operator made the instances, those are the positions that there are, and what other pods have of a profile are
+its last ones: instances of one profile are interchangeable.
 """
 
 from collections.abc import Iterator, Sequence
 
+from tessera.domain.instances import layout
 from tessera.domain.resources import WHOLE_GPU, Need, Node
+from tessera_schemas.labels import MIG_RESOURCE_PREFIX
 from tessera_schemas.mig import GEOMETRIES, Geometry, Profile
 
 
 def has_profile(need: Need, node: Node) -> bool:
     """Whether GPUs of this kind can be cut so at all."""
     geometry = GEOMETRIES.get(node.mig_geometry)
-    return node.device_profile == "mig" and geometry is not None and need.mig_profile in geometry.profiles
+    if node.device_profile != "mig" or geometry is None or need.mig_profile not in geometry.profiles:
+        return False
+    return not node.mig_instances or any(profile == need.mig_profile for profile, _ in node.mig_instances)
 
 
 def free_positions(need: Need, node: Node) -> int:
     """How many instances of the profile the node takes now; no two positions of one profile overlap."""
-    return sum(1 for _ in _positions(need, node)) if has_profile(need, node) else 0
+    return len(_positions(need, node)) if has_profile(need, node) else 0
+
+
+def is_position(need: Need, node: Node, slot: int, start: int) -> bool:
+    """Whether an instance of the profile may begin there, and nothing is in its way."""
+    return has_profile(need, node) and (slot, start) in _free(need, node)
 
 
 def most_free_slices(node: Node) -> int:
@@ -47,17 +59,32 @@ def position(need: Need, node: Node) -> tuple[int, int, int, int]:
     return slot, start, size, size * geometry.milli_per_slice
 
 
-def _positions(need: Need, node: Node) -> Iterator[tuple[int, int]]:
+def held_by_others(profile: str, node: Node) -> int:
+    return sum(count for name, count in node.others.devices if name == MIG_RESOURCE_PREFIX + profile)
+
+
+def _positions(need: Need, node: Node) -> list[tuple[int, int]]:
+    """Every slot and start at which an instance of the profile can be had now."""
+    free = _free(need, node)
+    return free[: max(0, len(free) - held_by_others(need.mig_profile, node))] if node.others.devices else free
+
+
+def _free(need: Need, node: Node) -> list[tuple[int, int]]:
     """
-    Every slot and start at which an instance of the profile could be made now.
+    Every slot and start at which nothing is in the way of an instance.
 
     A GPU that is held otherwise has none: its node served something else when that was placed.
     """
     geometry = GEOMETRIES[node.mig_geometry]
     profile = geometry.profiles[need.mig_profile]
-    for slot, taken in enumerate(node.mig_taken):
-        if node.gpu_free[slot] + sum(taken) * geometry.milli_per_slice == WHOLE_GPU:
-            yield from ((slot, start) for start in _starts(profile, taken))
+    made = layout(node.mig_geometry, node.mig_instances) if node.mig_instances else None
+    found: list[tuple[int, int]] = []
+    for slot, taken in enumerate(node.mig_taken[: len(made)] if made is not None else node.mig_taken):
+        if node.gpu_free[slot] + sum(taken) * geometry.milli_per_slice != WHOLE_GPU:
+            continue
+        starts = _starts(profile, taken)
+        found += [(slot, start) for start in starts if made is None or (need.mig_profile, start) in made[slot]]
+    return found
 
 
 def _starts(profile: Profile, taken: Sequence[int]) -> Iterator[int]:

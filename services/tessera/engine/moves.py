@@ -17,6 +17,7 @@ from tessera.domain.state import State
 from tessera.engine.losses import eviction_cost, weight
 from tessera.engine.places import Places
 from tessera.engine.plans import nodes_for, protected
+from tessera.engine.taste.tastes import taste_of
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
@@ -38,7 +39,7 @@ def may_move(state: State, owner: Job, run: Run) -> Reason | None:
     against = protected(state, job, run)
     if against is not None:
         return against
-    if tree.priority(job.priority_class) > tree.priority(owner.priority_class):
+    if tree.priority_of(job) > tree.priority_of(owner):
         return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="priority_class", detail=run.run_id)
     if not _could_start_again(state, owner, job, run):
         return Reason(code=Code.PLAN_DOES_NOT_FIT, detail=f"{run.run_id} could not start again at once")
@@ -51,6 +52,7 @@ def _could_start_again(state: State, owner: Job, job: Job, run: Run) -> bool:
     return (
         not run.extra
         and not job.held
+        and job.adopted is None  # only its owner can make its pods again, in its own time
         and tree.pool(job.queue) is not None
         and tree.pool(job.queue) == tree.pool(owner.queue)
         and tree.stopped(job.queue) is None
@@ -110,7 +112,7 @@ class Bases:
         found = self._known.get(key)
         if found is None:
             nodes = {node.name: node for node in nodes_for(self.state, *key)}
-            found = self._known[key] = nodes, Places(nodes)
+            found = self._known[key] = nodes, Places(nodes, taste_of(self.state, key[0]))
         return found
 
 

@@ -116,7 +116,7 @@ def _too_much_together(roles: tuple[RoleNeed, ...], nodes: dict[str, Node]) -> R
     suitable = [n for n in nodes.values() if any(never_fits(role.need, n) is None for role in roles)]
     wanted = gang_amount(roles)
     for name, want, have in (
-        ("gpu_milli", wanted.gpu_milli, sum(n.gpus for n in suitable) * WHOLE_GPU),
+        ("gpu_milli", _gpu_milli(roles), sum(n.gpus for n in suitable) * WHOLE_GPU),
         ("cpu_milli", wanted.cpu_milli, sum(n.cpu_milli for n in suitable)),
         ("memory_bytes", wanted.memory_bytes, sum(n.memory_bytes for n in suitable)),
         ("pods", sum(role.replicas for role in roles), sum(n.pods for n in suitable)),
@@ -126,3 +126,8 @@ def _too_much_together(roles: tuple[RoleNeed, ...], nodes: dict[str, Node]) -> R
             detail = "its roles together need more than all suitable nodes have"
             return Reason(code=Code.INADMISSIBLE, field="roles", numbers=numbers, detail=detail)
     return None
+
+
+def _gpu_milli(roles: tuple[RoleNeed, ...]) -> int:
+    """Without instances: what one counts against a quota is the most that it takes of any kind of GPU."""
+    return sum(role.replicas * (role.need.gpus * WHOLE_GPU + role.need.gpu_milli) for role in roles)

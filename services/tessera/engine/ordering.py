@@ -71,14 +71,14 @@ class _Branch:
 
     def __init__(self, state: State, name: str, capacity: Amount) -> None:
         self._weight, self._capacity = state.tree.queues[name].weight, capacity
-        self._priority = state.tree.priority
+        self._priority = state.tree.priority_of
         self.held = held_below(state, name)
         self.first: Job
 
     @property
     def key(self) -> Key:
         job, share = self.first, weighted_share(self.held, self._capacity, self._weight)
-        return (-self._priority(job.priority_class), *share, job.taken_n, job.fact_index, job.job_id)
+        return (-self._priority(job), *share, job.taken_n, job.fact_index, job.job_id)
 
     def advance(self) -> bool:
         """Give the first job its place; False when nobody is left."""

@@ -5,6 +5,7 @@ from collections.abc import Hashable, Iterable, Mapping
 
 from tessera.domain.resources import Node
 from tessera.engine.fits import Miss, never_fits, never_key
+from tessera.engine.taste.tastes import FULLEST, Taste
 from tessera.engine.units import Part
 
 
@@ -16,8 +17,9 @@ class Places:
     nodes are the same but for that.
     """
 
-    def __init__(self, nodes: Mapping[str, Node]) -> None:
-        self._nodes = nodes
+    def __init__(self, nodes: Mapping[str, Node], taste: Taste = FULLEST) -> None:
+        """`taste` says which node is taken of those that a pod fits."""
+        self._nodes, self.taste = nodes, taste
         self._suited: dict[Hashable, tuple[dict[str, None], Counter[Miss]]] = {}
         self._values: dict[str, dict[str, str]] = {}
         self._domains: dict[str, dict[str, list[str]]] = {}

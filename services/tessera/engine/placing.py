@@ -1,10 +1,9 @@
 """
 Place a whole gang or none of it.
 
-Best fit: each pod goes to the node that it leaves fullest, so that empty nodes stay whole for large gangs. The tie
-rule, in order: least GPU left free on the node after the pod, least CPU left, least memory left, node name. A pod
-without a GPU thus prefers nodes without a free GPU. Which nodes a role may use at all, when its pods have to lie
-together or apart, is chosen before (`topology`).
+Each pod in turn goes to the node that the pool's placement policy scores highest (`taste`), of equals to the one whose
+name comes first. Which nodes a role may use at all, when its pods have to lie together or apart, is chosen before
+(`topology`).
 """
 
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from collections.abc import Mapping
 from tessera.domain.resources import Node, RoleNeed
 from tessera.engine.attempt import Attempt
 from tessera.engine.places import Places
+from tessera.engine.ranks import Ranks
 from tessera.engine.refusals import no_domain, no_fit, not_even
 from tessera.engine.topology import place_unit
 from tessera.engine.units import Part, Unit, units
@@ -20,16 +20,17 @@ from tessera_schemas.reasons import Code, Reason
 
 
 def place_gang(
-    roles: tuple[RoleNeed, ...], nodes: Mapping[str, Node], places: Places | None = None
+    roles: tuple[RoleNeed, ...], nodes: Mapping[str, Node], places: Places | None = None, ranks: Ranks | None = None
 ) -> tuple[Placement, ...] | Reason:
     """
     Choose node and devices for every pod, or say why not; `nodes` is not changed.
 
-    `places` is what earlier gangs of the same pass have found out about the same nodes.
+    `places` is what earlier gangs of the same pass have found out about the same nodes, and the taste by which one is
+    chosen; `ranks` is how they ranked them.
     """
     if not any(node.ready for node in nodes.values()):
         return Reason(code=Code.NO_NODES)
-    attempt = Attempt(roles, nodes, places or Places(nodes))
+    attempt = Attempt(roles, nodes, places or Places(nodes), ranks)
     for unit in units(roles):
         failed = place_unit(unit, attempt)
         if failed is not None:

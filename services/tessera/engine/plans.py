@@ -16,6 +16,7 @@ from tessera.domain.queues import Over, QuotaBook
 from tessera.domain.resources import WHOLE_GPU, Amount, Need, Node, RoleNeed, placed_amount
 from tessera.domain.state import State
 from tessera.engine.fits import fits
+from tessera.engine.mig import is_position
 from tessera.engine.relations import broken
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import PlanCause
@@ -44,11 +45,17 @@ def startable(state: State, job: Job) -> bool:
     """Whether the job may start now, were there room: it waits, nobody holds it, its queue is there and not stopped."""
     return (
         job.phase is Phase.QUEUED
-        and not job.held
+        and not job.kept_out
         and job.not_before <= state.ts
         and state.tree.pool(job.queue) is not None
         and state.tree.stopped(job.queue) is None
     )
+
+
+def pods_away(job: Job) -> Reason:
+    """Why an adopted job is out of line after a run: only its owner makes its pods again, and in its own time."""
+    owner = job.adopted.owner if job.adopted is not None else ""
+    return Reason(code=Code.GANG_INCOMPLETE, numbers={"pods_wanted": job.pods}, detail=f"{owner} makes its pods again")
 
 
 def may_evict(
@@ -92,10 +99,10 @@ def _gives_way(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause
     """
     tree = state.tree
     if owner.queue == victim.queue:
-        return tree.priority(victim.priority_class) < tree.priority(owner.priority_class)
+        return tree.priority_of(victim) < tree.priority_of(owner)
     if cause != "reclaim" or tree.roots[owner.queue] != tree.roots.get(victim.queue):
         return False
-    if tree.priority(victim.priority_class) > tree.priority(owner.priority_class):
+    if tree.priority_of(victim) > tree.priority_of(owner):
         return False
     common, shared = _common(owner.amount, run.amount), set(tree.path(owner.queue))
     below = [queue for queue in tree.path(victim.queue) if queue not in shared]
@@ -151,12 +158,12 @@ def book_without(state: State, gone: Iterable[tuple[Run, tuple[Placement, ...]]]
 
 def outranked(state: State, job: Job, nodes: Iterable[str]) -> list[Earmark]:
     """Earmarks on these nodes whose owners are of a strictly lower class than `job`, by owner."""
-    named, priority = set(nodes), state.tree.priority
+    named, priority = set(nodes), state.tree.priority_of
     return [
         mark
         for owner, mark in sorted(state.earmarks.items())
         if (other := state.jobs.get(owner)) is not None
-        and priority(other.priority_class) < priority(job.priority_class)
+        and priority(other) < priority(job)
         and any(placement.node in named for placement in mark.placements)
     ]
 
@@ -177,11 +184,11 @@ def may_shrink(state: State, owner: Job, run: Run, ranks: Sequence[int]) -> Reas
     Whatever the preset: what an elastic run has beyond its gang it has only as long as nobody of at least its own
     priority class waits for the room.
     """
-    job, priority = state.jobs.get(run.job_id), state.tree.priority
+    job, priority = state.jobs.get(run.job_id), state.tree.priority_of
     staying = {extra.placement.rank for extra in run.extra if not extra.leaving}
     if job is None or job.job_id == owner.job_id or run.stopping or not set(ranks) <= staying:
         return Reason(code=Code.VICTIM_GONE, detail=run.run_id)
-    if priority(job.priority_class) > priority(owner.priority_class):
+    if priority(job) > priority(owner):
         return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="priority_class", detail=run.run_id)
     return None
 
@@ -271,10 +278,8 @@ def _is_free_instance(need: Need, node: Node, placement: Placement) -> bool:
     if geometry is None or profile is None or placement.mig is None or len(placement.devices) != 1:
         return False
     (start, size), slot = placement.mig, placement.devices[0]
-    if size != profile.size or start not in profile.starts or not 0 <= slot < len(node.mig_taken):
-        return False
-    taken = node.mig_taken[slot][start : start + size]
-    return placement.gpu_milli == size * geometry.milli_per_slice and not any(taken)
+    milli = size * geometry.milli_per_slice
+    return size == profile.size and placement.gpu_milli == milli and is_position(need, node, slot, start)
 
 
 def quota_reason(over: Over) -> Reason:

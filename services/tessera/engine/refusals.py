@@ -92,12 +92,16 @@ def _nearest(need: Need, suitable: list[Node]) -> Numbers:
     if need.gpus:
         numbers["gpus_wanted"] = need.gpus
         numbers["most_gpus_free_on_a_node"] = max((n.gpu_free.count(WHOLE_GPU) for n in suitable), default=0)
+        theirs = sum(len(n.gpu_others) for n in suitable)
+        numbers |= {"gpus_held_by_pods_not_of_tessera": theirs} if theirs else {}
     if need.gpu_milli:
         numbers["gpu_milli_wanted"] = need.gpu_milli
         numbers["most_gpu_milli_free_on_a_device"] = max((max(n.gpu_free, default=0) for n in suitable), default=0)
     if need.mig_profile:
         numbers["most_slices_free_on_a_device"] = max((most_free_slices(n) for n in suitable), default=0)
         numbers["gpus_cut_so_that_none_fits"] = sum(_fragmented(need, n) for n in suitable)
+        made = sum(dict(n.mig_instances).get(need.mig_profile, 0) for n in suitable)
+        numbers |= {"instances_made": made} if made else {}
     for name, count in need.devices:
         numbers[f"{name}_wanted"] = count
         numbers[f"most_{name}_free_on_a_node"] = max((dict(n.devices_free).get(name, 0) for n in suitable), default=0)
@@ -105,8 +109,8 @@ def _nearest(need: Need, suitable: list[Node]) -> Numbers:
 
 
 def _fragmented(need: Need, node: Node) -> int:
-    """GPUs with enough slices free, but not at a legal position."""
-    if not has_profile(need, node) or free_positions(need, node):
+    """GPUs with enough slices free, but not at a legal position; of instances that were made none can be."""
+    if node.mig_instances or not has_profile(need, node) or free_positions(need, node):
         return 0
     size = GEOMETRIES[node.mig_geometry].profiles[need.mig_profile].size
     return sum(taken.count(0) >= size for taken in node.mig_taken)

@@ -321,7 +321,9 @@ def _of_role(job: Job, role: RoleNeed) -> str:
 
 
 def _classes_above(state: State, job: Job) -> Iterator[str]:
-    """Granted to the tenant, the lowest first."""
+    """Granted to the tenant, the lowest first; adopted work has its priority from Kubernetes."""
+    if job.adopted is not None:
+        return
     tenant, tree = state.tree.tenants.get(job.tenant), state.tree
     granted = (tenant.priority_classes if tenant else ()) or tuple(tree.priorities)
     now = tree.priority(job.priority_class)
@@ -343,5 +345,4 @@ def _name(state: State, run: Run) -> str:
 
 
 def _priority(state: State, run: Run) -> int:
-    job = state.jobs.get(run.job_id)
-    return state.tree.priority(job.priority_class if job is not None else "")
+    return state.tree.priority_of(state.jobs.get(run.job_id))

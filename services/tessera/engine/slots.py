@@ -17,7 +17,10 @@ from tessera.domain.entities import Earmark
 from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.domain.state import State
 from tessera.engine.fits import fits, never_fits, never_key, room_for
+from tessera.engine.mig import free_positions, held_by_others
 from tessera.engine.plans import nodes_for
+from tessera_schemas.devices import serves
+from tessera_schemas.mig import GEOMETRIES
 
 LEVELS_MAX = 4
 NODE_LEVEL, POOL_LEVEL = "node", "pool"
@@ -26,6 +29,7 @@ NODE_LEVEL, POOL_LEVEL = "node", "pool"
 class Stranded(StrEnum):
     """What keeps an idle GPU, or a part of one, from use: the first that holds, in this order."""
 
+    OTHERS = "others"  # pods that Tessera does not manage hold it
     FAULT = "fault"  # its node is not ready, or drained
     RESERVED = "reserved"  # kept for a job that will start there
     NOBODY = "nobody"  # no live job may use the node: model, memory, labels, taints
@@ -38,11 +42,14 @@ class Stranded(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the live jobs of a pool ask for: needs of whole GPUs, of parts, what is least per GPU, topology levels."""
+    """
+    What the live jobs of a pool ask for: needs of whole GPUs, of parts, what is least per GPU. `levels` are topology
+    levels with their labels.
+    """
 
     whole: tuple[Need, ...]
     parts: tuple[Need, ...]
-    levels: tuple[str, ...]
+    levels: tuple[tuple[str, str], ...]
 
     def slot(self, gpus: int) -> Need:
         """A pod of so many GPUs, as lean as there are any."""
@@ -80,11 +87,13 @@ def slots(state: State, pool: str) -> Slots:
 
 
 def asked(state: State, pool: str) -> Asked:
-    """Over all jobs of the pool that have not ended; of topology levels the first few by name."""
+    """Over all jobs of the pool that have not ended. Of topology levels those with a name, then a few of the jobs'."""
     gangs = {id(job.roles): job.roles for job in state.jobs.values() if state.tree.pool(job.queue) == pool}
     roles = {role for gang in gangs.values() for role in gang if role.need.total_gpu_milli}
     needs = sorted({role.need for role in roles}, key=repr)
-    levels = sorted({level for role in roles for level in role.levels})[:LEVELS_MAX]
+    named = [(name, label) for name, label in reversed(state.tree.levels.items())]
+    others = {label for role in roles for label in role.levels} - {label for _, label in named}
+    levels = [*named, *((label, label) for label in sorted(others))][:LEVELS_MAX]
     return Asked(tuple(n for n in needs if n.gpus), tuple(n for n in needs if not n.gpus), tuple(levels))
 
 
@@ -116,7 +125,7 @@ class Tally:
         idle = [min(WHOLE_GPU, left + self._kept[node.name, at]) for at, left in enumerate(node.gpu_free)]
         free = [max(0, left) for left in node.gpu_free]
         every, rest = sum(part for part in idle if part > 0), sum(free)
-        found: Counter[Stranded] = Counter()
+        found: Counter[Stranded] = Counter({Stranded.OTHERS: len(node.gpu_others) * WHOLE_GPU})
         if not node.ready:
             found[Stranded.FAULT] = every
             return found
@@ -126,6 +135,9 @@ class Tally:
             return found
         fitting = [need for need in parts if fits(need, node) is None]
         entire = free.count(WHOLE_GPU)
+        if node.mig_instances:
+            self._of_instances(node, rest, fitting, found)
+            return found
         for left in free:
             if 0 < left < WHOLE_GPU:
                 usable = any(need.mig_profile or need.gpu_milli <= left for need in fitting)
@@ -137,6 +149,17 @@ class Tally:
         else:
             self._of_whole(node, entire, found)
         return found
+
+    def _of_instances(self, node: Node, rest: int, asked: list[Need], found: "Counter[Stranded]") -> None:
+        """Free instances that somebody asks for can be had; slices that are nobody's are of a shape nobody wants."""
+        geometry = GEOMETRIES[node.mig_geometry]
+        milli = {name: shape.size * geometry.milli_per_slice for name, shape in geometry.profiles.items()}
+        wanted = {need.mig_profile: need for need in asked}
+        usable = sum(free_positions(need, node) * milli[profile] for profile, need in wanted.items())
+        theirs = sum(min(count, held_by_others(name, node)) * milli[name] for name, count in node.mig_instances)
+        found[Stranded.NONE] += usable
+        found[Stranded.OTHERS] += min(theirs, rest - usable)
+        found[Stranded.SHAPE] += rest - usable - min(theirs, rest - usable)
 
     def _of_whole(self, node: Node, entire: int, found: "Counter[Stranded]") -> None:
         """As pods of one GPU: what cannot be had is short of whatever there is least of."""
@@ -159,7 +182,7 @@ class Tally:
                 here = self._free.setdefault(gpus, Counter())
                 here.update({(POOL_LEVEL, self._pool): room, (NODE_LEVEL, node.name): room})
                 here.update(
-                    {(level, at): room for level in self._asked.levels if (at := node.label(level)) is not None}
+                    {(name, at): room for name, label in self._asked.levels if (at := node.label(label)) is not None}
                 )
             gpus *= 2
 
@@ -172,7 +195,7 @@ class Tally:
         return Slots(self._pool, self._gpus, sum(milli for _, milli in stranded), stranded, tuple(sizes))
 
     def _size(self, gpus: int) -> Size:
-        largest = dict.fromkeys((NODE_LEVEL, *self._asked.levels), 0)
+        largest = dict.fromkeys((NODE_LEVEL, *(name for name, _ in self._asked.levels)), 0)
         total = 0
         for (level, _), room in self._free.get(gpus, {}).items():
             if level == POOL_LEVEL:
@@ -195,4 +218,4 @@ def _suited(alike: Iterable[list[Need]], node: Node) -> list[Need]:
 
 
 def _serves_whole(node: Node) -> bool:
-    return node.device_profile not in ("mig", "shares")
+    return serves(node.device_profile, "whole")

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from tessera.domain.entities import Job
+from tessera.domain.levels import in_short
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.resources import RoleNeed
 from tessera.engine.plans import quota_reason
@@ -32,7 +33,8 @@ def choose(tree: QueueTree, book: QuotaBook, job: Job, place: Place) -> Choice |
         if not isinstance(found, Reason):
             return flavor, found
         reasons.append(found)
-    return next((reason for reason in reasons if reason.code is not Code.WAITING_FOR_QUOTA), reasons[0])
+    first = next((reason for reason in reasons if reason.code is not Code.WAITING_FOR_QUOTA), reasons[0])
+    return in_short(first, tree.levels)
 
 
 def _placed(job: Job, flavor: str, place: Place) -> tuple[Placement, ...] | Reason:

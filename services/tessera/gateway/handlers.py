@@ -2,7 +2,7 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import structlog
 from aiohttp import web
@@ -22,9 +22,16 @@ from tessera.gateway.tokens import Caller
 from tessera.gateway.views import Age, SharedViews, age
 from tessera.kernel.ports import Clock
 from tessera_schemas.base import Strict, job_id
-from tessera_schemas.commands import CancelJob, HoldJob, ReleaseJob
+from tessera_schemas.commands import (
+    TENANT_COMMAND,
+    CancelJob,
+    HoldJob,
+    ReleaseJob,
+    ReportCheckpoint,
+    SubmitJob,
+    SubmitTemplate,
+)
 from tessera_schemas.config import Queue
-from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code
 from tessera_schemas.views import JobView
 
@@ -64,7 +71,9 @@ class Handlers:
             raise refused(Code.MISSING_FIELD, KEY_HEADER, "whoever sends the job again needs to name the same one")
         job = job_id(self._settings.shard, caller.tenant, key)
         existed, began = self._known(job) is not None, self._clock.monotonic()
-        command = {"kind": "submit_job", "v": 1, "key": key, "tenant": caller.tenant, "spec": body.spec}
+        if body.spec is None and body.template is None:
+            raise refused(Code.MISSING_FIELD, "spec", "a job's spec, or a template with its parameters")
+        command = body.command(key, caller.tenant)
         async with self._arrivals.expecting(job) as arrival:
             answer = await self._commands.send(caller.tenant, command)
             log.info("job_submitted", job=job, tenant=caller.tenant, token=caller.token_id)
@@ -79,7 +88,7 @@ class Handlers:
             if reasons:
                 raise all_of(reasons)
             return self._submitted(job, key, "admitted", 202)
-        if known.spec_hash != JobSpec.model_validate_json(written(body.spec)).digest():
+        if known.spec_hash != _digest(command):
             raise refused(Code.IDEMPOTENCY_CONFLICT, "key", key)
         return self._submitted(job, key, "existing" if existed else "queued", 200 if existed else 201)
 
@@ -126,6 +135,20 @@ class Handlers:
         state: Any = "stored" if answer is None else "accepted"
         return json_response(models.Ordered(job_id=job, state=state, as_of=self._state.n), 202)
 
+    async def report_checkpoint(self, request: web.Request) -> web.Response:
+        """Of the run that there is now: what comes late, from one before it, must not count for it."""
+        body, known = await read_body(request, models.CheckpointBody), self._own(request)
+        if isinstance(known, EndedJob):
+            raise refused(Code.ALREADY_ENDED, "job_id", known.phase.value)
+        run = self._state.runs.get(known.run_id)
+        if run is None or not run.started or run.over:
+            raise refused(Code.NOT_RUNNING, "job_id", known.phase.value)
+        if body.attempt not in (None, known.attempt):
+            numbers = {"attempt": known.attempt, "said": body.attempt or 0}
+            raise refused(Code.NOT_RUNNING, "attempt", "that attempt is over", numbers)
+        told = {"path": body.path, "attempt": known.attempt}
+        return await self._order(request, ReportCheckpoint, "report_checkpoint", **told)
+
     async def explain_job(self, request: web.Request) -> web.Response:
         read_query(request, models.NoQuery)
         known = self._own(request)
@@ -150,6 +173,14 @@ class Handlers:
         names = {queue.name for queue in self._queues_of(caller)}
         seen = [queue for queue in queues if caller.tenant is None or queue.name in names]
         return json_response(models.QueueList(as_of=n, items=tuple(seen)))
+
+    async def templates(self, request: web.Request) -> web.Response:
+        """Whether a tenant may use the queue of one is judged when it does."""
+        read_query(request, models.NoQuery)
+        body = self._state.config.body
+        found = sorted(() if body is None else body.templates, key=lambda template: template.name)
+        items = tuple(models.TemplateView.model_validate(template.model_dump(exclude={"spec"})) for template in found)
+        return json_response(models.TemplateList(as_of=self._state.n, items=items))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         return await self._streams.serve(request, read_query(request, models.EventQuery))
@@ -197,9 +228,15 @@ def _key(request: web.Request, said: str | None) -> str | None:
     if said is not None and said != given:
         raise refused(Code.INVALID_FIELD, KEY_HEADER, "is not the key in the body")
     try:
-        return models.SubmitEnvelope(key=given, spec={}).key
+        return models.SubmitEnvelope(key=given).key
     except ValidationError:
         raise refused(Code.INVALID_FIELD, KEY_HEADER, "1 to 200 printable characters without blanks") from None
+
+
+def _digest(command: dict[str, Any]) -> str:
+    """Hash of what an accepted submit asked for, as the ledger has it."""
+    read = TENANT_COMMAND.validate_json(written(command))
+    return read.digest() if isinstance(read, SubmitTemplate) else cast(SubmitJob, read).spec.digest()
 
 
 def _no_such_job(job: str) -> Exception:

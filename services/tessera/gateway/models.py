@@ -6,11 +6,13 @@ Requests forbid unknown fields. Answers only ever gain optional ones, and say as
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, JsonValue, StringConstraints
 
 from tessera_schemas.base import INT_MAX, Count, Key, Lenient, Name, Strict, Text
+from tessera_schemas.facts import CheckpointPath
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import PublicReason
+from tessera_schemas.templates import Parameter, ParameterName, Value
 from tessera_schemas.views import JobView, NodeView, QueueView
 
 PAGE_MAX = 500
@@ -20,17 +22,46 @@ JobIdText = Annotated[str, StringConstraints(max_length=64)]
 
 
 class SubmitBody(Strict):
-    """A job and the key under which it may be sent again; the header `Idempotency-Key` says the key as well."""
+    """
+    A job and the key under which it may be sent again; the header `Idempotency-Key` says the key as well.
+
+    Either its whole `spec`, or a `template` of the configuration with its parameters and what it lets be said.
+    """
 
     key: Key | None = None
-    spec: JobSpec
+    spec: JobSpec | None = None
+    template: Name | None = None
+    parameters: dict[ParameterName, Value] = Field(default_factory=dict)
+    name: Name | None = None
+    queue: Name | None = None
+    priority_class: Name | None = None
+    held: Annotated[bool, Field(description="It does not start before it is released")] = False
 
 
 class SubmitEnvelope(Strict):
-    """The body of a submit as far as the gateway reads it: the spec is admission's to judge, with all reasons."""
+    """The body of a submit as far as the gateway reads it: the job is admission's to judge, with all reasons."""
 
     key: Key | None = None
-    spec: dict[str, Any]
+    spec: dict[str, Any] | None = None
+    template: JsonValue = None
+    parameters: JsonValue = None
+    name: JsonValue = None
+    queue: JsonValue = None
+    priority_class: JsonValue = None
+    held: JsonValue = None
+
+    def command(self, key: str, tenant: str) -> dict[str, Any]:
+        """What is sent for it; what was not said is not sent."""
+        kind = "submit_job" if self.template is None else "submit_template"
+        said = {field: value for field, value in self.model_dump().items() if value is not None}
+        return {"kind": kind, "v": 1, "tenant": tenant, **said, "key": key}
+
+
+class CheckpointBody(Strict):
+    """Where the program has saved its work; `attempt` is its TESSERA_ATTEMPT, so that an old run speaks for itself."""
+
+    path: CheckpointPath
+    attempt: Annotated[int | None, Field(ge=1, strict=True)] = None
 
 
 class CancelBody(Strict):
@@ -122,6 +153,20 @@ class NodeList(Lenient):
 class QueueList(Lenient):
     as_of: AsOf
     items: tuple[QueueView, ...]
+
+
+class TemplateView(Lenient):
+    """What may be submitted by name: its parameters, and what else may be said."""
+
+    name: str
+    description: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    overrides: tuple[str, ...] = ()
+
+
+class TemplateList(Lenient):
+    as_of: AsOf
+    items: tuple[TemplateView, ...]
 
 
 class Explained(Lenient):

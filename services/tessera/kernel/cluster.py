@@ -14,14 +14,20 @@ from typing import Any
 import aiohttp
 import orjson
 
+from tessera.kernel.api_paths import list_path, object_path
 from tessera.kernel.errors import Transient
-from tessera.kernel.ports import ApiError, JsonObject, WatchEvent
+from tessera.kernel.ports import ApiError, JsonObject, Reduce, WatchEvent, as_it_is
 
 _JSON = "application/json"
 _MERGE_PATCH = "application/merge-patch+json"
 _JSON_PATCH = "application/json-patch+json"
 _WATCH_SECONDS = 300  # asked of the server; a silence clearly longer than this is a dead connection
 _WATCH_SILENCE_SECONDS = 330.0
+Objects = list[JsonObject]
+Listed = tuple[Objects, str]
+# How a merge patch that names another UID is refused: as a forbidden change (422), where all else says conflict (409).
+_UID_CHANGED = "metadata.uid: Invalid value"
+_PAGE = 500  # objects asked for at once: a page is answered well within the time-out, however many there are
 
 
 class HttpCluster:
@@ -59,23 +65,48 @@ class HttpCluster:
             await self._session.close()
             self._session = None
 
-    async def list(self, kind: str, label_selector: str = "") -> tuple[list[JsonObject], str]:
-        params = {"labelSelector": label_selector} if label_selector else None
-        answer = _decoded(await self._call("GET", f"/api/v1/{kind}", params=params))
-        return answer["items"], answer["metadata"]["resourceVersion"]
+    async def list(
+        self, kind: str, label_selector: str = "", field_selector: str = "", reduce: Reduce = as_it_is
+    ) -> Listed:
+        """
+        Page after page, all as of one version. When the server forgets that version meanwhile (410), the list is read
+        again whole: a second try in pages might be overtaken like the first.
+        """
+        selected = _selecting(label_selector, field_selector)
+        try:
+            return await self._pages(kind, {**selected, "limit": str(_PAGE)}, reduce)
+        except _PageLost:
+            return await self._pages(kind, selected, reduce)
 
-    async def watch(self, kind: str, resource_version: str, label_selector: str = "") -> AsyncIterator[WatchEvent]:
+    async def _pages(self, kind: str, params: Mapping[str, str], reduce: Reduce) -> Listed:
+        found: Objects = []
+        place = ""
+        while True:
+            asked = {**params, "continue": place} if place else params
+            try:
+                answer = _decoded(await self._call("GET", list_path(kind), params=asked))
+            except ApiError as error:
+                if place and error.status == 410:
+                    raise _PageLost from error
+                raise
+            found.extend(map(reduce, answer["items"]))
+            place = answer["metadata"].get("continue") or ""
+            if not place:
+                return found, answer["metadata"]["resourceVersion"]
+
+    async def watch(
+        self, kind: str, resource_version: str, label_selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[WatchEvent]:
         params = {
             "watch": "1",
             "resourceVersion": resource_version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(_WATCH_SECONDS),
+            **_selecting(label_selector, field_selector),
         }
-        if label_selector:
-            params["labelSelector"] = label_selector
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=_WATCH_SILENCE_SECONDS)
         try:
-            async with self._request("GET", f"/api/v1/{kind}", _JSON, None, params, timeout) as response:
+            async with self._request("GET", list_path(kind), _JSON, None, params, timeout) as response:
                 if response.status != 200:
                     raise _refusal(response, await response.read())
                 async for line in _lines(response.content):
@@ -89,11 +120,20 @@ class HttpCluster:
     async def create_pod(self, namespace: str, pod: JsonObject) -> JsonObject:
         return _decoded(await self._call("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod))
 
-    async def bind_pod(self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
+    async def bind_pod(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str],
+        resource_version: str = "",
+    ) -> None:
+        version = {"resourceVersion": resource_version} if resource_version else {}
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": name, "namespace": namespace, "uid": uid, "annotations": dict(annotations)},
+            "metadata": {"name": name, "namespace": namespace, "uid": uid, "annotations": dict(annotations), **version},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         await self._call("POST", f"{_pod(namespace, name)}/binding", body=binding)
@@ -103,6 +143,13 @@ class HttpCluster:
         await self._call("DELETE", _pod(namespace, name), body=options, lane=self._release_lane)
 
     async def evict_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> None:
+        """
+        Looks at the UID first: the server tries an eviction again and again while its precondition fails, and holds
+        the call for ten seconds before it says so.
+        """
+        meta = await self._look(namespace, name)
+        if meta["uid"] != uid:
+            raise _another_uid(name, meta["uid"], uid)
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -114,6 +161,30 @@ class HttpCluster:
     async def annotate_pod(self, namespace: str, name: str, uid: str, annotations: Mapping[str, str]) -> None:
         wanted = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
         await self._patch(namespace, name, wanted, _MERGE_PATCH)
+
+    async def label_pod(
+        self, namespace: str, name: str, uid: str, resource_version: str, labels: Mapping[str, str | None]
+    ) -> None:
+        wanted = {"metadata": {"uid": uid, "resourceVersion": resource_version, "labels": dict(labels)}}
+        await self._call("PATCH", _pod(namespace, name), body=wanted, content_type=_MERGE_PATCH)
+
+    async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
+        wanted = {"metadata": {"resourceVersion": resource_version, "annotations": dict(annotations)}}
+        await self._call("PATCH", f"/api/v1/nodes/{name}", body=wanted, content_type=_MERGE_PATCH)
+
+    async def patch_pod_status(self, namespace: str, name: str, patch: JsonObject) -> None:
+        await self._call("PATCH", f"{_pod(namespace, name)}/status", body=patch, content_type=_MERGE_PATCH)
+
+    async def create_event(self, namespace: str, event: JsonObject) -> None:
+        await self._call("POST", f"/api/v1/namespaces/{namespace}/events", body=event)
+
+    async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject:
+        return _decoded(await self._call("GET", object_path(api_version, kind, namespace, name)))
+
+    async def resume_job(self, namespace: str, name: str, uid: str, resource_version: str) -> None:
+        wanted = {"metadata": {"uid": uid, "resourceVersion": resource_version}, "spec": {"suspend": False}}
+        path = object_path("batch/v1", "Job", namespace, name)
+        await self._call("PATCH", path, body=wanted, content_type=_MERGE_PATCH)
 
     async def remove_finalizer(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
         """
@@ -132,16 +203,31 @@ class HttpCluster:
                 raise
             await self._remove_one_of_many(namespace, name, uid, finalizer)
 
+    async def _look(self, namespace: str, name: str) -> JsonObject:
+        """A pod's metadata, in the lane of releases: what frees devices waits for no create."""
+        meta: JsonObject = _decoded(await self._call("GET", _pod(namespace, name), lane=self._release_lane))["metadata"]
+        return meta
+
     async def _remove_one_of_many(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
-        meta = (await self.get_pod(namespace, name))["metadata"]
+        meta = await self._look(namespace, name)
         if meta["uid"] != uid:
-            raise ApiError(409, "Conflict", f"pod {name} now has the UID {meta['uid']}, not {uid}")
+            raise _another_uid(name, meta["uid"], uid)
         finalizers = meta.get("finalizers", [])
         if finalizer not in finalizers:
             return
         rest = [one for one in finalizers if one != finalizer]
         wanted = {"uid": uid, "resourceVersion": meta["resourceVersion"], "finalizers": rest}
         await self._patch(namespace, name, {"metadata": wanted}, _MERGE_PATCH)
+
+    async def create_service(self, namespace: str, service: JsonObject) -> None:
+        await self._call("POST", f"/api/v1/namespaces/{namespace}/services", body=service)
+
+    async def get_service(self, namespace: str, name: str) -> JsonObject:
+        return _decoded(await self._call("GET", f"/api/v1/namespaces/{namespace}/services/{name}"))
+
+    async def delete_service(self, namespace: str, name: str, uid: str) -> None:
+        path = f"/api/v1/namespaces/{namespace}/services/{name}"
+        await self._call("DELETE", path, body=_delete_options(uid, None), lane=self._release_lane)
 
     async def _patch(self, namespace: str, name: str, patch: Any, content_type: str) -> None:
         path = _pod(namespace, name)
@@ -196,6 +282,15 @@ class HttpCluster:
         return self._session
 
 
+class _PageLost(Exception):
+    """The server no longer knows the version of which the first pages were."""
+
+
+def _selecting(label_selector: str, field_selector: str) -> dict[str, str]:
+    asked = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    return {name: value for name, value in asked.items() if value}
+
+
 def _pod(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
 
@@ -233,13 +328,20 @@ def _decoded(answer: bytes) -> JsonObject:
     return decoded
 
 
+def _another_uid(name: str, found: str, wanted: str) -> ApiError:
+    return ApiError(409, "Conflict", f"pod {name} now has the UID {found}, not {wanted}")
+
+
 def _refusal(response: aiohttp.ClientResponse, answer: bytes) -> ApiError:
     """The API's Status object; a proxy in between may answer with something else."""
     wait = response.headers.get("Retry-After", "")
     retry_after = float(wait) if wait.isdecimal() else None
     try:
         status = orjson.loads(answer)
-        return ApiError(response.status, status["reason"], status["message"], retry_after)
+        reason, message = status["reason"], status["message"]
+        if response.status == 422 and _UID_CHANGED in message:
+            return ApiError(409, "Conflict", message)
+        return ApiError(response.status, reason, message, retry_after)
     except (orjson.JSONDecodeError, KeyError, TypeError):
         text = " ".join(answer[:200].decode(errors="replace").split())
         return ApiError(response.status, response.reason or "", text, retry_after)

@@ -1,5 +1,5 @@
 """
-A kept copy of all pods or nodes: list once, then watch; whatever breaks, the copy is made right again.
+A kept copy of all pods, nodes or other objects: list once, then watch; whatever breaks, the copy is made right again.
 
 Out come batches of deltas, in the server's order for each object. A watch that ends goes on where it stopped; when
 the server no longer knows that place (410) or refuses, everything is listed again and the differences come out as
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tessera.kernel.errors import Transient
-from tessera.kernel.ports import ApiError, Clock, Cluster, JsonObject, WatchEvent
+from tessera.kernel.ports import ApiError, Clock, Cluster, JsonObject, Reduce, WatchEvent, without_managed_fields
+from tessera.kernel.spreading import spread
 
 _QUEUE_BOUND = 4096  # changes read and not yet taken; then reading waits for the consumer
 _FIRST_RETRY_SECONDS = 0.1
@@ -35,11 +36,23 @@ class Informer:
     """
     The copy as of the last batch handed out: `objects` by UID, `named` by name.
 
-    `synced` is False until the first list has been handed out whole.
+    `synced` is False until the first list has been handed out whole. Of each object only what `reduce` makes of it is
+    kept, which has its name, UID and resourceVersion.
     """
 
-    def __init__(self, cluster: Cluster, kind: str, clock: Clock, label_selector: str = "") -> None:
-        self._cluster, self._kind, self._clock, self._selector = cluster, kind, clock, label_selector
+    def __init__(
+        self,
+        cluster: Cluster,
+        kind: str,
+        clock: Clock,
+        label_selector: str = "",
+        field_selector: str = "",
+        reduce: Reduce = without_managed_fields,
+        who: str = "",
+    ) -> None:
+        """`who` is the process: replicas that lose the server at the same moment do not come back at the same one."""
+        self._cluster, self._kind, self._clock, self._reduce, self._who = cluster, kind, clock, reduce, who
+        self._selectors = (label_selector, field_selector)
         self.objects: dict[str, JsonObject] = {}
         self.synced = False
         self._names: dict[str, str] = {}
@@ -146,18 +159,18 @@ class Informer:
                 await self._back_off(at_once=True)  # servers end watches now and then
 
     async def _list(self) -> None:
-        items, version = await self._cluster.list(self._kind, self._selector)
+        items, version = await self._cluster.list(self._kind, *self._selectors, self._reduce)
         self._put(items)
         self._version = version
 
     async def _watch(self) -> None:
-        events = self._cluster.watch(self._kind, self._version, self._selector)
+        events = self._cluster.watch(self._kind, self._version, *self._selectors)
         try:
             async for event in events:
                 self._failures = 0
                 if event.type != "BOOKMARK":
                     await self._room()
-                    self._put(event)
+                    self._put(WatchEvent(event.type, self._reduce(event.object)))
                 self._version = event.object["metadata"]["resourceVersion"]
         finally:
             if isinstance(events, AsyncGenerator):
@@ -178,7 +191,8 @@ class Informer:
         if at_once and self._failures == 1:
             return
         wait = min(_FIRST_RETRY_SECONDS * 2 ** min(self._failures - 1, 16), _LONGEST_RETRY_SECONDS)
-        await self._clock.sleep(max(wait, at_least or 0.0))
+        wait = max(wait, at_least or 0.0)
+        await self._clock.sleep(spread(wait, self._who, self._kind, self._failures) if self._who else wait)
 
 
 async def _happens(event: asyncio.Event, clock: Clock, timeout: float | None) -> None:

@@ -22,6 +22,7 @@ class Kind(StrEnum):
     GONE = "gone"
     OUT_OF_SERVICE = "out of service"
     NOT_READY = "not ready"
+    CORDONED = "cordoned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +46,13 @@ def is_ready(node: JsonObject) -> bool:
 
 
 def kind_of(node: JsonObject | None) -> Kind | None:
-    """A node that answers is in no trouble, whatever its taints say: its kubelet still ends what is to end."""
+    """A node that answers is at most cordoned, whatever its taints say: its kubelet still ends what is to end."""
     if node is None:
         return Kind.GONE
+    spec = node.get("spec", {})
     if is_ready(node):
-        return None
-    taints = node.get("spec", {}).get("taints") or ()
+        return Kind.CORDONED if spec.get("unschedulable", False) else None
+    taints = spec.get("taints") or ()
     is_out = any(taint.get("key") == OUT_OF_SERVICE_TAINT for taint in taints)
     return Kind.OUT_OF_SERVICE if is_out else Kind.NOT_READY
 

@@ -58,7 +58,7 @@ def _stream_publishes(spec: subjects.StreamSpec, identity: Identity) -> list[str
     """What an identity publishes to use one stream: its own subjects, and requests of the JetStream API."""
     written = list(spec.written_by(identity.role, identity.name))
     reads = identity.role in spec.readers
-    if identity.role == subjects.TENANT or not (written or reads):
+    if identity.role == subjects.TENANT or not (written or reads or spec.fetched_by(identity.role)):
         return written
     requests = [f"$JS.API.STREAM.INFO.{spec.name}"]
     if spec.fetched_by(identity.role):

@@ -198,6 +198,20 @@ class WatchEvent:
     object: JsonObject
 
 
+Reduce = Callable[[JsonObject], JsonObject]
+"""What is kept of an object, for readers of many who need little of each; it keeps uid, name and resourceVersion."""
+
+
+def as_it_is(found: JsonObject) -> JsonObject:
+    return found
+
+
+def without_managed_fields(found: JsonObject) -> JsonObject:
+    """Who set which field when: often most of an object, and nobody here asks."""
+    found["metadata"].pop("managedFields", None)
+    return found
+
+
 class Cluster(Protocol):
     """
     The Kubernetes API as the binder and reclamation need it. Objects are the API's own JSON.
@@ -206,19 +220,44 @@ class Cluster(Protocol):
     have had its effect).
     """
 
-    async def list(self, kind: str, label_selector: str = "") -> tuple[list[JsonObject], str]:
-        """All objects of "pods" (every namespace) or "nodes", and the resourceVersion of the list."""
+    async def list(
+        self, kind: str, label_selector: str = "", field_selector: str = "", reduce: Reduce = as_it_is
+    ) -> tuple[list[JsonObject], str]:
+        """
+        All objects (of every namespace) of "pods", "nodes", "jobs" of batch or "priorityclasses", and the
+        resourceVersion of the list.
 
-    def watch(self, kind: str, resource_version: str, label_selector: str = "") -> AsyncIterator[WatchEvent]:
-        """Changes after `resource_version`; ends when the server closes it; ApiError 410 when it is too old."""
+        Long lists are read in pages, and each object goes through `reduce` before the next page is asked for.
+        """
+
+    def watch(
+        self, kind: str, resource_version: str, label_selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[WatchEvent]:
+        """
+        Changes after `resource_version`; ends when the server closes it; ApiError 410 when it is too old.
+
+        An object that comes into the selection is ADDED, one that leaves it is DELETED.
+        """
 
     async def get_pod(self, namespace: str, name: str) -> JsonObject: ...
 
     async def create_pod(self, namespace: str, pod: JsonObject) -> JsonObject:
         """409 AlreadyExists when the name is taken."""
 
-    async def bind_pod(self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
-        """409 when the pod is bound already or its UID differs; the annotations land in the same write."""
+    async def bind_pod(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str],
+        resource_version: str = "",
+    ) -> None:
+        """
+        409 when the pod is bound already, its UID differs, or it changed since `resource_version`, if one is given.
+
+        The annotations land in the same write.
+        """
 
     async def delete_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> None:
         """409 when the UID differs, 404 when it is gone."""
@@ -229,5 +268,33 @@ class Cluster(Protocol):
     async def annotate_pod(self, namespace: str, name: str, uid: str, annotations: Mapping[str, str]) -> None:
         """Set these annotations and leave the others. 409 when the UID differs, 404 when it is gone."""
 
+    async def label_pod(
+        self, namespace: str, name: str, uid: str, resource_version: str, labels: Mapping[str, str | None]
+    ) -> None:
+        """Set these labels of exactly this version of the pod, None taking one off. 409 for another, 404 when gone."""
+
+    async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
+        """Set these annotations of exactly this version of the node. 409 for another, 404 when it is gone."""
+
+    async def patch_pod_status(self, namespace: str, name: str, patch: JsonObject) -> None:
+        """A merge patch of the pod's status; 409 when it names another UID or version, 404 when the pod is gone."""
+
+    async def create_event(self, namespace: str, event: JsonObject) -> None:
+        """409 AlreadyExists when the name is taken."""
+
+    async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject:
+        """Any object in a namespace; 404 when it is not there, or the cluster has no such kind."""
+
+    async def resume_job(self, namespace: str, name: str, uid: str, resource_version: str) -> None:
+        """Take the suspension off exactly this version of a batch Job. 409 for another, 404 when it is gone."""
+
     async def remove_finalizer(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
         """409 when the object changed meanwhile, 404 when it is gone; nothing when it is off already."""
+
+    async def create_service(self, namespace: str, service: JsonObject) -> None:
+        """409 AlreadyExists when the name is taken."""
+
+    async def get_service(self, namespace: str, name: str) -> JsonObject: ...
+
+    async def delete_service(self, namespace: str, name: str, uid: str) -> None:
+        """409 when the UID differs, 404 when it is gone."""

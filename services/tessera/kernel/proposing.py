@@ -35,7 +35,7 @@ REFUSED_SECONDS = 30.0  # at most after refusals
 FIRST_SECONDS = 0.5
 
 PlanFor = Callable[[State, Job, int], Plan | Reason]
-Alike = tuple[str, str, tuple[RoleNeed, ...], tuple[str, ...]]
+Alike = tuple[str, int, tuple[RoleNeed, ...], tuple[str, ...]]
 log = structlog.get_logger()
 
 
@@ -106,7 +106,7 @@ class Proposals:
             job = self._state.jobs.get(job_id)
             if job is None or partition_of(job_id) not in ours or not self._is_due(job_id):
                 continue
-            alike = (job.queue, job.priority_class, job.roles, job.avoid)
+            alike = (job.queue, self._state.tree.priority_of(job), job.roles, job.avoid)
             if alike in fruitless:
                 continue
             if planned == PLANS_PER_ROUND:

@@ -63,7 +63,7 @@ async def ensure_streams(admin: Client, shard: str, bounds: Bounds | None = None
         made += stream_made
         drift += stream_drift
         for durable in spec.durables:
-            config = durable_config(durable)
+            config = durable_config(durable, spec.in_order)
             durable_made, durable_drift = await _ensure_durable(jetstream, spec.name, config, mend)
             made += durable_made
             drift += durable_drift
@@ -101,7 +101,7 @@ def stream_config(spec: StreamSpec, bounds: Bounds) -> api.StreamConfig:
     )
 
 
-def durable_config(durable: str) -> api.ConsumerConfig:
+def durable_config(durable: str, in_order: bool = False) -> api.ConsumerConfig:
     """
     A work queue's consumer. It redelivers for ever: the handler counts and dead-letters, because a server that
     gives up leaves the message in the stream and says so only once.
@@ -112,7 +112,7 @@ def durable_config(durable: str) -> api.ConsumerConfig:
         deliver_policy=api.DeliverPolicy.ALL,
         ack_wait=ACK_WAIT_SECONDS,
         max_deliver=-1,
-        max_ack_pending=ACK_PENDING_MAX,
+        max_ack_pending=1 if in_order else ACK_PENDING_MAX,
     )
 
 

@@ -12,6 +12,7 @@ import structlog
 
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError, Clock
+from tessera.kernel.spreading import spread
 
 FIRST_RETRY_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 10.0
@@ -95,6 +96,7 @@ class Worklist:
         wait = min(FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 16), LONGEST_RETRY_SECONDS)
         if isinstance(error, ApiError) and error.retry_after_seconds:
             wait = max(wait, error.retry_after_seconds)
+        wait = spread(wait, key, failures)
         log.info("work_retries", key=key, failures=failures, seconds=wait, error=str(error))
         self._waiting.pop(key, None)
         self._backing_off[key] = asyncio.create_task(self._after(key, wait, self._backing_off))

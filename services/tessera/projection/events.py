@@ -30,6 +30,7 @@ from tessera_schemas.ledger import (
     JobQueued,
     JobTurnedAway,
     LedgerMessage,
+    LeftChanged,
     Permitted,
     PrioritySet,
     Released,
@@ -315,6 +316,12 @@ def _finished(known: Known, record: Finished) -> Told:
     return public.JobFailedV1, job, data
 
 
+def _left_changed(known: Known, record: LeftChanged) -> Told:
+    """For operators: numbers of a pool, and nobody's names."""
+    event = public.ClusterFragmentationV1.model_validate(record.model_dump(exclude={"kind", "free"}))
+    return public.ClusterFragmentationV1, Subject("", subjects.OPERATOR, record.pool), event.to_data()
+
+
 TELL: dict[type[Any], Callable[[Known, Any], Told]] = {
     JobQueued: _queued,
     JobTurnedAway: _turned_away,
@@ -335,6 +342,7 @@ TELL: dict[type[Any], Callable[[Known, Any], Told]] = {
     EarmarkSet: _earmark_set,
     EarmarkEnded: _earmark_ended,
     Finished: _finished,
+    LeftChanged: _left_changed,
 }
 """Every other record is of no interest outside; why a plan was refused is for operators."""
 

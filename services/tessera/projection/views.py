@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from tessera.domain.entities import EndedJob, Job
 from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
+from tessera.domain.resources import Others
 from tessera.domain.state import State
 from tessera.kernel.ports import Change
 from tessera_schemas.config import Queue, Quota
@@ -20,6 +21,7 @@ from tessera_schemas.facts import NodeSeen
 from tessera_schemas.keys import VIEWS
 from tessera_schemas.ledger import (
     Allocated,
+    BackInLine,
     Bound,
     EarmarkEnded,
     EarmarkSet,
@@ -42,13 +44,13 @@ from tessera_schemas.ledger import (
     Warned,
 )
 from tessera_schemas.placement import Placement
-from tessera_schemas.views import JobView, NodeView, QueueView, QuotaUse
+from tessera_schemas.views import JobView, NodeView, OthersView, QueueView, QuotaUse
 
 JOBS, QUEUES, NODES, CONFIG = VIEWS
 Field = tuple[str, str]
 """View and key."""
 
-OF_JOB = (JobQueued, Waiting, Allocated, Requeued, Finished, Held, PrioritySet)
+OF_JOB = (JobQueued, Waiting, Allocated, Requeued, Finished, Held, BackInLine, PrioritySet)
 OF_OWNER = (EarmarkSet, EarmarkEnded)
 OF_RUN = (Permitted, Bound, Started, Revoked, Grown, Shrunk, Warned, Saved, Released)
 JOB_OF: dict[type[Any], Callable[[Any], str]] = {
@@ -141,17 +143,18 @@ class Views:
         mark = state.earmarks.get(job_id)
         return JobView.model_construct(
             **_shared(job),
-            priority=state.tree.priority(job.priority_class),
+            priority=state.tree.priority_of(job),
             started_ts=job.started_ts,
             not_before=job.not_before,
             reason=job.reason,
             **self._of_run(job),
-            priority_class=job.priority_class,
+            priority_class=job.priority_class if job.adopted is None else job.adopted.priority_class,
             held=job.held,
             evictions=job.evictions,
             earmarked_until=0 if mark is None else mark.deadline,
             saved_path=job.saved_path,
             avoid=job.avoid,
+            owner="" if job.adopted is None else job.adopted.owner,
         ).to_bytes()
 
     def _of_run(self, job: Job) -> dict[str, Any]:
@@ -253,6 +256,10 @@ class Views:
             drained=drain is not None,
             drain_why="" if drain is None else drain.why,
             flavor=self._state.tree.flavor_of(node),
+            others=_others(node.others),
+            mig_instances=node.mig_instances,
+            gpu_uuids=node.gpu_uuids,
+            trouble=node.trouble,
         ).to_bytes()
 
     def _config(self, key: str) -> bytes | None:
@@ -309,6 +316,16 @@ def _shared(job: Job | EndedJob) -> dict[str, Any]:
         "gpu_milli": job.amount.gpu_milli,
         "submitted_ts": job.submitted_ts,
     }
+
+
+def _others(others: Others) -> OthersView:
+    return OthersView.model_construct(
+        pods=others.pods,
+        cpu_milli=others.cpu_milli,
+        memory_bytes=others.memory_bytes,
+        gpus=others.gpus,
+        devices=others.devices,
+    )
 
 
 def _placements(state: State, record: object) -> tuple[Placement, ...]:

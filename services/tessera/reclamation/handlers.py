@@ -1,6 +1,7 @@
 """Which runs are stopping, and pods that elastic ones shrink by; what is left of them, and the fact that nothing is."""
 
 import asyncio
+from collections.abc import Iterable
 
 import structlog
 
@@ -114,7 +115,7 @@ class Absences:
 
     async def _absent_of(self, leaving: list[Extra], run: Run) -> list[Extra]:
         """Those of whose pods nothing is left. Only for what the cache cannot tell the API server is asked."""
-        cached = list(self._pods.of(run.run_id).values())
+        cached = _of_its_tenant(run, self._pods.of(run.run_id).values())
         verdicts = [(extra, judge_extra(extra, cached)) for extra in leaving]
         if not any(verdict is Verdict.ASK for _, verdict in verdicts):
             return [extra for extra, verdict in verdicts if verdict is Verdict.ABSENT]
@@ -123,15 +124,33 @@ class Absences:
         return [extra for extra in asked if all(ended(pod) for pod in of_rank(extra, pods))]
 
     async def _absent(self, run: Run) -> bool:
-        verdict = judge(run, self._pods.of(run.run_id).values())
+        verdict = judge(run, _of_its_tenant(run, self._pods.of(run.run_id).values()))
         if verdict is not Verdict.ASK:
             return verdict is Verdict.ABSENT
-        return all(ended(pod) for pod in await self._list(run))
+        return all(ended(pod) for pod in await self._list(run)) and not await self._is_unlabelled(run)
+
+    async def _is_unlabelled(self, run: Run) -> bool:
+        """Whether users took our labels off pods of theirs that still run: then only their nodes show them."""
+        job = self._state.jobs.get(run.job_id)
+        if job is None or job.adopted is None or not run.permitted:
+            return False
+        uids = set(run.permitted)
+        for node in sorted({placement.node for placement in run.places}):
+            async with self._lists:
+                pods, _ = await self._ports.cluster.list("pods", "", f"spec.nodeName={node}")
+            if any(pod["metadata"]["uid"] in uids and not ended(pod) for pod in pods):
+                return True
+        return False
 
     async def _list(self, run: Run) -> list[JsonObject]:
         async with self._lists:
             pods, _ = await self._ports.cluster.list("pods", f"{RUN_LABEL}={run.run_id}")
-        return pods
+        return _of_its_tenant(run, pods)
+
+
+def _of_its_tenant(run: Run, pods: Iterable[JsonObject]) -> list[JsonObject]:
+    """Whoever may make pods elsewhere may give them any label: they must not keep what a run of others held."""
+    return [pod for pod in pods if pod["metadata"]["namespace"] == run.tenant]
 
 
 def _leaving(run: Run) -> list[Extra]:

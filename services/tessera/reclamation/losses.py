@@ -5,6 +5,8 @@ A lost run is only revoked by what is said here: its devices come back when it i
 answer that is when it is back, or fenced.
 """
 
+from collections.abc import Iterable
+
 import structlog
 
 from tessera.domain.entities import Run
@@ -17,7 +19,7 @@ from tessera.kernel.pods_by_run import PodsByRun
 from tessera.kernel.ports import JsonObject
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry
-from tessera.reclamation.decide.losses import lost_with_nodes, overdue, shrunk, shrunk_under
+from tessera.reclamation.decide.losses import lost_with_nodes, overdue, shrunk, shrunk_under, told_to_leave
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.facts import RunLost
 from tessera_schemas.ledger import NodeChanged, Released
@@ -84,14 +86,28 @@ class Losses:
     def _on_lost_nodes(self) -> list[RunLost]:
         troubles = {name: trouble for name in self._state.index.runs_on if (trouble := self._troubles.of(name))}
         lost = {name: (str(t.kind), int(t.seconds)) for name, t in troubles.items() if self._is_lost(t)}
-        runs = {run_id: None for name in lost for run_id in self._state.index.runs_on[name]}
-        found = [lost_with_nodes(run, lost) for run in self._active(runs)]
+        cordoned = {name: int(t.seconds) for name, t in troubles.items() if self._is_to_be_left(t)}
+        found = [lost_with_nodes(run, lost) for run in self._active(self._on(lost))]
+        found += [told_to_leave(run, cordoned) for run in self._active(self._on(cordoned)) if self._may_move(run)]
         return [fact for fact in found if fact is not None]
+
+    def _on(self, nodes: Iterable[str]) -> dict[str, None]:
+        return {run_id: None for name in nodes for run_id in self._state.index.runs_on[name]}
 
     def _is_lost(self, trouble: Trouble) -> bool:
         if trouble.kind is not Kind.NOT_READY:
             return self._troubles.is_fence(trouble)
         return trouble.seconds >= self._state.tree.policy.node_lost_seconds and not self._is_outage()
+
+    def _is_to_be_left(self, trouble: Trouble) -> bool:
+        policy = self._state.tree.policy
+        patient = trouble.seconds >= policy.node_lost_seconds
+        return trouble.kind is Kind.CORDONED and policy.cordoned == "restart" and patient
+
+    def _may_move(self, run: Run) -> bool:
+        """The node is well: whoever is not to be interrupted is not."""
+        job = self._state.jobs.get(run.job_id)
+        return job is not None and job.preemptible
 
     def _is_outage(self) -> bool:
         """Most nodes silent at once is the network's or the API server's trouble, and no reason to stop what runs."""

@@ -31,8 +31,8 @@ async def serve(
     """
     shard = await restore(ports.bus, ports.ledger, settings.shard)
     members = Members(ports.bus, ports.clock, settings.shard, "reclamation", ports.instance, settings.lease_seconds)
-    informer = Informer(ports.cluster, "pods", ports.clock, pods_of_shard(settings.shard))
-    node_informer = Informer(ports.cluster, "nodes", ports.clock)
+    informer = Informer(ports.cluster, "pods", ports.clock, pods_of_shard(settings.shard), who=ports.instance)
+    node_informer = Informer(ports.cluster, "nodes", ports.clock, who=ports.instance)
     pods: PodsByRun[JsonObject] = PodsByRun(informer, dict)
     absences = Absences(ports, settings, shard.state, pods, members)
     troubles = NodeTroubles(node_informer, ports.clock, settings.node_gone_seconds)

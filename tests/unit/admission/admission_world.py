@@ -19,7 +19,7 @@ from tessera.kernel.telemetry import Metrics
 from tessera_schemas.commands import Answer
 from tessera_schemas.config import Config, ConfigBody
 from tessera_schemas.facts import FACT_MESSAGE, AnyFact
-from tessera_schemas.views import NodeView
+from tessera_schemas.views import JobView, NodeView
 from tests.builders import SHARD, config_body
 
 SPEC: dict[str, Any] = {
@@ -80,6 +80,17 @@ class StoreFaults:
     async def after(self, op: str) -> None: ...
 
 
+class Tail:
+    """A ledger of which only its end is of interest; away as long as `n` is None."""
+
+    n: int | None = 0
+
+    async def tail(self) -> Message | None:
+        if self.n is None:
+            raise Transient("the ledger is away")
+        return Message(f"ledger.{SHARD}", self.n, b"") if self.n else None
+
+
 class World:
     def __init__(self, refusals_per_second: int = 20) -> None:
         self.clock, self.faults, self.n = StandingClock(), StoreFaults(), 0
@@ -87,12 +98,13 @@ class World:
         self.broker.add_shard(SHARD)
         self.store = MemoryStore(MemoryViews(self.clock), self.faults)
         self.metrics = Metrics("admission")
+        self.ledger = Tail()
         self.answers: list[tuple[str, Answer]] = []
         self.broker.listen("_INBOX.>", lambda to, data: self.answers.append((to, Answer.from_bytes(data))))
         self.ports = Ports(
             self.clock,
             MemoryBus(self.broker, "admission"),
-            cast(Any, None),
+            cast(Any, self.ledger),
             self.store,
             cast(Any, None),
             Health(self.clock, self.metrics),
@@ -118,16 +130,26 @@ class World:
             changes.append(Change("config", "config", Config(version=self.n, body=body).to_bytes()))
         await self.store.apply(self.n, self.n, changes)
 
+    async def job_seen(self, job_id: str, tenant: str = "lab") -> None:
+        """Projection shows a job."""
+        self.n += 1
+        numbers = dict.fromkeys(("priority", "attempt", "pods", "gpu_milli", "submitted_ts"), 1)
+        view = JobView(job_id=job_id, tenant=tenant, queue="research", name="train", key="k", phase="queued", **numbers)
+        await self.store.apply(self.n, self.n, [Change("jobs", job_id, view.to_bytes())])
+
     async def submits(
         self, *bodies: object, tenant: str = "lab", headers: Mapping[str, str] | None = None
     ) -> list[object]:
         """Handle one batch of a tenant's commands; dicts are sent as JSON."""
         return await self.batch(*((tenant, body) for body in bodies), headers=headers)
 
-    async def batch(self, *sent: tuple[str, object], headers: Mapping[str, str] | None = None) -> list[object]:
+    async def batch(
+        self, *sent: tuple[str, object], headers: Mapping[str, str] | None = None, first: int = 1, times: int = 1
+    ) -> list[object]:
+        """`first` is the sequence of the first one, `times` how often each has been delivered."""
         deliveries = [
-            Delivery(Message(f"submit.{SHARD}.{tenant}", seq, encoded(body), headers or {}), 1, None)
-            for seq, (tenant, body) in enumerate(sent, start=1)
+            Delivery(Message(f"submit.{SHARD}.{tenant}", seq, encoded(body), headers or {}), times, None)
+            for seq, (tenant, body) in enumerate(sent, start=first)
         ]
         return await self.handlers.on_submits(deliveries)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.admission.decide.outcome import read_tenant_command
-from tessera_schemas.config import ConfigBody, Limits, PriorityClass, Queue, Tenant
+from tessera_schemas.config import ConfigBody, Level, Limits, PriorityClass, Queue, Tenant
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.reasons import Reason
 from tests.unit.admission.admission_world import SPEC, World, changed, encoded, node, submit
@@ -24,6 +24,7 @@ BODY = ConfigBody(
         PriorityClass(name="normal", value=0),
         PriorityClass(name="urgent", value=9),
     ),
+    topology=(Level(name="rack", label="example.org/rack"),),
 )
 ROLE = SPEC["roles"][0]
 RESOURCES = "spec.roles.0.resources"
@@ -92,6 +93,14 @@ BAD: dict[str, tuple[object, list[tuple[str, str]]]] = {
     "an unknown version": (changed("v", 2), [("UnknownVersion", "v")]),
     "a version that only looks like 1": (changed("v", True), [("UnknownVersion", "v")]),
     "another tenant": (submit(tenant="other"), [("TenantMismatch", "tenant")]),
+    "no such topology level": (
+        changed("spec.roles.0.topology", {"level": "rak", "wider": ["example.org/row"]}),
+        [("NoSuchTopologyLevel", "roles[0].topology.level")],
+    ),
+    "no such level to spread over": (
+        changed("spec.roles.0.spread", "rak"),
+        [("NoSuchTopologyLevel", "roles[0].spread")],
+    ),
     "no such queue": (changed("spec.queue", "nowhere"), [("NoSuchQueue", "queue")]),
     "a queue of others": (changed("spec.queue", "private"), [("QueueNotAllowed", "queue")]),
     "no such priority": (changed("spec.priority_class", "top"), [("NoSuchPriorityClass", "priority_class")]),
@@ -105,11 +114,11 @@ BAD: dict[str, tuple[object, list[tuple[str, str]]]] = {
         [("ExceedsJobLimit", "limits.pods_per_job")],
     ),
     "a domain of a label that no node has": (
-        changed("spec.roles.0.topology", {"level": "rakc"}),
+        changed("spec.roles.0.topology", {"level": "example.org/rakc"}),
         [("Inadmissible", "roles.worker.topology")],
     ),
     "a spread over a label that no node has": (
-        changed("spec.roles.0.spread", "zoen"),
+        changed("spec.roles.0.spread", "example.org/zoen"),
         [("Inadmissible", "roles.worker.spread")],
     ),
     "an affinity that no node has": (
@@ -121,6 +130,21 @@ BAD: dict[str, tuple[object, list[tuple[str, str]]]] = {
         [("InvalidField", "roles[0].affinity[0]")],
     ),
     "a NIC that no node has": (changed(f"{RESOURCES}.devices", {"rdma/hca": 1}), [("Inadmissible", "roles.worker")]),
+    "an instance where GPUs are whole": (
+        changed(RESOURCES, {"cpu_milli": 1, "memory_bytes": 1, "mig_profile": "1g.10gb"}),
+        [("Inadmissible", "roles.worker")],
+    ),
+    "a variable that would show other cards": (
+        changed("spec.roles.0.template.env", {"NVIDIA_VISIBLE_DEVICES": "all", "CUDA_DISABLE_CONTROL": "1"}),
+        [
+            ("ForbiddenField", "roles[0].template.env.NVIDIA_VISIBLE_DEVICES"),
+            ("ForbiddenField", "roles[0].template.env.CUDA_DISABLE_CONTROL"),
+        ],
+    ),
+    "an annotation that a device plugin reads": (
+        changed("spec.roles.0.template.annotations", {"hami.io/vgpu-devices-to-allocate": "x"}),
+        [("ForbiddenField", "roles[0].template.annotations.hami.io/vgpu-devices-to-allocate")],
+    ),
     "GPUs under another name": (
         changed(f"{RESOURCES}.devices", {"nvidia.com/gpu": 1}),
         [("InvalidField", "roles[0].resources.devices")],

@@ -171,6 +171,18 @@ async def test_a_gang_no_node_could_hold_is_refused_until_such_a_node_is_seen() 
     assert world.facts[-1].kind == "job_admitted"
 
 
+async def test_an_instance_is_admitted_as_soon_as_a_node_of_the_pool_has_such_ones() -> None:
+    world = await World.with_policy(nodes=[node(gpus=8)])
+    asks = {"cpu_milli": 1000, "memory_bytes": 2**30, "mig_profile": "1g.10gb"}
+    await world.submits(changed("spec.roles.0.resources", asks))
+    assert codes(world) == [["Inadmissible"]]
+    made = (("1g.10gb", 7),)
+    await world.views(None, [node("node-b", gpus=1, device_profile="mig", mig_geometry="80gb", mig_instances=made)])
+    world.clock.now += 1
+    await world.batch(("other", CANCEL), ("lab", changed("spec.roles.0.resources", asks) | {"key": "k2"}))
+    assert world.facts[-1].kind == "job_admitted"
+
+
 async def test_a_busy_node_makes_nothing_inadmissible() -> None:
     busy = node(gpus=8, gpu_free=(0,) * 8, cpu_free_milli=0)
     world = await World.with_policy(nodes=[busy])

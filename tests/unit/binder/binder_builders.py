@@ -4,11 +4,11 @@ from typing import Any
 
 from tessera.binder.decide import Json
 from tessera.domain.entities import Job, Run
-from tessera.domain.resources import gang_amount, role_need
+from tessera.domain.resources import Node, empty_node, gang_amount, role_need
 from tessera_schemas.base import job_id, run_id
 from tessera_schemas.job import JobSpec
 from tessera_schemas.labels import FINALIZER, RUN_LABEL, pod_name
-from tests.builders import SHARD, job_spec, placement
+from tests.builders import SHARD, job_spec, node_seen, placement
 
 JOB = job_id(SHARD, "lab", "k1")
 RUN = run_id(JOB, 1)
@@ -40,9 +40,16 @@ def run(spec: JobSpec | None = None, pods: int = 0, **more: Any) -> Run:
     """A run with one placement per pod of the spec, permitted pods named uid-0 and so on when `pods` says so."""
     of = job(spec)
     names = [role.name for role in of.roles for _ in range(role.replicas)]
-    places = tuple(placement(rank, devices=(rank,), role=name) for rank, name in enumerate(names))
+    places = more.pop("places", None) or tuple(
+        placement(rank, devices=(rank,), role=name) for rank, name in enumerate(names)
+    )
     uids = tuple(f"uid-{rank}" for rank in range(pods))
     return Run(RUN, JOB, 1, "lab", of.queue, of.roles, of.amount, places, 0, 0, uids=uids, **more)
+
+
+def node(profile: str = "plugin", gpus: int = 8, **more: Any) -> Node:
+    """The node of the placements, as the ledger has it."""
+    return empty_node(node_seen("node-a", gpus, device_profile=profile, **more))
 
 
 def api_pod(rank: int = 0, phase: str = "Running", node: str = "node-a", **more: Any) -> Json:

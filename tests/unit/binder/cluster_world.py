@@ -8,10 +8,13 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, cast
 
+from tessera.binder.adoption.wiring import UsersWork
 from tessera.binder.decide import read_pod
 from tessera.binder.handlers import Runs
+from tessera.binder.others import OthersByNode, informer_of_others
 from tessera.binder.ownership import Ownership
 from tessera.binder.settings import BinderSettings
+from tessera.binder.slim import only_what_is_read
 from tessera.binder.watch_nodes import Nodes
 from tessera.domain.entities import Job, Run
 from tessera.kernel.facts import Facts
@@ -111,17 +114,31 @@ class World:
         """A new one, that remembers nothing."""
         ports, settings = self._ports("binder"), BinderSettings(**self._mine(BinderSettings))
         pods, nodes = (
-            Informer(ports.cluster, "pods", self.clock, pods_of_shard(SHARD)),
+            Informer(ports.cluster, "pods", self.clock, pods_of_shard(SHARD), reduce=only_what_is_read),
             Informer(ports.cluster, "nodes", self.clock),
         )
         members = cast(Members, Everything())
         troubles = NodeTroubles(nodes, self.clock, settings.node_gone_seconds)
         ownership = Ownership(nodes, ports.cluster, self.clock, SHARD)
-        runs = Runs(ports, settings, self.state, PodsByRun(pods, read_pod), troubles, ownership, members)
-        seen = Nodes(nodes, ownership, Facts(ports.bus, SHARD, "binder"), self.state, members, self.clock)
-        self._hears["binder"] = runs.on_ledger
-        node_loops = (seen.follow(), seen.resync(settings.resync_seconds), seen.worklist.run())
-        self._start("binder", runs.follow_pods(), runs.resync(), runs.worklist.run(), *node_loops)
+        users = UsersWork(ports, settings, self.state, members)
+        by_run = PodsByRun(pods, read_pod, users.runs.note_gone)
+        runs = Runs(ports, settings, self.state, by_run, troubles, ownership, members, users.runs)
+        others = OthersByNode(informer_of_others(ports.cluster, self.clock))
+        seen = Nodes(nodes, others, ownership, Facts(ports.bus, SHARD, "binder"), self.state, members, self.clock)
+
+        async def on_ledger(entries: list[Entry]) -> None:
+            await runs.on_ledger(entries)
+            await users.on_ledger(entries)
+
+        self._hears["binder"] = on_ledger
+        node_loops = (
+            seen.follow(),
+            seen.follow_others(settings.others_seconds),
+            seen.resync(settings.resync_seconds),
+            seen.worklist.run(),
+        )
+        run_loops = (runs.follow_pods(), runs.follow_services(), runs.resync(), runs.worklist.run())
+        self._start("binder", *run_loops, *node_loops, *users.loops())
 
     def _start_reclamation(self) -> None:
         ports, settings = self._ports("reclamation"), ReclamationSettings(**self._mine(ReclamationSettings))

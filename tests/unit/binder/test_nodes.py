@@ -6,6 +6,7 @@ import pytest
 
 from tessera.binder.nodes import node_gone, node_seen
 from tessera_schemas.facts import NodeSeen
+from tessera_schemas.reasons import Code
 from tests.builders import GIB
 
 
@@ -47,10 +48,51 @@ def test_a_node_says_its_further_devices_and_what_feature_discovery_found_out_ab
     assert node_seen(api_node(metadata={"labels": ours})).gpu_model == "h100"
 
 
-def test_a_node_says_how_its_gpus_are_cut() -> None:
-    labels = {"tessera.io/device-profile": "mig", "tessera.io/mig-geometry": "80gb"}
+SHARED = {"nvidia.com/gpu.product": "NVIDIA-A10-SHARED", "nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.count": "2"}
+NOT_WHOLE = {
+    "each GPU is offered several times": ({"nvidia.com/gpu.replicas": "4"}, "offers each GPU 4 times"),
+    "the product says that it is shared": ({"nvidia.com/gpu.product": "NVIDIA-A10-SHARED"}, "several times"),
+    "they are instances of a cut GPU": (
+        {"nvidia.com/mig.strategy": "single", "nvidia.com/gpu.product": "A100-SXM4-80GB-MIG-1g.10gb"},
+        "instances of A100-SXM4-80GB-MIG-1g.10gb",
+    ),
+    "there are fewer GPUs": ({"nvidia.com/gpu.count": "2"}, "offers 8 of nvidia.com/gpu and has 2 GPUs"),
+}
+
+
+@pytest.mark.parametrize(("labels", "why"), NOT_WHOLE.values(), ids=NOT_WHOLE)
+def test_what_is_offered_as_gpus_and_is_not_is_counted_as_none_and_said(labels: dict[str, str], why: str) -> None:
     seen = node_seen(api_node(metadata={"labels": labels}))
-    assert (seen.device_profile, seen.mig_geometry) == ("mig", "80gb")
+    assert (seen.ready, seen.gpus) == (False, 0)
+    assert seen.trouble is not None
+    assert seen.trouble.code is Code.NOT_WHOLE_GPUS
+    assert why in seen.trouble.detail
+
+
+WHOLE = [
+    {},
+    {"nvidia.com/gpu.replicas": "1", "nvidia.com/gpu.count": "8", "nvidia.com/mig.strategy": "none"},
+    {"nvidia.com/gpu.count": "9"},  # one is out of order
+    {"nvidia.com/gpu.replicas": "0", "nvidia.com/gpu.count": "many", "nvidia.com/mig.strategy": "single"},
+]
+
+
+@pytest.mark.parametrize("labels", WHOLE, ids=str)
+def test_whole_gpus_are_counted_whatever_else_is_said(labels: dict[str, str]) -> None:
+    seen = node_seen(api_node(metadata={"labels": labels}))
+    assert (seen.ready, seen.gpus, seen.trouble) == (True, 8, None)
+
+
+def test_a_node_without_gpus_to_offer_is_fine_whatever_its_labels_say() -> None:
+    seen = node_seen(api_node(room={"nvidia.com/gpu": "0"}, metadata={"labels": SHARED}))
+    assert (seen.ready, seen.gpus) == (True, 0)
+
+
+@pytest.mark.parametrize("profile", ["shares", "plugin"])
+def test_where_the_profile_owns_the_gpus_their_replicas_are_no_more_gpus(profile: str) -> None:
+    labels = {**SHARED, "tessera.io/device-profile": profile}
+    seen = node_seen(api_node(metadata={"labels": labels}))
+    assert (seen.ready, seen.gpus, seen.gpu_model) == (True, 2, "NVIDIA-A10")
 
 
 def test_gpu_memory_that_is_no_number_is_not_known_and_the_node_stays_ready() -> None:
@@ -83,7 +125,6 @@ UNREADABLE = [
     ("less than nothing", api_node(room={"memory": "-1"})),
     ("a device profile that nobody knows", api_node(metadata={"annotations": {"tessera.io/device-profile": "magic"}})),
     ("a pool that is no name", api_node(metadata={"labels": {"tessera.io/pool": "Not A Name"}})),
-    ("a way to cut GPUs that nobody knows", api_node(metadata={"labels": {"tessera.io/mig-geometry": "7gb"}})),
     ("a taint that is none", api_node(spec={"taints": [{"key": "own", "effect": "Sometimes"}]})),
     ("a number without end", api_node(room={"cpu": "1e999999999"})),
 ]

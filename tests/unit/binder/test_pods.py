@@ -1,17 +1,19 @@
 """The pod of a rank: nothing gets in that the contract does not name, and ours cannot be overruled."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.binder.decide import Json
-from tessera.binder.pods import bind_annotations, pod_of
+from tessera.binder.devices import at_bind
+from tessera.binder.pods import pod_of
 from tessera_schemas import labels as contract
 from tessera_schemas.job import AffinityTerm, JobSpec, Operator, Role, Template, Toleration, Volume
 from tests.builders import GIB, job_spec, placement, role
-from tests.unit.binder.binder_builders import JOB, RUN, job, run
+from tests.unit.binder.binder_builders import JOB, RUN, job, node, run
 
 POD = {"apiVersion", "kind", "metadata", "spec"}
 METADATA = {"name", "namespace", "labels", "annotations", "finalizers"}
@@ -61,7 +63,7 @@ def allowed(pod: Json) -> bool:
 
 
 def made(spec: JobSpec, rank: int = 0) -> Json:
-    return pod_of(job(spec), run(spec), rank, spec, allocated_n=7)
+    return pod_of(job(spec), run(spec), rank, spec, 7, node())
 
 
 def with_template(**template: Any) -> JobSpec:
@@ -126,6 +128,13 @@ def test_every_pod_passes_the_allow_list_and_says_about_itself_what_we_say(
     assert not {contract.PERMIT_ANNOTATION, contract.DEVICES_ANNOTATION, contract.RUN_LABEL} & set(annotations)
     assert env_of(pod)["TESSERA_RANK"] == "0"
     assert env_of(pod)["TESSERA_JOB_ID"] == JOB
+
+
+def test_a_user_of_its_own_takes_root_away_and_nothing_else() -> None:
+    (plain,) = made(with_template())["spec"]["containers"]
+    (container,) = made(with_template(run_as_user=1000))["spec"]["containers"]
+    assert container["securityContext"] == plain["securityContext"] | {"runAsUser": 1000, "runAsNonRoot": True}
+    assert plain["securityContext"].keys().isdisjoint({"runAsUser", "runAsNonRoot"})
 
 
 def test_a_job_cannot_say_which_devices_it_has_or_that_it_is_permitted() -> None:
@@ -229,11 +238,10 @@ def test_further_devices_are_asked_of_the_kubelet_by_their_name() -> None:
     assert container["resources"]["limits"]["rdma/hca"] == "2"
 
 
-def test_the_bind_says_the_devices_and_the_permit() -> None:
-    assert bind_annotations(placement(devices=(0, 5)), "uid-9") == {
+def test_the_bind_says_the_devices() -> None:
+    assert at_bind(placement(devices=(0, 5)), node(), datetime.fromtimestamp(0, UTC)) == {
         contract.DEVICES_ANNOTATION: "0,5",
         contract.GPU_MILLI_ANNOTATION: "1000",
-        contract.PERMIT_ANNOTATION: "uid-9",
     }
 
 
@@ -264,5 +272,5 @@ def test_a_job_cannot_say_for_its_pods_that_work_is_saved_or_that_they_are_to_go
 def test_the_next_attempt_gets_the_checkpoint_of_the_one_before() -> None:
     spec = job_spec()
     resumed = replace(job(spec), saved_path="s3://bucket/7")
-    assert env_of(pod_of(resumed, run(spec), 0, spec, allocated_n=7))["TESSERA_CHECKPOINT_PATH"] == "s3://bucket/7"
+    assert env_of(pod_of(resumed, run(spec), 0, spec, 7, node()))["TESSERA_CHECKPOINT_PATH"] == "s3://bucket/7"
     assert "TESSERA_CHECKPOINT_PATH" not in env_of(made(spec))

@@ -5,12 +5,13 @@ import contextlib
 
 import pytest
 
-from tessera.client.commands.orders import check_class
+from tessera.client.commands.orders import check_class, check_order
 from tessera.client.live import watch
 from tessera.client.sdk import Refused
 from tessera.client.shard_views import ShardViews
 from tessera.kernel.errors import Transient
 from tessera_schemas.config import Config
+from tessera_schemas.views import JobView
 from tests.builders import config_body
 
 
@@ -53,3 +54,19 @@ async def test_a_priority_class_that_does_not_exist_is_refused_with_those_that_d
     await check_class(views, "high")
     with pytest.raises(Refused, match="royal; there are low, normal, high, urgent"):
         await check_class(views, "royal")
+
+
+class OfJob(Views):
+    """`train` was submitted, every other job was adopted."""
+
+    async def job(self, named: str) -> JobView:
+        shape = {"tenant": "lab", "queue": "q", "key": "k", "phase": "queued", "attempt": 0, "pods": 1, "gpu_milli": 0}
+        owner = "" if named == "train" else f"Job/{named}"
+        return JobView(job_id="a" * 20, name=named, priority=0, submitted_ts=0, owner=owner, **shape)
+
+
+async def test_adopted_work_keeps_the_priority_that_kubernetes_gave_it() -> None:
+    views = OfJob(store=None)  # type: ignore[arg-type]
+    await check_order(views, "train", "high")
+    with pytest.raises(Refused, match="Job/users has the priority of its PriorityClass in Kubernetes"):
+        await check_order(views, "users", "high")

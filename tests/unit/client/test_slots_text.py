@@ -16,7 +16,7 @@ def printed(rounds: Rounds) -> list[str]:
 
 
 def test_sizes_come_first_and_then_where_the_idle_gpus_are() -> None:
-    rounds = Rounds(nodes={"node-a": 8, "node-b": 4})
+    rounds = Rounds(nodes={"node-a": 8, "node-b": 4}, placement="bestfit")
     rounds.submit("train", gpus=3)
     rounds.settle()
     rounds.commit(DrainRequested(kind="drain_requested", node="node-b"))

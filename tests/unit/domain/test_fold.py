@@ -13,7 +13,7 @@ from tessera.domain.state import State
 from tessera.engine.ordering import line
 from tessera_schemas.base import run_id
 from tessera_schemas.config import PriorityClass
-from tessera_schemas.facts import AnyFact, NodeSeen, owner
+from tessera_schemas.facts import AnyFact, NodeSeen, Others, owner
 from tessera_schemas.ledger import (
     LEDGER_MESSAGE,
     Allocated,
@@ -355,6 +355,37 @@ def test_a_node_that_comes_back_under_its_run_is_held_as_before() -> None:
     books.node(gpus=0, cpu_milli=0, memory_bytes=0, pods=0, gone=True, ready=False)
     books.node()
     assert books.gpus() == (0, *(1000,) * 7)
+
+
+def test_what_others_take_of_a_node_is_taken_beside_its_runs_and_back_once_they_are_gone() -> None:
+    books = Books().queued().allocated()
+    theirs = Others(cpu_milli=2000, pods=3, gpus=2, devices={"rdma/hca": 3})
+    books.node(others=theirs, devices={"rdma/hca": 4})
+    node = books.state.nodes.get("node-a")
+    assert node is not None
+    assert (node.cpu_free, node.pods_free, node.gpu_others) == (61_000, 106, (6, 7))
+    assert node.devices_free == (("rdma/hca", 1),)
+    assert books.gpus() == (0, *(1000,) * 5, 0, 0)
+    books.revoked().released()
+    assert books.gpus() == (*(1000,) * 6, 0, 0)
+    books.node()
+    assert books.gpus() == (1000,) * 8
+
+
+def test_others_that_come_beside_runs_that_hold_everything_have_no_slot_and_the_next_that_is_free() -> None:
+    books = Books().queued(gpus=8).allocated(placement(devices=range(8)))
+    books.node(others=Others(pods=1, gpus=1))
+    assert books.gpus() == (0,) * 8
+    books.revoked().released()
+    assert books.gpus() == (*(1000,) * 7, 0)
+
+
+def test_a_node_that_is_gone_under_a_run_and_others_is_dropped_with_the_run() -> None:
+    books = Books().queued().allocated()
+    books.node(pods=0, gone=True, ready=False, others=Others(pods=4, gpus=1))
+    assert books.state.nodes.get("node-a") is not None
+    books.revoked().released()
+    assert books.state.nodes.get("node-a") is None
 
 
 # -- earmarks -------------------------------------------------------------------------------------------------------

@@ -32,6 +32,14 @@ MISSES = [
         need(gpus=1), node(device_profile="shares"), Miss.DEVICE_PROFILE, id="a node of shares gives no whole GPU"
     ),
     pytest.param(need(gpu_milli=500), node(), Miss.DEVICE_PROFILE, id="a node of whole GPUs gives no share"),
+    pytest.param(
+        need(gpus=1, as_made=True),
+        node(device_profile="visible-devices"),
+        Miss.DEVICE_PROFILE,
+        id="cards that would have to be named to a container that others make",
+    ),
+    pytest.param(need(gpus=1), cut(), Miss.DEVICE_PROFILE, id="a GPU that is cut is no whole one"),
+    pytest.param(need(gpu_milli=500), cut(), Miss.DEVICE_PROFILE, id="an instance is no share"),
     pytest.param(need(gpus=9), node(), Miss.GPU, id="more GPUs than the node has"),
     pytest.param(need(gpus=2), node(gpus=2, free=(1000, 999)), Miss.GPU, id="a device of which something is taken"),
     pytest.param(

@@ -1,5 +1,7 @@
 """MIG instances begin only where their profile may: where they go, and what a badly cut GPU cannot hold any more."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,3 +128,58 @@ def test_whatever_comes_and_goes_no_slice_is_held_twice_and_compute_is_never_sho
 def test_a_profile_counts_against_quotas_what_it_takes_of_a_gpu_at_most() -> None:
     assert (PROFILES["7g.40gb"], PROFILES["3g.20gb"], PROFILES["1g.5gb"], PROFILES["1g.6gb"]) == (1000, 500, 125, 250)
     assert PROFILES["1g.10gb"] == 250  # of 40 GB; of 80 GB it takes half as much
+
+
+# -- instances that an operator made ------------------------------------------------------------------------------
+
+
+def made(**more: Any) -> Node:
+    """Two GPUs, one cut into seven and one into two halves."""
+    instances = more.pop("instances", {"1g.5gb": 7, "3g.20gb": 2})
+    return cut(gpus=2, mig_instances=instances, **more)
+
+
+def test_a_node_whose_instances_were_made_has_those_and_no_others() -> None:
+    profiles = ("1g.5gb", "2g.10gb", "3g.20gb", "7g.40gb")
+    assert {name: room_for(need(mig_profile=name), made()) for name in profiles} == {
+        "1g.5gb": 7,
+        "2g.10gb": 0,
+        "3g.20gb": 2,
+        "7g.40gb": 0,
+    }
+    assert fits(need(mig_profile="2g.10gb"), made()) is Miss.MIG_PROFILE
+
+
+def test_an_instance_that_is_held_leaves_the_others_and_comes_back() -> None:
+    node, first = place(made(), "3g.20gb")
+    node, second = place(node, "3g.20gb")
+    assert fits(need(mig_profile="3g.20gb"), node) is Miss.GPU
+    assert room_for(need(mig_profile="1g.5gb"), node) == 7
+    back = node.taking(need(mig_profile="3g.20gb"), first, -1).taking(need(mig_profile="3g.20gb"), second, -1)
+    assert back == made()
+
+
+def test_instances_that_pods_of_others_have_are_not_to_be_had() -> None:
+    node = made(others={"devices": {"nvidia.com/mig-3g.20gb": 1, "nvidia.com/mig-1g.5gb": 9}})
+    assert room_for(need(mig_profile="3g.20gb"), node) == 1
+    assert room_for(need(mig_profile="1g.5gb"), node) == 0
+    node, _ = place(node, "3g.20gb")
+    assert fits(need(mig_profile="3g.20gb"), node) is Miss.GPU
+
+
+def test_a_refusal_says_how_many_instances_there_are() -> None:
+    reason = place_gang(roles((3, need(mig_profile="3g.20gb"))), cluster(made()))
+    assert isinstance(reason, Reason)
+    assert reason.numbers["instances_made"] == 2
+    assert reason.numbers["gpus_cut_so_that_none_fits"] == 0
+    never = inadmissible(roles((3, need(mig_profile="3g.20gb"))), [made()])
+    assert never is not None
+    assert never.numbers["pods_placed"] == 2
+
+
+def test_a_gang_of_as_many_instances_as_there_are_is_not_too_large_whatever_one_counts_elsewhere() -> None:
+    """On a GPU of 40 GB a 1g.10gb is two slices, and that is what it counts; of 80 GB it is one of seven."""
+    seven = roles((7, need(mig_profile="1g.10gb")))
+    assert inadmissible(seven, [cut(geometry="80gb")]) is None
+    assert inadmissible(seven, [cut(geometry="80gb", mig_instances={"1g.10gb": 7})]) is None
+    assert inadmissible(roles((8, need(mig_profile="1g.10gb"))), [cut(geometry="80gb")]) is not None

@@ -13,9 +13,9 @@ from tessera.engine.fits import fits, placed_on
 from tessera.engine.plans import nodes_for
 from tessera.engine.slots import Slots, Stranded, asked, slots
 from tessera.engine.victims import Plan, proposal
-from tessera_schemas.facts import DrainRequested
+from tessera_schemas.facts import DrainRequested, Others
 from tessera_schemas.job import Topology
-from tests.builders import GIB, admitted, job_spec, node_seen, role
+from tests.builders import GIB, admitted, config_body, config_proposed, job_spec, node_seen, role
 from tests.property.test_moves import planned, world
 from tests.rounds import Rounds
 
@@ -88,6 +88,15 @@ def test_the_rest_of_a_shared_gpu_is_stranded_unless_somebody_asks_for_so_little
     assert causes(small) == {"none": 700}
 
 
+def test_of_instances_that_were_made_those_that_somebody_asks_for_can_be_had() -> None:
+    made = {"mig_geometry": "40gb", "mig_instances": {"1g.5gb": 7, "3g.20gb": 2}}
+    theirs = Others(devices={"nvidia.com/mig-1g.5gb": 2})
+    nodes = [node_seen("node-a", 2, device_profile="mig", others=theirs, **made)]
+    rounds = holding({"gpus": 0, "mig_profile": "3g.20gb"}, nodes=nodes)
+    assert causes(rounds) == {"none": 500, "others": 250, "shape": 750}
+    assert free(rounds) == {1: 0, 2: 0}
+
+
 def test_a_model_that_no_job_may_use_is_nobodys() -> None:
     nodes = [node_seen("node-a", 8), node_seen("node-b", 4, gpu_model="a100")]
     rounds = holding({"gpus": 8, "gpu_models": ("h100",)}, nodes=nodes)
@@ -100,6 +109,28 @@ def test_a_drained_node_and_one_that_is_not_ready_are_faults() -> None:
     rounds.commit(DrainRequested(kind="drain_requested", node="node-a"))
     assert causes(rounds) == {"fault": 10_000}
     assert free(rounds) == {1: 0, 2: 0, 4: 0, 8: 0}
+
+
+def test_a_gpu_that_pods_of_others_hold_is_theirs_and_no_slot() -> None:
+    nodes = [node_seen("node-a", 8, others=Others(pods=1, gpus=3, cpu_milli=1000)), node_seen("node-b", 2, ready=False)]
+    rounds = holding({"gpus": 2}, nodes=nodes)
+    assert causes(rounds) == {"others": 3000, "fault": 2000, "none": 3000}
+    assert free(rounds) == {1: 3, 2: 1, 4: 0, 8: 0}
+
+
+def test_what_others_left_no_cpu_beside_is_short_of_cpu() -> None:
+    rounds = holding({"gpus": 1, "cpu_milli": 4000}, nodes=[node_seen("node-a", 8, others=Others(cpu_milli=50_000))])
+    assert causes(rounds) == {"cpu": 5000, "none": 2000}
+
+
+def test_levels_that_the_configuration_names_are_said_by_their_names_whether_jobs_ask_for_them_or_not() -> None:
+    nodes = [node_seen(f"node-{n}", 8, labels={"example.org/rack": f"r{n // 2}", "row": "a"}) for n in range(3)]
+    rounds = Rounds(nodes=nodes)
+    levels = [{"name": "hall", "label": "example.org/hall"}, {"name": "rack", "label": "example.org/rack"}]
+    rounds.commit(config_proposed(config_body(topology=levels), rounds.state.config.version))
+    assert left(rounds).sizes[-1].largest == (("node", 1), ("rack", 2), ("hall", 0))
+    rounds.submit("gang", topology=Topology(level="example.org/row", wider=("example.org/rack",)))
+    assert left(rounds).sizes[-1].largest == (("node", 1), ("rack", 2), ("hall", 0), ("example.org/row", 0))
 
 
 def test_what_is_kept_for_a_job_is_reserved_and_not_what_stopping_runs_still_hold() -> None:

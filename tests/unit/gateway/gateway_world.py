@@ -11,6 +11,8 @@ from typing import Any
 import aiohttp
 import orjson
 
+from tessera.admission.decide.policy import Policy, templates_of, tree_of
+from tessera.admission.decide.templates import Made, from_template
 from tessera.gateway.main import serve
 from tessera.gateway.settings import GatewaySettings
 from tessera.gateway.tokens import FILE_NAME, add_token
@@ -28,7 +30,7 @@ from tessera.projection.events import events_of
 from tessera.projection.views import all_views
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
-from tessera_schemas.commands import REPLY_HEADER, Answer, SubmitJob
+from tessera_schemas.commands import REPLY_HEADER, TENANT_COMMAND, Answer, SubmitJob, SubmitTemplate
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.ledger import LEDGER_MESSAGE
 from tests.builders import SHARD, node_seen
@@ -220,6 +222,18 @@ class World:
             assert answer.status == 200, await answer.text()
             yield Streamed(answer)
 
+    def _fact(self, tenant: str, data: bytes) -> JobAdmitted:
+        command, source = TENANT_COMMAND.validate_json(data), None
+        if isinstance(command, SubmitTemplate):
+            config = self.committed.state.config
+            made = from_template(command, Policy(1, tree_of(config), templates=templates_of(config)))
+            assert isinstance(made, Made), made
+            command, source = made.command, made.source
+        assert isinstance(command, SubmitJob)
+        job, spec = job_id(SHARD, tenant, command.key), command.spec
+        more = {"spec": spec, "held": command.held, "template": source}
+        return JobAdmitted(kind="job_admitted", job_id=job, tenant=tenant, key=command.key, **more)
+
     async def _admission(self) -> None:
         """Answers what is submitted, and admits jobs into the ledger unless `judge` says otherwise."""
         work = MemoryBus(self.broker).work(subjects.stream("SUBMIT", SHARD), "admission")
@@ -231,15 +245,9 @@ class World:
                 answer = Answer(accepted=True) if self.judge is None else self.judge(tenant, command)
                 if self.answers:
                     self.broker.send(message.headers[REPLY_HEADER], answer.to_bytes())
-                if answer.accepted and command["kind"] == "submit_job" and self.answers:
-                    await self.commit(_fact(tenant, message.data))
+                if answer.accepted and command["kind"] in ("submit_job", "submit_template") and self.answers:
+                    await self.commit(self._fact(tenant, message.data))
                 await work.ack(delivery)
-
-
-def _fact(tenant: str, data: bytes) -> JobAdmitted:
-    command = SubmitJob.model_validate_json(data)
-    job = job_id(SHARD, tenant, command.key)
-    return JobAdmitted(kind="job_admitted", job_id=job, tenant=tenant, key=command.key, spec=command.spec)
 
 
 class Streamed:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -173,12 +174,40 @@ async def test_the_wait_that_the_server_asks_for_is_kept(world: World):
     assert world.clock.waits == [7]
 
 
+async def test_replicas_that_lose_the_server_together_do_not_come_back_together(world: World):
+    waits = []
+    for who in ("binder-1", "binder-2", "binder-1"):
+        world.clock.waits.clear()
+        world.core.faults.answer("list", 429, count=3, retry_after_seconds=8)
+        informer = Informer(world.cluster, "pods", world.clock, who=who)
+        await informer.next()
+        await informer.close()
+        waits.append(list(world.clock.waits))
+    assert waits[0] == waits[2] != waits[1]
+    assert all(8 <= wait <= 8 * 1.5 for each in waits for wait in each)
+
+
+async def test_only_what_is_made_of_an_object_is_kept_of_it(world: World):
+    def reduced(found: dict[str, Any]) -> dict[str, Any]:
+        return {"metadata": found["metadata"], "app": found["metadata"].get("labels", {}).get("app")}
+
+    world.informer = Informer(world.cluster, "pods", world.clock, reduce=reduced)
+    world.pod("listed", app="x")
+    await world.until(ADDED=1)
+    world.pod("watched", app="y")
+    await world.until(ADDED=1)
+    assert [set(one) for one in world.informer.objects.values()] == [{"metadata", "app"}] * 2
+    assert {one["app"] for one in world.informer.objects.values()} == {"x", "y"}
+
+
 async def test_a_lost_connection_goes_on_where_it_stopped():
     world = World()
 
     class Breaking(MemoryCluster):
-        async def watch(self, kind: str, resource_version: str, label_selector: str = "") -> AsyncIterator[WatchEvent]:
-            async for event in super().watch(kind, resource_version, label_selector):
+        async def watch(
+            self, kind: str, resource_version: str, label_selector: str = "", field_selector: str = ""
+        ) -> AsyncIterator[WatchEvent]:
+            async for event in super().watch(kind, resource_version, label_selector, field_selector):
                 yield event
                 raise Transient("the connection broke")
 

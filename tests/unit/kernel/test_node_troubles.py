@@ -24,7 +24,8 @@ def a_node(ready: str = "True", *taints: dict[str, str], **spec: Any) -> dict[st
 
 KINDS = [
     ("well", a_node(), None),
-    ("cordoned", a_node(unschedulable=True), None),
+    ("cordoned", a_node(unschedulable=True), Kind.CORDONED),
+    ("cordoned, and silent", a_node("Unknown", unschedulable=True), Kind.NOT_READY),
     ("its kubelet says it is not", a_node("False"), Kind.NOT_READY),
     ("its kubelet is silent", a_node("Unknown"), Kind.NOT_READY),
     ("it never said anything", a_node(""), Kind.NOT_READY),

@@ -18,7 +18,7 @@ from tessera_schemas import ledger as m
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.events import CURSOR_HEADER, EVENT_TYPES, CloudEvent, short_type
-from tessera_schemas.facts import CancelRequested, JobRefused, PodsBound, PodsMade, RunEnded, RunStarted, Taint
+from tessera_schemas.facts import CancelRequested, JobRefused, Others, PodsBound, PodsMade, RunEnded, RunStarted, Taint
 from tessera_schemas.job import JobSpec
 from tessera_schemas.labels import FINALIZER, RANK_LABEL, RUN_LABEL, SCHEDULER_NAME
 from tessera_schemas.placement import Placement
@@ -221,6 +221,14 @@ def test_a_check_of_nothing_shows_as_one() -> None:
     assert check([]).examined.keys() <= {"I12"}
 
 
+CUT = {"device_profile": "mig", "mig_geometry": "40gb", "mig_instances": {"1g.5gb": 1}}
+SEVENTH = job_spec(role(gpus=0, mig_profile="1g.5gb"))
+
+
+def instance(mig: tuple[int, int] | None = (0, 1), gpu_milli: int = 125) -> Placement:
+    return Placement(0, "worker", "node-a", (0,), gpu_milli, mig)
+
+
 @pytest.mark.parametrize(
     ("place", "spec", "node"),
     [
@@ -259,6 +267,17 @@ def test_a_check_of_nothing_shows_as_one() -> None:
         pytest.param(
             placement(gpu_milli=500), job_spec(role(gpus=0, gpu_milli=500)), {}, id="a share where GPUs are whole"
         ),
+        pytest.param(placement(), job_spec(), {"trouble": Reason(code=Code.DEVICE_CONFLICT)}, id="a node in trouble"),
+        pytest.param(placement(), job_spec(), CUT, id="a whole GPU where GPUs are cut"),
+        pytest.param(instance(), SEVENTH, {}, id="an instance where GPUs are whole"),
+        pytest.param(instance(mig=(7, 1)), SEVENTH, CUT, id="an instance where none can begin"),
+        pytest.param(instance(mig=(0, 2)), SEVENTH, CUT, id="an instance that is too large"),
+        pytest.param(instance(gpu_milli=250), SEVENTH, CUT, id="an instance that takes more than it is"),
+        pytest.param(instance(mig=None), SEVENTH, CUT, id="an instance that is nowhere"),
+        pytest.param(instance(), SEVENTH, CUT | {"mig_instances": {"3g.20gb": 2}}, id="an instance that nobody made"),
+        pytest.param(
+            instance(), SEVENTH, CUT | {"others": {"devices": {"nvidia.com/mig-1g.5gb": 1}}}, id="an instance of others"
+        ),
         pytest.param(
             placement(), job_spec(), {"taints": (Taint(key="spot", effect="NoSchedule"),)}, id="an untolerated taint"
         ),
@@ -270,6 +289,15 @@ def test_i1_no_pod_is_placed_where_it_may_not_be(place: Placement, spec: JobSpec
     shard = Shard(node_seen("node-a", **node))
     shard.queued(spec=spec)
     shard.allocated(place)
+    assert broken(check(shard.stored)) == {"I1"}
+
+
+def test_i1_an_instance_that_was_made_may_be_had_and_no_second_one() -> None:
+    shard = Shard(node_seen("node-a", **CUT))
+    for key, place in (("one", instance()), ("two", instance(mig=(1, 1)))):
+        assert broken(check(shard.stored)) == set()
+        shard.queued(key, spec=SEVENTH)
+        shard.allocated(place, key=key)
     assert broken(check(shard.stored)) == {"I1"}
 
 
@@ -301,6 +329,25 @@ def test_i1_pods_lie_to_each_other_as_their_roles_ask(nodes: str, roles: list[An
     shard.queued(spec=job_spec(*roles))
     names = [each.name for each in roles for _ in range(each.replicas)]
     shard.allocated(*(placement(rank, f"node-{nodes[rank]}", (rank,), role=name) for rank, name in enumerate(names)))
+    assert broken(check(shard.stored)) == (set() if right else {"I1"})
+
+
+@pytest.mark.parametrize(
+    ("how", "nodes", "right"),
+    [
+        pytest.param({"topology": {"level": "narrow"}}, "aa", True, id="in one domain"),
+        pytest.param({"topology": {"level": "narrow"}}, "ab", False, id="in two domains"),
+        pytest.param({"spread": "narrow"}, "ab", True, id="spread"),
+    ],
+)
+def test_i1_a_level_is_what_its_name_meant_when_the_job_was_queued(how: Any, nodes: str, right: bool) -> None:
+    named, later = (
+        config_body(topology=[{"name": "narrow", "label": label}]) for label in ("example.org/rack", "example.org/none")
+    )
+    shard = Shard(*(node_seen(f"node-{name}", labels={"example.org/rack": name}) for name in "ab"), body=named)
+    shard.queued(spec=job_spec(role(replicas=2, **how)))
+    shard.add(m.ConfigSet(kind="config_set", fact=0, version=2), facts=[config_proposed(later, 1)])
+    shard.allocated(*(placement(rank, f"node-{name}", (rank,)) for rank, name in enumerate(nodes)))
     assert broken(check(shard.stored)) == (set() if right else {"I1"})
 
 
@@ -354,6 +401,33 @@ def test_i1_a_node_that_shrinks_under_its_runs_breaks_nothing_but_takes_no_more(
     shard.queued("k2", job_spec(role(gpus=0, cpu_milli=1)))
     shard.allocated(placement(devices=(), gpu_milli=0), key="k2")
     assert broken(check(shard.stored)) == {"I1"}
+
+
+def test_i1_what_others_take_is_not_to_be_had_and_evicts_nobody() -> None:
+    def beside(**theirs: Any) -> Shard:
+        """A run holds one GPU of two; then pods of others are there, too."""
+        shard = Shard(node_seen("node-a", gpus=2, cpu_milli=4000, devices={"rdma/hca": 1}))
+        shard.running()
+        more = node_seen("node-a", gpus=2, cpu_milli=4000, devices={"rdma/hca": 1}, others=Others(**theirs))
+        shard.add(m.NodeChanged(kind="node_changed", fact=0), facts=[more])
+        return shard
+
+    def starts(shard: Shard, place: Placement, **asks: Any) -> set[str]:
+        shard.queued("k2", job_spec(role(**asks)))
+        shard.allocated(place, key="k2")
+        return broken(check(shard.stored))
+
+    shrunk = Shard(node_seen("node-a", gpus=4))
+    shrunk.queued("k1")
+    shrunk.allocated(placement(devices=(3,)))
+    shrunk.add(m.NodeChanged(kind="node_changed", fact=0), facts=[node_seen("node-a", gpus=1)])
+    assert starts(shrunk, placement(devices=(0,))) == set()
+    assert check(beside(gpus=2, cpu_milli=9000, pods=500).stored).violations == []
+    assert starts(beside(), placement(devices=(1,))) == set()
+    assert starts(beside(gpus=1), placement(devices=(1,))) == {"I1"}
+    assert starts(beside(cpu_milli=2500), placement(devices=(1,))) == {"I1"}
+    assert starts(beside(pods=109), placement(devices=(1,))) == {"I1"}
+    assert starts(beside(devices={"rdma/hca": 1}), placement(devices=(1,)), devices={"rdma/hca": 1}) == {"I1"}
 
 
 def earmark(key: str, place: Placement) -> m.EarmarkSet:

@@ -11,7 +11,7 @@ from tessera.lab.cluster.nodes import NodesFileError, nodes_from_file
 from tessera.lab.cluster.patching import merged, patched
 from tessera.lab.cluster.quantities import thousandths, units
 from tessera.lab.cluster.routes import Call, call_of
-from tessera.lab.cluster.selectors import parse_selector
+from tessera.lab.cluster.selectors import fields_of, parse_selector
 
 
 @pytest.mark.parametrize(
@@ -29,16 +29,46 @@ def test_cpu_is_in_thousandths(text, value):
 
 @pytest.mark.parametrize(
     ("selector", "selected"),
-    [("", True), ("a=1", True), ("a==1", True), ("a=2", False), ("a", True), ("b", False), ("a=1, c", True)],
+    [
+        ("", True),
+        ("a=1", True),
+        ("a==1", True),
+        ("a=2", False),
+        ("a", True),
+        ("b", False),
+        ("a=1, c", True),
+        ("!a", False),
+        ("!b", True),
+    ],
 )
 def test_selectors_select_by_equality_and_presence(selector, selected):
     assert parse_selector(selector).matches({"a": "1", "c": ""}) is selected
 
 
-@pytest.mark.parametrize("selector", ["!a", "a!", "a!=!1", "a in (1,2)"])
+@pytest.mark.parametrize("selector", ["!a=1", "a!", "a!=!1", "a in (1,2)"])
 def test_selectors_that_are_not_simulated_are_refused_and_not_guessed(selector):
     with pytest.raises(ApiError):
         parse_selector(selector)
+
+
+@pytest.mark.parametrize(
+    ("fields", "selected"),
+    [
+        ("spec.nodeName=a", True),
+        ("spec.nodeName!=", True),
+        ("spec.nodeName=", False),
+        ("status.phase!=Failed, metadata.name=p", True),
+        ("spec.schedulerName=tessera", False),
+    ],
+)
+def test_selectors_of_fields_take_what_a_pod_has_not_for_empty(fields, selected):
+    pod = {"metadata": {"name": "p"}, "spec": {"nodeName": "a"}}
+    assert parse_selector("", fields).matches({}, fields_of(pod)) is selected
+
+
+def test_a_field_that_is_not_simulated_is_refused_and_not_guessed():
+    with pytest.raises(ApiError):
+        parse_selector("", "spec.priority=1")
 
 
 def test_a_merge_patch_sets_removes_and_leaves_its_target_alone():
@@ -88,6 +118,21 @@ def test_a_node_may_have_further_devices_and_say_the_memory_of_its_gpus(tmp_path
     assert node["metadata"]["labels"]["nvidia.com/gpu.memory"] == "81920"
 
 
+def test_the_nodes_of_a_file_are_as_the_binder_reads_real_ones(tmp_path: Path):
+    """By UUID no plugin offers the cards; cut GPUs are offered by their instances."""
+    file = tmp_path / "nodes.yaml"
+    size = "cpu: 1, memory: 1Gi"
+    file.write_text(
+        f"- {{name: a, {size}, gpus: 2, device_profile: visible-devices}}\n"
+        f"- {{name: b, {size}, gpu_memory: 80Gi, device_profile: mig, mig: {{1g.10gb: 7, 3g.40gb: 2}}}}\n"
+    )
+    named, cut = nodes_from_file(file)
+    assert len(named["metadata"]["annotations"]["tessera.io/gpu-uuids"].split(",")) == 2
+    assert named["status"]["allocatable"]["nvidia.com/gpu"] == cut["status"]["allocatable"]["nvidia.com/gpu"] == "0"
+    offered = {name: count for name, count in cut["status"]["allocatable"].items() if "mig-" in name}
+    assert offered == {"nvidia.com/mig-1g.10gb": "7", "nvidia.com/mig-3g.40gb": "2"}
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
@@ -99,6 +144,8 @@ def test_a_node_may_have_further_devices_and_say_the_memory_of_its_gpus(tmp_path
         ("n.yaml", "- {name: a, cpu: 1, memory: 1Gi, gpu: 1}\n", "line 1: gpu"),
         ("n.yaml", "- {name: a, cpu: 1, memory: 1Gi, devices: {nvidia.com/gpu: 1}}\n", "line 1: devices"),
         ("n.yaml", "- {name: a, cpu: 1, memory: 1Gi, gpu_memory: 1k}\n", "line 1: gpu_memory"),
+        ("n.yaml", "- {name: a, cpu: 1, memory: 1Gi, mig: {5g.5gb: 1}}\n", "line 1: mig"),
+        ("n.yaml", "- {name: a, cpu: 1, memory: 1Gi, device_profile: hami}\n", "line 1: device_profile"),
         ("n.yaml", "name: a\n", "line 1: a list"),
         ("n.yaml", "- [\n", "not YAML"),
     ],

@@ -20,6 +20,7 @@ from tessera_schemas.facts import (
 from tessera_schemas.reasons import Code, Reason
 from tests.builders import (
     SHARD,
+    admitted,
     config_body,
     config_proposed,
     first_run,
@@ -166,6 +167,17 @@ def test_a_held_job_does_not_start_until_it_is_let_go() -> None:
     assert broken(begun) == set()
     shard.allocated()
     assert broken(shard) == {"hold"}
+
+
+def test_a_job_that_was_submitted_held_does_not_start_either() -> None:
+    for told in ([], [held()]):
+        shard, fact = Shard(), admitted("k1").model_copy(update={"held": True})
+        shard.add(m.JobQueued(kind="job_queued", fact=0, job_id=fact.job_id), facts=[fact])
+        for record in told:
+            shard.add(record)
+        assert broken(shard) == set()
+        shard.allocated()
+        assert broken(shard) == {"hold"}
 
 
 @pytest.mark.parametrize("facts", [[], [hold(undo=True)], [hold(tenant="other")]], ids=["nobody", "undo", "a stranger"])

@@ -237,6 +237,57 @@ def test_a_node_serves_only_what_its_device_profile_says(profile, milli, fits):
     assert (world.phase("p") == "Running") is fits
 
 
+@pytest.mark.parametrize(
+    ("cards", "notes", "fits"),
+    [
+        pytest.param((0,), {"devices": "0", "gpu_milli": "500"}, True, id="the card of its slot"),
+        pytest.param((0, 1), {"devices": "0,1", "gpu_milli": "1000"}, True, id="the cards of its slots"),
+        pytest.param((1,), {"devices": "0", "gpu_milli": "500"}, False, id="another card"),
+        pytest.param((0, 1), {"devices": "0", "gpu_milli": "500"}, False, id="a card too many"),
+        pytest.param((), {"devices": "0", "gpu_milli": "500"}, False, id="no card"),
+        pytest.param((0,), {"devices": "2", "gpu_milli": "500"}, False, id="a slot that is not there"),
+        pytest.param((), {}, True, id="no GPU"),
+    ],
+)
+def test_where_no_plugin_picks_a_pod_names_exactly_the_cards_of_its_slots(cards, notes, fits):
+    world = World()
+    world.node(device_profile="visible-devices")
+    uuids = world.core.get("nodes", "", "n1").meta["annotations"]["tessera.io/gpu-uuids"].split(",")
+    shown = ",".join(uuids[card] for card in cards) or "void"
+    one = {**spec()["containers"][0], "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": shown}]}
+    meta = {"name": "p", "annotations": annotations(notes)}
+    world.core.create("pods", NS, {"metadata": meta, "spec": {"containers": [one]}})
+    world.core.bind(NS, "p", {"target": {"name": "n1"}})
+    world.wait(10)
+    assert (world.phase("p") == "Running") is fits
+
+
+def test_shares_of_a_named_card_come_to_no_more_than_the_card():
+    world = World()
+    world.node(device_profile="visible-devices")
+    uuid = world.core.get("nodes", "", "n1").meta["annotations"]["tessera.io/gpu-uuids"].split(",")[1]
+    for name, milli in (("a", "700"), ("b", "300"), ("c", "1")):
+        one = {**spec()["containers"][0], "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": uuid}]}
+        meta = {"name": name, "annotations": annotations({"devices": "1", "gpu_milli": milli})}
+        world.core.create("pods", NS, {"metadata": meta, "spec": {"containers": [one]}})
+        world.core.bind(NS, name, {"target": {"name": "n1"}})
+    world.wait(10)
+    assert [world.phase(name) for name in "abc"] == ["Running", "Running", "Failed"]
+
+
+def test_no_more_instances_are_given_than_were_made():
+    world = World()
+    world.node(device_profile="mig", mig={"1g.10gb": 2})
+    for name in "abc":
+        limits = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}]}
+        meta = {"name": name, "annotations": annotations({"devices": "0", "gpu_milli": "125"})}
+        world.core.create("pods", NS, {"metadata": meta, "spec": limits})
+        world.core.bind(NS, name, {"target": {"name": "n1"}})
+    world.wait(10)
+    assert [world.phase(name) for name in "abc"] == ["Running", "Running", "Failed"]
+    assert "nvidia.com/mig-1g.10gb: asked 1, used 2, capacity 2" in world.status("c")["message"]
+
+
 def test_what_an_ended_pod_held_is_free_again():
     world = World()
     world.node()

@@ -88,14 +88,39 @@ async def test_a_node_that_answers_again_in_time_loses_nothing(world: World) -> 
     assert world.job(job).attempt == 1
 
 
-async def test_a_cordoned_node_keeps_its_runs(world: World) -> None:
+async def test_a_gang_restarts_elsewhere_when_its_node_stays_cordoned(world: World) -> None:
     job = await world.submit(spec=GANG)
     (node,) = world.nodes_of(job)
     world.core.set_cordoned(node, True)
+    await world.run(20)
+    assert lost(world) == []  # somebody may only have a look at it
+    await world.run(60)
+    assert lost(world) == [(Code.NODE_DRAINED, (node,))]
+    assert world.job(job).phase == "running"
+    assert world.job(job).attempt == 2
+    assert world.job(job).avoid == (node,)
+    assert world.job(job).strikes == 0
+    assert node not in world.nodes_of(job)
+
+
+async def test_a_run_that_may_not_be_interrupted_goes_on_where_it_is(world: World) -> None:
+    job = await world.submit(spec=train(replicas=2, gpus=4, preemptible=False))
+    (node,) = world.nodes_of(job)
+    world.core.set_cordoned(node, True)
     await world.run(300)
-    assert not world.state.nodes.get(node).ready
     assert lost(world) == []
     assert world.job(job).phase == "running"
+
+
+async def test_a_policy_may_let_runs_go_on_where_it_is_cordoned() -> None:
+    async with World(policy=Policy(cordoned="keep")) as world:
+        job = await world.submit(spec=GANG)
+        (node,) = world.nodes_of(job)
+        world.core.set_cordoned(node, True)
+        await world.run(300)
+        assert not world.state.nodes.get(node).ready
+        assert lost(world) == []
+        assert world.job(job).phase == "running"
 
 
 async def test_a_node_that_answers_is_not_fenced_by_a_taint(world: World) -> None:

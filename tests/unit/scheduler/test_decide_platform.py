@@ -6,6 +6,7 @@ from tessera_schemas.base import job_id
 from tessera_schemas.config import Flavor, Policy, Queue, Quota
 from tessera_schemas.facts import (
     AnyFact,
+    CheckpointReported,
     CheckpointSaved,
     DrainRequested,
     HoldRequested,
@@ -18,6 +19,7 @@ from tessera_schemas.job import Retry
 from tessera_schemas.ledger import LedgerMessage
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.templates import FromTemplate
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
 from tests.unit.scheduler.test_decide import K1, RUN, World, ended, kinds, made, reasons, started
 
@@ -378,3 +380,60 @@ def test_lent_quota_is_taken_back_whatever_the_class_of_the_borrower_is_not_high
     assert world.say(reclaim)[:2] == ["revoked", "earmark_set"]
     assert world.state.jobs.get(victim.job_id).reason.code is Code.RECLAIMED
     assert world.say(run_absent(victim.run_id))[-2:] == ["earmark_ended", "allocated"]
+
+
+# -- submitted held, and checkpoints that programs report themselves ---------------------------------------------------
+
+
+def test_a_job_that_was_submitted_held_is_never_in_line_before_it_is_released() -> None:
+    world = World()
+    taken = world.commit(admitted().model_copy(update={"held": True}))
+    assert kinds(taken) == ["job_queued", "held", "waiting"]
+    assert world.line().jobs == ()
+    world.commit(hold(undo=True))
+    assert world.line().jobs == (K1,)
+
+
+def test_the_same_submit_again_without_the_hold_changes_nothing() -> None:
+    world = World()
+    world.commit(admitted().model_copy(update={"held": True}))
+    assert world.say(admitted()) == []
+    assert world.job.held
+
+
+def reported(path: str = "/data/7", attempt: int = 0, tenant: str = "lab", job: str = K1) -> CheckpointReported:
+    return CheckpointReported(kind="checkpoint_reported", job_id=job, tenant=tenant, path=path, attempt=attempt)
+
+
+def test_a_checkpoint_that_is_reported_is_one_that_its_pod_shows() -> None:
+    by_pod, by_owner = World().running(), World().running()
+    by_pod.commit(CheckpointSaved(kind="checkpoint_saved", run_id=RUN, path="/data/7"))
+    message = by_owner.commit(reported())
+    assert kinds(message) == ["saved"]
+    assert by_owner.job.saved_path == by_pod.job.saved_path == "/data/7"
+    assert by_owner.state.runs.get(RUN).saved_ts == by_pod.state.runs.get(RUN).saved_ts == message.ts
+
+
+def test_a_report_for_the_run_there_is_counts_and_one_for_another_does_not() -> None:
+    world = World().running()
+    assert world.say(reported(attempt=1)) == ["saved"]
+    assert world.say(reported(attempt=2)) == []
+
+
+def test_a_report_of_a_strangers_job_of_one_that_waits_or_of_none_is_nothing() -> None:
+    world = World().running()
+    assert world.say(reported(tenant="other"), reported(job=K2)) == []
+    world.commit(admitted("k2", job_spec(role(gpus=8, replicas=9))))
+    assert "saved" not in world.say(reported(job=K2))
+
+
+def test_a_template_that_changed_meanwhile_makes_a_retry_no_conflict() -> None:
+    source = FromTemplate(name="tune", config_version=1, asked="ab" * 32)
+    first = admitted("k1", job_spec(name="one")).model_copy(update={"template": source})
+    later = source.model_copy(update={"config_version": 2})
+    again = admitted("k1", job_spec(name="two")).model_copy(update={"template": later})
+    other = again.model_copy(update={"template": later.model_copy(update={"asked": "cd" * 32})})
+    world = World()
+    assert world.say(first) == ["job_queued"]
+    assert world.say(again) == []
+    assert world.say(other) == ["job_turned_away"]

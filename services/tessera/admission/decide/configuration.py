@@ -1,6 +1,7 @@
 """Whether a proposed configuration may be put to the committer. Its form was checked when it was read."""
 
 from tessera.admission.decide.parse import refusal
+from tessera.admission.decide.templates import of_templates
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.subjects import RESERVED_NAMES
@@ -16,4 +17,4 @@ def of_config(body: ConfigBody) -> list[Reason]:
         for name in sorted({name for name in names if names.count(name) > 1}):
             path = f"tenants.{tenant.name}.subscribers.{name}"
             against.append(refusal(Code.INVALID_FIELD, path, "two have the same name"))
-    return against
+    return against + of_templates(body)

@@ -48,14 +48,11 @@ DANGEROUS = frozenset(
         "resourceclaims",
     }
 )
-RESERVED_DOMAINS = ("tessera.io", "kubernetes.io", "k8s.io")
+RESERVED_DOMAINS = ("tessera.io", "kubernetes.io", "k8s.io", "hami.io", "nvidia.com")
 """Keys below them steer Tessera, Kubernetes and its plug-ins; a job does not set them."""
 
 HARMLESS = "tessera.io/simulate-"
 """Only the simulated cluster reads these: how long a program pretends to run, and how it ends."""
-
-DEVICE_VARIABLES = frozenset({"NVIDIA_VISIBLE_DEVICES", "NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES"})
-"""With them a container would see GPUs that it was not given."""
 
 
 def is_dangerous(name: str) -> bool:

@@ -6,21 +6,26 @@ from dataclasses import dataclass
 
 from tessera.admission.decide import verdict
 from tessera.admission.decide.configuration import of_config
-from tessera.admission.decide.parse import Parsed, bounded, parse
+from tessera.admission.decide.parse import Parsed, bounded, parse, refusal
 from tessera.admission.decide.policy import Policy
+from tessera.admission.decide.templates import from_template
 from tessera_schemas.base import Strict, job_id
 from tessera_schemas.commands import (
+    AdoptJob,
     Answer,
     ApplyConfig,
     CancelJob,
     DrainNode,
     HoldJob,
     ReleaseJob,
+    ReportCheckpoint,
     SetPriority,
     SubmitJob,
+    SubmitTemplate,
 )
 from tessera_schemas.facts import (
     CancelRequested,
+    CheckpointReported,
     ConfigProposed,
     DrainRequested,
     HoldRequested,
@@ -29,6 +34,7 @@ from tessera_schemas.facts import (
     PriorityRequested,
 )
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.templates import FromTemplate
 
 CONTROL: dict[str, type[Strict]] = {
     "cancel_job": CancelJob,
@@ -36,13 +42,25 @@ CONTROL: dict[str, type[Strict]] = {
     "release_job": ReleaseJob,
     "set_priority": SetPriority,
 }
-TENANT_KINDS: dict[str, type[Strict]] = {"submit_job": SubmitJob, **CONTROL}
+TENANT_KINDS: dict[str, type[Strict]] = {
+    "submit_job": SubmitJob,
+    "submit_template": SubmitTemplate,
+    "report_checkpoint": ReportCheckpoint,
+    **CONTROL,
+}
+CLUSTER_KINDS: dict[str, type[Strict]] = {"adopt_job": AdoptJob, "cancel_job": CancelJob}
 OPERATOR_KINDS: dict[str, type[Strict]] = {"apply_config": ApplyConfig, "drain_node": DrainNode, **CONTROL}
 NOT_FOR_TENANTS: Mapping[str, str] = {
     "apply_config": "the configuration is an operator's to change",
     "drain_node": "nodes are an operator's to drain",
+    "adopt_job": "only what the binder finds in Kubernetes is adopted; submit_job submits",
 }
-NOT_FOR_OPERATORS: Mapping[str, str] = {"submit_job": "a job is submitted as its tenant"}
+NOT_FOR_OPERATORS: Mapping[str, str] = {
+    "submit_job": "a job is submitted as its tenant",
+    "submit_template": "a job is submitted as its tenant",
+    "report_checkpoint": "the job's own tenant knows what its program saved",
+}
+NOT_FOR_CLUSTERS: Mapping[str, str] = {"submit_job": "what was found in Kubernetes is adopted, with its owner"}
 
 BY_POLICY = frozenset(
     {
@@ -50,7 +68,9 @@ BY_POLICY = frozenset(
         Code.NO_SUCH_TENANT,
         Code.NO_SUCH_QUEUE,
         Code.QUEUE_NOT_ALLOWED,
+        Code.NO_SUCH_TEMPLATE,
         Code.NO_SUCH_PRIORITY_CLASS,
+        Code.NO_SUCH_TOPOLOGY_LEVEL,
         Code.PRIORITY_NOT_ALLOWED,
         Code.EXCEEDS_JOB_LIMIT,
         Code.EXCEEDS_MAX_QUOTA,
@@ -63,7 +83,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _JOB_ID = re.compile(r"[a-z2-7]{20}")
 
-Request = CancelRequested | HoldRequested | PriorityRequested
+Request = CancelRequested | HoldRequested | PriorityRequested | CheckpointReported
 Fact = JobAdmitted | JobRefused | Request | DrainRequested | ConfigProposed
 
 
@@ -79,12 +99,17 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a command came from: the tenant of its subject (`operator` on CONTROL), its sequence there, its trace."""
+    """
+    Where a command came from: the tenant of its subject (`operator` on CONTROL), its sequence there, its trace.
+
+    `adopted`: from the binder, which found it in the tenant's namespace.
+    """
 
     shard: str
     tenant: str
     seq: int
     trace: str = ""
+    adopted: bool = False
 
 
 def is_tenant_name(name: str) -> bool:
@@ -95,13 +120,17 @@ def read_tenant_command(data: bytes) -> Parsed:
     return parse(data, TENANT_KINDS, NOT_FOR_TENANTS)
 
 
+def read_cluster_command(data: bytes) -> Parsed:
+    return parse(data, CLUSTER_KINDS, NOT_FOR_CLUSTERS)
+
+
 def read_operator_command(data: bytes) -> Parsed:
     return parse(data, OPERATOR_KINDS, NOT_FOR_OPERATORS)
 
 
 def needs_policy(parsed: Parsed) -> bool:
     """Only jobs and their priority classes are judged by it: cancelling, holding and configuring work without."""
-    return parsed.command is None or isinstance(parsed.command, SubmitJob | SetPriority)
+    return parsed.command is None or isinstance(parsed.command, SubmitJob | SubmitTemplate | AdoptJob | SetPriority)
 
 
 def of_tenant(parsed: Parsed, origin: Origin, policy: Policy) -> Outcome:
@@ -109,9 +138,15 @@ def of_tenant(parsed: Parsed, origin: Origin, policy: Policy) -> Outcome:
     command = parsed.command
     if command is None:
         return _refused(parsed, origin, [*parsed.reasons, *verdict.of_unreadable(parsed.raw, origin.tenant, policy)])
-    if isinstance(command, SubmitJob):
+    if isinstance(command, SubmitJob | AdoptJob):
         against = verdict.of_job(command, origin.tenant, policy)
         return _refused(parsed, origin, against) if against else _admitted(command, origin)
+    if isinstance(command, SubmitTemplate):
+        made = from_template(command, policy)
+        if isinstance(made, tuple):
+            return _refused(parsed, origin, [*verdict.mismatch(command.tenant, origin.tenant), *made])
+        against = verdict.of_job(made.command, origin.tenant, policy)
+        return _refused(parsed, origin, against) if against else _admitted(made.command, origin, made.source)
     against = verdict.mismatch(parsed.raw.get("tenant"), origin.tenant)
     if isinstance(command, SetPriority):
         against += verdict.of_priority(command.priority_class, origin.tenant, policy)
@@ -150,15 +185,28 @@ def _requested(command: Strict, tenant: str) -> Outcome:
             fact = PriorityRequested(
                 kind="priority_requested", job_id=command.job_id, tenant=tenant, priority_class=name
             )
+        case ReportCheckpoint():
+            path, attempt = command.path, command.attempt
+            fact = CheckpointReported(
+                kind="checkpoint_reported", job_id=command.job_id, tenant=tenant, path=path, attempt=attempt
+            )
         case _:
             raise TypeError(f"{type(command).__name__} asks nothing of a job")
     return Outcome(fact, Answer(accepted=True, job_id=fact.job_id))
 
 
-def _admitted(command: SubmitJob, origin: Origin) -> Outcome:
+def _admitted(command: SubmitJob | AdoptJob, origin: Origin, template: FromTemplate | None = None) -> Outcome:
     job = job_id(origin.shard, origin.tenant, command.key)
     fact = JobAdmitted(
-        kind="job_admitted", job_id=job, tenant=origin.tenant, key=command.key, spec=command.spec, trace=origin.trace
+        kind="job_admitted",
+        job_id=job,
+        tenant=origin.tenant,
+        key=command.key,
+        spec=command.spec,
+        adopted=command.adopted if isinstance(command, AdoptJob) else None,
+        held=isinstance(command, SubmitJob) and command.held,
+        template=template,
+        trace=origin.trace,
     )
     return Outcome(fact, Answer(accepted=True, job_id=job))
 
@@ -182,11 +230,22 @@ def _refused(parsed: Parsed, origin: Origin, against: list[Reason]) -> Outcome:
     return Outcome(fact, Answer(accepted=False, job_id=job, reasons=reasons))
 
 
+def of_no_job(outcome: Outcome, origin: Origin) -> Outcome:
+    """
+    What becomes of an order about a job that is not there, or not its sender's: the two are told alike.
+
+    The record names no job: it may be another tenant's, and the record is public to the sender's.
+    """
+    reasons = (refusal(Code.NO_SUCH_JOB, "job_id"),)
+    fact = JobRefused(kind="job_refused", tenant=origin.tenant, reasons=reasons, source_seq=origin.seq)
+    return Outcome(fact, Answer(accepted=False, job_id=outcome.answer.job_id, reasons=reasons))
+
+
 def _named(parsed: Parsed, origin: Origin) -> tuple[str, str]:
     """The job's id and name as far as the input gives them in a form that can be trusted."""
     raw = parsed.raw
     said, key, spec = raw.get("job_id"), raw.get("key"), raw.get("spec")
-    name = spec.get("name") if isinstance(spec, dict) else None
+    name = spec.get("name") if isinstance(spec, dict) else raw.get("name")
     job = said if isinstance(said, str) and _JOB_ID.fullmatch(said) else ""
     if isinstance(key, str) and _KEY.fullmatch(key):
         job = job_id(origin.shard, origin.tenant, key)

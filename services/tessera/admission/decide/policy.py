@@ -8,6 +8,7 @@ from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed, no_slices_taken
 from tessera.engine.gangs import inadmissible
 from tessera_schemas.config import Config
 from tessera_schemas.reasons import Reason
+from tessera_schemas.templates import JobTemplate
 from tessera_schemas.views import NodeView
 
 VERDICTS_MAX = 4096
@@ -44,10 +45,15 @@ class Policy:
     n: int = 0
     tree: QueueTree | None = None
     pools: Pools = field(default_factory=Pools)
+    templates: Mapping[str, JobTemplate] = field(default_factory=dict)
 
 
 def tree_of(config: Config | None) -> QueueTree | None:
     return None if config is None or config.body is None else queue_tree(config)
+
+
+def templates_of(config: Config | None) -> dict[str, JobTemplate]:
+    return {} if config is None or config.body is None else {found.name: found for found in config.body.templates}
 
 
 def shape(view: NodeView) -> Node:
@@ -74,6 +80,8 @@ def shape(view: NodeView) -> Node:
         view.devices,
         view.devices,
         no_slices_taken(view.gpus, view.mig_geometry),
+        gpu_uuids=view.gpu_uuids,
+        mig_instances=view.mig_instances,
     )
 
 

@@ -6,32 +6,41 @@ Limits that count (jobs, GPUs of a tenant) are not here: replicas of admission r
 
 from typing import Any
 
-from tessera.admission.decide.dangerous import DEVICE_VARIABLES, in_reserved_domain
+from tessera.admission.decide.dangerous import in_reserved_domain
 from tessera.admission.decide.parse import Json, refusal
 from tessera.admission.decide.policy import Policy
+from tessera.domain.levels import in_short, unknown_levels, with_labels
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.resources import Amount, gang_amount, role_need, shared
-from tessera_schemas.commands import SubmitJob
+from tessera_schemas.commands import AdoptJob, SubmitJob
+from tessera_schemas.devices import steers_devices
 from tessera_schemas.job import GPU_MILLI, JobSpec, not_supported_yet
 from tessera_schemas.reasons import Code, Reason
 
 
-def of_job(command: SubmitJob, tenant: str, policy: Policy) -> list[Reason]:
-    """Everything against a job that reads well; empty when nothing is."""
+def of_job(command: SubmitJob | AdoptJob, tenant: str, policy: Policy) -> list[Reason]:
+    """
+    Everything against a job that reads well; empty when nothing is.
+
+    What was adopted has its priority from Kubernetes, so that nobody's priority class is looked at.
+    """
     spec, tree = command.spec, policy.tree
-    against = mismatch(command.tenant, tenant)
+    submitted = command if isinstance(command, SubmitJob) else None
+    against = mismatch(submitted.tenant, tenant) if submitted else []
     against += [refusal(Code.NOT_SUPPORTED_YET, path) for path in not_supported_yet(spec)]
-    against += _not_the_clients(spec)
+    against += not_the_clients(spec)
     if tree is None:
         return [*against, refusal(Code.NOT_CONFIGURED)]
-    against += _by_name(spec.queue, spec.priority_class, tenant, tree)
+    against += _by_name(spec.queue, spec.priority_class if submitted else None, tenant, tree)
     against += _over_job_limit(spec, tenant, tree)
+    unknown = unknown_levels(spec.roles, tree.levels)
+    against += unknown
     pool = tree.pool(spec.queue)
     if pool is not None:
-        roles = shared(tuple(role_need(role) for role in spec.roles))
+        roles = shared(with_labels([role_need(role, submitted is None) for role in spec.roles], tree.levels))
         against += _over_quota(spec.queue, gang_amount(roles), tree)
-        verdict = policy.pools.inadmissible(pool, roles)
-        against += [verdict] if verdict is not None else []
+        verdict = None if unknown else policy.pools.inadmissible(pool, roles)
+        against += [in_short(verdict, tree.levels)] if verdict is not None else []
     return against
 
 
@@ -111,11 +120,11 @@ def _over_job_limit(spec: JobSpec, tenant: str, tree: QueueTree) -> list[Reason]
     return against
 
 
-def _not_the_clients(spec: JobSpec) -> list[Reason]:
+def not_the_clients(spec: JobSpec) -> list[Reason]:
     """Keys that a client may choose freely, but not in domains that steer the platform."""
     paths = [f"labels.{key}" for key in spec.labels if in_reserved_domain(key)]
     for index, role in enumerate(spec.roles):
         at, template = f"roles[{index}].template", role.template
         paths += [f"{at}.annotations.{key}" for key in template.annotations if in_reserved_domain(key)]
-        paths += [f"{at}.env.{name}" for name in template.env if name.upper() in DEVICE_VARIABLES]
+        paths += [f"{at}.env.{name}" for name in template.env if steers_devices(name)]
     return [refusal(Code.FORBIDDEN_FIELD, path) for path in paths]

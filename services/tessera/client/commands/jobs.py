@@ -1,6 +1,7 @@
-"""`submit` and `cancel`."""
+"""`submit`, `checkpoint` and `cancel`."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,6 +46,13 @@ def submit(
     gpu_model: Annotated[list[str] | None, typer.Option(help="Only these GPU models")] = None,
     image: Annotated[str, typer.Option(help="Container image")] = DEFAULT_IMAGE,
     priority: Annotated[str | None, typer.Option(help="Priority class (default: normal)", show_default=False)] = None,
+    template: Annotated[
+        str | None, typer.Option("--template", "-t", help="A template of the configuration; see `tessera templates`")
+    ] = None,
+    parameters: Annotated[
+        list[str] | None, typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="Of the template")
+    ] = None,
+    hold: Annotated[bool, typer.Option("--hold", help="It waits until `tessera release`")] = False,
     time_limit: Annotated[str | None, typer.Option(help="Such as 90m or 2h")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key; else from the CI run, else random")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Until the job has ended; its end is the exit code")] = False,
@@ -57,13 +65,14 @@ def submit(
     shard: InShard = None,
     identity: As = None,
 ) -> None:
-    """Submit a job: `tessera submit -f job.yaml`, or `tessera submit --gpus 8 -- python train.py`."""
+    """Submit a job: `tessera submit -f job.yaml`, `tessera submit --gpus 8 -- python train.py`, or from a template."""
+
+    overrides = {"name": name, "queue": queue, "priority_class": priority}
+    said = {field: value for field, value in overrides.items() if value is not None}
 
     def spec() -> Json:
         if file is not None:
-            given = [p.name for p in context.command.params if _given(context, p.name) and p.name in ROLE_OPTIONS]
-            if command or given:
-                raise Failure(Exit.USAGE, f"submit: {', '.join(given) or 'a command'} and a file; say it in the file")
+            _check_alone(context, command, "file", ROLE_OPTIONS)
             made = files.job_spec(files.read_yaml(file), str(file))
         elif command:
             asked = submitting.spec_of_options(
@@ -80,20 +89,29 @@ def submit(
             )
             made = files.job_spec(asked, "submit")
         else:
-            raise Failure(Exit.USAGE, "submit: nothing to run; give -f job.yaml, or a command after `--`")
-        overrides = {"name": name, "queue": queue, "priority_class": priority}
-        made |= {field: value for field, value in overrides.items() if value is not None}
+            raise Failure(Exit.USAGE, "submit: nothing to run; give -f job.yaml, --template, or a command after `--`")
+        made |= said
         return made | (files.job_spec({"time_limit": time_limit}, "--time-limit") if time_limit else {})
+
+    def asked() -> Json:
+        held = {"held": True} if hold else {}
+        if template is None:
+            if parameters:
+                raise Failure(Exit.USAGE, "submit: --parameter goes with --template")
+            return {"kind": "submit_job", "spec": spec(), **held}
+        _check_alone(context, command, "template", (*ROLE_OPTIONS, "file", "time_limit"))
+        values = submitting.parameters_of(parameters or ())
+        return {"kind": "submit_template", "template": template, "parameters": values, **said, **held}
 
     async def work() -> Exit | None:
         where = find(home, shard=shard)
         tenant = where.tenant(identity)
-        made = spec()
+        made = asked()
         if dry_run:
             return await _dry_run(where, tenant, made, key, output)
         async with Tessera.at(where, tenant) as tessera:
             watch = await tessera.watch()
-            done = await tessera.submit(made, key, publish_seconds=ordering.PUBLISH_SECONDS, say=say)
+            done = await tessera.send(made, key, publish_seconds=ordering.PUBLISH_SECONDS, say=say)
             submitting.check_entry(await watch.entered(done.job_id, ENTRY_SECONDS) if done.admitted else None)
             _tell(done, output)
             return await _end(where, watch, done.job_id, timeout) if wait else None
@@ -102,6 +120,27 @@ def submit(
 
 
 ROLE_OPTIONS = ("gpus", "gpu_milli", "cpu", "memory", "replicas", "gpu_model", "image")
+
+
+def checkpoint(
+    job: Annotated[str, typer.Argument(help="The job's whole id, as its pods have it in TESSERA_JOB_ID")],
+    path: Annotated[str, typer.Argument(help="Where the work is saved; the next attempt is told")],
+    attempt: Annotated[
+        int, typer.Option(envvar="TESSERA_ATTEMPT", min=0, help="Of which run; 0: of whichever runs now")
+    ] = 0,
+    home: Home = None,
+    shard: InShard = None,
+    identity: As = None,
+) -> None:
+    """Say that a job's program has saved its work: stopping it then loses only what comes after."""
+
+    async def work() -> None:
+        where = find(home, shard=shard)
+        async with Tessera.at(where, where.tenant(identity)) as tessera:
+            await tessera.checkpoint(job, path, attempt)
+        print(f"job {job}: checkpoint {path} is reported")
+
+    carry_out(work())
 
 
 def cancel(
@@ -123,6 +162,13 @@ def cancel(
     carry_out(work())
 
 
+def _check_alone(context: typer.Context, command: Sequence[str] | None, what: str, options: Sequence[str]) -> None:
+    """Raises Failure when something is said beside a file or template that it says itself."""
+    given = [p.name for p in context.command.params if p.name in options and _given(context, p.name)]
+    if command or given:
+        raise Failure(Exit.USAGE, f"submit: {', '.join(given) or 'a command'} and a {what}; say it in the {what}")
+
+
 def _given(context: typer.Context, name: str | None) -> bool:
     source = context.get_parameter_source(name) if name else None
     return source is not None and source.name == "COMMANDLINE"
@@ -135,10 +181,11 @@ def _tell(done: Submitted, output: Output) -> None:
         print(f"job {done.job_id} " + ("admitted" if done.admitted else "stored; admission has not answered yet"))
 
 
-async def _dry_run(where: Where, tenant: Credential, spec: Json, key: str | None, output: Output) -> Exit | None:
-    chosen = choose_key(key, str(spec.get("name", "job")), os.environ, random_key)
+async def _dry_run(where: Where, tenant: Credential, asked: Json, key: str | None, output: Output) -> Exit | None:
+    named = asked.get("spec", asked).get("name") or asked.get("template", "job")
+    chosen = choose_key(key, str(named), os.environ, random_key)
     name = tenant.identity.name
-    data = submitting.command_bytes(spec, chosen.key, name)
+    data = submitting.command_bytes(asked, chosen.key, name)
     show_value(Output.YAML if output is Output.YAML else Output.JSON, orjson.loads(data), None)
     if not where.can_be(subjects.OPERATOR):
         say("not judged: only the operator reads the policy")

@@ -1,6 +1,7 @@
 """`lab`: replays of real traces through the engine, on virtual time."""
 
 import json
+import logging
 import os
 import sys
 from dataclasses import asdict
@@ -8,9 +9,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import structlog
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from tessera.client.outcomes import EXPECTED, exit_of
 from tessera.client.rendering import say
@@ -36,16 +38,28 @@ def pack(
     pods: Annotated[
         Path | None, typer.Option(help="CSV of pods of your own: cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec")
     ] = None,
+    services: Annotated[
+        bool, typer.Option("--services", help="Through all real services in one process, instead of the engine alone")
+    ] = False,
+    most: Annotated[int | None, typer.Option(min=1, help="With --services: end a run after so many arrivals")] = None,
+    window: Annotated[
+        int | None, typer.Option(min=1, help="Let so many pods wait, and place the one that fits best; for tessera")
+    ] = None,
+    delay: Annotated[int, typer.Option(min=0, help="With --window: nobody is passed by more arrivals than this")] = 256,
 ) -> None:
     """Fill a cluster with each trace by the published protocol, and say how much of it each policy could use."""
+    if services:
+        _pack_through_services(trace, policy, seeds, output, nodes, pods, most)
+        return
     try:
-        from tessera.lab.pack.campaign import parse_policies, parse_seeds, run_all
+        from tessera.lab.pack.campaign import parse_policies, parse_seeds, parse_window, run_all
         from tessera.lab.pack.plots import write_report
         from tessera.lab.pack.summary import as_csv, figures, lines
         from tessera.lab.traces import MissingTrace
         from tessera.lab.traces.alibaba import read_published, read_trace
 
         here, policies, numbers = Path(), parse_policies(policy), parse_seeds(seeds)
+        reorder = parse_window(window, delay, policies)
         try:
             published = read_published(os.environ, here)
         except MissingTrace as missing:
@@ -61,7 +75,7 @@ def pack(
                     bar.update(step, advance=1 if bar.tasks[0].description else 0)
                     bar.update(step, description=f"{name}, {policy}, seed {seed}")
 
-                by_trace[one.name] = run_all(one, policies, numbers, report is not None, tell)
+                by_trace[one.name] = run_all(one, policies, numbers, report is not None, tell, reorder)
                 for runs in by_trace[one.name].values():
                     rows += figures(one.name, runs, {} if pods else published)
             bar.update(step, advance=1)
@@ -75,6 +89,35 @@ def pack(
         print("\n".join(lines(rows)) if output is Form.TABLE else as_csv(rows).rstrip("\n"))
     if written:
         say(f"the report is {written[0]}")
+
+
+def _pack_through_services(
+    names: list[str], policy: str, seeds: str, output: Form, nodes: Path | None, pods: Path | None, most: int | None
+) -> None:
+    try:
+        from tessera.lab.pack.campaign import parse_policies, parse_seeds
+        from tessera.lab.pack.services import lines_of, through_services
+        from tessera.lab.traces.alibaba import read_trace
+
+        policies, numbers = parse_policies(policy), parse_seeds(seeds)
+        traces = [read_trace(name, os.environ, Path(), nodes, pods) for name in names]
+        runs = []
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+        with _progress() as bar:
+            for one, name, seed in [(t, p, s) for t in traces for p in policies for s in numbers]:
+                step = bar.add_task(f"{one.name}, {name}, seed {seed}")
+
+                def tell(done: int, of: int, step: TaskID = step) -> None:
+                    bar.update(step, completed=done, total=of)
+
+                runs.append(through_services(one, name, seed, most, tell))
+    except EXPECTED as error:
+        say(f"error: {error}")
+        raise typer.Exit(exit_of(error)) from error
+    if output is Form.JSON:
+        print(json.dumps({"runs": [asdict(run) for run in runs]}, indent=2))
+    else:
+        print("\n".join(lines_of(runs, "," if output is Form.CSV else "")))
 
 
 @lab.command()

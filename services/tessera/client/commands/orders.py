@@ -70,8 +70,17 @@ def prio(
         lambda view: view.priority_class == priority_class,
         lambda view: f"has priority class {priority_class} now",
         Asked(home, shard, identity),
-        lambda views: check_class(views, priority_class),
+        lambda views: check_order(views, job, priority_class),
     )
+
+
+async def check_order(views: ShardViews, job: str, name: str) -> None:
+    """Adopted work keeps the priority that Kubernetes gave its pods. Raises Refused, Failure."""
+    await check_class(views, name)
+    owner = (await views.job(job)).owner
+    if owner:
+        detail = f"{owner} has the priority of its PriorityClass in Kubernetes; change it there"
+        raise Refused((Reason(code=Code.PRIORITY_NOT_ALLOWED, field="priority_class", detail=detail),))
 
 
 async def check_class(views: ShardViews, name: str) -> None:

@@ -14,6 +14,7 @@ from tessera.engine.slots import Slots, Stranded
 from tessera.engine.slots import slots as left_of
 
 SAID = {
+    Stranded.OTHERS: "held by pods that Tessera does not manage",
     Stranded.FAULT: "on nodes that are not ready, or drained",
     Stranded.RESERVED: "kept for jobs that will start there",
     Stranded.NOBODY: "no job may use them: GPU model, labels, taints",

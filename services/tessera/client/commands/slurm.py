@@ -1,8 +1,6 @@
 """`sbatch`, `squeue`, `scancel` and `sinfo`: the commands that Slurm's users know, on this scheduler."""
 
-import asyncio
 import getpass
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +10,12 @@ import typer
 
 from tessera.client import files, ordering, slurm, submitting
 from tessera.client.commands.context import As, Format, Home, InShard, carry_out, shard_views
-from tessera.client.keys import choose_key
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, say, show
-from tessera.client.sdk import Submitted, Tessera
+from tessera.client.sdk import Tessera
 from tessera.client.shard_views import ENDED, ShardViews
 from tessera.client.where import find
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.ids import random_key
-from tessera_schemas.base import job_id
 from tessera_schemas.commands import CancelJob
 from tessera_schemas.views import JobView, NodeView, QueueView
 
@@ -48,7 +43,7 @@ def sbatch(
 ) -> None:
     """Submit a batch script with #SBATCH lines; options here go before those of the script."""
 
-    async def work() -> Exit | None:
+    async def work() -> None:
         script = slurm.read_script(_text(file), str(file), ignore or ())
         given = {"job-name": job_name, "partition": partition, "gpus": gpus, "nodes": nodes, "time": time, "qos": qos}
         here = {name: value for name, value in given.items() if value is not None}
@@ -65,13 +60,9 @@ def sbatch(
         held = hold or "hold" in script.options
         async with Tessera.at(where, tenant) as tessera:
             watch = await tessera.watch()
-            done = await _submitted(tessera, spec, key, held)
+            done = await tessera.submit(spec, key, held=held, publish_seconds=ordering.PUBLISH_SECONDS, say=say)
             submitting.check_entry(await watch.entered(done.job_id, ENTRY_SECONDS) if done.admitted else None)
         print(f"Submitted batch job {done.job_id}")
-        if held and await ordering.seen(where, lambda views: _is_held(views, done.job_id)) is False:
-            say(f"error: job {done.job_id}: it had started before the hold reached it; end it with `tessera scancel`")
-            return Exit.CONFLICT
-        return None
 
     carry_out(work())
 
@@ -227,26 +218,6 @@ def _where_or_why(job: JobView) -> str:
     if job.placements:
         return slurm.node_list([place.node for place in job.placements])
     return "" if job.reason is None else f"({slurm.WHY.get(job.reason.code, job.reason.code)})"
-
-
-async def _submitted(tessera: Tessera, spec: slurm.Json, key: str | None, held: bool) -> Submitted:
-    """With the hold right behind the submit, so that both are taken in together and it never starts."""
-    chosen = choose_key(key, str(spec["name"]), os.environ, random_key)
-    if chosen.source == "random":
-        say(f"key {chosen.key}")
-    submit = asyncio.create_task(
-        tessera.submit(spec, chosen.key, publish_seconds=ordering.PUBLISH_SECONDS, say=say), name="submit"
-    )
-    if held:
-        # A task of its own, made after the submit's: so it is published after it, and does not wait for its answer.
-        behind = tessera.hold(job_id(tessera.shard, tessera.tenant, chosen.key))
-        await asyncio.gather(submit, behind, return_exceptions=True)
-    return await submit
-
-
-async def _is_held(views: ShardViews, job: str) -> bool:
-    stored = await views.store.get("jobs", job)
-    return stored is not None and (view := JobView.from_bytes(stored)).held and view.phase == "queued"
 
 
 async def _partitions(views: ShardViews) -> list[Partition]:

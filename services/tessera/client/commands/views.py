@@ -12,7 +12,7 @@ from tessera.client.rendering import Column, Output, plain, show, show_value, ta
 from tessera.client.shard_views import ENDED
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.reasons import PublicReason
-from tessera_schemas.views import JobView, NodeView
+from tessera_schemas.views import JobView, NodeView, OthersView
 
 LIMIT = 200
 
@@ -108,6 +108,7 @@ def job_columns(now_ms: int) -> list[Column[JobView]]:
         Column("AGE", lambda job: said_age(now_ms - job.submitted_ts), right=True),
         Column("WHY", lambda job: _why(job.reason), shrinks=True),
         Column("NODES", _nodes_of, wide=True),
+        Column("OWNER", lambda job: job.owner, shrinks=True, wide=True),
         Column("KEY", lambda job: job.key, wide=True),
     ]
 
@@ -120,6 +121,7 @@ def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
         ("name", job.name),
         ("tenant", job.tenant),
         ("queue", job.queue),
+        ("adopted from", job.owner),
         ("phase", job.phase),
         ("why", job.reason.sentence() if job.reason is not None else ""),
         ("gpus", said_milli(job.gpu_milli)),
@@ -138,6 +140,8 @@ def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
 def _state_of(node: NodeView) -> str:
     if node.gone:
         return "gone"
+    if node.trouble is not None:
+        return node.trouble.code
     return "not ready" if not node.ready else "drained" if node.drained else "ready"
 
 
@@ -155,10 +159,20 @@ NODES: list[Column[NodeView]] = [
         right=True,
     ),
     Column("PODS FREE", lambda node: f"{node.pods_free}/{node.pods}", right=True, wide=True),
+    Column("OTHERS", lambda node: _others(node.others), wide=True),
     Column("PROFILE", lambda node: node.device_profile, wide=True),
+    Column("TROUBLE", lambda node: "" if node.trouble is None else node.trouble.detail, wide=True),
     Column("TAINTS", lambda node: ", ".join(f"{k}={v}:{e}" for k, v, e in node.taints), wide=True),
     Column("LABELS", lambda node: ", ".join(f"{k}={v}" for k, v in sorted(node.labels.items())), wide=True),
 ]
+
+
+def _others(others: OthersView) -> str:
+    """What pods that are not Tessera's take."""
+    if not others.pods:
+        return "-"
+    said = [f"{others.pods} pods", f"{said_milli(others.cpu_milli)} CPU", said_memory(others.memory_bytes)]
+    return ", ".join([*said, *([f"{others.gpus} GPUs"] if others.gpus else [])])
 
 
 def _why(reason: PublicReason | None) -> str:

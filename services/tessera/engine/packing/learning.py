@@ -9,28 +9,11 @@ All state is integers and does not depend on the order in which kinds were first
 from collections import Counter
 from collections.abc import Mapping
 
+from tessera.domain.mix import FADES_OVER, PRESUMED, PRIOR_WEIGHT, WEIGHT
 from tessera.engine.packing.arrays import WHOLE
 from tessera.engine.packing.fragmentation import Kind
 
-FADES_OVER = 400  # arrivals
-WEIGHT = 1000  # of one arrival
-PRIOR_WEIGHT = 200 * WEIGHT  # of all that is presumed, at the start
 REPRICE_AT = (50, 150, 400, 1200, 3000)  # arrivals; then whenever they have doubled
-
-# Devices, thousandths of each, CPU in per cent of the pool's CPU per GPU, and how many of a hundred jobs.
-PRESUMED = (
-    (0, 0, 80, 10),
-    (1, 1000, 30, 10),
-    (1, 1000, 60, 12),
-    (1, 1000, 90, 24),
-    (1, 1000, 130, 8),
-    (1, 250, 30, 7),
-    (1, 500, 60, 10),
-    (1, 750, 60, 10),
-    (2, 1000, 160, 4),
-    (4, 1000, 320, 3),
-    (8, 1000, 640, 2),
-)
 
 
 class Mix:

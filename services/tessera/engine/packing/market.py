@@ -184,22 +184,48 @@ def learn_prices(weights: Mapping[Kind, int], shapes: Sequence[Shape], models: i
         shapes: the nodes that are sold.
     Returns: in the kinds' order; the mix as a whole is worth its GPUs.
     """
+    mix, drawn = _auctions(weights, shapes, models, terms)
+    return _levelled(mix, sum(drawn[1:], drawn[0])) if drawn else ()
+
+
+def draw_tables(
+    weights: Mapping[Kind, int],
+    shapes: Sequence[Shape],
+    models: int,
+    terms: Terms = Terms(),  # noqa: B008
+) -> list[Table]:
+    """The same as `learn_prices`, but the prices of each mix on their own."""
+    mix, drawn = _auctions(weights, shapes, models, terms)
+    return [_levelled(mix, total) for total in drawn]
+
+
+def _auctions(
+    weights: Mapping[Kind, int], shapes: Sequence[Shape], models: int, terms: Terms
+) -> tuple[dict[Kind, int], list[Ints]]:
+    """The kinds that need GPUs, and the prices of each mix near this one, summed up over its lots."""
     mix = gpu_kinds(weights, CPU_STEP)
     if not mix or not shapes:
-        return ()
+        return mix, []
     step = max(1000, -(-max(shape.cpu for shape in shapes) // (LEVELS - 1)))
     kinds, classes = kinds_of(list(mix), step, models)
     lots = lots_of([(int(classes[s.model]), s.gpus, s.cpu // step, s.nodes) for s in shapes], terms.lots)
     lots = np.concatenate([lots] * terms.sales)
-    value = np.array([kind.devices * kind.milli * 1000 for kind in mix], np.int64)
+    value = _values(mix)
     gpus = sum(shape.gpus * shape.nodes for shape in shapes)
-    price, total = value // 2, np.zeros_like(value)
+    warm = len(lots) * terms.warm // 1000
+    cap, keep = terms.highest_price, terms.level_prices
+    price, drawn = value // 2, []
     for draw in range(terms.draws):
         near, demand = _drawn(mix, kinds, value, gpus, step, draw, terms)
-        warm = len(lots) * terms.warm // 1000
-        cap, keep = terms.highest_price, terms.level_prices
+        total = np.zeros_like(value)
         auction(near, value, demand, lots, terms.rate, warm, cap, keep, price, total, LEVELS)
-    return _levelled(mix, value, total)
+        drawn.append(total)
+    return mix, drawn
+
+
+def _values(mix: Mapping[Kind, int]) -> Ints:
+    """What each kind holds, in millionths of a GPU."""
+    return np.array([kind.devices * kind.milli * 1000 for kind in mix], np.int64)
 
 
 def _drawn(
@@ -221,8 +247,8 @@ def _drawn(
     return kinds._replace(level=np.array(levels, np.int64)), np.array(demand, np.int64)
 
 
-def _levelled(mix: Mapping[Kind, int], value: Ints, total: Ints) -> Table:
+def _levelled(mix: Mapping[Kind, int], total: Ints) -> Table:
     """Prices such that the mix as a whole is worth its GPUs."""
-    worth = sum(weight * int(each) for weight, each in zip(mix.values(), value, strict=True))
+    worth = sum(weight * int(each) for weight, each in zip(mix.values(), _values(mix), strict=True))
     priced = max(1, sum(weight * int(each) for weight, each in zip(mix.values(), total, strict=True)))
     return tuple((kind, int(each) * worth // priced) for kind, each in zip(mix, total, strict=True))

@@ -107,6 +107,7 @@ class Packer:
             raise ValueError(f"no pool of this size: {size}")
         self.size, self.policy = size, policy
         self.asks: list[Ask] = []
+        self.prices: Table = ()
         nodes, classes, levels = no_nodes(size.nodes, size.devices), 16, LEVELS if POLICIES[policy] == TESSERA else 1
         self.core = Core(
             policy=POLICIES[policy],
@@ -212,6 +213,7 @@ class Packer:
         """Prices by kind, see `market`; all policies but `tessera` pass them over."""
         if self.core.policy != TESSERA:
             return
+        self.prices = prices
         size, worth = self.size, self.core.worth
         step, levels = int(worth.step[0]), worth.spare.shape[1]
         classes, device, root = tables(prices, step, levels, size.devices, size.models)

@@ -17,6 +17,7 @@ from tessera_schemas import subjects
 from tessera_schemas.subjects import Retention, StreamSpec
 
 MSG_ID = "Nats-Msg-Id"
+PENDING_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,9 @@ class MemoryBroker:
     def add_stream(self, config: StreamConfig) -> None:
         self.streams[config.name] = Stream(config)
 
-    def add_durable(self, stream: str, name: str, *, ack_wait_seconds: float = 30.0, pending_max: int = 1000) -> None:
+    def add_durable(
+        self, stream: str, name: str, *, ack_wait_seconds: float = 30.0, pending_max: int = PENDING_MAX
+    ) -> None:
         self.streams[stream].durables[name] = Durable(ack_wait_seconds, pending_max)
 
     def add_shard(self, shard: str) -> None:
@@ -165,7 +168,7 @@ class MemoryBroker:
         for spec in subjects.streams(shard):
             self.add_stream(_config(spec))
             for durable in spec.durables:
-                self.add_durable(spec.name, durable)
+                self.add_durable(spec.name, durable, pending_max=1 if spec.in_order else PENDING_MAX)
 
     def store(self, out: Outgoing) -> int:
         """Raises Conflict, Full, Poison (too big), or Transient when no stream takes the subject."""

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import orjson
 
-from tessera.kernel.ports import ApiError, Clock, JsonObject, WatchEvent
+from tessera.kernel.api_paths import resource_of
+from tessera.kernel.ports import ApiError, Clock, JsonObject, Reduce, WatchEvent, as_it_is
 
 
 class Stored(Protocol):
@@ -33,13 +34,17 @@ class OpenWatch(Protocol):
 class Core(Protocol):
     """What is needed of the simulated cluster; every call is atomic and raises as the port says."""
 
-    def list(self, resource: str, selector: str = ...) -> tuple[Sequence[Stored], str]: ...
-    def open_watch(self, resource: str, resource_version: str, selector: str = ...) -> OpenWatch: ...
+    def list(self, resource: str, selector: str = ..., fields: str = ...) -> tuple[Sequence[Stored], str]: ...
+    def open_watch(
+        self, resource: str, resource_version: str, selector: str = ..., fields: str = ...
+    ) -> OpenWatch: ...
     def get(self, resource: str, namespace: str, name: str) -> Stored: ...
     def create(self, resource: str, namespace: str, obj: Any) -> Stored: ...
     def bind(self, namespace: str, name: str, binding: JsonObject) -> None: ...
     def delete(self, resource: str, namespace: str, name: str, options: JsonObject | None = ...) -> Stored: ...
-    def patch(self, resource: str, namespace: str, name: str, patch: JsonObject) -> Stored: ...
+    def patch(
+        self, resource: str, namespace: str, name: str, patch: JsonObject, subresource: str = ...
+    ) -> Stored: ...
     def evict(self, namespace: str, name: str, eviction: JsonObject | None = ...) -> None: ...
 
 
@@ -61,15 +66,19 @@ class MemoryCluster:
 
     async def close(self) -> None: ...
 
-    async def list(self, kind: str, label_selector: str = "") -> tuple[list[JsonObject], str]:
+    async def list(
+        self, kind: str, label_selector: str = "", field_selector: str = "", reduce: Reduce = as_it_is
+    ) -> tuple[list[JsonObject], str]:
         await self._enter("list", kind)
-        found, version = self._core.list(kind, label_selector)
+        found, version = self._core.list(kind, label_selector, field_selector)
         await self.after("list")
-        return [orjson.loads(one.json) for one in found], version
+        return [reduce(orjson.loads(one.json)) for one in found], version
 
-    async def watch(self, kind: str, resource_version: str, label_selector: str = "") -> AsyncIterator[WatchEvent]:
+    async def watch(
+        self, kind: str, resource_version: str, label_selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[WatchEvent]:
         await self._enter("watch", kind)
-        watch = self._core.open_watch(kind, resource_version, label_selector)
+        watch = self._core.open_watch(kind, resource_version, label_selector, field_selector)
         ready = asyncio.Event()
         watch.on_ready = ready.set
         try:
@@ -95,10 +104,18 @@ class MemoryCluster:
         await self.after("create")
         return _decoded(created)
 
-    async def bind_pod(self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
+    async def bind_pod(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str],
+        resource_version: str = "",
+    ) -> None:
         await self._enter("bind")
-        binding = {"metadata": {"uid": uid, "annotations": dict(annotations)}, "target": {"name": node}}
-        self._core.bind(namespace, name, binding)
+        meta = {"uid": uid, "annotations": dict(annotations), "resourceVersion": resource_version}
+        self._core.bind(namespace, name, {"metadata": meta, "target": {"name": node}})
         await self.after("bind")
 
     async def delete_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> None:
@@ -116,6 +133,42 @@ class MemoryCluster:
         self._core.patch("pods", namespace, name, {"metadata": {"uid": uid, "annotations": dict(annotations)}})
         await self.after("patch")
 
+    async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
+        await self._enter("patch")
+        wanted = {"resourceVersion": resource_version, "annotations": dict(annotations)}
+        self._core.patch("nodes", "", name, {"metadata": wanted})
+        await self.after("patch")
+
+    async def label_pod(
+        self, namespace: str, name: str, uid: str, resource_version: str, labels: Mapping[str, str | None]
+    ) -> None:
+        await self._enter("patch")
+        wanted = {"metadata": {"uid": uid, "resourceVersion": resource_version, "labels": dict(labels)}}
+        self._core.patch("pods", namespace, name, wanted)
+        await self.after("patch")
+
+    async def patch_pod_status(self, namespace: str, name: str, patch: JsonObject) -> None:
+        await self._enter("patch")
+        self._core.patch("pods", namespace, name, orjson.loads(orjson.dumps(patch)), "status")
+        await self.after("patch")
+
+    async def create_event(self, namespace: str, event: JsonObject) -> None:
+        await self._enter("create", "events")
+        self._core.create("events", namespace, orjson.loads(orjson.dumps(event)))
+        await self.after("create")
+
+    async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject:
+        await self._enter("get", resource_of(kind))
+        found = self._core.get(resource_of(kind), namespace, name)
+        await self.after("get")
+        return _decoded(found)
+
+    async def resume_job(self, namespace: str, name: str, uid: str, resource_version: str) -> None:
+        await self._enter("patch", "jobs")
+        wanted = {"metadata": {"uid": uid, "resourceVersion": resource_version}, "spec": {"suspend": False}}
+        self._core.patch("jobs", namespace, name, wanted)
+        await self.after("patch")
+
     async def remove_finalizer(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
         await self._enter("patch")
         meta = _decoded(self._core.get("pods", namespace, name))["metadata"]
@@ -124,6 +177,22 @@ class MemoryCluster:
             rest = [one for one in finalizers if one != finalizer]
             self._core.patch("pods", namespace, name, {"metadata": {"uid": uid, "finalizers": rest}})
         await self.after("patch")
+
+    async def create_service(self, namespace: str, service: JsonObject) -> None:
+        await self._enter("create", "services")
+        self._core.create("services", namespace, orjson.loads(orjson.dumps(service)))
+        await self.after("create")
+
+    async def get_service(self, namespace: str, name: str) -> JsonObject:
+        await self._enter("get", "services")
+        found = self._core.get("services", namespace, name)
+        await self.after("get")
+        return _decoded(found)
+
+    async def delete_service(self, namespace: str, name: str, uid: str) -> None:
+        await self._enter("delete", "services")
+        self._core.delete("services", namespace, name, _delete_options(uid, None))
+        await self.after("delete")
 
     async def _enter(self, verb: str, kind: str = "pods") -> None:
         await self._clock.sleep(0)  # others run between two calls, as they would over a network

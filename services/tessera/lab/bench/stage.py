@@ -41,7 +41,7 @@ class Stage:
         """What every process of the platform has used so far, and this one, which makes the load."""
         names = (NATS, REDIS, CLUSTER, *self.platform.parts)
         pids = {name: self.platform.pid(name) for name in names} | {"load client": os.getpid()}
-        return {name: _cpu_seconds(pid) for name, pid in pids.items() if pid is not None}
+        return {name: cpu_seconds_of(pid) for name, pid in pids.items() if pid is not None}
 
     async def stored(self) -> dict[str, int]:
         """How many messages of its own making the platform has stored so far, by stream."""
@@ -99,7 +99,7 @@ def submits(spec: JobSpec, keys: Sequence[str]) -> list[bytes]:
     return [SubmitJob(kind="submit_job", v=1, key=key, spec=spec).to_bytes() for key in keys]
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds_of(pid: int) -> float:
     """User and system time of a process, in steps of the kernel's tick (usually 10 ms)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND

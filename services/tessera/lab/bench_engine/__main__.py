@@ -5,19 +5,22 @@ import os
 from pathlib import Path
 from statistics import mean
 
+from tessera.engine.packing.policies import DEFAULT
 from tessera.lab.bench_engine.speed import Speed, measure
 from tessera.lab.pack.campaign import parse_policies, parse_seeds, run_all
 from tessera.lab.pack.replay import stage
 from tessera.lab.pack.summary import Figure, figures, lines
+from tessera.lab.pack.window import Window
 from tessera.lab.traces.alibaba import read_published, read_trace
 
 TRACES = ("default", "gpuspec33", "cpu050", "gpushare40", "multigpu20")
+PARTS = ("packing", "window", "speed")
 TO_REACH = {1213: 50_000, 10_000: 20_000, 50_000: 5_000}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tessera.lab.bench_engine", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=("packing", "speed"), default=["packing", "speed"])
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--traces", nargs="+", default=list(TRACES))
     parser.add_argument("--policy", default="dotprod,gpu-clustering,gpu-packing,bestfit,fgd,tessera")
     parser.add_argument("--seeds", default="42-51")
@@ -25,6 +28,8 @@ def main() -> None:
     asked = parser.parse_args()
     if "packing" in asked.only:
         _packing(asked.traces, parse_policies(asked.policy), parse_seeds(asked.seeds))
+    if "window" in asked.only:
+        _window(asked.traces[0], parse_seeds(asked.seeds))
     if "speed" in asked.only:
         _speed(asked.nodes)
 
@@ -37,6 +42,14 @@ def _packing(traces: list[str], policies: list[str], seeds: list[int]) -> None:
         print("\n".join(lines(found)[:-1]), flush=True)
         rows += found
     print("\n".join(_means(rows, policies)))
+
+
+def _window(name: str, seeds: list[int]) -> None:
+    """The same arrivals into a queue that may reorder."""
+    trace, window = read_trace(name, os.environ, Path()), Window()
+    runs = run_all(trace, [DEFAULT], seeds, False, lambda policy, seed: None, window)[DEFAULT]
+    print(f"{DEFAULT} from a window of {window.waiting} waiting, none passed by more than {window.delay}")
+    print("\n".join(lines(figures(name, runs, {}))[1:-1]), flush=True)
 
 
 def _means(rows: list[Figure], policies: list[str]) -> list[str]:

@@ -57,9 +57,8 @@ class Pods:
             return
         given = run.placements[rank].node
         self.story.demand(node == given, "I1", f"{pod} is bound to {node}, the ledger gave it {given}")
-        self.story.demand(
-            not (ordered and (run.released or rank in run.free)), "I10", f"{pod} is bound after the run's release"
-        )
+        late = ordered and (run.released or rank in run.free)
+        self.story.demand(not late, "I10", f"{pod} is bound after the run's release")
 
     def _begin(self, uid: str, run: Run | None, rank: int) -> None:
         self.live[uid] = run, rank

@@ -4,13 +4,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tessera_schemas.config import Queue
+from tessera_schemas.devices import serves
 from tessera_schemas.facts import NodeSeen
-from tessera_schemas.job import AffinityTerm, Role, Topology
+from tessera_schemas.job import AffinityTerm, Role
+from tessera_schemas.mig import milli_at
 from tessera_schemas.placement import Placement
 
 NO_NODE = NodeSeen(kind="node_seen", name="none", gone=True)
 Amounts = Counter[tuple[str, str]]
-"""(node, what) to amount; `what` is cpu_milli, memory_bytes, pods, gpu/<slot> in thousandths, or device/<name>."""
+"""(node, what) to amount: cpu_milli, memory_bytes, pods, gpus (whole), gpu/<slot> in thousandths, device/<name>."""
 
 
 def amounts(gang: Iterable[Role], placements: Iterable[Placement]) -> Amounts:
@@ -18,8 +20,8 @@ def amounts(gang: Iterable[Role], placements: Iterable[Placement]) -> Amounts:
     total = Amounts()
     for role, place in zip(gang, placements, strict=True):
         held = {"cpu_milli": role.resources.cpu_milli, "memory_bytes": role.resources.memory_bytes, "pods": 1}
-        held |= {f"gpu/{device}": place.gpu_milli for device in place.devices}
-        held |= {f"device/{name}": count for name, count in role.resources.devices.items()}
+        held |= {"gpus": role.resources.gpus} | {f"gpu/{device}": place.gpu_milli for device in place.devices}
+        held |= {f"device/{name}": count for name, count in role.resources.extended.items()}
         total.update({(place.node, what): amount for what, amount in held.items()})
     return total
 
@@ -33,62 +35,63 @@ class Room:
     """
 
     def __init__(self) -> None:
-        self.nodes: dict[str, NodeSeen] = {}
-        self.held, self.kept = Amounts(), Amounts()
+        self.nodes, self.held, self.kept = dict[str, NodeSeen](), Amounts(), Amounts()
 
     def take(self, book: Amounts, added: Amounts) -> list[tuple[str, str]]:
         """Add, and return what of the places added to is used above its size."""
         book.update(added)
-        return [place for place in added if book[place] > self._size(*place)]
+        return [place for place, more in added.items() if more and book[place] > self._size(book, *place)]
 
-    def _size(self, node: str, what: str) -> int:
+    def _size(self, book: Amounts, node: str, what: str) -> int:
+        """
+        Less what pods of others take; of which GPUs nobody says, so that only their number counts. Who still holds a
+        slot that its node has lost takes none of those that it has.
+        """
         seen = self.nodes.get(node, NO_NODE)
         if what.startswith("gpu/"):
             return 1000 if 0 <= int(what[4:]) < seen.gpus else 0
-        return seen.devices.get(what[7:], 0) if what.startswith("device/") else int(getattr(seen, what))
+        have, theirs = (seen.extended, seen.others.devices) if "/" in what else (vars(seen), vars(seen.others))
+        lost = sum(book[node, f"gpu/{slot}"] // 1000 for slot in range(seen.gpus, 64)) if what == "gpus" else 0
+        return int(have.get(what.removeprefix("device/"), 0) - theirs.get(what.removeprefix("device/"), 0)) + lost
 
     def misplaced(self, role: Role, place: Placement, queue: Queue | None) -> str:
         """Why this pod may not be on its node, whatever room there is; "" if it may."""
         node, asked = self.nodes.get(place.node, NO_NODE), role.resources
-        count, milli = (asked.gpus, 1000) if asked.gpus else (1, asked.gpu_milli) if asked.gpu_milli else (0, 0)
+        part = asked.gpu_milli or milli_at(node.mig_geometry, asked.mig_profile, place.mig)
+        count, milli = (asked.gpus, 1000) if asked.gpus else (1, part) if asked.kind else (0, 0)
         lets = {(t.key, t.value, t.effect) for t in role.tolerations}
         taints = [t for t in node.taints if t.effect != "PreferNoSchedule"]
         suffers = [t for t in taints if not lets & {(t.key, v, e) for v in ("", t.value) for e in ("", t.effect)}]
-        devices_right = len(place.devices) == len(set(place.devices)) == count and place.gpu_milli == milli
-        served = not count or {"whole": milli == 1000, "shares": milli < 1000}.get(node.device_profile, True)
         wrong = {
-            "the node is not ready": node.gone or not node.ready,
+            "the node is not ready": node.gone or not node.ready or node.trouble is not None,
             f"the node is in pool {node.pool}": queue is None or node.pool != queue.pool,
-            "the devices are not what its role asks for": not devices_right,
+            "wrong devices": (len(place.devices), len(set(place.devices)), place.gpu_milli) != (count, count, milli),
             f"the node has {node.gpu_model}": bool(role.gpu_models) and node.gpu_model not in role.gpu_models,
             "its GPUs have less memory": asked.gpu_memory_bytes * 1000 > node.gpu_memory_bytes * milli,
             "the node's labels do not match": not role.node_selector.items() <= node.labels.items(),
             "its affinity does not hold": not all(_holds(term, node.labels) for term in role.affinity),
-            f"the node serves {node.device_profile}": not served,
+            f"the node serves {node.device_profile}": asked.kind and not serves(node.device_profile, asked.kind),
             f"it does not tolerate {suffers}": bool(suffers),
         }
         return "; ".join(text for text, holds in wrong.items() if holds)
 
-    def apart(self, gang: Iterable[Role], places: Sequence[Placement]) -> str:
-        """What roles ask of how their pods lie to each other, and do not get; "" if nothing."""
+    def apart(self, gang: Iterable[Role], places: Sequence[Placement], labels: dict[str, str]) -> str:
+        """What roles ask of how their pods lie, and do not get; "" if nothing. `labels` are those of levels by name."""
         roles, wrong = {role.name: role for role in gang}, []
         at = {name: [self.nodes.get(p.node, NO_NODE) for p in places if p.role == name] for name in roles}
         for name, role in roles.items():
             if (topology := role.topology) is not None and topology.required:
                 grouped = [other for other, r in roles.items() if topology.group and r.topology == topology] or [name]
-                levels = [{n.labels.get(level) for other in grouped for n in at[other]} for level in _levels(topology)]
+                asked = [labels.get(level, level) for level in (topology.level, *topology.wider)]
+                levels = [{n.labels.get(label) for other in grouped for n in at[other]} for label in asked]
                 wrong += [] if any(len(v) == 1 and None not in v for v in levels) else [f"{name} is in no one domain"]
             if role.same_node_as and at[name] != at[role.same_node_as][: len(at[name])]:
                 wrong.append(f"{name} is not where {role.same_node_as} is")
             if role.spread:
-                pods = Counter(n.labels.get(role.spread) for n in at[name])
+                pods = Counter(n.labels.get(labels.get(role.spread, role.spread)) for n in at[name])
                 uneven = None in pods or max(pods.values()) - min(pods.values()) > 1
                 wrong += [f"{name} is not evenly spread over {role.spread}"] if uneven else []
         return "; ".join(wrong)
-
-
-def _levels(topology: Topology) -> tuple[str, ...]:
-    return topology.level, *topology.wider
 
 
 def _holds(term: AffinityTerm, labels: dict[str, str]) -> bool:

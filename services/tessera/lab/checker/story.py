@@ -21,7 +21,8 @@ ENDS = ("succeeded", "failed", "cancelled")
 CITES: dict[str, Any] = {"config_set": f.ConfigProposed, "config_refused": f.ConfigProposed, "node_changed": f.NodeSeen}
 CITES |= {"job_queued": f.JobAdmitted, "job_turned_away": f.JobAdmitted | f.JobRefused}
 MOVES = {  # record, or how it ended: what is broken if the job is in none of these phases; the phase after
-    "waiting": ("I4", ("queued",), "queued"),
+    "waiting": ("I4", ("queued", "evicting"), ""),  # what keeps a run from going is said, too
+    "back_in_line": ("I4", ("queued",), ""),
     "earmark_set": ("I4", ("queued", "evicting"), ""),
     "allocated": ("I4", ("queued",), "allocated"),
     "permitted": ("I3", ("allocated",), "binding"),
@@ -45,6 +46,7 @@ class Job:
     job_id: str
     tenant: str
     spec: JobSpec
+    levels: dict[str, str]  # the labels of topology levels when it was queued
     phase: str = "queued"
     not_before: int = 0
     forget_ts: int = 0
@@ -74,7 +76,7 @@ class Story:
     def __init__(self, report: Report) -> None:
         self.report, self.room, self.prev = report, Room(), m.GENESIS
         self.n = self.ts = self.epoch = self.facts_upto = self.version = self.memory_ms = 0
-        self.queues: dict[str, Queue] = {}
+        self.queues, self.levels = dict[str, Queue](), dict[str, str]()
         self.jobs: dict[str, Job] = {}
         self.runs: dict[str, Run] = {}
         self.earmarks: dict[str, Amounts] = {}
@@ -156,7 +158,7 @@ class Story:
     def _config_set(self, r: m.ConfigSet, fact: f.ConfigProposed) -> None:
         self.demand(r.version - 1 == fact.expected_version == self.version, "I7", f"{r} follows version {self.version}")
         self.version, self.memory_ms = r.version, fact.body.policy.key_memory_seconds * 1000
-        self.queues = {queue.name: queue for queue in fact.body.queues}
+        self.queues, self.levels = {q.name: q for q in fact.body.queues}, {t.name: t.label for t in fact.body.topology}
 
     def _node_changed(self, r: m.NodeChanged, fact: f.NodeSeen) -> None:
         self.room.nodes[fact.name] = fact
@@ -168,7 +170,7 @@ class Story:
         self.demand(fact.job_id == r.job_id, "I7", f"job {r.job_id} is not the job of its fact")
         new = (old := self.jobs.get(r.job_id)) is None or (old.phase in ENDS and old.forget_ts <= self.ts)
         if self.demand(new, "I4", f"job {r.job_id} was queued twice"):
-            self.jobs[r.job_id] = Job(r.job_id, fact.tenant, fact.spec)
+            self.jobs[r.job_id] = Job(r.job_id, fact.tenant, fact.spec, self.levels)
 
     def _placed(self, job: Job, owner: str, placements: tuple[Placement, ...]) -> Amounts:
         """What the gang holds there; nothing if it is not the whole gang."""
@@ -177,7 +179,7 @@ class Story:
         if not self.demand(whole, "I1", f"{owner} is not the whole gang in rank order"):
             return Amounts()
         self._may_be(job, owner, gang, placements)
-        self.demand(not (apart := self.room.apart(gang, placements)), "I1", f"{owner}: {apart}")
+        self.demand(not (apart := self.room.apart(gang, placements, job.levels)), "I1", f"{owner}: {apart}")
         return amounts(gang, placements)
 
     def _may_be(self, job: Job, owner: str, roles: list[Role], placements: tuple[Placement, ...]) -> None:

@@ -7,5 +7,5 @@ I/O and asks one clock for the time, so that one code serves the simulator (virt
 (`python -m tessera.lab.cluster`). Equal calls at equal times give equal objects and events.
 
 Not simulated, on purpose: pod restarts (`restartPolicy`), taint-based eviction, pod garbage collection, namespaces as
-objects, admission plug-ins, and any scheduler.
+objects, admission plug-ins, and any scheduler. Controllers are not either, but for batch/v1 Jobs (`jobs`).
 """

@@ -12,6 +12,7 @@ from tessera.kernel.collecting import collect_rarely
 from tessera.kernel.errors import StartupError
 from tessera.lab.cluster.access import Access, access_from_file
 from tessera.lab.cluster.core import SimCluster
+from tessera.lab.cluster.jobs import JobController
 from tessera.lab.cluster.nodes import nodes_from_file
 from tessera.lab.cluster.server import ApiServer
 from tessera.lab.cluster.store import Options
@@ -35,6 +36,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=Path, help="YAML: token -> {identity, verbs}; without it all is allowed")
     parser.add_argument("--start-ms", type=int, default=5, help="from bind to start")
     parser.add_argument("--history", type=int, default=10_000, help="changes that a watch may be behind")
+    parser.add_argument("--jobs", action="store_true", help="also run a small controller of batch/v1 Jobs")
     parser.add_argument("--seed", type=int, default=1, help="of the UIDs")
     return parser.parse_args()
 
@@ -57,7 +59,10 @@ async def _serve(arguments: argparse.Namespace) -> None:
         partial.write_text(str(port))
         partial.rename(arguments.port_file)  # whoever waits for the file finds it whole
     print(f"simulated cluster ready: http://127.0.0.1:{port} with {len(nodes)} nodes", flush=True)
+    controller = asyncio.create_task(JobController(cluster, clock).run()) if arguments.jobs else None
     await stop.wait()
+    if controller is not None:
+        controller.cancel()
     await server.stop()
 
 

@@ -29,7 +29,7 @@ class Identity:
 
     def check(self, call: Call) -> None:
         """Raises ApiError 403."""
-        needed = call.verb if call.resource == "pods" or call.verb in _READS else "nodes"
+        needed = call.verb if call.resource != "nodes" or call.verb in _READS else "nodes"
         if needed not in self.verbs and "*" not in self.verbs:
             what = f"{call.resource}/{call.subresource}" if call.subresource else call.resource
             where = f' in the namespace "{call.namespace}"' if call.namespace else ""

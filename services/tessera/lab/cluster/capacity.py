@@ -1,18 +1,25 @@
 """What one node still has: CPU, memory, pods, and each device in thousandths. The kubelet's last check."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tessera.kernel.ports import JsonObject
 from tessera.lab.cluster.quantities import thousandths, units
+from tessera_schemas.devices import Kind, serves
 from tessera_schemas.labels import (
     DEVICE_PROFILE_ANNOTATION,
     DEVICES_ANNOTATION,
     GPU_MILLI_ANNOTATION,
     GPU_RESOURCE,
+    GPU_UUIDS_ANNOTATION,
+    MIG_RESOURCE_PREFIX,
 )
 
 WHOLE_DEVICE = 1000
+BY_UUID = "visible-devices"
+NO_KUBELETS = ("nvidia.com/gpumem", "nvidia.com/gpucores")
+"""Names by which HAMi accounts; no node offers them, and a kubelet ignores what its node does not offer."""
 
 
 class AdmissionError(Exception):
@@ -23,7 +30,7 @@ class AdmissionError(Exception):
 class Request:
     """
     What a pod asks of its node. `devices` None lets the device plugin pick `gpus` of them; `further` are the extended
-    resources that are no GPUs, by name.
+    resources that are not whole GPUs, by name; `uuids` are the cards that its environment names.
     """
 
     cpu_milli: int
@@ -32,6 +39,7 @@ class Request:
     gpu_milli: int = 0
     devices: tuple[int, ...] | None = None
     further: tuple[tuple[str, int], ...] = ()
+    uuids: tuple[str, ...] = ()
 
 
 def request_of(pod: JsonObject) -> Request:
@@ -45,6 +53,7 @@ def request_of(pod: JsonObject) -> Request:
 def _read(pod: JsonObject) -> Request:
     cpu_milli = memory_bytes = limit_gpus = 0
     further: Counter[str] = Counter()
+    uuids: list[str] = []
     for container in pod["spec"].get("containers", ()):
         resources = container.get("resources") or {}
         limits = resources.get("limits") or {}
@@ -53,6 +62,7 @@ def _read(pod: JsonObject) -> Request:
         memory_bytes += units(asked.get("memory", 0))
         limit_gpus += units(limits.get(GPU_RESOURCE, 0))
         further.update(_further(limits))
+        uuids += _cards(container.get("env") or ())
     notes = pod["metadata"].get("annotations") or {}
     listed = notes.get(DEVICES_ANNOTATION, "")
     devices = tuple(int(slot) for slot in listed.split(",")) if listed else None
@@ -62,11 +72,21 @@ def _read(pod: JsonObject) -> Request:
         gpus = 1  # a share whose device the plugin picks
     if not 0 <= gpu_milli <= WHOLE_DEVICE or len(set(devices or ())) != len(devices or ()):
         raise ValueError(f"{DEVICES_ANNOTATION}={listed!r} with {GPU_MILLI_ANNOTATION}={gpu_milli}")
-    return Request(cpu_milli, memory_bytes, gpus, gpu_milli, devices, tuple(further.items()))
+    return Request(cpu_milli, memory_bytes, gpus, gpu_milli, devices, tuple(further.items()), tuple(uuids))
+
+
+def _cards(env: Iterable[JsonObject]) -> list[str]:
+    """The UUIDs that the runtime would show the container; names of none and of all of them are no UUIDs."""
+    listed = next((entry.get("value", "") for entry in env if entry.get("name") == "NVIDIA_VISIBLE_DEVICES"), "")
+    return [card for card in listed.split(",") if card.startswith("GPU-")]
 
 
 def _further(amounts: JsonObject) -> dict[str, int]:
-    return {name: units(amount) for name, amount in amounts.items() if "/" in name and name != GPU_RESOURCE}
+    return {
+        name: units(amount)
+        for name, amount in amounts.items()
+        if "/" in name and name not in (GPU_RESOURCE, *NO_KUBELETS)
+    }
 
 
 @dataclass(slots=True)
@@ -79,6 +99,7 @@ class NodeUse:
     gpus: int = 0
     further: dict[str, int] = field(default_factory=dict)
     profile: str = "plugin"
+    uuids: tuple[str, ...] = ()
     used_cpu_milli: int = 0
     used_memory_bytes: int = 0
     used_pods: int = 0
@@ -95,6 +116,8 @@ class NodeUse:
         meta = node["metadata"]
         notes = {**(meta.get("labels") or {}), **(meta.get("annotations") or {})}
         self.profile = notes.get(DEVICE_PROFILE_ANNOTATION, "plugin")
+        self.uuids = tuple(filter(None, notes.get(GPU_UUIDS_ANNOTATION, "").split(",")))
+        self.gpus = len(self.uuids) if self.profile == BY_UUID else self.gpus
 
     def take(self, request: Request) -> tuple[int, ...]:
         """Reserve all of it and return the devices held. Raises AdmissionError, with nothing reserved."""
@@ -113,9 +136,13 @@ class NodeUse:
     def _devices_for(self, request: Request) -> tuple[int, ...]:
         if not request.gpus:
             return ()
-        is_share = request.gpu_milli < WHOLE_DEVICE
-        if (self.profile, is_share) in (("whole", True), ("shares", False)):
+        is_instance = any(name.startswith(MIG_RESOURCE_PREFIX) for name, _ in request.further)
+        kind: Kind = "instance" if is_instance else "share" if request.gpu_milli < WHOLE_DEVICE else "whole"
+        if not serves(self.profile, kind):
             raise AdmissionError(f"{GPU_RESOURCE}: a node of device profile {self.profile!r} has no such device")
+        if kind == "instance":
+            return ()  # the plugin picks one; they were counted as what they are called
+        self._check_cards(request)
         free = [slot for slot in range(self.gpus) if self._used(slot) + request.gpu_milli <= WHOLE_DEVICE]
         if request.devices is None:
             _room(GPU_RESOURCE, 0, request.gpus, len(free))
@@ -129,6 +156,14 @@ class NodeUse:
                     WHOLE_DEVICE * (slot < self.gpus),
                 )
         return request.devices
+
+    def _check_cards(self, request: Request) -> None:
+        """Where no plugin picks, the container must name exactly the cards of its slots."""
+        if self.profile != BY_UUID:
+            return
+        slots = [slot for slot in request.devices or () if slot < len(self.uuids)]
+        if not slots or {self.uuids[slot] for slot in slots} != set(request.uuids) or len(slots) != len(request.uuids):
+            raise AdmissionError(f"NVIDIA_VISIBLE_DEVICES: {list(request.uuids)} are not the cards of its slots")
 
     def _used(self, slot: int) -> int:
         return self.used_devices.get(slot, 0)

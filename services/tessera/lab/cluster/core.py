@@ -13,12 +13,14 @@ from tessera.kernel.ports import JsonObject
 from tessera.lab.cluster import answers, rules
 from tessera.lab.cluster.capacity import NodeUse
 from tessera.lab.cluster.faults import Faults
+from tessera.lab.cluster.nodes import cards_of
+from tessera.lab.cluster.paging import Pages
 from tessera.lab.cluster.patching import JsonPatch, merged, patched
 from tessera.lab.cluster.selectors import parse_selector
 from tessera.lab.cluster.shelf import Version
 from tessera.lab.cluster.store import Options, Store, WallClock
 from tessera.lab.cluster.watching import Watch
-from tessera_schemas.labels import GPU_RESOURCE, OUT_OF_SERVICE_TAINT
+from tessera_schemas.labels import GPU_RESOURCE, GPU_UUIDS_ANNOTATION, OUT_OF_SERVICE_TAINT
 
 _UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
 _OUT_OF_SERVICE = {"key": OUT_OF_SERVICE_TAINT, "value": "nodeshutdown", "effect": "NoExecute"}
@@ -32,19 +34,20 @@ class SimCluster:
     def __init__(self, clock: WallClock, seed: int = 1, options: Options | None = None) -> None:
         self._store = Store(clock, seed, options or Options())
         self.faults = Faults()
+        self.pages = Pages()
 
     # -- the API ------------------------------------------------------------------------------------------------
 
-    def list(self, resource: str, selector: str = "") -> tuple[list[Version], str]:
+    def list(self, resource: str, selector: str = "", fields: str = "") -> tuple[list[Version], str]:
         """The objects and the resourceVersion from which a watch goes on."""
         self.faults.before("list")
-        found = self._store.shelf(resource).select(parse_selector(selector))
+        found = self._store.shelf(resource).select(parse_selector(selector, fields))
         self.faults.after("list")
         return found, self.resource_version
 
-    def open_watch(self, resource: str, resource_version: str, selector: str = "") -> Watch:
+    def open_watch(self, resource: str, resource_version: str, selector: str = "", fields: str = "") -> Watch:
         self.faults.before("watch")
-        return self._store.shelf(resource).watch(resource_version, parse_selector(selector))
+        return self._store.shelf(resource).watch(resource_version, parse_selector(selector, fields))
 
     def get(self, resource: str, namespace: str, name: str) -> Version:
         self.faults.before("get")
@@ -110,8 +113,12 @@ class SimCluster:
         if not pod.deleting:
             status = self._store.with_condition(pod, "DisruptionTarget", "True", "EvictionByEvictionAPI")
             pod = self._store.pods.replace(pod, {**pod.object, "metadata": dict(pod.meta), "status": status})
-            self._store.begin_deletion(self._store.pods, pod, options.get("gracePeriodSeconds"))
+        self._store.begin_deletion(self._store.pods, pod, options.get("gracePeriodSeconds"))
         self.faults.after("evict")
+
+    def uid_of(self, resource: str, namespace: str, name: str) -> str:
+        """Looking at it is no call of the API and meets no fault."""
+        return self._store.shelf(resource).require(namespace, name).uid
 
     @property
     def resource_version(self) -> str:
@@ -164,8 +171,11 @@ class SimCluster:
         """The node now has `gpus` devices, the first ones. Pods that run keep what they hold."""
         found = self._store.nodes.require("", node)
         sizes = {key: {**found.object["status"][key], GPU_RESOURCE: str(gpus)} for key in ("capacity", "allocatable")}
-        status = {**found.object["status"], **sizes}
-        self._store.replace(self._store.nodes, found, {**found.object, "metadata": dict(found.meta), "status": status})
+        status, meta = {**found.object["status"], **sizes}, dict(found.meta)
+        if GPU_UUIDS_ANNOTATION in (meta.get("annotations") or {}):  # no plugin offers them: they are named
+            meta["annotations"] = meta["annotations"] | {GPU_UUIDS_ANNOTATION: cards_of(node, gpus)}
+            status = found.object["status"]
+        self._store.replace(self._store.nodes, found, {**found.object, "metadata": meta, "status": status})
 
     def vanish(self, namespace: str, name: str) -> None:
         """Take a pod's object off at once, finalizers and kubelet notwithstanding."""
@@ -176,7 +186,8 @@ class SimCluster:
             shelf.log.close_all()
 
     def expire_history(self) -> None:
-        """Forget every past change: a watch that is behind gets 410."""
+        """Forget every past change: a watch that is behind, and a list that goes on in pages, get 410."""
+        self.pages.forget()
         for shelf in self._store.shelves.values():
             shelf.log.expire()
 

@@ -1,5 +1,7 @@
 """Faults to order: the next calls of a verb are refused, or their answer is lost with or without its effect."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tessera.kernel.ports import ApiError
@@ -27,6 +29,16 @@ class Faults:
 
     def __init__(self) -> None:
         self._ordered: dict[str, list[_Fault]] = {}
+        self._is_paused = False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Calls made inside meet no faults and use none up: the world's own, not those of who is being tried."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
 
     def answer(self, verb: str, status: int, count: int = 1, retry_after_seconds: float | None = None) -> None:
         """Refuse the next `count` calls of `verb` with an HTTP status; nothing happens. 429 waits 1 s by default."""
@@ -60,7 +72,7 @@ class Faults:
         self._ordered.setdefault(verb, []).append(fault)
 
     def _next(self, verb: str) -> _Fault | None:
-        if not self._ordered:
+        if not self._ordered or self._is_paused:
             return None
         waiting = self._ordered.get(verb, [])
         while waiting and waiting[0].remaining <= 0:

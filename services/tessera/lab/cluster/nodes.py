@@ -2,11 +2,12 @@
 Nodes from a file: CSV in the form of the public traces, or YAML.
 
 CSV: `sn,cpu_milli,memory_mib,gpu,model`. YAML: a list of {name, cpu, memory, gpus, gpu_model, pool, device_profile,
-gpu_memory, devices, labels, taints, count}; `devices` are further ones by name, such as rdma/hca: 2; `count` n makes
-`<name>-0` to `<name>-<n-1>`.
+gpu_memory, devices, mig, labels, taints, count}; `devices` are further ones by name, such as rdma/hca: 2; `mig` the
+instances of each profile, such as 1g.10gb: 7; `count` n makes `<name>-0` to `<name>-<n-1>`.
 """
 
 import csv
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -23,8 +24,11 @@ from tessera_schemas.labels import (
     GPU_MEMORY_LABEL,
     GPU_MODEL_LABEL,
     GPU_RESOURCE,
+    GPU_UUIDS_ANNOTATION,
+    MIG_RESOURCE_PREFIX,
     POOL_LABEL,
 )
+from tessera_schemas.mig import PROFILES
 
 Row = TypeVar("Row", bound=BaseModel)
 
@@ -56,7 +60,8 @@ class NodeRow(_Strict):
     gpu_memory: str = ""
     devices: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     pool: str = "default"
-    device_profile: Literal["whole", "shares", "plugin"] = "plugin"
+    mig: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+    device_profile: Literal["whole", "shares", "plugin", "visible-devices", "mig"] = "plugin"
     pods: Annotated[int, Field(ge=1)] = 1001
     labels: dict[str, str] = Field(default_factory=dict)
     taints: tuple[TaintRow, ...] = ()
@@ -82,6 +87,14 @@ class NodeRow(_Strict):
         wrong = [name for name in value if not is_device(name)]
         if wrong:
             raise ValueError(f"not further devices: {', '.join(wrong)}")
+        return value
+
+    @field_validator("mig", mode="after")
+    @classmethod
+    def _instances(cls, value: dict[str, int]) -> dict[str, int]:
+        wrong = [name for name in value if name not in PROFILES]
+        if wrong:
+            raise ValueError(f"not profiles that GPUs can be cut into: {', '.join(wrong)}")
         return value
 
 
@@ -115,8 +128,10 @@ def nodes_from_file(path: Path) -> list[JsonObject]:
 
 def node_object(row: NodeRow, name: str) -> JsonObject:
     """The Kubernetes object of one node."""
-    sizes = {"cpu": row.cpu, "memory": row.memory, "pods": str(row.pods), GPU_RESOURCE: str(row.gpus)}
+    offered = 0 if row.device_profile in ("visible-devices", "mig") else row.gpus
+    sizes = {"cpu": row.cpu, "memory": row.memory, "pods": str(row.pods), GPU_RESOURCE: str(offered)}
     sizes |= {device: str(count) for device, count in row.devices.items()}
+    sizes |= {MIG_RESOURCE_PREFIX + profile: str(count) for profile, count in row.mig.items()}
     labels = {
         POOL_LABEL: row.pool,
         DEVICE_PROFILE_ANNOTATION: row.device_profile,
@@ -130,10 +145,21 @@ def node_object(row: NodeRow, name: str) -> JsonObject:
     return {
         "kind": "Node",
         "apiVersion": "v1",
-        "metadata": {"name": name, "labels": labels},
+        "metadata": {"name": name, "labels": labels} | _named_cards(row, name),
         "spec": {"taints": [taint.model_dump() for taint in row.taints]} if row.taints else {},
         "status": {"capacity": sizes, "allocatable": sizes},
     }
+
+
+def _named_cards(row: NodeRow, name: str) -> JsonObject:
+    by_uuid = row.device_profile == "visible-devices"
+    return {"annotations": {GPU_UUIDS_ANNOTATION: cards_of(name, row.gpus)}} if by_uuid else {}
+
+
+def cards_of(node: str, gpus: int) -> str:
+    """The UUIDs of its first GPUs, as the node's annotation has them."""
+    card = hashlib.sha256(node.encode()).hexdigest()[:12]
+    return ",".join(f"GPU-{card}-{slot}" for slot in range(gpus))
 
 
 def _from_csv(path: Path, text: str) -> Iterator[tuple[str, NodeRow]]:

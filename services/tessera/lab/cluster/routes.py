@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tessera.kernel.ports import ApiError
+from tessera.lab.cluster.store import KINDS
 
 _ON_COLLECTION = {"GET": "list", "POST": "create"}
 _ON_OBJECT = {"GET": "get", "PATCH": "patch", "DELETE": "delete"}
@@ -12,6 +13,7 @@ _ON_SUBRESOURCE = {
     ("PATCH", "pods", "status"): "patch",
     ("PATCH", "nodes", "status"): "patch",
 }
+_WITHOUT_NAMESPACE = ("nodes", "priorityclasses")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +29,15 @@ class Call:
 
 def call_of(method: str, path: str) -> Call:
     """Raises ApiError 404 for a path and 405 for a method that the simulated cluster does not serve."""
-    parts = path.removeprefix("/api/v1/").rstrip("/").split("/")
-    if not path.startswith("/api/v1/") or len(parts) > 5:
+    version, parts = _parts(path)
+    if len(parts) > 5:
         raise _no_such_path()
     namespace = ""
     if parts[0] == "namespaces" and len(parts) > 2:
         namespace, parts = parts[1], parts[2:]
     resource, name, subresource = (*parts, "", "")[:3]
-    if resource not in ("pods", "nodes") or len(parts) > 3 or (resource == "nodes" and namespace):
+    served = KINDS.get(resource, ("",))[0] == version
+    if not served or len(parts) > 3 or (resource in _WITHOUT_NAMESPACE and namespace):
         raise _no_such_path()
     if subresource:
         verb = _ON_SUBRESOURCE.get((method, resource, subresource))
@@ -42,9 +45,19 @@ def call_of(method: str, path: str) -> Call:
         verb = (_ON_OBJECT if name else _ON_COLLECTION).get(method)
     if verb is None:
         raise ApiError(405, "MethodNotAllowed", f"{method} is not supported on {path}")
-    if resource == "pods" and not namespace and verb != "list":
+    if resource not in _WITHOUT_NAMESPACE and not namespace and verb != "list":
         raise _no_such_path()
     return Call(verb, resource, namespace, name, subresource)
+
+
+def _parts(path: str) -> tuple[str, list[str]]:
+    """The apiVersion, and what comes after it."""
+    root, *parts = path.strip("/").split("/")
+    if root == "api" and len(parts) > 1:
+        return parts[0], parts[1:]
+    if root == "apis" and len(parts) > 2:
+        return "/".join(parts[:2]), parts[2:]
+    raise _no_such_path()
 
 
 def _no_such_path() -> ApiError:

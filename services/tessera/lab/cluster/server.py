@@ -19,6 +19,8 @@ from tessera.lab.cluster.admin import apply_fault
 from tessera.lab.cluster.answers import AnswerLost
 from tessera.lab.cluster.core import SimCluster
 from tessera.lab.cluster.routes import Call, call_of, watched
+from tessera.lab.cluster.shelf import Version
+from tessera.lab.cluster.store import KINDS
 from tessera.lab.cluster.streams import stream_watch
 
 _VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.2-tessera", "platform": "simulated"}
@@ -84,17 +86,30 @@ class ApiServer:
         return await _VERBS[call.verb](self, call, request)
 
     async def _list(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
-        found, version = self._cluster.list(call.resource, _selector(request))
+        found, version, place = self._page(call, request)
+        api_version, kind = KINDS[call.resource]
+        meta = orjson.dumps({"resourceVersion": version, **({"continue": place} if place else {})})
+        head = b'{"kind":"%sList","apiVersion":"%s","metadata":%s,"items":['
+        begins = head % (kind.encode(), api_version.encode(), meta)
+        return _json(begins + b",".join([one.json for one in found]) + b"]}")
+
+    def _page(self, call: Call, request: web.BaseRequest) -> tuple[list[Version], str, str]:
+        limit = request.query.get("limit", "0")
+        if not limit.isdecimal():
+            raise answers.bad_request(f"limit: {limit!r} is no number")
+        if "continue" in request.query:
+            self._cluster.faults.before("list")
+            return self._cluster.pages.next(request.query["continue"], int(limit))
+        found, version = self._cluster.list(call.resource, *_selectors(request))
         if call.namespace:
             found = [one for one in found if one.meta.get("namespace") == call.namespace]
-        kind = "PodList" if call.resource == "pods" else "NodeList"
-        head = b'{"kind":"%s","apiVersion":"v1","metadata":{"resourceVersion":"%s"},"items":['
-        return _json(head % (kind.encode(), version.encode()) + b",".join([one.json for one in found]) + b"]}")
+        return self._cluster.pages.first(found, version, int(limit))
 
     async def _watch(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
         if call.namespace:
             raise answers.bad_request("a watch of one namespace is not supported by the simulated cluster")
-        watch = self._cluster.open_watch(call.resource, request.query.get("resourceVersion", ""), _selector(request))
+        version = request.query.get("resourceVersion", "")
+        watch = self._cluster.open_watch(call.resource, version, *_selectors(request))
         return await stream_watch(request, watch, self._clock, self._stopping)
 
     async def _get(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
@@ -123,8 +138,16 @@ class ApiServer:
         patch = await _body(request)
         if not isinstance(patch, wanted):
             raise answers.bad_request("the patch does not have the form that its content type says")
+        self._check_uid(call, patch)
         changed = self._cluster.patch(call.resource, call.namespace, call.name, patch, call.subresource)
         return _json(changed.json)
+
+    def _check_uid(self, call: Call, patch: Any) -> None:
+        """To the real server another UID in a merge patch is no failed precondition but a change that is forbidden."""
+        meta = patch.get("metadata") if isinstance(patch, dict) else None
+        uid = meta.get("uid") if isinstance(meta, dict) else None
+        if uid and uid != self._cluster.uid_of(call.resource, call.namespace, call.name):
+            raise answers.invalid(call.resource, call.name, f'metadata.uid: Invalid value: "{uid}": field is immutable')
 
     async def _admin(self, request: web.BaseRequest) -> web.StreamResponse:
         if (request.method, request.path) == ("POST", "/admin/faults"):
@@ -168,10 +191,8 @@ _VERBS: dict[str, _Serve] = {
 }
 
 
-def _selector(request: web.BaseRequest) -> str:
-    if request.query.get("fieldSelector"):
-        raise answers.bad_request("field selectors are not supported by the simulated cluster")
-    return request.query.get("labelSelector", "")
+def _selectors(request: web.BaseRequest) -> tuple[str, str]:
+    return request.query.get("labelSelector", ""), request.query.get("fieldSelector", "")
 
 
 async def _body(request: web.BaseRequest) -> Any:

@@ -7,7 +7,7 @@ import orjson
 
 from tessera.kernel.ports import JsonObject
 from tessera.lab.cluster import answers
-from tessera.lab.cluster.selectors import Selector
+from tessera.lab.cluster.selectors import Fields, Selector, fields_of
 from tessera.lab.cluster.watching import Event, Watch, WatchLog
 
 _NO_LABELS: Mapping[str, str] = {}
@@ -42,6 +42,11 @@ class Version:
     @property
     def phase(self) -> str:
         return self.object.get("status", {}).get("phase") or ""
+
+    @property
+    def fields(self) -> Fields:
+        """What field selectors may ask for, in the order of their names."""
+        return fields_of(self.object)
 
     @property
     def deleting(self) -> bool:
@@ -97,7 +102,7 @@ class Shelf:
     def select(self, selector: Selector) -> list[Version]:
         if selector.selects_all:
             return list(self._by_key.values())
-        return [found for found in self._candidates(selector) if selector.matches(found.labels)]
+        return [found for found in self._candidates(selector) if selector.matches(found.labels, found.fields)]
 
     def watch(self, resource_version: str, selector: Selector) -> Watch:
         """Raises ApiError 400, 410, or 504 for a version that this cluster has not reached."""
@@ -126,7 +131,7 @@ class Shelf:
         rv, json = self._stamp(last)
         del self._by_key[old.key], self._by_uid[old.uid]
         self._unindex(old)
-        self.log.append(Event("DELETED", rv, json, None, old.labels))
+        self.log.append(Event("DELETED", rv, json, None, (old.labels, old.fields)))
 
     def _store(self, change: str, obj: JsonObject, old: Version | None) -> Version:
         rv, json = self._stamp(obj)
@@ -137,7 +142,8 @@ class Shelf:
             if old is not None:
                 self._unindex(old)
             self._index(new)
-        self.log.append(Event(change, rv, json, new.labels, None if old is None else old.labels))
+        before = None if old is None else (old.labels, old.fields)
+        self.log.append(Event(change, rv, json, (new.labels, new.fields), before))
         return new
 
     def _stamp(self, obj: JsonObject) -> tuple[int, bytes]:

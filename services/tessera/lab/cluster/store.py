@@ -16,6 +16,18 @@ from tessera.lab.cluster.shelf import Counter, Shelf, Version
 from tessera.lab.cluster.timers import Timers
 from tessera_schemas.labels import EVICT_AT_ANNOTATION, RUN_LABEL
 
+KINDS = {
+    "pods": ("v1", "Pod"),
+    "nodes": ("v1", "Node"),
+    "events": ("v1", "Event"),
+    "services": ("v1", "Service"),
+    "jobs": ("batch/v1", "Job"),
+    "priorityclasses": ("scheduling.k8s.io/v1", "PriorityClass"),
+    "podgroups": ("scheduling.x-k8s.io/v1alpha1", "PodGroup"),
+    "jobsets": ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+    "pytorchjobs": ("kubeflow.org/v1", "PyTorchJob"),
+}
+"""By resource: what the cluster can hold, with the apiVersion it is served in."""
 _TERMINAL = ("Succeeded", "Failed")
 _SET_BY_SERVER = ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion")
 
@@ -47,7 +59,7 @@ class Store:
         self.timers = Timers()
         self.shelves = {
             resource: Shelf(kind, resource, self.counter, options.history, options.indexed_labels)
-            for resource, kind in (("pods", "Pod"), ("nodes", "Node"))
+            for resource, (_, kind) in KINDS.items()
         }
         self.pods, self.nodes = self.shelves["pods"], self.shelves["nodes"]
         self.kubelets = Kubelets(self.pods, self.timers, options.start_ms, self._end_pod)
@@ -64,7 +76,7 @@ class Store:
         if shelf is self.nodes:
             self.kubelets.node_changed(created)
             self.kubelets.set_reachable(created.meta["name"], True, self.now_ms())
-        elif created.node:  # made bound already, as a DaemonSet's or a foreign scheduler's pod
+        elif shelf is self.pods and created.node:  # made bound already, as a DaemonSet's or a foreign scheduler's pod
             self.kubelets.bound(created, self.now_ms())
         return created
 
@@ -87,7 +99,8 @@ class Store:
         new = shelf.replace(old, obj)
         if shelf is self.nodes:
             self.kubelets.node_changed(new)
-        elif EVICT_AT_ANNOTATION in (meta.get("annotations") or {}):  # the one change that programs look out for
+        elif shelf is self.pods and EVICT_AT_ANNOTATION in (meta.get("annotations") or {}):
+            # the one change that programs look out for
             self.kubelets.touched(new.uid, self.now_ms())
         return new
 
@@ -136,6 +149,8 @@ class Store:
             meta["namespace"] = namespace
         for name in _SET_BY_SERVER:
             meta.pop(name, None)
+        if shelf not in (self.pods, self.nodes):
+            return {**obj, "kind": shelf.kind, "apiVersion": KINDS[shelf.resource][0], "metadata": meta}
         filled = {"kind": shelf.kind, "apiVersion": "v1", "metadata": meta, "spec": obj.get("spec") or {}}
         return {**filled, "status": {"phase": "Pending"} if shelf is self.pods else self._node_status(obj)}
 

@@ -5,15 +5,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tessera.lab.cluster import answers
-from tessera.lab.cluster.selectors import Selector
+from tessera.lab.cluster.selectors import Fields, Selector
 
+Seen = tuple[Mapping[str, str], Fields]
 _BOOKMARK_AFTER = 256  # events of others passed over; then a reader is told how far it got
 
 
 @dataclass(slots=True)  # not frozen: that doubles the price of making one, and six are made per pod
 class Event:
     """
-    One change. `labels` after it and `was` before it (None: no object) tell which readers see it, and as what.
+    One change. Labels and fields after it (`now`) and before it (`was`; None: no object) tell who sees it, as what.
 
     Holds bytes and no object: the history would else keep every old version of every pod alive.
     """
@@ -21,15 +22,15 @@ class Event:
     type: str
     rv: int
     json: bytes
-    labels: Mapping[str, str] | None
-    was: Mapping[str, str] | None
+    now: Seen | None
+    was: Seen | None
 
     def seen_as(self, selector: Selector) -> str | None:
         """The type for a reader with this selector: an object that leaves the selection is DELETED to it."""
         if selector.selects_all:
             return self.type
-        before = self.was is not None and selector.matches(self.was)
-        after = self.labels is not None and selector.matches(self.labels)
+        before = self.was is not None and selector.matches(*self.was)
+        after = self.now is not None and selector.matches(*self.now)
         if after:
             return "MODIFIED" if before else "ADDED"
         return "DELETED" if before else None

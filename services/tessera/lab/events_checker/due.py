@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.ledger import LEDGER_MESSAGE
+from tessera_schemas.subjects import OPERATOR
 
 PREFIX, VERSION = "io.tessera.job.", ".v1"
 NO_QUEUE = "none"
@@ -33,6 +34,7 @@ NAMES = {  # of the record, or of how a job finished: of its event
     "succeeded": "succeeded",
     "failed": "failed",
     "cancelled": "cancelled",
+    "left_changed": "fragmentation",
 }
 
 
@@ -71,6 +73,8 @@ class _Jobs:
 
     def due(self, name: str, record: Any, facts: list[Any]) -> Due:
         told = record.model_dump(mode="json")
+        if name == "fragmentation":
+            return Due(f"io.tessera.cluster.{name}{VERSION}", OPERATOR, told["pool"], told)
         type_ = f"{PREFIX}{'unheld' if name == 'held' and told['undo'] else name}{VERSION}"
         job_id = told.get("job_id") or told.get("owner") or told.get("run_id", "").partition("-")[0]
         fact = facts[record.fact] if 0 <= getattr(record, "fact", -1) < len(facts) else None

@@ -3,15 +3,16 @@
 from collections.abc import Callable, Sequence
 
 from tessera.client.outcomes import Exit, Failure
-from tessera.engine.packing.policies import POLICIES
+from tessera.engine.packing.policies import DEFAULT, POLICIES
 from tessera.lab.pack.replay import Run, replay, stage
+from tessera.lab.pack.window import Window
 from tessera.lab.traces.alibaba import Trace
 
 Tell = Callable[[str, int], None]  # the policy, the seed
 
 
 def run_all(
-    trace: Trace, policies: Sequence[str], seeds: Sequence[int], causes: bool, tell: Tell
+    trace: Trace, policies: Sequence[str], seeds: Sequence[int], causes: bool, tell: Tell, window: Window | None = None
 ) -> dict[str, list[Run]]:
     """The runs by policy, in the order asked for; causes are read in the first run of each alone."""
     ready = stage(trace)
@@ -19,7 +20,7 @@ def run_all(
     for policy in policies:
         for number, seed in enumerate(seeds):
             tell(policy, seed)
-            found.setdefault(policy, []).append(replay(ready, policy, seed, causes and number == 0))
+            found.setdefault(policy, []).append(replay(ready, policy, seed, causes and number == 0, window=window))
     return found
 
 
@@ -30,6 +31,16 @@ def parse_policies(text: str) -> list[str]:
         what = f"no policy is called {unknown[0]}" if unknown else "no policy is named"
         raise Failure(Exit.USAGE, f"lab: {what}; there are {', '.join(POLICIES)}")
     return list(dict.fromkeys(names))
+
+
+def parse_window(waiting: int | None, delay: int, policies: Sequence[str]) -> Window | None:
+    """The window of a queue that may reorder; who goes next is told by prices, which the default policy alone has."""
+    if waiting is None:
+        return None
+    others = [policy for policy in policies if policy != DEFAULT]
+    if others:
+        raise Failure(Exit.USAGE, f"lab: --window is for the policy {DEFAULT} alone, not for {others[0]}")
+    return Window(waiting, delay)
 
 
 def parse_seeds(text: str) -> list[int]:

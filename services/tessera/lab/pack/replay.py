@@ -23,6 +23,17 @@ from tessera.engine.packing.packer import Ask, Packer, Room, Size
 from tessera.engine.packing.policies import DEFAULT
 from tessera.engine.packing.stranding import Cause, stranded
 from tessera.lab.pack.protocol import LOAD_PERCENT, MOST_PODS_PER_NODE, arrivals, curve, load_percent, node_order
+from tessera.lab.pack.window import (
+    PUBLISHED,
+    Line,
+    Window,
+    empty_line,
+    join,
+    leave,
+    next_due,
+    next_to_go,
+    prices_of,
+)
 from tessera.lab.traces.alibaba import Trace
 
 Floats = NDArray[np.float64]
@@ -90,8 +101,20 @@ def empty_packer(stage: Stage, policy: str, seed: int) -> Packer:
     return packer
 
 
-def replay(stage: Stage, policy: str, seed: int, causes: bool = False, terms: Terms = USUAL) -> Run:
-    """Fill the cluster once. Raises: RefusedThoughItFits."""
+def replay(
+    stage: Stage,
+    policy: str,
+    seed: int,
+    causes: bool = False,
+    terms: Terms = USUAL,
+    window: Window | None = None,
+) -> Run:
+    """
+    Fill the cluster once.
+
+    Args: `window`, of a queue that may reorder; without it each pod is placed when it arrives. Only for `tessera`.
+    Raises: RefusedThoughItFits.
+    """
     packer, measure = empty_packer(stage, policy, seed), _measure(stage)
     numbers = {ask: packer.add_class(ask) for ask in dict.fromkeys(stage.asks)}
     total = stage.trace.gpu_milli
@@ -99,19 +122,27 @@ def replay(stage: Stage, policy: str, seed: int, causes: bool = False, terms: Te
     wanted = np.array([numbers[ask] for ask in stage.asks], np.int64)[order]
     asked = (packer.core.classes.devices * packer.core.classes.milli)[wanted]
     x = load_percent(asked, total)
-    placed = np.zeros(len(wanted), np.int64)
-    lost = np.zeros(len(wanted), np.int64)
+    placed = np.full(len(wanted), UNDECIDED, np.int64)
+    lost, used = np.zeros((2, len(wanted)), np.int64)
+    line = empty_line(window or PUBLISHED)
     by_node = np.array([fragmented(packer.core.nodes, measure, n) for n in range(packer.size.nodes)], np.int64)
     sampled = np.zeros((LOAD_PERCENT + 1, len(Cause)))
     for first, last in _parts(packer, stage, wanted, x, causes, terms):
-        _fill(packer.core, measure, wanted[first:last], placed[first:last], lost[first:last], by_node)
+        if window is None:
+            _fill(packer.core, measure, wanted[first:last], placed[first:last], lost[first:last], by_node)
+        else:
+            price = prices_of(packer.asks, packer.prices, len(packer.core.classes.cpu))
+            _fill_waiting(packer.core, measure, price, line, window, wanted, first, last, placed, used, lost, by_node)
         if causes:
             idle_by_cause = stranded(packer.core.nodes, Counter(stage.asks)).sum(axis=0)
             sampled[min(x[last - 1], LOAD_PERCENT)] = idle_by_cause / WHOLE
+    assert not (placed == UNDECIDED).any()
     if (placed == _WRONGLY).any():
         at = int(np.argmax(placed == _WRONGLY))
         raise RefusedThoughItFits(f"{policy}, seed {seed}, arrival {at}: dropped, but a node has room for it")
-    allocated = np.cumsum(np.where(placed >= 0, asked, 0)) / total
+    if window is None:
+        used = np.cumsum(np.where(placed >= 0, asked, 0))
+    allocated = used / total
     of_all = lost / measure.total / total
     return Run(
         policy,
@@ -149,6 +180,7 @@ def _parts(
 
 
 _WRONGLY = -2
+UNDECIDED = -3
 
 
 @compiled
@@ -167,19 +199,62 @@ def _fits_somewhere(nodes: Nodes, allowed: Bits, cpu: int, memory: int, count: i
 
 
 @compiled
+def _place(core: Core, measure: Workload, t: int, by_node: Ints) -> tuple[int, int]:
+    """Place one pod: its node, or why it has none; and by how much the cluster's fragmentation rises."""
+    c, n = core.classes, best_node(core, t)
+    if n >= 0:
+        put(core, t, n)
+        before = by_node[n]
+        by_node[n] = fragmented(core.nodes, measure, n)
+        return n, by_node[n] - before
+    if _fits_somewhere(core.nodes, c.allowed[t], c.cpu[t], c.memory[t], c.devices[t], c.milli[t], c.models[t]):
+        return -2, 0
+    return n, 0
+
+
+@compiled
 def _fill(core: Core, measure: Workload, wanted: Ints, placed: Ints, lost: Ints, by_node: Ints) -> None:
     """Place pods in order; `lost` is the cluster's fragmentation after each, `by_node` its parts."""
-    c = core.classes
     total = by_node.sum()
     for at in range(wanted.shape[0]):
-        t = wanted[at]
-        n = best_node(core, t)
-        placed[at] = n
-        if n >= 0:
-            put(core, t, n)
-            total -= by_node[n]
-            by_node[n] = fragmented(core.nodes, measure, n)
-            total += by_node[n]
-        elif _fits_somewhere(core.nodes, c.allowed[t], c.cpu[t], c.memory[t], c.devices[t], c.milli[t], c.models[t]):
-            placed[at] = -2
+        placed[at], rise = _place(core, measure, wanted[at], by_node)
+        total += rise
         lost[at] = total
+
+
+@compiled
+def _fill_waiting(
+    core: Core,
+    measure: Workload,
+    price: Ints,
+    line: Line,
+    window: Window,
+    wanted: Ints,
+    first: int,
+    last: int,
+    placed: Ints,
+    used: Ints,
+    lost: Ints,
+    by_node: Ints,
+) -> None:
+    """
+    Arrivals from `first` to `last` join the line, and who must go is placed; after the last of all the line is emptied.
+
+    `used` are the thousandths of GPUs in use after each arrival: whoever waits counts as not placed.
+    """
+    c, total = core.classes, by_node.sum()
+    held = used[first - 1] if first > 0 else 0
+    for arrival in range(first, last):
+        join(line, wanted[arrival], arrival)
+        at = next_due(core, price, line, window.waiting, window.delay, arrival)
+        while at >= 0:
+            t = line.classes[at]
+            n, rise = _place(core, measure, t, by_node)
+            placed[line.arrival[at]] = n
+            total += rise
+            held += c.devices[t] * c.milli[t] if n >= 0 else 0
+            leave(line, at)
+            at = next_due(core, price, line, window.waiting, window.delay, arrival)
+            if at < 0 and arrival == wanted.shape[0] - 1:
+                at = next_to_go(core, price, line)
+        used[arrival], lost[arrival] = held, total

@@ -9,6 +9,7 @@ from tessera.lab.checker.report import Report
 from tessera.lab.rules_checker.quotas import RESOURCES, Quotas
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
+from tessera_schemas.adopted import Adopted
 from tessera_schemas.config import Policy
 from tessera_schemas.job import JobSpec
 from tessera_schemas.placement import Placement
@@ -26,6 +27,8 @@ class Job:
     amount: dict[str, int]
     held: bool = False
     evictions: int = 0
+    adopted: Adopted | None = None
+    away: bool = False
 
 
 @dataclass(slots=True)
@@ -108,7 +111,11 @@ class Rules:
         fact = self._cited(r.fact)
         if isinstance(fact, f.JobAdmitted):
             amount = _amount(fact.spec, [(role.name, role.gang) for role in fact.spec.roles])
-            self.jobs[r.job_id] = Job(fact.tenant, fact.spec, fact.spec.priority_class, amount)
+            self.jobs[r.job_id] = Job(
+                fact.tenant, fact.spec, fact.spec.priority_class, amount, held=fact.held, adopted=fact.adopted
+            )
+            if fact.held:
+                self.asked.add(("held", r.job_id, False, fact.tenant))
 
     def _held(self, r: m.Held) -> None:
         if (job := self.jobs.get(r.job_id)) is not None:
@@ -124,6 +131,7 @@ class Rules:
         job = self.jobs.get(r.job_id)
         if job is None:
             return
+        self.demand(not job.away, "adopted", f"{r.job_id} starts before its owner has made its pods again")
         mark = self.used.pop(r.job_id, None)
         same = mark is None or (mark.placements, mark.flavor) == (r.placements, r.flavor)
         self.demand(same, "plan", f"{r.job_id} starts elsewhere than where room was made for it")
@@ -264,6 +272,8 @@ class Rules:
         return next((queue.pool for queue in self.quotas.path(job.spec.queue)), "")
 
     def _priority(self, job: Job) -> int:
+        if job.adopted is not None:
+            return job.adopted.priority
         classes = self.quotas.body.priority_classes if self.quotas.body else ()
         return next((entry.value for entry in classes if entry.name == job.priority_class), 0)
 
@@ -294,6 +304,11 @@ class Rules:
     def _requeued(self, r: m.Requeued) -> None:
         if (job := self.jobs.get(r.job_id)) is not None:
             job.evictions += r.reason.code in CAUSE
+            job.away = job.adopted is not None
+
+    def _back_in_line(self, r: m.BackInLine) -> None:
+        if (job := self.jobs.get(r.job_id)) is not None:
+            job.away = False
 
     def _plans(self, message: m.LedgerMessage) -> None:
         """A plan is carried out whole in the message that takes it in, or refused there."""

@@ -13,8 +13,10 @@ from tessera.lab.sim.crew import SHARD, Crew
 from tessera.lab.sim.planner import plan_by_chance
 from tessera_schemas import subjects
 from tessera_schemas.facts import AnyFact, FactMessage, RunIdle, owner
+from tessera_schemas.labels import GPU_RESOURCE, SIMULATE_PREFIX
 
 PAUSE_SECONDS = 7.0
+FOREIGN = "theirs"
 VERBS = ("create", "bind", "delete", "patch", "list", "get")
 
 
@@ -37,6 +39,7 @@ class Chaos:
         self._crew, self._random, self._seconds, self._point, self._state = crew, random, seconds, point, state
         self._rows = {row.name: row for row in nodes}
         self._nodes = list(self._rows)
+        self._foreign = 0
         self._kinds = (
             self._crash,
             self._crash,
@@ -51,6 +54,7 @@ class Chaos:
             self._shrink_node,
             self._power_off_node,
             self._remove_node,
+            self._foreign_pod,
             self._wipe_store,
             self._clock_jump,
         )
@@ -88,6 +92,9 @@ class Chaos:
             self._crew.cluster.set_out_of_service(node, False)
             self._crew.cluster.set_cordoned(node, False)
             self._crew.cluster.set_gpus(node, row.gpus)
+        for number in range(self._foreign):
+            with suppress(ApiError):  # it is gone already
+                self._crew.cluster.vanish(FOREIGN, f"foreign-{number}")
         for out in list(self._crew.broker.limbo):
             self._crew.broker.land(out)
 
@@ -236,6 +243,22 @@ class Chaos:
     def _put_back(self, node: str) -> None:
         with suppress(ApiError):  # it is there
             self._crew.cluster.create("nodes", "", node_object(self._rows[node], node))
+
+    async def _foreign_pod(self) -> None:
+        """Somebody else's pod is there all at once, and takes what it asks for if its kubelet lets it."""
+        node, name = self._random.choice(self._nodes), f"foreign-{self._foreign}"
+        self._foreign += 1
+        asked = {"cpu": str(self._random.randrange(1, 17)), GPU_RESOURCE: str(self._random.randrange(4))}
+        container = {"name": "main", "image": "theirs", "resources": {"requests": asked, "limits": asked}}
+        meta = {"name": name, "annotations": {f"{SIMULATE_PREFIX}seconds": "3600"}}
+        spec = {"schedulerName": "default-scheduler", "nodeName": node, "containers": [container]}
+        with suppress(ApiError):
+            self._crew.cluster.create("pods", FOREIGN, {"metadata": meta, "spec": spec})
+            self._crew.coverage.fault("foreign pod")
+        await self._crew.clock.sleep(self._random.uniform(0.5, 6.0))
+        if self._random.random() < 0.7:  # else it stays until the world heals
+            with suppress(ApiError):
+                self._crew.cluster.vanish(FOREIGN, name)
 
     async def _wipe_store(self) -> None:
         self._crew.views.wipe()

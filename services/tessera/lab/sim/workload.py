@@ -14,12 +14,15 @@ from tessera_schemas.commands import (
     DrainNode,
     HoldJob,
     ReleaseJob,
+    ReportCheckpoint,
     SetPriority,
     SubmitJob,
+    SubmitTemplate,
 )
 from tessera_schemas.config import ConfigBody, Flavor, Limits, Policy, Queue, Quota, Tenant
 from tessera_schemas.job import Checkpoint, JobSpec, Resources, Retry, Role, Template, Toleration
 from tessera_schemas.subjects import control, submit
+from tessera_schemas.templates import JobTemplate, Parameter
 
 GIB = 2**30
 TENANTS = ("red", "blue")
@@ -75,10 +78,31 @@ def _policy(**more: Any) -> Policy:
     return Policy.model_validate({"start_timeout_seconds": START_TIMEOUT_SECONDS, "key_memory_seconds": 3600, **more})
 
 
+TUNE = JobTemplate(
+    name="tune",
+    parameters=(
+        Parameter(name="seconds", type="int", default=1, min=0, max=60),
+        Parameter(name="gpus", type="int", default=1, min=1, max=4),
+    ),
+    spec={
+        "name": "tune",
+        "queue": QUEUES[0],
+        "roles": [
+            {
+                "name": "worker",
+                "resources": {"cpu_milli": 500, "memory_bytes": GIB, "gpus": "{gpus}"},
+                "template": {"image": "tune:1", "annotations": {"tessera.io/simulate-seconds": "{seconds}"}},
+            }
+        ],
+        "launcher": "torchrun",
+        "ttl_seconds_after_finished": 2,
+    },
+)
 ENOUGH = Quota(resource="gpu_milli", nominal=64_000)
 SETTLED = ConfigBody(
     tenants=_tenants(),
     queues=(Queue(name="all"), *(Queue(name=name, parent="all", quotas=(ENOUGH,)) for name in QUEUES)),
+    templates=(TUNE,),
     policy=_policy(grow_after_seconds=1),
 )
 """Every gang has quota, nothing is stopped and nobody is evicted: all that is left can end."""
@@ -91,6 +115,7 @@ def _body(random: Random, stops: bool) -> ConfigBody:
         tenants=_tenants(),
         queues=(tree, *(_queue(random, name, flavors, stops) for name in QUEUES)),
         flavors=flavors,
+        templates=(TUNE,),
         policy=_policy(
             preset=random.choice(("off", "priority", "fair", "fair", "fair")),
             min_runtime_seconds=random.choice((0, 0, 1)),
@@ -141,7 +166,7 @@ def commands(shard: str, random: Random, jobs: int, seconds: float, evicts: bool
     for index in range(jobs):
         at, tenant = random.uniform(0.5, seconds), random.choice(TENANTS)
         spec = job_spec(random, gang=index < 2 or random.random() < 0.15)
-        made.append(_submit(shard, at, tenant, f"key-{index}", spec))
+        made.append(_first_submit(shard, random, at, tenant, f"key-{index}", spec))
         if random.random() < 0.15:
             made.append(_submit(shard, at + random.uniform(0, 3), tenant, f"key-{index}", spec))
         if random.random() < 0.05:
@@ -189,13 +214,26 @@ def _controls(shard: str, random: Random, tenant: str, job: str, at: float) -> l
         if random.random() < 0.7:
             made.append(release(shard, job, at + random.uniform(0.5, 4)))
     if random.random() < 0.15:
+        path, attempt = f"/data/{random.randrange(9)}", random.choice((0, 1, 2))
+        report = ReportCheckpoint(kind="report_checkpoint", v=1, job_id=job, path=path, attempt=attempt)
+        made.append(Command(at + random.uniform(0.5, 6), submit(shard, tenant), report.to_bytes()))
+    if random.random() < 0.15:
         command = SetPriority(kind="set_priority", v=1, job_id=job, priority_class=random.choice(CLASSES))
         made.append(Command(at + random.uniform(0, 4), submit(shard, tenant), command.to_bytes()))
     return made
 
 
-def _submit(shard: str, at: float, tenant: str, key: str, spec: JobSpec) -> Command:
-    data = SubmitJob(kind="submit_job", v=1, key=key, spec=spec).to_bytes()
+def _first_submit(shard: str, random: Random, at: float, tenant: str, key: str, spec: JobSpec) -> Command:
+    """Now and then of a template, or held until somebody lets it go."""
+    if random.random() < 0.1:
+        parameters = {"seconds": random.randrange(1, 6), "gpus": random.choice((1, "2", 9))}
+        asked = SubmitTemplate(kind="submit_template", v=1, key=key, template="tune", parameters=parameters)
+        return Command(at, submit(shard, tenant), asked.to_bytes(), tenant, key)
+    return _submit(shard, at, tenant, key, spec, held=random.random() < 0.05)
+
+
+def _submit(shard: str, at: float, tenant: str, key: str, spec: JobSpec, held: bool = False) -> Command:
+    data = SubmitJob(kind="submit_job", v=1, key=key, spec=spec, held=held).to_bytes()
     return Command(at, submit(shard, tenant), data, tenant, key)
 
 
@@ -207,7 +245,8 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
     elif kind == "whole" or gang:
         asked["gpus"] = random.choice((1, 1, 2, 4))
     elif kind == "share":
-        asked["gpu_milli"] = random.choice((100, 250, 500, 700))
+        share = random.choice((100, 250, 500, 700))
+        asked |= {"mig_profile": "1g.10gb"} if share == 100 else {"gpu_milli": share}
     exit_code = "1" if random.random() < 0.12 else "0"
     template = Template(
         image="train:1",
@@ -247,4 +286,5 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
         checkpoint=Checkpoint(interval_seconds=1, notice_seconds=random.choice((0, 1)))
         if random.random() < 0.5
         else None,
+        launcher="torchrun" if random.random() < 0.3 else None,
     )

@@ -1,8 +1,10 @@
 """One seed: a shard, its clients and its faults, from the first submit until everything has ended and was checked."""
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 import orjson
 
@@ -13,6 +15,7 @@ from tessera.kernel.ports import Outgoing
 from tessera.kernel.shard import Shard
 from tessera.lab.checker import PodChange, check
 from tessera.lab.cluster.driving import drive
+from tessera.lab.cluster.jobs import JobController
 from tessera.lab.cluster.nodes import NodeRow, TaintRow, node_object
 from tessera.lab.events_checker import check_events
 from tessera.lab.rules_checker import check_rules
@@ -21,6 +24,7 @@ from tessera.lab.sim.coverage import NAMED_POINTS, Coverage
 from tessera.lab.sim.crew import SHARD, Crew
 from tessera.lab.sim.faults import Rates, ServiceFaults
 from tessera.lab.sim.loop import VirtualLoop
+from tessera.lab.sim.users import Users
 from tessera.lab.sim.verify import books, digests, replayed
 from tessera.lab.sim.workload import (
     HUGE_KEY,
@@ -34,6 +38,8 @@ from tessera.lab.sim.workload import (
     release,
     settling,
 )
+from tessera_schemas.commands import REPLY_HEADER
+from tessera_schemas.subjects import OPERATOR, control, inbox
 
 SLOTS = (
     "admission",
@@ -88,6 +94,7 @@ class World:
         nodes = self._make_nodes()
         self._record_pods()
         driving = self.loop.create_task(drive(self.crew.cluster, self.crew.clock))
+        around = [driving, *(self.loop.create_task(going) for going in self._users())]
         for slot in SLOTS:
             self.crew.start(slot)
         point = NAMED_POINTS[self.seed % len(NAMED_POINTS)]
@@ -103,13 +110,20 @@ class World:
         await self._settle()
         drained = await self._drain()
         outcome = self._judge(drained)
-        driving.cancel()
+        for task in around:
+            task.cancel()
         await self.crew.close()
         outcome.violations += self.crew.violations
         if sum(self.coverage.faults.values()) < FAULTS_MIN or not self.coverage.crashes["scheduler"]:
             outcome.violations.append(f"a tame seed: fewer than {FAULTS_MIN} faults, or no crash of the committer")
         outcome.jobs = jobs
         return outcome
+
+    def _users(self) -> list[Coroutine[Any, Any, None]]:
+        """Those who make pods and Jobs at the cluster itself, and the controller that serves them."""
+        cluster, clock = self.crew.cluster, self.crew.clock
+        users = Users(cluster, clock, Random(self.seed + 4))
+        return [JobController(cluster, clock).run(), users.work(CHAOS_SECONDS * 0.7), users.tidy()]
 
     def _state(self) -> State:
         return books(self.crew.broker, SHARD, self._shard)
@@ -118,7 +132,7 @@ class World:
         """
         As operators do in the end: nothing is stopped, drained, held or out of quota any more.
 
-        A command whose delivery was lost comes again much later, behind younger ones: an old drain after its undo.
+        A tenant's command whose delivery was lost comes again much later, behind younger ones: a hold after release.
         """
         deadline = self.loop.time() + SETTLING_SECONDS
         while self.loop.time() < deadline:
@@ -135,12 +149,12 @@ class World:
     def _make_nodes(self) -> list[NodeRow]:
         rows = [
             NodeRow(name="gpu-a", cpu="64", memory="256Gi", gpus=8, gpu_model="H100"),
-            NodeRow(name="gpu-b", cpu="64", memory="256Gi", gpus=8, gpu_model="A100"),
+            NodeRow(name="gpu-b", cpu="64", memory="256Gi", gpus=8, gpu_model="A100", device_profile="visible-devices"),
             NodeRow(name="gpu-c", cpu="32", memory="128Gi", gpus=4, gpu_model="A100"),
             NodeRow(
                 name="gpu-d", cpu="32", memory="128Gi", gpus=4, taints=(TaintRow(key="dedicated", effect="NoSchedule"),)
             ),
-            NodeRow(name="cpu-a", cpu="16", memory="64Gi"),
+            NodeRow(name="mig-a", cpu="16", memory="64Gi", gpu_memory="80Gi", device_profile="mig", mig={"1g.10gb": 3}),
         ]
         for row in rows:
             self.crew.cluster.create("nodes", "", node_object(row, row.name))
@@ -165,7 +179,7 @@ class World:
         await self.crew.clock.sleep(max(0.0, command.at - self.loop.time()))
         while True:
             try:
-                await self._clients.publish(Outgoing(command.subject, command.data))
+                await self._clients.publish(Outgoing(command.subject, command.data, headers=answered(command)))
                 break
             except Full:
                 await self.crew.clock.sleep(1.0)
@@ -192,7 +206,8 @@ class World:
         broker = self.crew.broker
         if self._commands_wait():
             return False
-        if self.crew.cluster.list("pods")[0]:
+        cluster = self.crew.cluster
+        if any(cluster.list(kind)[0] for kind in ("pods", "services", "jobs")):
             return False
         state, views = self._state(), self.crew.views.current
         if state.facts_upto < max(broker.stream(f"FACTS_{SHARD}").messages, default=0):
@@ -225,6 +240,12 @@ class World:
             virtual_seconds=self.loop.time(),
             examined=dict(report.examined),
         )
+
+
+def answered(command: Command) -> dict[str, str]:
+    """Every sender wants its answer, though nobody reads it here."""
+    sender = OPERATOR if command.subject == control(SHARD) else command.subject.split(".")[2]
+    return {REPLY_HEADER: f"{inbox(sender)}.client"}
 
 
 def run_seed(seed: int) -> Outcome:

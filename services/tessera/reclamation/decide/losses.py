@@ -25,6 +25,14 @@ def lost_with_nodes(run: Run, lost: Mapping[str, tuple[str, int]]) -> RunLost | 
     return RunLost(kind="run_lost", run_id=run.run_id, reason=reason, nodes=nodes, ranks=ranks)
 
 
+def told_to_leave(run: Run, cordoned: Mapping[str, int]) -> RunLost | None:
+    """The fact, if any of the run's nodes is among `cordoned` (name: for how many seconds)."""
+    lost = lost_with_nodes(run, {name: ("cordoned", seconds) for name, seconds in cordoned.items()})
+    if lost is None:
+        return None
+    return lost.model_copy(update={"reason": lost.reason.model_copy(update={"code": Code.NODE_DRAINED})})
+
+
 def beyond_its_gang(run: Run, there: Iterable[Placement]) -> tuple[int, ...]:
     """The ranks of these pods, when the run grew by all of them and so can go on without; () when it cannot."""
     ranks = tuple(sorted(placement.rank for placement in there))

@@ -21,13 +21,17 @@ from tessera.scheduler.decide.jobs import (
     on_priority_requested,
     say_stranded,
 )
+from tessera.scheduler.decide.left import say_left
 from tessera.scheduler.decide.line import place_line, start_marked
 from tessera.scheduler.decide.nodes import on_drain_requested, on_node_seen
 from tessera.scheduler.decide.plans import on_plan_proposed
 from tessera.scheduler.decide.runs import (
     end_overdue,
     on_bind_failed,
+    on_checkpoint_reported,
     on_checkpoint_saved,
+    on_eviction_blocked,
+    on_pods_back,
     on_pods_bound,
     on_pods_lost,
     on_pods_made,
@@ -40,14 +44,17 @@ from tessera.scheduler.decide.runs import (
 from tessera_schemas.facts import (
     BindFailed,
     CancelRequested,
+    CheckpointReported,
     CheckpointSaved,
     ConfigProposed,
     DrainRequested,
+    EvictionBlocked,
     HoldRequested,
     JobAdmitted,
     JobRefused,
     NodeSeen,
     PlanProposed,
+    PodsBack,
     PodsBound,
     PodsLost,
     PodsMade,
@@ -79,6 +86,7 @@ def decide(state: State, inputs: Inputs) -> tuple[AnyRecord, ...]:
         place_line(draft, pool)
     if state.index.elastic:
         grow(draft)
+    say_left(draft, state.ts)
     return tuple(draft.records)
 
 
@@ -98,6 +106,7 @@ JUDGE: dict[type[Any], Callable[[Draft, int, Any], None]] = {
     CancelRequested: on_cancel_requested,
     HoldRequested: on_hold_requested,
     PriorityRequested: on_priority_requested,
+    CheckpointReported: on_checkpoint_reported,
     DrainRequested: on_drain_requested,
     ConfigProposed: on_config_proposed,
     NodeSeen: on_node_seen,
@@ -106,6 +115,8 @@ JUDGE: dict[type[Any], Callable[[Draft, int, Any], None]] = {
     BindFailed: on_bind_failed,
     RunStarted: on_run_started,
     RunEnded: on_run_ended,
+    EvictionBlocked: on_eviction_blocked,
+    PodsBack: on_pods_back,
     PodsLost: on_pods_lost,
     RunAbsent: on_run_absent,
     RunLost: on_run_lost,

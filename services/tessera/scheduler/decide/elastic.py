@@ -11,6 +11,7 @@ from tessera.domain.state import State
 from tessera.engine.gangs import Room
 from tessera.engine.growth import may_have
 from tessera.engine.plans import nodes_for, startable
+from tessera.engine.taste.tastes import taste_of
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
 from tessera_schemas.ledger import Grown, Shrunk
 from tessera_schemas.orders import HEADS_MAX
@@ -68,8 +69,7 @@ def go_on_without(draft: Draft, run: Run, ranks: Sequence[int], reason: Reason, 
 
 
 def _first(state: State, run: Run) -> tuple[int, int, str]:
-    job = state.jobs.get(run.job_id)
-    return -state.tree.priority(job.priority_class if job else ""), run.allocated_ts, run.run_id
+    return -state.tree.priority_of(state.jobs.get(run.job_id)), run.allocated_ts, run.run_id
 
 
 def _may_grow(state: State, run: Run) -> bool:
@@ -115,7 +115,8 @@ class _Free:
 
     def room(self, pool: str, flavor: str) -> Room:
         if (pool, flavor) not in self._rooms:
-            self._rooms[pool, flavor] = Room(nodes_for(self._state, pool, flavor))
+            nodes = nodes_for(self._state, pool, flavor)
+            self._rooms[pool, flavor] = Room(nodes, taste=taste_of(self._state, pool))
         return self._rooms[pool, flavor]
 
 

@@ -2,6 +2,7 @@
 
 from tessera.domain.entities import Use
 from tessera.domain.fold import known
+from tessera.domain.levels import unknown_levels
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
 from tessera.scheduler.decide.draft import Draft, say_waiting
@@ -16,14 +17,19 @@ def on_job_admitted(draft: Draft, index: int, fact: JobAdmitted) -> None:
     state = draft.state
     if known(state, fact.job_id):
         known_job = state.jobs.get(fact.job_id) or state.ended.get(fact.job_id)
-        if known_job is not None and known_job.spec_hash != fact.spec.digest():
+        if known_job is not None and known_job.spec_hash != fact.digest():
             _turn_away(draft, index, Reason(code=Code.IDEMPOTENCY_CONFLICT, field="key", detail=fact.key))
         return
     over = _over_limit(state, fact)
-    if over is not None:
-        _turn_away(draft, index, over)
+    # Admission saw an older configuration, perhaps.
+    against = [*([] if over is None else [over]), *unknown_levels(fact.spec.roles, state.tree.levels)]
+    if against:
+        _turn_away(draft, index, *against)
         return
     draft.add(JobQueued(kind="job_queued", fact=index, job_id=fact.job_id))
+    if fact.held:
+        draft.add(Held(kind="held", job_id=fact.job_id, by=fact.tenant))
+        say_waiting(draft, fact.job_id, Reason(code=Code.ON_HOLD))
     say_closed(draft, fact.job_id, fact.spec.queue)
 
 
@@ -117,8 +123,9 @@ def on_hold_requested(draft: Draft, index: int, fact: HoldRequested) -> None:
 
 
 def on_priority_requested(draft: Draft, index: int, fact: PriorityRequested) -> None:
+    """Adopted work keeps the priority that Kubernetes gave it."""
     job = draft.state.jobs.get(fact.job_id)
-    if job is None or fact.tenant not in ("", job.tenant) or job.priority_class == fact.priority_class:
+    if job is None or fact.tenant not in ("", job.tenant) or job.priority_class == fact.priority_class or job.adopted:
         return
     if fact.priority_class not in draft.state.tree.priorities:
         return

@@ -77,7 +77,8 @@ class Kept(Places):
         for (of, avoid, reach), room in self._left.items():
             whole = self.room(of, avoid).nodes
             first = self._kept[:reach]
-            room.nodes.update((name, beside(whole[name], first)) for name in changed if name in whole)
+            for name in changed & whole.keys():
+                room.put(beside(whole[name], first))
 
     def _noted(self, job: Job, verdict: Reason) -> Reason:
         """Whoever was told that room is kept hears otherwise only when somebody has looked."""

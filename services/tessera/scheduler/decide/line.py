@@ -137,7 +137,9 @@ def _allocate(draft: Draft, job: Job, flavor: str, placements: tuple[Placement, 
 def allocation_bytes(job: Job, longest_name: int) -> int:
     """At most how large the record of its allocation is, when the pool's longest node name has that many letters."""
     return 128 + sum(
-        role.replicas * (64 + len(role.name) + longest_name + 3 * max(1, role.need.gpus)) for role in job.roles
+        role.replicas
+        * (64 + len(role.name) + longest_name + 3 * max(1, role.need.gpus) + 12 * bool(role.need.mig_profile))
+        for role in job.roles
     )
 
 
@@ -157,7 +159,7 @@ def _startable(state: State, pool: str) -> list[Job]:
         job
         for job in state.jobs.found(named)
         if job.phase is Phase.QUEUED
-        and not job.held
+        and not job.kept_out
         and job.not_before <= state.ts
         and job.queue in queues
         and job.queue not in stopped

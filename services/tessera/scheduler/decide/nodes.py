@@ -1,5 +1,6 @@
 """Facts about nodes: how they are now, and which an operator wants empty."""
 
+from tessera.domain.devices import while_held
 from tessera.domain.resources import is_as_seen
 from tessera.scheduler.decide.draft import Draft
 from tessera.scheduler.decide.elastic import go_on_without
@@ -9,11 +10,13 @@ from tessera_schemas.reasons import Code, Reason
 
 
 def on_node_seen(draft: Draft, index: int, fact: NodeSeen) -> None:
-    if is_as_seen(draft.state.nodes.get(fact.name), fact):
+    before = draft.state.nodes.get(fact.name)
+    seen = while_held(fact, before)
+    if is_as_seen(before, seen):
         return
     draft.add(NodeChanged(kind="node_changed", fact=index))
-    usable = fact.ready and not fact.gone
-    end_earmarks_on(draft, fact.name, devices_from=fact.gpus if usable else None)
+    usable = seen.ready and not seen.gone and seen.trouble is None
+    end_earmarks_on(draft, seen.name, devices_from=seen.gpus if usable else None)
 
 
 def end_earmarks_on(draft: Draft, node: str, devices_from: int | None = None) -> None:

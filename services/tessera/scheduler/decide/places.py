@@ -1,6 +1,7 @@
 """Where jobs of one pool may go during one pass over its line. `Kept` is the same with room kept for some of them."""
 
 from collections.abc import Iterable
+from typing import cast
 
 from tessera.domain.entities import Job
 from tessera.domain.queues import QuotaBook
@@ -8,6 +9,7 @@ from tessera.domain.state import State
 from tessera.engine.gangs import Room
 from tessera.engine.plans import nodes_for
 from tessera.engine.starting import Choice, choose
+from tessera.engine.taste.tastes import taste_of
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 
@@ -43,7 +45,19 @@ class Places:
         """What is free as the state is now."""
         room = self._rooms.get((flavor, avoid))
         if room is None:
-            room = self._rooms[flavor, avoid] = Room(nodes_for(self._state, self._pool, flavor, avoid))
+            room = self._rooms[flavor, avoid] = self._room(flavor, avoid)
+        return room
+
+    def _room(self, flavor: str, avoid: tuple[str, ...]) -> Room:
+        """That of the pass before where it serves again: what it knows of nodes is true while they are the same."""
+        nodes = list(nodes_for(self._state, self._pool, flavor, avoid))
+        taste, kept = taste_of(self._state, self._pool), self._state.index.derived
+        room = None if avoid else kept.get((self._pool, flavor))
+        if room is not None and room.renewed(nodes, taste):
+            return cast(Room, room)
+        room = Room(nodes, taste=taste)
+        if not avoid:
+            kept[self._pool, flavor] = room
         return room
 
     def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:

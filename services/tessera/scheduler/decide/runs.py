@@ -2,12 +2,17 @@
 
 from tessera.domain.entities import Job, Run
 from tessera.domain.fold import EVICTIONS
+from tessera.domain.phases import Phase
+from tessera.engine.plans import pods_away
 from tessera.scheduler.decide.draft import Draft, say_waiting
 from tessera.scheduler.decide.elastic import go_on_without
 from tessera.scheduler.decide.jobs import say_closed
 from tessera_schemas.facts import (
     BindFailed,
+    CheckpointReported,
     CheckpointSaved,
+    EvictionBlocked,
+    PodsBack,
     PodsBound,
     PodsLost,
     PodsMade,
@@ -18,6 +23,7 @@ from tessera_schemas.facts import (
     RunStarted,
 )
 from tessera_schemas.ledger import (
+    BackInLine,
     Bound,
     EarmarkEnded,
     Finished,
@@ -139,6 +145,13 @@ def on_run_ended(draft: Draft, index: int, fact: RunEnded) -> None:
     draft.add(Finished(kind="finished", job_id=run.job_id, phase="succeeded", exit_code=0))
 
 
+def on_eviction_blocked(draft: Draft, index: int, fact: EvictionBlocked) -> None:
+    """What keeps a run that is to stop; it changes nothing but what its job and whoever waits for the room are told."""
+    run = draft.state.runs.get(fact.run_id)
+    if run is not None and run.revoked is not None:
+        say_waiting(draft, run.job_id, fact.reason)
+
+
 def on_run_absent(draft: Draft, index: int, fact: RunAbsent) -> None:
     """Only now is the capacity free, and only now may the job start again or end."""
     state = draft.state
@@ -176,7 +189,20 @@ def _requeue(draft: Draft, job: Job, reason: Reason) -> None:
     draft.add(Requeued(kind="requeued", job_id=job.job_id, not_before=not_before, reason=reason, strike=strike))
     if job.held:
         say_waiting(draft, job.job_id, Reason(code=Code.ON_HOLD))
+    elif job.adopted is not None:
+        say_waiting(draft, job.job_id, pods_away(job))
     say_closed(draft, job.job_id, job.queue)
+
+
+def on_pods_back(draft: Draft, index: int, fact: PodsBack) -> None:
+    """The owner of an adopted job has made its pods again."""
+    job = draft.state.jobs.get(fact.job_id)
+    if job is None or not job.away or job.phase is not Phase.QUEUED:
+        return
+    draft.add(BackInLine(kind="back_in_line", job_id=job.job_id))
+    if not job.held:
+        say_waiting(draft, job.job_id, Reason(code=Code.WAITING_FOR_TURN))
+        say_closed(draft, job.job_id, job.queue)
 
 
 def _final_reason(job: Job, run: Run) -> Reason:
@@ -220,6 +246,17 @@ def on_run_idle(draft: Draft, index: int, fact: RunIdle) -> None:
 
 def on_checkpoint_saved(draft: Draft, index: int, fact: CheckpointSaved) -> None:
     """Also from a run that is being stopped: saving is what its notice is for."""
-    run = draft.state.runs.get(fact.run_id)
+    _save(draft, fact.run_id, fact.path)
+
+
+def on_checkpoint_reported(draft: Draft, index: int, fact: CheckpointReported) -> None:
+    """As if its pod had said it. What an earlier attempt saved does not count for the one that runs now."""
+    job = draft.state.jobs.get(fact.job_id)
+    if job is not None and job.tenant == fact.tenant and fact.attempt in (0, job.attempt):
+        _save(draft, job.run_id, fact.path)
+
+
+def _save(draft: Draft, run_id: str, path: str) -> None:
+    run = draft.state.runs.get(run_id)
     if run is not None and run.started and not run.over and draft.state.jobs.get(run.job_id) is not None:
-        draft.add(Saved(kind="saved", run_id=run.run_id, path=fact.path))
+        draft.add(Saved(kind="saved", run_id=run.run_id, path=path))

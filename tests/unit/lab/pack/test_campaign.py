@@ -3,8 +3,9 @@
 import pytest
 
 from tessera.client.outcomes import Exit, Failure
-from tessera.lab.pack.campaign import parse_policies, parse_seeds, run_all
+from tessera.lab.pack.campaign import parse_policies, parse_seeds, parse_window, run_all
 from tessera.lab.pack.summary import as_csv, figures
+from tessera.lab.pack.window import Window
 from tests.unit.lab.pack.test_protocol import TRACE
 
 
@@ -22,6 +23,13 @@ def test_what_names_no_seed_is_a_usage_error(text):
 def test_an_unknown_policy_is_told_with_those_there_are():
     with pytest.raises(Failure, match=r"no policy is called best; there are random, .*tessera"):
         parse_policies("fgd,best")
+
+
+def test_a_window_is_for_the_policy_that_has_prices():
+    assert parse_window(None, 256, ["fgd"]) is None
+    assert parse_window(64, 256, ["tessera"]) == Window(64, 256)
+    with pytest.raises(Failure, match="--window is for the policy tessera alone, not for fgd"):
+        parse_window(64, 256, ["tessera", "fgd"])
 
 
 def test_all_runs_are_told_and_come_back_by_policy():

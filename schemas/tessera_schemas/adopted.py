@@ -1,0 +1,33 @@
+"""What is kept of work that users made in Kubernetes themselves, and that Tessera schedules as one job."""
+
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from tessera_schemas.base import Strict
+
+PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1
+
+
+class Adopted(Strict):
+    """
+    The object that an adopted job belongs to, and the priority that Kubernetes gave its pods.
+
+    The owner is whoever makes the pods again when they are evicted; the pod itself when nobody does. `priority` is the
+    value of the pods' PriorityClass and stands in place of the job's own class: who may use which is Kubernetes' to
+    say. `group` is by what its pods are found again, also those of its next attempt.
+    """
+
+    api_version: Annotated[str, StringConstraints(max_length=200)] = ""
+    owner_kind: Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
+    owner_name: Annotated[str, StringConstraints(min_length=1, max_length=253)]
+    owner_uid: Annotated[str, StringConstraints(max_length=64)] = ""
+    group: Annotated[str, StringConstraints(max_length=600, pattern=r"^[\x21-\x7e]*$")] = ""
+    priority: Annotated[int, Field(ge=PRIORITY_MIN, le=PRIORITY_MAX, strict=True)] = 0
+    priority_class: Annotated[str, StringConstraints(max_length=253)] = ""
+    suspended: Annotated[bool, Field(description="It had no pods yet: its owner waits to be let go")] = False
+
+    @property
+    def owner(self) -> str:
+        """For people: `Job/train`."""
+        return f"{self.owner_kind}/{self.owner_name}"

@@ -1,0 +1,63 @@
+"""
+Device profiles: who hands out the GPUs of a node, and so what may be asked of it.
+
+With the stock device plugin the kubelet picks the card: slots are then interchangeable, and a node serves whole GPUs or
+shares, never both. Only a profile that owns all devices of its node may serve both.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import StringConstraints
+
+DeviceProfile = Literal["whole", "shares", "plugin", "visible-devices", "hami", "mig"]
+Kind = Literal["whole", "share", "instance"]
+
+SERVES: dict[str, frozenset[Kind]] = {
+    "whole": frozenset({"whole"}),
+    "shares": frozenset({"share"}),
+    "plugin": frozenset({"whole", "share"}),
+    "visible-devices": frozenset({"whole", "share"}),
+    "hami": frozenset({"whole", "share"}),
+    "mig": frozenset({"instance"}),
+}
+"""
+`whole`: the stock device plugin. `shares`, `plugin`: a plugin of one's own that reads the annotations about devices.
+`visible-devices`: no plugin; the container runtime is told the cards. `hami`: HAMi's device plugin. `mig`: the stock
+plugin with the instances that an operator made.
+"""
+NAMES_ITS_CARDS = frozenset({"visible-devices", "hami"})
+"""Profiles under which a slot is one certain card, so that the node must say its UUIDs."""
+
+GpuUuid = Annotated[str, StringConstraints(pattern=r"^GPU-[0-9A-Za-z-]{1,60}$")]
+
+
+STEERING = frozenset(
+    {
+        "CUDA_DEVICE_MEMORY_SHARED_CACHE",
+        "CUDA_DEVICE_SM_LIMIT",
+        "CUDA_DISABLE_CONTROL",
+        "CUDA_OVERSUBSCRIBE",
+        "GPU_CORE_UTILIZATION_POLICY",
+        "NVIDIA_MIG_CONFIG_DEVICES",
+        "NVIDIA_MIG_MONITOR_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+    }
+)
+STEERING_PREFIXES = ("CUDA_DEVICE_MEMORY_LIMIT",)
+STEERING_DOMAINS = ("hami.io/", "nvidia.com/")
+"""Below them a pod's annotations tell a plugin which devices it is to have."""
+
+
+def steers_devices(name: str) -> bool:
+    """
+    Whether a variable would show a container other devices than it was given, or more of them.
+
+    What a pod's own environment says wins over what a device plugin sets.
+    """
+    upper = name.upper()
+    return upper in STEERING or upper.startswith(STEERING_PREFIXES)
+
+
+def serves(profile: str, kind: Kind) -> bool:
+    """A profile that this build does not know serves nothing."""
+    return kind in SERVES.get(profile, frozenset())

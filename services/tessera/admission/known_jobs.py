@@ -1,0 +1,64 @@
+"""
+Whether the job that somebody orders about is there, as far as admission can know it.
+
+The views show every job that was taken in, a moment late. So a job that they do not show may be on its way: its submit
+may lie in another replica's hands, or behind the order itself. Only when they hold all that the ledger held a moment
+ago, and still do not show it, is it certain that there is none.
+"""
+
+from collections import OrderedDict
+from enum import Enum, auto
+
+from tessera.kernel.errors import KernelError
+from tessera.kernel.ports import Clock, Ledger, ProjectionStore
+from tessera_schemas.views import JobView
+
+REMEMBERED = 10_000
+LOOK_SECONDS = 0.02
+
+
+class Found(Enum):
+    """THERE also while nobody can say: then the order goes on as if it were."""
+
+    THERE = auto()
+    ABSENT = auto()
+    SOMEBODY_ELSES = auto()
+
+
+class KnownJobs:
+    """What the views say of jobs, and which submits passed through here; each call costs one read per job."""
+
+    def __init__(self, store: ProjectionStore, ledger: Ledger, clock: Clock) -> None:
+        self._store, self._ledger, self._clock = store, ledger, clock
+        self._passed: OrderedDict[str, None] = OrderedDict()
+
+    def note(self, job_id: str) -> None:
+        """Its submit was taken in here: orders about it come behind it."""
+        self._passed[job_id] = None
+        if len(self._passed) > REMEMBERED:
+            self._passed.popitem(last=False)
+
+    async def look(self, job_id: str, tenant: str) -> Found:
+        """A job of the tenant; "" stands for an operator, to whom every job is one."""
+        if job_id in self._passed:
+            return Found.THERE
+        try:
+            stored = await self._store.get("jobs", job_id)
+        except KernelError:
+            return Found.THERE
+        if stored is None:
+            return Found.ABSENT
+        return Found.THERE if tenant in ("", JobView.from_bytes(stored).tenant) else Found.SOMEBODY_ELSES
+
+    async def caught_up(self, seconds: float) -> bool:
+        """Wait until the views hold all that is in the ledger now; False when they do not, or nobody can say."""
+        try:
+            tail = await self._ledger.tail()
+            until = self._clock.monotonic() + seconds
+            while tail is not None and await self._store.cursor() < tail.seq:
+                if self._clock.monotonic() >= until:
+                    return False
+                await self._clock.sleep(LOOK_SECONDS)
+        except KernelError:
+            return False
+        return tail is not None

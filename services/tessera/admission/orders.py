@@ -1,0 +1,91 @@
+"""
+Orders about jobs: cancel, hold, release, another class, a checkpoint. One about a job that is nowhere is refused.
+
+It may have overtaken the submit of its job. So it goes on to the committer at once, who knows what is there by then,
+and comes to us again a second later; only then is it answered, and a cancel whose job has come meanwhile is sent on
+once more. Nobody waits for the answer of an order that wants none.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tessera.admission.decide.outcome import Origin, Outcome, Request, of_no_job
+from tessera.admission.known_jobs import Found, KnownJobs
+from tessera.kernel.errors import Transient
+from tessera.kernel.ports import Delivery, Message
+from tessera_schemas.facts import CancelRequested
+
+SHORT_SECONDS, LONG_SECONDS = 0.1, 0.5
+"""How long the views may take to catch up with the ledger: at first sight, and before a job is said not to be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One command that could be judged, with what came of it; `identity` makes its fact the same for every repeat."""
+
+    message: Message
+    origin: Origin
+    outcome: Outcome
+    identity: str
+
+    @property
+    def about_a_job(self) -> Request | None:
+        return self.outcome.fact if isinstance(self.outcome.fact, Request) and not self.origin.adopted else None
+
+
+class Doubtful(Transient):
+    """The job is not to be seen yet: the order is passed on, and answered when it comes again."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(f"{case.outcome.fact.kind}: its job is not known yet")
+        self.case = case
+
+
+class Orders:
+    def __init__(self, jobs: KnownJobs) -> None:
+        self._jobs = jobs
+
+    async def checked(
+        self, batch: Sequence[Delivery], results: Sequence[object], answered: Sequence[bool], patient: bool = True
+    ) -> list[object]:
+        """
+        The results, where those about jobs that are not there are refused or, when `patient`, looked at again later.
+
+        Only those are checked whose sender is to be `answered`.
+        """
+        checked = list(results)
+        orders = {
+            index: case
+            for index, case in enumerate(results)
+            if isinstance(case, Case) and case.about_a_job is not None and answered[index]
+        }
+        last = {index for index in orders if not patient or batch[index].deliveries > 1}
+        found = await self._look(orders)
+        absent = {index: orders[index] for index, seen in found.items() if seen is Found.ABSENT}
+        complete = bool(absent) and await self._jobs.caught_up(LONG_SECONDS if last & absent.keys() else SHORT_SECONDS)
+        found |= await self._look(absent)
+        for index, case in orders.items():
+            if found[index] is Found.SOMEBODY_ELSES or (found[index] is Found.ABSENT and index in last and complete):
+                checked[index] = _refused(case)
+            elif found[index] is Found.ABSENT and index not in last:
+                checked[index] = Doubtful(case)
+            elif found[index] is Found.THERE and batch[index].deliveries > 1:
+                checked[index] = _once_more(case)
+        return checked
+
+    async def _look(self, orders: Mapping[int, Case]) -> dict[int, Found]:
+        asked = [case.about_a_job for case in orders.values()]
+        looks = [self._jobs.look(order.job_id, order.tenant) for order in asked if order is not None]
+        return dict(zip(orders, await asyncio.gather(*looks), strict=True))
+
+
+def _refused(case: Case) -> Case:
+    return replace(case, outcome=of_no_job(case.outcome, case.origin))
+
+
+def _once_more(case: Case) -> Case:
+    """A cancel that came before its job had nothing to cancel; twice is no more than once. Other orders are not so."""
+    if isinstance(case.outcome.fact, CancelRequested):
+        return replace(case, identity=f"{case.identity}.again")
+    return case

@@ -1,0 +1,131 @@
+"""
+What one pod takes of a node, by the rule of Kubernetes' own scheduler. Pure.
+
+Containers run together, init containers one after the other before them, and sidecars (init containers that restart)
+go on beside all that come later; then the overhead of the runtime. Pod-level requests stand in place of the sum.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from math import ceil
+
+from tessera.binder.adoption.reading import Json, items, mapping, no, text
+from tessera_schemas.base import INT_MAX
+from tessera_schemas.job import is_device
+from tessera_schemas.labels import (
+    GPU_MEMORY_ANNOTATION,
+    GPU_MILLI_ANNOTATION,
+    GPU_RESOURCE,
+    MIG_RESOURCE_PREFIX,
+)
+from tessera_schemas.quantities import QuantityError, quantity
+from tessera_schemas.reasons import Code, Reason
+
+Amounts = dict[str, Fraction]
+
+
+class Unreadable(ValueError):
+    """A quantity that is none, or more than can be counted."""
+
+    def __init__(self, field: str, detail: str) -> None:
+        super().__init__(f"{field}: {detail}")
+        self.field, self.detail = field, detail
+
+
+def resources_of(spec: Json, annotations: Json) -> Json | Reason:
+    """The fields of the contract's `Resources`; a pod that asks for nothing takes the least that can be asked for."""
+    try:
+        asked = {name: amount for name, amount in pod_amounts(spec).items() if amount}
+        wanted: Json = {"cpu_milli": 1, "memory_bytes": 1, "devices": {}}
+        for name, amount in sorted(asked.items()):
+            against = _put(wanted, name, amount)
+            if against is not None:
+                return against
+        return _with_share(wanted, annotations)
+    except Unreadable as error:
+        return no(Code.INVALID_FIELD, error.field, error.detail)
+
+
+def pod_amounts(spec: Json) -> Amounts:
+    """Raises Unreadable."""
+    beside: Amounts = {}
+    highest: Amounts = {}
+    for index, container in enumerate(items(spec, "initContainers")):
+        own = _requests(container, f"spec.initContainers[{index}].resources")
+        if container.get("restartPolicy") == "Always":
+            beside = _sum(beside, own)
+            highest = _most(highest, beside)
+        else:
+            highest = _most(highest, _sum(beside, own))
+    together = beside
+    for index, container in enumerate(items(spec, "containers")):
+        together = _sum(together, _requests(container, f"spec.containers[{index}].resources"))
+    whole_pod = _requests(spec, "spec.resources")
+    overhead = dict(_amounts(mapping(spec, "overhead"), "spec.overhead"))
+    return _sum(_most(together, highest) | whole_pod, overhead)
+
+
+def _requests(of: Json, field: str) -> Amounts:
+    """A limit is a request where none is made."""
+    resources = mapping(of, "resources")
+    return {
+        **dict(_amounts(mapping(resources, "limits"), f"{field}.limits")),
+        **dict(_amounts(mapping(resources, "requests"), f"{field}.requests")),
+    }
+
+
+def _amounts(said: Json, field: str) -> Iterator[tuple[str, Fraction]]:
+    for name, amount in said.items():
+        try:
+            exact = quantity(amount if isinstance(amount, str | int) else str(amount))
+        except QuantityError as error:
+            raise Unreadable(f"{field}[{name}]", str(error)) from error
+        if exact > INT_MAX:
+            raise Unreadable(f"{field}[{name}]", f"{amount} is more than can be counted")
+        yield name, exact
+
+
+def _sum(one: Amounts, other: Amounts) -> Amounts:
+    return {name: one.get(name, Fraction(0)) + other.get(name, Fraction(0)) for name in {**one, **other}}
+
+
+def _most(one: Amounts, other: Amounts) -> Amounts:
+    return {name: max(one.get(name, Fraction(0)), other.get(name, Fraction(0))) for name in {**one, **other}}
+
+
+def _put(wanted: Json, name: str, amount: Fraction) -> Reason | None:
+    """Write one resource where the contract has it; the rest of a division is rounded up."""
+    field = f"spec.containers.resources.requests[{name}]"
+    if name == "cpu":
+        wanted["cpu_milli"] = ceil(amount * 1000)
+        return None
+    if name == "memory":
+        wanted["memory_bytes"] = ceil(amount)
+        return None
+    if amount.denominator != 1:
+        return no(Code.INVALID_FIELD, field, "a device is whole; a share of a GPU is an annotation")
+    count = int(amount)
+    if name == GPU_RESOURCE:
+        wanted["gpus"] = count
+    elif name.startswith(MIG_RESOURCE_PREFIX):
+        if count != 1 or "mig_profile" in wanted:
+            return no(Code.NOT_SUPPORTED_YET, field, "a pod has one instance at most", instances=count)
+        wanted["mig_profile"] = name.removeprefix(MIG_RESOURCE_PREFIX)
+    elif is_device(name):
+        wanted["devices"][name] = count
+    else:
+        return no(Code.NOT_SUPPORTED_YET, field, "Tessera keeps no book of this resource; ask for none of it")
+    return None
+
+
+def _with_share(wanted: Json, annotations: Json) -> Json | Reason:
+    share, memory = text(annotations, GPU_MILLI_ANNOTATION), text(annotations, GPU_MEMORY_ANNOTATION)
+    if share:
+        if not (share.isascii() and share.isdecimal() and len(share) <= 3 and int(share)):
+            field = f"metadata.annotations[{GPU_MILLI_ANNOTATION}]"
+            return no(Code.INVALID_FIELD, field, f"{share!r}: thousandths of one GPU, 1 to 999")
+        wanted["gpu_milli"] = int(share)
+    if memory:
+        said = dict(_amounts({GPU_MEMORY_ANNOTATION: memory}, "metadata.annotations"))
+        wanted["gpu_memory_bytes"] = ceil(said[GPU_MEMORY_ANNOTATION])
+    return wanted

@@ -1,0 +1,116 @@
+"""
+Pods of users for a run that was allocated: found, checked against what was allocated, and labelled as the run's.
+
+A claim is a label, written to exactly the version of the pod that was looked at. It may be repeated, and while a pod
+is not bound the claim of a later run takes its place. From then on the pod is found, watched and reported like one
+that we made.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from tessera.binder.adoption.from_template import spec_of_suspended
+from tessera.binder.adoption.groups import Group, size_of
+from tessera.binder.adoption.owners import Owners
+from tessera.binder.adoption.reading import Json, mapping, text
+from tessera.binder.adoption.spec import Adoption, spec_of
+from tessera.binder.adoption.watch import Groups
+from tessera.binder.calls import all_of
+from tessera.domain.entities import Job, Run
+from tessera.kernel.errors import Transient
+from tessera.kernel.ports import Clock, Cluster
+from tessera_schemas.labels import JOB_LABEL, RANK_LABEL, RUN_LABEL, SHARD_LABEL
+from tessera_schemas.reasons import Code, Reason
+
+GENERATION = "~"
+"""In a key, before the number of a later job with the owner and shape of one that has ended."""
+
+
+def is_of(job: Job, adoption: Adoption) -> bool:
+    """Whether the job is what the pods ask for, whichever time it is that they do."""
+    return job.key.partition(GENERATION)[0] == adoption.key
+
+
+@dataclass(frozen=True, slots=True)
+class Incomplete:
+    """The pods are not there yet, or are not what was allocated; since when, by the monotonic clock."""
+
+    reason: Reason
+    since: float
+
+
+log = structlog.get_logger()
+
+
+class Claims:
+    def __init__(self, cluster: Cluster, clock: Clock, groups: Groups, owners: Owners, shard: str) -> None:
+        self._cluster, self._clock, self._shard = cluster, clock, shard
+        self._groups, self._owners = groups, owners
+        self._since: dict[str, float] = {}
+
+    def forget(self, run_id: str) -> None:
+        self._since.pop(run_id, None)
+
+    async def claim(self, job: Job, run: Run) -> tuple[str, ...] | Incomplete:
+        """The UIDs in rank order, once all pods carry the run's labels. Raises ApiError, Transient."""
+        if not self._groups.informer.synced:
+            raise Transient("users' pods have not been listed yet")
+        found = await self._pods_for(job)
+        if isinstance(found, Reason):
+            since = self._since.setdefault(run.run_id, self._clock.monotonic())
+            await self._resume(job)
+            return Incomplete(found, since)
+        pods = [self._groups.informer.objects[uid] for uid in found.uids]
+        await all_of([self._label(job, run, rank, pod) for rank, pod in enumerate(pods)])
+        return found.uids
+
+    async def _pods_for(self, job: Job) -> Adoption | Reason:
+        """The group's pods as the job that was allocated, or why they are not."""
+        assert job.adopted is not None
+        group = self._groups.get(job.adopted.group)
+        waiting = self._groups.waiting(job.adopted.group)
+        if group is None or not waiting:
+            numbers = {"pods": 0, "pods_wanted": job.pods}
+            return Reason(code=Code.GANG_INCOMPLETE, detail=job.adopted.owner, numbers=numbers)
+        found = await adoption_of(group, waiting, self._owners)
+        if isinstance(found, Reason) or is_of(job, found):
+            return found
+        return Reason(code=Code.GANG_DISAGREES, detail=f"{job.adopted.owner}: its pods ask for something else by now")
+
+    async def _label(self, job: Job, run: Run, rank: int, pod: Json) -> None:
+        meta = mapping(pod, "metadata")
+        wanted = {
+            RUN_LABEL: run.run_id,
+            RANK_LABEL: str(rank),
+            JOB_LABEL: job.job_id,
+            SHARD_LABEL: self._shard,
+        }
+        if mapping(meta, "labels").items() >= wanted.items():
+            return
+        name, uid, version = (text(meta, field) for field in ("name", "uid", "resourceVersion"))
+        await self._cluster.label_pod(job.tenant, name, uid, version, wanted)
+
+    async def _resume(self, job: Job) -> None:
+        """A batch Job that is suspended, by nothing else that looks after it, makes its pods once it is let go."""
+        if job.adopted is None or job.adopted.owner_kind != "Job":
+            return
+        owner = await self._owners.of(job.tenant, job.adopted, fresh=True)
+        if owner is not None and spec_of_suspended(owner, job.adopted.priority) is not None:
+            meta: dict[str, Any] = owner["metadata"]
+            await self._cluster.resume_job(job.tenant, meta["name"], meta["uid"], meta["resourceVersion"])
+            log.info("job_resumed", job=job.job_id, owner=job.adopted.owner, namespace=job.tenant)
+
+
+async def adoption_of(group: Group, waiting: list[Json], owners: Owners) -> Adoption | Reason:
+    """The job that these pods amount to, as their owner is now. Raises ApiError, Transient."""
+    owner = None if group.owner is None else await owners.look(group.owner)
+    size = size_of(group, owner)
+    return size if isinstance(size, Reason) else spec_of(group, waiting, size, owner)
+
+
+async def unclaim(cluster: Cluster, pod: Any) -> None:
+    """Take the run's labels off an unbound pod that the run does not need any more; 409 when it changed meanwhile."""
+    labels: dict[str, str | None] = {RUN_LABEL: None, RANK_LABEL: None, JOB_LABEL: None}
+    await cluster.label_pod(pod.namespace, pod.name, pod.uid, pod.version, labels)

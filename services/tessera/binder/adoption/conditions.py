@@ -1,0 +1,72 @@
+"""
+What users see with `kubectl describe`: a condition on each pod and an event beside it, written when the code changes.
+
+What was written last is read from the pod itself, so that nothing is said twice after a restart.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import structlog
+
+from tessera.binder.adoption.reading import Json, mapping, text
+from tessera.binder.adoption.verdicts import Verdict, condition_patch, event_of
+from tessera.binder.calls import all_of
+from tessera.kernel.ports import ApiError, Clock, Cluster
+
+PASSES = (404, 409)
+REMEMBERED = 4096
+
+log = structlog.get_logger()
+
+
+class Conditions:
+    """A pod that is gone or changed meanwhile is passed over: its next change leads here again."""
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self._cluster, self._clock = cluster, clock
+        self._told: dict[tuple[str, str], None] = {}
+
+    async def tell(self, pods: Sequence[Json], verdict: Verdict | None) -> None:
+        """Say on each pod why it waits, unless that is what it says already."""
+        if verdict is not None:
+            await all_of([self._tell_one(pod, verdict) for pod in pods])
+
+    async def tell_once(self, thing: Json, verdict: Verdict) -> None:
+        """An event alone, once for each code: about what has no condition of ours, such as a pod that runs."""
+        key = text(thing, "metadata", "uid"), verdict.code
+        if key in self._told:
+            return
+        if len(self._told) >= REMEMBERED:
+            self._told.clear()
+        self._told[key] = None
+        await self._make_event(thing, verdict, self._now())
+
+    async def _tell_one(self, pod: Json, verdict: Verdict) -> None:
+        now = self._now()
+        patch = condition_patch(pod, verdict, now)
+        if patch is None:
+            return
+        meta = mapping(pod, "metadata")
+        named = {"uid": text(meta, "uid"), "resourceVersion": text(meta, "resourceVersion")}
+        try:
+            await self._cluster.patch_pod_status(
+                text(meta, "namespace"), text(meta, "name"), {"metadata": named, **patch}
+            )
+        except ApiError as error:
+            if error.status not in PASSES:
+                raise
+            return
+        log.info("pod_told", pod=text(meta, "name"), namespace=text(meta, "namespace"), reason=verdict.code)
+        await self._make_event(pod, verdict, now)
+
+    async def _make_event(self, thing: Json, verdict: Verdict, now: str) -> None:
+        """The condition says it already: an event that cannot be made is not worth another try."""
+        try:
+            await self._cluster.create_event(text(thing, "metadata", "namespace"), event_of(thing, verdict, now))
+        except ApiError as error:
+            if error.status != 409:
+                log.warning("event_not_made", error=str(error))
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._clock.now_ms() // 1000, UTC).isoformat().replace("+00:00", "Z")

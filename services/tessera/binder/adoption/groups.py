@@ -1,0 +1,201 @@
+"""
+Which group a pod of a user belongs to. Pure.
+
+A group is what starts together and has one life: a named gang, a PodGroup, a batch Job, a JobSet, a training job of
+Kubeflow, or one pod by itself. What an owner reference claims is checked against the object it names, so a pod joins
+a Job only where the Job's own controller would count it, and never the group of another namespace or kind. Objects
+are not fetched here: `group_of` says which one it must see next.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tessera.binder.adoption.reading import Json, at, items, mapping, no, text
+from tessera.binder.adoption.sizes import comes_in_stages, comes_in_waves, is_apart, pods_said
+from tessera_schemas.job import REPLICAS_MAX
+from tessera_schemas.labels import FINALIZER, GANG_LABEL, GANG_SIZE_ANNOTATION, POD_GROUP_LABEL, SCHEDULER_NAME
+from tessera_schemas.reasons import Code, Reason
+
+POD_GROUP_API = "scheduling.x-k8s.io/v1alpha1"
+TRAINING_NAME_LABEL = "training.kubeflow.org/job-name"
+
+
+class Kind(StrEnum):
+    """What makes the pods one group; the value is shown to people."""
+
+    GANG = "Gang"
+    POD_GROUP = "PodGroup"
+    JOB_SET = "JobSet"
+    TRAINING_JOB = "TrainingJob"
+    JOB = "Job"
+    POD = "Pod"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRef:
+    """An object of the API. `uid` is "" where only a label names it."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""
+
+    @property
+    def group(self) -> str:
+        return self.api_version.partition("/")[0] if "/" in self.api_version else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """
+    `id` gathers the pods: two pods are of one group exactly when their ids are equal.
+
+    `owner` is the object that `size_of` and `spec_of` have to see, None where they need none. `size` is what the pod
+    itself says about it; 0 where the owner says it. For a pod by itself `name` is the pod's.
+    """
+
+    kind: Kind
+    namespace: str
+    name: str
+    id: str
+    size: int = 0
+    owner: OwnerRef | None = None
+
+
+Known = Mapping[OwnerRef, Json | None]
+"""Objects as the API has them now; None: it has none of that name."""
+
+
+def group_of(pod: Json, known: Known) -> Group | OwnerRef | Reason:
+    """
+    The pod's group; or the object that must be looked up (and put into `known`) before that can be said; or why not.
+
+    Asks at most twice for one pod: its Job, and what owns the Job. A Reason is one to wait with (the PodGroup is not
+    there yet) or a refusal (a gang without a size).
+    """
+    labels, namespace = mapping(pod, "metadata", "labels"), text(pod, "metadata", "namespace")
+    if GANG_LABEL in labels:
+        return _gang(pod, namespace, labels[GANG_LABEL])
+    if name := text(labels, POD_GROUP_LABEL):
+        owner = OwnerRef(POD_GROUP_API, "PodGroup", namespace, name)
+        return _of_owner(Kind.POD_GROUP, owner, known)
+    controller = controller_of(pod)
+    if controller is None:
+        return _alone(pod)
+    if _is_training_job(controller):
+        counted = labels.get(TRAINING_NAME_LABEL) == controller.name
+        return _of_owner(Kind.TRAINING_JOB, controller, known) if counted else _alone(pod)
+    return _of_job(pod, controller, known) if _is_job(controller) else _alone(pod)
+
+
+def size_of(group: Group, owner: Json | None) -> int | Reason:
+    """
+    How many pods the group starts with now. `owner` is the current object of `group.owner`, None if there is none.
+
+    What has succeeded already is not waited for again, so after an eviction the number may be less than at first.
+    """
+    if group.size or group.owner is None:
+        return group.size
+    if owner is None or not _is_it(group.owner, owner):
+        return not_found(group.owner)
+    return pods_said(group.owner.kind, owner)
+
+
+def waits(pod: Json) -> bool:
+    """Whether the pod wants to be placed by us now: not bound, gated, ended or being deleted, and not of our making."""
+    meta, spec = mapping(pod, "metadata"), mapping(pod, "spec")
+    finalizers = meta.get("finalizers")
+    ours = isinstance(finalizers, list) and FINALIZER in finalizers
+    free = not (spec.get("nodeName") or spec.get("schedulingGates") or meta.get("deletionTimestamp"))
+    pending = (text(pod, "status", "phase") or "Pending") == "Pending"
+    return spec.get("schedulerName") == SCHEDULER_NAME and free and pending and not ours
+
+
+def controller_of(thing: Json) -> OwnerRef | None:
+    """Who makes it again when it is gone; an object has one controller at most."""
+    namespace = text(thing, "metadata", "namespace")
+    for ref in items(thing, "metadata", "ownerReferences"):
+        if ref.get("controller") is True:
+            return OwnerRef(text(ref, "apiVersion"), text(ref, "kind"), namespace, text(ref, "name"), text(ref, "uid"))
+    return None
+
+
+def not_found(owner: OwnerRef) -> Reason:
+    return no(Code.OWNER_NOT_FOUND, f"{owner.kind} {owner.namespace}/{owner.name}")
+
+
+def _gang(pod: Json, namespace: str, name: object) -> Group | Reason:
+    """Every pod of a gang says how many they are; `spec_of` compares them."""
+    if not isinstance(name, str) or not name:
+        return no(Code.INVALID_FIELD, f"metadata.labels[{GANG_LABEL}]", "the gang has no name")
+    field = f"metadata.annotations[{GANG_SIZE_ANNOTATION}]"
+    said = text(pod, "metadata", "annotations", GANG_SIZE_ANNOTATION)
+    if not said:
+        return no(Code.MISSING_FIELD, field, f"gang {name} does not say how many pods it has")
+    size = int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else 0
+    if not 1 <= size <= REPLICAS_MAX:
+        return no(Code.INVALID_FIELD, field, f"{said!r} is no number of pods", pods_max=REPLICAS_MAX)
+    controller = controller_of(pod)
+    owner = controller if controller is not None and _is_job(controller) else None
+    return Group(Kind.GANG, namespace, name, f"gang/{namespace}/{name}", size, owner)
+
+
+def _alone(pod: Json, owner: OwnerRef | None = None) -> Group:
+    """The name of a pod comes back with the next pod of a StatefulSet; its UID does not."""
+    namespace, name, uid = (text(pod, "metadata", field) for field in ("namespace", "name", "uid"))
+    return Group(Kind.POD, namespace, name, f"pod/{namespace}/{uid}", 1, owner)
+
+
+def _of_owner(kind: Kind, owner: OwnerRef, known: Known) -> Group | OwnerRef | Reason:
+    """Kind and API group are part of the id, so that no object passes for one of another kind with its UID."""
+    if owner not in known:
+        return owner
+    found = known[owner]
+    if found is None or not _is_it(owner, found):
+        return not_found(owner)
+    key = owner.uid or text(found, "metadata", "uid")
+    return Group(kind, owner.namespace, owner.name, f"{owner.group}/{owner.kind}/{owner.namespace}/{key}", 0, owner)
+
+
+def _of_job(pod: Json, ref: OwnerRef, known: Known) -> Group | OwnerRef | Reason:
+    """The Job's own group, or that of the set of Jobs that it is part of; or the pod's alone."""
+    itself = _of_owner(Kind.JOB, ref, known)
+    job = known.get(ref)
+    if not isinstance(itself, Group) or job is None:
+        return itself
+    wanted, labels = mapping(job, "spec", "selector", "matchLabels"), mapping(pod, "metadata", "labels")
+    if not wanted.items() <= labels.items():
+        return _alone(pod)
+    above = controller_of(job)
+    if above is not None and (_is_job_set(above) or _is_training_job(above)):
+        kind = Kind.JOB_SET if _is_job_set(above) else Kind.TRAINING_JOB
+        whole = _of_owner(kind, above, known)
+        owner = known.get(above)
+        if not isinstance(whole, Group) or owner is None or not _goes_apart(owner):
+            return whole
+    return _alone(pod, ref) if comes_in_waves(job) else itself
+
+
+def _goes_apart(owner: Json) -> bool:
+    """Whether the Jobs below start one after the other, so that waiting for all their pods would be for ever."""
+    return comes_in_stages(owner) or is_apart(owner)
+
+
+def _is_it(ref: OwnerRef, thing: Json) -> bool:
+    """Not another one that was made later under the same name."""
+    return not ref.uid or at(thing, "metadata", "uid") == ref.uid
+
+
+def _is_job(ref: OwnerRef) -> bool:
+    return ref.group == "batch" and ref.kind == "Job"
+
+
+def _is_job_set(ref: OwnerRef) -> bool:
+    return ref.group == "jobset.x-k8s.io" and ref.kind == "JobSet"
+
+
+def _is_training_job(ref: OwnerRef) -> bool:
+    """PyTorchJob, TFJob, MPIJob and their kin; a TrainJob owns a JobSet, which is looked at instead."""
+    return ref.group == "kubeflow.org" and ref.kind.endswith("Job")

@@ -1,0 +1,250 @@
+"""
+One group of users' pods at a time: submitted as a job once it is whole, told why it waits, and its job cancelled when
+the group is no more.
+
+Level-triggered, from the pods and the ledger's state. What was submitted, refused or cancelled is remembered only to
+save messages: the same key is the same job. A group has one job at a time. What its pods ask for is part of the key:
+pods that ask for something else make another job, once the one before has ended.
+"""
+
+from dataclasses import dataclass, replace
+
+import structlog
+
+from tessera.binder.adoption.books import Books
+from tessera.binder.adoption.claim import GENERATION, adoption_of, is_of
+from tessera.binder.adoption.conditions import Conditions
+from tessera.binder.adoption.owners import Owners, ending_of, why_failed
+from tessera.binder.adoption.reading import Json
+from tessera.binder.adoption.spec import Adoption
+from tessera.binder.adoption.suspended import Suspended
+from tessera.binder.adoption.verdicts import Verdict, of_ended, of_group, of_job, of_refusal
+from tessera.binder.adoption.watch import ALONE, Groups
+from tessera.binder.settings import BinderSettings
+from tessera.domain.entities import EndedJob, Job
+from tessera.domain.phases import Phase
+from tessera.domain.state import State
+from tessera.kernel.errors import Transient
+from tessera.kernel.facts import Facts
+from tessera.kernel.leases import Members, partition_of
+from tessera.kernel.ports import Outgoing
+from tessera.kernel.service import Ports
+from tessera.kernel.shard import Entry
+from tessera.kernel.worklist import Worklist
+from tessera_schemas import subjects
+from tessera_schemas.base import job_id
+from tessera_schemas.commands import AdoptJob, CancelJob
+from tessera_schemas.facts import JobAdmitted, JobRefused, PodsBack
+from tessera_schemas.ledger import JobTurnedAway
+from tessera_schemas.reasons import Code, Reason
+
+OTHER_PODS = "its pods ask for something else now"
+NO_PODS = "its pods have been gone for too long"
+BY_BINDER = (OTHER_PODS, NO_PODS)
+"""Why a job was cancelled whose pods may yet come back."""
+GENERATIONS_MAX = 1000
+AGAIN_SECONDS, AGAIN_SECONDS_MAX = 15.0, 600.0
+REMEMBERED = 16_384
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A submit on its way: not sent again before `again_at`, then after twice the wait; what it was refused for."""
+
+    group: str
+    again_at: float
+    wait: float
+    reasons: tuple[Reason, ...] = ()
+
+
+class Adopting:
+    """The groups of our partitions, by the group's id."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        settings: BinderSettings,
+        state: State,
+        groups: Groups,
+        owners: Owners,
+        suspended: Suspended,
+        members: Members,
+    ) -> None:
+        self._ports, self._settings, self._state, self._members = ports, settings, state, members
+        self._groups, self._owners, self._suspended = groups, owners, suspended
+        self._facts = Facts(ports.bus, settings.shard, "binder")
+        self._books = Books(state)
+        self._conditions = Conditions(ports.cluster, ports.clock)
+        self._submitted: dict[str, Submitted] = {}
+        self._cancelled: dict[str, float] = {}
+        self._without_pods_since: dict[str, float] = {}
+        self.worklist = Worklist(self._work, ports.clock, settings.groups_at_once)
+
+    # -- what makes a group worth a look --------------------------------------------------------------------------
+
+    async def on_ledger(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            for group in self._books.take_in(entry):
+                self.worklist.name(group)
+            for record in entry.message.records:
+                if type(record) is JobTurnedAway:
+                    fact = entry.message.facts[record.fact].fact
+                    if isinstance(fact, JobAdmitted | JobRefused):
+                        self._turned_away(fact.job_id, record.reasons or getattr(fact, "reasons", ()))
+
+    def _turned_away(self, job: str, reasons: tuple[Reason, ...]) -> None:
+        submitted = self._submitted.get(job)
+        if submitted is not None:
+            self._submitted[job] = replace(submitted, reasons=reasons)
+            self.worklist.name(submitted.group)
+
+    async def resync(self) -> None:
+        """Look at everything now and then, and as soon as our partitions change."""
+        clock = self._ports.clock
+        ours, at = frozenset[int](), clock.monotonic()
+        while True:
+            now = self._members.partitions()
+            if now != ours or clock.monotonic() - at >= self._settings.resync_seconds:
+                ours, at = now, clock.monotonic()
+                self._groups.resolve_again()
+                known = (*self._groups.ids(), *self._books.groups(), *self._suspended.ids())
+                for group in dict.fromkeys((*known, *(f"{ALONE}{uid}" for uid in self._groups.alone))):
+                    self.worklist.name(group)
+            await clock.sleep(0.5)
+
+    # -- one group ------------------------------------------------------------------------------------------------
+
+    async def _work(self, group_id: str) -> None:
+        if not self._groups.informer.synced:
+            raise Transient("users' pods have not been listed yet")
+        if partition_of(group_id) not in self._members.partitions():
+            return
+        if group_id.startswith(ALONE):
+            await self._tell_alone(group_id.removeprefix(ALONE))
+            return
+        live, waiting = self._books.jobs(group_id), self._groups.waiting(group_id)
+        found = await self._found(group_id, waiting)
+        if isinstance(found, Adoption):
+            await self._settle(group_id, waiting, found, live)
+            return
+        if found is not None:
+            await self._tell(group_id, waiting, of_group(found))
+        for job in live:
+            await self._without_pods(group_id, job)
+
+    async def _found(self, group_id: str, waiting: list[Json]) -> Adoption | Reason | None:
+        """The job that the group amounts to now; None when nothing of it waits."""
+        group = self._groups.get(group_id)
+        if group is not None and waiting:
+            return await adoption_of(group, waiting, self._owners)
+        return await self._suspended.adoption(group_id)
+
+    async def _settle(self, group_id: str, waiting: list[Json], found: Adoption, live: list[Job]) -> None:
+        """One life at a time: a job that is not what the pods ask for goes first, if it is not at work."""
+        for job in live:
+            self._without_pods_since.pop(job.job_id, None)
+            if is_of(job, found) and job.away and job.phase is Phase.QUEUED:
+                await self._facts.publish(PodsBack(kind="pods_back", job_id=job.job_id), job.run_id)
+            elif is_of(job, found):
+                await self._tell(group_id, waiting, of_job(job))
+            elif job.phase is Phase.QUEUED:
+                await self._cancel(job, OTHER_PODS)
+        if not live:
+            await self._submit(group_id, waiting, found)
+
+    async def _tell_alone(self, uid: str) -> None:
+        pod, reason = self._groups.informer.objects.get(uid), self._groups.alone.get(uid)
+        if pod is not None and reason is not None:
+            await self._conditions.tell([pod], of_group(reason))
+
+    async def _tell(self, group_id: str, waiting: list[Json], verdict: Verdict | None) -> None:
+        """On the pods; on the suspended Job that has none yet."""
+        await self._conditions.tell(waiting, verdict)
+        job = None if waiting else self._suspended.job(group_id)
+        if job is not None and verdict is not None:
+            await self._conditions.tell_once(job, verdict)
+
+    # -- a group that is whole ------------------------------------------------------------------------------------
+
+    async def _submit(self, group_id: str, waiting: list[Json], found: Adoption) -> None:
+        key, ended = self._next_key(found)
+        if ended is not None:
+            await self._tell(group_id, waiting, of_ended(ended))
+            return
+        job, now = job_id(self._settings.shard, found.group.namespace, key), self._ports.clock.monotonic()
+        before = self._submitted.get(job)
+        if before is not None and before.reasons:
+            await self._tell(group_id, waiting, of_refusal(before.reasons))
+        if before is not None and now < before.again_at:
+            self.worklist.name_later(group_id, before.again_at - now)
+            return
+        wait = AGAIN_SECONDS if before is None else min(2 * before.wait, AGAIN_SECONDS_MAX)
+        if len(self._submitted) >= REMEMBERED:
+            self._submitted.clear()
+        reasons = () if before is None else before.reasons
+        self._submitted[job] = Submitted(group_id, now + wait, wait, reasons)
+        adopted = found.adopted.model_copy(update={"group": group_id, "suspended": not waiting})
+        await self._send(
+            found.group.namespace, AdoptJob(kind="adopt_job", v=1, key=key, spec=found.spec, adopted=adopted)
+        )
+        log.info("group_submitted", group=group_id, job=job, pods=len(waiting))
+        self.worklist.name_later(group_id, wait)
+
+    def _next_key(self, found: Adoption) -> tuple[str, EndedJob | None]:
+        """The first key that no job of before has; or the one of the job that is not to be done again."""
+        for generation in range(1, GENERATIONS_MAX):
+            key = found.key if generation == 1 else f"{found.key}{GENERATION}{generation}"
+            ended = self._state.ended.get(job_id(self._settings.shard, found.group.namespace, key))
+            if ended is None or not may_come_again(ended):
+                return key, ended
+        raise Transient(f"{found.key} has ended {GENERATIONS_MAX} times; its keys are not forgotten yet")
+
+    # -- a job whose pods are not there ---------------------------------------------------------------------------
+
+    async def _without_pods(self, group_id: str, job: Job) -> None:
+        """It waits for pods that its owner is to bring back; not for ever, and not when there is no owner any more."""
+        if job.phase is not Phase.QUEUED or job.adopted is None:
+            self._without_pods_since.pop(job.job_id, None)
+            return
+        why = await self._why_over(job)
+        now = self._ports.clock.monotonic()
+        left = self._without_pods_since.setdefault(job.job_id, now) + self._settings.pods_gone_seconds - now
+        if why or left <= 0:
+            await self._cancel(job, why or NO_PODS)
+        else:
+            self.worklist.name_later(group_id, left)
+
+    async def _why_over(self, job: Job) -> str:
+        """Why nobody will bring the pods back, "" while somebody may."""
+        assert job.adopted is not None
+        owner = await self._owners.of(job.tenant, job.adopted)
+        if owner is None:
+            owner = await self._owners.of(job.tenant, job.adopted, fresh=True)
+        if owner is None:
+            return f"{job.adopted.owner} is gone"
+        ending = ending_of(owner)
+        return f"{job.adopted.owner} is {ending}: {why_failed(owner)}".removesuffix(": ") if ending else ""
+
+    async def _cancel(self, job: Job, why: str) -> None:
+        now = self._ports.clock.monotonic()
+        if now < self._cancelled.get(job.job_id, 0.0):
+            return
+        if len(self._cancelled) >= REMEMBERED:
+            self._cancelled.clear()
+        self._cancelled[job.job_id] = now + AGAIN_SECONDS
+        await self._send(job.tenant, CancelJob(kind="cancel_job", v=1, job_id=job.job_id, why=why[:1024]))
+        log.info("adopted_job_cancelled", job=job.job_id, why=why)
+
+    async def _send(self, tenant: str, command: AdoptJob | CancelJob) -> None:
+        subject = subjects.submit_adopted(self._settings.shard, tenant)
+        await self._ports.bus.publish(Outgoing(subject, command.to_bytes()))
+
+
+def may_come_again(ended: EndedJob) -> bool:
+    """Whether pods that ask for the same as a job that ended make a new one: nobody stopped that one on purpose."""
+    if ended.phase is Phase.SUCCEEDED:
+        return True
+    stopped = ended.reason is not None and ended.reason.code is Code.CANCELLED
+    return stopped and ended.reason is not None and ended.reason.detail in BY_BINDER

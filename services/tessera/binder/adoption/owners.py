@@ -1,0 +1,88 @@
+"""
+The objects that own users' pods, as the API has them: looked up, remembered for a while, and whether they have ended.
+
+Batch Jobs come from a watch, since suspended ones have no pods that would lead to them; all others are fetched.
+"""
+
+from collections.abc import Sequence
+
+import structlog
+
+from tessera.binder.adoption.groups import OwnerRef
+from tessera.binder.adoption.reading import Json, items, text
+from tessera.kernel.informer import Informer
+from tessera.kernel.ports import ApiError, Clock, Cluster
+from tessera_schemas.adopted import Adopted
+
+REMEMBERED_SECONDS = 15.0
+FORGET_AT = 4096
+COMPLETE = ("Complete", "Completed", "Succeeded", "SuccessCriteriaMet")
+FAILED = ("Failed", "FailureTarget")
+
+log = structlog.get_logger()
+
+
+class Owners:
+    """Looks in the watch's copy of batch Jobs first; what is not there yet may still be there at the API."""
+
+    def __init__(self, cluster: Cluster, clock: Clock, jobs: Informer) -> None:
+        self._cluster, self._clock, self._jobs = cluster, clock, jobs
+        self._found: dict[OwnerRef, tuple[float, Json | None]] = {}
+        self._classes: tuple[float, list[Json]] | None = None
+
+    async def look(self, ref: OwnerRef, fresh: bool = False) -> Json | None:
+        """The object, None when there is none of that name. Raises ApiError, Transient."""
+        watched = self._jobs.named(ref.name, ref.namespace) if (ref.group, ref.kind) == ("batch", "Job") else None
+        if watched is not None and not fresh:
+            return watched
+        now = self._clock.monotonic()
+        known = self._found.get(ref)
+        if known is not None and not fresh and now - known[0] < REMEMBERED_SECONDS:
+            return known[1]
+        if len(self._found) >= FORGET_AT:
+            self._found.clear()
+        found = await self._fetch(ref)
+        self._found[ref] = now, found
+        return found
+
+    async def of(self, namespace: str, adopted: Adopted, fresh: bool = False) -> Json | None:
+        """What an adopted job belongs to; None when it is gone, even if another has its name by now."""
+        ref = OwnerRef(adopted.api_version, adopted.owner_kind, namespace, adopted.owner_name, adopted.owner_uid)
+        found = await self.look(ref, fresh)
+        if found is not None and adopted.owner_uid and text(found, "metadata", "uid") != adopted.owner_uid:
+            found = None if fresh else await self.of(namespace, adopted, fresh=True)
+        return found
+
+    async def priority_classes(self) -> Sequence[Json]:
+        """All of the cluster's, at most `REMEMBERED_SECONDS` old."""
+        now = self._clock.monotonic()
+        if self._classes is None or now - self._classes[0] >= REMEMBERED_SECONDS:
+            found, _ = await self._cluster.list("priorityclasses")
+            self._classes = now, found
+        return self._classes[1]
+
+    async def _fetch(self, ref: OwnerRef) -> Json | None:
+        if not ref.api_version or not ref.kind.isalnum() or not ref.name:
+            return None
+        try:
+            return await self._cluster.get_object(ref.api_version, ref.kind, ref.namespace, ref.name)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return None
+
+
+def ending_of(owner: Json) -> str:
+    """`complete`, `failed`, or "" while the owner goes on: all of them say it by a condition of these names."""
+    said = {text(one, "type") for one in items(owner, "status", "conditions") if text(one, "status") == "True"}
+    if said.intersection(COMPLETE):
+        return "complete"
+    return "failed" if said.intersection(FAILED) else ""
+
+
+def why_failed(owner: Json) -> str:
+    """What the owner says about its failure, for people."""
+    for one in items(owner, "status", "conditions"):
+        if text(one, "type") in FAILED and text(one, "status") == "True":
+            return ": ".join(part for part in (text(one, "reason"), text(one, "message")) if part)[:400]
+    return ""

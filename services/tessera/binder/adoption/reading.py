@@ -1,0 +1,50 @@
+"""The API's JSON, in which anything may be missing or be of another shape than one thinks. Pure."""
+
+from typing import Any
+
+from tessera_schemas.base import INT_MAX
+from tessera_schemas.reasons import Code, Reason
+
+Json = dict[str, Any]
+FIELD_CHARACTERS, DETAIL_CHARACTERS = 300, 500
+
+
+def at(value: Any, *path: str) -> Any:
+    """What lies at the path; None where there is nothing."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def mapping(value: Any, *path: str) -> Json:
+    found = at(value, *path)
+    return found if isinstance(found, dict) else {}
+
+
+def items(value: Any, *path: str) -> list[Json]:
+    """The objects of a list."""
+    found = at(value, *path)
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+
+def text(value: Any, *path: str) -> str:
+    found = at(value, *path)
+    return found if isinstance(found, str) else ""
+
+
+def whole(value: Any, *path: str) -> int | None:
+    """A number as the API writes it; None for what is none, for true, and below zero."""
+    found = at(value, *path)
+    return found if type(found) is int and found >= 0 else None
+
+
+def no(code: Code, field: str = "", detail: str = "", **numbers: int) -> Reason:
+    """A reason whose texts and numbers come from users: cut to what can be written down."""
+    bounded = {name: max(-INT_MAX, min(number, INT_MAX)) for name, number in numbers.items()}
+    return Reason(
+        code=code, field=_plain(field, FIELD_CHARACTERS), numbers=bounded, detail=_plain(detail, DETAIL_CHARACTERS)
+    )
+
+
+def _plain(words: str, characters: int) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in words[:characters])

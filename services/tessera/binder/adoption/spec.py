@@ -1,0 +1,174 @@
+"""
+The job that a group of pods amounts to, or the field because of which it cannot be one. Pure.
+
+Everything that Kubernetes' own scheduler would have to honour is honoured or refused by name; only preferences are
+passed over. The same pods give the same job, key and ranks in every process, in whatever order they come.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from tessera.binder.adoption.groups import Group, Kind, OwnerRef, controller_of
+from tessera.binder.adoption.ranks import as_name, chosen, ranked
+from tessera.binder.adoption.reading import Json, mapping, no, text, whole
+from tessera.binder.adoption.roles import invalid
+from tessera.binder.adoption.survival import survives_eviction
+from tessera_schemas.adopted import Adopted
+from tessera_schemas.job import JobSpec, Retry, Role
+from tessera_schemas.labels import GANG_SIZE_ANNOTATION, QUEUE_LABEL
+from tessera_schemas.reasons import Code, Reason
+
+QUEUE = "default"
+GRACE_SECONDS, GRACE_SECONDS_MAX = 30, 3600
+SHAPE_CHARACTERS, ANCHOR_CHARACTERS = 16, 40
+BROUGHT_BACK = Retry(max_attempts=1000, backoff_max_seconds=60, on_failure=True, give_up_seconds=31_536_000)
+"""How often pods are made again, and how soon, is their owner's to say: when it gives up, the job is cancelled."""
+NOT_BROUGHT_BACK = Retry(max_attempts=1000, give_up_seconds=31_536_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """
+    A group as a job. `key` is the submit's: owner and shape in one, so that the pods of the next attempt give the
+    same key, and pods that ask for something else give another one: then the job of the old key is to be cancelled.
+
+    `uids` are the pods in rank order (empty for a suspended Job): what a claim labels.
+    """
+
+    key: str
+    spec: JobSpec
+    group: Group
+    adopted: Adopted
+    uids: tuple[str, ...] = ()
+
+
+def spec_of(group: Group, pods: Sequence[Json], size: int, owner: Json | None = None) -> Adoption | Reason:
+    """
+    The job of a group's waiting pods (`groups.waits`), of which the oldest `size` are taken, one for each index.
+
+    `owner` is the current object of `group.owner`; what it survives decides whether the job may be preempted. Fewer
+    pods than `size` give the Reason to wait with (GangIncomplete), anything that cannot be honoured a refusal.
+    """
+    against = _disagreement(group, pods)
+    if against is not None:
+        return against
+    taken = chosen(pods, size)
+    if len(taken) < size:
+        return no(Code.GANG_INCOMPLETE, f"{group.kind} {group.name}", pods=len(taken), pods_wanted=size)
+    ranks = ranked(taken)
+    if isinstance(ranks, Reason):
+        return ranks
+    in_order = [pod for _, pod in ranks]
+    spec = _job_spec(group, [role for role, _ in ranks], in_order, owner)
+    if isinstance(spec, Reason):
+        return spec
+    try:
+        adopted = _adopted(group, in_order)
+    except ValidationError as error:
+        return invalid(error, "metadata.ownerReferences")
+    uids = tuple(text(pod, "metadata", "uid") for pod in in_order)
+    return Adoption(_key(group, in_order, spec, adopted), spec, group, adopted, uids)
+
+
+# -- which pods -------------------------------------------------------------------------------------------------------
+
+
+def _disagreement(group: Group, pods: Sequence[Json]) -> Reason | None:
+    """What all pods of a group have to say alike, and do not."""
+    sizes = {said for pod in pods if (said := text(pod, "metadata", "annotations", GANG_SIZE_ANNOTATION))}
+    if group.kind is Kind.GANG and len(sizes) > 1:
+        said = ", ".join(sorted(sizes))
+        return no(Code.GANG_DISAGREES, f"metadata.annotations[{GANG_SIZE_ANNOTATION}]", f"gang {group.name}: {said}")
+    queues = {text(pod, "metadata", "labels", QUEUE_LABEL) for pod in pods}
+    if len(queues) > 1:
+        said = ", ".join(queue or f"none ({QUEUE})" for queue in sorted(queues))
+        return no(Code.GANG_DISAGREES, f"metadata.labels[{QUEUE_LABEL}]", f"{group.kind} {group.name}: {said}")
+    return None
+
+
+# -- the job ----------------------------------------------------------------------------------------------------------
+
+
+def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json | None) -> JobSpec | Reason:
+    queue = text(pods[0], "metadata", "labels", QUEUE_LABEL) or QUEUE
+    returns = all(controller_of(pod) is not None for pod in pods)
+    try:
+        return JobSpec.model_validate(
+            {
+                "name": as_name(group.name) or "pods",
+                "queue": queue,
+                "preemptible": survives_eviction(group, pods, owner),
+                "roles": tuple({role.name: role for role in roles}.values()),
+                "time_limit_seconds": _time_limit(pods),
+                "termination_grace_seconds": max(map(_grace, pods)),
+                "ttl_seconds_after_finished": 0,
+                "retry": BROUGHT_BACK if returns else NOT_BROUGHT_BACK,
+            }
+        )
+    except ValidationError as error:
+        if error.errors()[0]["loc"][:1] == ("queue",):
+            return no(Code.INVALID_FIELD, f"metadata.labels[{QUEUE_LABEL}]", f"{queue!r} is no name of a queue")
+        return invalid(error, "spec")
+
+
+def _time_limit(pods: Sequence[Json]) -> int | None:
+    """The kubelets end the pods by then; known only when it holds for all of them."""
+    limits = [whole(pod, "spec", "activeDeadlineSeconds") for pod in pods]
+    known = [min(limit, 31_536_000) for limit in limits if limit]
+    return max(known) if len(known) == len(pods) else None
+
+
+def _grace(pod: Json) -> int:
+    """For the books only: a pod is evicted with the grace that it says itself, however long."""
+    said = whole(pod, "spec", "terminationGracePeriodSeconds")
+    return GRACE_SECONDS if said is None else min(said, GRACE_SECONDS_MAX)
+
+
+def _adopted(group: Group, pods: Sequence[Json]) -> Adopted:
+    """The least priority of the pods: one that has a higher one does not take the others along."""
+    least = min(pods, key=lambda pod: (_priority(pod), text(pod, "spec", "priorityClassName")))
+    owner = _lives_by(group, pods[0])
+    return Adopted(
+        api_version=owner.api_version[:200],
+        owner_kind=owner.kind,
+        owner_name=owner.name,
+        owner_uid=owner.uid[:64],
+        priority=_priority(least),
+        priority_class=text(least, "spec", "priorityClassName")[:253],
+    )
+
+
+def _lives_by(group: Group, pod: Json) -> OwnerRef:
+    """Whose end is the job's end: who makes the pods again under the same key, or the first pod itself."""
+    if group.kind in (Kind.JOB, Kind.JOB_SET, Kind.TRAINING_JOB) and group.owner is not None:
+        return group.owner
+    itself = OwnerRef("v1", "Pod", group.namespace, text(pod, "metadata", "name"), text(pod, "metadata", "uid"))
+    return itself if group.kind is Kind.POD else controller_of(pod) or itself
+
+
+def _priority(pod: Json) -> int:
+    """What the PriorityClass gave it; Kubernetes takes 32 bits."""
+    found = mapping(pod, "spec").get("priority")
+    return max(-(2**31), min(found, 2**31 - 1)) if type(found) is int else 0
+
+
+def _key(group: Group, pods: Sequence[Json], spec: JobSpec, adopted: Adopted) -> str:
+    shape = hashlib.sha256(f"{spec.digest()} {adopted.priority}".encode()).hexdigest()[:SHAPE_CHARACTERS]
+    return f"{_anchor(group, pods)}.{shape}"
+
+
+def _anchor(group: Group, pods: Sequence[Json]) -> str:
+    """
+    What stays the same while owners bring pods back, and differs from everything made later under the same name.
+
+    A named gang may be of pods of several owners, or of none: then the pods themselves tell it from the next one.
+    """
+    if group.kind is Kind.POD:
+        return text(pods[0], "metadata", "uid")
+    if group.kind in (Kind.JOB, Kind.JOB_SET, Kind.TRAINING_JOB) and group.owner is not None:
+        return group.owner.uid
+    makers = {owner.uid if (owner := controller_of(pod)) else text(pod, "metadata", "uid") for pod in pods}
+    return hashlib.sha256("\0".join((group.id, *sorted(makers))).encode()).hexdigest()[:ANCHOR_CHARACTERS]

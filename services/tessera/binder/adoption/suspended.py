@@ -1,0 +1,59 @@
+"""Suspended batch Jobs that name our scheduler: they have no pods yet, so their templates are submitted."""
+
+from collections.abc import Callable
+
+from tessera.binder.adoption.from_template import priority_of, spec_of_suspended
+from tessera.binder.adoption.owners import Owners
+from tessera.binder.adoption.reading import Json, mapping, text
+from tessera.binder.adoption.spec import Adoption
+from tessera.kernel.informer import Informer
+from tessera_schemas.labels import SCHEDULER_NAME, SHARD_LABEL
+from tessera_schemas.reasons import Reason
+from tessera_schemas.subjects import MAIN_SHARD
+
+
+class Suspended:
+    """Follows the watch of all batch Jobs; `on_change` is called with the group id of one that is, or was, ours."""
+
+    def __init__(self, jobs: Informer, owners: Owners, shard: str, on_change: Callable[[str], None]) -> None:
+        self._jobs, self._owners, self._shard, self._on_change = jobs, owners, shard, on_change
+        self._by_group: dict[str, str] = {}
+
+    def ids(self) -> list[str]:
+        return list(self._by_group)
+
+    async def follow(self) -> None:
+        while True:
+            for delta in await self._jobs.next():
+                job = delta.object
+                if self._names_us(job) or (delta.old is not None and self._names_us(delta.old)):
+                    self._note(job, gone=delta.type == "DELETED")
+
+    async def adoption(self, group_id: str) -> Adoption | Reason | None:
+        """The job of a suspended Job's template; None when the group is not one. Raises ApiError, Transient."""
+        job = self._jobs.objects.get(self._by_group.get(group_id, ""))
+        if job is None:
+            return None
+        priority = priority_of(job, await self._owners.priority_classes())
+        return priority if isinstance(priority, Reason) else spec_of_suspended(job, priority)
+
+    def job(self, group_id: str) -> Json | None:
+        return self._jobs.objects.get(self._by_group.get(group_id, ""))
+
+    def _note(self, job: Json, gone: bool) -> None:
+        group_id = id_of(job)
+        if not gone and mapping(job, "spec").get("suspend") is True:
+            self._by_group[group_id] = text(job, "metadata", "uid")
+        else:
+            self._by_group.pop(group_id, None)
+        self._on_change(group_id)
+
+    def _names_us(self, job: Json) -> bool:
+        template = mapping(job, "spec", "template")
+        shard = mapping(template, "metadata", "labels").get(SHARD_LABEL) or MAIN_SHARD
+        return text(template, "spec", "schedulerName") == SCHEDULER_NAME and shard == self._shard
+
+
+def id_of(job: Json) -> str:
+    """The id of the group that a batch Job's pods make."""
+    return f"batch/Job/{text(job, 'metadata', 'namespace')}/{text(job, 'metadata', 'uid')}"

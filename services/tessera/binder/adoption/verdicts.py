@@ -1,0 +1,147 @@
+"""
+What a pod's condition and event say of its job: one typed code, one sentence with numbers, one way out. Pure.
+
+The code is the whole of what is compared: numbers change all the time, and each change would be a write per pod.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tessera.binder.adoption.reading import Json, items, mapping, text
+from tessera.domain.entities import EndedJob, Job
+from tessera.domain.phases import Phase
+from tessera_schemas.labels import SCHEDULER_NAME
+from tessera_schemas.reasons import Code, Reason
+
+MESSAGE_CHARACTERS = 1000
+"""An event's note may have 1,024."""
+CONDITION = "PodScheduled"
+COMPONENT = "tessera-binder"
+
+WAYS_OUT: dict[Code, str] = {
+    Code.NOT_CONFIGURED: "an operator applies a configuration",
+    Code.NO_SUCH_TENANT: "an operator makes a tenant with the name of this namespace",
+    Code.NO_SUCH_QUEUE: "name another queue in the label tessera.io/queue, or have an operator make this one",
+    Code.QUEUE_NOT_ALLOWED: "name another queue in the label tessera.io/queue",
+    Code.EXCEEDS_JOB_LIMIT: "ask for less, or have an operator raise the limit",
+    Code.EXCEEDS_MAX_QUOTA: "ask for less, or name a larger queue in the label tessera.io/queue",
+    Code.INADMISSIBLE: "compare what the pod asks for and its selectors with the nodes: `tessera nodes`",
+    Code.NOT_SUPPORTED_YET: "change the field, or leave this pod to another scheduler",
+    Code.INVALID_FIELD: "change the field",
+    Code.MISSING_FIELD: "set the field",
+    Code.GANG_DISAGREES: "give all pods of the gang the same value",
+    Code.GANG_INCOMPLETE: "it goes on once the missing pods are made",
+    Code.OWNER_NOT_FOUND: "it goes on once the object is made",
+    Code.LIMIT_EXCEEDED: "it goes on once others of this namespace have ended",
+    Code.ON_HOLD: "let it go with `tessera release`",
+    Code.QUEUE_STOPPED: "an operator lets the queue go",
+    Code.NO_FIT: "it starts once there is room; `tessera explain` names the changes that would start it now",
+    Code.NO_NODES: "an operator adds nodes to the pool, or makes them ready",
+}
+OUTCOMES = {Phase.SUCCEEDED: "succeeded", Phase.FAILED: "failed", Phase.CANCELLED: "was cancelled"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`code` is the reason of the condition and of the event; `warning` says whether somebody has to do something."""
+
+    code: str
+    message: str
+    warning: bool
+
+
+def of_job(job: Job) -> Verdict | None:
+    """Why the job's pods are not placed; None while nothing was said about it, and while it has a run."""
+    if job.phase is not Phase.QUEUED or job.reason is None:
+        return None
+    return _verdict(job.reason, f"job {job.job_id} waits in queue {job.queue}", warning=False)
+
+
+def of_ended(job: EndedJob) -> Verdict:
+    """The job has ended, and pods of its group still wait."""
+    reason = job.reason.sentence() if job.reason is not None else ""
+    outcome = f"job {job.job_id} {OUTCOMES.get(job.phase, 'has ended')}"
+    way_out = "these pods are not placed any more; make the object again under another name to submit it again"
+    message = "; ".join(part for part in (outcome, reason, way_out) if part)
+    return Verdict(Code.ALREADY_ENDED.value, message[:MESSAGE_CHARACTERS], warning=True)
+
+
+def of_refusal(reasons: Sequence[Reason]) -> Verdict:
+    """The submit was refused, or the pods cannot be adopted: all reasons, the first as the code."""
+    others = "".join(f"; also {reason.sentence()}" for reason in reasons[1:])
+    return _verdict(reasons[0], "refused", warning=True, more=others)
+
+
+def of_waiting(reason: Reason) -> Verdict:
+    """The group is not complete, or its owner is not there yet."""
+    return _verdict(reason, "not submitted yet", warning=False)
+
+
+def of_blocked_eviction(reason: Reason) -> Verdict:
+    """The run is to stop and a disruption budget does not let it; an event only, since the pod runs."""
+    return _verdict(reason, "to be evicted", warning=True)
+
+
+def of_group(found: Reason) -> Verdict:
+    """What `group_of`, `size_of` or `spec_of` has against the pods: something to wait for, or a refusal."""
+    waits = found.code in (Code.GANG_INCOMPLETE, Code.OWNER_NOT_FOUND)
+    return of_waiting(found) if waits else of_refusal([found])
+
+
+def condition_patch(pod: Json, verdict: Verdict, now: str) -> Json | None:
+    """
+    The patch of the pod's status; None when its condition says this code already. `now` is RFC 3339.
+
+    It names all conditions, the others as they are: right as a merge patch, which replaces lists, and as a strategic
+    one. The caller adds the precondition.
+    """
+    conditions = items(pod, "status", "conditions")
+    said = next((each for each in conditions if each.get("type") == CONDITION), {})
+    if said.get("status") == "False" and said.get("reason") == verdict.code:
+        return None
+    since = text(said, "lastTransitionTime") if said.get("status") == "False" else ""
+    ours = {
+        "type": CONDITION,
+        "status": "False",
+        "reason": verdict.code,
+        "message": verdict.message,
+        "lastTransitionTime": since or now,
+    }
+    return {"status": {"conditions": [*(each for each in conditions if each.get("type") != CONDITION), ours]}}
+
+
+def event_of(thing: Json, verdict: Verdict, now: str) -> Json:
+    """
+    The core/v1 Event about a pod, or about an object that says its kind. `now` is RFC 3339 with seconds.
+
+    To be made beside a `condition_patch` that is not None, so once for each change of code. Its name comes from UID,
+    code and time: a repeated create finds it there.
+    """
+    meta = mapping(thing, "metadata")
+    name, namespace, uid = (text(meta, field) for field in ("name", "namespace", "uid"))
+    digest = hashlib.sha256(f"{uid} {verdict.code} {now}".encode()).hexdigest()[:16]
+    kind = {"apiVersion": text(thing, "apiVersion") or "v1", "kind": text(thing, "kind") or "Pod"}
+    about = kind | {"name": name, "namespace": namespace, "uid": uid}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{name[:200].rstrip('.-')}.{digest}", "namespace": namespace},
+        "involvedObject": about | {"resourceVersion": text(meta, "resourceVersion")},
+        "type": "Warning" if verdict.warning else "Normal",
+        "reason": verdict.code,
+        "message": verdict.message,
+        "source": {"component": COMPONENT},
+        "reportingComponent": SCHEDULER_NAME,
+        "reportingInstance": COMPONENT,
+        "action": "Scheduling",
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+
+
+def _verdict(reason: Reason, standing: str, warning: bool, more: str = "") -> Verdict:
+    way_out = WAYS_OUT.get(reason.code, "")
+    message = f"{standing}: {reason.sentence()}{more}" + (f". To go on: {way_out}" if way_out else "")
+    return Verdict(reason.code.value, message[:MESSAGE_CHARACTERS], warning)

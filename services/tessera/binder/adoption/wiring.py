@@ -1,0 +1,57 @@
+"""What the binder does about users' own pods, put together: two watches, and the parts that read them."""
+
+from collections.abc import Coroutine
+from typing import Any
+
+from tessera.binder.adoption.handlers import Adopting
+from tessera.binder.adoption.owners import Owners
+from tessera.binder.adoption.runs import AdoptedRuns
+from tessera.binder.adoption.suspended import Suspended
+from tessera.binder.adoption.watch import NAMES_US, USERS_PODS, Groups
+from tessera.binder.settings import BinderSettings
+from tessera.domain.state import State
+from tessera.kernel.informer import Informer
+from tessera.kernel.leases import Members
+from tessera.kernel.service import Ports
+from tessera.kernel.shard import Entry
+
+
+class UsersWork:
+    """`runs` is what is different about runs of adopted jobs."""
+
+    def __init__(self, ports: Ports, settings: BinderSettings, state: State, members: Members) -> None:
+        cluster, clock = ports.cluster, ports.clock
+        self._pods = Informer(cluster, "pods", clock, USERS_PODS, NAMES_US)
+        self._jobs = Informer(cluster, "jobs", clock)
+        owners = Owners(cluster, clock, self._jobs)
+        self._groups = Groups(self._pods, owners, clock, settings.shard, self._changed)
+        self._suspended = Suspended(self._jobs, owners, settings.shard, self._changed)
+        self.runs = AdoptedRuns(ports, settings, self._groups, owners)
+        self._adopting = Adopting(ports, settings, state, self._groups, owners, self._suspended, members)
+
+    def problem(self) -> str | None:
+        """
+        What has not been listed yet. Without the right to see batch Jobs everything else goes on: they are then
+        fetched one by one, and suspended ones are not seen.
+        """
+        return None if self._pods.synced else "users' pods have not been listed yet"
+
+    async def on_ledger(self, entries: list[Entry]) -> None:
+        await self._adopting.on_ledger(entries)
+
+    def loops(self) -> list[Coroutine[Any, Any, None]]:
+        """All that is to go on side by side for as long as the binder runs."""
+        return [
+            self._groups.follow(),
+            self._groups.worklist.run(),
+            self._suspended.follow(),
+            self._adopting.resync(),
+            self._adopting.worklist.run(),
+        ]
+
+    async def close(self) -> None:
+        await self._pods.close()
+        await self._jobs.close()
+
+    def _changed(self, group_id: str) -> None:
+        self._adopting.worklist.name(group_id)

@@ -1,0 +1,72 @@
+"""
+The headless Services that give runs their names: made before the pods, kept while the run is held, gone with it.
+
+What is there is seen by a watch of its own, so that one that is left over, by us or by a binder that died, is found
+and deleted, and one that somebody deleted under a run is made again.
+"""
+
+from collections.abc import Iterable
+
+import structlog
+
+from tessera.binder.calls import Calls, Refused
+from tessera.binder.decide import Pod, count_of
+from tessera.binder.launching import is_named, service_name, service_of
+from tessera.binder.stopping import gone_is_fine
+from tessera.domain.entities import Job, Run
+from tessera.domain.state import State
+from tessera.kernel.errors import Transient
+from tessera.kernel.informer import Informer
+from tessera.kernel.pods_by_run import PodsByRun
+from tessera.kernel.ports import Clock, Cluster, JsonObject
+from tessera_schemas.job import JobSpec
+from tessera_schemas.labels import ALLOCATED_N_ANNOTATION, pods_of_shard
+
+log = structlog.get_logger()
+
+
+class Names:
+    """Every step may be repeated: a Service's name and content follow from its run."""
+
+    def __init__(self, cluster: Cluster, clock: Clock, shard: str, calls: Calls, state: State) -> None:
+        self._cluster, self._calls, self._state = cluster, calls, state
+        self._there: PodsByRun[JsonObject] = PodsByRun(Informer(cluster, "services", clock, pods_of_shard(shard)), dict)
+
+    @property
+    def synced(self) -> bool:
+        return self._there.informer.synced
+
+    async def next(self) -> list[str]:
+        """Wait for changes; the runs whose Services changed."""
+        return await self._there.next()
+
+    def runs(self) -> list[str]:
+        return self._there.runs()
+
+    async def close(self) -> None:
+        await self._there.informer.close()
+
+    async def make(self, job: Job, run: Run, spec: JobSpec) -> None:
+        """Before its pods, for a launcher that needs it. Raises Refused, or what is worth another try."""
+        if is_named(spec):
+            await self._calls.make_service(job, run, service_of(job, run.run_id, self._state.n))
+
+    async def keep(self, job: Job, run: Run, pods: Iterable[Pod]) -> None:
+        """Again, when somebody deleted it while pods of the run count on it. A no leaves the run as it is."""
+        named = service_name(run.run_id)
+        if self.synced and not self._is_there(job.tenant, named) and any(pod.subdomain == named for pod in pods):
+            try:
+                await self._calls.make_service(job, run, service_of(job, run.run_id, self._state.n))
+            except Refused as refused:
+                log.warning("service_not_made_again", run=run.run_id, reason=refused.reason.sentence())
+
+    def _is_there(self, namespace: str, name: str) -> bool:
+        return self._there.informer.named(name, namespace) is not None
+
+    async def clear_away(self, run_id: str) -> None:
+        """Of a run that the ledger has released, or never knew."""
+        for uid, service in list(self._there.of(run_id).items()):
+            meta = service["metadata"]
+            if count_of((meta.get("annotations") or {}).get(ALLOCATED_N_ANNOTATION, "")) > self._state.n:
+                raise Transient("the service is newer than what was read of the ledger")
+            await gone_is_fine(self._cluster.delete_service(meta["namespace"], meta["name"], uid))

@@ -1,0 +1,68 @@
+"""`templates`: what a user may submit by name, and what each parameter may be."""
+
+from typing import Annotated
+
+import typer
+
+from tessera.client.commands.context import As, Format, Home, InShard, carry_out, shard_views
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.rendering import Column, Output, plain, show, show_value
+from tessera_schemas.templates import JobTemplate, Parameter
+
+ALL: list[Column[JobTemplate]] = [
+    Column("TEMPLATE", lambda found: found.name),
+    Column("PARAMETERS", lambda found: " ".join(brief(parameter) for parameter in found.parameters), shrinks=True),
+    Column("ALSO", lambda found: " ".join(found.overrides), wide=True),
+    Column("DESCRIPTION", lambda found: found.description, shrinks=True),
+]
+ONE: list[Column[Parameter]] = [
+    Column("PARAMETER", lambda found: found.name),
+    Column("TYPE", lambda found: found.type),
+    Column("DEFAULT", lambda found: "(required)" if found.default is None else str(found.default), shrinks=True),
+    Column("MAY BE", lambda found: may_be(found), shrinks=True),
+    Column("DESCRIPTION", lambda found: found.description, shrinks=True),
+]
+
+
+def templates(
+    template: Annotated[str | None, typer.Argument(help="Only this one, with all of its parameters")] = None,
+    output: Format = Output.TABLE,
+    home: Home = None,
+    shard: InShard = None,
+    identity: As = None,
+) -> None:
+    """List the templates that `tessera submit --template` takes, with their parameters."""
+
+    async def work() -> None:
+        async with shard_views(home, identity, shard) as (_, views):
+            as_of, body = await views.as_of(), (await views.config()).body
+        known = {found.name: found for found in (body.templates if body is not None else ())}
+        if template is None:
+            show(output, ALL, [known[name] for name in sorted(known)], as_of)
+            return
+        found = known.get(template)
+        if found is None:
+            raise Failure(Exit.NOT_FOUND, f"template {template}: there is none; there are {', '.join(known) or 'none'}")
+        if output in (Output.JSON, Output.YAML):
+            show_value(output, plain(found), as_of)
+        else:
+            beside = f"beside them: {', '.join(found.overrides)}" if found.overrides else ""
+            show(output, ONE, found.parameters, as_of, beside)
+
+    carry_out(work())
+
+
+def brief(parameter: Parameter) -> str:
+    """`lr=0.1`, or `lr` when it has to be said."""
+    return parameter.name if parameter.default is None else f"{parameter.name}={parameter.default}"
+
+
+def may_be(parameter: Parameter) -> str:
+    """Its bounds or values, in a few words."""
+    if parameter.type == "choice":
+        return " | ".join(parameter.values)
+    if parameter.type == "string":
+        return f"up to {parameter.length_max} characters"
+    least = "" if parameter.min is None else str(parameter.min)
+    most = "" if parameter.max is None else str(parameter.max)
+    return f"{least}..{most}" if least or most else "a whole number"

@@ -1,0 +1,42 @@
+"""
+What a slot of a node means, and that it goes on meaning this as long as a run holds it.
+
+A placement names slots. Under another device profile, with other cards or other instances, the same numbers are other
+devices: a node that changes so takes nothing new, and is in the books as it was, until its runs have left. Pure.
+"""
+
+from tessera.domain.resources import Node
+from tessera_schemas.devices import NAMES_ITS_CARDS
+from tessera_schemas.facts import NodeSeen
+from tessera_schemas.reasons import Code, Reason
+
+
+def while_held(seen: NodeSeen, before: Node | None) -> NodeSeen:
+    """What to take in of a node: as seen, or with the devices that it had `before` while runs or earmarks hold some."""
+    if before is None or not before.is_held:
+        return seen
+    meaning = {
+        "device_profile": before.device_profile,
+        "gpu_uuids": before.gpu_uuids,
+        "mig_geometry": before.mig_geometry,
+        "mig_instances": dict(before.mig_instances),
+    }
+    if seen.gone:  # it says nothing more, and may be back
+        return seen.model_copy(update=meaning)
+    if not _changed(seen, before):
+        return seen
+    other = seen.device_profile != before.device_profile
+    detail = f"{before.device_profile} before, {seen.device_profile} now" if other else f"of {before.device_profile}"
+    trouble = Reason(code=Code.DEVICES_CHANGED, field=f"nodes.{seen.name}", detail=detail)
+    taking_nothing = {"gpus": before.gpus, "ready": False, "trouble": seen.trouble or trouble}
+    return seen.model_copy(update=meaning | taking_nothing)
+
+
+def _changed(seen: NodeSeen, before: Node) -> bool:
+    """Of slots that stand for nothing but a number, more or fewer is no change: the highest come and go."""
+    if seen.device_profile != before.device_profile:
+        return True
+    if seen.device_profile == "mig":
+        cut = seen.mig_geometry, tuple(sorted(seen.mig_instances.items()))
+        return cut != (before.mig_geometry, before.mig_instances)
+    return seen.device_profile in NAMES_ITS_CARDS and seen.gpu_uuids != before.gpu_uuids

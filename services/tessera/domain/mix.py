@@ -1,0 +1,161 @@
+"""
+What pods the jobs of each pool ask for, learnt from the jobs taken in: integer state of the fold.
+
+Each pod counts once for its kind, of one role at most `PODS_COUNTED`: a gang says less of what comes next than as many
+jobs. Decisions do not look at the counts, which change with every job, but at the mix as it was when last settled:
+after 50 arrivals, 150, 400 … and every 8,192 in the end. At first nothing is known, and what is placed wrongly then
+stays wrong for long: so a general notion of GPU jobs, in terms of the pool's own CPU per GPU, stands in and fades out
+over the first 400 arrivals.
+
+Bounded: `KINDS_MAX` kinds of a pool, of which the rarest make way. It forgets by counts: at `ARRIVALS_MAX` all are
+halved. What is settled never depends on the order in which kinds were first seen.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tessera.domain.evolve import evolved
+from tessera.domain.resources import WHOLE_GPU, Need, Node, RoleNeed
+from tessera.domain.table import Table
+
+PODS_COUNTED = 8
+KINDS_MAX = 512
+ARRIVALS_MAX = 16_384
+SETTLED_AT = (50, 150, 400, 1200, 3000, 6000, 12_000)  # arrivals; then at `ARRIVALS_MAX`
+PART_DROPPED = 8  # of the kinds one in so many makes way at once
+
+FADES_OVER = 400  # arrivals
+WEIGHT = 1000  # of one arrival
+PRIOR_WEIGHT = 200 * WEIGHT  # of all that is presumed, at the start
+USUAL_CPU_PER_GPU = 10_000  # thousandths of a CPU, where no node has a GPU
+
+# GPUs, thousandths of each, CPU in per cent of the pool's CPU per GPU, and how many of a hundred pods.
+PRESUMED = (
+    (0, 0, 80, 10),
+    (1, 1000, 30, 10),
+    (1, 1000, 60, 12),
+    (1, 1000, 90, 24),
+    (1, 1000, 130, 8),
+    (1, 250, 30, 7),
+    (1, 500, 60, 10),
+    (1, 750, 60, 10),
+    (2, 1000, 160, 4),
+    (4, 1000, 320, 3),
+    (8, 1000, 640, 2),
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Kind:
+    """What the mix tells pods apart by: `gpu_milli` of each of `gpus` devices, of any of `models` (none: of any)."""
+
+    cpu_milli: int
+    gpu_milli: int
+    gpus: int
+    models: tuple[str, ...] = ()
+
+
+def kind_of(need: Need) -> Kind:
+    """A share counts as one GPU of so many thousandths."""
+    if need.gpus:
+        return Kind(need.cpu_milli, WHOLE_GPU, need.gpus, need.gpu_models)
+    return Kind(need.cpu_milli, need.gpu_milli, 1 if need.gpu_milli else 0, need.gpu_models if need.gpu_milli else ())
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How many pods of one kind came into a pool."""
+
+    key: str
+    pool: str
+    kind: Kind
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """
+    One pool: how many pods were counted, of how many kinds, and the mix as it was last settled.
+
+    `known` are kinds with their weights, in the kinds' order, and `settled` says how often there was a new one;
+    `largest_cpu_milli` is of one node at that time; `prices` belong to the kinds in millionths of a GPU, none while
+    nobody has priced them.
+    """
+
+    pool: str
+    arrivals: int = 0
+    kinds: int = 0
+    settle_at: int = 0
+    settled: int = 0
+    known: tuple[tuple[Kind, int], ...] = ()
+    largest_cpu_milli: int = 0
+    prices: tuple[int, ...] = ()
+
+
+def see(seen: Table[Seen], mixes: Table[Mix], nodes: Table[Node], pool: str, roles: Iterable[RoleNeed]) -> None:
+    """Count the pods of a job that came into the pool. Equal sequences of calls give equal rows."""
+    for role in roles:
+        if not role.need.mig_profile:
+            _count(seen, mixes, pool, kind_of(role.need), min(role.replicas, PODS_COUNTED))
+    mix = mixes.get(pool)
+    if mix is not None and mix.arrivals >= mix.settle_at:
+        _settle(seen, mixes, nodes, mix)
+
+
+def _count(seen: Table[Seen], mixes: Table[Mix], pool: str, kind: Kind, times: int) -> None:
+    key = f"{pool}/{kind.cpu_milli}/{kind.gpu_milli}/{kind.gpus}/{'|'.join(kind.models)}"
+    mix, row = mixes.get(pool) or Mix(pool), seen.get(key)
+    kinds = mix.kinds + (row is None)
+    if row is None and mix.kinds >= KINDS_MAX:
+        kinds -= _drop_rarest(seen, pool)
+    seen.put(key, Seen(key, pool, kind, times + (row.count if row else 0)))
+    mixes.put(pool, evolved(mix, arrivals=mix.arrivals + times, kinds=kinds))
+
+
+def _drop_rarest(seen: Table[Seen], pool: str) -> int:
+    rare = sorted((row.count, row.key) for row in seen.values() if row.pool == pool)[: KINDS_MAX // PART_DROPPED]
+    for _, key in rare:
+        seen.drop(key)
+    return len(rare)
+
+
+def _settle(seen: Table[Seen], mixes: Table[Mix], nodes: Table[Node], mix: Mix) -> None:
+    """The mix as it is now is what decisions go by from here on; old arrivals count half when there are many."""
+    rows = sorted((row for row in seen.values() if row.pool == mix.pool), key=lambda row: row.key)
+    there = [node for node in nodes.values() if node.pool == mix.pool and not node.gone]
+    known = weights({row.kind: row.count for row in rows}, mix.arrivals, cpu_per_gpu(there))
+    arrivals, kinds = mix.arrivals, mix.kinds
+    if arrivals >= ARRIVALS_MAX:
+        arrivals //= 2
+        for row in rows:
+            if row.count > 1:
+                seen.put(row.key, Seen(row.key, row.pool, row.kind, row.count // 2))
+            else:
+                seen.drop(row.key)
+                kinds -= 1
+    settle_at = next((at for at in SETTLED_AT if at > arrivals), ARRIVALS_MAX)
+    largest = max((node.cpu_milli for node in there), default=0)
+    mixes.put(mix.pool, Mix(mix.pool, arrivals, kinds, settle_at, mix.settled + 1, tuple(known.items()), largest))
+
+
+def weights(counts: dict[Kind, int], arrivals: int, per_gpu: int) -> dict[Kind, int]:
+    """How much each kind counts, in the kinds' order: what was seen, and what is presumed while that has not faded."""
+    mixed = Counter({kind: count * WEIGHT for kind, count in counts.items()})
+    for kind, weight in presumed(per_gpu, max(0, FADES_OVER - arrivals)):
+        mixed[kind] += weight
+    return {kind: weight for kind, weight in sorted(mixed.items()) if weight}
+
+
+def presumed(per_gpu: int, left: int = FADES_OVER) -> Iterator[tuple[Kind, int]]:
+    """What pools with so much CPU per GPU are asked for in general; `left` of `FADES_OVER` of its weight."""
+    for gpus, milli, cpu_percent, of_hundred in PRESUMED:
+        weight = PRIOR_WEIGHT * of_hundred * left // (100 * FADES_OVER)
+        yield Kind(per_gpu * cpu_percent // 100, milli, gpus), weight
+
+
+def cpu_per_gpu(nodes: Iterable[Node]) -> int:
+    """Thousandths of a CPU per GPU, of those nodes that have GPUs."""
+    with_gpus = [node for node in nodes if node.gpus]
+    gpus = sum(node.gpus for node in with_gpus)
+    return sum(node.cpu_milli for node in with_gpus) // gpus if gpus else USUAL_CPU_PER_GPU

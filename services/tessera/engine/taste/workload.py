@@ -1,0 +1,100 @@
+"""
+How much of a node's free GPUs the usual pods could use: what the published measure of fragmentation sums up.
+
+A kind that cannot run there, or that needs no GPU, could use nothing; another one the sum of the devices that hold its
+share. Weighted by how often each kind comes; two tables per set of nodes of one model answer for any node.
+Source: Weng et al., Beware of Fragmentation, USENIX ATC 2023, section 3.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+
+from tessera.domain.mix import Kind
+from tessera.domain.resources import WHOLE_GPU, Node
+from tessera_schemas.devices import serves
+
+COVERED_PER_MILLE = 950  # of the pods; rarer kinds are left out of the published workload
+
+Known = Sequence[tuple[Kind, int]]
+Row = list[int]
+
+
+class Usable:
+    """
+    For nodes that may run the same kinds, by CPU rank (how many of `cpus` are no larger than what is free).
+
+    `single[cpu][share]` is the weight of kinds with one device and no larger a share; `several[cpu][devices]` that of
+    kinds with several, no more than these. `share` is the rank of what is free on a device (`Workload.rank`).
+    """
+
+    __slots__ = ("several", "single")
+
+    def __init__(self, kinds: Known, cpus: Row, shares: Row) -> None:
+        most = max((kind.gpus for kind, _ in kinds), default=1)
+        single = np.zeros((len(cpus) + 1, len(shares) + 1), np.int64)
+        several = np.zeros((len(cpus) + 1, most + 1), np.int64)
+        for kind, weight in kinds:
+            cpu = cpus.index(kind.cpu_milli) + 1
+            if kind.gpus == 1:
+                single[cpu, shares.index(kind.gpu_milli) + 1] += weight
+            else:
+                several[cpu, kind.gpus] += weight
+        self.single: list[Row] = single.cumsum(0).cumsum(1).tolist()
+        self.several: list[Row] = several.cumsum(0).cumsum(1).tolist()
+
+
+class Workload:
+    """Kinds by weight; `total` counts also those that need no GPU."""
+
+    def __init__(self, known: Known) -> None:
+        self._kinds = [(kind, weight) for kind, weight in known if kind.gpus]
+        self.total = sum(weight for _, weight in known) or 1
+        self.cpus = sorted({kind.cpu_milli for kind, _ in self._kinds})
+        self._shares = sorted({kind.gpu_milli for kind, _ in self._kinds if kind.gpus == 1})
+        self.rank = [bisect_right(self._shares, left) for left in range(WHOLE_GPU + 1)]
+        self._by_nodes: dict[tuple[str, str], Usable] = {}
+
+    def cpu_rank(self, cpu_milli: int) -> int:
+        return bisect_right(self.cpus, cpu_milli)
+
+    def on(self, node: Node) -> Usable:
+        """The tables of nodes with such GPUs, made when first asked for."""
+        found = self._by_nodes.get((node.gpu_model, node.device_profile))
+        if found is None:
+            kinds = [(kind, weight) for kind, weight in self._kinds if runs_on(kind, node)]
+            found = Usable(kinds, self.cpus, self._shares)
+            self._by_nodes[node.gpu_model, node.device_profile] = found
+        return found
+
+
+def runs_on(kind: Kind, node: Node) -> bool:
+    """As far as model and device profile go."""
+    served = serves(node.device_profile, "whole" if kind.gpu_milli == WHOLE_GPU else "share")
+    return served and (not kind.models or node.gpu_model in kind.models)
+
+
+def usable(there: Usable, cpu_rank: int, rank: Row, used: Sequence[int], whole: int) -> int:
+    """
+    In thousandths of a GPU times weight.
+
+    Args: `used` has what is left of each device that is in use, `whole` counts those of which nothing is taken.
+    """
+    single, several = there.single[cpu_rank], there.several[cpu_rank]
+    total = whole * WHOLE_GPU * (single[-1] + several[min(whole, len(several) - 1)])
+    for left in used:
+        total += left * single[rank[left]]
+    return total
+
+
+def typical(known: Known) -> Known:
+    """The kinds that come most often and together cover 95 % of the weight; of equals in their own order."""
+    ranked = sorted(known, key=lambda entry: (-entry[1], entry[0]))
+    enough, covered, kept = sum(weight for _, weight in known) * COVERED_PER_MILLE, 0, list[tuple[Kind, int]]()
+    for kind, weight in ranked:
+        if covered * 1000 >= enough:
+            break
+        kept.append((kind, weight))
+        covered += weight
+    return kept

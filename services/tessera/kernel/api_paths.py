@@ -1,0 +1,25 @@
+"""Where things are in the Kubernetes API: the path of a kind's list, and of one object by its apiVersion and kind."""
+
+_LISTS = {
+    "pods": "/api/v1/pods",
+    "nodes": "/api/v1/nodes",
+    "services": "/api/v1/services",
+    "jobs": "/apis/batch/v1/jobs",
+    "priorityclasses": "/apis/scheduling.k8s.io/v1/priorityclasses",
+}
+
+
+def list_path(resource: str) -> str:
+    """Of all namespaces. Raises KeyError for what nobody here lists."""
+    return _LISTS[resource]
+
+
+def resource_of(kind: str) -> str:
+    """The name in paths of a kind such as `PyTorchJob`; all kinds that own pods form their plural like this."""
+    return f"{kind.lower()}es" if kind.endswith("s") else f"{kind.lower()}s"
+
+
+def object_path(api_version: str, kind: str, namespace: str, name: str) -> str:
+    """Of one object that is in a namespace; `v1` is the group without a name."""
+    root = "/apis/" if "/" in api_version else "/api/"
+    return f"{root}{api_version}/namespaces/{namespace}/{resource_of(kind)}/{name}"

@@ -1,0 +1,145 @@
+"""
+`python -m tests.kubernetes.bench`: from create to bound on a real API server, beside kube-scheduler and a bare client.
+
+All of a round's rows share one control plane, its thousand nodes and their KWOK, and the two cores of whoever runs it.
+"""
+
+import argparse
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import uvloop
+
+from tessera.kernel.cluster import HttpCluster
+from tessera.kernel.ports import ApiError
+from tessera.lab.bench.report import Row
+from tests.kubernetes.bench.creating import ROUND_LABEL, Bound, one_gpu_pod, pipelined
+from tests.kubernetes.bench.gangs import gangs
+from tests.kubernetes.bench.staging import TENANT, Spending, platform_on, platforms_pids
+from tests.kubernetes.control_plane import ControlPlane
+from tests.kubernetes.deployed import deploy, let_in
+
+GONE_SECONDS = 120.0
+Schedule = Callable[[HttpCluster, str, int], Awaitable[float]]
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.kubernetes.bench", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--pods", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--gang-pods", type=int, default=5000, help="pods of the gangs; 0 leaves them out")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    asked = parser.parse_args()
+    with TemporaryDirectory(prefix="tessera-bench-") as folder:
+        plane = ControlPlane(Path(folder) / "plane", scheduler=True, say=_quiet)
+        with plane:
+            deploy(plane)
+            let_in(plane, TENANT)
+            plane.add_nodes(asked.nodes)
+            rows = await bound_by_each(plane, Path(folder), asked.pods, asked.rounds)
+            _print(rows, asked.output)
+            if asked.gang_pods:
+                _print(await gangs(plane, Path(folder), asked.nodes, asked.gang_pods), asked.output)
+
+
+async def bound_by_each(plane: ControlPlane, folder: Path, pods: int, rounds: int) -> list[Row]:
+    """Rounds of: a bare client that binds itself, kube-scheduler, and Tessera by adoption."""
+    rates: dict[str, list[float]] = {"bare": [], "kube-scheduler": [], "tessera": []}
+    spent: dict[str, list[dict[str, float]]] = {name: [] for name in rates}
+    async with _client(plane) as client, platform_on(plane, folder / "up") as platform:
+        for number in range(rounds):
+            for name in rates:
+                round_name = f"{name}-{number}"
+                before = Spending.now(plane, platforms_pids(platform))
+                seconds = await _bound(client, plane, name, round_name, pods)
+                spent[name].append(Spending.now(plane, platforms_pids(platform)).since(before, 1000 / pods))
+                rates[name].append(pods / seconds)
+                await _clear(client, round_name)
+    bare, peer, ours = (tuple(rates[name]) for name in rates)
+    notes = {f"CPU ms per pod, {name}": _medians(spent[name]) for name in rates}
+    floor = "a bare client's creates and binds, pods/s"
+    return [
+        Row("kube-scheduler, create to bound", "pods/s", "-", peer, floor, bare),
+        Row("Tessera, create to bound", "pods/s", ">= kube-scheduler, >= 50 % of the floor", ours, floor, bare, notes),
+        Row("Tessera beside kube-scheduler", "pods/s", ">= 1", ours, "kube-scheduler, pods/s", peer),
+    ]
+
+
+async def _bound(client: HttpCluster, plane: ControlPlane, how: str, round_name: str, pods: int) -> float:
+    """Seconds from the first create until the last pod has its node."""
+    loop = asyncio.get_running_loop()
+    nodes = [node["metadata"]["name"] for node in plane.api().items("/api/v1/nodes")] if how == "bare" else []
+    scheduler = {"bare": "nobody", "kube-scheduler": "default-scheduler", "tessera": "tessera"}[how]
+
+    def one(number: int) -> Callable[[], Awaitable[None]]:
+        async def create() -> None:
+            name = f"{round_name}-{number}"
+            made = await client.create_pod(TENANT, one_gpu_pod(name, round_name, scheduler))
+            if nodes:
+                await client.bind_pod(TENANT, name, made["metadata"]["uid"], nodes[number % len(nodes)], {})
+
+        return create
+
+    async with Bound(client, f"{ROUND_LABEL}={round_name}") as bound:
+        began = loop.time()
+        await pipelined([one(number) for number in range(pods)])
+        return await bound.until(pods) - began
+
+
+async def _clear(client: HttpCluster, round_name: str) -> None:
+    """Every pod of a round is gone; what scheduled them has nothing left to do."""
+    selector = f"{ROUND_LABEL}={round_name}"
+    found, _ = await client.list("pods", selector)
+
+    def one(name: str, uid: str) -> Callable[[], Awaitable[None]]:
+        async def delete() -> None:
+            try:
+                await client.delete_pod(TENANT, name, uid, 0)
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+
+        return delete
+
+    await pipelined([one(pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in found], 16)
+    async with asyncio.timeout(GONE_SECONDS):
+        while (await client.list("pods", selector))[0]:
+            await asyncio.sleep(0.5)
+    await asyncio.sleep(3.0)
+
+
+@asynccontextmanager
+async def _client(plane: ControlPlane) -> AsyncIterator[HttpCluster]:
+    client = plane.cluster(in_flight=64)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def _medians(rounds: list[dict[str, float]]) -> dict[str, float]:
+    found = {name: median(one.get(name, 0.0) for one in rounds) for name in rounds[0]}
+    ranked = dict(sorted(((n, v) for n, v in found.items() if v >= 0.01), key=lambda item: -item[1]))
+    return ranked | {"all": sum(ranked.values())}
+
+
+def _print(rows: list[Row], output: str) -> None:
+    if output == "json":
+        print(json.dumps({"rows": [row.as_json() for row in rows]}, indent=2))
+        return
+    for row in rows:
+        print("\n".join(row.lines()), flush=True)
+
+
+def _quiet(_: str) -> None:
+    """Its servers come up within seconds."""
+
+
+if __name__ == "__main__":
+    uvloop.run(main())

@@ -1,0 +1,53 @@
+"""A local platform whose services act on a real API server, and what every process has spent."""
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tessera.client import where
+from tessera.client.applying import Change, put_in_force
+from tessera.client.shard_views import ShardViews
+from tessera.lab.bench.stage import cpu_seconds_of
+from tessera.lab.platform import NATS, REDIS, Platform
+from tessera_schemas import subjects
+from tessera_schemas.config import Config, ConfigBody, Limits, Queue, Tenant
+from tests.kubernetes.control_plane import ControlPlane
+from tests.kubernetes.live import KubernetesPlatform
+
+TENANT = "lab"
+APPLY_SECONDS = 30.0
+
+
+@asynccontextmanager
+async def platform_on(plane: ControlPlane, folder: Path) -> AsyncIterator[Platform]:
+    """All services with the accounts that `deploy` made, configured for one tenant and one queue without limits."""
+    async with KubernetesPlatform(folder, plane, say=lambda _: None) as platform:
+        place = where.find(platform.directory, {}, platform.shard)
+        operator = place.identity(subjects.OPERATOR)
+        body = ConfigBody(tenants=(Tenant(name=TENANT, limits=Limits(jobs=None)),), queues=(Queue(name="default"),))
+        async with place.store(operator) as store:
+            await put_in_force(place, operator, ShardViews(store), Change(Config(), body), APPLY_SECONDS)
+        yield platform
+
+
+def platforms_pids(platform: Platform) -> dict[str, int]:
+    pids = {name: platform.pid(name) for name in (NATS, REDIS, *platform.parts)}
+    return {name: pid for name, pid in pids.items() if pid is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """CPU seconds of every process since it began, by name."""
+
+    seconds: Mapping[str, float]
+
+    @classmethod
+    def now(cls, plane: ControlPlane, pids: Mapping[str, int]) -> "Spending":
+        ours = {"client": os.getpid(), **pids}
+        theirs = {name: part.process.pid for name, part in plane.parts.items() if part.process is not None}
+        return cls({name: cpu_seconds_of(pid) for name, pid in (ours | theirs).items()})
+
+    def since(self, before: "Spending", unit: float) -> dict[str, float]:
+        return {name: (value - before.seconds.get(name, 0.0)) * unit for name, value in self.seconds.items()}

@@ -1,0 +1,122 @@
+"""
+The programs of a real control plane: etcd, Kubernetes itself, and KWOK, which plays the kubelets.
+
+Looked for where envtest keeps them (`KUBEBUILDER_ASSETS`), on PATH, then in a cache folder; what is in none of these is
+built into that folder from Go modules by name, at the versions pinned under `go/`. The folder is `TESSERA_TOOLS`, else
+one under the user's cache that is named by the pins, so that other pins never meet old programs.
+`python -m tests.kubernetes.binaries` builds what is missing and says where everything is.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+MODULES = Path(__file__).parent / "go"
+KUBERNETES_VERSION = "v1.36.2"
+BUILD_SECONDS = 1800.0  # each; from nothing on two busy cores Kubernetes took eight minutes
+PACKAGES = {
+    "etcd": ("etcd", "go.etcd.io/etcd/server/v3"),
+    "kube-apiserver": ("controlplane", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    "kube-controller-manager": ("controlplane", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    "kube-scheduler": ("controlplane", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    "kubectl": ("controlplane", "k8s.io/kubernetes/cmd/kubectl"),
+    "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+}
+NEEDED = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok")
+_VERSION = "k8s.io/component-base/version"
+# Built by a plain `go build` Kubernetes does not know its own version, and its parts refuse each other.
+_LINKER_FLAGS = {
+    "controlplane": f"-s -w -X {_VERSION}.gitVersion={KUBERNETES_VERSION} -X {_VERSION}.gitMajor=1 "
+    f"-X {_VERSION}.gitMinor={KUBERNETES_VERSION.split('.')[1]}"
+}
+
+Say = Callable[[str], None]
+
+
+class Unavailable(Exception):
+    """A program is neither there nor to be built; the text says which and why."""
+
+
+def find(program: str, say: Say = print) -> Path:
+    """Raises Unavailable."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS", "")
+    candidates = [Path(assets) / program] if assets else []
+    if on_path := shutil.which(program):
+        candidates.append(Path(on_path))
+    candidates.append(cache_folder() / program)
+    found = next((path for path in candidates if os.access(path, os.X_OK)), None)
+    return found or _build(program, say)
+
+
+def cache_folder() -> Path:
+    if tools := os.environ.get("TESSERA_TOOLS"):
+        return Path(tools)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    pins = hashlib.sha256()
+    for path in sorted(MODULES.glob("*/go.*")):
+        pins.update(path.read_bytes())
+    return cache / "tessera" / f"bin-{pins.hexdigest()[:12]}"
+
+
+def _build(program: str, say: Say) -> Path:
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    module, package = PACKAGES[program]
+    target = folder / program
+    with _alone(folder):
+        if target.exists():  # another process built it while this one waited
+            return target
+        say(f"building {program} into {folder}: minutes the first time")
+        began = time.monotonic()
+        partial = target.with_suffix(".partial")
+        _go(program, "build", "-buildvcs=false", "-ldflags", _LINKER_FLAGS.get(module, "-s -w"), "-o", partial, package)
+        partial.rename(target)
+        say(f"built {program} in {time.monotonic() - began:.0f} s")
+    return target
+
+
+def _go(program: str, *arguments: str | Path) -> None:
+    go = shutil.which("go")
+    if go is None:
+        raise Unavailable(f"{program}: not in KUBEBUILDER_ASSETS, on PATH or in {cache_folder()}, and there is no go")
+    # The machine's own Go settings say where modules come from; only what decides about the result is set here.
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    folder = MODULES / PACKAGES[program][0]
+    try:
+        done = subprocess.run(
+            [go, *map(str, arguments)], cwd=folder, env=environment, capture_output=True, timeout=BUILD_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"{program}: not built within {BUILD_SECONDS:.0f} s") from error
+    if done.returncode:
+        said = " ".join(done.stderr.decode(errors="replace").split())[-600:]
+        raise Unavailable(f"{program}: the module {PACKAGES[program][1]} could not be built: {said}")
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One build at a time: a second one of the same program would only be slower."""
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> int:
+    for program in PACKAGES:
+        try:
+            print(f"{program}: {find(program)}", flush=True)
+        except Unavailable as error:
+            print(error, file=sys.stderr)
+            return 1 if os.environ.get("CI") else 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

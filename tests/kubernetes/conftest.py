@@ -1,0 +1,57 @@
+"""
+One control plane for all tests of a run, since starting it takes longer than most of them.
+
+On a machine that has no such programs and cannot build them the tests are skipped with the reason; in CI they fail.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.kubernetes.binaries import Unavailable
+from tests.kubernetes.control_plane import ControlPlane
+
+pytest.register_assert_rewrite("tests.contract.cluster_suite", "tests.e2e.live", "tests.e2e.platform_checks")
+
+_RUNNING: list[ControlPlane] = []
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """etcd, API server, controllers and KWOK; empty but for what the tests before have left."""
+    with running(tmp_path_factory.mktemp("kubernetes")) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def own_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One for a module that breaks it, or looks at everything in it."""
+    with running(tmp_path_factory.mktemp("kubernetes")) as plane:
+        yield plane
+
+
+@contextmanager
+def running(directory: Path) -> Iterator[ControlPlane]:
+    try:
+        plane = ControlPlane(directory, lease_seconds=4, silence_seconds=6)
+    except Unavailable as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+    with plane:
+        _RUNNING.append(plane)
+        yield plane
+        _RUNNING.remove(plane)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A failure shows what the parts of the control plane said last."""
+    report = (yield).get_result()
+    if report.failed:
+        for plane in _RUNNING:
+            for name, tail in plane.log_tails().items():
+                report.sections.append((f"{name}, last lines", tail))

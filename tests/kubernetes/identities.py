@@ -1,0 +1,39 @@
+"""
+Who may talk to the API server, by name, each with a token that it knows from a file.
+
+`admin` may do everything; the others may do nothing until somebody grants it, so that the rights of a service can be
+tested. The token of a service account is asked of the server instead: `ControlPlane.service_account_token`.
+"""
+
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+ADMIN, CONTROLLERS, KUBELETS, SCHEDULER = "admin", "controllers", "kubelets", "kube-scheduler"
+NAMED = ("binder", "reclamation", "node-reader", "stranger")
+_MASTERS = "system:masters"
+_GROUPS = {ADMIN: _MASTERS, CONTROLLERS: _MASTERS, KUBELETS: _MASTERS, SCHEDULER: _MASTERS}
+
+
+def new_tokens() -> dict[str, str]:
+    return {user: secrets.token_hex(16) for user in (*_GROUPS, *NAMED)}
+
+
+def write_token_file(path: Path, tokens: Mapping[str, str]) -> None:
+    path.touch(mode=0o600)
+    path.write_text("".join(f'{token},{user},{user},"{_GROUPS.get(user, "")}"\n' for user, token in tokens.items()))
+
+
+def write_kubeconfig(path: Path, url: str, ca: Path, user: str, token: str) -> None:
+    path.touch(mode=0o600)
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": url, "certificate-authority": str(ca)}}],
+        "users": [{"name": user, "user": {"token": token}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
+    }
+    path.write_text(yaml.safe_dump(config))

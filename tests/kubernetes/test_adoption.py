@@ -1,0 +1,282 @@
+"""
+Everything that users may already have, on a real API server: gangs by label and by PodGroup, suspended Jobs, bare pods,
+pods under a disruption budget, and pods that cannot be honoured. One line in them names our scheduler.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tessera_schemas.config import Policy
+from tests.e2e.live import configuration, job
+from tests.e2e.platform_checks import assert_all_is_well
+from tests.kubernetes.control_plane import ControlPlane
+from tests.kubernetes.live import KubernetesLive, live_on
+from tests.kubernetes.users import Users, condition, scheduled
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+Json = dict[str, Any]
+POD_GROUPS: Json = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "podgroups.scheduling.x-k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved"}},
+    "spec": {
+        "group": "scheduling.x-k8s.io",
+        "scope": "Namespaced",
+        "names": {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup"},
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def live(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KubernetesLive]:
+    own_plane.add_nodes(2, "gpu", gpus=8, cpu="16")
+    own_plane.api().create(POD_GROUPS)
+    body = configuration(policy=Policy(preset="priority", min_runtime_seconds=0))
+    async with live_on(own_plane, tmp_path_factory.mktemp("platform"), body) as live:
+        Users(live).apply("priorities")
+        yield live
+
+
+@pytest.fixture
+def users(live: KubernetesLive) -> Users:
+    return Users(live)
+
+
+def pod(
+    name: str, *, gpus: int = 1, seconds: float = 1, labels: Json | None = None, notes: Json | None = None, **spec: Any
+) -> Json:
+    asks = {"cpu": "100m", "nvidia.com/gpu": str(gpus)} if gpus else {"cpu": "100m"}
+    resources = {"requests": asks, "limits": asks}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": labels or {},
+            "annotations": {"tessera.io/simulate-seconds": str(seconds), **(notes or {})},
+        },
+        "spec": {
+            "schedulerName": "tessera",
+            "restartPolicy": "Never",
+            "containers": [{"name": "main", "image": "train:1", "resources": resources}],
+            **spec,
+        },
+    }
+
+
+def batch_job(name: str, count: int = 1, **more: Any) -> Json:
+    """`count` pods at once, each as `pod` makes it."""
+    of = {key: more.pop(key) for key in ("gpus", "seconds", "notes", "labels") if key in more}
+    made = pod(name, **of, **more.pop("template", {}))
+    template = {"metadata": {key: made["metadata"][key] for key in ("labels", "annotations")}, "spec": made["spec"]}
+    spec = {"parallelism": count, "completions": count, "template": template, **more}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+def pod_of_gang(gang: str, number: int, size: int, **more: Any) -> Json:
+    """One pod of a gang that is named by label and sized by annotation."""
+    notes = {"tessera.io/gang-size": str(size)}
+    return pod(f"{gang}-{number}", labels={"tessera.io/gang": gang}, notes=notes, **more)
+
+
+def run_of(one: Json) -> str:
+    found: str = one["metadata"]["labels"]["tessera.io/run"]
+    return found
+
+
+# -- gangs ------------------------------------------------------------------------------------------------------------
+
+
+async def test_no_pod_of_a_labelled_gang_is_placed_before_the_last_one_is_there(users: Users) -> None:
+    for number in range(2):
+        users.create(pod_of_gang("trio", number, 3))
+    for name in ("trio-0", "trio-1"):
+        told = await users.until_told(name, "GangIncomplete")
+        assert told["status"] == "False"
+    users.create(pod_of_gang("trio", 2, 3))
+    await users.until_succeeded("trio-0", "trio-1", "trio-2")
+    users.delete_pods("trio-0", "trio-1", "trio-2")
+
+
+async def test_two_sizes_in_one_gang_are_refused_on_its_pods_by_name(users: Users) -> None:
+    users.create(pod_of_gang("odd", 0, 2))
+    users.create(pod_of_gang("odd", 1, 3))
+    told = await users.until_told("odd-0", "GangDisagrees")
+    assert "tessera.io/gang-size" in told["message"]
+    users.delete_pods("odd-0", "odd-1")
+
+
+async def test_pods_of_a_pod_group_wait_for_it_and_then_start_together(users: Users) -> None:
+    label = {"scheduling.x-k8s.io/pod-group": "duo"}
+    for number in range(2):
+        users.create(pod(f"duo-{number}", labels=label))
+    await users.until_told("duo-0", "OwnerNotFound")
+    api = "scheduling.x-k8s.io/v1alpha1"
+    users.create({"apiVersion": api, "kind": "PodGroup", "metadata": {"name": "duo"}, "spec": {"minMember": 2}})
+    await users.until_succeeded("duo-0", "duo-1")
+    users.delete_pods("duo-0", "duo-1")
+
+
+async def test_a_job_of_many_pods_is_a_gang_and_completes(users: Users) -> None:
+    users.create(batch_job("many", 8, completionMode="Indexed"))
+    await users.until_complete("many")
+    users.delete("job", "many")
+
+
+async def test_a_job_whose_pods_come_in_waves_completes_pod_by_pod(users: Users) -> None:
+    users.create(batch_job("waves", 2, completions=5, seconds=0.2))
+    await users.until_complete("waves")
+    users.delete("job", "waves")
+
+
+# -- suspended Jobs ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_suspended_job_is_let_go_once_there_is_room_for_it(users: Users) -> None:
+    users.create(batch_job("full", 2, gpus=8, seconds=4))
+    await users.until_running("full")
+    users.create(batch_job("parked", 2, gpus=8, suspend=True))
+    await users.until(lambda: users.events("parked"), "the suspended Job is told why it waits")
+    assert users.job("parked")["spec"]["suspend"] is True
+    assert users.pods("parked") == []
+    await users.until_complete("full", "parked")
+    assert users.job("parked")["spec"]["suspend"] is False
+    users.delete("job", "full")
+    users.delete("job", "parked")
+
+
+# -- who may be preempted ---------------------------------------------------------------------------------------------
+
+
+async def test_a_bare_pod_is_not_preempted_unless_it_says_so(users: Users) -> None:
+    users.create(pod("bare", gpus=8, seconds=8))
+    users.create(pod("willing", gpus=8, seconds=60, notes={"tessera.io/preemptible": "true"}))
+    await users.until_phase("bare", "Running")
+    await users.until_phase("willing", "Running")
+    users.create(batch_job("urgent", gpus=8, template={"priorityClassName": "high"}))
+    await users.until_running("urgent")
+    assert users.pod("willing") is None, "nobody brings it back"
+    await users.until_complete("urgent")
+    await users.until_succeeded("bare")
+    users.delete("job", "urgent")
+    users.delete_pods("bare")
+
+
+async def test_a_gang_is_evicted_whole_and_comes_back_whole_as_the_next_attempt(users: Users) -> None:
+    users.create(batch_job("evicted", 2, gpus=8, seconds=6))
+    await users.until(lambda: len(users.in_phase("evicted", "Running")) == 2, "both run")
+    first = {one["metadata"]["uid"] for one in users.pods("evicted")}
+    users.create(batch_job("urgent", 2, gpus=8, seconds=1, template={"priorityClassName": "high"}))
+    await users.until_complete("urgent", "evicted")
+    last = users.in_phase("evicted", "Succeeded")
+    assert len(last) == 2
+    assert first.isdisjoint(one["metadata"]["uid"] for one in last)
+    assert len({run_of(one) for one in last}) == 1
+    assert run_of(last[0]).endswith("-2")
+    users.delete("job", "urgent")
+    users.delete("job", "evicted")
+
+
+async def test_a_job_that_would_fail_by_the_eviction_is_waited_for(users: Users) -> None:
+    users.create(batch_job("fragile", 2, gpus=8, seconds=5, backoffLimit=1))
+    await users.until_running("fragile")
+    users.create(batch_job("urgent", 2, gpus=8, template={"priorityClassName": "high"}))
+    await users.until_complete("urgent")
+    assert users.job("fragile")["status"]["succeeded"] == 2
+    assert "failed" not in users.job("fragile")["status"]
+    users.delete("job", "urgent")
+    users.delete("job", "fragile")
+
+
+async def test_a_job_that_fails_for_good_or_is_deleted_leaves_the_queue(users: Users, live: KubernetesLive) -> None:
+    users.create(batch_job("hopeless", backoffLimit=0, seconds=0.2, notes={"tessera.io/simulate-exit-code": "3"}))
+    users.create(batch_job("regretted", template={"nodeSelector": {"kubernetes.io/hostname": "gpu-0"}}, gpus=8))
+    await users.until(lambda: condition(users.job("hopeless"), "Failed"), "the Job has failed")
+    users.delete("job", "regretted")
+    await live.until(lambda state: not len(state.jobs), "no job is left in any queue")
+    users.delete("job", "hopeless")
+
+
+async def test_a_disruption_budget_is_respected_and_shown_and_the_urgent_job_goes_on_waiting(users: Users) -> None:
+    users.create(batch_job("guarded", 2, gpus=8, seconds=10, labels={"app": "guarded"}))
+    await users.until(lambda: len(users.in_phase("guarded", "Running")) == 2, "both run")
+    budget = {"selector": {"matchLabels": {"app": "guarded"}}, "minAvailable": 2}
+    users.create(
+        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "all"}, "spec": budget}
+    )
+    guarded = [one["metadata"]["name"] for one in users.in_phase("guarded", "Running")]
+    users.create(batch_job("pressing", gpus=8, template={"priorityClassName": "high"}))
+    await users.until(
+        lambda: any(event["reason"] == "BlockedByDisruptionBudget" for name in guarded for event in users.events(name)),
+        "an eviction is blocked, and said to be",
+    )
+    assert len(users.in_phase("guarded", "Running")) == 2
+    users.delete("poddisruptionbudget", "all")
+    await users.until_complete("pressing", "guarded")
+    users.delete("job", "pressing")
+    users.delete("job", "guarded")
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+async def test_pods_that_cannot_be_honoured_say_the_field_and_the_way_out(users: Users) -> None:
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    users.create(pod("spread", topologySpreadConstraints=[spread]))
+    told = await users.until_told("spread", "NotSupportedYet")
+    assert "topologySpreadConstraints[0].whenUnsatisfiable" in told["message"]
+    described = users.describe(users.pod("spread") or {})
+    assert "NotSupportedYet" in described.partition("Events:")[2]
+    users.delete_pods("spread")
+
+
+async def test_a_pod_that_no_node_can_ever_hold_is_refused_with_the_numbers(users: Users) -> None:
+    users.create(pod("giant", gpus=9))
+    told = await users.until_told("giant", "Inadmissible")
+    assert any(letter.isdigit() for letter in told["message"])
+    users.delete_pods("giant")
+
+
+async def test_a_pod_with_an_unknown_queue_is_told_so_and_starts_once_it_has_another(users: Users) -> None:
+    users.create(pod("lost", labels={"tessera.io/queue": "nowhere"}))
+    await users.until_told("lost", "NoSuchQueue")
+    users.kubectl("label", "pod", "lost", "--namespace", users.namespace, "tessera.io/queue=default", "--overwrite")
+    await users.until_succeeded("lost")
+    users.delete_pods("lost")
+
+
+async def test_nothing_is_said_twice_to_a_pod_whose_reason_stays_the_same(users: Users, live: KubernetesLive) -> None:
+    users.create(pod("stuck", nodeSelector={"no": "such"}))
+    told = await users.until_told("stuck", "Inadmissible", "NoFit")
+    async with live.down("binder"):
+        pass
+    await live.until_ready("binder")
+    other = await live.submit(job("another"))
+    await live.until_ended(other.job_id)
+    stuck = users.pod("stuck") or {}
+    assert scheduled(stuck)["lastTransitionTime"] == told["lastTransitionTime"]
+    assert len(users.events("stuck")) == 1
+    users.delete_pods("stuck")
+
+
+async def test_after_all_of_it_everything_is_well_and_no_pod_of_a_user_has_our_finalizer(
+    users: Users, live: KubernetesLive
+) -> None:
+    seen = [change.object for change in live.pods]
+    theirs = [one for one in seen if "tessera.io/spec" not in (one["metadata"].get("labels") or {})]
+    assert theirs
+    assert not any("tessera.io/held" in one["metadata"].get("finalizers", ()) for one in theirs)
+    assert not any(condition(one, "PodScheduled", "False") for one in theirs if one["spec"].get("nodeName"))
+    await assert_all_is_well(live)

@@ -1,0 +1,287 @@
+"""
+Nodes that go, fall silent, are cordoned or shrink, and objects that people take away or put in the way, on a real API
+server with its own controllers. After each of them everything has ended as it should and the ledger explains it all.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tessera.kernel.ports import ApiError
+from tessera_schemas.base import job_id
+from tessera_schemas.commands import DrainNode
+from tessera_schemas.config import Policy
+from tessera_schemas.job import JobSpec, Retry
+from tessera_schemas.labels import FINALIZER, OUT_OF_SERVICE_TAINT, RUN_LABEL, pod_name
+from tessera_schemas.reasons import Code
+from tests.e2e.live import configuration, eventually, job
+from tests.e2e.platform_checks import assert_all_is_well
+from tests.e2e.test_faults_of_nodes import operate, saving
+from tests.kubernetes import deployed
+from tests.kubernetes.control_plane import ControlPlane
+from tests.kubernetes.live import KubernetesLive, live_on
+from tests.kubernetes.nodes import kwok_node
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+LONG = 600.0
+SOON = {"TESSERA_NODE_GONE_SECONDS": "2"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def live(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KubernetesLive]:
+    own_plane.add_nodes(4, "gpu")
+    body = configuration(policy=Policy(node_lost_seconds=2))
+    settings = {"binder": SOON, "reclamation": SOON}
+    async with live_on(own_plane, tmp_path_factory.mktemp("platform"), body, settings=settings) as live:
+        yield live
+
+
+def nodes_of(live: KubernetesLive, job_id: str) -> list[str]:
+    known = live.state.jobs.get(job_id)
+    run = known and live.state.runs.get(known.run_id)
+    return sorted({placement.node for placement in run.placements}) if run else []
+
+
+async def running(live: KubernetesLive, spec: JobSpec, attempt: int = 1) -> str:
+    """The id of the job, submitted now, once it runs."""
+    done = await live.submit(spec)
+    await until_attempt(live, done.job_id, attempt)
+    return done.job_id
+
+
+async def until_attempt(live: KubernetesLive, job_id: str, attempt: int) -> None:
+    def runs(_: object) -> bool:
+        known = live.state.jobs.get(job_id)
+        return known is not None and known.attempt == attempt and known.phase == "running"
+
+    await live.until(runs, f"attempt {attempt} of job {job_id} runs")
+
+
+async def ends_well(live: KubernetesLive, *jobs: str) -> None:
+    for each in jobs:
+        await live.clients["lab"].cancel(each)
+    await assert_all_is_well(live)
+
+
+def pod_path(name: str) -> str:
+    return f"/api/v1/namespaces/lab/pods/{name}"
+
+
+def patch_node(live: KubernetesLive, name: str, change: dict[str, Any], part: str = "") -> None:
+    live.plane.api().patch(f"/api/v1/nodes/{name}{part}", change)
+
+
+async def until_ready(live: KubernetesLive, node: str) -> None:
+    live.plane.wait_for_nodes([node])
+    await live.until(lambda state: bool((n := state.nodes.get(node)) and n.ready), f"the ledger has {node} ready")
+
+
+# -- nodes
+
+
+async def test_a_gang_whose_node_is_deleted_restarts_elsewhere(live: KubernetesLive) -> None:
+    gang = await running(live, job("gang", gpus=8, replicas=2, seconds=LONG))
+    gone = nodes_of(live, gang)[0]
+    live.plane.api().delete(f"/api/v1/nodes/{gone}")
+    await until_attempt(live, gang, 2)
+    assert gone not in nodes_of(live, gang)
+    await ends_well(live, gang)
+    live.plane.api().create(kwok_node(gone))
+    await until_ready(live, gone)
+
+
+async def test_a_silent_node_keeps_its_gpus_until_it_is_fenced_and_its_gang_restarts_elsewhere(
+    live: KubernetesLive,
+) -> None:
+    gang = await running(live, job("gang", gpus=8, replicas=2, seconds=LONG))
+    silent = nodes_of(live, gang)[0]
+    patch_node(live, silent, {"metadata": {"labels": {"type": None}}})  # its kubelet is gone: nobody renews its lease
+    await live.until_phase(gang, "evicting")
+    assert live.state.nodes.get(silent).gpu_free == (0,) * 8  # type: ignore[union-attr]
+    fence = {"key": OUT_OF_SERVICE_TAINT, "value": "nodeshutdown", "effect": "NoExecute"}
+    taints = live.plane.api().get(f"/api/v1/nodes/{silent}")["spec"].get("taints", [])
+    patch_node(live, silent, {"spec": {"taints": [*taints, fence]}})
+    await until_attempt(live, gang, 2)
+    assert silent not in nodes_of(live, gang)
+    await ends_well(live, gang)
+    kept = [taint for taint in live.plane.api().get(f"/api/v1/nodes/{silent}")["spec"]["taints"] if taint != fence]
+    patch_node(live, silent, {"metadata": {"labels": {"type": "kwok"}}, "spec": {"taints": kept}})
+    await until_ready(live, silent)
+
+
+async def test_a_cordoned_node_takes_nothing_new_and_what_runs_on_it_goes_on(live: KubernetesLive) -> None:
+    first = await running(live, job("first", gpus=2, seconds=LONG))
+    (cordoned,) = nodes_of(live, first)
+    patch_node(live, cordoned, {"spec": {"unschedulable": True}})
+    await live.until(lambda state: not state.nodes.get(cordoned).ready, "the ledger knows that the node is cordoned")
+    second = await running(live, job("second", gpus=2, replicas=4, seconds=LONG))
+    assert cordoned not in nodes_of(live, second)
+    assert live.state.jobs.get(first).attempt == 1  # type: ignore[union-attr]
+    patch_node(live, cordoned, {"spec": {"unschedulable": None}})
+    await until_ready(live, cordoned)
+    await ends_well(live, first, second)
+
+
+async def test_a_gang_on_gpus_that_are_gone_restarts_where_there_are_enough(live: KubernetesLive) -> None:
+    gang = await running(live, job("gang", gpus=8, replicas=2, seconds=LONG))
+    shrunk = nodes_of(live, gang)[0]
+    patch_node(live, shrunk, {"status": {"allocatable": {"nvidia.com/gpu": "4"}}}, "/status")
+    await until_attempt(live, gang, 2)
+    assert shrunk not in nodes_of(live, gang)
+    patch_node(live, shrunk, {"status": {"allocatable": {"nvidia.com/gpu": "8"}}}, "/status")
+    await live.until(lambda state: len(state.nodes.get(shrunk).gpu_free) == 8, "the ledger knows that they are back")
+    await ends_well(live, gang)
+
+
+async def test_a_drained_gang_saves_its_work_in_its_notice_and_goes_on_with_it_elsewhere(live: KubernetesLive) -> None:
+    gang = await running(live, saving(job("gang", gpus=1, replicas=2, seconds=6), every=600, notice=60))
+    drained = nodes_of(live, gang)
+    for node in drained:
+        await operate(live, DrainNode(kind="drain_node", v=1, node=node, evict=True, why="maintenance"))
+    await until_attempt(live, gang, 2)  # long before the notice is over: its work is saved
+    known = live.state.jobs.get(gang)
+    assert known is not None
+    assert known.saved_path.startswith("/checkpoints/")
+    assert not set(drained) & set(nodes_of(live, gang))
+    (variable,) = {env["value"] for pod in pods_of(live, gang, 2) for env in env_of(pod) if "CHECKPOINT" in env["name"]}
+    assert variable == known.saved_path
+    for node in drained:
+        await operate(live, DrainNode(kind="drain_node", v=1, node=node, undo=True))
+    await live.until_ended(gang)
+    assert live.phase(gang) == "succeeded"
+    await assert_all_is_well(live)
+
+
+def pods_of(live: KubernetesLive, job_id: str, attempt: int) -> list[dict[str, Any]]:
+    return live.plane.api().items("/api/v1/namespaces/lab/pods", labelSelector=f"{RUN_LABEL}={job_id}-{attempt}")
+
+
+def env_of(pod: dict[str, Any]) -> list[dict[str, str]]:
+    env: list[dict[str, str]] = pod["spec"]["containers"][0]["env"]
+    return env
+
+
+# -- objects
+
+
+async def test_a_gang_whose_pod_is_deleted_by_hand_is_started_again_whole(live: KubernetesLive) -> None:
+    gang = await running(live, job("gang", gpus=1, replicas=3, seconds=LONG))
+    live.plane.api().delete(pod_path(pod_name(f"{gang}-1", 1)))
+    await until_attempt(live, gang, 2)
+    await ends_well(live, gang)
+
+
+async def test_a_gang_whose_pod_is_deleted_by_force_is_started_again_whole(live: KubernetesLive) -> None:
+    gang = await running(live, job("gang", gpus=1, replicas=3, seconds=LONG))
+    path = pod_path(pod_name(f"{gang}-1", 1))
+    live.plane.api().patch(path, {"metadata": {"finalizers": None}})
+    live.plane.api().delete(path, gracePeriodSeconds=0)
+    await until_attempt(live, gang, 2)
+    await ends_well(live, gang)
+
+
+async def test_a_foreign_pod_with_the_name_of_ours_costs_an_attempt_and_is_left_alone(live: KubernetesLive) -> None:
+    name = pod_name(f"{job_id(live.shard_name, 'lab', 'taken')}-1", 0)
+    containers = [{"name": "main", "image": "img"}]
+    foreign = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "lab"}}
+    live.plane.api().create({**foreign, "spec": {"schedulerName": "somebody", "containers": containers}})
+    done = await live.submit(job("taken", seconds=0.2), key="taken")
+    await live.until_ended(done.job_id)
+    ended = live.state.ended.get(done.job_id)
+    assert ended is not None
+    assert (ended.phase, ended.attempt) == ("succeeded", 2)
+    assert FINALIZER not in live.plane.api().get(pod_path(name))["metadata"].get("finalizers", [])
+    live.plane.api().delete(pod_path(name), gracePeriodSeconds=0)
+    await assert_all_is_well(live)
+
+
+async def fails_saying(live: KubernetesLive, spec: JobSpec, words: str) -> None:
+    """After two attempts, each of which the API server has refused for good."""
+    done = await live.submit(spec.model_copy(update={"retry": Retry(max_attempts=2, backoff_seconds=0)}))
+    await live.until_ended(done.job_id)
+    ended = live.state.ended.get(done.job_id)
+    assert ended is not None
+    assert (ended.phase, ended.attempt) == ("failed", 2)
+    assert ended.reason is not None
+    assert ended.reason.code is Code.ATTEMPTS_EXHAUSTED
+    assert words in ended.reason.sentence()
+
+
+async def succeeds(live: KubernetesLive, spec: JobSpec) -> None:
+    done = await live.submit(spec)
+    await live.until_ended(done.job_id)
+    assert live.phase(done.job_id) == "succeeded"
+
+
+async def test_a_job_that_a_resource_quota_refuses_for_good_fails_with_the_servers_own_words(
+    live: KubernetesLive,
+) -> None:
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few", "namespace": "lab"}}
+    live.plane.api().create({**quota, "spec": {"hard": {"requests.nvidia.com/gpu": "2"}}})
+    path = "/api/v1/namespaces/lab/resourcequotas/few"
+    await eventually(lambda: "hard" in live.plane.api().get(path).get("status", {}), "the quota is in force")
+    await fails_saying(live, job("too-much", gpus=2, replicas=2, seconds=LONG), "exceeded quota: few")
+    await succeeds(live, job("small", gpus=2, seconds=0.2))
+    live.plane.api().delete(path)
+    await assert_all_is_well(live)
+
+
+async def test_a_job_that_an_admission_policy_denies_fails_with_the_policys_own_words(live: KubernetesLive) -> None:
+    group, name = "/apis/admissionregistration.k8s.io/v1", "no-such-image"
+    pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    rule = {"expression": "object.spec.containers.all(c, c.image != 'denied:1')", "message": "this image is denied"}
+    spec = {"matchConstraints": {"resourceRules": [pods]}, "validations": [rule]}
+    live.plane.api().call("POST", f"{group}/validatingadmissionpolicies", {"metadata": {"name": name}, "spec": spec})
+    binding = {"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}}
+    live.plane.api().call("POST", f"{group}/validatingadmissionpolicybindings", binding)
+    await eventually(lambda: is_denied(live, "denied:1"), "the policy is in force")
+    await fails_saying(live, job_of_image("denied:1"), "this image is denied")
+    await succeeds(live, job_of_image("train:1"))
+    live.plane.api().delete(f"{group}/validatingadmissionpolicybindings/{name}")
+    live.plane.api().delete(f"{group}/validatingadmissionpolicies/{name}")
+    await assert_all_is_well(live)
+
+
+def job_of_image(image: str) -> JobSpec:
+    spec = job("of-an-image", seconds=0.2)
+    (role,) = spec.roles
+    template = role.template.model_copy(update={"image": image})
+    return spec.model_copy(update={"roles": (role.model_copy(update={"template": template}),)})
+
+
+def is_denied(live: KubernetesLive, image: str) -> bool:
+    """Whether such a pod would be refused; none is made."""
+    containers = [{"name": "main", "image": image}]
+    probe = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": {"containers": containers}}
+    try:
+        live.plane.api().call("POST", "/api/v1/namespaces/lab/pods", probe, query={"dryRun": "All"})
+    except ApiError:
+        return True
+    return False
+
+
+async def test_a_tenants_namespace_is_deleted_and_its_jobs_fail_saying_so_until_it_is_back(
+    live: KubernetesLive,
+) -> None:
+    retry = Retry(max_attempts=2, backoff_seconds=0)
+    gang = await running(live, job("gang", gpus=1, replicas=2, seconds=LONG, retry=retry))
+    live.plane.api().delete("/api/v1/namespaces/lab")
+    await live.until_ended(gang)
+    ended = live.state.ended.get(gang)
+    assert ended is not None
+    assert ended.phase == "failed"
+    assert ended.reason is not None
+    assert "lab" in ended.reason.sentence()
+    await eventually(lambda: not is_there(live, "lab"), "the namespace is gone")
+    deployed.let_in(live.plane, "lab")
+    again = await live.submit(job("again", seconds=0.2))
+    await live.until_ended(again.job_id)
+    assert live.phase(again.job_id) == "succeeded"
+    await assert_all_is_well(live)
+
+
+def is_there(live: KubernetesLive, namespace: str) -> bool:
+    return any(found["metadata"]["name"] == namespace for found in live.plane.api().items("/api/v1/namespaces"))

@@ -1,0 +1,29 @@
+"""Preemption and reclaim on a real API server: tests of `tests/e2e`, whose pods real controllers look after here."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tessera_schemas.config import Policy, Queue, Quota
+from tests.e2e.live import GPUS, configuration
+from tests.e2e.test_preemption import (  # noqa: F401
+    test_lent_quota_is_taken_back_and_every_plan_can_be_made_again,
+    test_without_preemption_nobody_is_evicted_and_with_it_the_urgent_job_runs_and_its_victim_comes_back,
+)
+from tests.kubernetes.control_plane import ControlPlane
+from tests.kubernetes.live import KubernetesLive, live_on
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def live(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KubernetesLive]:
+    """A queue that owns the whole cluster and lends it to another one."""
+    own_plane.add_nodes(GPUS // 8, "gpu")
+    quota = Quota(resource="gpu_milli", nominal=GPUS * 1000)
+    owner = Queue(name="default", parent="all", quotas=(quota,))
+    queues = (Queue(name="all"), owner, Queue(name="guest", parent="all"))
+    body = configuration(queues=queues, policy=Policy(preset="fair", min_runtime_seconds=0))
+    async with live_on(own_plane, tmp_path_factory.mktemp("platform"), body) as live:
+        yield live

@@ -1,0 +1,83 @@
+"""
+What each service may do on the API server, and that this is all: compared, answer by answer, with `rights.yaml`.
+
+After a change of `deploy/kubernetes/base/roles.yaml`, run with TESSERA_WRITE_RIGHTS=1 and read the difference.
+"""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.kubernetes.control_plane import ControlPlane
+from tests.kubernetes.deployed import NAMESPACE, deploy, let_in
+
+GOLDEN = Path(__file__).with_name("rights.yaml")
+SERVICES = ["admission", "binder", "gateway", "preemption", "projection", "queueing", "reclamation", "scheduler"]
+PLACES = {"the tenant's namespace": "tenant-a", "another namespace": "elsewhere", "its own": NAMESPACE, "all": ""}
+VERBS = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
+RESOURCES = (
+    *("pods", "pods/binding", "pods/eviction", "pods/status", "pods/exec", "pods/attach", "pods/portforward"),
+    *("pods/ephemeralcontainers", "pods/log", "nodes", "nodes/status", "nodes/proxy", "events", "services"),
+    *("secrets", "configmaps", "serviceaccounts", "serviceaccounts/token", "namespaces", "persistentvolumeclaims"),
+    *("batch/jobs", "batch/jobs/status", "batch/cronjobs", "apps/deployments", "policy/poddisruptionbudgets"),
+    *("jobset.x-k8s.io/jobsets", "scheduling.x-k8s.io/podgroups", "kubeflow.org/pytorchjobs"),
+    *("rbac.authorization.k8s.io/roles", "rbac.authorization.k8s.io/clusterroles"),
+    *("rbac.authorization.k8s.io/rolebindings", "rbac.authorization.k8s.io/clusterrolebindings"),
+    *("scheduling.k8s.io/priorityclasses", "certificates.k8s.io/certificatesigningrequests"),
+    *("admissionregistration.k8s.io/validatingwebhookconfigurations",),
+)
+
+
+def attributes(resource: str, verb: str, namespace: str) -> dict[str, str]:
+    group, _, rest = resource.partition("/") if "." in resource.partition("/")[0] else ("", "", resource)
+    if rest.startswith(("batch/", "apps/", "policy/")):
+        group, _, rest = rest.partition("/")
+    kind, _, sub = rest.partition("/")
+    return {"group": group, "resource": kind, "subresource": sub, "verb": verb, "namespace": namespace}
+
+
+def may(plane: ControlPlane, service: str, resource: str, verb: str, namespace: str) -> bool:
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": f"system:serviceaccount:{NAMESPACE}:tessera-{service}",
+            "groups": ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"],
+            "resourceAttributes": attributes(resource, verb, namespace),
+        },
+    }
+    answer = plane.api().call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])
+
+
+@pytest.fixture(scope="module")
+def deployed(plane: ControlPlane) -> ControlPlane:
+    deploy(plane)
+    let_in(plane, "tenant-a")
+    plane.add_namespace("elsewhere")
+    return plane
+
+
+def test_each_service_may_do_what_the_golden_file_says_and_nothing_else(deployed: ControlPlane) -> None:
+    asked = [(s, place, r, v) for s in SERVICES for place in PLACES for r in RESOURCES for v in VERBS]
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda one: may(deployed, one[0], one[2], one[3], PLACES[one[1]]), asked))
+    rights: dict[str, dict[str, dict[str, str]]] = {service: {} for service in SERVICES}
+    for (service, place, resource, verb), allowed in zip(asked, answers, strict=True):
+        if allowed:
+            there = rights[service].setdefault(place, {})
+            there[resource] = f"{there.get(resource, '')} {verb}".strip()
+    if os.environ.get("TESSERA_WRITE_RIGHTS"):
+        GOLDEN.write_text(yaml.safe_dump(rights, sort_keys=True, width=120))
+    assert rights == yaml.safe_load(GOLDEN.read_text())
+    assert answers.count(False) > 10 * answers.count(True)
+
+
+def test_nobody_may_do_everything(deployed: ControlPlane) -> None:
+    ours = deployed.api().items("/apis/rbac.authorization.k8s.io/v1/clusterroles")
+    rules = [rule for role in ours if role["metadata"]["name"].startswith("tessera-") for rule in role["rules"]]
+    assert rules
+    assert not any("*" in rule[part] for rule in rules for part in ("apiGroups", "resources", "verbs"))

@@ -1,0 +1,147 @@
+"""Whatever was placed and given back before, a room chooses as one that judges all nodes anew."""
+
+import random
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.domain.mix import Kind, Mix
+from tessera.domain.resources import Node, RoleNeed, emptied, empty_node
+from tessera.engine.fits import fits, placed_on
+from tessera.engine.gangs import Room, place_gang, taken
+from tessera.engine.places import Places
+from tessera.engine.ranks import taste_for
+from tessera.engine.taste.published import DotProduct, GpuPacking, Gradient, Random
+from tessera.engine.taste.tastes import FULLEST, Taste
+from tessera.engine.taste.valued import Valued
+from tessera.engine.units import units
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Reason
+from tests.builders import node_seen
+from tests.property.shapes import clusters, gangs, roomy_clusters, small_gangs
+
+MIX = Mix(
+    "default",
+    known=(
+        (Kind(1000, 0, 0), 20),
+        (Kind(1000, 500, 1), 30),
+        (Kind(2000, 1000, 1), 40),
+        (Kind(2000, 1000, 2, ("h100",)), 20),
+        (Kind(4000, 1000, 4), 5),
+    ),
+    largest_cpu_milli=8000,
+)
+TASTES: dict[str, Taste] = {
+    "tessera": Valued(MIX),
+    "fgd": Gradient(MIX),
+    "bestfit": FULLEST,
+    "dotprod": DotProduct(),
+    "gpu-packing": GpuPacking(),
+    "random": Random(),
+}
+policies = st.sampled_from(sorted(TASTES))
+
+
+def by_the_rule(gang: tuple[RoleNeed, ...], nodes: dict[str, Node], taste: Taste) -> list[Placement]:
+    """Role by role: the best node by score, then name, until it is full, then the next best."""
+    left, placed = dict(nodes), list[Placement]()
+    for role in gang:
+        (part,) = (part for unit in units((role,)) for part in unit.parts)
+        judged, here = taste_for(part, taste), None
+        for _ in range(role.replicas):
+            if here is None or fits(role.need, left[here]) is not None:
+                able = [node for node in left.values() if fits(role.need, node) is None]
+                if not able:
+                    return placed
+                here = min(able, key=lambda node: (-judged.score(role.need, node), node.name)).name
+            device = judged.device(role.need, left[here])
+            placement = placed_on(left[here], role.need, len(placed), role.name, device)
+            left[here] = left[here].taking(role.need, placement, 1)
+            placed.append(placement)
+    return placed
+
+
+@given(policies, st.one_of(gangs(), small_gangs()), st.one_of(clusters(), roomy_clusters()))
+def test_a_gang_lies_where_the_simple_rule_puts_it(policy: str, gang: tuple[RoleNeed, ...], there: list[Node]) -> None:
+    nodes, taste = {node.name: node for node in there}, TASTES[policy]
+    verdict, expected = place_gang(gang, nodes, Places(nodes, taste)), by_the_rule(gang, nodes, taste)
+    if isinstance(verdict, Reason):
+        assert verdict.numbers.get("pods_placed", 0) == len(expected)
+    else:
+        assert list(verdict) == expected
+
+
+@given(policies, st.one_of(gangs(), small_gangs()), st.one_of(clusters(), roomy_clusters()), st.randoms())
+def test_the_order_in_which_nodes_are_given_does_not_matter(
+    policy: str, gang: tuple[RoleNeed, ...], there: list[Node], chance: random.Random
+) -> None:
+    shuffled = chance.sample(there, len(there))
+    one, other = (Room(nodes, taste=TASTES[policy]).find(gang) for nodes in (there, shuffled))
+    assert one == other
+
+
+@given(policies, st.lists(small_gangs(), min_size=1, max_size=4), roomy_clusters(), st.data())
+def test_what_was_ranked_before_follows_every_place_and_release(
+    policy: str, kinds: list[tuple[RoleNeed, ...]], there: list[Node], data: st.DataObject
+) -> None:
+    room, taste = Room(there, taste=TASTES[policy]), TASTES[policy]
+    running: list[tuple[tuple[RoleNeed, ...], Placement]] = []
+    for _ in range(data.draw(st.integers(1, 10))):
+        leaves = data.draw(st.booleans())
+        if running and leaves:
+            roles, gone = running.pop(data.draw(st.integers(0, len(running) - 1)))
+            need = next(role.need for role in roles if role.name == gone.role)
+            room.put(room.nodes[gone.node].taking(need, gone, -1))
+            continue
+        gang = data.draw(st.sampled_from(kinds))
+        afresh = Room([replace(node) for node in room.nodes.values()], taste=taste)
+        verdict = place_gang(gang, room.nodes, room.places, room.ranks)
+        assert verdict == afresh.find(gang)
+        if not isinstance(verdict, Reason):
+            room.take(gang, verdict)
+            running += [(gang, placement) for placement in verdict]
+
+
+@given(policies, st.lists(small_gangs(), min_size=1, max_size=4), roomy_clusters(), st.data())
+def test_a_room_that_is_renewed_for_another_pass_chooses_as_a_new_one(
+    policy: str, kinds: list[tuple[RoleNeed, ...]], there: list[Node], data: st.DataObject
+) -> None:
+    taste, nodes = TASTES[policy], {node.name: node for node in there}
+    room = Room(nodes.values(), taste=taste)
+    for _ in range(data.draw(st.integers(1, 6))):
+        for name in data.draw(st.sets(st.sampled_from(sorted(nodes)), max_size=2)):
+            nodes[name] = data.draw(st.sampled_from(changes(nodes[name])))
+        if not room.renewed(nodes.values(), taste):
+            room = Room(nodes.values(), taste=taste)
+        for _ in range(data.draw(st.integers(1, 3))):
+            gang = data.draw(st.sampled_from(kinds))
+            afresh = Room([replace(node) for node in room.nodes.values()], taste=taste)
+            verdict, expected = room.place(gang), afresh.find(gang)
+            if isinstance(verdict, Reason):  # its numbers are those of the first time in the pass
+                assert isinstance(expected, Reason)
+                continue
+            assert verdict == expected
+            if data.draw(st.booleans()):  # else the append was in vain
+                taken(nodes, gang, verdict)
+
+
+def changes(node: Node) -> list[Node]:
+    """The same in another object, with less free, with all of it, with another label, or not ready."""
+    return [
+        replace(node),
+        replace(node, cpu_free=node.cpu_free // 2, pods_free=max(0, node.pods_free - 1)),
+        emptied(node),
+        replace(node, labels=tuple((key, "b" if key == "zone" else value) for key, value in node.labels)),
+        replace(node, ready=not node.ready),
+    ]
+
+
+def test_a_room_is_not_renewed_for_other_nodes_or_another_policy() -> None:
+    one, two = (empty_node(node_seen(name)) for name in ("a", "b"))
+    room = Room([one])
+    assert room.renewed([one], FULLEST)
+    assert not room.renewed([one, two], FULLEST)
+    assert not room.renewed([], FULLEST)
+    assert not room.renewed([two], FULLEST)
+    assert not room.renewed([one], TASTES["tessera"])

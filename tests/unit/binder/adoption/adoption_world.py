@@ -1,0 +1,124 @@
+"""
+Users' pods at a simulated cluster with a small Job controller: binder and reclamation at work, admission and committer
+as they decide.
+"""
+
+import asyncio
+from typing import Any
+
+from tessera.admission.decide import outcome
+from tessera.admission.decide.policy import Policy as Admitted
+from tessera.domain.entities import EndedJob, Job
+from tessera.kernel.ports import JsonObject
+from tessera.lab.cluster.jobs import JobController
+from tessera_schemas import subjects
+from tessera_schemas.config import Queue
+from tessera_schemas.facts import DrainRequested
+from tessera_schemas.labels import RUN_LABEL
+from tests.builders import SHARD, config_body, config_proposed
+from tests.unit.binder.cluster_world import RESERVED, World
+
+NS = "lab"
+
+
+class AdoptionWorld(World):
+    """What the binder submits is judged and committed at each turn; `commands` are what it sent."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(nodes=("node-a",), **settings)
+        self.commands: list[Any] = []
+        self._read = 0
+
+    async def __aenter__(self) -> "AdoptionWorld":
+        await super().__aenter__()
+        self._tasks["jobs"] = [asyncio.create_task(JobController(self.core, self.clock).run())]
+        return self
+
+    async def turn(self) -> None:
+        stored = self.broker.stream(f"SUBMIT_{SHARD}").messages
+        for seq in sorted(seq for seq in stored if seq > self._read):
+            await self._judge(seq, stored[seq].subject, stored[seq].data)
+        self._read = max([self._read, *stored])
+        await super().turn()
+
+    async def _judge(self, seq: int, subject: str, data: bytes) -> None:
+        tenant, adopted = subjects.sent_by(subject)
+        assert adopted, subject
+        parsed = outcome.read_cluster_command(data)
+        self.commands.append(parsed.command)
+        policy = Admitted(self.state.n, self.state.tree)
+        await self.commit(outcome.of_tenant(parsed, outcome.Origin(SHARD, tenant, seq, adopted=True), policy).fact)
+
+    async def configure(self, *queues: Queue) -> None:
+        """What an operator applies."""
+        version, policy = self.state.config.version, self.state.config.body.policy
+        await self.commit(config_proposed(config_body(*queues, policy=policy), expected_version=version))
+
+    async def drain(self, node: str, undo: bool = False) -> None:
+        await self.commit(DrainRequested(kind="drain_requested", node=node, evict=not undo, undo=undo))
+
+    # -- what users make and see
+
+    def make_job(self, name: str = "train", **more: Any) -> None:
+        self.core.create("jobs", NS, batch_job(name, **more))
+
+    def make_pod(self, name: str, **more: Any) -> None:
+        self.core.create("pods", NS, user_pod(name, **more))
+
+    def job_object(self, name: str = "train") -> JsonObject:
+        return self.core.get("jobs", NS, name).object
+
+    def owned(self, name: str = "train") -> list[JsonObject]:
+        """The pods whose names begin so."""
+        return [pod for pod in self.pods() if pod["metadata"]["name"].startswith(name)]
+
+    def condition(self, pod: JsonObject) -> JsonObject:
+        return next((c for c in pod["status"].get("conditions", ()) if c["type"] == "PodScheduled"), {})
+
+    def events(self) -> list[JsonObject]:
+        return [event.object for event in self.core.list("events")[0]]
+
+    def adopted(self, name: str = "train") -> list[Job]:
+        """The live jobs of this name."""
+        return [job for job in self.state.jobs.values() if job.name.startswith(name)]
+
+    def ended(self, name: str = "train") -> list[EndedJob]:
+        return [job for job in self.state.ended.values() if job.name.startswith(name)]
+
+    def only(self, name: str = "train") -> Job:
+        (job,) = self.adopted(name)
+        return job
+
+
+def user_pod(
+    name: str,
+    seconds: float = 600,
+    gpus: int = 1,
+    labels: dict[str, str] | None = None,
+    notes: dict[str, str] | None = None,
+    **spec: Any,
+) -> JsonObject:
+    """A pod as users write it, but for the annotation that tells the simulated kubelet how long it runs."""
+    amounts = {"cpu": "1", "memory": "1Gi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
+    container = {"name": "main", "image": "train:1", "resources": {"requests": amounts, "limits": amounts}}
+    return {
+        "metadata": {
+            "name": name,
+            "labels": {"tessera.io/queue": "research"} | (labels or {}),
+            "annotations": {f"{RESERVED}seconds": str(seconds)} | (notes or {}),
+        },
+        "spec": {"schedulerName": "tessera", "restartPolicy": "Never", "containers": [container], **spec},
+    }
+
+
+def batch_job(name: str = "train", pods: int = 1, completions: int | None = None, **more: Any) -> JsonObject:
+    """A Job of so many pods at once, and as many in all unless `completions` says more."""
+    job_fields = {key: more.pop(key) for key in ("suspend", "backoffLimit", "completionMode") if key in more}
+    template = user_pod(name, **more)
+    del template["metadata"]["name"]
+    spec = {"parallelism": pods, "completions": pods if completions is None else completions, "template": template}
+    return {"metadata": {"name": name}, "spec": spec | job_fields}
+
+
+def run_of(pod: JsonObject) -> str:
+    return str(pod["metadata"]["labels"].get(RUN_LABEL, ""))

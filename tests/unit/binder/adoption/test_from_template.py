@@ -1,0 +1,121 @@
+"""A suspended Job as the job that its pods will be."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.binder.adoption.from_template import priority_of, spec_of_suspended
+from tessera.binder.adoption.spec import Adoption, spec_of
+from tessera_schemas.labels import GANG_LABEL, GANG_SIZE_ANNOTATION
+from tessera_schemas.reasons import Code, Reason
+from tests.unit.binder.adoption.adoption_builders import batch_job, group, pod
+
+Json = dict[str, Any]
+
+
+def suspended(template: Json | None = None, labels: Json | None = None, **spec: Any) -> Json:
+    return batch_job(
+        suspend=True,
+        template={
+            "metadata": {"labels": labels or {}, "annotations": {GANG_SIZE_ANNOTATION: "9"}},
+            "spec": {
+                "schedulerName": "tessera",
+                "containers": [{"resources": {"limits": {"cpu": "2"}}}],
+                **(template or {}),
+            },
+        },
+        **spec,
+    )
+
+
+def test_a_suspended_job_is_the_job_that_its_pods_will_be() -> None:
+    job = suspended(parallelism=2, completions=2)
+    found = spec_of_suspended(job, priority=5)
+    assert isinstance(found, Adoption)
+    resumed = [pod(f"t-{n}", owner=job, asks={"cpu": "2"}, priority=5) for n in range(2)]
+    later = spec_of(group(resumed[0], job), resumed, 2, job)
+    assert isinstance(later, Adoption)
+    assert (found.key, found.spec) == (later.key, later.spec)
+    assert (found.uids, found.adopted.suspended, later.adopted.suspended) == ((), True, False)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        batch_job(),
+        suspended() | {"status": {"conditions": [{"type": "Failed", "status": "True"}]}},
+        suspended({"schedulerName": "default-scheduler"}),
+        suspended(managedBy="kueue.x-k8s.io/multikueue"),
+        batch_job(owner=batch_job("other")),
+    ],
+    ids=["it goes on", "it has ended", "another scheduler's", "another controller's", "no template"],
+)
+def test_only_a_suspended_job_that_names_us_and_that_nobody_else_looks_after_is_taken(job: Json) -> None:
+    assert spec_of_suspended(job, 0) is None
+
+
+def test_a_job_that_a_job_set_or_kueue_suspends_is_theirs_to_let_go() -> None:
+    queued, owned = suspended(), suspended()
+    queued["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
+    reference = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "name": "s",
+        "uid": "u",
+        "controller": True,
+    }
+    owned["metadata"]["ownerReferences"] = [reference]
+    assert spec_of_suspended(queued, 0) is None
+    assert spec_of_suspended(owned, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("job", "field"),
+    [
+        (suspended(parallelism=1, completions=9), "spec.completions"),
+        (suspended(labels={GANG_LABEL: "g"}), "spec.suspend"),
+        (suspended({"preemptionPolicy": "Never"}), "spec.preemptionPolicy"),
+    ],
+    ids=["waves", "part of a gang", "a field"],
+)
+def test_one_that_cannot_be_let_go_says_so_by_the_name_of_the_field(job: Json, field: str) -> None:
+    found = spec_of_suspended(job, 0)
+    assert isinstance(found, Reason)
+    assert (found.code, found.field) == (Code.NOT_SUPPORTED_YET, field)
+
+
+CLASSES = [
+    {"metadata": {"name": "high"}, "value": 1_000_000},
+    {"metadata": {"name": "usual"}, "value": 10, "globalDefault": True},
+    {"metadata": {"name": "old-usual"}, "value": 7, "globalDefault": True},
+]
+
+
+def test_the_priority_is_the_classes_or_the_lowest_default_or_none() -> None:
+    assert priority_of(suspended({"priorityClassName": "high"}), CLASSES) == 1_000_000
+    assert priority_of(suspended(), CLASSES) == 7
+    assert priority_of(suspended(), CLASSES[:1]) == 0
+    found = priority_of(suspended({"priorityClassName": "none"}), CLASSES)
+    assert isinstance(found, Reason)
+    assert (found.code, found.detail) == (Code.NO_SUCH_PRIORITY_CLASS, "none")
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+JOB_PARTS = st.sampled_from(["parallelism", "completions", "selector", "podFailurePolicy", "backoffLimit", "managedBy"])
+POD_PARTS = st.sampled_from(["containers", "tolerations", "affinity", "priorityClassName", "volumes"])
+
+
+@given(st.dictionaries(JOB_PARTS, ANYTHING), st.dictionaries(POD_PARTS, ANYTHING), ANYTHING)
+def test_no_job_whatever_its_shape_makes_the_question_fail(spec: Json, template: Json, status: Any) -> None:
+    hostile = suspended(template) | {"status": status}
+    hostile["spec"] |= spec
+    assert isinstance(spec_of_suspended(hostile, 0), Adoption | Reason | None)
+    assert isinstance(
+        priority_of(hostile, [{"metadata": status, "value": status, "globalDefault": True}]), int | Reason
+    )

@@ -1,0 +1,64 @@
+"""Owners make evicted pods again in their own time: until then nothing is held for them, and then the job goes on."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest_asyncio
+
+from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, user_pod
+
+LABEL = {"training.kubeflow.org/job-name": "train"}
+
+
+@pytest_asyncio.fixture
+async def world() -> AsyncIterator[AdoptionWorld]:
+    async with AdoptionWorld() as world:
+        yield world
+
+
+def make_training_job(world: AdoptionWorld, pods: int = 2) -> dict[str, Any]:
+    """Of an operator that is not there: its pods are made by the test."""
+    replicas = {"Worker": {"replicas": pods, "restartPolicy": "OnFailure"}}
+    made = world.core.create(
+        "pytorchjobs", NS, {"metadata": {"name": "train"}, "spec": {"pytorchReplicaSpecs": replicas}}
+    )
+    uid = made.uid
+    return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "train", "uid": uid, "controller": True}
+
+
+def make_pods(world: AdoptionWorld, owner: dict[str, Any], pods: int = 2, seconds: float = 600) -> None:
+    for number in range(pods):
+        pod = user_pod(f"train-{number}", seconds=seconds, labels=LABEL)
+        pod["metadata"]["ownerReferences"] = [owner]
+        world.core.create("pods", NS, pod)
+
+
+async def test_no_device_is_held_for_pods_that_are_not_there_and_the_job_keeps_its_place(world: AdoptionWorld) -> None:
+    owner = make_training_job(world)
+    make_pods(world, owner)
+    await world.run(10)
+    before = world.only()
+    await world.drain("node-a")
+    await world.run(30)
+    await world.drain("node-a", undo=True)
+    said = len(world.facts)
+    await world.run(300)
+    job = world.only()
+    assert (job.job_id, job.phase, job.attempt, job.strikes) == (before.job_id, "queued", 1, 0)
+    assert job.reason is not None
+    assert job.reason.code == "GangIncomplete"
+    assert "bind_failed" not in {fact.kind for fact in world.facts[said:]}
+    assert not len(world.state.runs)
+
+    make_pods(world, owner)
+    await world.run(10)
+    job = world.only()
+    assert (job.job_id, job.phase, job.attempt) == (before.job_id, "running", 2)
+
+
+async def test_pods_that_were_there_all_the_time_are_said_to_be(world: AdoptionWorld) -> None:
+    """As after a refused bind: they were given back and wait."""
+    world.core.faults.answer("bind", 422, count=1)
+    make_pods(world, make_training_job(world, pods=1), pods=1, seconds=20)
+    await world.run(90)
+    assert [(job.phase, job.attempt) for job in world.ended()] == [("succeeded", 2)]
