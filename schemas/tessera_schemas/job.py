@@ -174,15 +174,18 @@ class Template(Strict):
     args: Annotated[tuple[Argument, ...], Field(max_length=256)] = ()
     env: Annotated[dict[EnvName, Argument], Field(max_length=500)] = Field(default_factory=dict)
     working_dir: Path | None = None
-    run_as_user: Annotated[
-        int,
-        Field(
-            ge=1,
-            lt=2**31,
-            strict=True,
-            description="The user that the program runs as; needed where the namespace enforces the restricted level",
-        ),
-    ] | None = None
+    run_as_user: (
+        Annotated[
+            int,
+            Field(
+                ge=1,
+                lt=2**31,
+                strict=True,
+                description="The user that the program runs as; needed where the namespace enforces the restricted level",
+            ),
+        ]
+        | None
+    ) = None
     volumes: Annotated[tuple[Volume, ...], Field(max_length=32)] = ()
     annotations: Annotated[dict[LabelKey, Argument], Field(max_length=64)] = Field(default_factory=dict)
 

@@ -13,7 +13,7 @@ import numpy as np
 from tessera.engine.packing.arrays import WHOLE, Ints
 from tessera.engine.packing.choosing import CPU_PER_GPU
 from tessera.engine.packing.fragmentation import Kind
-from tessera.engine.packing.learning import Mix, next_repricing
+from tessera.engine.packing.learning import Mix, next_repricing, with_bound
 from tessera.engine.packing.market import Terms, draw_tables, learn_prices
 from tessera.engine.packing.packer import DEFAULT_CPU_PER_GPU, Packer
 from tessera.engine.packing.pricing import Shape, Table
@@ -30,7 +30,8 @@ class Learner:
         self._packer, self._terms, self._plan, self._shapes = packer, terms, plan, packer.shapes()
         gpus = sum(shape.gpus * shape.nodes for shape in self._shapes)
         cpu = sum(shape.cpu * shape.nodes for shape in self._shapes)
-        self.mix = Mix(cpu // gpus if gpus else DEFAULT_CPU_PER_GPU)
+        self._cpu_per_gpu = cpu // gpus if gpus else DEFAULT_CPU_PER_GPU
+        self.mix = Mix(self._cpu_per_gpu)
         self._reprice()
 
     @property
@@ -46,10 +47,11 @@ class Learner:
             self._reprice()
 
     def _reprice(self) -> None:
-        weights = self.mix.weights()
+        arrivals, models = self.mix.arrivals, self._packer.size.models
+        weights = with_bound(self.mix.weights(), arrivals, self._cpu_per_gpu, models)
         self._next = next_repricing(self.mix.arrivals)
-        plan = self._plan if self.mix.arrivals >= self._plan.from_arrivals else None
-        prices = _remembered(tuple(weights.items()), self._shapes, self._packer.size.models, self._terms, plan)
+        plan = self._plan if arrivals >= self._plan.from_arrivals else None
+        prices = _remembered(tuple(weights.items()), self._shapes, models, self._terms, plan)
         if prices:
             self._packer.know(weights)
             self._packer.core.scales.weights[CPU_PER_GPU] = usual_cpu(weights)

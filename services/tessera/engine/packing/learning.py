@@ -38,6 +38,27 @@ class Mix:
         return {kind: weight for kind, weight in sorted(mixed.items()) if weight}
 
 
+BOUND_FADES_OVER = 3000  # arrivals: kinds bound to a model are many, and each of them is rare
+BOUND_PERCENT = 20  # of what is presumed
+PRESUMED_BOUND = ((1000, 30, 20), (1000, 90, 50), (500, 60, 30))
+"""Thousandths of one device, CPU in per cent of the pool's CPU per GPU, and how many of a hundred bound jobs."""
+
+
+def with_bound(weights: Mapping[Kind, int], arrivals: int, cpu_per_gpu: int, models: int) -> dict[Kind, int]:
+    """
+    The same, and for each model a few jobs presumed that run on no other.
+
+    Without them nothing is kept free of a scarce model until the first of its jobs was seen, and then it is too late.
+    """
+    mixed, left = Counter(weights), max(0, BOUND_FADES_OVER - arrivals)
+    presumed = PRIOR_WEIGHT * BOUND_PERCENT * left // (100 * BOUND_FADES_OVER)
+    for model in range(models):
+        for milli, cpu_percent, of_hundred in PRESUMED_BOUND:
+            kind = Kind(cpu_per_gpu * cpu_percent // 100, milli, 1, 1 << model)
+            mixed[kind] += presumed * of_hundred // (100 * models)
+    return {kind: weight for kind, weight in sorted(mixed.items()) if weight}
+
+
 def next_repricing(arrivals: int) -> int:
     """After how many arrivals the mix is priced next."""
     for at in REPRICE_AT:

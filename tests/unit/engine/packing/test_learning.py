@@ -1,7 +1,7 @@
 """The learnt mix, when it is priced anew, and what its prices say."""
 
 from tessera.engine.packing.fragmentation import Kind
-from tessera.engine.packing.learning import FADES_OVER, WEIGHT, Mix, next_repricing
+from tessera.engine.packing.learning import BOUND_FADES_OVER, FADES_OVER, WEIGHT, Mix, next_repricing, with_bound
 from tessera.engine.packing.market import Terms, learn_prices
 from tessera.engine.packing.pricing import Shape
 
@@ -30,6 +30,14 @@ def test_the_mix_does_not_depend_on_who_was_seen_first():
     other.see(LARGE)
     other.see(SMALL, 2)
     assert list(one.weights().items()) == list(other.weights().items())
+
+
+def test_some_jobs_are_presumed_to_be_bound_to_each_model_until_enough_were_seen():
+    early = with_bound({SMALL: 1000}, 0, 12_000, models=3)
+    assert {kind.models for kind in early} == {0, 0b1, 0b10, 0b100}
+    bound = {arrivals: sum(with_bound({}, arrivals, 12_000, 3).values()) for arrivals in (0, 1500, BOUND_FADES_OVER)}
+    assert bound[0] > bound[1500] > bound[BOUND_FADES_OVER] == 0
+    assert with_bound({SMALL: 1000}, BOUND_FADES_OVER, 12_000, 3) == {SMALL: 1000}
 
 
 def test_prices_are_renewed_often_at_first_and_then_at_every_doubling():
