@@ -44,7 +44,7 @@ schemas: $(READY) ## write schemas/generated and docs/phases.md anew
 check: lint types layers ## everything that needs no server: what CI runs first
 	$(BIN)/python -m tessera_schemas.generate --check schemas/generated
 
-unit: $(READY) ## fast tests, no servers, under a minute
+unit: $(READY) ## fast tests, no servers, about a minute
 	$(BIN)/pytest -q -n auto tests/unit tests/property
 
 test: $(READY) ## all tests: real nats-server and Redis, real processes, 100 simulated seeds

@@ -18,6 +18,7 @@ import uvloop
 from tessera.kernel.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
 from tessera.lab.bench.report import Row
+from tests.kubernetes.bench.calls import ApiCalls
 from tests.kubernetes.bench.creating import ROUND_LABEL, Bound, one_gpu_pod, pipelined
 from tests.kubernetes.bench.gangs import gangs
 from tests.kubernetes.bench.staging import TENANT, Spending, platform_on, platforms_pids
@@ -52,17 +53,20 @@ async def bound_by_each(plane: ControlPlane, folder: Path, pods: int, rounds: in
     """Rounds of: a bare client that binds itself, kube-scheduler, and Tessera by adoption."""
     rates: dict[str, list[float]] = {"bare": [], "kube-scheduler": [], "tessera": []}
     spent: dict[str, list[dict[str, float]]] = {name: [] for name in rates}
+    asked: dict[str, list[dict[str, float]]] = {name: [] for name in rates}
     async with _client(plane) as client, platform_on(plane, folder / "up") as platform:
         for number in range(rounds):
             for name in rates:
                 round_name = f"{name}-{number}"
-                before = Spending.now(plane, platforms_pids(platform))
+                before, asked_before = Spending.now(plane, platforms_pids(platform)), ApiCalls.now(plane)
                 seconds = await _bound(client, plane, name, round_name, pods)
                 spent[name].append(Spending.now(plane, platforms_pids(platform)).since(before, 1000 / pods))
+                asked[name].append(ApiCalls.now(plane).since(asked_before, 1 / pods))
                 rates[name].append(pods / seconds)
                 await _clear(client, round_name)
     bare, peer, ours = (tuple(rates[name]) for name in rates)
     notes = {f"CPU ms per pod, {name}": _medians(spent[name]) for name in rates}
+    notes |= {f"API calls per pod, {name}": _medians(asked[name]) for name in rates}
     floor = "a bare client's creates and binds, pods/s"
     return [
         Row("kube-scheduler, create to bound", "pods/s", "-", peer, floor, bare),
@@ -124,7 +128,8 @@ async def _client(plane: ControlPlane) -> AsyncIterator[HttpCluster]:
 
 
 def _medians(rounds: list[dict[str, float]]) -> dict[str, float]:
-    found = {name: median(one.get(name, 0.0) for one in rounds) for name in rounds[0]}
+    names = dict.fromkeys(name for one in rounds for name in one)
+    found = {name: median(one.get(name, 0.0) for one in rounds) for name in names}
     ranked = dict(sorted(((n, v) for n, v in found.items() if v >= 0.01), key=lambda item: -item[1]))
     return ranked | {"all": sum(ranked.values())}
 
