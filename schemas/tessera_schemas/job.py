@@ -123,11 +123,26 @@ class AffinityTerm(Strict):
 
 
 class Toleration(Strict):
-    """Lets a pod onto nodes with a taint; an empty value tolerates every value of the key."""
+    """
+    Lets a pod onto nodes with a taint of this key, and of this value and effect where they are given.
+
+    An empty value tolerates every value, but with `operator` Equal the empty value alone.
+    """
 
     key: LabelKey
     value: LabelValue = ""
     effect: Literal["NoSchedule", "NoExecute", ""] = ""
+    operator: Literal["Equal", "Exists", ""] = ""
+
+    @model_validator(mode="after")
+    def _value(self) -> Self:
+        if self.value and self.operator == "Exists":
+            raise ValueError("value: Exists tolerates every value, so it has none")
+        return self
+
+    @property
+    def every_value(self) -> bool:
+        return not self.value and self.operator != "Equal"
 
 
 class Topology(Strict):

@@ -124,7 +124,7 @@ def _not_reserved(own: dict[str, str]) -> dict[str, str]:
 
 def _spec(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Given) -> Json:
     tolerations = [
-        {"key": t.key, "operator": "Equal" if t.value else "Exists"}
+        {"key": t.key, "operator": "Exists" if t.every_value else "Equal"}
         | ({"value": t.value} if t.value else {})
         | ({"effect": t.effect} if t.effect else {})
         for t in role.tolerations

@@ -15,6 +15,8 @@ from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 
 WHOLE_GPU = GPU_MILLI
+NO_VALUE = "="
+"""In a toleration of a need, whose "" stands for every value: the empty value alone. No taint can have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def role_need(role: Role, as_made: bool = False) -> RoleNeed:
             asked.gpu_milli,
             tuple(sorted(set(role.gpu_models))),
             tuple(sorted(role.node_selector.items())),
-            tuple(sorted((t.key, t.value, t.effect) for t in role.tolerations)),
+            tuple(sorted((t.key, t.value if t.value or t.every_value else NO_VALUE, t.effect) for t in role.tolerations)),
             tuple(sorted((a.key, a.operator.value, tuple(sorted(set(a.values)))) for a in role.affinity)),
             asked.gpu_memory_bytes,
             asked.mig_profile,

@@ -8,7 +8,7 @@ instance needs a position inside one device. How pods must lie to each other is 
 
 from enum import StrEnum
 
-from tessera.domain.resources import WHOLE_GPU, Need, Node
+from tessera.domain.resources import NO_VALUE, WHOLE_GPU, Need, Node
 from tessera.engine.mig import free_positions, has_profile, position
 from tessera_schemas.devices import NAMES_ITS_CARDS, serves
 from tessera_schemas.placement import Placement
@@ -95,7 +95,8 @@ def _all_hold(need: Need, node: Node) -> bool:
 
 
 def _tolerated(need: Need, key: str, value: str, effect: str) -> bool:
-    return any(k == key and v in ("", value) and e in ("", effect) for k, v, e in need.tolerations)
+    meant = ("", value or NO_VALUE)
+    return any(k == key and v in meant and e in ("", effect) for k, v, e in need.tolerations)
 
 
 def lacks_room(need: Need, node: Node) -> Miss | None:

@@ -22,6 +22,8 @@ from tessera_schemas.quantities import QuantityError, quantity
 from tessera_schemas.reasons import Code, Reason
 
 Amounts = dict[str, Fraction]
+NOT_COUNTED = "ephemeral-storage"
+"""Of a node's own disk there is no book: its kubelet refuses the pod that does not fit, and the job goes elsewhere."""
 
 
 class Unreadable(ValueError):
@@ -96,6 +98,8 @@ def _most(one: Amounts, other: Amounts) -> Amounts:
 def _put(wanted: Json, name: str, amount: Fraction) -> Reason | None:
     """Write one resource where the contract has it; the rest of a division is rounded up."""
     field = f"spec.containers.resources.requests[{name}]"
+    if name == NOT_COUNTED:
+        return None
     if name == "cpu":
         wanted["cpu_milli"] = ceil(amount * 1000)
         return None

@@ -105,12 +105,10 @@ def _tolerations(spec: Json) -> Iterator[Json]:
             continue
         if not key:
             raise _Refused(Code.NOT_SUPPORTED_YET, f"{field}.key", "name the taints that it tolerates")
-        if operator == "Equal" and not value:
-            detail = "Equal with an empty value is not known here: write Exists, or the value"
-            raise _Refused(Code.NOT_SUPPORTED_YET, f"{field}.operator", detail)
         if operator not in ("Equal", "Exists"):
             raise _Refused(Code.NOT_SUPPORTED_YET, f"{field}.operator", f"{operator} is not known here")
-        yield {"key": key, "value": value if operator == "Equal" else "", "effect": effect}
+        empty_alone = {"operator": "Equal"} if operator == "Equal" and not value else {}
+        yield {"key": key, "value": value if operator == "Equal" else "", "effect": effect} | empty_alone
 
 
 def _conditions(spec: Json) -> Iterator[Json]:

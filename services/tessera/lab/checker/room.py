@@ -59,9 +59,9 @@ class Room:
         node, asked = self.nodes.get(place.node, NO_NODE), role.resources
         part = asked.gpu_milli or milli_at(node.mig_geometry, asked.mig_profile, place.mig)
         count, milli = (asked.gpus, 1000) if asked.gpus else (1, part) if asked.kind else (0, 0)
-        lets = {(t.key, t.value, t.effect) for t in role.tolerations}
+        lets = {(t.key, None if t.every_value else t.value, t.effect) for t in role.tolerations}
         taints = [t for t in node.taints if t.effect != "PreferNoSchedule"]
-        suffers = [t for t in taints if not lets & {(t.key, v, e) for v in ("", t.value) for e in ("", t.effect)}]
+        suffers = [t for t in taints if not lets & {(t.key, v, e) for v in (None, t.value) for e in ("", t.effect)}]
         wrong = {
             "the node is not ready": node.gone or not node.ready or node.trouble is not None,
             f"the node is in pool {node.pool}": queue is None or node.pool != queue.pool,

@@ -12,13 +12,13 @@ from tessera.domain.entities import Job, Run
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
 from tessera.engine.gangs import Room
-from tessera.engine.plans import CAUSES, may_evict, nodes_for, nodes_without
+from tessera.engine.plans import CAUSES, may_evict, nodes_for, nodes_without, startable
 from tessera_schemas.facts import PlanCause, PlanProposed
 from tessera_schemas.reasons import Reason
 
 NOBODY = "chance-1"
 """The engine that these plans name: none that a replay could ask for the same plan again."""
-WRONG_PER_CENT = 15
+WRONG_PER_CENT = 30
 VICTIMS_MAX = 3
 
 
@@ -31,17 +31,19 @@ def plan_by_chance(state: State, random: Random) -> PlanProposed | None:
         return None
     random.shuffle(waiting)
     if random.randrange(100) < WRONG_PER_CENT:
-        return plan_for(state, waiting[0], random.sample(running, 1), random.choice(("preemption", "reclaim")))
-    every = (plan_for(state, *choice) for job in waiting for choice in _choices(state, job, running))
-    plan = next((plan for plan in every if plan is not None), None)
+        plan = plan_for(state, waiting[0], random.sample(running, 1), random.choice(("preemption", "reclaim")))
+    else:
+        able = [job for job in waiting if startable(state, job) and state.earmarks.get(job.job_id) is None]
+        every = (plan_for(state, *choice) for job in able for choice in _choices(state, job, running))
+        plan = next((plan for plan in every if plan is not None), None)
     return _misplaced(plan, state, random) if plan and random.randrange(100) < WRONG_PER_CENT else plan
 
 
 def _misplaced(plan: PlanProposed, state: State, random: Random) -> PlanProposed:
-    """The same on any nodes: as if they had changed since."""
+    """The same on any nodes, or of a flavor that is no more: as if they had changed since."""
     nodes = sorted(name for name, _ in state.nodes.items())
     places = tuple(replace(place, node=random.choice(nodes)) for place in plan.placements)
-    return plan.model_copy(update={"placements": places})
+    return plan.model_copy(update={"placements": places, "flavor": random.choice((plan.flavor, "gone"))})
 
 
 def _choices(state: State, job: Job, running: Sequence[Run]) -> Iterator[tuple[Job, list[Run], PlanCause]]:

@@ -15,6 +15,8 @@ THINGS = (2, 6)
 LOOK_SECONDS = 1.0
 PATIENCE = 30
 """So many looks long a gang may lack a pod."""
+GIVE_UP = 5
+"""So many pods of a Job may fail before its user takes it away: each next attempt waits up to a minute."""
 HOPELESS = frozenset({Code.ALREADY_ENDED, Code.INADMISSIBLE, Code.EXCEEDS_MAX_QUOTA, Code.NOT_CONFIGURED})
 
 
@@ -96,8 +98,9 @@ class Users:
 
     def _tidy(self) -> None:
         for job in self._cluster.list("jobs")[0]:
-            conditions = job.object.get("status", {}).get("conditions", ())
-            if any(condition["type"] in ("Complete", "Failed") for condition in conditions):
+            status = job.object.get("status", {})
+            ended = any(one["type"] in ("Complete", "Failed") for one in status.get("conditions", ()))
+            if ended or status.get("failed", 0) >= GIVE_UP:
                 self._cluster.delete("jobs", job.meta["namespace"], job.meta["name"])
         for pod in self._cluster.list("pods", f"{MANAGED_BY_LABEL}!={SCHEDULER_NAME}")[0]:
             if not pod.meta["name"].startswith("user-") or pod.deleting:

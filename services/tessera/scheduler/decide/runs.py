@@ -138,11 +138,17 @@ def on_run_ended(draft: Draft, index: int, fact: RunEnded) -> None:
     if run is None or not run.uids:
         return
     if fact.reason is not None:
-        revoke(draft, run, fact.reason, "binder", own=fact.own)
+        revoke(draft, run, fact.reason, "binder", own=fact.own, avoid=_refusing(run, fact))
         return
     if not run.started:
         draft.add(Started(kind="started", run_id=run.run_id))
     draft.add(Finished(kind="finished", job_id=run.job_id, phase="succeeded", exit_code=0))
+
+
+def _refusing(run: Run, fact: RunEnded) -> tuple[str, ...]:
+    """The node whose kubelet did not take the pod: it knows of something that is in no book here, such as its disk."""
+    refused = fact.reason is not None and fact.reason.code is Code.POD_REFUSED_BY_NODE
+    return tuple(place.node for place in run.places if refused and place.rank == fact.rank)
 
 
 def on_eviction_blocked(draft: Draft, index: int, fact: EvictionBlocked) -> None:
