@@ -9,7 +9,7 @@ FIRST ?= 1
 CODE := schemas services tests docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas check unit test test-kubernetes sim demo bench bench-engine up down logs lock clean
+.PHONY: help setup fmt lint types layers schemas check unit test test-kubernetes sim demo bench bench-engine bench-kubernetes up down logs lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -65,6 +65,9 @@ bench: $(READY) ## latency, throughput, fold and restart, each beside its own fl
 
 bench-engine: $(READY) ## how well and how fast the engine packs, beside what was published (needs the trace)
 	$(BIN)/python -m tessera.lab.bench_engine
+
+bench-kubernetes: $(READY) ## from create to bound on a real API server, beside kube-scheduler and a bare client (minutes)
+	$(BIN)/python -m tests.kubernetes.bench
 
 up: $(READY) ## run the local platform in the foreground; Ctrl-C ends it
 	$(BIN)/tessera up

@@ -177,10 +177,15 @@ class EvictionBlocked(Strict):
 
 
 class PodsBack(Strict):
-    """All pods of an adopted job, which were its owner's to make again, wait to be placed: it may start again."""
+    """
+    All pods of an adopted job, which were its owner's to make again, wait to be placed: it may start again.
+
+    `preemptible` tells whether their owner survives an eviction now; None: as before. That alone is worth saying, too.
+    """
 
     kind: Literal["pods_back"]
     job_id: JobId
+    preemptible: bool | None = None
 
 
 class PodsLost(Strict):

@@ -32,6 +32,7 @@ LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([A-Za-z0-9
 GpuModel = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,255}$")]
 Argument = Annotated[str, StringConstraints(max_length=32_768, pattern=r"^[^\x00]*$")]
+UserId = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
 Path = Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$", max_length=1024)]
 
 
@@ -189,18 +190,9 @@ class Template(Strict):
     args: Annotated[tuple[Argument, ...], Field(max_length=256)] = ()
     env: Annotated[dict[EnvName, Argument], Field(max_length=500)] = Field(default_factory=dict)
     working_dir: Path | None = None
-    run_as_user: (
-        Annotated[
-            int,
-            Field(
-                ge=1,
-                lt=2**31,
-                strict=True,
-                description="The user that the program runs as; needed where the namespace enforces the restricted level",
-            ),
-        ]
-        | None
-    ) = None
+    run_as_user: Annotated[
+        UserId | None, Field(description="Needed where a namespace enforces the restricted level")
+    ] = None
     volumes: Annotated[tuple[Volume, ...], Field(max_length=32)] = ()
     annotations: Annotated[dict[LabelKey, Argument], Field(max_length=64)] = Field(default_factory=dict)
 

@@ -183,10 +183,15 @@ class Held(Strict):
 
 
 class BackInLine(Strict):
-    """An adopted job stays out of line from its requeue until its owner has made its pods again: now it has."""
+    """
+    An adopted job stays out of line from its requeue until its owner has made its pods again: now it has.
+
+    `preemptible` is said where it is not what it was, also of a job in line: an owner survives so many evictions.
+    """
 
     kind: Literal["back_in_line"]
     job_id: JobId
+    preemptible: bool | None = None
 
 
 class PrioritySet(Strict):

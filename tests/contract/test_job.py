@@ -34,6 +34,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no device at all": (spec({}, devices={"rdma/hca": 0}), "rdma/hca"),
     "In without values": (spec({"affinity": [{"key": "a", "operator": "In"}]}), "values"),
     "Exists with a value": (spec({"affinity": [{"key": "a", "operator": "Exists", "values": ["x"]}]}), "values"),
+    "a toleration of every value with one": (
+        spec({"tolerations": [{"key": "a", "operator": "Exists", "value": "x"}]}),
+        "tolerations",
+    ),
     "a level twice": (spec({"topology": {"level": "rack", "wider": ["rack"]}}), "wider"),
     "five levels": (spec({"topology": {"level": "a", "wider": ["b", "c", "d", "e"]}}), "wider"),
     "beside a role that is not there": (spec({}, {"same_node_as": "r7"}), "roles[1].same_node_as"),

@@ -26,7 +26,8 @@ async def live(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
     own_plane.add_nodes(1, "precious", gpus=0, cpu="2", labels={"node-type": "my-precious"})
     own_plane.add_nodes(1, "common", gpus=8)
     body = configuration(policy=Policy(preset="priority", min_runtime_seconds=0))
-    async with live_on(own_plane, tmp_path_factory.mktemp("platform"), body) as live:
+    soon = {"binder": {"TESSERA_TELL_SECONDS": "0.1"}}  # nothing waits for long here
+    async with live_on(own_plane, tmp_path_factory.mktemp("platform"), body, settings=soon) as live:
         yield live
 
 

@@ -37,7 +37,7 @@ class Refused(Exception):
 class Targets(Protocol):
     """Where pods are that users made."""
 
-    async def target(self, job: Job, run: Run, rank: int, uid: str) -> tuple[str, str]: ...
+    async def target(self, job: Job, run: Run, rank: int, uid: str, fresh: bool) -> tuple[str, str]: ...
 
 
 class Calls:
@@ -106,7 +106,8 @@ class Calls:
             self._check_ours(placement)
             name, version = pod_name(run.run_id, placement.rank), ""
             if job.adopted is not None:
-                name, version = await self._adopted.target(job, run, placement.rank, uid)
+                tried = self._worklist.failures(run.run_id) > 0
+                name, version = await self._adopted.target(job, run, placement.rank, uid, fresh=tried)
             annotations = await self._at_bind(job, name, placement) | {PERMIT_ANNOTATION: uid}
             try:
                 await self._cluster.bind_pod(job.tenant, name, uid, placement.node, annotations, version)

@@ -27,6 +27,12 @@ class BinderSettings(ServiceSettings):
     groups_at_once: int = Field(
         16, ge=1, le=1024, description="Groups of users' pods being looked at, to be submitted or told why they wait"
     )
+    tell_seconds: float = Field(
+        2.0,
+        ge=0,
+        le=600,
+        description="Users' pods that wait no longer than this are not told why; refused ones at once",
+    )
     claim_seconds: float = Field(
         5.0, ge=0, le=3600, description="How long an allocated job waits for users' pods that are not there yet"
     )

@@ -84,6 +84,13 @@ def _finished(record: records.Finished, message: LedgerMessage) -> str:
     return record.phase + (f": {record.reason.sentence()}" if record.reason is not None else "")
 
 
+def _survives(preemptible: bool | None) -> str:
+    """What is new of an adopted job: its owner has this or no eviction more to spend."""
+    if preemptible is None:
+        return ""
+    return "; it may be preempted" if preemptible else "; it may not be preempted any more"
+
+
 def _requeued(record: records.Requeued, message: LedgerMessage) -> str:
     return f"queued again, not before {_time(record.not_before)}"
 
@@ -121,7 +128,7 @@ TELL: dict[type[Any], Callable[[Any, LedgerMessage], str]] = {
     records.Warned: lambda record, _: f"warned: it holds GPUs and has used none for {record.idle_seconds} s",
     records.Saved: lambda record, _: "its work is saved" + (f" in {record.path}" if record.path else ""),
     records.Held: lambda record, _: f"{'let go' if record.undo else 'held'} by {record.by}",
-    records.BackInLine: lambda record, _: "its pods are there again",
+    records.BackInLine: lambda record, _: "its pods are there again" + _survives(record.preemptible),
     records.PrioritySet: lambda record, _: f"priority class {record.priority_class} from now on",
     records.PlanRefused: lambda record, _: f"a plan to make room for it was refused: {record.reason.sentence()}",
     records.Requeued: _requeued,

@@ -379,9 +379,10 @@ def _held(state: State, record: Held, facts: Sequence[TakenFact]) -> None:
 
 def _back_in_line(state: State, record: BackInLine, facts: Sequence[TakenFact]) -> None:
     job = _job(state, record.job_id)
-    if not job.away:
+    if not job.away and record.preemptible is None:
         raise Contradiction(f"record {state.n}: job {job.job_id} was not without its pods")
-    state.put_job(evolved(job, away=False))
+    preemptible = job.preemptible if record.preemptible is None else record.preemptible
+    state.put_job(evolved(job, away=False, preemptible=preemptible))
 
 
 def _priority_set(state: State, record: PrioritySet, facts: Sequence[TakenFact]) -> None:

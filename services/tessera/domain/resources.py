@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tessera_schemas.facts import NodeSeen
-from tessera_schemas.job import GPU_MILLI, Role
+from tessera_schemas.job import GPU_MILLI, Role, Toleration
 from tessera_schemas.mig import GEOMETRIES, PROFILES
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
@@ -79,7 +79,7 @@ def role_need(role: Role, as_made: bool = False) -> RoleNeed:
             asked.gpu_milli,
             tuple(sorted(set(role.gpu_models))),
             tuple(sorted(role.node_selector.items())),
-            tuple(sorted((t.key, t.value if t.value or t.every_value else NO_VALUE, t.effect) for t in role.tolerations)),
+            tuple(sorted((t.key, _value_of(t), t.effect) for t in role.tolerations)),
             tuple(sorted((a.key, a.operator.value, tuple(sorted(set(a.values)))) for a in role.affinity)),
             asked.gpu_memory_bytes,
             asked.mig_profile,
@@ -93,6 +93,10 @@ def role_need(role: Role, as_made: bool = False) -> RoleNeed:
         role.spread or "",
         role.most - role.gang,
     )
+
+
+def _value_of(toleration: Toleration) -> str:
+    return toleration.value if toleration.value or toleration.every_value else NO_VALUE
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError
+from tessera.kernel.ports import Clock
+
+SAME_TOKEN_SECONDS = 10.0
+"""Every call carries the token, and asking the kubeconfig for it costs more than a small call itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,4 +47,17 @@ def find_access() -> Access:
         bearer: str = found.get_api_key_with_prefix("BearerToken") or ""
         return bearer.removeprefix("Bearer ")
 
-    return Access(found.host, token, Path(found.ssl_ca_cert) if found.ssl_ca_cert else None)
+    return Access(found.host, kept(token, SystemClock()), Path(found.ssl_ca_cert) if found.ssl_ca_cert else None)
+
+
+def kept(ask: Callable[[], str], clock: Clock) -> Callable[[], str]:
+    """The same answer for a while: tokens are renewed minutes before they end."""
+    answer, asked = "", float("-inf")
+
+    def token() -> str:
+        nonlocal answer, asked
+        if clock.monotonic() - asked >= SAME_TOKEN_SECONDS:
+            answer, asked = ask(), clock.monotonic()
+        return answer
+
+    return token

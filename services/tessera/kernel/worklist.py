@@ -29,6 +29,7 @@ class Worklist:
         self._busy: dict[str, None] = {}
         self._failures: dict[str, int] = {}
         self._later: dict[str, asyncio.Task[None]] = {}
+        self._due: dict[str, float] = {}
         self._backing_off: dict[str, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
         self._broken: BaseException | None = None
@@ -40,9 +41,14 @@ class Worklist:
             self._wake.set()
 
     def name_later(self, key: str, seconds: float) -> None:
-        """Look at this key once `seconds` have passed; an earlier such wish stands."""
-        if key not in self._later:
-            self._later[key] = asyncio.create_task(self._after(key, seconds, self._later))
+        """Look at this key once `seconds` have passed; of several such wishes the soonest stands."""
+        due, later = self._clock.monotonic() + seconds, self._later.get(key)
+        if later is not None and self._due[key] <= due:
+            return
+        if later is not None:
+            later.cancel()
+        self._due[key] = due
+        self._later[key] = asyncio.create_task(self._after(key, seconds, self._later))
 
     def forget(self, key: str) -> None:
         """The key is done with: nothing is remembered of its failures."""
@@ -104,4 +110,6 @@ class Worklist:
     async def _after(self, key: str, seconds: float, waiting: dict[str, asyncio.Task[None]]) -> None:
         await self._clock.sleep(seconds)
         del waiting[key]
+        if waiting is self._later:
+            del self._due[key]
         self.name(key)

@@ -23,7 +23,7 @@ from tests.kubernetes.bench.creating import ROUND_LABEL, Bound, one_gpu_pod, pip
 from tests.kubernetes.bench.gangs import gangs
 from tests.kubernetes.bench.staging import TENANT, Spending, platform_on, platforms_pids
 from tests.kubernetes.control_plane import ControlPlane
-from tests.kubernetes.deployed import deploy, let_in
+from tests.kubernetes.deployed import NAMESPACE, deploy, let_in
 
 GONE_SECONDS = 120.0
 Schedule = Callable[[HttpCluster, str, int], Awaitable[float]]
@@ -40,7 +40,7 @@ async def main() -> None:
     with TemporaryDirectory(prefix="tessera-bench-") as folder:
         plane = ControlPlane(Path(folder) / "plane", scheduler=True, say=_quiet)
         with plane:
-            deploy(plane)
+            deploy(plane)("scale", "deployment", "--all", "--replicas=0", f"--namespace={NAMESPACE}")  # not run here
             let_in(plane, TENANT)
             plane.add_nodes(asked.nodes)
             rows = await bound_by_each(plane, Path(folder), asked.pods, asked.rounds)
@@ -60,6 +60,7 @@ async def bound_by_each(plane: ControlPlane, folder: Path, pods: int, rounds: in
                 round_name = f"{name}-{number}"
                 before, asked_before = Spending.now(plane, platforms_pids(platform)), ApiCalls.now(plane)
                 seconds = await _bound(client, plane, name, round_name, pods)
+                await _until_running(client, round_name)  # else the slowest row alone would pay for its kubelets
                 spent[name].append(Spending.now(plane, platforms_pids(platform)).since(before, 1000 / pods))
                 asked[name].append(ApiCalls.now(plane).since(asked_before, 1 / pods))
                 rates[name].append(pods / seconds)
@@ -94,6 +95,12 @@ async def _bound(client: HttpCluster, plane: ControlPlane, how: str, round_name:
         began = loop.time()
         await pipelined([one(number) for number in range(pods)])
         return await bound.until(pods) - began
+
+
+async def _until_running(client: HttpCluster, round_name: str) -> None:
+    async with asyncio.timeout(GONE_SECONDS):
+        while (await client.list("pods", f"{ROUND_LABEL}={round_name}", "status.phase!=Running"))[0]:
+            await asyncio.sleep(0.25)
 
 
 async def _clear(client: HttpCluster, round_name: str) -> None:

@@ -203,10 +203,13 @@ def test_a_time_limit_is_the_kubelets_to_keep() -> None:
 
 def test_tolerations_say_to_kubernetes_what_they_said_to_us() -> None:
     asked = (Toleration(key="a"), Toleration(key="b", value="x", effect="NoExecute"))
+    asked += (Toleration(key="c", operator="Equal"), Toleration(key="d", operator="Exists"))
     spec = job_spec(Role.model_validate({**role().model_dump(), "tolerations": [t.model_dump() for t in asked]}))
     assert made(spec)["spec"]["tolerations"] == [
         {"key": "a", "operator": "Exists"},
         {"key": "b", "operator": "Equal", "value": "x", "effect": "NoExecute"},
+        {"key": "c", "operator": "Equal"},
+        {"key": "d", "operator": "Exists"},
     ]
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tessera.domain.resources import Need, Node
+from tessera.domain.resources import Need, Node, role_need
 from tessera.engine.fits import Miss, devices_for, fits, lacks_room, never_fits
+from tests.builders import role
 from tests.unit.engine.engine_builders import GIB, cut, need, node, taint
 
 MISSES = [
@@ -178,3 +179,24 @@ DEVICES = [
 @pytest.mark.parametrize(("wanted", "there", "taken"), DEVICES)
 def test_the_devices_that_a_pod_takes(wanted: Need, there: Node, taken: tuple[tuple[int, ...], int]) -> None:
     assert devices_for(wanted, there) == taken
+
+
+@pytest.mark.parametrize(
+    ("toleration", "value", "lets"),
+    [
+        ({"key": "own"}, "", True),
+        ({"key": "own"}, "y", True),
+        ({"key": "own", "operator": "Exists"}, "y", True),
+        ({"key": "own", "operator": "Equal"}, "", True),
+        ({"key": "own", "operator": "Equal"}, "y", False),
+        ({"key": "own", "operator": "Equal", "value": "y"}, "y", True),
+        ({"key": "own", "operator": "Equal", "value": "y"}, "", False),
+        ({"key": "other", "operator": "Equal"}, "", False),
+        ({"key": "own", "operator": "Equal", "effect": "NoExecute"}, "", False),
+    ],
+)
+def test_a_toleration_lets_onto_the_nodes_that_kubernetes_would_let_it_onto(
+    toleration: dict[str, str], value: str, lets: bool
+) -> None:
+    asked = role_need(role(tolerations=(toleration,))).need
+    assert (never_fits(asked, node(taints=(taint("own", value),))) is None) is lets

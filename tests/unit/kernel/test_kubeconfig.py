@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tessera.kernel.errors import StartupError
-from tessera.kernel.kubeconfig import find_access
+from tessera.kernel.kubeconfig import SAME_TOKEN_SECONDS, find_access, kept
+from tests.virtual_time import VirtualClock
 
 KUBECONFIG = """
 apiVersion: v1
@@ -34,3 +35,11 @@ def test_without_any_configuration_one_line_says_what_to_set(tmp_path: Path, mon
     with pytest.raises(StartupError, match="TESSERA_CLUSTER_URL") as failure:
         find_access()
     assert "\n" not in str(failure.value)
+
+
+async def test_a_token_is_asked_for_again_after_a_while():
+    clock, tokens = VirtualClock(), iter(["first", "second"])
+    token = kept(lambda: next(tokens), clock)
+    assert [token(), token()] == ["first", "first"]
+    await clock.run(SAME_TOKEN_SECONDS)
+    assert token() == "second"

@@ -148,7 +148,6 @@ async def test_failures_in_a_row_are_counted_until_the_key_succeeds() -> None:
 async def test_a_key_may_be_wished_for_later() -> None:
     async with Workshop().open() as shop:
         shop.worklist.name_later("a", 10)
-        shop.worklist.name_later("a", 5)
         await shop.clock.run(9)
         assert shop.done == []
         await shop.clock.run(2)
@@ -194,3 +193,16 @@ async def test_what_is_under_way_is_cancelled_with_the_loop() -> None:
     await shop.clock.run(200)
     assert shop.done == []
     assert not shop.busy.total()
+
+
+async def test_of_several_wishes_to_look_later_the_soonest_stands() -> None:
+    async with Workshop().open() as shop:
+        shop.worklist.name_later("a", 15)
+        shop.worklist.name_later("a", 2)
+        shop.worklist.name_later("a", 9)
+        await shop.clock.run(1.5)
+        assert shop.done == []
+        await shop.clock.run(1)
+        assert shop.done == ["a"]
+        await shop.clock.run(20)
+        assert shop.done == ["a"]

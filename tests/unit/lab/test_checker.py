@@ -376,6 +376,14 @@ def test_i1_a_tolerated_taint_a_share_and_a_plugin_node_are_fine() -> None:
     assert check(shard.stored).violations == []
 
 
+@pytest.mark.parametrize(("value", "right"), [("", True), ("yes", False)])
+def test_i1_a_toleration_of_the_empty_value_is_of_no_other(value: str, right: bool) -> None:
+    shard = Shard(node_seen("node-a", taints=(Taint(key="spot", value=value, effect="NoSchedule"),)))
+    shard.queued(spec=job_spec(role(tolerations=({"key": "spot", "operator": "Equal"},))))
+    shard.allocated(placement())
+    assert broken(check(shard.stored)) == (set() if right else {"I1"})
+
+
 def test_i1_a_device_is_not_given_to_two_runs() -> None:
     shard = Shard()
     shard.queued("k1")

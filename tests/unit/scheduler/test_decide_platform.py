@@ -131,6 +131,17 @@ def test_a_lost_run_is_tried_again_elsewhere_while_there_is_room_elsewhere() -> 
     assert again.placements[0].node == "node-b"  # type: ignore[union-attr]
 
 
+def test_a_node_whose_kubelet_refused_the_pod_is_avoided_and_one_on_which_it_failed_is_not() -> None:
+    refused = Reason(code=Code.POD_REFUSED_BY_NODE, detail="OutOfephemeral-storage")
+    for reason, avoid, then in ((refused, ("node-a",), "node-b"), (Reason(code=Code.POD_FAILED), (), "node-a")):
+        world = World(node_seen("node-a"), node_seen("node-b")).running(retry=Retry(max_attempts=3))
+        world.commit(ended(reason=reason, own=False))
+        world.commit(run_absent(RUN))
+        world.place(ms=60_000)
+        assert world.job.avoid == avoid
+        assert world.run.placements[0].node == then
+
+
 def test_an_avoided_node_is_better_than_none() -> None:
     world = World().running()
     world.commit(lost(nodes=("node-a",)))

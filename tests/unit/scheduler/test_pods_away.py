@@ -78,3 +78,11 @@ def test_a_record_that_brings_back_what_was_not_away_is_refused() -> None:
     world = World().queued()
     with pytest.raises(Contradiction):
         apply_record(world.state, BackInLine(kind="back_in_line", job_id=K1), ())
+
+
+def test_what_its_owner_survives_by_then_is_said_with_it_and_alone_and_once() -> None:
+    world = evicted()
+    for preemptible, records in ((False, ["back_in_line", "waiting"]), (False, []), (True, ["back_in_line"])):
+        assert world.say(BACK.model_copy(update={"preemptible": preemptible}), ms=0) == records
+        assert world.job.preemptible is preemptible
+    assert (world.job.away, reason(world)) == (False, Code.WAITING_FOR_TURN)

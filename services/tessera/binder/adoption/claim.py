@@ -12,10 +12,10 @@ from typing import Any
 import structlog
 
 from tessera.binder.adoption.from_template import spec_of_suspended
-from tessera.binder.adoption.groups import Group, size_of
+from tessera.binder.adoption.known import Adoptions
 from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.reading import Json, mapping, text
-from tessera.binder.adoption.spec import Adoption, spec_of
+from tessera.binder.adoption.spec import Adoption
 from tessera.binder.adoption.watch import Groups
 from tessera.binder.calls import all_of
 from tessera.domain.entities import Job, Run
@@ -33,6 +33,11 @@ def is_of(job: Job, adoption: Adoption) -> bool:
     return job.key.partition(GENERATION)[0] == adoption.key
 
 
+def is_as_said(job: Job, adoption: Adoption) -> bool:
+    """Whether the job is that, and is known to survive what its owner survives now."""
+    return is_of(job, adoption) and job.preemptible == adoption.spec.preemptible
+
+
 @dataclass(frozen=True, slots=True)
 class Incomplete:
     """The pods are not there yet, or are not what was allocated; since when, by the monotonic clock."""
@@ -45,9 +50,11 @@ log = structlog.get_logger()
 
 
 class Claims:
-    def __init__(self, cluster: Cluster, clock: Clock, groups: Groups, owners: Owners, shard: str) -> None:
+    def __init__(
+        self, cluster: Cluster, clock: Clock, groups: Groups, owners: Owners, adoptions: Adoptions, shard: str
+    ) -> None:
         self._cluster, self._clock, self._shard = cluster, clock, shard
-        self._groups, self._owners = groups, owners
+        self._groups, self._owners, self._adoptions = groups, owners, adoptions
         self._since: dict[str, float] = {}
 
     def forget(self, run_id: str) -> None:
@@ -74,8 +81,8 @@ class Claims:
         if group is None or not waiting:
             numbers = {"pods": 0, "pods_wanted": job.pods}
             return Reason(code=Code.GANG_INCOMPLETE, detail=job.adopted.owner, numbers=numbers)
-        found = await adoption_of(group, waiting, self._owners)
-        if isinstance(found, Reason) or is_of(job, found):
+        found = await self._adoptions.of(group, waiting)
+        if isinstance(found, Reason) or is_as_said(job, found):
             return found
         return Reason(code=Code.GANG_DISAGREES, detail=f"{job.adopted.owner}: its pods ask for something else by now")
 
@@ -101,13 +108,6 @@ class Claims:
             meta: dict[str, Any] = owner["metadata"]
             await self._cluster.resume_job(job.tenant, meta["name"], meta["uid"], meta["resourceVersion"])
             log.info("job_resumed", job=job.job_id, owner=job.adopted.owner, namespace=job.tenant)
-
-
-async def adoption_of(group: Group, waiting: list[Json], owners: Owners) -> Adoption | Reason:
-    """The job that these pods amount to, as their owner is now. Raises ApiError, Transient."""
-    owner = None if group.owner is None else await owners.look(group.owner)
-    size = size_of(group, owner)
-    return size if isinstance(size, Reason) else spec_of(group, waiting, size, owner)
 
 
 async def unclaim(cluster: Cluster, pod: Any) -> None:

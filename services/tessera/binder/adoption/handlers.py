@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 import structlog
 
 from tessera.binder.adoption.books import Books
-from tessera.binder.adoption.claim import GENERATION, adoption_of, is_of
+from tessera.binder.adoption.claim import GENERATION, is_as_said, is_of
 from tessera.binder.adoption.conditions import Conditions
+from tessera.binder.adoption.known import Adoptions
 from tessera.binder.adoption.owners import Owners, ending_of, why_failed
+from tessera.binder.adoption.patience import Patience
 from tessera.binder.adoption.reading import Json
 from tessera.binder.adoption.spec import Adoption
 from tessera.binder.adoption.suspended import Suspended
@@ -43,6 +45,7 @@ NO_PODS = "its pods have been gone for too long"
 BY_BINDER = (OTHER_PODS, NO_PODS)
 """Why a job was cancelled whose pods may yet come back."""
 GENERATIONS_MAX = 1000
+ABOUT_TO_START = (Phase.ALLOCATED, Phase.BINDING)
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 15.0, 600.0
 REMEMBERED = 16_384
 
@@ -69,14 +72,16 @@ class Adopting:
         state: State,
         groups: Groups,
         owners: Owners,
+        adoptions: Adoptions,
         suspended: Suspended,
         members: Members,
     ) -> None:
         self._ports, self._settings, self._state, self._members = ports, settings, state, members
-        self._groups, self._owners, self._suspended = groups, owners, suspended
+        self._groups, self._owners, self._adoptions, self._suspended = groups, owners, adoptions, suspended
         self._facts = Facts(ports.bus, settings.shard, "binder")
         self._books = Books(state)
         self._conditions = Conditions(ports.cluster, ports.clock)
+        self._patience = Patience(ports.clock, settings.tell_seconds)
         self._submitted: dict[str, Submitted] = {}
         self._cancelled: dict[str, float] = {}
         self._without_pods_since: dict[str, float] = {}
@@ -125,30 +130,42 @@ class Adopting:
             await self._tell_alone(group_id.removeprefix(ALONE))
             return
         live, waiting = self._books.jobs(group_id), self._groups.waiting(group_id)
+        if live and all(job.phase in ABOUT_TO_START for job in live):
+            self._is_placed(group_id, live)
+            return  # what becomes of its run leads here again
         found = await self._found(group_id, waiting)
         if isinstance(found, Adoption):
             await self._settle(group_id, waiting, found, live)
             return
         if found is not None:
             await self._tell(group_id, waiting, of_group(found))
+        else:
+            self._adoptions.forget(group_id)
+            self._patience.settled(group_id)
         for job in live:
             await self._without_pods(group_id, job)
+
+    def _is_placed(self, group_id: str, live: list[Job]) -> None:
+        self._patience.settled(group_id)
+        for job in live:
+            self._without_pods_since.pop(job.job_id, None)
 
     async def _found(self, group_id: str, waiting: list[Json]) -> Adoption | Reason | None:
         """The job that the group amounts to now; None when nothing of it waits."""
         group = self._groups.get(group_id)
         if group is not None and waiting:
-            return await adoption_of(group, waiting, self._owners)
+            return await self._adoptions.of(group, waiting)
         return await self._suspended.adoption(group_id)
 
     async def _settle(self, group_id: str, waiting: list[Json], found: Adoption, live: list[Job]) -> None:
         """One life at a time: a job that is not what the pods ask for goes first, if it is not at work."""
         for job in live:
             self._without_pods_since.pop(job.job_id, None)
-            if is_of(job, found) and job.away and job.phase is Phase.QUEUED:
-                await self._facts.publish(PodsBack(kind="pods_back", job_id=job.job_id), job.run_id)
+            if is_of(job, found) and (job.away or not is_as_said(job, found)) and job.phase is Phase.QUEUED:
+                back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=found.spec.preemptible)
+                await self._facts.publish(back, job.run_id if job.away else "")
             elif is_of(job, found):
-                await self._tell(group_id, waiting, of_job(job))
+                await self._tell(group_id, waiting, of_job(job, self._state.ts))
             elif job.phase is Phase.QUEUED:
                 await self._cancel(job, OTHER_PODS)
         if not live:
@@ -161,6 +178,10 @@ class Adopting:
 
     async def _tell(self, group_id: str, waiting: list[Json], verdict: Verdict | None) -> None:
         """On the pods; on the suspended Job that has none yet."""
+        left = self._patience.left(group_id, verdict)
+        if left > 0:
+            self.worklist.name_later(group_id, left)
+            return
         await self._conditions.tell(waiting, verdict)
         job = None if waiting else self._suspended.job(group_id)
         if job is not None and verdict is not None:

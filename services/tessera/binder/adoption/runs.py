@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from tessera.binder.adoption.claim import Claims, Incomplete, unclaim
 from tessera.binder.adoption.conditions import Conditions
+from tessera.binder.adoption.known import Adoptions
 from tessera.binder.adoption.owners import Owners, ending_of
 from tessera.binder.adoption.reading import Json, mapping, text
 from tessera.binder.adoption.verdicts import of_blocked_eviction
@@ -29,10 +30,12 @@ BLOCKED = 429
 class AdoptedRuns:
     """Every step may be repeated. Pods that succeeded are remembered until their run is forgotten."""
 
-    def __init__(self, ports: Ports, settings: BinderSettings, groups: Groups, owners: Owners) -> None:
+    def __init__(
+        self, ports: Ports, settings: BinderSettings, groups: Groups, owners: Owners, adoptions: Adoptions
+    ) -> None:
         self._cluster, self._clock, self._settings = ports.cluster, ports.clock, settings
         self._groups, self._owners = groups, owners
-        self._claims = Claims(ports.cluster, ports.clock, groups, owners, settings.shard)
+        self._claims = Claims(ports.cluster, ports.clock, groups, owners, adoptions, settings.shard)
         self._conditions = Conditions(ports.cluster, ports.clock)
         self._succeeded: dict[str, dict[str, Pod]] = {}
         self._facts = Facts(ports.bus, settings.shard, "binder")
@@ -55,13 +58,17 @@ class AdoptedRuns:
             raise Refused(0, found.reason)
         return None
 
-    async def target(self, job: Job, run: Run, rank: int, uid: str) -> tuple[str, str]:
+    async def target(self, job: Job, run: Run, rank: int, uid: str, fresh: bool) -> tuple[str, str]:
         """
         The name and version of the pod to bind, if it is still this run's.
 
         Held to that version, a bind fails once the pod was given back: so a binder that is behind cannot bind it for a
-        run that is over.
+        run that is over. For the same reason a version that the watch has shown is as good as one that was looked at,
+        unless a bind has failed before (`fresh`); only a yes is taken from there.
         """
+        seen = self._groups.informer.objects.get(uid)
+        if not fresh and _is_claimed(seen, job, run, rank):
+            return text(seen, "metadata", "name"), text(seen, "metadata", "resourceVersion")
         name = self._name(uid) or await self._listed_name(run, uid)
         try:
             pod = await self._cluster.get_pod(job.tenant, name) if name else {}
@@ -145,3 +152,10 @@ class AdoptedRuns:
         if run_id not in self._blocked:
             await self._facts.publish(EvictionBlocked(kind="eviction_blocked", run_id=run_id, reason=reason), run_id)
             self._blocked[run_id] = None
+
+
+def _is_claimed(pod: Json | None, job: Job, run: Run, rank: int) -> bool:
+    meta = mapping(pod, "metadata")
+    labels = mapping(meta, "labels")
+    ours = (labels.get(RUN_LABEL), labels.get(RANK_LABEL)) == (run.run_id, str(rank))
+    return ours and text(meta, "namespace") == job.tenant and "deletionTimestamp" not in meta

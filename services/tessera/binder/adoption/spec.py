@@ -156,7 +156,9 @@ def _priority(pod: Json) -> int:
 
 
 def _key(group: Group, pods: Sequence[Json], spec: JobSpec, adopted: Adopted) -> str:
-    shape = hashlib.sha256(f"{spec.digest()} {adopted.priority}".encode()).hexdigest()[:SHAPE_CHARACTERS]
+    """What the owner still survives is no part of it: that changes from attempt to attempt, and the place is kept."""
+    asked = spec.model_copy(update={"preemptible": True})
+    shape = hashlib.sha256(f"{asked.digest()} {adopted.priority}".encode()).hexdigest()[:SHAPE_CHARACTERS]
     return f"{_anchor(group, pods)}.{shape}"
 
 

@@ -34,6 +34,7 @@ WAYS_OUT: dict[Code, str] = {
     Code.GANG_INCOMPLETE: "it goes on once the missing pods are made",
     Code.OWNER_NOT_FOUND: "it goes on once the object is made",
     Code.LIMIT_EXCEEDED: "it goes on once others of this namespace have ended",
+    Code.BACKOFF: "it is tried again by itself; why its last run ended: `tessera explain`",
     Code.ON_HOLD: "let it go with `tessera release`",
     Code.QUEUE_STOPPED: "an operator lets the queue go",
     Code.NO_FIT: "it starts once there is room; `tessera explain` names the changes that would start it now",
@@ -51,11 +52,19 @@ class Verdict:
     warning: bool
 
 
-def of_job(job: Job) -> Verdict | None:
-    """Why the job's pods are not placed; None while nothing was said about it, and while it has a run."""
+def of_job(job: Job, ts: int) -> Verdict | None:
+    """
+    Why the job's pods are not placed at `ts`; None while nothing was said about it, and while it has a run.
+
+    Of its back-off the ledger says nothing but when it ends.
+    """
     if job.phase is not Phase.QUEUED or job.reason is None:
         return None
-    return _verdict(job.reason, f"job {job.job_id} waits in queue {job.queue}", warning=False)
+    reason = job.reason
+    if job.not_before > ts and not job.kept_out:
+        left = (job.not_before - ts + 999) // 1000
+        reason = Reason(code=Code.BACKOFF, numbers={"seconds_left": left, "attempts": job.attempt})
+    return _verdict(reason, f"job {job.job_id} waits in queue {job.queue}", warning=False)
 
 
 def of_ended(job: EndedJob) -> Verdict:

@@ -4,6 +4,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from tessera.binder.adoption.handlers import Adopting
+from tessera.binder.adoption.known import Adoptions
 from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.adoption.suspended import Suspended
@@ -26,8 +27,9 @@ class UsersWork:
         owners = Owners(cluster, clock, self._jobs)
         self._groups = Groups(self._pods, owners, clock, settings.shard, self._changed)
         self._suspended = Suspended(self._jobs, owners, settings.shard, self._changed)
-        self.runs = AdoptedRuns(ports, settings, self._groups, owners)
-        self._adopting = Adopting(ports, settings, state, self._groups, owners, self._suspended, members)
+        adoptions = Adoptions(owners)
+        self.runs = AdoptedRuns(ports, settings, self._groups, owners, adoptions)
+        self._adopting = Adopting(ports, settings, state, self._groups, owners, adoptions, self._suspended, members)
 
     def problem(self) -> str | None:
         """

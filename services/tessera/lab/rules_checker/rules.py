@@ -29,6 +29,7 @@ class Job:
     evictions: int = 0
     adopted: Adopted | None = None
     away: bool = False
+    preemptible: bool = True
 
 
 @dataclass(slots=True)
@@ -111,9 +112,8 @@ class Rules:
         fact = self._cited(r.fact)
         if isinstance(fact, f.JobAdmitted):
             amount = _amount(fact.spec, [(role.name, role.gang) for role in fact.spec.roles])
-            self.jobs[r.job_id] = Job(
-                fact.tenant, fact.spec, fact.spec.priority_class, amount, held=fact.held, adopted=fact.adopted
-            )
+            self.jobs[r.job_id] = job = Job(fact.tenant, fact.spec, fact.spec.priority_class, amount)
+            job.held, job.adopted, job.preemptible = fact.held, fact.adopted, fact.spec.preemptible
             if fact.held:
                 self.asked.add(("held", r.job_id, False, fact.tenant))
 
@@ -254,7 +254,7 @@ class Rules:
         self.demand(allowed, "plan", f"{text}: the preset does not allow it")
         age = None if run.started_ts is None else (self.ts - run.started_ts) // 1000
         self.demand(age is not None and age >= policy.min_runtime_seconds, "plan", f"{text}: its age is {age} s")
-        self.demand(victim.spec.preemptible, "plan", f"{text}: it is not preemptible")
+        self.demand(victim.preemptible, "plan", f"{text}: it is not preemptible")
         self.demand(victim.evictions < policy.evictions_max, "plan", f"{text}: {victim.evictions} evictions")
         if owner is None:
             self.demand(False, "plan", f"{text}: there is no such job")
@@ -309,6 +309,8 @@ class Rules:
     def _back_in_line(self, r: m.BackInLine) -> None:
         if (job := self.jobs.get(r.job_id)) is not None:
             job.away = False
+            if r.preemptible is not None:
+                job.preemptible = r.preemptible
 
     def _plans(self, message: m.LedgerMessage) -> None:
         """A plan is carried out whole in the message that takes it in, or refused there."""

@@ -213,9 +213,11 @@ class Chaos:
         self._crew.cluster.set_cordoned(node, False)
 
     async def _shrink_node(self) -> None:
-        """Some of its GPUs fall off, whatever runs on them; later they are back."""
-        node = self._random.choice([node for node, row in self._rows.items() if row.gpus])
-        self._crew.cluster.set_gpus(node, self._random.randrange(self._rows[node].gpus))
+        """Half of its GPUs or more fall off, of a node that runs hold some of if there is one; later they are back."""
+        held = {place.node for run in self._state().runs.values() for place in run.places if place.devices}
+        have = [node for node, row in self._rows.items() if row.gpus]
+        node = self._random.choice([node for node in have if node in held] or have)
+        self._crew.cluster.set_gpus(node, self._random.randrange(self._rows[node].gpus // 2 + 1))
         self._crew.coverage.fault("node shrunk")
         await self._crew.clock.sleep(self._random.uniform(0.5, 3.0))
         self._crew.cluster.set_gpus(node, self._rows[node].gpus)

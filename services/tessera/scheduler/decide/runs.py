@@ -201,12 +201,15 @@ def _requeue(draft: Draft, job: Job, reason: Reason) -> None:
 
 
 def on_pods_back(draft: Draft, index: int, fact: PodsBack) -> None:
-    """The owner of an adopted job has made its pods again."""
+    """The owner of an adopted job has made its pods again, or survives another number of evictions than before."""
     job = draft.state.jobs.get(fact.job_id)
-    if job is None or not job.away or job.phase is not Phase.QUEUED:
+    if job is None or job.adopted is None or job.phase is not Phase.QUEUED:
         return
-    draft.add(BackInLine(kind="back_in_line", job_id=job.job_id))
-    if not job.held:
+    news = None if fact.preemptible == job.preemptible else fact.preemptible
+    if not job.away and news is None:
+        return
+    draft.add(BackInLine(kind="back_in_line", job_id=job.job_id, preemptible=news))
+    if job.away and not job.held:
         say_waiting(draft, job.job_id, Reason(code=Code.WAITING_FOR_TURN))
         say_closed(draft, job.job_id, job.queue)
 

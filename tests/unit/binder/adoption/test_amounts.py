@@ -95,10 +95,17 @@ def test_what_is_no_share_of_one_gpu_is_refused_by_the_name_of_the_annotation(sh
     assert (reason.code, reason.field) == (Code.INVALID_FIELD, "metadata.annotations[tessera.io/gpu-milli]")
 
 
-@pytest.mark.parametrize("name", ["ephemeral-storage", "hugepages-2Mi", "nvidia.com/gpu.shared", "requests.x/y"])
+@pytest.mark.parametrize("name", ["hugepages-2Mi", "nvidia.com/gpu.shared", "requests.x/y"])
 def test_a_resource_of_which_nobody_keeps_a_book_is_refused_by_its_name(name: str) -> None:
     reason = refused({"containers": [container(**{name: "1"})]})
     assert (reason.code, name in reason.field) == (Code.NOT_SUPPORTED_YET, True)
+
+
+def test_a_nodes_own_disk_is_accepted_and_not_counted() -> None:
+    own = {"ephemeral-storage": "1.5Gi"}
+    assert resources_of({"containers": [container(cpu="1", **own)]}, {}) == resources_of(
+        {"containers": [container(cpu="1")]}, {}
+    )
 
 
 @pytest.mark.parametrize("amount", ["-1", "1e99", "9" * 29, "many", "", "1 Gi", "0x10", [], {}, None, 1.5e300])

@@ -177,6 +177,23 @@ async def test_a_run_that_must_go_is_evicted_and_its_owners_new_pods_are_its_nex
     assert {run_of(pod) for pod in world.owned() if pod["status"]["phase"] == "Running"} == {f"{job.job_id}-2"}
 
 
+async def test_a_job_whose_owner_survives_no_further_eviction_keeps_its_place_and_is_not_preempted(
+    world: AdoptionWorld,
+) -> None:
+    world.make_job(backoffLimit=1)
+    await world.run(10)
+    before = world.only()
+    await world.drain("node-a")
+    await world.run(20)
+    waiting = world.only()
+    await world.drain("node-a", undo=True)
+    await world.run(30)
+    after = world.only()
+    assert (waiting.job_id, waiting.taken_n) == (before.job_id, before.taken_n)
+    assert (after.job_id, after.phase, after.attempt) == (before.job_id, "running", 2)
+    assert (before.preemptible, after.preemptible) == (True, False)
+
+
 async def test_an_eviction_says_that_it_is_one(world: AdoptionWorld) -> None:
     world.make_job()
     await world.run(10)

@@ -77,6 +77,13 @@ def test_tolerations_are_the_roles_without_those_for_a_passing_trouble_and_for_p
     assert {(t.key, t.value, t.effect) for t in found.tolerations} == {("gpu", "", "NoSchedule"), ("team", "ml", "")}
 
 
+@pytest.mark.parametrize("said", [{}, {"operator": "Equal"}, {"operator": "Equal", "value": ""}, {"operator": ""}])
+def test_a_toleration_of_taints_without_a_value_is_not_one_of_every_value(said: Json) -> None:
+    (found,) = role(tolerations=[{"key": "a", "effect": "NoSchedule", **said}]).tolerations
+    (every,) = role(tolerations=[{"key": "a", "effect": "NoSchedule", "operator": "Exists"}]).tolerations
+    assert (found.every_value, every.every_value) == (False, True)
+
+
 def test_preferences_are_passed_over() -> None:
     wish = [{"weight": 1, "preference": {}}]
     plain = role()
@@ -119,10 +126,6 @@ NOT_HONOURED: dict[str, tuple[str, Json]] = {
     "ephemeral volumes": ("spec.volumes[1].ephemeral", {"volumes": [{"emptyDir": {}}, {"ephemeral": {}}]}),
     "ports of the node": ("spec.initContainers[0].ports", {"initContainers": [{"ports": [{"hostPort": 80}]}]}),
     "every taint": ("spec.tolerations[0].key", {"tolerations": [{"operator": "Exists"}]}),
-    "a taint without a value": (
-        "spec.tolerations[0].operator",
-        {"tolerations": [{"key": "a", "effect": "NoSchedule"}]},
-    ),
     "taints above a number": (
         "spec.tolerations[0].operator",
         {"tolerations": [{"key": "a", "operator": "Gt", "value": "1"}]},

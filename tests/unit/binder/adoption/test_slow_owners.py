@@ -62,3 +62,22 @@ async def test_pods_that_were_there_all_the_time_are_said_to_be(world: AdoptionW
     make_pods(world, make_training_job(world, pods=1), pods=1, seconds=20)
     await world.run(90)
     assert [(job.phase, job.attempt) for job in world.ended()] == [("succeeded", 2)]
+
+
+async def test_a_job_in_line_is_told_what_its_owner_survives_and_keeps_its_place(world: AdoptionWorld) -> None:
+    world.make_pod("first", gpus=8)
+    await world.run(10)
+    make_pods(world, make_training_job(world, pods=1), pods=1)
+    await world.run(10)
+    before = world.only()
+    never = {"Worker": {"replicas": 1, "restartPolicy": "Never"}}
+    world.core.patch("pytorchjobs", NS, "train", {"spec": {"pytorchReplicaSpecs": never}})
+    await world.run(60)
+    after = world.only()
+    assert (after.job_id, after.taken_n, after.phase, after.reason) == (
+        before.job_id,
+        before.taken_n,
+        "queued",
+        before.reason,
+    )
+    assert (before.preemptible, after.preemptible) == (True, False)

@@ -190,6 +190,14 @@ def test_pods_that_ask_for_something_else_or_are_more_urgent_give_another_key() 
     assert len(keys) == 4
 
 
+def test_what_their_owner_still_survives_is_no_part_of_the_key() -> None:
+    fresh = batch_job(backoffLimit=1)
+    used_up = fresh | {"status": {"failed": 1}}
+    before, after = adoption(of_job(1, fresh), fresh), adoption(of_job(1, used_up), used_up)
+    assert (before.spec.preemptible, after.spec.preemptible) == (True, False)
+    assert before.key == after.key
+
+
 def test_a_job_made_anew_under_its_name_and_a_bare_pod_made_again_give_other_keys() -> None:
     one, anew = batch_job(), batch_job(uid="another")
     assert adoption(of_job(1, one), one).key != adoption(of_job(1, anew), anew).key

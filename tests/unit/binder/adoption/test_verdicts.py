@@ -29,7 +29,7 @@ NO_FIT = Reason(code=Code.NO_FIT, numbers={"gpus_free": 3, "gpus_wanted": 8})
 
 
 def waiting(reason: Reason = NO_FIT) -> Verdict:
-    verdict = of_job(replace(job(), reason=reason))
+    verdict = of_job(replace(job(), reason=reason), ts=0)
     assert verdict is not None
     return verdict
 
@@ -49,8 +49,26 @@ def test_a_waiting_jobs_pods_say_why_with_numbers_and_how_to_go_on() -> None:
 
 
 def test_a_job_with_a_run_or_of_which_nothing_was_said_gives_no_condition() -> None:
-    assert of_job(job()) is None
-    assert of_job(replace(job(), phase=Phase.RUNNING, reason=NO_FIT)) is None
+    assert of_job(job(), ts=0) is None
+    assert of_job(replace(job(), phase=Phase.RUNNING, reason=NO_FIT), ts=0) is None
+
+
+def test_the_pods_after_one_that_failed_say_how_long_their_job_waits_and_not_that_others_are_before_it() -> None:
+    again = replace(job(), attempt=3, not_before=61_000, reason=Reason(code=Code.WAITING_FOR_TURN))
+    verdict, later = of_job(again, ts=1_500), of_job(again, ts=61_000)
+    assert verdict is not None
+    assert (verdict.code, verdict.warning) == ("Backoff", False)
+    assert "attempts 3" in verdict.message
+    assert "seconds left 60" in verdict.message
+    assert later is not None
+    assert later.code == "WaitingForTurn"
+
+
+def test_a_held_job_in_its_back_off_says_that_it_is_held() -> None:
+    held = replace(job(), not_before=61_000, held=True, reason=Reason(code=Code.ON_HOLD))
+    verdict = of_job(held, ts=0)
+    assert verdict is not None
+    assert verdict.code == "OnHold"
 
 
 def test_a_refusal_says_all_its_reasons_under_the_code_of_the_first() -> None:

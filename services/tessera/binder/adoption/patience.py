@@ -1,0 +1,31 @@
+"""How long a group has waited before its pods are told so: one that is placed within a moment is told nothing."""
+
+from tessera.binder.adoption.verdicts import Verdict
+from tessera.kernel.ports import Clock
+
+
+class Patience:
+    """
+    Each word costs two writes per pod, as much as placing it.
+
+    What somebody has to do something about is said at once. Counted from when a group is first found waiting until it
+    is settled; a binder that was restarted counts anew, and what is said already it reads from the pods.
+    """
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+        self._since: dict[str, float] = {}
+
+    def left(self, group_id: str, verdict: Verdict | None) -> float:
+        """Seconds until this may be said; 0 is now."""
+        if verdict is None:
+            self.settled(group_id)
+            return 0.0
+        if verdict.warning:
+            return 0.0
+        now = self._clock.monotonic()
+        return max(0.0, self._since.setdefault(group_id, now) + self._seconds - now)
+
+    def settled(self, group_id: str) -> None:
+        """The group does not wait any more."""
+        self._since.pop(group_id, None)

@@ -1,0 +1,144 @@
+"""What an adopted pod costs on its way to a node, and that what is spared is asked for where it matters."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, cast
+
+import pytest
+import pytest_asyncio
+
+from tessera.binder.adoption.wiring import UsersWork
+from tessera.binder.calls import Refused
+from tessera.binder.settings import BinderSettings
+from tessera.kernel.leases import Members
+from tessera.kernel.memory.cluster import MemoryCluster
+from tessera.kernel.ports import ApiError
+from tessera_schemas.labels import RANK_LABEL, RUN_LABEL
+from tests.builders import SHARD
+from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, run_of
+from tests.unit.binder.cluster_world import Everything
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """All calls of binder and reclamation but those that read lists and changes."""
+    counted: Counter[str] = Counter()
+    entered = MemoryCluster._enter
+
+    async def counting(self: Any, operation: str, *about: Any, **more: Any) -> None:
+        if operation not in ("list", "watch"):
+            counted[operation] += 1
+        await entered(self, operation, *about, **more)
+
+    monkeypatch.setattr(MemoryCluster, "_enter", counting)
+    return counted
+
+
+@pytest_asyncio.fixture
+async def world() -> AsyncIterator[AdoptionWorld]:
+    async with AdoptionWorld() as world:
+        yield world
+
+
+async def test_a_pod_that_finds_room_costs_a_claim_and_a_bind(calls: Counter[str], world: AdoptionWorld) -> None:
+    world.make_job(pods=3)
+    await world.run(20)
+    assert world.only().phase == "running"
+    assert calls == {"patch": 3, "bind": 3}
+
+
+async def test_a_pod_is_looked_at_before_it_is_bound_once_a_bind_was_refused(
+    calls: Counter[str], world: AdoptionWorld
+) -> None:
+    world.core.faults.answer("bind", 409, count=1)
+    world.make_pod("alone")
+    await world.run(20)
+    assert world.only("alone").phase == "running"
+    assert calls == {"patch": 1, "bind": 2, "get": 2}  # what became of the refused one, and as what to bind it
+
+
+async def test_a_pod_that_changes_between_claim_and_bind_is_bound_as_it_is_then(world: AdoptionWorld) -> None:
+    world.make_pod("alone")
+    while not run_of(world.owned("alone")[0]):
+        await world.clock.run(0.01)
+        await world.turn()
+    world.core.patch("pods", NS, "alone", {"metadata": {"annotations": {"note": "new"}}})
+    await world.run(10)
+    job = world.only("alone")
+    assert (job.phase, job.attempt) == ("running", 1)
+
+
+async def while_time_passes(world: AdoptionWorld, call: Coroutine[Any, Any, Any]) -> None:
+    calling = asyncio.create_task(call)
+    await world.clock.run(1)
+    await calling
+
+
+async def test_a_claim_that_only_a_late_watch_shows_binds_nothing(world: AdoptionWorld) -> None:
+    """The pod was given back meanwhile, and so has another version: the bind fails, and the next look says why."""
+    world.make_pod("alone")
+    await world.run(10)
+    job = world.only("alone")
+    run = world.current(job.job_id)
+    await world.stop("binder")
+    world.make_pod("late", labels={RUN_LABEL: run.run_id, RANK_LABEL: "0"})
+    (shown,) = world.owned("late")
+    world.core.patch("pods", NS, "late", {"metadata": {"labels": {RUN_LABEL: None, RANK_LABEL: None}}})
+
+    ports, uid = world._ports("binder"), shown["metadata"]["uid"]
+    behind = UsersWork(ports, BinderSettings(shard=SHARD), world.state, cast(Members, Everything()))
+    behind._pods.objects[uid] = shown
+    name, version = await behind.runs.target(job, run, 0, uid, fresh=False)
+    with pytest.raises(ApiError) as refused:
+        await while_time_passes(world, ports.cluster.bind_pod(NS, name, uid, "node-a", {}, version))
+    assert refused.value.status == 409
+    with pytest.raises(Refused, match="not this run's any more"):
+        await while_time_passes(world, behind.runs.target(job, run, 0, uid, fresh=True))
+
+
+# -- patience
+
+
+async def test_a_pod_that_is_placed_within_a_moment_is_told_nothing(calls: Counter[str], world: AdoptionWorld) -> None:
+    world.make_pod("first", gpus=8, seconds=11)
+    await world.run(10)
+    world.make_pod("second", gpus=8)
+    await world.run(5)
+    assert world.only("second").phase == "running"
+    assert world.events() == []
+    assert calls == {"patch": 2, "bind": 2}
+
+
+async def test_the_pods_of_a_gang_that_are_made_one_after_the_other_are_told_nothing(world: AdoptionWorld) -> None:
+    for number in range(3):
+        gang = {"labels": {"tessera.io/gang": "three"}, "notes": {"tessera.io/gang-size": "3"}}
+        world.make_pod(f"three-{number}", **gang)
+        await world.run(0.5)
+    await world.run(10)
+    assert world.only("three").phase == "running"
+    assert world.events() == []
+
+
+async def test_a_pod_that_goes_on_waiting_is_told_after_two_seconds(world: AdoptionWorld) -> None:
+    world.make_pod("first", gpus=8)
+    await world.run(5)
+    world.make_pod("second", gpus=8)
+    await world.run(1.5)
+    assert world.events() == []
+    await world.run(2)
+    assert [event["reason"] for event in world.events()] == ["NoFit"]
+
+
+async def test_a_refused_pod_is_told_at_once(world: AdoptionWorld) -> None:
+    world.make_pod("alone", labels={"tessera.io/queue": "nowhere"})
+    await world.run(1)
+    assert world.condition(world.owned("alone")[0])["reason"] == "NoSuchQueue"
+
+
+async def test_a_suspended_job_that_waits_is_told_once(world: AdoptionWorld) -> None:
+    world.make_pod("first", gpus=8)
+    await world.run(5)
+    world.make_job("second", gpus=8, suspend=True)
+    await world.run(30)
+    assert [event["reason"] for event in world.events() if event["involvedObject"]["name"] == "second"] == ["NoFit"]

@@ -1,0 +1,70 @@
+"""A group is worked out once for as long as nothing of it changes, and anew when anything does."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from tessera.binder.adoption import known
+from tessera.binder.adoption.groups import Group, group_of
+from tessera.binder.adoption.known import Adoptions
+from tessera.binder.adoption.owners import Owners
+from tessera.binder.adoption.reading import Json
+from tests.unit.binder.adoption.adoption_world import user_pod
+
+
+class OneOwner:
+    def __init__(self) -> None:
+        self.owner: Json | None = None
+
+    async def look(self, _: Any) -> Json | None:
+        return self.owner
+
+
+def pod(name: str, **more: Any) -> Json:
+    made = user_pod(name, labels={"tessera.io/gang": "pair"}, notes={"tessera.io/gang-size": "1"}, **more)
+    made["metadata"] |= {"uid": name, "namespace": "lab", "resourceVersion": "1"}
+    return made
+
+
+def group() -> Group:
+    found = group_of(pod("a"), {})
+    assert isinstance(found, Group)
+    return found
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many pods each reckoning was of."""
+    counted: list[int] = []
+    reckon: Callable[..., Any] = known.spec_of
+
+    def counting(group: Group, pods: list[Json], size: int, owner: Json | None) -> Any:
+        counted.append(len(pods))
+        return reckon(group, pods, size, owner)
+
+    monkeypatch.setattr(known, "spec_of", counting)
+    return counted
+
+
+async def test_the_same_pods_are_worked_out_once(looks: list[int]) -> None:
+    adoptions, one = Adoptions(cast(Owners, OneOwner())), pod("a")
+    assert await adoptions.of(group(), [one]) is await adoptions.of(group(), [one])
+    assert looks == [1]
+
+
+async def test_a_pod_that_changed_or_one_more_is_worked_out_anew(looks: list[int]) -> None:
+    adoptions = Adoptions(cast(Owners, OneOwner()))
+    before = await adoptions.of(group(), [pod("a")])
+    after = await adoptions.of(group(), [pod("a", gpus=2)])
+    assert before != after
+    await adoptions.of(group(), [pod("a"), pod("b")])
+    assert looks == [1, 1, 2]
+
+
+async def test_what_is_forgotten_is_worked_out_anew(looks: list[int]) -> None:
+    adoptions, one = Adoptions(cast(Owners, OneOwner())), pod("a")
+    await adoptions.of(group(), [one])
+    adoptions.forget(group().id)
+    await adoptions.of(group(), [one])
+    assert looks == [1, 1]
