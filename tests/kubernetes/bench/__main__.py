@@ -18,6 +18,7 @@ import uvloop
 from tessera.kernel.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
 from tessera.lab.bench.report import Row
+from tests.kubernetes.bench import offered
 from tests.kubernetes.bench.calls import ApiCalls
 from tests.kubernetes.bench.creating import ROUND_LABEL, Bound, one_gpu_pod, pipelined
 from tests.kubernetes.bench.gangs import gangs
@@ -26,7 +27,7 @@ from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.deployed import NAMESPACE, deploy, let_in
 
 GONE_SECONDS = 120.0
-Schedule = Callable[[HttpCluster, str, int], Awaitable[float]]
+SCHEDULERS = {"bare": "nobody", "kube-scheduler": "default-scheduler", "tessera": "tessera"}
 
 
 async def main() -> None:
@@ -65,6 +66,12 @@ async def bound_by_each(plane: ControlPlane, folder: Path, pods: int, rounds: in
                 asked[name].append(ApiCalls.now(plane).since(asked_before, 1 / pods))
                 rates[name].append(pods / seconds)
                 await _clear(client, round_name)
+        paced = {
+            name: await offered.waits(client, f"paced-{name}", SCHEDULERS[name])
+            for name in ("kube-scheduler", "tessera")
+        }
+        for name in paced:
+            await _clear(client, f"paced-{name}")
     bare, peer, ours = (tuple(rates[name]) for name in rates)
     notes = {f"CPU ms per pod, {name}": _medians(spent[name]) for name in rates}
     notes |= {f"API calls per pod, {name}": _medians(asked[name]) for name in rates}
@@ -73,6 +80,7 @@ async def bound_by_each(plane: ControlPlane, folder: Path, pods: int, rounds: in
         Row("kube-scheduler, create to bound", "pods/s", "-", peer, floor, bare),
         Row("Tessera, create to bound", "pods/s", ">= kube-scheduler, >= 50 % of the floor", ours, floor, bare, notes),
         Row("Tessera beside kube-scheduler", "pods/s", ">= 1", ours, "kube-scheduler, pods/s", peer),
+        offered.row(paced["tessera"], paced["kube-scheduler"]),
     ]
 
 
@@ -80,7 +88,7 @@ async def _bound(client: HttpCluster, plane: ControlPlane, how: str, round_name:
     """Seconds from the first create until the last pod has its node."""
     loop = asyncio.get_running_loop()
     nodes = [node["metadata"]["name"] for node in plane.api().items("/api/v1/nodes")] if how == "bare" else []
-    scheduler = {"bare": "nobody", "kube-scheduler": "default-scheduler", "tessera": "tessera"}[how]
+    scheduler = SCHEDULERS[how]
 
     def one(number: int) -> Callable[[], Awaitable[None]]:
         async def create() -> None:
