@@ -112,17 +112,20 @@ async def test_a_silent_node_keeps_its_gpus_until_it_is_fenced_and_its_gang_rest
     await until_ready(live, silent)
 
 
-async def test_a_cordoned_node_takes_nothing_new_and_what_runs_on_it_goes_on(live: KubernetesLive) -> None:
-    first = await running(live, job("first", gpus=2, seconds=LONG))
-    (cordoned,) = nodes_of(live, first)
+async def test_what_may_be_interrupted_leaves_a_cordoned_node_and_the_rest_goes_on(live: KubernetesLive) -> None:
+    moves = await running(live, job("moves", gpus=2, seconds=LONG))
+    stays = await running(live, job("stays", gpus=2, seconds=LONG, preemptible=False))
+    (cordoned,) = nodes_of(live, moves)
+    assert nodes_of(live, stays) == [cordoned]
     patch_node(live, cordoned, {"spec": {"unschedulable": True}})
-    await live.until(lambda state: not state.nodes.get(cordoned).ready, "the ledger knows that the node is cordoned")
-    second = await running(live, job("second", gpus=2, replicas=4, seconds=LONG))
-    assert cordoned not in nodes_of(live, second)
-    assert live.state.jobs.get(first).attempt == 1  # type: ignore[union-attr]
+    await until_attempt(live, moves, 2)
+    assert nodes_of(live, moves) != [cordoned]
+    new = await running(live, job("new", gpus=2, replicas=4, seconds=LONG))
+    assert cordoned not in nodes_of(live, new)
+    assert live.state.jobs.get(stays).attempt == 1  # type: ignore[union-attr]
     patch_node(live, cordoned, {"spec": {"unschedulable": None}})
     await until_ready(live, cordoned)
-    await ends_well(live, first, second)
+    await ends_well(live, moves, stays, new)
 
 
 async def test_a_gang_on_gpus_that_are_gone_restarts_where_there_are_enough(live: KubernetesLive) -> None:
