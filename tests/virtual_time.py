@@ -4,6 +4,8 @@ import asyncio
 import heapq
 import itertools
 
+from tessera.kernel.clock import SystemClock
+
 SETTLE_ROUNDS = 50
 
 
@@ -40,3 +42,15 @@ class VirtualClock:
 async def settle() -> None:
     for _ in range(SETTLE_ROUNDS):
         await asyncio.sleep(0)
+
+
+class ImpatientClock(SystemClock):
+    """Real time, but every wait lets others run and is over; what was waited for is written down."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds:
+            self.waits.append(seconds)
+        await super().sleep(0)

@@ -9,25 +9,13 @@ import orjson
 import pytest
 from aiohttp import web
 
-from tessera.kernel.clock import SystemClock
 from tessera.kernel.cluster import HttpCluster
 from tessera.kernel.errors import Transient
 from tessera.kernel.informer import Informer
 from tessera.kernel.ports import ApiError, JsonObject
+from tests.virtual_time import ImpatientClock
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-class ImpatientClock(SystemClock):
-    """Every wait is over at once and written down."""
-
-    def __init__(self) -> None:
-        self.waits: list[float] = []
-
-    async def sleep(self, seconds: float) -> None:
-        if seconds:
-            self.waits.append(seconds)
-        await super().sleep(0)
 
 
 class Server:

@@ -22,7 +22,7 @@ from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
 from tessera.kernel.facts import Facts
-from tessera.kernel.leases import Members, partition_of
+from tessera.kernel.leases import Members, partition_of, rounds
 from tessera.kernel.node_troubles import NodeTroubles
 from tessera.kernel.pods_by_run import PodsByRun
 from tessera.kernel.service import Ports
@@ -91,16 +91,10 @@ class Runs:
 
     async def resync(self) -> None:
         """Look at everything now and then, and as soon as our partitions change."""
-        clock = self._ports.clock
-        ours, at = frozenset[int](), clock.monotonic()
-        while True:
-            now = self._members.partitions()
-            if now != ours or clock.monotonic() - at >= self._settings.resync_seconds:
-                ours, at = now, clock.monotonic()
-                held = (run.run_id for run in self._state.runs.values())
-                for run_id in dict.fromkeys([*held, *self._pods.runs(), *self._names.runs()]):
-                    self.worklist.name(run_id)
-            await clock.sleep(0.5)
+        async for _ in rounds(self._members, self._ports.clock, self._settings.resync_seconds):
+            held = (run.run_id for run in self._state.runs.values())
+            for run_id in dict.fromkeys([*held, *self._pods.runs(), *self._names.runs()]):
+                self.worklist.name(run_id)
 
     def problem(self) -> str | None:
         """What has not been seen yet of what we make."""

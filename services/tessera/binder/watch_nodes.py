@@ -10,7 +10,7 @@ from tessera.domain.resources import is_as_seen
 from tessera.domain.state import State
 from tessera.kernel.facts import Facts
 from tessera.kernel.informer import Informer
-from tessera.kernel.leases import Members, partition_of
+from tessera.kernel.leases import Members, partition_of, rounds
 from tessera.kernel.ports import Clock
 from tessera.kernel.worklist import Worklist
 from tessera_schemas.facts import NodeSeen
@@ -53,13 +53,8 @@ class Nodes:
 
         Nodes may go while nobody looks, and a replica that is behind may say last what was so before.
         """
-        ours, at = frozenset[int](), self._clock.monotonic()
-        while True:
-            now = self._members.partitions()
-            if self._is_synced and (now != ours or self._clock.monotonic() - at >= every_seconds):
-                ours, at = now, self._clock.monotonic()
-                self._say_what_differs()
-            await self._clock.sleep(0.5)
+        async for _ in rounds(self._members, self._clock, every_seconds, lambda: self._is_synced):
+            self._say_what_differs()
 
     def _say_what_differs(self) -> None:
         there = [node["metadata"]["name"] for node in self._informer.objects.values()]

@@ -166,14 +166,14 @@ class HttpCluster:
         self, namespace: str, name: str, uid: str, resource_version: str, labels: Mapping[str, str | None]
     ) -> None:
         wanted = {"metadata": {"uid": uid, "resourceVersion": resource_version, "labels": dict(labels)}}
-        await self._call("PATCH", _pod(namespace, name), body=wanted, content_type=_MERGE_PATCH)
+        await self._merge(_pod(namespace, name), wanted)
 
     async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
         wanted = {"metadata": {"resourceVersion": resource_version, "annotations": dict(annotations)}}
-        await self._call("PATCH", f"/api/v1/nodes/{name}", body=wanted, content_type=_MERGE_PATCH)
+        await self._merge(f"/api/v1/nodes/{name}", wanted)
 
     async def patch_pod_status(self, namespace: str, name: str, patch: JsonObject) -> None:
-        await self._call("PATCH", f"{_pod(namespace, name)}/status", body=patch, content_type=_MERGE_PATCH)
+        await self._merge(f"{_pod(namespace, name)}/status", patch)
 
     async def create_event(self, namespace: str, event: JsonObject) -> None:
         await self._call("POST", f"/api/v1/namespaces/{namespace}/events", body=event)
@@ -183,8 +183,7 @@ class HttpCluster:
 
     async def resume_job(self, namespace: str, name: str, uid: str, resource_version: str) -> None:
         wanted = {"metadata": {"uid": uid, "resourceVersion": resource_version}, "spec": {"suspend": False}}
-        path = object_path("batch/v1", "Job", namespace, name)
-        await self._call("PATCH", path, body=wanted, content_type=_MERGE_PATCH)
+        await self._merge(object_path("batch/v1", "Job", namespace, name), wanted)
 
     async def remove_finalizer(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
         """
@@ -202,6 +201,10 @@ class HttpCluster:
             if error.status != 422:
                 raise
             await self._remove_one_of_many(namespace, name, uid, finalizer)
+
+    async def _merge(self, path: str, wanted: JsonObject) -> None:
+        """A merge patch that frees nothing, and so waits its turn among creates and binds."""
+        await self._call("PATCH", path, body=wanted, content_type=_MERGE_PATCH)
 
     async def _look(self, namespace: str, name: str) -> JsonObject:
         """A pod's metadata, in the lane of releases: what frees devices waits for no create."""

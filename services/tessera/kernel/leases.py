@@ -10,6 +10,7 @@ observer's own monotonic time.
 
 import asyncio
 import hashlib
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import lru_cache
 
@@ -22,6 +23,7 @@ from tessera_schemas import subjects
 PARTITIONS = 16
 RENEWALS_PER_LEASE = 4
 POLL_SECONDS = 0.2  # how soon a standby sees that the holder let go
+ROUND_POLL_SECONDS = 0.5  # how soon a replica sees that other partitions are its own
 LEADER = "leader"
 
 
@@ -227,3 +229,16 @@ def _worker(partition: int, members: tuple[str, ...]) -> str:
 def partition_of(job_id: str) -> int:
     """The partition of a job, the same in every process and version."""
     return int.from_bytes(hashlib.sha256(job_id.encode()).digest()[:8], "big") % PARTITIONS
+
+
+async def rounds(
+    members: Members, clock: Clock, every_seconds: float, ready: Callable[[], bool] = lambda: True
+) -> AsyncIterator[None]:
+    """Each time to look at everything again: now and then, and as soon as our partitions change; once `ready`."""
+    ours, at = frozenset[int](), clock.monotonic()
+    while True:
+        now = members.partitions()
+        if ready() and (now != ours or clock.monotonic() - at >= every_seconds):
+            ours, at = now, clock.monotonic()
+            yield
+        await clock.sleep(ROUND_POLL_SECONDS)

@@ -7,27 +7,15 @@ from typing import Any
 
 import pytest
 
-from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera.kernel.informer import Delta, Informer
 from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.kernel.ports import WatchEvent
 from tessera.lab.cluster.core import SimCluster
 from tessera.lab.cluster.store import Options
+from tests.virtual_time import ImpatientClock
 
 NS = "default"
-
-
-class ImpatientClock(SystemClock):
-    """Real time, but every wait lets others run and is over; what was waited for is written down."""
-
-    def __init__(self) -> None:
-        self.waits: list[float] = []
-
-    async def sleep(self, seconds: float) -> None:
-        if seconds:
-            self.waits.append(seconds)
-        await super().sleep(0)
 
 
 class World:

@@ -28,7 +28,7 @@ from tessera.domain.phases import Phase
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
 from tessera.kernel.facts import Facts
-from tessera.kernel.leases import Members, partition_of
+from tessera.kernel.leases import Members, partition_of, rounds
 from tessera.kernel.ports import Outgoing
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry
@@ -107,17 +107,11 @@ class Adopting:
 
     async def resync(self) -> None:
         """Look at everything now and then, and as soon as our partitions change."""
-        clock = self._ports.clock
-        ours, at = frozenset[int](), clock.monotonic()
-        while True:
-            now = self._members.partitions()
-            if now != ours or clock.monotonic() - at >= self._settings.resync_seconds:
-                ours, at = now, clock.monotonic()
-                self._groups.resolve_again()
-                known = (*self._groups.ids(), *self._books.groups(), *self._suspended.ids())
-                for group in dict.fromkeys((*known, *(f"{ALONE}{uid}" for uid in self._groups.alone))):
-                    self.worklist.name(group)
-            await clock.sleep(0.5)
+        async for _ in rounds(self._members, self._ports.clock, self._settings.resync_seconds):
+            self._groups.resolve_again()
+            known = (*self._groups.ids(), *self._books.groups(), *self._suspended.ids())
+            for group in dict.fromkeys((*known, *(f"{ALONE}{uid}" for uid in self._groups.alone))):
+                self.worklist.name(group)
 
     # -- one group ------------------------------------------------------------------------------------------------
 

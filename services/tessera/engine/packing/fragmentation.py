@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tessera.engine import fgd
 from tessera.engine.packing.arrays import WHOLE, Classes, Ints, Nodes
 from tessera.engine.packing.compiled import compiled_lean
 
 MICRO = 1_000_000  # of a GPU
-COVERED_PER_MILLE = 950  # of the pods; rarer kinds are left out of the published workload
 
 
 class Kind(NamedTuple):
@@ -60,15 +60,8 @@ def workload(counts: Mapping[Kind, int], models: int, devices: int) -> Workload:
 
 
 def typical(counts: Mapping[Kind, int]) -> dict[Kind, int]:
-    """The most frequent kinds that together cover 95 % of the pods; equally frequent ones in their own order."""
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    enough, covered, kept = sum(counts.values()) * COVERED_PER_MILLE, 0, {}
-    for kind, count in ranked:
-        if covered * 1000 >= enough:
-            break
-        kept[kind] = count
-        covered += count
-    return kept
+    """The published workload, as `workload` takes it."""
+    return dict(fgd.typical(counts.items()))
 
 
 def nothing_known(models: int, devices: int) -> Workload:
@@ -119,15 +112,7 @@ def fragmented(nodes: Nodes, known: Workload, n: int) -> int:
     return free * known.total - usable(nodes, known, n, nodes.cpu[n], -1, 0, 0)
 
 
-# A score s of 1..99 is reached when F falls by this many millionths of a GPU: 1,000,000 ln(s / (100 - s)), rounded up.
-# The other half mirrors it.
-_UPPER = (
-    0, 40006, 80043, 120145, 160343, 200671, 241163, 281852, 322774, 363966, 405466, 447313, 489549, 532217, 575365,
-    619040, 663295, 708186, 753772, 800120, 847298, 895385, 944462, 994623, 1045969, 1098613, 1152680, 1208312,
-    1265667, 1324926, 1386295, 1450011, 1516348, 1585628, 1658229, 1734602, 1815290, 1900959, 1992431, 2090742, 2197225,
-    2313635, 2442348, 2586690, 2751536, 2944439, 3178054, 3476099, 3891821, 4595120,
-)  # fmt: skip
-STEPS = np.array([1 - step for step in reversed(_UPPER[1:])] + list(_UPPER), np.int64)
+STEPS = np.array(fgd.STEPS, np.int64)
 
 
 @compiled_lean

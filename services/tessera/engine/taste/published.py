@@ -10,7 +10,8 @@ from hashlib import blake2b
 
 from tessera.domain.mix import Mix
 from tessera.domain.resources import WHOLE_GPU, Need, Node
-from tessera.engine.taste.workload import Workload, typical, usable
+from tessera.engine.fgd import STEPS, typical
+from tessera.engine.taste.workload import Workload, usable
 
 CPU_SCALE = 128_000
 GPU_SCALE = 8_000
@@ -63,17 +64,6 @@ class Random(TightDevice):
     def score(self, need: Need, node: Node) -> int:
         drawn = blake2b(repr((node.name, node.gpu_free, node.cpu_free, node.pods_free)).encode(), digest_size=4)
         return int.from_bytes(drawn.digest(), "big")
-
-
-# A score s of 1..99 is reached when F falls by this many millionths of a GPU: 1,000,000 ln(s / (100 - s)), rounded up.
-# The other half mirrors it.
-_UPPER = (
-    0, 40006, 80043, 120145, 160343, 200671, 241163, 281852, 322774, 363966, 405466, 447313, 489549, 532217, 575365,
-    619040, 663295, 708186, 753772, 800120, 847298, 895385, 944462, 994623, 1045969, 1098613, 1152680, 1208312,
-    1265667, 1324926, 1386295, 1450011, 1516348, 1585628, 1658229, 1734602, 1815290, 1900959, 1992431, 2090742, 2197225,
-    2313635, 2442348, 2586690, 2751536, 2944439, 3178054, 3476099, 3891821, 4595120,
-)  # fmt: skip
-STEPS = [1 - step for step in reversed(_UPPER[1:])] + list(_UPPER)
 
 
 class Gradient:

@@ -15,8 +15,6 @@ from tessera.domain.mix import Kind
 from tessera.domain.resources import WHOLE_GPU, Node
 from tessera_schemas.devices import serves
 
-COVERED_PER_MILLE = 950  # of the pods; rarer kinds are left out of the published workload
-
 Known = Sequence[tuple[Kind, int]]
 Row = list[int]
 
@@ -86,15 +84,3 @@ def usable(there: Usable, cpu_rank: int, rank: Row, used: Sequence[int], whole: 
     for left in used:
         total += left * single[rank[left]]
     return total
-
-
-def typical(known: Known) -> Known:
-    """The kinds that come most often and together cover 95 % of the weight; of equals in their own order."""
-    ranked = sorted(known, key=lambda entry: (-entry[1], entry[0]))
-    enough, covered, kept = sum(weight for _, weight in known) * COVERED_PER_MILLE, 0, list[tuple[Kind, int]]()
-    for kind, weight in ranked:
-        if covered * 1000 >= enough:
-            break
-        kept.append((kind, weight))
-        covered += weight
-    return kept
