@@ -141,6 +141,8 @@ class Live:
                 live.clients[tenant] = await stack.enter_async_context(client)
             if body is not None:
                 await live.configure(body)
+            if "binder" in platform.services:
+                await live.until_nodes_are_known()
             yield live
 
     @property
@@ -238,6 +240,17 @@ class Live:
                 while not condition(self.state):
                     self.moved.clear()
                     await self.moved.wait()
+
+    async def until_nodes_are_known(self) -> None:
+        """Every node of the cluster is in the ledger: a job that comes before them waits for them first."""
+        cluster = self.cluster()
+        try:
+            nodes, _ = await cluster.list("nodes")
+        finally:
+            await cluster.close()
+        shards = {node["metadata"]["name"]: (node["metadata"].get("labels") or {}).get(SHARD_LABEL) for node in nodes}
+        names = [name for name, shard in shards.items() if (shard or subjects.MAIN_SHARD) == self.shard_name]
+        await self.until(lambda state: len(state.nodes.found(names)) == len(names), f"{len(names)} nodes are known")
 
     async def until_ended(self, *jobs: str) -> None:
         await self.until(lambda state: all(terminal(state, job) for job in jobs), f"{len(jobs)} jobs have ended")

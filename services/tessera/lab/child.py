@@ -94,6 +94,16 @@ class Child:
         if self._process is not None and self.running:
             self._process.send_signal(number)
 
+    def freeze(self) -> None:
+        """
+        Stop it as it stands until SIGCONT: connections stay open, and nobody answers.
+
+        Returns when every thread of it stands still; until then it may answer yet.
+        """
+        self.signal(signal.SIGSTOP)
+        if self.pid is not None:
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
     def last_line(self) -> str:
         """The newest line of its log that says anything."""
         try:

@@ -149,7 +149,8 @@ class Platform:
         self._children[name].signal(signal.SIGKILL)
 
     def pause(self, name: str) -> None:
-        self._children[name].signal(signal.SIGSTOP)
+        """It answers nobody from now on, until `resume`."""
+        self._children[name].freeze()
 
     def resume(self, name: str) -> None:
         self._children[name].signal(signal.SIGCONT)
