@@ -1,5 +1,8 @@
 """Labels, annotations and names on Kubernetes objects; part of the contract, since other programs read them."""
 
+from collections.abc import Mapping
+from typing import Any
+
 SCHEDULER_NAME = "tessera"
 FINALIZER = "tessera.io/held"
 
@@ -28,6 +31,13 @@ PREEMPTIBLE_ANNOTATION = "tessera.io/preemptible"
 GPU_MEMORY_ANNOTATION = "tessera.io/gpu-memory"
 """On users' own pods, which name our scheduler; GPU_MILLI_ANNOTATION there asks for a share of one GPU."""
 
+RUN_ANNOTATION, RANK_ANNOTATION = RUN_LABEL, RANK_LABEL
+GIVEN_BACK_ANNOTATION = "tessera.io/given-back"
+"""
+Written by the binder on users' own pods: run and rank as the pod is bound; or up to when, by ledger time in
+milliseconds, runs were allocated that have let go of the pod before it was bound.
+"""
+
 NOTICE_ANNOTATION = "tessera.io/checkpoint-notice-seconds"
 EVICT_AT_ANNOTATION = "tessera.io/evict-at"
 """Written by the binder: the pod is to be stopped, and is deleted at this time (RFC 3339) at the latest."""
@@ -53,6 +63,7 @@ MIG_STRATEGY_LABEL = "nvidia.com/mig.strategy"
 OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
 """Kubernetes' own word for a node that is off for certain: with it a node that is not ready counts as fenced."""
 
+DIGITS_MAX = 15  # of a number on an object that is believed
 RESERVED_PREFIX = "tessera.io/"
 SIMULATE_PREFIX = "tessera.io/simulate-"
 
@@ -66,8 +77,35 @@ def pods_of_shard(shard: str) -> str:
     return f"{RUN_LABEL},{SHARD_LABEL}={shard}"
 
 
-def pods_of_others(shard: str) -> str:
-    return f"{RUN_LABEL},{SHARD_LABEL}!={shard}"
+USERS_PODS = f"{MANAGED_BY_LABEL}!={SCHEDULER_NAME}"
+NAMES_US = f"spec.schedulerName={SCHEDULER_NAME}"
+"""The label and field selectors of pods that users made for our scheduler."""
+NAMES_ANOTHER = f"spec.schedulerName!={SCHEDULER_NAME}"
+
+
+def bound_for(pod: Mapping[str, Any]) -> str:
+    """The run for which we bound a user's pod; "" for none. What was copied from another pod has that one's permit."""
+    meta = pod["metadata"]
+    notes = meta.get("annotations") or {}
+    ours = notes.get(PERMIT_ANNOTATION) == meta["uid"] and (pod.get("spec") or {}).get("nodeName")
+    return str(notes.get(RUN_ANNOTATION, "")) if ours else ""
+
+
+def run_and_rank(pod: Mapping[str, Any]) -> tuple[str, str]:
+    """As the pod says them: one of ours from the start, a user's once it is bound; "" for nothing."""
+    said = pod["metadata"].get("annotations" if bound_for(pod) else "labels") or {}
+    return str(said.get(RUN_LABEL, "")), str(said.get(RANK_LABEL, ""))
+
+
+def given_back_ms(pod: Mapping[str, Any]) -> int:
+    """Runs that were allocated up to then have let go of a user's pod; 0 when there was none."""
+    said = str((pod["metadata"].get("annotations") or {}).get(GIVEN_BACK_ANNOTATION, ""))
+    return int(said) if said.isascii() and said.isdecimal() and len(said) <= DIGITS_MAX else 0
+
+
+def is_given_back(pod: Mapping[str, Any], allocated_ms: int) -> bool:
+    """Whether a run that was allocated then has let go of the pod, or one since."""
+    return 0 < given_back_ms(pod) >= allocated_ms
 
 
 def pod_name(run_id: str, rank: int) -> str:

@@ -480,17 +480,17 @@ async def test_what_a_caller_does_to_an_object_changes_nothing_in_the_cluster(ap
     assert (await api.cluster.get_pod(api.ns, name))["metadata"]["labels"] == {"app": "mine"}
 
 
-async def test_a_label_is_set_or_taken_off_this_version_of_a_pod_alone(api: Setup):
+async def test_an_annotation_may_be_held_to_one_version_of_the_pod(api: Setup):
     name = api.name()
-    made = await api.cluster.create_pod(api.ns, pod(name, labels={"old": "1", "own": "2"}))
+    made = await api.cluster.create_pod(api.ns, pod(name, annotations={"own": "1"}))
     uid, version = made["metadata"]["uid"], made["metadata"]["resourceVersion"]
-    await api.cluster.label_pod(api.ns, name, uid, version, {"new": "3", "old": None, "never-there": None})
+    await api.cluster.annotate_pod(api.ns, name, uid, {"new": "2"}, version)
     now = await api.cluster.get_pod(api.ns, name)
-    assert now["metadata"]["labels"] == {"own": "2", "new": "3"}
-    assert (await refused(api.cluster.label_pod(api.ns, name, uid, version, {"new": "4"}))).status == 409
+    assert now["metadata"]["annotations"] == {"own": "1", "new": "2"}
+    assert (await refused(api.cluster.annotate_pod(api.ns, name, uid, {"new": "3"}, version))).status == 409
     version = now["metadata"]["resourceVersion"]
-    assert (await refused(api.cluster.label_pod(api.ns, name, "another", version, {"new": "4"}))).status == 409
-    assert (await refused(api.cluster.label_pod(api.ns, api.name(), uid, version, {"new": "4"}))).status == 404
+    assert (await refused(api.cluster.annotate_pod(api.ns, name, "another", {"new": "3"}, version))).status == 409
+    assert (await refused(api.cluster.annotate_pod(api.ns, api.name(), uid, {"new": "3"}, version))).status == 404
 
 
 async def test_a_bind_of_a_version_that_is_not_the_pods_any_more_is_a_conflict_and_binds_nothing(api: Setup):

@@ -92,7 +92,7 @@ def pod_of_gang(gang: str, number: int, size: int, **more: Any) -> Json:
 
 
 def run_of(one: Json) -> str:
-    found: str = one["metadata"]["labels"]["tessera.io/run"]
+    found: str = one["metadata"]["annotations"]["tessera.io/run"]
     return found
 
 

@@ -1,7 +1,7 @@
 """One pod at a time: made, or found as made before; bound by its UID. A no that no repeat changes is `Refused`."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol, TypeVar
 
 from tessera.binder.decide import Pod
@@ -17,7 +17,15 @@ from tessera.kernel.pods_by_run import PodsByRun
 from tessera.kernel.ports import ApiError, Cluster, JsonObject
 from tessera.kernel.worklist import Worklist
 from tessera_schemas.job import JobSpec
-from tessera_schemas.labels import PERMIT_ANNOTATION, RUN_LABEL, SPEC_LABEL, pod_name
+from tessera_schemas.labels import (
+    PERMIT_ANNOTATION,
+    RANK_ANNOTATION,
+    RUN_ANNOTATION,
+    RUN_LABEL,
+    SPEC_LABEL,
+    bound_for,
+    pod_name,
+)
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
@@ -37,7 +45,9 @@ class Refused(Exception):
 class Targets(Protocol):
     """Where pods are that users made."""
 
-    async def target(self, job: Job, run: Run, rank: int, uid: str, fresh: bool) -> tuple[str, str]: ...
+    def bound(self, run_id: str) -> Mapping[str, Pod]: ...
+
+    async def target(self, job: Job, run: Run, uid: str, fresh: bool) -> tuple[str, str]: ...
 
 
 class Calls:
@@ -101,14 +111,15 @@ class Calls:
                 raise Refused(0, Reason(code=Code.BIND_REFUSED, detail=detail)) from error
 
     async def bind(self, job: Job, run: Run, placement: Placement, uid: str) -> None:
-        seen = self._pods.of(run.run_id).get(uid)
+        seen = (self._pods.of if job.adopted is None else self._adopted.bound)(run.run_id).get(uid)
         if seen is None or not seen.node:
             self._check_ours(placement)
-            name, version = pod_name(run.run_id, placement.rank), ""
+            name, version, more = pod_name(run.run_id, placement.rank), "", {PERMIT_ANNOTATION: uid}
             if job.adopted is not None:
                 tried = self._worklist.failures(run.run_id) > 0
-                name, version = await self._adopted.target(job, run, placement.rank, uid, fresh=tried)
-            annotations = await self._at_bind(job, name, placement) | {PERMIT_ANNOTATION: uid}
+                name, version = await self._adopted.target(job, run, uid, fresh=tried)
+                more |= {RUN_ANNOTATION: run.run_id, RANK_ANNOTATION: str(placement.rank)}
+            annotations = await self._at_bind(job, name, placement) | more
             try:
                 await self._cluster.bind_pod(job.tenant, name, uid, placement.node, annotations, version)
             except ApiError as error:
@@ -163,7 +174,8 @@ class Calls:
         if pod["metadata"]["uid"] != uid or "deletionTimestamp" in pod["metadata"]:
             raise Refused(rank, Reason(code=Code.POD_DELETED, detail=f"pod {name} went away before it was bound"))
         node = pod["spec"].get("nodeName")
-        if node and node != placement.node:
+        ours = job.adopted is None or bound_for(pod) == run.run_id
+        if node and (node != placement.node or not ours):
             raise Refused(rank, Reason(code=Code.BIND_REFUSED, detail=f"pod {name} is on {node} already"))
         if not node:
             raise self._judged(run, rank, error) from error

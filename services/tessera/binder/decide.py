@@ -22,6 +22,7 @@ from tessera_schemas.labels import (
     RANK_LABEL,
     SCHEDULER_NAME,
     TTL_ANNOTATION,
+    given_back_ms,
 )
 from tessera_schemas.reasons import Code, Reason
 
@@ -69,6 +70,7 @@ class Pod:
     subdomain: str = ""
     adopted: bool = False
     version: str = ""
+    given_back_ms: int = 0
 
     @property
     def over(self) -> bool:
@@ -104,6 +106,7 @@ def read_pod(pod: Json) -> Pod:
         subdomain=pod.get("spec", {}).get("subdomain") or "",
         adopted=_is_adopted(pod),
         version=meta.get("resourceVersion", ""),
+        given_back_ms=given_back_ms(pod),
     )
 
 

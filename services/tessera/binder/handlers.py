@@ -22,6 +22,7 @@ from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
 from tessera.kernel.facts import Facts
+from tessera.kernel.informer import Delta
 from tessera.kernel.leases import Members, partition_of, rounds
 from tessera.kernel.node_troubles import NodeTroubles
 from tessera.kernel.pods_by_run import PodsByRun
@@ -84,6 +85,10 @@ class Runs:
             for run_id in await self._pods.next():
                 self.worklist.name(run_id)
 
+    def on_users(self, deltas: list[Delta]) -> None:
+        for run_id in self._adopted.take(deltas):
+            self.worklist.name(run_id)
+
     async def follow_services(self) -> None:
         while True:
             for run_id in await self._names.next():
@@ -93,7 +98,7 @@ class Runs:
         """Look at everything now and then, and as soon as our partitions change."""
         async for _ in rounds(self._members, self._ports.clock, self._settings.resync_seconds):
             held = (run.run_id for run in self._state.runs.values())
-            for run_id in dict.fromkeys([*held, *self._pods.runs(), *self._names.runs()]):
+            for run_id in dict.fromkeys([*held, *self._pods.runs(), *self._adopted.runs(), *self._names.runs()]):
                 self.worklist.name(run_id)
 
     def problem(self) -> str | None:
@@ -114,6 +119,7 @@ class Runs:
         pods: Mapping[str, Pod] = self._pods.of(run_id)
         if run is not None:  # whoever may make pods elsewhere may give them any label
             pods = {uid: pod for uid, pod in pods.items() if pod.namespace == run.tenant}
+            pods = self._adopted.with_ours(run, pods)
         if run is None:
             self._said.pop(run_id, None)
             self._made.pop(run_id, None)
@@ -122,19 +128,19 @@ class Runs:
             self._extras.forget(run_id)
             self._adopted.forget(run_id)
             await self._names.clear_away(run_id)
-            for pod in list(pods.values()):
+            for pod in [*pods.values(), *self._adopted.bound(run_id).values()]:
                 await self._stopping.clear_away(run_id, pod)
         elif run.revoked is not None:
             await self._checkpoints.report(run, pods)
-            await all_of([self._stopping.stop(run, pod) for pod in self._adopted.seen(run, pods).values()])
+            await all_of([self._stopping.stop(run, pod) for pod in pods.values()])
         elif run.over:  # its gang has ended; a pod that it grew by may not have
             await all_of([self._stopping.stop(run, pod) for pod in list(pods.values())])
         elif (job := self._state.jobs.get(run.job_id)) is not None:
-            await self._advance(job, run)
+            await self._advance(job, run, pods)
             await self._checkpoints.report(run, pods)
             await self._extras.work(job, run, pods)
 
-    async def _advance(self, job: Job, run: Run) -> None:
+    async def _advance(self, job: Job, run: Run, pods: Mapping[str, Pod]) -> None:
         """Make, then bind, then report."""
         try:
             if not run.uids:
@@ -147,7 +153,6 @@ class Runs:
             refusal = BindFailed(kind="bind_failed", run_id=run.run_id, rank=refused.rank, reason=refused.reason)
             await self._say(run.run_id, refusal)
             return
-        pods = self._adopted.seen(run, self._pods.of(run.run_id))
         await self._names.keep(job, run, pods.values())
         for fact in to_report(run, pods.values()):
             judged = await self._adopted.judged(job, fact) if isinstance(fact, RunEnded) else fact

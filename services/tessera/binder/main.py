@@ -5,7 +5,7 @@ import asyncio
 from tessera.binder.adoption.wiring import UsersWork
 from tessera.binder.decide import read_pod
 from tessera.binder.handlers import Runs
-from tessera.binder.others import OthersByNode, informer_of_others
+from tessera.binder.others import OthersByNode, informers_of_others
 from tessera.binder.ownership import Ownership
 from tessera.binder.settings import BinderSettings
 from tessera.binder.slim import only_what_is_read
@@ -32,16 +32,18 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
     troubles = NodeTroubles(node_informer, ports.clock, settings.node_gone_seconds)
     ownership = Ownership(node_informer, ports.cluster, ports.clock, settings.shard)
     users = UsersWork(ports, settings, shard.state, members)
-    pods = PodsByRun(pod_informer, read_pod, users.runs.note_gone)
+    pods = PodsByRun(pod_informer, read_pod)
     runs = Runs(ports, settings, shard.state, pods, troubles, ownership, members, users.runs)
     facts = Facts(ports.bus, settings.shard, "binder")
-    others = OthersByNode(informer_of_others(ports.cluster, ports.clock, ports.instance))
-    nodes = Nodes(node_informer, others, ownership, facts, shard.state, members, ports.clock)
+    others = OthersByNode(informers_of_others(ports.cluster, ports.clock, ports.instance), users.pods)
+    seconds = settings.others_seconds
+    nodes = Nodes(node_informer, others, ownership, facts, shard.state, members, ports.clock, seconds)
+    users.hear += [runs.on_users, nodes.on_users]
     ports.health.check("pods", lambda: None if pod_informer.synced else "the pods have not been listed yet")
     ports.health.check("services", runs.problem)
     ports.health.check("users", users.problem)
     ports.health.check("nodes", lambda: None if node_informer.synced else "the nodes have not been listed yet")
-    ports.health.check("others", lambda: None if others.informer.synced else "pods of others have not been listed yet")
+    ports.health.check("others", lambda: None if others.synced else "pods of others have not been listed yet")
 
     async def on_ledger(entries: list[Entry]) -> None:
         await runs.on_ledger(entries)
@@ -59,14 +61,14 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
             runs.worklist.run(),
             *users.loops(),
             nodes.follow(),
-            nodes.follow_others(settings.others_seconds),
+            *(nodes.follow_others(informer) for informer in others.informers),
             nodes.resync(settings.resync_seconds),
             nodes.worklist.run(),
         )
     finally:
         await pod_informer.close()
         await node_informer.close()
-        await others.informer.close()
+        await asyncio.gather(*(informer.close() for informer in others.informers))
         await runs.close()
         await users.close()
         await members.leave()

@@ -1,13 +1,14 @@
 """
-Pods that Tessera did not make, and what they take of their nodes: in comes an informer of them, out comes a sum.
+Pods that Tessera did not place, and what they take of their nodes: in come pods, out comes a sum.
 
-Whatever carries a run's label is one of ours, adopted work included. Of the rest only those count that are bound and
-have not ended, each by what it asks for, as in Kubernetes' own scheduler; a pod is reduced to its numbers as it is
-read, so that thousands of them cost little.
+Whatever carries a run's label is one of ours, and so is what was bound for a run. Of the rest only those count that
+are bound and have not ended, each by what it asks for, as in Kubernetes' own scheduler. Those of other schedulers, and
+those of ours that somebody took the label off, have informers here, which reduce them to their numbers, so that
+thousands cost little; users' pods that name us and came to a node past us are told by whoever watches users' pods.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
@@ -20,7 +21,17 @@ from tessera.kernel.ports import Clock, Cluster, JsonObject
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Others
 from tessera_schemas.job import is_device
-from tessera_schemas.labels import BOUND_AND_NOT_ENDED, GPU_RESOURCE, MIG_RESOURCE_PREFIX, RUN_LABEL
+from tessera_schemas.labels import (
+    BOUND_AND_NOT_ENDED,
+    GPU_RESOURCE,
+    MANAGED_BY_LABEL,
+    MIG_RESOURCE_PREFIX,
+    NAMES_ANOTHER,
+    NAMES_US,
+    RUN_LABEL,
+    SCHEDULER_NAME,
+    bound_for,
+)
 
 DEVICES_MAX = 64
 _USES, _NODE = "uses", "node"
@@ -38,24 +49,47 @@ class Uses:
     devices: tuple[tuple[str, int], ...] = ()
 
 
-def informer_of_others(cluster: Cluster, clock: Clock, who: str = "") -> Informer:
-    """Of pods that are bound, have not ended and are not ours, reduced to what `OthersByNode` needs."""
-    return Informer(cluster, "pods", clock, f"!{RUN_LABEL}", BOUND_AND_NOT_ENDED, reduced, who)
+def informers_of_others(cluster: Cluster, clock: Clock, who: str = "") -> tuple[Informer, ...]:
+    """Of pods that are bound and have not ended: other schedulers', and ours without their label."""
+    selectors = (
+        (f"!{RUN_LABEL}", f"{NAMES_ANOTHER},{BOUND_AND_NOT_ENDED}"),
+        (f"!{RUN_LABEL},{MANAGED_BY_LABEL}={SCHEDULER_NAME}", f"{NAMES_US},{BOUND_AND_NOT_ENDED}"),
+    )
+    return tuple(Informer(cluster, "pods", clock, labels, fields, reduced, who) for labels, fields in selectors)
 
 
 class OthersByNode:
-    """An index over the informer's copy. Whoever owns it calls `next` again and again."""
+    """
+    An index over the informers' copies, and over what of `users`' pods names us without being bound by us.
 
-    def __init__(self, informer: Informer) -> None:
-        self.informer = informer
+    Whoever owns it calls `hold` with what the informers hand out, and `take` with what the one of users' pods does.
+    """
+
+    def __init__(self, informers: Sequence[Informer], users: Informer) -> None:
+        self.informers, self._users = tuple(informers), users
         self._there: dict[str, dict[str, Uses]] = {}
 
     def on(self, node: str) -> Others:
         return summed(self._there.get(node, {}).values())
 
-    async def next(self) -> list[str]:
-        """Wait for changes; returns the nodes where pods came, changed or went, each once."""
-        return list(dict.fromkeys(self._hold(delta) for delta in await self.informer.next()))
+    def hold(self, deltas: Iterable[Delta]) -> list[str]:
+        """The nodes where pods came, changed or went, each once."""
+        return list(dict.fromkeys(self._hold(delta) for delta in deltas))
+
+    def take(self, deltas: Iterable[Delta]) -> list[str]:
+        """The nodes where pods that name us, and that we did not bind, came, changed or went, each once."""
+        changed: dict[str, None] = {}
+        for delta in deltas:
+            node = (delta.object.get("spec") or {}).get("nodeName") or ""
+            counts = delta.type != "DELETED" and node and not bound_for(delta.object) and not _has_ended(delta.object)
+            if counts or delta.object["metadata"]["uid"] in self._there.get(node, ()):
+                change = delta.type if counts else "DELETED"
+                changed[self._hold(Delta(change, reduced(delta.object), None))] = None
+        return list(changed)
+
+    @property
+    def synced(self) -> bool:
+        return all(informer.synced for informer in (*self.informers, self._users))
 
     def _hold(self, delta: Delta) -> str:
         uid, node = delta.object["metadata"]["uid"], delta.object[_NODE]
@@ -91,6 +125,10 @@ def reduced(pod: JsonObject) -> JsonObject:
     meta, spec = pod["metadata"], pod.get("spec") or {}
     named = {key: meta[key] for key in ("uid", "name", "namespace", "resourceVersion") if key in meta}
     return {"metadata": named, _NODE: spec.get("nodeName") or "", _USES: uses_of(pod)}
+
+
+def _has_ended(pod: JsonObject) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def uses_of(pod: JsonObject) -> Uses:

@@ -11,7 +11,7 @@ import asyncio
 
 from tessera.kernel.informer import Informer
 from tessera.kernel.ports import Clock, Cluster, JsonObject
-from tessera_schemas.labels import BOUND_AND_NOT_ENDED, SHARD_LABEL, pods_of_others
+from tessera_schemas.labels import BOUND_AND_NOT_ENDED, NAMES_US, SHARD_LABEL
 from tessera_schemas.subjects import MAIN_SHARD
 
 LOOK_SECONDS = 1.0
@@ -32,7 +32,7 @@ class Ownership:
         node = self.nodes.named(name)
         if node is None:
             return self._shard
-        return (node["metadata"].get("labels") or {}).get(SHARD_LABEL) or MAIN_SHARD
+        return _shard_in(node)
 
     def is_ours(self, name: str) -> bool:
         return self.shard_of(name) == self._shard
@@ -42,10 +42,15 @@ class Ownership:
         async with self._listing:
             now = self._clock.monotonic()
             if self._listed_at is None or now - self._listed_at >= LOOK_SECONDS:
-                pods, _ = await self._cluster.list("pods", pods_of_others(self._shard), BOUND_AND_NOT_ENDED, _where)
-                self._held, self._listed_at = frozenset(pod["node"] for pod in pods), now
+                pods, _ = await self._cluster.list("pods", "", f"{NAMES_US},{BOUND_AND_NOT_ENDED}", _where)
+                others = frozenset(pod["node"] for pod in pods if pod["shard"] != self._shard)
+                self._held, self._listed_at = others, now
         return name in self._held
 
 
+def _shard_in(thing: JsonObject) -> str:
+    return str((thing["metadata"].get("labels") or {}).get(SHARD_LABEL) or MAIN_SHARD)
+
+
 def _where(pod: JsonObject) -> JsonObject:
-    return {"node": pod["spec"]["nodeName"]}
+    return {"node": pod["spec"]["nodeName"], "shard": _shard_in(pod)}

@@ -63,7 +63,7 @@ class Stopping:
             return
         if not pod.node:
             if not pod.deleting:
-                await self._adopted.give_back(pod)
+                await self._adopted.give_back(run, pod)
         elif self._troubles.fenced(pod.node):
             await self._adopted.evict(run.run_id, pod, 0)
         elif pod.deleting:
@@ -95,8 +95,8 @@ class Stopping:
 
     def _report_users(self, run_id: str, pod: Pod) -> None:
         """
-        Its label says no more than that it was claimed once, and the next claim takes its place. One that runs all the
-        same holds what the ledger believes free; we may only be behind, so it is said after a while.
+        One that runs all the same holds what the ledger believes free; we may only be behind, so it is said after a
+        while.
         """
         if not pod.node or pod.over or pod.deleting:
             return

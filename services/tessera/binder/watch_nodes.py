@@ -9,7 +9,7 @@ from tessera.domain.devices import while_held
 from tessera.domain.resources import is_as_seen
 from tessera.domain.state import State
 from tessera.kernel.facts import Facts
-from tessera.kernel.informer import Informer
+from tessera.kernel.informer import Delta, Informer
 from tessera.kernel.leases import Members, partition_of, rounds
 from tessera.kernel.ports import Clock
 from tessera.kernel.worklist import Worklist
@@ -30,9 +30,11 @@ class Nodes:
         state: State,
         members: Members,
         clock: Clock,
+        others_seconds: float,
     ) -> None:
         self._informer, self._others, self._ownership, self._facts = informer, others, ownership, facts
         self._state, self._members, self._clock = state, members, clock
+        self._others_seconds = others_seconds
         self._said: dict[str, NodeSeen] = {}
         self.worklist = Worklist(self._work, clock, at_once=16)
 
@@ -41,11 +43,17 @@ class Nodes:
             for delta in await self._informer.next():
                 self.worklist.name(delta.object["metadata"]["name"])
 
-    async def follow_others(self, every_seconds: float) -> None:
-        """What others take is gathered for a while: a program of theirs that rolls out changes a node many times."""
+    async def follow_others(self, informer: Informer) -> None:
         while True:
-            for name in await self._others.next():
-                self.worklist.name_later(name, every_seconds)
+            self._look_later(self._others.hold(await informer.next()))
+
+    def on_users(self, deltas: list[Delta]) -> None:
+        self._look_later(self._others.take(deltas))
+
+    def _look_later(self, names: list[str]) -> None:
+        """What others take is gathered for a while: a program of theirs that rolls out changes a node many times."""
+        for name in names:
+            self.worklist.name_later(name, self._others_seconds)
 
     async def resync(self, every_seconds: float) -> None:
         """
@@ -75,7 +83,7 @@ class Nodes:
     @property
     def _is_synced(self) -> bool:
         """Until the pods of others are known too, a node would be said to have more free than it has."""
-        return self._informer.synced and self._others.informer.synced
+        return self._informer.synced and self._others.synced
 
     async def _work(self, name: str) -> None:
         if not self._is_synced:

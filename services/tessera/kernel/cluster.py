@@ -158,15 +158,12 @@ class HttpCluster:
         }
         await self._call("POST", f"{_pod(namespace, name)}/eviction", body=eviction, lane=self._release_lane)
 
-    async def annotate_pod(self, namespace: str, name: str, uid: str, annotations: Mapping[str, str]) -> None:
-        wanted = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
-        await self._patch(namespace, name, wanted, _MERGE_PATCH)
-
-    async def label_pod(
-        self, namespace: str, name: str, uid: str, resource_version: str, labels: Mapping[str, str | None]
+    async def annotate_pod(
+        self, namespace: str, name: str, uid: str, annotations: Mapping[str, str], resource_version: str = ""
     ) -> None:
-        wanted = {"metadata": {"uid": uid, "resourceVersion": resource_version, "labels": dict(labels)}}
-        await self._merge(_pod(namespace, name), wanted)
+        meta = {"uid": uid, "annotations": dict(annotations)}
+        held = {"resourceVersion": resource_version} if resource_version else {}
+        await self._patch(namespace, name, {"metadata": meta | held}, _MERGE_PATCH)
 
     async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
         wanted = {"metadata": {"resourceVersion": resource_version, "annotations": dict(annotations)}}

@@ -265,13 +265,13 @@ class Cluster(Protocol):
     async def evict_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> None:
         """Delete through the Eviction API: 429 when a disruption budget forbids it; else as `delete_pod`."""
 
-    async def annotate_pod(self, namespace: str, name: str, uid: str, annotations: Mapping[str, str]) -> None:
-        """Set these annotations and leave the others. 409 when the UID differs, 404 when it is gone."""
-
-    async def label_pod(
-        self, namespace: str, name: str, uid: str, resource_version: str, labels: Mapping[str, str | None]
+    async def annotate_pod(
+        self, namespace: str, name: str, uid: str, annotations: Mapping[str, str], resource_version: str = ""
     ) -> None:
-        """Set these labels of exactly this version of the pod, None taking one off. 409 for another, 404 when gone."""
+        """
+        Set these annotations and leave the others. 404 when the pod is gone; 409 when its UID differs, or it changed
+        since `resource_version`, if one is given.
+        """
 
     async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
         """Set these annotations of exactly this version of the node. 409 for another, 404 when it is gone."""

@@ -14,14 +14,37 @@ from tessera.kernel.pods_by_run import PodsByRun
 from tessera.kernel.ports import ApiError, JsonObject
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry
+from tessera.kernel.users_pods import UsersPods
 from tessera.kernel.waiting import wait_for
-from tessera.reclamation.decide.absence import Verdict, ended, judge, judge_extra, of_rank
+from tessera.reclamation.decide.absence import Verdict, ended, is_over, judge, judge_extra, of_rank
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.facts import RunAbsent
-from tessera_schemas.labels import RUN_LABEL
+from tessera_schemas.labels import (
+    GIVEN_BACK_ANNOTATION,
+    NAMES_US,
+    PERMIT_ANNOTATION,
+    RUN_ANNOTATION,
+    RUN_LABEL,
+    USERS_PODS,
+    bound_for,
+)
 from tessera_schemas.ledger import Finished, Released, Revoked, Shrunk
 
+REMEMBERED = 16_384  # of users' pods that were seen to go
+NOTES = (RUN_ANNOTATION, PERMIT_ANNOTATION, GIVEN_BACK_ANNOTATION)
+
 log = structlog.get_logger()
+
+
+def only_what_is_judged(pod: JsonObject) -> JsonObject:
+    """What is kept of a user's pod."""
+    meta, spec, notes = pod["metadata"], pod.get("spec") or {}, pod["metadata"].get("annotations") or {}
+    return {
+        "metadata": {name: meta[name] for name in ("uid", "name", "namespace", "resourceVersion")}
+        | {"annotations": {name: notes[name] for name in NOTES if name in notes}},
+        "spec": {name: spec[name] for name in ("nodeName", "activeDeadlineSeconds") if name in spec},
+        "status": {"phase": (pod.get("status") or {}).get("phase", "")},
+    }
 
 
 class Absences:
@@ -31,9 +54,17 @@ class Absences:
     """
 
     def __init__(
-        self, ports: Ports, settings: ReclamationSettings, state: State, pods: PodsByRun[JsonObject], members: Members
+        self,
+        ports: Ports,
+        settings: ReclamationSettings,
+        state: State,
+        pods: PodsByRun[JsonObject],
+        users: UsersPods[JsonObject],
+        members: Members,
     ) -> None:
-        self._ports, self._settings, self._state, self._pods, self._members = ports, settings, state, pods, members
+        self._ports, self._settings, self._state, self._members = ports, settings, state, members
+        self._pods, self._users = pods, users
+        self._gone: dict[str, None] = {}
         self._facts = Facts(ports.bus, settings.shard, "reclamation")
         self._stopping = {run.run_id: None for run in state.runs.values() if run.stopping or _leaving(run)}
         self._look_at: dict[str, None] = dict(self._stopping)
@@ -70,10 +101,27 @@ class Absences:
 
     async def follow_pods(self) -> None:
         while True:
-            for run_id in await self._pods.next():
-                if run_id in self._stopping:
-                    self._look_at[run_id] = None
-                    self._wake.set()
+            self._changed(await self._pods.next())
+
+    async def follow_users(self) -> None:
+        while True:
+            deltas = await self._users.informer.next()
+            for delta in deltas:
+                if delta.type == "DELETED":
+                    self._remember_gone(delta.object["metadata"]["uid"])
+            self._changed(self._users.take(deltas))
+
+    def _remember_gone(self, uid: str) -> None:
+        """What was forgotten is asked for."""
+        if len(self._gone) >= REMEMBERED:
+            del self._gone[next(iter(self._gone))]
+        self._gone[uid] = None
+
+    def _changed(self, run_ids: list[str]) -> None:
+        for run_id in run_ids:
+            if run_id in self._stopping:
+                self._look_at[run_id] = None
+                self._wake.set()
 
     async def report(self) -> None:
         """Look at what changed at once, and at every stopping run again every `recheck_seconds`."""
@@ -89,7 +137,7 @@ class Absences:
 
     async def _look(self, run_id: str) -> None:
         run = self._state.runs.get(run_id)
-        if run is None or run_id in self._said or not self._pods.informer.synced:
+        if run is None or run_id in self._said or not (self._pods.informer.synced and self._users.informer.synced):
             return
         if partition_of(run.job_id) not in self._members.partitions():
             return
@@ -124,23 +172,22 @@ class Absences:
         return [extra for extra in asked if all(ended(pod) for pod in of_rank(extra, pods))]
 
     async def _absent(self, run: Run) -> bool:
-        verdict = judge(run, _of_its_tenant(run, self._pods.of(run.run_id).values()))
+        ours = _of_its_tenant(run, self._pods.of(run.run_id).values())
+        verdict = judge(run, [*ours, *self._users.of(run).values()], self._gone)
         if verdict is not Verdict.ASK:
             return verdict is Verdict.ABSENT
-        return all(ended(pod) for pod in await self._list(run)) and not await self._is_unlabelled(run)
+        return all(is_over(run, pod) for pod in [*await self._list(run), *await self._list_users(run)])
 
-    async def _is_unlabelled(self, run: Run) -> bool:
-        """Whether users took our labels off pods of theirs that still run: then only their nodes show them."""
+    async def _list_users(self, run: Run) -> list[JsonObject]:
+        """Pods of users that are permitted to the run, and that no other run has bound, whatever they wear by now."""
         job = self._state.jobs.get(run.job_id)
-        if job is None or job.adopted is None or not run.permitted:
-            return False
-        uids = set(run.permitted)
-        for node in sorted({placement.node for placement in run.places}):
-            async with self._lists:
-                pods, _ = await self._ports.cluster.list("pods", "", f"spec.nodeName={node}")
-            if any(pod["metadata"]["uid"] in uids and not ended(pod) for pod in pods):
-                return True
-        return False
+        if not run.permitted or (job is not None and job.adopted is None):
+            return []
+        of_tenant = f"{NAMES_US},metadata.namespace={run.tenant}"
+        async with self._lists:
+            pods, _ = await self._ports.cluster.list("pods", USERS_PODS, of_tenant, only_what_is_judged)
+        permitted = [pod for pod in pods if pod["metadata"]["uid"] in run.permitted]
+        return [pod for pod in permitted if bound_for(pod) in ("", run.run_id)]
 
     async def _list(self, run: Run) -> list[JsonObject]:
         async with self._lists:

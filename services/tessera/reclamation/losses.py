@@ -19,6 +19,7 @@ from tessera.kernel.pods_by_run import PodsByRun
 from tessera.kernel.ports import JsonObject
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry
+from tessera.kernel.users_pods import UsersPods
 from tessera.reclamation.decide.losses import lost_with_nodes, overdue, shrunk, shrunk_under, told_to_leave
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.facts import RunLost
@@ -36,10 +37,11 @@ class Losses:
         settings: ReclamationSettings,
         state: State,
         pods: PodsByRun[JsonObject],
+        users: UsersPods[JsonObject],
         troubles: NodeTroubles,
         members: Members,
     ) -> None:
-        self._ports, self._settings, self._state, self._pods = ports, settings, state, pods
+        self._ports, self._settings, self._state, self._pods, self._users = ports, settings, state, pods, users
         self._troubles, self._members = troubles, members
         self._facts = Facts(ports.bus, settings.shard, "reclamation")
         self._said: dict[str, set[tuple[int, ...]]] = {}
@@ -136,9 +138,10 @@ class Losses:
     def _beyond_their_time(self) -> list[RunLost]:
         now_ms, slack = self._ports.clock.now_ms(), self._settings.overtime_seconds
         found = []
-        for run_id in self._pods.runs():
+        for run_id in (*self._pods.runs(), *self._users.runs()):
             run = self._state.runs.get(run_id)
-            limits = [pod["spec"].get("activeDeadlineSeconds") for pod in self._pods.of(run_id).values()]
+            pods = (*self._pods.of(run_id).values(), *self._users.bound(run_id).values())
+            limits = [pod["spec"].get("activeDeadlineSeconds") for pod in pods]
             limit = next((limit for limit in limits if limit is not None), None)
             if run is not None and limit is not None:
                 found.append(overdue(run, int(limit), slack, now_ms))

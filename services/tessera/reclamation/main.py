@@ -12,17 +12,24 @@ from tessera.kernel.proposing import Proposals
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry, restore
 from tessera.kernel.together import together
-from tessera.reclamation.handlers import Absences
+from tessera.kernel.users_pods import UsersPods
+from tessera.reclamation.handlers import Absences, only_what_is_judged
 from tessera.reclamation.idleness import Idleness, Utilisation
+from tessera.reclamation.learning import learn_aside
 from tessera.reclamation.losses import Losses
 from tessera.reclamation.plans import reclamation_plan
+from tessera.reclamation.prices import Learn, Prices
 from tessera.reclamation.prometheus import Prometheus
 from tessera.reclamation.settings import ReclamationSettings
-from tessera_schemas.labels import pods_of_shard
+from tessera_schemas.labels import NAMES_US, USERS_PODS, pods_of_shard
 
 
 async def serve(
-    ports: Ports, settings: ReclamationSettings, stop: asyncio.Event, utilisation: Utilisation | None = None
+    ports: Ports,
+    settings: ReclamationSettings,
+    stop: asyncio.Event,
+    utilisation: Utilisation | None = None,
+    learn: Learn = learn_aside,
 ) -> None:
     """
     Report each stopping run of our partitions once nothing of it is left, and what others have lost.
@@ -34,13 +41,18 @@ async def serve(
     informer = Informer(ports.cluster, "pods", ports.clock, pods_of_shard(settings.shard), who=ports.instance)
     node_informer = Informer(ports.cluster, "nodes", ports.clock, who=ports.instance)
     pods: PodsByRun[JsonObject] = PodsByRun(informer, dict)
-    absences = Absences(ports, settings, shard.state, pods, members)
+    who = ports.instance
+    users_informer = Informer(ports.cluster, "pods", ports.clock, USERS_PODS, NAMES_US, only_what_is_judged, who)
+    users: UsersPods[JsonObject] = UsersPods(users_informer, dict)
+    absences = Absences(ports, settings, shard.state, pods, users, members)
     troubles = NodeTroubles(node_informer, ports.clock, settings.node_gone_seconds)
-    losses = Losses(ports, settings, shard.state, pods, troubles, members)
+    losses = Losses(ports, settings, shard.state, pods, users, troubles, members)
     prometheus = Prometheus(settings.utilisation_url, settings.utilisation_query)
     idleness = Idleness(ports, settings, shard.state, utilisation or prometheus, members)
     proposals = Proposals(ports, settings.shard, "reclamation", shard.state, members, reclamation_plan, settings.heads)
+    prices = Prices(ports, settings, shard.state, members, learn)
     ports.health.check("pods", lambda: None if informer.synced else "the pods have not been listed yet")
+    ports.health.check("users", lambda: None if users_informer.synced else "users' pods have not been listed yet")
     ports.health.check("nodes", lambda: None if node_informer.synced else "the nodes have not been listed yet")
 
     async def on_ledger(entries: list[Entry]) -> None:
@@ -58,14 +70,17 @@ async def serve(
             stop,
             fold_ledger(ports, shard, on_ledger, stop),
             absences.follow_pods(),
+            absences.follow_users(),
             absences.report(),
             follow_nodes(),
             losses.report(),
             proposals.propose(),
             *([idleness.report()] if utilisation or settings.utilisation_url else []),
+            *([prices.learn_all()] if settings.prices != "off" else []),
         )
     finally:
         await informer.close()
+        await users_informer.close()
         await node_informer.close()
         await prometheus.close()
         await members.leave()

@@ -11,7 +11,7 @@ from typing import Any, cast
 from tessera.binder.adoption.wiring import UsersWork
 from tessera.binder.decide import read_pod
 from tessera.binder.handlers import Runs
-from tessera.binder.others import OthersByNode, informer_of_others
+from tessera.binder.others import OthersByNode, informers_of_others
 from tessera.binder.ownership import Ownership
 from tessera.binder.settings import BinderSettings
 from tessera.binder.slim import only_what_is_read
@@ -30,17 +30,18 @@ from tessera.kernel.ports import JsonObject, Message
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry
 from tessera.kernel.telemetry import Metrics
+from tessera.kernel.users_pods import UsersPods
 from tessera.lab.cluster.core import SimCluster
 from tessera.lab.cluster.driving import drive
 from tessera.lab.cluster.nodes import NodeRow, node_object
-from tessera.reclamation.handlers import Absences
+from tessera.reclamation.handlers import Absences, only_what_is_judged
 from tessera.reclamation.idleness import Idleness, Utilisation
 from tessera.reclamation.losses import Losses
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import FACT_MESSAGE, AnyFact
 from tessera_schemas.job import JobSpec, Retry, Role, Template
-from tessera_schemas.labels import RUN_LABEL, pods_of_shard
+from tessera_schemas.labels import NAMES_US, RUN_LABEL, USERS_PODS, pods_of_shard
 from tessera_schemas.ledger import AnyRecord, LedgerMessage
 from tests.builders import SHARD, admitted, config_body, job_spec, role
 from tests.ledgers import Committed
@@ -121,10 +122,12 @@ class World:
         troubles = NodeTroubles(nodes, self.clock, settings.node_gone_seconds)
         ownership = Ownership(nodes, ports.cluster, self.clock, SHARD)
         users = UsersWork(ports, settings, self.state, members)
-        by_run = PodsByRun(pods, read_pod, users.runs.note_gone)
+        by_run = PodsByRun(pods, read_pod)
         runs = Runs(ports, settings, self.state, by_run, troubles, ownership, members, users.runs)
-        others = OthersByNode(informer_of_others(ports.cluster, self.clock))
-        seen = Nodes(nodes, others, ownership, Facts(ports.bus, SHARD, "binder"), self.state, members, self.clock)
+        others = OthersByNode(informers_of_others(ports.cluster, self.clock), users.pods)
+        facts, seconds = Facts(ports.bus, SHARD, "binder"), settings.others_seconds
+        seen = Nodes(nodes, others, ownership, facts, self.state, members, self.clock, seconds)
+        users.hear += [runs.on_users, seen.on_users]
 
         async def on_ledger(entries: list[Entry]) -> None:
             await runs.on_ledger(entries)
@@ -133,7 +136,7 @@ class World:
         self._hears["binder"] = on_ledger
         node_loops = (
             seen.follow(),
-            seen.follow_others(settings.others_seconds),
+            *(seen.follow_others(informer) for informer in others.informers),
             seen.resync(settings.resync_seconds),
             seen.worklist.run(),
         )
@@ -144,11 +147,14 @@ class World:
         ports, settings = self._ports("reclamation"), ReclamationSettings(**self._mine(ReclamationSettings))
         pods: PodsByRun[JsonObject] = PodsByRun(Informer(ports.cluster, "pods", self.clock, pods_of_shard(SHARD)), dict)
         nodes, members = Informer(ports.cluster, "nodes", self.clock), cast(Members, Everything())
-        absences = Absences(ports, settings, self.state, pods, members)
+        informer = Informer(ports.cluster, "pods", self.clock, USERS_PODS, NAMES_US, only_what_is_judged)
+        users: UsersPods[JsonObject] = UsersPods(informer, dict)
+        absences = Absences(ports, settings, self.state, pods, users, members)
         troubles = NodeTroubles(nodes, self.clock, settings.node_gone_seconds)
-        losses = Losses(ports, settings, self.state, pods, troubles, members)
+        losses = Losses(ports, settings, self.state, pods, users, troubles, members)
         parts: list[Any] = [absences, losses]
-        loops = [absences.follow_pods(), absences.report(), losses.report(), _drain(nodes)]
+        follow = (absences.follow_pods(), absences.follow_users(), _drain(nodes))
+        loops = [*follow, absences.report(), losses.report()]
         if self._utilisation is not None:
             parts.append(Idleness(ports, settings, self.state, self._utilisation, members))
             loops.append(parts[-1].report())

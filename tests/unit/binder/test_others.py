@@ -22,11 +22,19 @@ async def world() -> AsyncIterator[World]:
         yield world
 
 
-def foreign(world: World, name: str, node: str = "node-a", seconds: int = 3600, **requests: str) -> None:
+def foreign(
+    world: World,
+    name: str,
+    node: str = "node-a",
+    seconds: int = 3600,
+    scheduler: str = "default-scheduler",
+    notes: dict[str, str] | None = None,
+    **requests: str,
+) -> None:
     asked = {key.replace("gpus", "nvidia.com/gpu"): amount for key, amount in requests.items()}
     containers = [{"name": "main", "image": "x", "resources": {"requests": asked, "limits": asked}}]
-    notes = {"tessera.io/simulate-seconds": str(seconds)}
-    spec = {"schedulerName": "default-scheduler", "nodeName": node, "containers": containers}
+    notes = {"tessera.io/simulate-seconds": str(seconds)} | (notes or {})
+    spec = {"schedulerName": scheduler, "nodeName": node, "containers": containers}
     world.core.create("pods", "theirs", {"metadata": {"name": name, "annotations": notes}, "spec": spec})
 
 
@@ -97,6 +105,37 @@ async def test_a_binder_that_starts_says_no_node_before_it_knows_what_others_tak
     world.start_binder()
     await world.run(A_WHILE)
     assert {fact.others.gpus for fact in seen(world)[before:]} == {5}
+
+
+# -- pods that name us and came to a node past us
+
+
+async def test_a_pod_that_names_us_and_was_bound_by_hand_counts_until_it_ends(world: World) -> None:
+    cpu, pods, gpus = free(world)
+    foreign(world, "by-hand", seconds=30, scheduler="tessera", cpu="1500m", gpus="3")
+    await world.run(A_WHILE)
+    assert free(world) == (cpu - 1500, pods - 1, gpus - 3)
+    await world.run(40)
+    assert free(world) == (cpu, pods, gpus)
+
+
+async def test_a_run_written_on_a_pod_by_its_user_does_not_hide_what_it_takes(world: World) -> None:
+    cpu, pods, gpus = free(world)
+    forged = {"tessera.io/run": "another-1", "tessera.io/permit": "copied"}
+    foreign(world, "forged", scheduler="tessera", notes=forged, gpus="3")
+    await world.run(A_WHILE)
+    assert free(world) == (cpu, pods - 1, gpus - 3)
+
+
+async def test_a_pod_of_ours_without_our_label_counts_for_as_long_as_it_runs(world: World) -> None:
+    job = await world.submit(spec=train(gpus=8))
+    (pod,) = world.pods(f"{job}-1")
+    node = pod["spec"]["nodeName"]
+    name, space = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    world.core.patch("pods", space, name, {"metadata": {"labels": {"tessera.io/run": None}}})
+    await world.run(A_WHILE)
+    seen_last = seen(world, node)[-1]
+    assert (seen_last.others.pods, seen_last.others.gpus) == (1, 8)
 
 
 # -- one pod ----------------------------------------------------------------------------------------------------------

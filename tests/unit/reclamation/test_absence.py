@@ -1,10 +1,12 @@
 """When a run is absent: only by what the kubelet reported, or by a fresh list in which nothing is left."""
 
+from dataclasses import replace
+
 import pytest
 
 from tessera.domain.entities import Extra
 from tessera.reclamation.decide.absence import Pod, Verdict, ended, judge, judge_extra
-from tessera_schemas.labels import RANK_LABEL, RUN_LABEL
+from tessera_schemas.labels import GIVEN_BACK_ANNOTATION, RANK_LABEL, RUN_LABEL
 from tests.builders import job_spec, placement, role
 from tests.unit.binder.binder_builders import api_pod, run
 
@@ -86,3 +88,51 @@ def test_a_pod_that_is_to_leave_is_judged_by_itself(pods: list[Pod], what: Verdi
 def test_a_pod_that_never_had_a_permit_may_still_be_on_its_way() -> None:
     assert judge_extra(GROWN.extra[1], [of_rank(2, "Failed")]) is Verdict.ASK
     assert judge_extra(GROWN.extra[1], [of_rank(3, "Pending", "")]) is Verdict.PRESENT
+
+
+# -- pods that users made
+
+
+def of_user(rank: int, phase: str = "Pending", node: str = "", given_back: str = "") -> Pod:
+    pod = api_pod(rank, phase, node, labels={})
+    return pod | {"metadata": pod["metadata"] | {"annotations": {GIVEN_BACK_ANNOTATION: given_back}}}
+
+
+AT = 5_000
+OF_USERS = replace(run(TWO, pods=2), allocated_ts=AT)
+
+
+@pytest.mark.parametrize(
+    ("pods", "gone", "what"),
+    [
+        ([of_user(0, given_back="5000"), of_user(1, given_back="6000")], (), Verdict.ABSENT),
+        ([of_user(0, given_back="4999"), of_user(1, given_back="5000")], (), Verdict.PRESENT),
+        ([of_user(0), of_user(1, given_back="5000")], (), Verdict.PRESENT),
+        ([of_user(0, "Running", "node-a", given_back="9000"), of_user(1, "Failed", "node-a")], (), Verdict.PRESENT),
+        ([of_user(0, "Failed", "node-a")], (), Verdict.ASK),
+        ([of_user(0, "Failed", "node-a")], ("uid-1",), Verdict.ABSENT),
+        ([], ("uid-0", "uid-1", "uid-2"), Verdict.ABSENT),
+        ([], ("uid-2",), Verdict.ASK),
+        ([of_user(0, given_back="x" * 30), of_user(1, given_back="-5000")], (), Verdict.PRESENT),
+    ],
+    ids=[
+        "all were given back, by this run or one since",
+        "one was given back by a run before this one only",
+        "one waits, and a bind that is late may still come",
+        "one was bound before it was given back",
+        "one may not have been seen",
+        "one has ended and one was seen to go",
+        "all were seen to go",
+        "others were seen to go",
+        "what cannot be read says nothing",
+    ],
+)
+def test_a_permitted_pod_is_over_once_no_bind_can_reach_it(
+    pods: list[Pod], gone: tuple[str, ...], what: Verdict
+) -> None:
+    assert judge(OF_USERS, pods, gone) is what
+    assert judge(OF_USERS, pods[::-1], gone) is what
+
+
+def test_without_a_permit_nothing_that_went_says_anything() -> None:
+    assert judge(run(TWO), [], ("uid-0", "uid-1")) is Verdict.ASK

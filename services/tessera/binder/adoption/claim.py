@@ -1,9 +1,7 @@
 """
-Pods of users for a run that was allocated: found, checked against what was allocated, and labelled as the run's.
+Pods of users for a run that was allocated: found, and checked against what was allocated.
 
-A claim is a label, written to exactly the version of the pod that was looked at. It may be repeated, and while a pod
-is not bound the claim of a later run takes its place. From then on the pod is found, watched and reported like one
-that we made.
+Nothing is written on them: they are the run's once the ledger permits them to it, by UID and in this order.
 """
 
 from dataclasses import dataclass
@@ -14,14 +12,11 @@ import structlog
 from tessera.binder.adoption.from_template import spec_of_suspended
 from tessera.binder.adoption.known import Adoptions
 from tessera.binder.adoption.owners import Owners
-from tessera.binder.adoption.reading import Json, mapping, text
 from tessera.binder.adoption.spec import Adoption
 from tessera.binder.adoption.watch import Groups
-from tessera.binder.calls import all_of
 from tessera.domain.entities import Job, Run
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Clock, Cluster
-from tessera_schemas.labels import JOB_LABEL, RANK_LABEL, RUN_LABEL, SHARD_LABEL
 from tessera_schemas.reasons import Code, Reason
 
 GENERATION = "~"
@@ -50,10 +45,8 @@ log = structlog.get_logger()
 
 
 class Claims:
-    def __init__(
-        self, cluster: Cluster, clock: Clock, groups: Groups, owners: Owners, adoptions: Adoptions, shard: str
-    ) -> None:
-        self._cluster, self._clock, self._shard = cluster, clock, shard
+    def __init__(self, cluster: Cluster, clock: Clock, groups: Groups, owners: Owners, adoptions: Adoptions) -> None:
+        self._cluster, self._clock = cluster, clock
         self._groups, self._owners, self._adoptions = groups, owners, adoptions
         self._since: dict[str, float] = {}
 
@@ -61,7 +54,7 @@ class Claims:
         self._since.pop(run_id, None)
 
     async def claim(self, job: Job, run: Run) -> tuple[str, ...] | Incomplete:
-        """The UIDs in rank order, once all pods carry the run's labels. Raises ApiError, Transient."""
+        """The UIDs in rank order, once all pods are there as they were allocated. Raises ApiError, Transient."""
         if not self._groups.informer.synced:
             raise Transient("users' pods have not been listed yet")
         found = await self._pods_for(job)
@@ -69,8 +62,6 @@ class Claims:
             since = self._since.setdefault(run.run_id, self._clock.monotonic())
             await self._resume(job)
             return Incomplete(found, since)
-        pods = [self._groups.informer.objects[uid] for uid in found.uids]
-        await all_of([self._label(job, run, rank, pod) for rank, pod in enumerate(pods)])
         return found.uids
 
     async def _pods_for(self, job: Job) -> Adoption | Reason:
@@ -86,19 +77,6 @@ class Claims:
             return found
         return Reason(code=Code.GANG_DISAGREES, detail=f"{job.adopted.owner}: its pods ask for something else by now")
 
-    async def _label(self, job: Job, run: Run, rank: int, pod: Json) -> None:
-        meta = mapping(pod, "metadata")
-        wanted = {
-            RUN_LABEL: run.run_id,
-            RANK_LABEL: str(rank),
-            JOB_LABEL: job.job_id,
-            SHARD_LABEL: self._shard,
-        }
-        if mapping(meta, "labels").items() >= wanted.items():
-            return
-        name, uid, version = (text(meta, field) for field in ("name", "uid", "resourceVersion"))
-        await self._cluster.label_pod(job.tenant, name, uid, version, wanted)
-
     async def _resume(self, job: Job) -> None:
         """A batch Job that is suspended, by nothing else that looks after it, makes its pods once it is let go."""
         if job.adopted is None or job.adopted.owner_kind != "Job":
@@ -108,9 +86,3 @@ class Claims:
             meta: dict[str, Any] = owner["metadata"]
             await self._cluster.resume_job(job.tenant, meta["name"], meta["uid"], meta["resourceVersion"])
             log.info("job_resumed", job=job.job_id, owner=job.adopted.owner, namespace=job.tenant)
-
-
-async def unclaim(cluster: Cluster, pod: Any) -> None:
-    """Take the run's labels off an unbound pod that the run does not need any more; 409 when it changed meanwhile."""
-    labels: dict[str, str | None] = {RUN_LABEL: None, RANK_LABEL: None, JOB_LABEL: None}
-    await cluster.label_pod(pod.namespace, pod.name, pod.uid, pod.version, labels)

@@ -1,11 +1,11 @@
 """
-What is different about a run whose pods are users': they are claimed instead of made, have names of their own, may be
+What is different about a run whose pods are users': they are found instead of made, have names of their own, may be
 taken away by their owner once they are done, and are evicted instead of deleted.
 """
 
 from collections.abc import Mapping
 
-from tessera.binder.adoption.claim import Claims, Incomplete, unclaim
+from tessera.binder.adoption.claim import Claims, Incomplete
 from tessera.binder.adoption.conditions import Conditions
 from tessera.binder.adoption.known import Adoptions
 from tessera.binder.adoption.owners import Owners, ending_of
@@ -16,12 +16,13 @@ from tessera.binder.calls import Refused
 from tessera.binder.decide import Pod, read_pod
 from tessera.binder.settings import BinderSettings
 from tessera.domain.entities import Job, Run
-from tessera.kernel.errors import Transient
 from tessera.kernel.facts import Facts
-from tessera.kernel.ports import ApiError
+from tessera.kernel.informer import Delta
+from tessera.kernel.ports import ApiError, without_managed_fields
 from tessera.kernel.service import Ports
+from tessera.kernel.users_pods import UsersPods
 from tessera_schemas.facts import EvictionBlocked, RunEnded
-from tessera_schemas.labels import RANK_LABEL, RUN_LABEL
+from tessera_schemas.labels import GIVEN_BACK_ANNOTATION, NAMES_US, USERS_PODS, is_given_back
 from tessera_schemas.reasons import Code, Reason
 
 BLOCKED = 429
@@ -35,7 +36,8 @@ class AdoptedRuns:
     ) -> None:
         self._cluster, self._clock, self._settings = ports.cluster, ports.clock, settings
         self._groups, self._owners = groups, owners
-        self._claims = Claims(ports.cluster, ports.clock, groups, owners, adoptions, settings.shard)
+        self._users = UsersPods(groups.informer, read_pod, self._note_gone)
+        self._claims = Claims(ports.cluster, ports.clock, groups, owners, adoptions)
         self._conditions = Conditions(ports.cluster, ports.clock)
         self._succeeded: dict[str, dict[str, Pod]] = {}
         self._facts = Facts(ports.bus, settings.shard, "binder")
@@ -46,10 +48,33 @@ class AdoptedRuns:
         self._succeeded.pop(run_id, None)
         self._blocked.pop(run_id, None)
 
+    # -- pods -----------------------------------------------------------------------------------------------------
+
+    def take(self, deltas: list[Delta]) -> list[str]:
+        """What the informer of users' pods has just handed out; returns the runs whose bound pods changed."""
+        return self._users.take(deltas)
+
+    def runs(self) -> list[str]:
+        """Those that pods are bound for, known to the ledger or not."""
+        return self._users.runs()
+
+    def bound(self, run_id: str) -> Mapping[str, Pod]:
+        return self._users.bound(run_id)
+
+    def with_ours(self, run: Run, ours: Mapping[str, Pod]) -> Mapping[str, Pod]:
+        """The run's pods by UID: those that we made, those of users, and those that succeeded and are gone."""
+        users, succeeded = self._users.of(run), self._succeeded.get(run.run_id, {})
+        return {**succeeded, **users, **ours} if users or succeeded else ours
+
+    def _note_gone(self, run_id: str, pod: Pod) -> None:
+        """Owners tidy up: a pod that was seen to succeed has succeeded, whether it is still there or not."""
+        if pod.phase == "Succeeded":
+            self._succeeded.setdefault(run_id, {})[pod.uid] = pod
+
     # -- start ----------------------------------------------------------------------------------------------------
 
     async def claim(self, job: Job, run: Run) -> tuple[str, ...] | None:
-        """The UIDs once all pods are the run's; None to look again soon. Refused when they do not come."""
+        """The UIDs once all pods are there; None to look again soon. Refused when they do not come."""
         found = await self._claims.claim(job, run)
         if not isinstance(found, Incomplete):
             return found
@@ -58,63 +83,49 @@ class AdoptedRuns:
             raise Refused(0, found.reason)
         return None
 
-    async def target(self, job: Job, run: Run, rank: int, uid: str, fresh: bool) -> tuple[str, str]:
+    async def target(self, job: Job, run: Run, uid: str, fresh: bool) -> tuple[str, str]:
         """
-        The name and version of the pod to bind, if it is still this run's.
+        The name and version of the pod to bind, if no run since has let go of it.
 
         Held to that version, a bind fails once the pod was given back: so a binder that is behind cannot bind it for a
         run that is over. For the same reason a version that the watch has shown is as good as one that was looked at,
         unless a bind has failed before (`fresh`); only a yes is taken from there.
         """
         seen = self._groups.informer.objects.get(uid)
-        if not fresh and _is_claimed(seen, job, run, rank):
+        if not fresh and seen is not None and _may_be_bound(seen, job, run):
             return text(seen, "metadata", "name"), text(seen, "metadata", "resourceVersion")
-        name = self._name(uid) or await self._listed_name(run, uid)
+        pod = await self._looked_up(job, uid)
+        name = text(pod, "metadata", "name")
+        if text(pod, "metadata", "uid") != uid or "deletionTimestamp" in mapping(pod, "metadata"):
+            detail = f"pod {name or uid} went away before it was bound"
+            raise Refused(run.uids.index(uid), Reason(code=Code.POD_DELETED, detail=detail))
+        if not _may_be_bound(pod, job, run):
+            detail = f"pod {name} is not this run's any more: {GIVEN_BACK_ANNOTATION} says so"
+            raise Refused(run.uids.index(uid), Reason(code=Code.POD_DELETED, detail=detail))
+        return name, text(pod, "metadata", "resourceVersion")
+
+    async def _looked_up(self, job: Job, uid: str) -> Json:
+        """By the name that the watch has shown, else in a list; {} when it is not there."""
+        name = text(self._groups.informer.objects.get(uid), "metadata", "name")
+        if not name:
+            return (await self._listed(job)).get(uid, {})
         try:
-            pod = await self._cluster.get_pod(job.tenant, name) if name else {}
+            return await self._cluster.get_pod(job.tenant, name)
         except ApiError as error:
             if error.status != 404:
                 raise
-            pod = {}
-        meta = mapping(pod, "metadata")
-        if text(meta, "uid") != uid or "deletionTimestamp" in meta:
-            raise Refused(rank, Reason(code=Code.POD_DELETED, detail=f"pod {name} went away before it was bound"))
-        if text(meta, "labels", RUN_LABEL) != run.run_id:
-            raise Refused(rank, Reason(code=Code.POD_DELETED, detail=f"pod {name} is not this run's any more"))
-        if text(meta, "labels", RANK_LABEL) != str(rank):  # claimed once more by a binder that knew of no permit yet
-            await self._cluster.label_pod(job.tenant, name, uid, text(meta, "resourceVersion"), {RANK_LABEL: str(rank)})
-            raise Transient(f"pod {name} has just become rank {rank} of run {run.run_id}")
-        return name, text(meta, "resourceVersion")
+            return {}
 
-    def _name(self, uid: str) -> str:
-        return text(self._groups.informer.objects.get(uid), "metadata", "name")
-
-    async def _listed_name(self, run: Run, uid: str) -> str:
-        return text((await self._listed(run)).get(uid), "metadata", "name")
-
-    async def _listed(self, run: Run) -> dict[str, Json]:
-        pods, _ = await self._cluster.list("pods", f"{RUN_LABEL}={run.run_id}")
+    async def _listed(self, job: Job) -> dict[str, Json]:
+        of_tenant = f"{NAMES_US},metadata.namespace={job.tenant}"
+        pods, _ = await self._cluster.list("pods", USERS_PODS, of_tenant, without_managed_fields)
         return {text(pod, "metadata", "uid"): pod for pod in pods}
 
     # -- end ------------------------------------------------------------------------------------------------------
 
-    def note_gone(self, run_id: str, pod: Pod) -> None:
-        """Owners tidy up: a pod that was seen to succeed has succeeded, whether it is still there or not."""
-        if pod.adopted and pod.phase == "Succeeded":
-            self._succeeded.setdefault(run_id, {})[pod.uid] = pod
-
-    def seen(self, run: Run, pods: Mapping[str, Pod]) -> Mapping[str, Pod]:
-        """The run's pods with those that are gone, and those that users took our labels off."""
-        found = dict(self._succeeded.get(run.run_id, {}))
-        for uid in run.permitted:
-            pod = None if uid in pods else self._groups.informer.objects.get(uid)
-            if pod is not None:
-                found[uid] = read_pod(pod)
-        return {**found, **pods} if found else pods
-
     async def vanished(self, job: Job, run: Run, rank: int, uid: str) -> Reason | None:
         """Why a pod that is not to be seen is gone; None when it is only that the watch has not brought it."""
-        if uid in self._groups.informer.objects or uid in await self._listed(run):
+        if uid in self._groups.informer.objects or uid in await self._listed(job):
             return None
         return Reason(code=Code.POD_DELETED, numbers={"rank": rank}, detail=f"pod {uid} is gone")
 
@@ -129,9 +140,11 @@ class AdoptedRuns:
 
     # -- stop -----------------------------------------------------------------------------------------------------
 
-    async def give_back(self, pod: Pod) -> None:
-        """Its run is over before the pod was bound: it waits again."""
-        await unclaim(self._cluster, pod)
+    async def give_back(self, run: Run, pod: Pod) -> None:
+        """Its run is over before the pod was bound: it waits again. 409 when it changed meanwhile."""
+        if pod.given_back_ms < run.allocated_ts:
+            mark = {GIVEN_BACK_ANNOTATION: str(run.allocated_ts)}
+            await self._cluster.annotate_pod(pod.namespace, pod.name, pod.uid, mark, pod.version)
 
     async def evict(self, run_id: str, pod: Pod, grace_seconds: int | None = None) -> None:
         """Politely, always: a disruption budget that forbids it is shown, and asked again after a while."""
@@ -154,8 +167,7 @@ class AdoptedRuns:
             self._blocked[run_id] = None
 
 
-def _is_claimed(pod: Json | None, job: Job, run: Run, rank: int) -> bool:
+def _may_be_bound(pod: Json, job: Job, run: Run) -> bool:
     meta = mapping(pod, "metadata")
-    labels = mapping(meta, "labels")
-    ours = (labels.get(RUN_LABEL), labels.get(RANK_LABEL)) == (run.run_id, str(rank))
-    return ours and text(meta, "namespace") == job.tenant and "deletionTimestamp" not in meta
+    is_there = text(meta, "namespace") == job.tenant and "deletionTimestamp" not in meta
+    return is_there and not is_given_back(pod, run.allocated_ts)

@@ -6,7 +6,7 @@ groups of which something changed. Which group a pod is of may need a look at it
 watch, a few pods at a time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -17,12 +17,10 @@ from tessera.kernel.errors import Transient
 from tessera.kernel.informer import Delta, Informer
 from tessera.kernel.ports import Clock
 from tessera.kernel.worklist import Worklist
-from tessera_schemas.labels import MANAGED_BY_LABEL, SCHEDULER_NAME, SHARD_LABEL
+from tessera_schemas.labels import SHARD_LABEL
 from tessera_schemas.reasons import Reason
 from tessera_schemas.subjects import MAIN_SHARD
 
-USERS_PODS = f"{MANAGED_BY_LABEL}!={SCHEDULER_NAME}"
-NAMES_US = f"spec.schedulerName={SCHEDULER_NAME}"
 LOOKS_MAX = 4
 ALONE = "alone/"
 """What the ids of pods begin with that are in no group; no group is called so."""
@@ -65,10 +63,10 @@ class Groups:
         """Those that are to be placed."""
         return [pod for pod in self.pods(group_id) if waits(pod)]
 
-    async def follow(self) -> None:
-        while True:
-            for delta in await self.informer.next():
-                self._note(delta)
+    def take(self, deltas: Iterable[Delta]) -> None:
+        """What the informer has just handed out."""
+        for delta in deltas:
+            self._note(delta)
 
     def resolve_again(self) -> None:
         """What could not be said of a pod may be said now: its owner may have come."""

@@ -1,6 +1,6 @@
 """What the binder does about users' own pods, put together: two watches, and the parts that read them."""
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tessera.binder.adoption.handlers import Adopting
@@ -8,25 +8,27 @@ from tessera.binder.adoption.known import Adoptions
 from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.adoption.suspended import Suspended
-from tessera.binder.adoption.watch import NAMES_US, USERS_PODS, Groups
+from tessera.binder.adoption.watch import Groups
 from tessera.binder.settings import BinderSettings
 from tessera.domain.state import State
-from tessera.kernel.informer import Informer
+from tessera.kernel.informer import Delta, Informer
 from tessera.kernel.leases import Members
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry
+from tessera_schemas.labels import NAMES_US, USERS_PODS
 
 
 class UsersWork:
-    """`runs` is what is different about runs of adopted jobs."""
+    """`runs` is what is different about runs of adopted jobs; `hear` are told of each change of users' pods."""
 
     def __init__(self, ports: Ports, settings: BinderSettings, state: State, members: Members) -> None:
         cluster, clock = ports.cluster, ports.clock
-        self._pods = Informer(cluster, "pods", clock, USERS_PODS, NAMES_US)
-        self._jobs = Informer(cluster, "jobs", clock)
+        self.pods = Informer(cluster, "pods", clock, USERS_PODS, NAMES_US, who=ports.instance)
+        self._jobs = Informer(cluster, "jobs", clock, who=ports.instance)
         owners = Owners(cluster, clock, self._jobs)
-        self._groups = Groups(self._pods, owners, clock, settings.shard, self._changed)
+        self._groups = Groups(self.pods, owners, clock, settings.shard, self._changed)
         self._suspended = Suspended(self._jobs, owners, settings.shard, self._changed)
+        self.hear: list[Callable[[list[Delta]], None]] = [self._groups.take]
         adoptions = Adoptions(owners)
         self.runs = AdoptedRuns(ports, settings, self._groups, owners, adoptions)
         self._adopting = Adopting(ports, settings, state, self._groups, owners, adoptions, self._suspended, members)
@@ -36,7 +38,7 @@ class UsersWork:
         What has not been listed yet. Without the right to see batch Jobs everything else goes on: they are then
         fetched one by one, and suspended ones are not seen.
         """
-        return None if self._pods.synced else "users' pods have not been listed yet"
+        return None if self.pods.synced else "users' pods have not been listed yet"
 
     async def on_ledger(self, entries: list[Entry]) -> None:
         await self._adopting.on_ledger(entries)
@@ -44,15 +46,21 @@ class UsersWork:
     def loops(self) -> list[Coroutine[Any, Any, None]]:
         """All that is to go on side by side for as long as the binder runs."""
         return [
-            self._groups.follow(),
+            self._follow(),
             self._groups.worklist.run(),
             self._suspended.follow(),
             self._adopting.resync(),
             self._adopting.worklist.run(),
         ]
 
+    async def _follow(self) -> None:
+        while True:
+            deltas = await self.pods.next()
+            for tell in self.hear:
+                tell(deltas)
+
     async def close(self) -> None:
-        await self._pods.close()
+        await self.pods.close()
         await self._jobs.close()
 
     def _changed(self, group_id: str) -> None:

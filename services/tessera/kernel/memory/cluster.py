@@ -124,23 +124,19 @@ class MemoryCluster:
         self._core.evict(namespace, name, {"deleteOptions": _delete_options(uid, grace_seconds)})
         await self.after("evict")
 
-    async def annotate_pod(self, namespace: str, name: str, uid: str, annotations: Mapping[str, str]) -> None:
+    async def annotate_pod(
+        self, namespace: str, name: str, uid: str, annotations: Mapping[str, str], resource_version: str = ""
+    ) -> None:
         await self._enter("patch")
-        self._core.patch("pods", namespace, name, {"metadata": {"uid": uid, "annotations": dict(annotations)}})
+        meta = {"uid": uid, "annotations": dict(annotations)}
+        held = {"resourceVersion": resource_version} if resource_version else {}
+        self._core.patch("pods", namespace, name, {"metadata": meta | held})
         await self.after("patch")
 
     async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
         await self._enter("patch")
         wanted = {"resourceVersion": resource_version, "annotations": dict(annotations)}
         self._core.patch("nodes", "", name, {"metadata": wanted})
-        await self.after("patch")
-
-    async def label_pod(
-        self, namespace: str, name: str, uid: str, resource_version: str, labels: Mapping[str, str | None]
-    ) -> None:
-        await self._enter("patch")
-        wanted = {"metadata": {"uid": uid, "resourceVersion": resource_version, "labels": dict(labels)}}
-        self._core.patch("pods", namespace, name, wanted)
         await self.after("patch")
 
     async def patch_pod_status(self, namespace: str, name: str, patch: JsonObject) -> None:

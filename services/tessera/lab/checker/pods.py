@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.lab.checker.story import Run, Story
-from tessera_schemas.labels import FINALIZER, RANK_LABEL, RUN_LABEL, SCHEDULER_NAME
+from tessera_schemas.labels import FINALIZER, SCHEDULER_NAME, run_and_rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Pods:
     def take(self, change: PodChange) -> None:
         self.story.report.examined["pod changes"] += 1
         meta, spec, gone = change.object["metadata"], change.object.get("spec", {}), change.type == "DELETED"
-        uid, labels, node = str(meta["uid"]), meta.get("labels") or {}, spec.get("nodeName", "")
-        run_id, rank = str(labels.get(RUN_LABEL, "")), int(labels.get(RANK_LABEL, 0))
+        uid, node, (run_id, said) = str(meta["uid"]), spec.get("nodeName", ""), run_and_rank(change.object)
+        rank = int(said or 0)
         if not run_id and spec.get("schedulerName") != SCHEDULER_NAME:
             return
         run = self.story.runs.get(run_id)

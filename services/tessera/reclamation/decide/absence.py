@@ -1,11 +1,11 @@
 """Whether a run, or a pod that it grew by, is absent, from what the cluster shows of its pods. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from enum import Enum
 from typing import Any
 
 from tessera.domain.entities import Extra, Run
-from tessera_schemas.labels import RANK_LABEL
+from tessera_schemas.labels import RANK_LABEL, is_given_back
 
 Pod = dict[str, Any]
 
@@ -20,19 +20,29 @@ class Verdict(Enum):
     ABSENT = "absent"
 
 
-def judge(run: Run, cached: Iterable[Pod]) -> Verdict:
+def judge(run: Run, cached: Iterable[Pod], gone: Container[str] = ()) -> Verdict:
     """
-    What the cache says about a run that ended or was revoked.
+    What the cache says about a run that ended or was revoked; `gone` are UIDs of pods that were seen to go.
 
-    Terminal phases never change back, and the permit names every pod that could ever have been bound: when each of
-    them is terminal here, no list can say anything else.
+    Terminal phases never change back, no UID comes back, and the permit names every pod that could ever have been
+    bound: when each of them is over here, no list can say anything else.
     """
-    return _judge(run.permitted if run.uids else (), list(cached))
+    pods = list(cached)
+    over = {pod["metadata"]["uid"] for pod in pods if is_over(run, pod)}
+    over |= {uid for uid in run.permitted if uid in gone}
+    return _judge(run.permitted if run.uids else (), pods, over)
+
+
+def is_over(run: Run, pod: Pod) -> bool:
+    """Whether nothing of the pod can hold anything of the run any more; for a pod given back no bind can succeed."""
+    is_bound = (pod.get("spec") or {}).get("nodeName")
+    return ended(pod) or (not is_bound and is_given_back(pod, run.allocated_ts))
 
 
 def judge_extra(extra: Extra, cached: Iterable[Pod]) -> Verdict:
     """The same of one pod by which a run had grown, and which is to leave; `cached` are all of the run."""
-    return _judge((extra.uid,) if extra.uid else (), of_rank(extra, cached))
+    pods = of_rank(extra, cached)
+    return _judge((extra.uid,) if extra.uid else (), pods, {pod["metadata"]["uid"] for pod in pods if ended(pod)})
 
 
 def of_rank(extra: Extra, pods: Iterable[Pod]) -> list[Pod]:
@@ -40,11 +50,11 @@ def of_rank(extra: Extra, pods: Iterable[Pod]) -> list[Pod]:
     return [pod for pod in pods if pod["metadata"]["labels"].get(RANK_LABEL) == rank]
 
 
-def _judge(permitted: Iterable[str], pods: list[Pod]) -> Verdict:
-    if any(not ended(pod) for pod in pods):
+def _judge(permitted: Iterable[str], pods: list[Pod], over: set[str]) -> Verdict:
+    if any(pod["metadata"]["uid"] not in over for pod in pods):
         return Verdict.PRESENT
     uids = set(permitted)
-    return Verdict.ABSENT if uids and {pod["metadata"]["uid"] for pod in pods} >= uids else Verdict.ASK
+    return Verdict.ABSENT if uids and over >= uids else Verdict.ASK
 
 
 def ended(pod: Pod) -> bool:

@@ -14,7 +14,7 @@ from tessera.lab.cluster.jobs import JobController
 from tessera_schemas import subjects
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import DrainRequested
-from tessera_schemas.labels import RUN_LABEL
+from tessera_schemas.labels import bound_for
 from tests.builders import SHARD, config_body, config_proposed
 from tests.unit.binder.cluster_world import RESERVED, World
 
@@ -121,4 +121,5 @@ def batch_job(name: str = "train", pods: int = 1, completions: int | None = None
 
 
 def run_of(pod: JsonObject) -> str:
-    return str(pod["metadata"]["labels"].get(RUN_LABEL, ""))
+    """The run that it was bound for."""
+    return bound_for(pod)

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -10,13 +11,13 @@ import pytest_asyncio
 
 from tessera.binder.adoption.wiring import UsersWork
 from tessera.binder.calls import Refused
+from tessera.binder.decide import read_pod
 from tessera.binder.settings import BinderSettings
 from tessera.kernel.leases import Members
 from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.kernel.ports import ApiError
-from tessera_schemas.labels import RANK_LABEL, RUN_LABEL
 from tests.builders import SHARD
-from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, run_of
+from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld
 from tests.unit.binder.cluster_world import Everything
 
 
@@ -41,11 +42,11 @@ async def world() -> AsyncIterator[AdoptionWorld]:
         yield world
 
 
-async def test_a_pod_that_finds_room_costs_a_claim_and_a_bind(calls: Counter[str], world: AdoptionWorld) -> None:
+async def test_a_pod_that_finds_room_costs_its_bind_and_nothing_else(calls: Counter[str], world: AdoptionWorld) -> None:
     world.make_job(pods=3)
     await world.run(20)
     assert world.only().phase == "running"
-    assert calls == {"patch": 3, "bind": 3}
+    assert calls == {"bind": 3}
 
 
 async def test_a_pod_is_looked_at_before_it_is_bound_once_a_bind_was_refused(
@@ -55,12 +56,12 @@ async def test_a_pod_is_looked_at_before_it_is_bound_once_a_bind_was_refused(
     world.make_pod("alone")
     await world.run(20)
     assert world.only("alone").phase == "running"
-    assert calls == {"patch": 1, "bind": 2, "get": 2}  # what became of the refused one, and as what to bind it
+    assert calls == {"bind": 2, "get": 2}  # what became of the refused one, and as what to bind it
 
 
-async def test_a_pod_that_changes_between_claim_and_bind_is_bound_as_it_is_then(world: AdoptionWorld) -> None:
+async def test_a_pod_that_changes_between_permit_and_bind_is_bound_as_it_is_then(world: AdoptionWorld) -> None:
     world.make_pod("alone")
-    while not run_of(world.owned("alone")[0]):
+    while "permitted" not in world.kinds():
         await world.clock.run(0.01)
         await world.turn()
     world.core.patch("pods", NS, "alone", {"metadata": {"annotations": {"note": "new"}}})
@@ -75,26 +76,42 @@ async def while_time_passes(world: AdoptionWorld, call: Coroutine[Any, Any, Any]
     await calling
 
 
-async def test_a_claim_that_only_a_late_watch_shows_binds_nothing(world: AdoptionWorld) -> None:
-    """The pod was given back meanwhile, and so has another version: the bind fails, and the next look says why."""
+async def test_a_binder_that_is_behind_cannot_bind_a_pod_that_was_given_back(world: AdoptionWorld) -> None:
+    """Giving back changes the pod's version: the bind fails, and the next look says why."""
     world.make_pod("alone")
     await world.run(10)
     job = world.only("alone")
     run = world.current(job.job_id)
     await world.stop("binder")
-    world.make_pod("late", labels={RUN_LABEL: run.run_id, RANK_LABEL: "0"})
+    world.make_pod("late")
     (shown,) = world.owned("late")
-    world.core.patch("pods", NS, "late", {"metadata": {"labels": {RUN_LABEL: None, RANK_LABEL: None}}})
+    uid = shown["metadata"]["uid"]
+    late = replace(run, uids=(uid,))
 
-    ports, uid = world._ports("binder"), shown["metadata"]["uid"]
+    ports = world._ports("binder")
     behind = UsersWork(ports, BinderSettings(shard=SHARD), world.state, cast(Members, Everything()))
-    behind._pods.objects[uid] = shown
-    name, version = await behind.runs.target(job, run, 0, uid, fresh=False)
+    behind.pods.objects[uid] = shown
+    name, version = await behind.runs.target(job, late, uid, fresh=False)
+    await while_time_passes(world, behind.runs.give_back(late, read_pod(shown)))
     with pytest.raises(ApiError) as refused:
         await while_time_passes(world, ports.cluster.bind_pod(NS, name, uid, "node-a", {}, version))
     assert refused.value.status == 409
     with pytest.raises(Refused, match="not this run's any more"):
-        await while_time_passes(world, behind.runs.target(job, run, 0, uid, fresh=True))
+        await while_time_passes(world, behind.runs.target(job, late, uid, fresh=True))
+    name, _ = await behind.runs.target(job, replace(late, allocated_ts=late.allocated_ts + 1), uid, fresh=False)
+    assert name == "late"  # for a run since
+
+
+async def test_a_pod_that_was_given_back_is_given_back_once(calls: Counter[str], world: AdoptionWorld) -> None:
+    world.make_pod("alone")
+    await world.run(10)
+    run = world.current(world.only("alone").job_id)
+    world.make_pod("late")
+    users = UsersWork(world._ports("binder"), BinderSettings(shard=SHARD), world.state, cast(Members, Everything()))
+    for _ in range(2):
+        (shown,) = world.owned("late")
+        await while_time_passes(world, users.runs.give_back(run, read_pod(shown)))
+    assert calls["patch"] == 1
 
 
 # -- patience
@@ -107,7 +124,7 @@ async def test_a_pod_that_is_placed_within_a_moment_is_told_nothing(calls: Count
     await world.run(5)
     assert world.only("second").phase == "running"
     assert world.events() == []
-    assert calls == {"patch": 2, "bind": 2}
+    assert calls == {"bind": 2}
 
 
 async def test_the_pods_of_a_gang_that_are_made_one_after_the_other_are_told_nothing(world: AdoptionWorld) -> None:

@@ -83,7 +83,7 @@ async def test_a_gang_waits_for_its_last_pod_and_says_so(world: AdoptionWorld) -
     await world.run(10)
     job = world.only("pair")
     assert (job.phase, job.pods) == ("running", 2)
-    assert [pod["metadata"]["labels"]["tessera.io/rank"] for pod in world.owned("pair")] == ["0", "1"]
+    assert [pod["metadata"]["annotations"]["tessera.io/rank"] for pod in world.owned("pair")] == ["0", "1"]
 
 
 async def test_a_pod_that_cannot_be_in_any_group_is_told_so(world: AdoptionWorld) -> None:
@@ -326,12 +326,12 @@ async def test_a_job_that_its_user_suspends_again_goes_back_into_its_queue_and_i
 # -- users who interfere
 
 
-async def test_a_pod_that_runs_on_without_our_labels_keeps_what_it_holds(world: AdoptionWorld) -> None:
+async def test_a_pod_that_runs_on_without_our_annotations_keeps_what_it_holds(world: AdoptionWorld) -> None:
     world.make_job(pods=1, notes={"tessera.io/simulate-term-ms": "20000"}, terminationGracePeriodSeconds=30)
     await world.run(10)
     (pod,) = world.owned()
-    none = {"tessera.io/run": None, "tessera.io/rank": None, "tessera.io/job": None}
-    world.core.patch("pods", NS, pod["metadata"]["name"], {"metadata": {"labels": none}})
+    none = {"tessera.io/run": None, "tessera.io/rank": None, "tessera.io/permit": None}
+    world.core.patch("pods", NS, pod["metadata"]["name"], {"metadata": {"annotations": none}})
     await world.drain("node-a")
     await world.run(12)
     assert "deletionTimestamp" in world.owned()[0]["metadata"]
