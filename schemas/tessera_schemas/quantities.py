@@ -2,6 +2,7 @@
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 _QUANTITY = re.compile(
     r"\+?(?P<digits>[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})"
@@ -19,8 +20,9 @@ class QuantityError(ValueError):
     """Not a quantity, or one below zero; the text names it."""
 
 
+@lru_cache(maxsize=4096)
 def quantity(text: str | float) -> Fraction:
-    """The exact number, never below zero. Raises QuantityError."""
+    """The exact number, never below zero. Raises QuantityError. Remembered: thousands of pods ask for the same."""
     found = _QUANTITY.fullmatch(str(text))
     if found is None:
         raise QuantityError(f"{text!r} is not a quantity")

@@ -16,6 +16,7 @@ from tessera.kernel.pods_by_run import PodsByRun
 from tessera.kernel.ports import JsonObject
 from tessera_schemas.labels import bound_for
 
+REMEMBERED = 16_384
 P = TypeVar("P")
 
 
@@ -23,7 +24,8 @@ class UsersPods(Generic[P]):
     """
     An index over an informer that selects by `USERS_PODS` and `NAMES_US`; each pod that is bound is read once.
 
-    `on_gone` is told of a bound pod that was deleted, as it was last seen.
+    `on_gone` is told of a bound pod that was deleted, as it was last seen. `gone` are the UIDs of pods that were seen
+    to go, since no UID comes back; what is in neither may be one that was not seen yet.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class UsersPods(Generic[P]):
     ) -> None:
         self.informer, self._read = informer, read
         self._bound = PodsByRun(informer, read, on_gone, bound_for)
+        self.gone: dict[str, None] = {}
 
     def of(self, run: Run) -> dict[str, P]:
         """By UID: those that are permitted to the run, and that no other run has bound."""
@@ -55,4 +58,12 @@ class UsersPods(Generic[P]):
 
     def take(self, deltas: list[Delta]) -> list[str]:
         """Hold what the informer has just handed out; returns the runs whose bound pods changed, each once."""
+        for delta in deltas:
+            if delta.type == "DELETED":
+                self._remember_gone(delta.object["metadata"]["uid"])
         return self._bound.take(deltas)
+
+    def _remember_gone(self, uid: str) -> None:
+        if len(self.gone) >= REMEMBERED:
+            del self.gone[next(iter(self.gone))]
+        self.gone[uid] = None

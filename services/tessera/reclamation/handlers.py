@@ -30,7 +30,6 @@ from tessera_schemas.labels import (
 )
 from tessera_schemas.ledger import Finished, Released, Revoked, Shrunk
 
-REMEMBERED = 16_384  # of users' pods that were seen to go
 NOTES = (RUN_ANNOTATION, PERMIT_ANNOTATION, GIVEN_BACK_ANNOTATION)
 
 log = structlog.get_logger()
@@ -64,7 +63,6 @@ class Absences:
     ) -> None:
         self._ports, self._settings, self._state, self._members = ports, settings, state, members
         self._pods, self._users = pods, users
-        self._gone: dict[str, None] = {}
         self._facts = Facts(ports.bus, settings.shard, "reclamation")
         self._stopping = {run.run_id: None for run in state.runs.values() if run.stopping or _leaving(run)}
         self._look_at: dict[str, None] = dict(self._stopping)
@@ -105,17 +103,7 @@ class Absences:
 
     async def follow_users(self) -> None:
         while True:
-            deltas = await self._users.informer.next()
-            for delta in deltas:
-                if delta.type == "DELETED":
-                    self._remember_gone(delta.object["metadata"]["uid"])
-            self._changed(self._users.take(deltas))
-
-    def _remember_gone(self, uid: str) -> None:
-        """What was forgotten is asked for."""
-        if len(self._gone) >= REMEMBERED:
-            del self._gone[next(iter(self._gone))]
-        self._gone[uid] = None
+            self._changed(self._users.take(await self._users.informer.next()))
 
     def _changed(self, run_ids: list[str]) -> None:
         for run_id in run_ids:
@@ -173,7 +161,7 @@ class Absences:
 
     async def _absent(self, run: Run) -> bool:
         ours = _of_its_tenant(run, self._pods.of(run.run_id).values())
-        verdict = judge(run, [*ours, *self._users.of(run).values()], self._gone)
+        verdict = judge(run, [*ours, *self._users.of(run).values()], self._users.gone)
         if verdict is not Verdict.ASK:
             return verdict is Verdict.ABSENT
         return all(is_over(run, pod) for pod in [*await self._list(run), *await self._list_users(run)])

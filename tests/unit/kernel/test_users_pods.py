@@ -62,3 +62,11 @@ def test_a_change_names_the_runs_that_a_pod_comes_to_and_leaves() -> None:
     assert users.take([Delta("MODIFIED", bound, waiting)]) == [RUN]
     assert users.take([Delta("DELETED", bound, bound)]) == [RUN]
     assert users.runs() == []
+
+
+def test_what_was_seen_to_go_is_remembered_by_uid() -> None:
+    waiting = pod("uid-0")
+    users = index(waiting)
+    users.take([Delta("DELETED", waiting, waiting)])
+    assert "uid-0" in users.gone
+    assert "uid-1" not in users.gone

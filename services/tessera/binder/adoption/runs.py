@@ -108,7 +108,7 @@ class AdoptedRuns:
         """By the name that the watch has shown, else in a list; {} when it is not there."""
         name = text(self._groups.informer.objects.get(uid), "metadata", "name")
         if not name:
-            return (await self._listed(job)).get(uid, {})
+            return {} if uid in self._users.gone else (await self._listed(job)).get(uid, {})
         try:
             return await self._cluster.get_pod(job.tenant, name)
         except ApiError as error:
@@ -125,7 +125,8 @@ class AdoptedRuns:
 
     async def vanished(self, job: Job, run: Run, rank: int, uid: str) -> Reason | None:
         """Why a pod that is not to be seen is gone; None when it is only that the watch has not brought it."""
-        if uid in self._groups.informer.objects or uid in await self._listed(job):
+        listed = {} if uid in self._users.gone else await self._listed(job)
+        if uid in self._groups.informer.objects or uid in listed:
             return None
         return Reason(code=Code.POD_DELETED, numbers={"rank": rank}, detail=f"pod {uid} is gone")
 

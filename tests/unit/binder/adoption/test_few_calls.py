@@ -114,6 +114,27 @@ async def test_a_pod_that_was_given_back_is_given_back_once(calls: Counter[str],
     assert calls["patch"] == 1
 
 
+async def test_pods_that_are_all_deleted_at_once_are_not_listed_one_by_one(
+    calls: Counter[str], world: AdoptionWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(8):
+        world.make_pod(f"each-{number}")
+    await world.run(20)
+    lists = Counter[str]()
+    listed = MemoryCluster.list
+
+    async def counting(self: Any, kind: str, *about: Any) -> Any:
+        lists[kind] += 1
+        return await listed(self, kind, *about)
+
+    monkeypatch.setattr(MemoryCluster, "list", counting)
+    for number in range(8):
+        world.core.delete("pods", NS, f"each-{number}")
+    await world.run(30)
+    assert len(world.state.runs) == 0
+    assert lists["pods"] == 0
+
+
 # -- patience
 
 
