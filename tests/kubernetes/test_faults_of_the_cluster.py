@@ -248,6 +248,39 @@ async def test_a_job_that_an_admission_policy_denies_fails_with_the_policys_own_
     await assert_all_is_well(live)
 
 
+async def test_while_a_webhook_that_must_be_asked_is_down_a_job_waits_and_then_runs_in_the_same_attempt(
+    live: KubernetesLive,
+) -> None:
+    group, name = "/apis/admissionregistration.k8s.io/v1", "nobody-answers"
+    pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    hook = {
+        "name": "nobody.answers.example",
+        "clientConfig": {"url": "https://127.0.0.1:1/never"},
+        "rules": [pods],
+        "failurePolicy": "Fail",
+        "timeoutSeconds": 1,
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    path = f"{group}/validatingwebhookconfigurations"
+    live.plane.api().call("POST", path, {"metadata": {"name": name}, "webhooks": [hook]})
+    await eventually(lambda: is_denied(live, "train:1"), "the webhook must be asked")
+    done = await live.submit(job("waits", gpus=1, replicas=2, seconds=0.2))
+    await live.until_phase(done.job_id, "allocated", "binding")
+    await eventually(lambda: "failed calling webhook" in binder_log(live), "the binder was refused")
+    assert live.phase(done.job_id) in ("allocated", "binding")
+    live.plane.api().delete(f"{path}/{name}")
+    await live.until_ended(done.job_id)
+    ended = live.state.ended.get(done.job_id)
+    assert ended is not None
+    assert (ended.phase, ended.attempt) == ("succeeded", 1)
+    await assert_all_is_well(live)
+
+
+def binder_log(live: KubernetesLive) -> str:
+    return "".join(path.read_text(errors="replace") for path in (live.home / "logs").glob("binder*"))
+
+
 def job_of_image(image: str) -> JobSpec:
     spec = job("of-an-image", seconds=0.2)
     (role,) = spec.roles
