@@ -4,6 +4,7 @@ from random import Random
 
 from tessera.domain.entities import Run
 from tessera.lab.sim.planner import plan_by_chance
+from tessera.lab.sim.prices import prices_by_chance
 from tessera_schemas.config import ConfigBody, Flavor, Policy, PriorityClass, Queue, Quota
 from tessera_schemas.facts import (
     AnyFact,
@@ -77,6 +78,8 @@ class Life:
             return self._configuration()
         if kind < 12 and self._keys:
             return self._about_job(self._job_id(f"k{chance.randrange(self._keys)}"))
+        if kind == 12:
+            return prices_by_chance(self.ledger.state, chance)
         if kind < 16:
             return plan_by_chance(self.ledger.state, chance)
         name = chance.choice(NODES)

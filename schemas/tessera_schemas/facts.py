@@ -352,6 +352,29 @@ class PlanProposed(Strict):
         return self
 
 
+PRICES_MAX = 1024
+LearntBy = Literal["rehearsed", "auction"]
+"""Auction: prices by supply and demand. Rehearsed: of many such auctions the ones that fill an empty cluster best."""
+
+
+class PricesLearnt(Strict):
+    """
+    What a pod of each kind of a pool's mix is worth, in millionths of a GPU.
+
+    The mix is the one that was settled for the `settled`-th time, and `prices` are in the order of its kinds. A pure
+    function of that mix and of the pool's nodes in the state at `basis_n`, which have `gpus` in all.
+    """
+
+    kind: Literal["prices_learnt"]
+    pool: Name
+    settled: Positive
+    basis_n: Count
+    gpus: Positive
+    engine: str
+    learnt_by: LearntBy
+    prices: Annotated[tuple[Count, ...], Field(min_length=1, max_length=PRICES_MAX)]
+
+
 AnyFact = (
     JobAdmitted
     | JobRefused
@@ -375,6 +398,7 @@ AnyFact = (
     | RunIdle
     | CheckpointSaved
     | PlanProposed
+    | PricesLearnt
 )
 Fact = Annotated[AnyFact, Field(discriminator="kind")]
 
@@ -401,6 +425,7 @@ OWNERS: dict[type[Strict], str] = {
     RunIdle: "reclamation",
     CheckpointSaved: "binder",
     PlanProposed: "preemption",
+    PricesLearnt: "reclamation",
 }
 PLANNERS: dict[str, str] = {"preemption": "preemption", "reclaim": "reclamation", "defragment": "reclamation"}
 """Which service may propose a plan of which cause."""

@@ -20,6 +20,7 @@ from tessera_schemas.base import INT_MAX, Count, Name, Positive, Strict
 from tessera_schemas.devices import Kind
 
 REPLICAS_MAX = 2048
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 LEVELS_MAX = 4
 
 LabelKey = Annotated[
@@ -198,7 +199,7 @@ class Template(Strict):
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
-        if sum(len(k) + len(v) for k, v in self.env.items()) > 64 * 1024:
+        if self.env and sum(len(k) + len(v) for k, v in self.env.items()) > 64 * 1024:
             raise ValueError("env: more than 64 KiB")
         return self
 
@@ -242,6 +243,8 @@ class Role(Strict):
 
     @model_validator(mode="after")
     def _elastic(self) -> Self:
+        if self.min_replicas is None and self.max_replicas is None:
+            return self
         if not self.gang <= self.replicas <= self.most:
             raise ValueError("min_replicas <= replicas <= max_replicas does not hold")
         if self.gang < self.most and (self.topology or self.spread or self.same_node_as):
@@ -305,25 +308,28 @@ class JobSpec(Strict):
 
     @model_validator(mode="after")
     def _roles(self) -> Self:
-        names = [role.name for role in self.roles]
-        if len(set(names)) != len(names):
+        if len({role.name for role in self.roles}) != len(self.roles):
             raise ValueError("roles: two roles have the same name")
-        if sum(role.most for role in self.roles) > REPLICAS_MAX:
+        pods = cpu_milli = memory_bytes = 0
+        for role in self.roles:
+            pods += role.most
+            cpu_milli += role.most * role.resources.cpu_milli
+            memory_bytes += role.most * role.resources.memory_bytes
+        if pods > REPLICAS_MAX:
             raise ValueError(f"roles: more than {REPLICAS_MAX} pods in one job")
-        for name in ("cpu_milli", "memory_bytes"):
-            if sum(role.most * getattr(role.resources, name) for role in self.roles) > INT_MAX:
+        for name, amount in (("cpu_milli", cpu_milli), ("memory_bytes", memory_bytes)):
+            if amount > INT_MAX:
                 raise ValueError(f"roles: more {name} in one job than can be counted")
-        wrong = [*_wrong_companions(self.roles), *_wrong_groups(self.roles)]
-        if wrong:
-            raise ValueError("; ".join(wrong))
+        if any(role.same_node_as or role.topology for role in self.roles):
+            wrong = [*_wrong_companions(self.roles), *_wrong_groups(self.roles)]
+            if wrong:
+                raise ValueError("; ".join(wrong))
         return self
 
     def digest(self) -> str:
         """Hash of the canonical spec, whatever order its maps came in; the same key with another is a conflict."""
-        canonical = json.dumps(
-            self.model_dump(mode="json", exclude_defaults=True), sort_keys=True, separators=(",", ":")
-        )
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        said = self.__pydantic_serializer__.to_python(self, mode="json", exclude_defaults=True)
+        return hashlib.sha256(_CANONICAL.encode(said).encode()).hexdigest()
 
     def gpu_milli(self) -> int:
         """Thousandths of GPUs that the whole gang holds while it runs."""

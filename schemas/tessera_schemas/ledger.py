@@ -297,6 +297,23 @@ class LeftChanged(Strict):
     stranded: Annotated[dict[str, Count], Field(max_length=16)] = Field(default_factory=dict)
 
 
+class MixPriced(Strict):
+    """From here on decisions go by the prices of fact `fact`."""
+
+    kind: Literal["mix_priced"]
+    fact: Count
+    pool: Name
+
+
+class PricesRefused(Strict):
+    """The prices of fact `fact` change nothing; those in force stay."""
+
+    kind: Literal["prices_refused"]
+    fact: Count
+    pool: Name
+    reason: Reason
+
+
 AnyRecord = (
     FormatRaised
     | EpochOpened
@@ -327,6 +344,8 @@ AnyRecord = (
     | EarmarkSet
     | EarmarkEnded
     | LeftChanged
+    | MixPriced
+    | PricesRefused
 )
 Record = Annotated[AnyRecord, Field(discriminator="kind")]
 

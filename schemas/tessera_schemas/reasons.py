@@ -81,6 +81,9 @@ class Code(StrEnum):
     NOT_WAITING = "NotWaiting"
     NOT_ALLOWED_BY_PRESET = "NotAllowedByPreset"
     NO_NET_GAIN = "NoNetGain"
+    # why learnt prices are not used
+    PRICES_OUTDATED = "PricesOutdated"
+    PRICES_DO_NOT_FIT = "PricesDoNotFit"
     # why a run or job ended
     CANCELLED = "Cancelled"
     BIND_REFUSED = "BindRefused"
@@ -169,6 +172,8 @@ SENTENCES: dict[Code, str] = {
     Code.NOT_WAITING: "the job does not wait any more",
     Code.NOT_ALLOWED_BY_PRESET: "the preemption preset does not allow it",
     Code.NO_NET_GAIN: "the runs that would move lose more than the waiting job gains",
+    Code.PRICES_OUTDATED: "the mix of jobs or its nodes are others by now, or it was priced already",
+    Code.PRICES_DO_NOT_FIT: "they are not one price for each kind of pod that is known, within bounds",
     Code.CANCELLED: "it was cancelled",
     Code.BIND_REFUSED: "Kubernetes refused a pod",
     Code.START_TIMEOUT: "it did not start in time",

@@ -268,6 +268,16 @@ FACTS: tuple[facts.AnyFact, ...] = (
         moves=(facts.Move(run_id=f"{OTHER}-1", placements=PLACEMENTS),),
         net_gpu_seconds=90,
     ),
+    facts.PricesLearnt(
+        kind="prices_learnt",
+        pool="default",
+        settled=3,
+        basis_n=41,
+        gpus=64,
+        engine="first-1",
+        learnt_by="rehearsed",
+        prices=(0, 470_000, 1_250_000),
+    ),
 )
 
 RECORDS: tuple[ledger.AnyRecord, ...] = (
@@ -329,6 +339,13 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
         free=(9, 4, 2, 1),
         sizes=(ledger.SlotsLeft(gpus=8, slots=1, largest={"node": 1}),),
         stranded={"none": 8000, "cpu": 1000},
+    ),
+    ledger.MixPriced(kind="mix_priced", fact=2, pool="default"),
+    ledger.PricesRefused(
+        kind="prices_refused",
+        fact=3,
+        pool="default",
+        reason=Reason(code=Code.PRICES_OUTDATED, numbers={"settled": 3, "settled_now": 4}),
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tessera.domain.evolve import quick
 from tessera.domain.phases import Phase
 from tessera.domain.resources import NOTHING, Amount, RoleNeed
 from tessera_schemas.adopted import Adopted
@@ -10,6 +11,7 @@ from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Job:
     """
@@ -68,6 +70,7 @@ class Job:
         return f"{self.job_id}-{self.attempt}"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class EndedJob:
     """What is remembered of a job after its end, so that its key stays known until `forget_ts`."""
@@ -91,6 +94,7 @@ class EndedJob:
     exit_code: int | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Extra:
     """
@@ -105,6 +109,7 @@ class Extra:
     leaving: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Run:
     """
@@ -158,6 +163,7 @@ class Run:
         return self.over or self.revoked is not None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Use:
     """What a queue's runs hold, or what a tenant's jobs ask for."""
@@ -167,6 +173,7 @@ class Use:
     amount: Amount = NOTHING
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Earmark:
     """
@@ -184,6 +191,7 @@ class Earmark:
     victims: tuple[str, ...] = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Left:
     """What was last said of a pool: how many pods of 1, 2, 4 … whole GPUs its nodes would take."""
@@ -192,6 +200,7 @@ class Left:
     free: tuple[int, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Drain:
     """A node on which nothing new starts, because an operator said so."""
@@ -201,6 +210,7 @@ class Drain:
     why: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Line:
     """The newest order of a pool that was taken in: who is next, as of `basis_n`."""

@@ -1,41 +1,70 @@
-"""Changed copies of the state's entities, which folding makes several of for each job."""
+"""
+The state's entities made, and changed copies of them made, which folding does several times for each job.
+
+A frozen dataclass forbids assignment, and going round that costs ten times what an assignment does. So a new object is
+an open one at first: of a class with the same slots that may be written to. When all is set it becomes what it is to be
+by its class alone.
+"""
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import cache
-from operator import attrgetter
 from typing import Any, TypeVar
 
 E = TypeVar("E")
 
 
-@cache
-def _layout(
-    kind: type[Any],
-) -> tuple[Callable[[Any], tuple[Any, ...]], dict[str, int], tuple[Callable[..., None], ...]]:
-    """How to read all fields at once, where each stands, and how to set them."""
-    names = [field.name for field in fields(kind)]
-    return (
-        attrgetter(*names),
-        {name: at for at, name in enumerate(names)},
-        tuple(kind.__dict__[n].__set__ for n in names),
-    )
+def quick(kind: type[E]) -> type[E]:
+    """
+    Give a frozen dataclass with slots an `__init__` of the same meaning that costs a fifth.
+
+    For those without default factories, keyword-only fields and `__post_init__`.
+    """
+    names = _names(kind)
+    defaults = {field.name: field.default for field in fields(kind) if field.default is not MISSING}  # type: ignore[arg-type]
+    arguments = ", ".join(f"{name}=defaults[{name!r}]" if name in defaults else name for name in names)
+    body = ("become(self, Open)", *(f"self.{name} = {name}" for name in names), "self.__class__ = Kind")
+    scope = {"become": object.__dict__["__class__"].__set__, "Open": _open(kind), "Kind": kind, "defaults": defaults}
+    init = _function("__init__", f"self, {arguments}", body, scope)
+    init.__qualname__ = f"{kind.__qualname__}.__init__"
+    kind.__init__ = init  # type: ignore[method-assign]
+    return kind
 
 
 def evolved(entity: E, **changes: Any) -> E:
     """
-    `dataclasses.replace(entity, **changes)`, at 0.4 of its cost.
+    `dataclasses.replace(entity, **changes)`, at an eighth of its cost.
 
-    For frozen dataclasses with slots and at least two fields, all of them given to `__init__` and nothing done after
-    it: then setting every slot of a new object is all that `__init__` does. Raises KeyError for a name that is no
-    field.
+    For frozen dataclasses with slots, all of their fields given to `__init__` and nothing done after it. Raises
+    AttributeError for a name that is no field.
     """
     kind: Any = type(entity)
-    read, place, setters = _layout(kind)
-    values = list(read(entity))
+    new = _copier(kind)(entity)
     for name, value in changes.items():
-        values[place[name]] = value
-    new: E = object.__new__(kind)
-    for put, value in zip(setters, values, strict=True):
-        put(new, value)
-    return new
+        setattr(new, name, value)
+    new.__class__ = kind
+    return new  # type: ignore[no-any-return]
+
+
+@cache
+def _copier(kind: type[Any]) -> Callable[[Any], Any]:
+    """Makes an open copy."""
+    body = ("new = Open()", *(f"new.{name} = old.{name}" for name in _names(kind)), "return new")
+    return _function("copy", "old", body, {"Open": _open(kind)})
+
+
+def _open(kind: type[Any]) -> type[Any]:
+    """The same slots, without any rule."""
+    return type(f"Open{kind.__name__}", (), {"__slots__": _names(kind)})
+
+
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+def _function(name: str, arguments: str, body: tuple[str, ...], scope: dict[str, Any]) -> Callable[..., Any]:
+    """Written out field by field, as dataclasses do: nothing is faster than a plain assignment to a slot."""
+    lines = "".join(f"\n    {line}" for line in body)
+    exec(f"def {name}({arguments}):{lines}", scope)  # noqa: S102  # of names that stand in our own source
+    made: Callable[..., Any] = scope[name]
+    return made

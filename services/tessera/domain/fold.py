@@ -17,10 +17,11 @@ from tessera.domain.mix import see
 from tessera.domain.phases import Phase, moved
 from tessera.domain.resources import Amount, RoleNeed, empty_node, gang_amount, placed_amount, role_need, shared
 from tessera.domain.runtimes import kind_of, learn
+from tessera.domain.spec_hash import spec_hash
 from tessera.domain.state import State
 from tessera_schemas.base import run_id
 from tessera_schemas.config import Config
-from tessera_schemas.facts import ConfigProposed, JobAdmitted, NodeSeen
+from tessera_schemas.facts import ConfigProposed, JobAdmitted, NodeSeen, PricesLearnt
 from tessera_schemas.ledger import (
     FORMAT,
     Allocated,
@@ -41,10 +42,12 @@ from tessera_schemas.ledger import (
     JobTurnedAway,
     LedgerMessage,
     LeftChanged,
+    MixPriced,
     NodeChanged,
     NodeDrained,
     Permitted,
     PlanRefused,
+    PricesRefused,
     PrioritySet,
     Released,
     Requeued,
@@ -225,7 +228,7 @@ def _job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]) -> 
         spec.queue,
         spec.name,
         fact.key,
-        fact.digest(),
+        spec_hash(fact),
         spec.priority_class,
         spec.preemptible,
         roles,
@@ -506,6 +509,13 @@ def _left_changed(state: State, record: LeftChanged, facts: Sequence[TakenFact])
     state.lefts.put(record.pool, Left(record.pool, record.free))
 
 
+def _mix_priced(state: State, record: MixPriced, facts: Sequence[TakenFact]) -> None:
+    fact, mix = facts[record.fact].fact, state.mixes.get(record.pool)
+    if not isinstance(fact, PricesLearnt) or mix is None or len(fact.prices) != len(mix.known):
+        raise Contradiction(f"record {state.n}: fact {record.fact} has no prices for the mix of pool {record.pool}")
+    state.mixes.put(mix.pool, evolved(mix, prices=fact.prices, priced=fact.settled, priced_gpus=fact.gpus))
+
+
 APPLY: dict[type[Any], Callable[[State, Any, Sequence[TakenFact]], None]] = {
     FormatRaised: _format_raised,
     EpochOpened: _epoch_opened,
@@ -536,4 +546,6 @@ APPLY: dict[type[Any], Callable[[State, Any, Sequence[TakenFact]], None]] = {
     EarmarkSet: _earmark_set,
     EarmarkEnded: _earmark_ended,
     LeftChanged: _left_changed,
+    MixPriced: _mix_priced,
+    PricesRefused: _nothing,
 }

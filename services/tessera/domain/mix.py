@@ -5,14 +5,18 @@ Each pod counts once for its kind, of one role at most `PODS_COUNTED`: a gang sa
 jobs. Decisions do not look at the counts, which change with every job, but at the mix as it was when last settled:
 after 50 arrivals, 150, 400 … and every 8,192 in the end. At first nothing is known, and what is placed wrongly then
 stays wrong for long: so a general notion of GPU jobs, in terms of the pool's own CPU per GPU, stands in and fades out
-over the first 400 arrivals.
+over the first 400 arrivals. Of each of the pool's GPU models a few jobs are presumed that run on no other: without them
+nothing is kept free of a scarce model until the first of its jobs was seen, and then it is too late.
+
+**Prices** of the kinds are learnt outside, which takes seconds, and put here by a record. Until the mix that was
+settled last is priced, kinds keep the price that they had, and a new one is worth the GPUs that it holds.
 
 Bounded: `KINDS_MAX` kinds of a pool, of which the rarest make way. It forgets by counts: at `ARRIVALS_MAX` all are
 halved. What is settled never depends on the order in which kinds were first seen.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.domain.evolve import evolved
@@ -30,6 +34,11 @@ WEIGHT = 1000  # of one arrival
 PRIOR_WEIGHT = 200 * WEIGHT  # of all that is presumed, at the start
 USUAL_CPU_PER_GPU = 10_000  # thousandths of a CPU, where no node has a GPU
 
+BOUND_FADES_OVER = 3000  # arrivals: kinds bound to a model are many, and each of them is rare
+BOUND_PERCENT = 20  # of what is presumed
+BOUND_MODELS_MAX = 32
+DEAREST = 16  # times the GPUs that it holds is the most that a pod is worth
+
 # GPUs, thousandths of each, CPU in per cent of the pool's CPU per GPU, and how many of a hundred pods.
 PRESUMED = (
     (0, 0, 80, 10),
@@ -44,6 +53,8 @@ PRESUMED = (
     (4, 1000, 320, 3),
     (8, 1000, 640, 2),
 )
+PRESUMED_BOUND = ((1000, 30, 20), (1000, 90, 50), (500, 60, 30))
+"""Of jobs bound to one model: thousandths of one GPU, CPU as above, and how many of a hundred of them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -63,6 +74,10 @@ def kind_of(need: Need) -> Kind:
     return Kind(need.cpu_milli, need.gpu_milli, 1 if need.gpu_milli else 0, need.gpu_models if need.gpu_milli else ())
 
 
+Known = tuple[tuple[Kind, int], ...]
+"""Kinds with their weights, in the kinds' order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """How many pods of one kind came into a pool."""
@@ -79,8 +94,8 @@ class Mix:
     One pool: how many pods were counted, of how many kinds, and the mix as it was last settled.
 
     `known` are kinds with their weights, in the kinds' order, and `settled` says how often there was a new one;
-    `largest_cpu_milli` is of one node at that time; `prices` belong to the kinds in millionths of a GPU, none while
-    nobody has priced them.
+    `largest_cpu_milli` is of one node at that time. `prices` belong to the kinds in millionths of a GPU, none while
+    nobody has priced them; they were learnt from what was settled for the `priced`-th time, for so many GPUs.
     """
 
     pool: str
@@ -88,9 +103,11 @@ class Mix:
     kinds: int = 0
     settle_at: int = 0
     settled: int = 0
-    known: tuple[tuple[Kind, int], ...] = ()
+    known: Known = ()
     largest_cpu_milli: int = 0
     prices: tuple[int, ...] = ()
+    priced: int = 0
+    priced_gpus: int = 0
 
 
 def see(seen: Table[Seen], mixes: Table[Mix], nodes: Table[Node], pool: str, roles: Iterable[RoleNeed]) -> None:
@@ -124,7 +141,8 @@ def _settle(seen: Table[Seen], mixes: Table[Mix], nodes: Table[Node], mix: Mix) 
     """The mix as it is now is what decisions go by from here on; old arrivals count half when there are many."""
     rows = sorted((row for row in seen.values() if row.pool == mix.pool), key=lambda row: row.key)
     there = [node for node in nodes.values() if node.pool == mix.pool and not node.gone]
-    known = weights({row.kind: row.count for row in rows}, mix.arrivals, cpu_per_gpu(there))
+    counts = {row.kind: row.count for row in rows}
+    known = tuple(weights(counts, mix.arrivals, cpu_per_gpu(there), models_of(there)).items())
     arrivals, kinds = mix.arrivals, mix.kinds
     if arrivals >= ARRIVALS_MAX:
         arrivals //= 2
@@ -134,15 +152,47 @@ def _settle(seen: Table[Seen], mixes: Table[Mix], nodes: Table[Node], mix: Mix) 
             else:
                 seen.drop(row.key)
                 kinds -= 1
-    settle_at = next((at for at in SETTLED_AT if at > arrivals), ARRIVALS_MAX)
     largest = max((node.cpu_milli for node in there), default=0)
-    mixes.put(mix.pool, Mix(mix.pool, arrivals, kinds, settle_at, mix.settled + 1, tuple(known.items()), largest))
+    settled = evolved(
+        mix,
+        arrivals=arrivals,
+        kinds=kinds,
+        settle_at=settle_at(arrivals),
+        settled=mix.settled + 1,
+        known=known,
+        largest_cpu_milli=largest,
+        prices=_carried_over(mix, known),
+    )
+    mixes.put(mix.pool, settled)
 
 
-def weights(counts: dict[Kind, int], arrivals: int, per_gpu: int) -> dict[Kind, int]:
-    """How much each kind counts, in the kinds' order: what was seen, and what is presumed while that has not faded."""
+def settle_at(arrivals: int) -> int:
+    """After how many arrivals the mix settles next; that is also when it is priced anew."""
+    return next((at for at in SETTLED_AT if at > arrivals), ARRIVALS_MAX)
+
+
+def _carried_over(mix: Mix, known: Known) -> tuple[int, ...]:
+    if not mix.prices:
+        return ()
+    had = {kind: price for (kind, _), price in zip(mix.known, mix.prices, strict=True)}
+    return tuple(had.get(kind, in_full(kind)) for kind, _ in known)
+
+
+def in_full(kind: Kind) -> int:
+    """What the GPUs that it holds are worth, in millionths of one."""
+    return kind.gpus * kind.gpu_milli * 1000
+
+
+def weights(counts: Mapping[Kind, int], arrivals: int, per_gpu: int, models: Sequence[str]) -> dict[Kind, int]:
+    """
+    How much each kind counts, in the kinds' order: what was seen, and what is presumed while that has not faded.
+
+    Args: thousandths of a CPU `per_gpu`, and the GPU `models`, of the pool's nodes.
+    """
     mixed = Counter({kind: count * WEIGHT for kind, count in counts.items()})
     for kind, weight in presumed(per_gpu, max(0, FADES_OVER - arrivals)):
+        mixed[kind] += weight
+    for kind, weight in presumed_bound(per_gpu, models, max(0, BOUND_FADES_OVER - arrivals)):
         mixed[kind] += weight
     return {kind: weight for kind, weight in sorted(mixed.items()) if weight}
 
@@ -152,6 +202,20 @@ def presumed(per_gpu: int, left: int = FADES_OVER) -> Iterator[tuple[Kind, int]]
     for gpus, milli, cpu_percent, of_hundred in PRESUMED:
         weight = PRIOR_WEIGHT * of_hundred * left // (100 * FADES_OVER)
         yield Kind(per_gpu * cpu_percent // 100, milli, gpus), weight
+
+
+def presumed_bound(per_gpu: int, models: Sequence[str], left: int = BOUND_FADES_OVER) -> Iterator[tuple[Kind, int]]:
+    """Jobs that run on one of `models` only; `left` of `BOUND_FADES_OVER` of their weight."""
+    weight = PRIOR_WEIGHT * BOUND_PERCENT * left // (100 * BOUND_FADES_OVER)
+    for model in models[:BOUND_MODELS_MAX]:
+        for milli, cpu_percent, of_hundred in PRESUMED_BOUND:
+            kind = Kind(per_gpu * cpu_percent // 100, milli, 1, (model,))
+            yield kind, weight * of_hundred // (100 * len(models))
+
+
+def models_of(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """The GPU models of these nodes, in the order of their names."""
+    return tuple(sorted({node.gpu_model for node in nodes if node.gpus and node.gpu_model}))
 
 
 def cpu_per_gpu(nodes: Iterable[Node]) -> int:

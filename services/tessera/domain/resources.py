@@ -8,6 +8,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tessera.domain.evolve import evolved, quick
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import GPU_MILLI, Role, Toleration
 from tessera_schemas.mig import GEOMETRIES, PROFILES
@@ -19,6 +20,7 @@ NO_VALUE = "="
 """In a toleration of a need, whose "" stands for every value: the empty value alone. No taint can have it."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Need:
     """
@@ -45,6 +47,7 @@ class Need:
         return self.gpus * WHOLE_GPU + self.gpu_milli + PROFILES.get(self.mig_profile, 0)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class RoleNeed:
     """
@@ -77,13 +80,13 @@ def role_need(role: Role, as_made: bool = False) -> RoleNeed:
             asked.memory_bytes,
             asked.gpus,
             asked.gpu_milli,
-            tuple(sorted(set(role.gpu_models))),
-            tuple(sorted(role.node_selector.items())),
-            tuple(sorted((t.key, _value_of(t), t.effect) for t in role.tolerations)),
-            tuple(sorted((a.key, a.operator.value, tuple(sorted(set(a.values)))) for a in role.affinity)),
+            tuple(sorted(set(role.gpu_models))) if role.gpu_models else (),
+            tuple(sorted(role.node_selector.items())) if role.node_selector else (),
+            tuple(sorted((t.key, _value_of(t), t.effect) for t in role.tolerations)) if role.tolerations else (),
+            _affinity(role) if role.affinity else (),
             asked.gpu_memory_bytes,
             asked.mig_profile,
-            tuple(sorted(asked.devices.items())),
+            tuple(sorted(asked.devices.items())) if asked.devices else (),
             as_made,
         ),
         (topology.level, *topology.wider) if topology else (),
@@ -95,10 +98,15 @@ def role_need(role: Role, as_made: bool = False) -> RoleNeed:
     )
 
 
+def _affinity(role: Role) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+    return tuple(sorted((a.key, a.operator.value, tuple(sorted(set(a.values)))) for a in role.affinity))
+
+
 def _value_of(toleration: Toleration) -> str:
     return toleration.value if toleration.value or toleration.every_value else NO_VALUE
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Amount:
     """A quantity of everything that quotas count."""
@@ -126,11 +134,12 @@ def shared(roles: tuple[RoleNeed, ...]) -> tuple[RoleNeed, ...]:
 
 def gang_amount(roles: tuple[RoleNeed, ...]) -> Amount:
     """What the whole gang holds while it has a run."""
-    return Amount(
-        sum(r.replicas * r.need.cpu_milli for r in roles),
-        sum(r.replicas * r.need.memory_bytes for r in roles),
-        sum(r.replicas * r.need.total_gpu_milli for r in roles),
-    )
+    cpu_milli = memory_bytes = gpu_milli = 0
+    for role in roles:
+        cpu_milli += role.replicas * role.need.cpu_milli
+        memory_bytes += role.replicas * role.need.memory_bytes
+        gpu_milli += role.replicas * role.need.total_gpu_milli
+    return Amount(cpu_milli, memory_bytes, gpu_milli)
 
 
 def placed_amount(roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...]) -> Amount:
@@ -143,6 +152,7 @@ def placed_amount(roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...]
     return total
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Others:
     """What pods that are not ours take of a node. It counts as used, whatever runs hold besides."""
@@ -157,6 +167,7 @@ class Others:
 NO_OTHERS = Others()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Node:
     """
@@ -220,33 +231,17 @@ class Node:
                 gpu[device] -= sign * placement.gpu_milli
         if self.others.gpus:
             theirs = _give_others(gpu, self.others.gpus)
-        return Node(
-            self.name,
-            self.pool,
-            self.ready,
-            self.cpu_milli,
-            self.memory_bytes,
-            self.pods,
-            self.gpus,
-            self.gpu_model,
-            self.device_profile,
-            self.labels,
-            self.taints,
-            self.cpu_free - sign * need.cpu_milli,
-            self.memory_free - sign * need.memory_bytes,
-            self.pods_free - sign,
-            tuple(gpu),
-            self.gone,
-            self.gpu_memory_bytes,
-            self.mig_geometry,
-            self.devices,
-            self._devices_after(need, sign) if need.devices else self.devices_free,
-            self.mig_taken if placement.mig is None else self._slices_after(placement.devices, placement.mig, sign),
-            self.others,
-            theirs,
-            self.gpu_uuids,
-            self.mig_instances,
-            self.trouble,
+        return evolved(
+            self,
+            cpu_free=self.cpu_free - sign * need.cpu_milli,
+            memory_free=self.memory_free - sign * need.memory_bytes,
+            pods_free=self.pods_free - sign,
+            gpu_free=tuple(gpu),
+            devices_free=self._devices_after(need, sign) if need.devices else self.devices_free,
+            mig_taken=self.mig_taken
+            if placement.mig is None
+            else self._slices_after(placement.devices, placement.mig, sign),
+            gpu_others=theirs,
         )
 
     def _devices_after(self, need: Need, sign: int) -> tuple[tuple[str, int], ...]:

@@ -1,6 +1,6 @@
 """Place gangs one after another, as one pass over a line does. `place_gang` and `inadmissible` are asked for here."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from operator import attrgetter
 
 from tessera.domain.resources import Node, RoleNeed
@@ -55,22 +55,18 @@ class Room:
         for placement in placements:
             self.ranks.changed(placement.node)
 
-    def renewed(self, nodes: Iterable[Node], taste: Taste) -> bool:
+    def renewed(self, nodes: Collection[Node], taste: Taste) -> bool:
         """
         Begin another pass: whether these are the same nodes but for what is free, so that what is known serves again.
 
         Nodes are frozen: one that is the same object has not changed, and another one is judged anew.
         """
-        changed, count = [], 0
-        for node in nodes:
-            count += 1
-            known = self.nodes.get(node.name)
-            if known is node:
-                continue
-            if known is None or _lasting(known) != _lasting(node):
-                return False
-            changed.append(node)
-        if taste is not self.places.taste or count != len(self.nodes):
+        known = self.nodes
+        if taste is not self.places.taste or len(nodes) != len(known):
+            return False
+        were = map(known.get, map(_name, nodes))
+        changed = [node for node, was in zip(nodes, were, strict=True) if was is not node]
+        if any(node.name not in known or _lasting(known[node.name]) != _lasting(node) for node in changed):
             return False
         for node in changed:
             self.put(node)
@@ -83,6 +79,7 @@ class Room:
         self.ranks.changed(node.name)
 
 
+_name = attrgetter("name")
 _lasting = attrgetter(
     *(
         name

@@ -168,13 +168,17 @@ def outranked(state: State, job: Job, nodes: Iterable[str]) -> list[Earmark]:
     ]
 
 
-def nodes_for(state: State, pool: str, flavor: str, avoid: Sequence[str] = ()) -> Iterator[Node]:
+def nodes_for(state: State, pool: str, flavor: str, avoid: Sequence[str] = ()) -> list[Node]:
     """The nodes of a pool and flavor ("" for all) as decisions see them: a drained node is not ready."""
-    tree = state.tree
-    for node in state.nodes.values():
-        if node.pool != pool or node.name in avoid or (flavor and tree.flavor_of(node) != flavor):
-            continue
-        yield evolved(node, ready=False) if state.drains.get(node.name) is not None else node
+    flavor_of, drained = state.tree.flavor_of, {name for name, _ in state.drains.items()}
+    nodes = [node for node in state.nodes.values() if node.pool == pool]
+    if avoid:
+        nodes = [node for node in nodes if node.name not in avoid]
+    if flavor:
+        nodes = [node for node in nodes if flavor_of(node) == flavor]
+    if drained:
+        nodes = [evolved(node, ready=False) if node.name in drained else node for node in nodes]
+    return nodes
 
 
 def may_shrink(state: State, owner: Job, run: Run, ranks: Sequence[int]) -> Reason | None:

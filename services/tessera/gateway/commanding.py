@@ -73,6 +73,7 @@ class Arrivals:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._expected: dict[str, list[Arrival]] = {}
+        self.expected = asyncio.Event()  # set while there are any
 
     async def on_ledger(self, entries: list[Entry]) -> None:
         if not self._expected:
@@ -93,6 +94,7 @@ class Arrivals:
         """From before the command is sent, so that nothing is missed."""
         arrival = Arrival(self._clock)
         self._expected.setdefault(job_id, []).append(arrival)
+        self.expected.set()
         try:
             yield arrival
         finally:
@@ -101,6 +103,8 @@ class Arrivals:
                 self._expected[job_id] = left
             else:
                 del self._expected[job_id]
+            if not self._expected:
+                self.expected.clear()
 
     def _arrived(self, job_id: str, reasons: tuple[Reason, ...]) -> None:
         for arrival in self._expected.get(job_id, ()):

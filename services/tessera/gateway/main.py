@@ -1,6 +1,7 @@
 """Wiring of the gateway: the fold, the newest events, the tokens, and the listener before them."""
 
 import asyncio
+from functools import partial
 
 import structlog
 
@@ -19,6 +20,9 @@ from tessera.kernel.ledger_loop import fold_ledger
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import restore
 from tessera.kernel.together import together
+from tessera.kernel.waiting import wait_for
+
+LINGER_SECONDS = 0.05  # how old what it answers may be while the ledger is busy; a submit waits for nothing
 
 log = structlog.get_logger()
 
@@ -54,7 +58,8 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
         await runner.cleanup()
 
     try:
-        folding = fold_ledger(ports, shard, arrivals.on_ledger, asyncio.Event())
+        linger = partial(wait_for, arrivals.expected, clock, LINGER_SECONDS)
+        folding = fold_ledger(ports, shard, arrivals.on_ledger, asyncio.Event(), linger=linger)
         await together(asyncio.Event(), until_stopped(), folding, hub.run(clock), tokens.keep_fresh(clock))
     finally:
         hub.close()

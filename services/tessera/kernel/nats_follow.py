@@ -138,9 +138,10 @@ class NatsFollow:
         self._woken.clear()
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
+        alarm = loop.call_at(until if deadline is None else min(until, deadline), self._woken.set)
         try:
-            async with asyncio.timeout_at(until if deadline is None else min(until, deadline)):
-                await self._woken.wait()
-        except TimeoutError:
-            if loop.time() >= until:
-                self._must_read = True
+            await self._woken.wait()
+        finally:
+            alarm.cancel()
+        if loop.time() >= until:
+            self._must_read = True

@@ -21,6 +21,7 @@ STORE_FAILED = 10077
 MESSAGE_TOO_BIG = 10054
 
 _STATUS_LINE = b"NATS/1.0 "
+_LINE_ENDS = str.maketrans("\r\n", "  ")
 _OWN_HEADER = re.compile(rb"\r\n(?!Nats-(?!Msg-Id:))([!-9;-~]+):[ \t]*([^\r]*?)[ \t]*(?=\r)")
 
 
@@ -62,6 +63,28 @@ def publish_headers(out: Outgoing) -> dict[str, str] | None:
     if out.expected_last_subject_seq is not None:
         headers["Nats-Expected-Last-Subject-Sequence"] = str(out.expected_last_subject_seq)
     return headers or None
+
+
+def header_block(headers: Mapping[str, str]) -> bytes:
+    """Headers as they go over the wire; a line end in a value becomes a blank, or it would begin another header."""
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if lines.count("\n") != len(headers) or lines.count("\r") != len(headers):
+        lines = "".join([f"{name}: {value.translate(_LINE_ENDS)}\r\n" for name, value in headers.items()])
+    return f"NATS/1.0\r\n{lines}\r\n".encode()
+
+
+def publish_command(subject: str, reply: str, block: bytes, data: bytes) -> bytes:
+    """
+    The bytes that publish `data` with the headers of `block`, b"" for none.
+
+    Raises Poison for a subject with a blank or a line end: what is behind it would be another command to the server.
+    """
+    if subject.split() != [subject] or (reply and reply.split() != [reply]):
+        raise Poison(f"{subject!r}, answer to {reply!r}: not a subject")
+    if not block:
+        return f"PUB {subject} {reply} {len(data)}\r\n".encode() + data + b"\r\n"
+    line = f"HPUB {subject} {reply} {len(block)} {len(block) + len(data)}\r\n"
+    return b"".join((line.encode(), block, data, b"\r\n"))
 
 
 def publish_outcome(subject: str, data: bytes, headers: bytes) -> int | KernelError:

@@ -96,6 +96,9 @@ class Metrics:
         self.redeliveries = Counter("tessera_redeliveries_total", "Commands handed out again", registry=r)
         self.dead_letters = Counter("tessera_dlq_total", "Input that can never be handled", registry=r)
         self.conflicts = Counter("tessera_conflicts_total", "Compare-and-swaps that were lost", registry=r)
+        self.prices_not_learnt = Counter(
+            "tessera_prices_not_learnt_total", "Learning of a pool's prices that came to nothing", registry=r
+        )
         self.queue_depth = Gauge("tessera_queue_depth", "Messages or jobs that wait", registry=r)
         self.leading = Gauge("tessera_leading", "1 while this replica leads its shard", registry=r)
         self._slots = Gauge(

@@ -4,7 +4,7 @@ import asyncio
 
 from tessera.kernel.leases import Members
 from tessera.kernel.ledger_loop import fold_ledger
-from tessera.kernel.proposing import Proposals
+from tessera.kernel.proposing import PAUSE_SECONDS, Proposals
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import restore
 from tessera.kernel.together import together
@@ -20,6 +20,7 @@ async def serve(ports: Ports, settings: PreemptionSettings, stop: asyncio.Event)
     await members.join()
     ports.health.started()
     try:
-        await together(stop, fold_ledger(ports, shard, proposals.on_ledger, stop), proposals.propose())
+        folding = fold_ledger(ports, shard, proposals.on_ledger, stop, linger=lambda: ports.clock.sleep(PAUSE_SECONDS))
+        await together(stop, folding, proposals.propose())
     finally:
         await members.leave()

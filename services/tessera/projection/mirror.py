@@ -21,7 +21,7 @@ from tessera.projection.settings import ProjectionSettings
 from tessera.projection.views import Field, Views
 
 STAND_BY_SECONDS = 0.5  # how soon a standby sees that it leads, and what the leader has sent
-SHARE_SECONDS = 0.01  # between two batches: a job that moves on meanwhile is written once
+SHARE_SECONDS = 0.05  # between two batches: a job that moves on meanwhile is written once
 FIELDS_PER_TURN = 2_000  # made in one go; then others run
 
 log = structlog.get_logger()

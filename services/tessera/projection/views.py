@@ -16,6 +16,7 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import Others
 from tessera.domain.state import State
 from tessera.kernel.ports import Change
+from tessera.projection.made import view
 from tessera_schemas.config import Queue, Quota
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.keys import VIEWS
@@ -141,7 +142,8 @@ class Views:
             ended = state.ended.get(job_id)
             return None if ended is None else self._ended(ended)
         mark = state.earmarks.get(job_id)
-        return JobView.model_construct(
+        return view(
+            JobView,
             **_shared(job),
             priority=state.tree.priority_of(job),
             started_ts=job.started_ts,
@@ -167,7 +169,8 @@ class Views:
 
     def _ended(self, job: EndedJob) -> bytes:
         """An ended job has no place in any line, hence no priority."""
-        return JobView.model_construct(
+        return view(
+            JobView,
             **_shared(job),
             priority=0,
             started_ts=job.started_ts,
@@ -189,7 +192,8 @@ class Views:
         if queue is None and not waiting and not live:
             return None
         amount = state.held_by_queue(name)
-        return QueueView.model_construct(
+        return view(
+            QueueView,
             name=name,
             pool="" if queue is None else queue.pool,
             queued=waiting,
@@ -215,7 +219,8 @@ class Views:
             self._book = self._state.n, self._state.quota_book()
         book, cell = self._book[1], (quota.flavor, quota.resource)
         total, used, available = book.total(name, cell), book.used(name, cell), book.available(name, cell)
-        return QuotaUse.model_construct(
+        return view(
+            QuotaUse,
             resource=quota.resource,
             flavor=quota.flavor,
             nominal=quota.nominal,
@@ -232,7 +237,8 @@ class Views:
         if node is None:
             return None
         drain = self._state.drains.get(name)
-        return NodeView.model_construct(
+        return view(
+            NodeView,
             name=node.name,
             pool=node.pool,
             ready=node.ready,
@@ -319,7 +325,8 @@ def _shared(job: Job | EndedJob) -> dict[str, Any]:
 
 
 def _others(others: Others) -> OthersView:
-    return OthersView.model_construct(
+    return view(
+        OthersView,
         pods=others.pods,
         cpu_milli=others.cpu_milli,
         memory_bytes=others.memory_bytes,

@@ -23,6 +23,8 @@ from tessera.reclamation.prometheus import Prometheus
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.labels import NAMES_US, USERS_PODS, pods_of_shard
 
+LINGER_SECONDS = 0.02  # how much later it hears what to look for while the ledger is busy
+
 
 async def serve(
     ports: Ports,
@@ -68,7 +70,7 @@ async def serve(
     try:
         await together(
             stop,
-            fold_ledger(ports, shard, on_ledger, stop),
+            fold_ledger(ports, shard, on_ledger, stop, linger=lambda: ports.clock.sleep(LINGER_SECONDS)),
             absences.follow_pods(),
             absences.follow_users(),
             absences.report(),

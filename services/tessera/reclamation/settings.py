@@ -1,10 +1,11 @@
 """Settings of reclamation."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from tessera.kernel.settings import ServiceSettings
+from tessera.reclamation.decide.prices import FROM_ARRIVALS
 
 
 class ReclamationSettings(ServiceSettings):
@@ -34,3 +35,10 @@ class ReclamationSettings(ServiceSettings):
     heads: int = Field(
         32, ge=1, le=512, description="For how many jobs at the front of each pool lent quota is taken back"
     )
+    prices: Literal["auto", "rehearsed", "auction", "off"] = Field(
+        "auto", description="How what pods are worth is learnt; auto: rehearsed where numba is installed, else auction"
+    )
+    learn_from_arrivals: int = Field(
+        FROM_ARRIVALS, ge=1, le=1_000_000, description="Pods that a pool was asked for before its prices are learnt"
+    )
+    learning_seconds: float = Field(900.0, gt=0, le=86_400, description="Learning that takes longer is given up")

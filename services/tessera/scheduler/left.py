@@ -52,7 +52,7 @@ async def _measure_once(ports: Ports, shard: Shard) -> None:
     found = []
     for pool in sorted(shard.state.tree.queues_of):
         state = shard.state
-        tally, nodes = Tally(pool, asked(state, pool), state.earmarks.values()), list(nodes_for(state, pool, ""))
+        tally, nodes = Tally(pool, asked(state, pool), state.earmarks.values()), nodes_for(state, pool, "")
         for at, node in enumerate(nodes):
             tally.add(node)
             if at % NODES_AT_ONCE == NODES_AT_ONCE - 1:

@@ -19,4 +19,4 @@ class SchedulerSettings(ServiceSettings):
     share_seconds: float = Field(
         0.01, ge=0, le=0.5, description="How long the next message waits for company after a busy one"
     )
-    slots_seconds: float = Field(5.0, ge=0.1, le=3600, description="How often what is left of the pools is measured")
+    slots_seconds: float = Field(15.0, ge=0.1, le=3600, description="How often what is left of the pools is measured")

@@ -1,11 +1,12 @@
-"""A changed copy is what `dataclasses.replace` makes."""
+"""A changed copy is what `dataclasses.replace` makes, and a quick `__init__` does what that of a dataclass does."""
 
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, dataclass, replace
+from typing import Any
 
 import pytest
 
 from tessera.domain.entities import EndedJob, Run, Use
-from tessera.domain.evolve import evolved
+from tessera.domain.evolve import evolved, quick
 from tessera.domain.phases import Phase
 from tessera.domain.resources import NOTHING, Amount
 from tests.builders import placement
@@ -31,6 +32,49 @@ def test_the_one_it_was_made_from_stays_and_the_copy_is_frozen_too() -> None:
         bound.bound = False  # type: ignore[misc]
 
 
+def test_the_copy_is_one_of_its_kind_to_sets_and_to_whoever_asks() -> None:
+    copy, plain = evolved(Use("q"), jobs=2), replace(Use("q"), jobs=2)
+    assert (type(copy), hash(copy), repr(copy)) == (Use, hash(plain), repr(plain))
+
+
 def test_a_name_that_is_no_field_is_refused() -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(AttributeError):
         evolved(RUN, bounded=True)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Plain:
+    """As dataclasses make it."""
+
+    one: int
+    two: str = "2"
+    three: tuple[int, ...] = ()
+
+
+@quick
+@dataclass(frozen=True, slots=True, order=True)
+class Quick:
+    """The same, quickly made."""
+
+    one: int
+    two: str = "2"
+    three: tuple[int, ...] = ()
+
+
+def test_quickly_made_it_has_the_same_fields_whichever_way_they_are_given() -> None:
+    ways: list[tuple[tuple[Any, ...], dict[str, Any]]]
+    ways = [((1,), {}), ((1, "b"), {}), ((), {"three": (3,), "one": 4}), ((1,), {"three": (5,)})]
+    for given, named in ways:
+        plain, made = Plain(*given, **named), Quick(*given, **named)
+        assert (made.one, made.two, made.three) == (plain.one, plain.two, plain.three)
+        assert (type(made), hash(made), repr(made)) == (Quick, hash(plain), repr(plain).replace("Plain", "Quick"))
+
+
+def test_quickly_made_it_is_frozen_and_takes_no_other_fields() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Quick(1).one = 2  # type: ignore[misc]
+    refused: list[dict[str, Any]] = [{}, {"one": 1, "four": 4}]
+    for wrong in refused:
+        with pytest.raises(TypeError):
+            Quick(**wrong)
+    assert replace(Quick(1), two="c") == Quick(1, "c") < Quick(2)

@@ -5,7 +5,19 @@ from random import Random
 import pytest
 
 from tessera.domain import mix as module
-from tessera.domain.mix import KINDS_MAX, PODS_COUNTED, SETTLED_AT, Kind, Mix, Seen, presumed, see
+from tessera.domain.mix import (
+    BOUND_FADES_OVER,
+    BOUND_MODELS_MAX,
+    KINDS_MAX,
+    PODS_COUNTED,
+    SETTLED_AT,
+    Kind,
+    Mix,
+    Seen,
+    presumed,
+    presumed_bound,
+    see,
+)
 from tessera.domain.resources import Need, Node, RoleNeed, empty_node
 from tessera.domain.table import Table
 from tests.builders import node_seen
@@ -62,7 +74,7 @@ def test_between_two_settlements_jobs_are_counted_and_decisions_hear_nothing() -
 def test_after_400_arrivals_nothing_is_presumed_any_more() -> None:
     pool = Pool()
     pool.come(400)
-    assert pool.mix.known == ((ONE_GPU, 400_000),)
+    assert {kind: weight for kind, weight in pool.mix.known if not kind.models} == {ONE_GPU: 400_000}
 
 
 def test_a_gang_counts_as_a_few_jobs() -> None:
@@ -121,3 +133,26 @@ def test_old_arrivals_count_half_when_there_are_many(monkeypatch: pytest.MonkeyP
     settled = pool.mix.settled
     pool.come(50)
     assert pool.mix.settled == settled + 1
+
+
+def test_a_few_jobs_are_presumed_to_be_bound_to_each_model_of_the_pool_until_3000_came() -> None:
+    pool = Pool()
+    pool.nodes.put("node-b", empty_node(node_seen("node-b", 4, gpu_model="a100")))
+    pool.nodes.put("node-c", empty_node(node_seen("node-c", 0, gpu_model="none")))
+    bound = list[int]()
+    for _ in range(5):
+        pool.come(SETTLED_AT[0] if not bound else pool.mix.settle_at - pool.mix.arrivals)
+        bound.append(sum(weight for kind, weight in pool.mix.known if kind.models))
+        if pool.mix.arrivals < BOUND_FADES_OVER:
+            assert {kind.models for kind, _ in pool.mix.known} == {(), ("a100",), ("h100",)}
+    assert pool.mix.arrivals == BOUND_FADES_OVER
+    assert bound == sorted(bound, reverse=True)
+    assert bound[-1] == 0
+
+
+def test_of_many_models_only_so_many_are_presumed_and_all_weigh_no_more_together() -> None:
+    few, many = (
+        sum(weight for _, weight in presumed_bound(8000, [f"m{n:03}" for n in range(models)])) for models in (2, 500)
+    )
+    assert len({kind for kind, _ in presumed_bound(8000, [f"m{n:03}" for n in range(500)])}) == 3 * BOUND_MODELS_MAX
+    assert 0 < many < few

@@ -1,7 +1,10 @@
 """A trace through all services in one process: as much is used as through the engine alone, and the ledger holds."""
 
+from dataclasses import replace
+
 import pytest
 
+from tessera.domain.mix import SETTLED_AT
 from tessera.lab.pack.replay import replay, stage
 from tessera.lab.pack.services import lines_of, through_services
 from tessera.lab.traces.alibaba import Trace, TraceNode, TracePod
@@ -33,3 +36,10 @@ def test_a_run_may_end_early_and_tells_how_far_it_is() -> None:
     assert run.arrivals == 3
     assert run.dropped == 0
     assert lines_of([run], ",")[1].startswith("small,tessera,42,3,0,")
+
+
+def test_prices_are_learnt_while_it_runs_and_the_replay_decides_the_same_by_them() -> None:
+    more = Trace("more", NODES * 3, tuple(replace(pod, cpu_milli=pod.cpu_milli // 8 + 1) for pod in PODS[1:4] * 30))
+    run = through_services(more, "tessera", 42, most=SETTLED_AT[0] + 5)
+    assert run.priced == 2
+    assert run.recomputed == run.messages > run.arrivals

@@ -41,6 +41,13 @@ def pack(
     services: Annotated[
         bool, typer.Option("--services", help="Through all real services in one process, instead of the engine alone")
     ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="By the committer's own placement, with prices learnt as its services do")
+    ] = False,
+    learnt_by: Annotated[
+        str, typer.Option(help="With --live: how prices are learnt: rehearsed, auction or nobody")
+    ] = "rehearsed",
+    late: Annotated[int, typer.Option(min=0, help="With --live: so many arrivals pass while prices are learnt")] = 0,
     most: Annotated[int | None, typer.Option(min=1, help="With --services: end a run after so many arrivals")] = None,
     window: Annotated[
         int | None, typer.Option(min=1, help="Let so many pods wait, and place the one that fits best; for tessera")
@@ -50,6 +57,9 @@ def pack(
     """Fill a cluster with each trace by the published protocol, and say how much of it each policy could use."""
     if services:
         _pack_through_services(trace, policy, seeds, output, nodes, pods, most)
+        return
+    if live:
+        _pack_live(trace, policy, seeds, output, nodes, pods, learnt_by, late)
         return
     try:
         from tessera.lab.pack.campaign import parse_policies, parse_seeds, parse_window, run_all
@@ -111,6 +121,39 @@ def _pack_through_services(
                     bar.update(step, completed=done, total=of)
 
                 runs.append(through_services(one, name, seed, most, tell))
+    except EXPECTED as error:
+        say(f"error: {error}")
+        raise typer.Exit(exit_of(error)) from error
+    if output is Form.JSON:
+        print(json.dumps({"runs": [asdict(run) for run in runs]}, indent=2))
+    else:
+        print("\n".join(lines_of(runs, "," if output is Form.CSV else "")))
+
+
+def _pack_live(
+    names: list[str],
+    policy: str,
+    seeds: str,
+    output: Form,
+    nodes: Path | None,
+    pods: Path | None,
+    learnt_by: str,
+    late: int,
+) -> None:
+    try:
+        from tessera.lab.pack.campaign import parse_policies, parse_seeds
+        from tessera.lab.pack.live import lines_of, live, parse_how
+        from tessera.lab.traces.alibaba import read_trace
+
+        policies, numbers, how = parse_policies(policy), parse_seeds(seeds), parse_how(learnt_by)
+        traces = [read_trace(name, os.environ, Path(), nodes, pods) for name in names]
+        plan, runs = [(t, p, s) for t in traces for p in policies for s in numbers], []
+        with _progress() as bar:
+            step = bar.add_task("", total=len(plan))
+            for one, name, seed in plan:
+                bar.update(step, description=f"{one.name}, {name}, seed {seed}")
+                runs.append(live(one, name, seed, how, late))
+                bar.update(step, advance=1)
     except EXPECTED as error:
         say(f"error: {error}")
         raise typer.Exit(exit_of(error)) from error

@@ -9,21 +9,21 @@ demand, and of CPU says how likely it is that room for a kind runs short. That i
 pods bound to it. Integers only; "a little" is drawn from a fixed hash, so that equal mixes give equal prices.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from tessera.engine.packing.arrays import Ints
+from tessera.engine.packing.arrays import WHOLE, Ints
 from tessera.engine.packing.chance import mixed
 from tessera.engine.packing.compiled import compiled
 from tessera.engine.packing.fragmentation import Kind
-from tessera.engine.packing.learning import gpu_kinds
 from tessera.engine.packing.pricing import Kinds, Shape, Table, fill_device, fill_root, kinds_of
 from tessera.engine.packing.worth import UNITS, Prices
 
 MILLION = 1_000_000
-CPU_STEP = 500  # kinds are told apart by CPU in these steps
+CPU_STEP = 500  # thousandths of a CPU: kinds are told apart by CPU in these steps
 LEVELS = 129  # of CPU in the tables of an auction
 
 
@@ -203,7 +203,7 @@ def _auctions(
     weights: Mapping[Kind, int], shapes: Sequence[Shape], models: int, terms: Terms
 ) -> tuple[dict[Kind, int], list[Ints]]:
     """The kinds that need GPUs, and the prices of each mix near this one, summed up over its lots."""
-    mix = gpu_kinds(weights, CPU_STEP)
+    mix = _gpu_kinds(weights)
     if not mix or not shapes:
         return mix, []
     step = max(1000, -(-max(shape.cpu for shape in shapes) // (LEVELS - 1)))
@@ -221,6 +221,20 @@ def _auctions(
         auction(near, value, demand, lots, terms.rate, warm, cap, keep, price, total, LEVELS)
         drawn.append(total)
     return mix, drawn
+
+
+def rounded(kind: Kind) -> Kind:
+    """The kind by whose price this one goes."""
+    return kind._replace(cpu=(2 * kind.cpu + CPU_STEP) // (2 * CPU_STEP) * CPU_STEP, milli=min(kind.milli, WHOLE))
+
+
+def _gpu_kinds(weights: Mapping[Kind, int]) -> dict[Kind, int]:
+    """The kinds that need GPUs, and those put together that have one price, in the kinds' order."""
+    mix: Counter[Kind] = Counter()
+    for kind, weight in weights.items():
+        if kind.devices:
+            mix[rounded(kind)] += weight
+    return dict(sorted(mix.items()))
 
 
 def _values(mix: Mapping[Kind, int]) -> Ints:

@@ -30,7 +30,6 @@ TAKEN = ("cpu", "memory", "pods", "free", "kinds")  # what a placement changes o
 class Rehearsal(NamedTuple):
     """How prices are tried. Chosen on other seeds than those reported."""
 
-    from_arrivals: int = 400  # before, what is known of the mix is not worth the time
     rounds: int = 3
     tries: int = 48  # groups per round
     kept: int = 10  # groups that the next round begins with, and at last the answer

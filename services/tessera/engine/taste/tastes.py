@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Protocol
 
-from tessera.domain.mix import Mix, cpu_per_gpu, presumed
+from tessera.domain.mix import Mix, cpu_per_gpu, models_of, weights
 from tessera.domain.resources import Need, Node
 from tessera.domain.state import State
 from tessera.engine.taste.published import DotProduct, GpuPacking, Gradient, Random
@@ -47,7 +47,7 @@ PUBLISHED: dict[str, Taste] = {
 }
 LEARNING: dict[str, Callable[[Mix], Taste]] = {"fgd": Gradient, "tessera": Valued}
 
-_made: OrderedDict[tuple[str, int], tuple[Mix, Taste]] = OrderedDict()
+_made: OrderedDict[tuple[str, int, int], tuple[Mix, Taste]] = OrderedDict()
 
 
 def taste_of(state: State, pool: str) -> Taste:
@@ -60,24 +60,24 @@ def taste_of(state: State, pool: str) -> Taste:
 def _presumed(state: State, pool: str) -> Mix:
     """Before anybody came."""
     there = [node for node in state.nodes.values() if node.pool == pool and not node.gone]
-    return _general(cpu_per_gpu(there), max((node.cpu_milli for node in there), default=0))
+    return _general(cpu_per_gpu(there), models_of(there), max((node.cpu_milli for node in there), default=0))
 
 
 @lru_cache(maxsize=8)
-def _general(per_gpu: int, largest_cpu_milli: int) -> Mix:
-    return Mix("", known=tuple(sorted(presumed(per_gpu))), largest_cpu_milli=largest_cpu_milli)
+def _general(per_gpu: int, models: tuple[str, ...], largest_cpu_milli: int) -> Mix:
+    return Mix("", known=tuple(weights({}, 0, per_gpu, models).items()), largest_cpu_milli=largest_cpu_milli)
 
 
 def _learnt(policy: str, mix: Mix) -> Taste:
     """
-    Made once for what a mix has settled on.
+    Made once for what a mix has settled on and its prices.
 
-    The tables are derived: made again they say the same. They are found by the identity of what was settled, which
-    all states that fold on from there share, and which nobody changes.
+    The tables are derived: made again they say the same. They are found by the identity of what was settled and priced,
+    which all states that fold on from there share, and which nobody changes.
     """
-    key = policy, id(mix.known)
+    key = policy, id(mix.known), id(mix.prices)
     found = _made.get(key)
-    if found is None or found[0].known is not mix.known or found[0].prices != mix.prices:
+    if found is None or found[0].known is not mix.known or found[0].prices is not mix.prices:
         found = mix, LEARNING[policy](mix)
         _made[key] = found
         while len(_made) > MADE_MAX:

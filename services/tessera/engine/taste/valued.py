@@ -7,7 +7,7 @@ node whole GPUs take the lowest free devices, a share the device after which the
 Scores are millionths of a GPU. The weights were tuned in the lab, where the optimum is flat (docs/lab.md).
 """
 
-from tessera.domain.mix import USUAL_CPU_PER_GPU, Kind, Mix
+from tessera.domain.mix import USUAL_CPU_PER_GPU, Known, Mix, in_full
 from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.engine.taste.workload import Usable, Workload, usable
 from tessera.engine.taste.worth import UNIT, Earnings, Worth, best_split
@@ -125,13 +125,13 @@ def _devices(node: Node, milli: int) -> list[tuple[int, int]]:
     return list(found.items())
 
 
-def usual_cpu(known: tuple[tuple[Kind, int], ...]) -> int:
+def usual_cpu(known: Known) -> int:
     """Thousandths of a CPU that the pods with GPUs ask for beside each of them, on average."""
     milli = sum(weight * kind.gpus * kind.gpu_milli for kind, weight in known)
     cpu = sum(weight * kind.cpu_milli for kind, weight in known if kind.gpus)
     return max(1, cpu * WHOLE_GPU // milli) if milli else USUAL_CPU_PER_GPU
 
 
-def worth_in_full(known: tuple[tuple[Kind, int], ...]) -> tuple[int, ...]:
+def worth_in_full(known: Known) -> tuple[int, ...]:
     """Prices by the GPUs that a pod of each kind holds."""
-    return tuple(kind.gpus * kind.gpu_milli * 1000 for kind, _ in known)
+    return tuple(in_full(kind) for kind, _ in known)

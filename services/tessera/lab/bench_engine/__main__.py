@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import mean
 
 from tessera.engine.packing.policies import DEFAULT
+from tessera.lab.bench_engine.gangs import NODES, PODS, measure_gangs
 from tessera.lab.bench_engine.speed import Speed, measure
 from tessera.lab.pack.campaign import parse_policies, parse_seeds, run_all
 from tessera.lab.pack.replay import stage
@@ -14,7 +15,7 @@ from tessera.lab.pack.window import Window
 from tessera.lab.traces.alibaba import read_published, read_trace
 
 TRACES = ("default", "gpuspec33", "cpu050", "gpushare40", "multigpu20")
-PARTS = ("packing", "window", "speed")
+PARTS = ("packing", "window", "speed", "gangs")
 TO_REACH = {1213: 50_000, 10_000: 20_000, 50_000: 5_000}
 
 
@@ -32,6 +33,8 @@ def main() -> None:
         _window(asked.traces[0], parse_seeds(asked.seeds))
     if "speed" in asked.only:
         _speed(asked.nodes)
+    if "gangs" in asked.only:
+        _gangs()
 
 
 def _packing(traces: list[str], policies: list[str], seeds: list[int]) -> None:
@@ -69,6 +72,15 @@ def _speed(sizes: list[int]) -> None:
     print("seconds of CPU; latency of one call through Python, release and arrival of others between")
     for nodes in sizes:
         print(_line(measure(ready, nodes)), flush=True)
+
+
+def _gangs() -> None:
+    print(f"a gang of {PODS} pods on {NODES:,} nodes, milliseconds of CPU, medians (to reach 20)")
+    for time in measure_gangs():
+        print(
+            f"{time.what:>20}: first of a pass {time.first_ms:5.1f}, of a later pass {time.later_ms:5.1f}; "
+            f"floor, one look at each node {time.floor_ms:.2f}"
+        )
 
 
 def _line(speed: Speed) -> str:

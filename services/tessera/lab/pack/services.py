@@ -7,12 +7,15 @@ protocol drops it. In the end the ledger is replayed and recomputed.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
 
 from tessera.client.replay import verify
 from tessera.domain.phases import Phase
+from tessera.engine.lesson import Lesson
+from tessera.engine.packing.learner import learnt
+from tessera.engine.packing.policies import DEFAULT
 from tessera.kernel.errors import KernelError
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
@@ -26,6 +29,7 @@ from tessera.lab.sim.faults import Rates
 from tessera.lab.sim.loop import VirtualLoop
 from tessera.lab.sim.verify import books
 from tessera.lab.traces.alibaba import WHOLE, Trace, TracePod
+from tessera.reclamation.decide.prices import FROM_ARRIVALS
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import ApplyConfig, CancelJob, SubmitJob
@@ -49,7 +53,8 @@ class Undecided(KernelError):
 class ThroughServices:
     """
     One run. `allocated_percent` is of the cluster's GPUs, when the last has arrived. `recomputed` of `messages` ledger
-    messages were decided again by the replay, with the same result.
+    messages were decided again by the replay, with the same result. `priced` is the settlement of the mix whose prices
+    were in force in the end.
     """
 
     trace: str
@@ -60,6 +65,7 @@ class ThroughServices:
     allocated_percent: float
     messages: int
     recomputed: int
+    priced: int
 
 
 def through_services(
@@ -78,7 +84,7 @@ class _Run:
         self.loop, self.trace, self.policy, self.seed, self.tell = loop, trace, policy, seed, tell
         rates, coverage = Rates(Random(seed)), Coverage()
         rates.stop()
-        self.crew = Crew(loop, Random(seed), rates, coverage)
+        self.crew = Crew(loop, Random(seed), rates, coverage, _learn_here)
         self.client = MemoryBus(self.crew.broker, "client")
         self.shard = Shard()
 
@@ -92,6 +98,8 @@ class _Run:
         dropped = 0
         for number, at in enumerate(order.tolist()):
             dropped += not await self._placed(f"{number}", self.trace.pods[at])
+            if self.policy == DEFAULT and self.trace.gpu_milli:
+                await self._until(_is_priced)
             self.tell(number + 1, len(order))
         state = books(self.crew.broker, SHARD, self.shard)
         held = sum(run.amount.gpu_milli for run in state.runs.values())
@@ -104,8 +112,17 @@ class _Run:
         if not replay.ok:
             raise Undecided(f"the replay differs: {replay.findings[0]}")
         share = 100 * held / self.trace.gpu_milli
-        name, messages = self.trace.name, replay.messages
-        return ThroughServices(name, self.policy, self.seed, len(order), dropped, share, messages, replay.recomputed)
+        return ThroughServices(
+            trace=self.trace.name,
+            policy=self.policy,
+            seed=self.seed,
+            arrivals=len(order),
+            dropped=dropped,
+            allocated_percent=share,
+            messages=replay.messages,
+            recomputed=replay.recomputed,
+            priced=max((mix.priced for mix in state.mixes.values()), default=0),
+        )
 
     def _make_nodes(self) -> None:
         """In the run's order, which their names carry: it decides between nodes that are equally good."""
@@ -157,6 +174,16 @@ class _Run:
         return state
 
 
+def _is_priced(state: Any) -> bool:
+    """Virtual time hardly passes between two arrivals: as in the lab, the next one comes when all is learnt."""
+    return all(mix.priced == mix.settled or mix.arrivals < FROM_ARRIVALS for mix in state.mixes.values())
+
+
+async def _learn_here(lesson: Lesson, seconds: float) -> tuple[int, ...]:
+    """In no virtual time."""
+    return learnt(lesson)
+
+
 def _spec(pod: TracePod) -> JobSpec:
     share = pod.gpus == 1 and pod.gpu_milli < WHOLE
     asked = Resources(
@@ -172,10 +199,9 @@ def _spec(pod: TracePod) -> JobSpec:
 
 def lines_of(runs: Sequence[ThroughServices], separator: str = "") -> list[str]:
     """A table, or with a separator a file of such values."""
-    head = ("trace", "policy", "seed", "arrivals", "dropped", "allocated %", "messages", "recomputed")
+    head = ("trace", "policy", "seed", "arrivals", "dropped", "allocated %", "messages", "recomputed", "priced")
     rows = [
-        (r.trace, r.policy, r.seed, r.arrivals, r.dropped, f"{r.allocated_percent:.2f}", r.messages, r.recomputed)
-        for r in runs
+        (*row[:5], f"{run.allocated_percent:.2f}", *row[6:]) for run in runs for row in [tuple(asdict(run).values())]
     ]
     if separator:
         return [separator.join(str(value) for value in row) for row in (head, *rows)]

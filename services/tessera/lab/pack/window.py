@@ -15,8 +15,7 @@ from tessera.engine.packing.arrays import Ints
 from tessera.engine.packing.best import score_of
 from tessera.engine.packing.choosing import NOWHERE, Core, best_node
 from tessera.engine.packing.compiled import compiled
-from tessera.engine.packing.learning import gpu_kinds
-from tessera.engine.packing.market import CPU_STEP
+from tessera.engine.packing.market import rounded
 from tessera.engine.packing.packer import Ask
 from tessera.engine.packing.pricing import Table
 
@@ -49,8 +48,7 @@ def prices_of(asks: list[Ask], prices: Table, classes: int) -> Ints:
     """The price of each class, in millionths of a GPU; 0 for what has none."""
     known, found = dict(prices), np.zeros(classes, np.int64)
     for t, ask in enumerate(asks):
-        for kind in gpu_kinds({ask.kind: 1}, CPU_STEP):
-            found[t] = known.get(kind, 0)
+        found[t] = known.get(rounded(ask.kind), 0)
     return found
 
 

@@ -11,6 +11,7 @@ from tessera.kernel.ports import ApiError, Outgoing
 from tessera.lab.cluster.nodes import NodeRow, node_object
 from tessera.lab.sim.crew import SHARD, Crew
 from tessera.lab.sim.planner import plan_by_chance
+from tessera.lab.sim.prices import prices_by_chance
 from tessera_schemas import subjects
 from tessera_schemas.facts import AnyFact, FactMessage, RunIdle, owner
 from tessera_schemas.labels import GPU_RESOURCE, SIMULATE_PREFIX
@@ -109,9 +110,10 @@ class Chaos:
 
     async def _say_by_chance(self) -> None:
         """
-        Plans that nobody searched, and idleness that nobody measured, in the name of whoever may say them.
+        Plans that nobody searched, idleness that nobody measured and prices that nobody learnt, in the name of whoever
+        may say them.
 
-        Where GPUs are measured is a server that is not here; and a proposer may be behind, or wrong.
+        Where GPUs are measured is a server that is not here; and who proposes or learns may be behind, or wrong.
         """
         while True:
             await self._crew.clock.sleep(self._random.uniform(0.05, 0.8))
@@ -120,6 +122,12 @@ class Chaos:
                 if plan is not None:
                     self._say(plan)
                     self._crew.coverage.fault("plan by chance")
+                continue
+            if self._random.random() < 0.1:
+                prices = prices_by_chance(self._state(), self._random)
+                if prices is not None:
+                    self._say(prices)
+                    self._crew.coverage.fault("prices by chance")
                 continue
             if self._random.random() < 0.5:
                 continue

@@ -36,6 +36,7 @@ FAULTS = (
     "store wiped",
     "plan by chance",
     "idleness by chance",
+    "prices by chance",
 )
 CRASH_POINTS: dict[str, tuple[str, ...]] = {
     "admission": ("publish fact", "ack submit"),
@@ -82,6 +83,8 @@ REASONS = (
     Code.EVICTION_BUDGET_SPENT,
     Code.NOT_WAITING,
     Code.NOT_ALLOWED_BY_PRESET,
+    Code.PRICES_OUTDATED,
+    Code.PRICES_DO_NOT_FIT,
     Code.CANCELLED,
     Code.START_TIMEOUT,
     Code.POD_FAILED,

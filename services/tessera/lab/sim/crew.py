@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from random import Random
 from typing import Any
 
+from tessera.engine.lesson import Lesson
 from tessera.kernel.errors import InvariantViolation, Transient
 from tessera.kernel.health import Health
 from tessera.kernel.ledger import StreamLedger
@@ -21,6 +23,7 @@ from tessera.lab.cluster.core import SimCluster
 from tessera.lab.sim.coverage import CRASH_POINTS, Coverage
 from tessera.lab.sim.faults import Crashed, Rates, ServiceFaults
 from tessera.lab.sim.loop import VirtualClock, VirtualLoop
+from tessera.reclamation.prices import Learn
 
 SHARD = "main"
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -28,7 +31,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "projection": {"snapshot_seconds": 1.0},
     "binder": {"resync_seconds": 2.0},
 }
-Serve = Callable[[Ports, Any, asyncio.Event], Awaitable[None]]
+AT_ONCE = {"learn_from_arrivals": 1}
+Serve = Callable[..., Awaitable[None]]
 
 
 def service(name: str) -> tuple[Serve, ServiceSettings]:
@@ -53,13 +57,17 @@ class Member:
 class Crew:
     """Every instance of every service, and what they share."""
 
-    def __init__(self, loop: VirtualLoop, random: Random, rates: Rates, coverage: Coverage) -> None:
+    def __init__(
+        self, loop: VirtualLoop, random: Random, rates: Rates, coverage: Coverage, learn: Learn | None = None
+    ) -> None:
+        """`learn` prices the lessons of reclamation; without it what comes of them is made up, after a while."""
         self.loop, self.random, self.rates, self.coverage = loop, random, rates, coverage
         self.clock = VirtualClock(loop)
         self.broker = MemoryBroker(self.clock)
         self.broker.add_shard(SHARD)
         self.cluster = SimCluster(self.clock, seed=random.randrange(1 << 30))
         self.views = MemoryViews(self.clock)
+        self._learn = learn
         self.members: dict[str, Member] = {}
         self.violations: list[str] = []
         self._started = 0
@@ -73,9 +81,19 @@ class Crew:
         clock = VirtualClock(self.loop, skew_ms=skew_ms)
         stop = asyncio.Event()
         serve, settings = service(name)
+        if name == "reclamation":
+            serve = partial(serve, learn=self._learn or self._make_up)
+            settings = settings if self._learn else settings.model_copy(update=AT_ONCE)
         ports = self._ports(name, faults, clock)
         task = self.loop.create_task(self._run(slot, serve, ports, settings, stop))
         self.members[slot] = Member(name, ports.instance, faults, clock, stop, task)
+
+    async def _make_up(self, lesson: Lesson, seconds: float) -> tuple[int, ...]:
+        """A process that learns may take its time, or come to nothing."""
+        await self.clock.sleep(self.random.uniform(0.0, 3.0))
+        if self.random.random() < 0.2:
+            raise Transient("learning came to nothing")
+        return tuple(gpus * milli * (1500 if models else 1000) for _, milli, gpus, models, _ in lesson.kinds)
 
     def _ports(self, name: str, faults: ServiceFaults, clock: VirtualClock) -> Ports:
         bus = MemoryBus(self.broker, name, faults)

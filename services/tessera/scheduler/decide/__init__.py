@@ -25,6 +25,7 @@ from tessera.scheduler.decide.left import say_left
 from tessera.scheduler.decide.line import place_line, start_marked
 from tessera.scheduler.decide.nodes import on_drain_requested, on_node_seen
 from tessera.scheduler.decide.plans import on_plan_proposed
+from tessera.scheduler.decide.prices import on_prices_learnt
 from tessera.scheduler.decide.runs import (
     end_overdue,
     on_bind_failed,
@@ -58,6 +59,7 @@ from tessera_schemas.facts import (
     PodsBound,
     PodsLost,
     PodsMade,
+    PricesLearnt,
     PriorityRequested,
     RunAbsent,
     RunEnded,
@@ -123,4 +125,5 @@ JUDGE: dict[type[Any], Callable[[Draft, int, Any], None]] = {
     RunIdle: on_run_idle,
     CheckpointSaved: on_checkpoint_saved,
     PlanProposed: on_plan_proposed,
+    PricesLearnt: on_prices_learnt,
 }

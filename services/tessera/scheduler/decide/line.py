@@ -8,6 +8,7 @@ from tessera.engine.starting import Choice
 from tessera.scheduler.decide.draft import Draft, say_waiting
 from tessera.scheduler.decide.kept import Kept
 from tessera.scheduler.decide.places import Places
+from tessera_schemas.base import NODE_NAME_LENGTH_MAX
 from tessera_schemas.ledger import Allocated, EarmarkEnded
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
@@ -77,7 +78,6 @@ def place_line(draft: Draft, pool: str) -> None:
     refused: dict[Alike, Code] = {}
     behind: set[str] = set()  # queues that let nobody pass their first job
     places = Kept(state, pool) if state.tree.policy.backfill == "reserve" else Places(state, pool)
-    longest = max((len(node.name) for node in state.nodes.values() if node.pool == pool), default=0)
     pods = 0
     for job in waiting:
         if job.reason is not None and refused.get(_alike(job, places)) is job.reason.code and not places.wants(job):
@@ -87,7 +87,7 @@ def place_line(draft: Draft, pool: str) -> None:
         if job.queue in behind:
             say_waiting(draft, job.job_id, Reason(code=Code.BEHIND_QUEUE_HEAD, field=f"queues.{job.queue}"))
             continue
-        size = allocation_bytes(job, longest)
+        size = _most_bytes(draft, job, pool)
         verdict = _asked(draft, job, size, places, refused)
         if isinstance(verdict, Reason):
             refused[_alike(job, places)] = verdict.code
@@ -132,6 +132,15 @@ def _allocate(draft: Draft, job: Job, flavor: str, placements: tuple[Placement, 
             flavor=flavor,
         )
     )
+
+
+def _most_bytes(draft: Draft, job: Job, pool: str) -> int:
+    """How large the record of the job's allocation may get; its nodes are asked only where their names matter."""
+    whatever_node = allocation_bytes(job, NODE_NAME_LENGTH_MAX)
+    if whatever_node <= min(ALLOCATION_BYTES_MAX, draft.room):
+        return whatever_node
+    nodes = (node for node in draft.state.nodes.values() if node.pool == pool)
+    return allocation_bytes(job, max((len(node.name) for node in nodes), default=0))
 
 
 def allocation_bytes(job: Job, longest_name: int) -> int:

@@ -50,7 +50,7 @@ class Places:
 
     def _room(self, flavor: str, avoid: tuple[str, ...]) -> Room:
         """That of the pass before where it serves again: what it knows of nodes is true while they are the same."""
-        nodes = list(nodes_for(self._state, self._pool, flavor, avoid))
+        nodes = nodes_for(self._state, self._pool, flavor, avoid)
         taste, kept = taste_of(self._state, self._pool), self._state.index.derived
         room = None if avoid else kept.get((self._pool, flavor))
         if room is not None and room.renewed(nodes, taste):

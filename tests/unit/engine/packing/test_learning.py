@@ -1,55 +1,23 @@
-"""The learnt mix, when it is priced anew, and what its prices say."""
+"""What the prices of a mix say, and that asking for them from far gives those that a packer learns."""
 
+import numpy as np
+
+from tessera.domain.mix import settle_at
+from tessera.engine.lesson import Lesson
 from tessera.engine.packing.fragmentation import Kind
-from tessera.engine.packing.learning import BOUND_FADES_OVER, FADES_OVER, WEIGHT, Mix, next_repricing, with_bound
-from tessera.engine.packing.market import Terms, learn_prices
+from tessera.engine.packing.learner import Learner, learnt
+from tessera.engine.packing.market import Terms, learn_prices, rounded
+from tessera.engine.packing.packer import Ask, Packer, Room, Size
 from tessera.engine.packing.pricing import Shape
+from tessera.engine.packing.rehearsal import Rehearsal
 
 SHORT = Terms(draws=4, sales=2, lots=6)
+BRIEF = Rehearsal(rounds=1, tries=4, kept=2, first_group=2, next_group=2)
 SMALL, LARGE = Kind(4000, 470, 1, 0), Kind(12_000, 1000, 1, 0)
 
 
-def test_before_anything_was_seen_a_general_mix_stands_in():
-    weights = Mix(cpu_per_gpu=12_000).weights()
-    assert {kind.devices for kind in weights} == {0, 1, 2, 4, 8}
-    assert max(kind.cpu for kind in weights if kind.devices == 1) == 15_600
-
-
-def test_what_was_presumed_is_gone_after_400_arrivals():
-    mix = Mix(12_000)
-    mix.see(SMALL, FADES_OVER - 1)
-    assert len(mix.weights()) > 1
-    mix.see(LARGE)
-    assert mix.weights() == {SMALL: (FADES_OVER - 1) * WEIGHT, LARGE: WEIGHT}
-
-
-def test_the_mix_does_not_depend_on_who_was_seen_first():
-    one, other = Mix(12_000), Mix(12_000)
-    one.see(SMALL, 2)
-    one.see(LARGE)
-    other.see(LARGE)
-    other.see(SMALL, 2)
-    assert list(one.weights().items()) == list(other.weights().items())
-
-
-def test_some_jobs_are_presumed_to_be_bound_to_each_model_until_enough_were_seen():
-    early = with_bound({SMALL: 1000}, 0, 12_000, models=3)
-    assert {kind.models for kind in early} == {0, 0b1, 0b10, 0b100}
-    bound = {arrivals: sum(with_bound({}, arrivals, 12_000, 3).values()) for arrivals in (0, 1500, BOUND_FADES_OVER)}
-    assert bound[0] > bound[1500] > bound[BOUND_FADES_OVER] == 0
-    assert with_bound({SMALL: 1000}, BOUND_FADES_OVER, 12_000, 3) == {SMALL: 1000}
-
-
-def test_prices_are_renewed_often_at_first_and_then_at_every_doubling():
-    assert [next_repricing(n) for n in (0, 49, 50, 2999, 3000, 6000, 11_999)] == [
-        50,
-        50,
-        150,
-        3000,
-        6000,
-        12_000,
-        12_000,
-    ]
+def test_prices_are_renewed_whenever_the_mix_settles():
+    assert [settle_at(n) for n in (0, 49, 50, 2999, 3000, 6000, 12_000)] == [50, 50, 150, 3000, 6000, 12_000, 16_384]
 
 
 def test_equal_mixes_have_equal_prices_and_the_mix_is_worth_its_gpus():
@@ -69,3 +37,48 @@ def test_pods_bound_to_a_scarce_model_are_dearer_than_others():
 
 def test_a_mix_without_gpus_has_no_prices():
     assert learn_prices({Kind(4000, 0, 0, 0): 5}, [Shape(0, 8, 96_000, 1)], 1, SHORT) == ()
+
+
+def test_a_lesson_is_answered_with_one_price_for_each_of_its_kinds_in_their_order():
+    kinds = ((1000, 0, 0, 0, 7), (4000, 1000, 1, 0, 80), (4000, 1000, 1, 0b10, 20), (4000, 1000, 2, 0, 0))
+    prices = learnt(Lesson(kinds, ((0, 8, 96_000, 9), (1, 8, 96_000, 3)), 2, False), SHORT)
+    assert prices[0] == 0  # no GPU
+    assert prices[2] > prices[1] > 0  # bound to the scarce model
+    assert prices[3] == 2_000_000  # runs nowhere
+
+
+def test_kinds_that_differ_by_less_than_half_a_cpu_have_one_price():
+    kinds = ((4000, 1000, 1, 0, 80), (4100, 1000, 1, 0, 5), (9000, 1000, 1, 0, 5))
+    first, alike, other = learnt(Lesson(kinds, ((0, 8, 96_000, 9),), 1, False), SHORT)
+    assert first == alike != other
+
+
+def test_nothing_is_worth_more_than_the_bound_that_the_committer_takes():
+    kinds = ((100, 1, 1, 0b10, 1), (12_000, 1000, 8, 0, 10**6))
+    assert learnt(Lesson(kinds, ((0, 8, 96_000, 90), (1, 1, 1000, 1)), 2, False), SHORT)[0] <= 16_000
+
+
+def test_a_packer_and_a_lesson_of_the_same_mix_learn_the_same_prices():
+    packer = Packer(Size(nodes=4, devices=8, models=2, largest_cpu=96_000))
+    for n in range(4):
+        packer.set_node(n, Room(96_000, 10**6, 110, n // 3, (1000,) * 8))
+    asks = [packer.add_class(Ask(4000, 1, 1, 470)), packer.add_class(Ask(12_000, 1, 1, 1000, 0b10))]
+    learner = Learner(packer, SHORT, BRIEF)
+    learner.see(np.array(asks * 300))
+    rows = sorted((*kind, weight) for kind, weight in learner.weights.items())
+    lesson = Lesson(tuple(rows), tuple(tuple(shape) for shape in packer.shapes()), 2, True)
+    table = dict(packer.prices)
+    assert [table.get(rounded(Kind(*row[:4]))) for row in rows if row[2]] == [
+        price for row, price in zip(rows, learnt(lesson, SHORT, BRIEF), strict=True) if row[2]
+    ]
+
+
+def test_a_packers_learner_forgets_as_the_state_does_and_is_never_due_at_once_again():
+    packer = Packer(Size(nodes=1, devices=8, models=1, largest_cpu=96_000))
+    packer.set_node(0, Room(96_000, 10**6, 110, 0, (1000,) * 8))
+    often, once = packer.add_class(Ask(4000, 1, 1, 470)), packer.add_class(Ask(12_000, 1, 1, 1000))
+    learner = Learner(packer, Terms(draws=1, sales=1, lots=3), BRIEF._replace(rounds=0))
+    learner.see(np.array([often] * 39_999 + [once]))
+    assert learner.arrivals == 10_000
+    assert learner.due_in == 2000
+    assert learner.weights == {Kind(4000, 470, 1, 0): 9_999_000}

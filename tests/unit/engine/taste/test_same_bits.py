@@ -9,11 +9,15 @@ from tessera.domain.evolve import evolved
 from tessera.domain.mix import Kind, Mix
 from tessera.domain.resources import Need, Node, RoleNeed, empty_node
 from tessera.engine.gangs import Room
+from tessera.engine.lesson import lesson_of
 from tessera.engine.packing.choosing import CPU_PER_GPU, choice
 from tessera.engine.packing.fragmentation import Kind as PackedKind
 from tessera.engine.packing.fragmentation import typical as typical_kinds
+from tessera.engine.packing.learner import learn, learnt
+from tessera.engine.packing.market import Terms
 from tessera.engine.packing.packer import Ask, Packer, Place, Size
 from tessera.engine.packing.packer import Room as PackedRoom
+from tessera.engine.packing.rehearsal import Rehearsal
 from tessera.engine.taste.published import DotProduct, GpuPacking, Gradient
 from tessera.engine.taste.tastes import Taste
 from tessera.engine.taste.valued import Valued, usual_cpu, worth_in_full
@@ -23,6 +27,7 @@ from tests.builders import node_seen
 
 Running = tuple[int, Place, RoleNeed, Placement]
 MODELS = ("a100", "h100", "l40")
+SHORT, BRIEF = Terms(draws=4, sales=1, lots=8), Rehearsal(rounds=1, tries=4, kept=2, first_group=2, next_group=2)
 
 
 @dataclass
@@ -130,3 +135,27 @@ def test_pods_that_come_and_go_lie_where_the_packer_puts_them(policy: str) -> No
         assert sum(1 << device for device in placement.devices) == expected.devices
         running.append((numbers[which], expected, role, placement))
     assert len(running) > 20
+
+
+def test_prices_that_a_service_learns_make_the_same_scores_as_the_packers_own() -> None:
+    """From the same mix and nodes: through a lesson and the mix of the state, and through a table of the packer's."""
+    drawn = Drawn.by(5)
+    known = tuple((evolved(kind, cpu_milli=kind.cpu_milli // 500 * 500), w) for kind, w in drawn.mix.known)
+    mix = evolved(drawn.mix, known=tuple(sorted(dict(known).items())), arrivals=5000, prices=())
+    lesson = lesson_of(mix, drawn.nodes, rehearsed=True)
+    assert lesson is not None
+    priced = evolved(mix, prices=learnt(lesson, SHORT, BRIEF))
+    packer = Drawn(drawn.random, drawn.nodes, priced).packer("tessera")
+    empty = [evolved(node, cpu_free=node.cpu_milli, gpu_free=(1000,) * node.gpus) for node in drawn.nodes]
+    shapes = Drawn(drawn.random, empty, priced).packer("tessera").shapes()
+    packer.price(learn({_packed(kind): weight for kind, weight in mix.known}, shapes, len(MODELS), SHORT, BRIEF))
+    taste, compared = Valued(priced), 0
+    for kind, _ in mix.known:
+        t = packer.add_class(Ask(kind.cpu_milli, 1, kind.gpus, kind.gpu_milli or 1000))
+        for n, node in enumerate(drawn.nodes):
+            if packer.fits(t, n):
+                core = packer.core
+                parts = core.policy, core.nodes, core.classes, core.known, core.worth, core.scales
+                assert taste.score(_need(kind), node) == choice(*parts, t, n)[0]
+                compared += 1
+    assert compared > 50

@@ -1,0 +1,81 @@
+"""The loop of those who follow the ledger: at once for a single message, together where many come."""
+
+import asyncio
+from typing import Any, cast
+
+from tessera.kernel.follow import BATCH
+from tessera.kernel.health import Health
+from tessera.kernel.ledger import StreamLedger
+from tessera.kernel.ledger_loop import BEHIND_MESSAGES, BUSY_RECORDS, fold_ledger
+from tessera.kernel.memory.broker import MemoryBroker
+from tessera.kernel.memory.bus import MemoryBus
+from tessera.kernel.ports import Outgoing
+from tessera.kernel.service import Ports
+from tessera.kernel.shard import Entry, Shard
+from tessera.kernel.telemetry import Metrics
+from tests.builders import SHARD, admitted
+from tests.ledgers import Committed
+from tests.virtual_time import VirtualClock
+
+LINGER_SECONDS = 0.05
+
+
+class Loop:
+    """Follows a ledger with a linger of 50 ms; `batches` are the times of its batches and what each brought."""
+
+    def __init__(self) -> None:
+        self.clock, self.committed, self.sent = VirtualClock(), Committed().begin(), 0
+        broker, metrics, nobody = MemoryBroker(self.clock), Metrics("preemption"), cast(Any, None)
+        broker.add_shard(SHARD)
+        self.bus = MemoryBus(broker)
+        ledger, health = StreamLedger(self.bus, SHARD), Health(self.clock, metrics)
+        self.ports = Ports(self.clock, self.bus, ledger, nobody, nobody, health, metrics, "preemption-1", str)
+        self.shard, self.stop = Shard(), asyncio.Event()
+        self.batches: list[tuple[int, list[int]]] = []
+
+    async def react(self, entries: list[Entry]) -> None:
+        self.batches.append((round((self.clock.now - 1000) * 1000), [entry.message.n for entry in entries]))
+
+    async def linger(self) -> None:
+        await self.clock.sleep(LINGER_SECONDS)
+
+    async def append(self) -> None:
+        """What was committed and has not been sent yet."""
+        for data in self.committed.stored[self.sent :]:
+            await self.bus.publish(Outgoing(f"ledger.{SHARD}", data))
+        self.sent = len(self.committed.stored)
+
+    def admit(self, jobs: int) -> None:
+        self.committed.commit(*(admitted(f"k{len(self.committed.stored)}-{i}") for i in range(jobs)))
+
+
+async def test_what_comes_after_a_busy_message_waits_for_company_and_what_comes_after_a_small_one_does_not() -> None:
+    loop = Loop()
+    await loop.append()
+    folding = asyncio.ensure_future(fold_ledger(loop.ports, loop.shard, loop.react, loop.stop, linger=loop.linger))
+    await loop.clock.run(0.1)
+    first, loop.batches = loop.shard.state.n, []
+    for jobs in (1, BUSY_RECORDS, 1, 1, 1):
+        loop.admit(jobs)
+        await loop.append()
+        await loop.clock.run(0.01)
+    await loop.clock.run(0.1)
+    # The follower adds its own 2 ms where it finds several.
+    assert loop.batches == [(100, [first + 1]), (110, [first + 2]), (162, [first + 3, first + 4, first + 5])]
+    loop.stop.set()
+    await loop.clock.run(1)
+    await folding
+
+
+async def test_who_is_behind_waits_for_nobody() -> None:
+    loop = Loop()
+    for _ in range(BATCH + BEHIND_MESSAGES):
+        loop.admit(BUSY_RECORDS)
+    await loop.append()
+    ahead = asyncio.ensure_future(fold_ledger(loop.ports, loop.shard, loop.react, loop.stop, linger=loop.linger))
+    await loop.clock.run(0.01)
+    assert loop.shard.state.n == len(loop.committed.stored)
+    assert loop.batches[-1][0] == 0
+    loop.stop.set()
+    await loop.clock.run(1)
+    await ahead

@@ -1,0 +1,103 @@
+"""However the server's bytes come in pieces, the messages are those that nats-py's own parser would find."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nats.errors import ProtocolError
+from nats.protocol.parser import Parser
+
+from tessera.kernel.nats_parser import MessageParser
+
+Heard = list[tuple[object, ...]]
+HEADERS = b"NATS/1.0\r\nNats-Sequence: 7\r\n\r\n"
+
+
+class Client:
+    """Writes down what the library's parser tells its client."""
+
+    def __init__(self) -> None:
+        self.heard: Heard = []
+
+    def on_message(self, *message: object) -> None:
+        self.heard.append(message)
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        self.on_message(sid, subject, reply, data, headers or b"")
+
+    async def _process_ping(self) -> None:
+        self.heard.append(("ping",))
+
+    async def _process_pong(self) -> None:
+        self.heard.append(("pong",))
+
+    async def _process_err(self, text: str) -> None:
+        self.heard.append(("error", text))
+
+    async def _process_info(self, info: object) -> None:
+        self.heard.append(("info", str(info)))
+
+
+async def heard_by_ours(pieces: Sequence[bytes]) -> Heard:
+    client = Client()
+    parser = MessageParser(client, client.on_message)
+    for piece in pieces:
+        await parser.parse(piece)
+    return client.heard
+
+
+async def heard_by_the_library(pieces: Sequence[bytes]) -> Heard:
+    client = Client()
+    parser = Parser(client)
+    for piece in pieces:
+        await parser.parse(piece)
+    return client.heard
+
+
+def message(subject: bytes, sid: int, reply: bytes, headers: bytes, data: bytes) -> bytes:
+    words = [b"HMSG" if headers else b"MSG", subject, b"%d" % sid, *([reply] if reply else [])]
+    sizes = [b"%d" % len(headers), b"%d" % len(headers + data)] if headers else [b"%d" % len(data)]
+    return b" ".join([*words, *sizes]) + b"\r\n" + headers + data + b"\r\n"
+
+
+messages = st.builds(
+    message,
+    subject=st.sampled_from([b"a", b"live.ledger.main", b"_INBOX.x.17"]),
+    sid=st.integers(1, 9_999),
+    reply=st.sampled_from([b"", b"$JS.ACK.SUBMIT.admission.1.2.3"]),
+    headers=st.sampled_from([b"", HEADERS, b"NATS/1.0 503\r\n\r\n"]),
+    data=st.one_of(st.binary(max_size=40), st.just(b"\r\nMSG a 1 5\r\nHMSG ")),
+)
+OTHERS = (b"PING\r\n", b"PONG\r\n", b"+OK\r\n", b"-ERR 'Stale Connection'\r\n", b'INFO {"max_payload": 1}\r\n')
+
+
+@given(st.lists(st.one_of(messages, st.sampled_from(OTHERS)), max_size=8), st.data())
+async def test_messages_and_all_else_are_heard_in_order_however_they_are_cut(
+    parts: list[bytes], data: st.DataObject
+) -> None:
+    stream = b"".join(parts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    assert await heard_by_ours(pieces) == await heard_by_the_library([stream])
+
+
+async def test_a_message_may_come_byte_by_byte() -> None:
+    stream = message(b"a", 1, b"r", HEADERS, b"data") + message(b"b", 2, b"", b"", b"")
+    heard = await heard_by_ours([stream[at : at + 1] for at in range(len(stream))])
+    assert heard == [(1, b"a", b"r", b"data", HEADERS), (2, b"b", b"", b"", b"")]
+
+
+async def test_what_calls_itself_a_message_and_is_none_ends_the_connection() -> None:
+    for line in (b"MSG a one 3\r\nabc\r\n", b"MSG a\r\n"):
+        with pytest.raises(ProtocolError):
+            await heard_by_ours([line])
+
+
+async def test_after_a_reconnect_nothing_is_left_of_the_half_message_before_it() -> None:
+    client = Client()
+    parser = MessageParser(client, client.on_message)
+    await parser.parse(b"MSG a 1 100\r\nabc")
+    parser.reset()
+    await parser.parse(message(b"b", 2, b"", b"", b"whole"))
+    assert client.heard == [(2, b"b", b"", b"whole", b"")]
