@@ -127,5 +127,6 @@ class Groups:
 
 
 def _decides_otherwise(delta: Delta) -> bool:
+    """Only while it waits: what has a node stays in the group that it was placed with."""
     old, new = mapping(delta.old, "metadata"), mapping(delta.object, "metadata")
-    return any(old.get(part) != new.get(part) for part in DECIDES)
+    return not text(delta.object, "spec", "nodeName") and any(old.get(part) != new.get(part) for part in DECIDES)

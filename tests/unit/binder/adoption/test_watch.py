@@ -60,6 +60,16 @@ async def test_a_pod_waits_for_a_pod_group_that_is_not_there_and_goes_on_once_it
     assert world.owned("member")[0]["status"]["phase"] == "Running"
 
 
+async def test_a_pod_that_has_a_node_stays_in_its_group_whatever_its_labels_say(world: AdoptionWorld) -> None:
+    for number in range(2):
+        world.make_pod(f"g-{number}", labels={"tessera.io/gang": "g"}, notes={"tessera.io/gang-size": "2"}, seconds=20)
+    await world.run(10)
+    world.core.patch("pods", NS, "g-1", {"metadata": {"labels": {"tessera.io/gang": "other"}}})
+    await world.run(30)
+    assert [(job.phase, job.attempt) for job in world.ended("g")] == [("succeeded", 1)]
+    assert len(world.commands) == 1
+
+
 async def test_a_label_that_puts_a_pod_into_another_gang_takes_it_out_of_the_one_before(world: AdoptionWorld) -> None:
     sized = {"tessera.io/gang-size": "2"}
     world.make_pod("a", labels={"tessera.io/gang": "one"}, notes=sized)
