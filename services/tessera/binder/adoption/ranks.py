@@ -62,7 +62,7 @@ def ranked(pods: Sequence[Json]) -> list[tuple[Role, Json]] | Reason:
         role = role_of(pod)
         if isinstance(role, Reason):
             return role if len(pods) == 1 else _of_pod(role, pod)
-        asked = json.dumps(role.model_dump(mode="json"), sort_keys=True)
+        asked = json.dumps(role.model_dump(mode="json"), sort_keys=True) if len(pods) > 1 else ""
         found.append((_hint(pod), asked, pod, role))
     found.sort(key=lambda each: (each[0], each[1], *_indices(each[2]), *_age(each[2])[1:]))
     found_ranks: list[tuple[Role, Json]] = []
