@@ -2,6 +2,7 @@
 `python -m tests.kubernetes.bench`: from create to bound on a real API server, beside kube-scheduler and a bare client.
 
 All of a round's rows share one control plane, its thousand nodes and their KWOK, and the two cores of whoever runs it.
+Whoever's turn it is not stands still meanwhile, since watching the pods of others costs CPU, too.
 """
 
 import argparse
@@ -18,11 +19,12 @@ import uvloop
 from tessera.kernel.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
 from tessera.lab.bench.report import Row
+from tessera.lab.platform import NATS, REDIS, Platform
 from tests.kubernetes.bench import offered
 from tests.kubernetes.bench.calls import ApiCalls
 from tests.kubernetes.bench.creating import ROUND_LABEL, Bound, one_gpu_pod, pipelined
 from tests.kubernetes.bench.gangs import gangs
-from tests.kubernetes.bench.staging import TENANT, Spending, platform_on, platforms_pids
+from tests.kubernetes.bench.staging import TENANT, Spending, platform_on, platforms_pids, standing_still
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.deployed import NAMESPACE, deploy, let_in
 
@@ -59,17 +61,19 @@ async def bound_by_each(plane: ControlPlane, folder: Path, pods: int, rounds: in
         for number in range(rounds):
             for name in rates:
                 round_name = f"{name}-{number}"
-                before, asked_before = Spending.now(plane, platforms_pids(platform)), ApiCalls.now(plane)
-                seconds = await _bound(client, plane, name, round_name, pods)
-                await _until_running(client, round_name)  # else the slowest row alone would pay for its kubelets
-                spent[name].append(Spending.now(plane, platforms_pids(platform)).since(before, 1000 / pods))
-                asked[name].append(ApiCalls.now(plane).since(asked_before, 1 / pods))
-                rates[name].append(pods / seconds)
-                await _clear(client, round_name)
+                async with standing_still(_not_of(name, plane, platform)):
+                    before, asked_before = Spending.now(plane, platforms_pids(platform)), ApiCalls.now(plane)
+                    seconds = await _bound(client, plane, name, round_name, pods)
+                    await _until_running(client, round_name)  # else the slowest row alone would pay for its kubelets
+                    spent[name].append(Spending.now(plane, platforms_pids(platform)).since(before, 1000 / pods))
+                    asked[name].append(ApiCalls.now(plane).since(asked_before, 1 / pods))
+                    rates[name].append(pods / seconds)
+                    await _clear(client, round_name)
         paced = {}
         for name in ("kube-scheduler", "tessera"):
-            paced[name] = await offered.waits(client, f"paced-{name}", SCHEDULERS[name])
-            await _clear(client, f"paced-{name}")  # or on a few hundred nodes the next finds no room
+            async with standing_still(_not_of(name, plane, platform)):
+                paced[name] = await offered.waits(client, f"paced-{name}", SCHEDULERS[name])
+                await _clear(client, f"paced-{name}")  # or on a few hundred nodes the next finds no room
     bare, peer, ours = (tuple(rates[name]) for name in rates)
     notes = {f"CPU ms per pod, {name}": _medians(spent[name]) for name in rates}
     notes |= {f"API calls per pod, {name}": _medians(asked[name]) for name in rates}
@@ -80,6 +84,14 @@ async def bound_by_each(plane: ControlPlane, folder: Path, pods: int, rounds: in
         Row("Tessera beside kube-scheduler", "pods/s", ">= 1", ours, "kube-scheduler, pods/s", peer),
         offered.row(paced["tessera"], paced["kube-scheduler"]),
     ]
+
+
+def _not_of(name: str, plane: ControlPlane, platform: Platform) -> list[int]:
+    """The processes that have no part in a row."""
+    services = [pid for part, pid in platforms_pids(platform).items() if part not in (NATS, REDIS)]
+    process = plane.parts["kube-scheduler"].process
+    assert process is not None
+    return [*([] if name == "tessera" else services), *([] if name == "kube-scheduler" else [process.pid])]
 
 
 async def _bound(client: HttpCluster, plane: ControlPlane, how: str, round_name: str, pods: int) -> float:

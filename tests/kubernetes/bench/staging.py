@@ -1,7 +1,9 @@
 """A local platform whose services act on a real API server, and what every process has spent."""
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from tests.kubernetes.live import KubernetesPlatform
 
 TENANT = "lab"
 APPLY_SECONDS = 30.0
+CATCH_UP_SECONDS = 8.0
 
 
 @asynccontextmanager
@@ -35,6 +38,19 @@ async def platform_on(plane: ControlPlane, folder: Path) -> AsyncIterator[Platfo
 def platforms_pids(platform: Platform) -> dict[str, int]:
     pids = {name: platform.pid(name) for name in (NATS, REDIS, *platform.parts)}
     return {name: pid for name, pid in pids.items() if pid is not None}
+
+
+@asynccontextmanager
+async def standing_still(pids: Sequence[int]) -> AsyncIterator[None]:
+    """These processes stopped meanwhile; afterwards they have a while to catch up with what they missed."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        await asyncio.sleep(CATCH_UP_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
