@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tessera.client.outcomes import Failure
 from tessera.domain.mix import SETTLED_AT
 from tessera.lab.pack.replay import replay, stage
 from tessera.lab.pack.services import lines_of, through_services
@@ -43,3 +44,8 @@ def test_prices_are_learnt_while_it_runs_and_the_replay_decides_the_same_by_them
     run = through_services(more, "tessera", 42, most=SETTLED_AT[0] + 5)
     assert run.priced == 2
     assert run.recomputed == run.messages > run.arrivals
+
+
+def test_a_policy_that_the_platform_does_not_have_is_refused() -> None:
+    with pytest.raises(Failure, match="not by gpu-clustering"):
+        through_services(TRACE, "gpu-clustering", 42)

@@ -112,7 +112,7 @@ def _pack_through_services(
         policies, numbers = parse_policies(policy), parse_seeds(seeds)
         traces = [read_trace(name, os.environ, Path(), nodes, pods) for name in names]
         runs = []
-        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+        _quiet(True)
         with _progress() as bar:
             for one, name, seed in [(t, p, s) for t in traces for p in policies for s in numbers]:
                 step = bar.add_task(f"{one.name}, {name}, seed {seed}")
@@ -168,18 +168,30 @@ def queue(
     trace: Annotated[str, typer.Argument(help="philly, or a CSV file: submit_s,duration_s,num_gpus,vc")] = "philly",
     gpus: Annotated[int, typer.Option(help="GPUs of the pool")] = 576,
     node_gpus: Annotated[int, typer.Option(help="GPUs of a node")] = 8,
-    policy: Annotated[str, typer.Option(help="Policies, with commas between them")] = "fifo,skip,sjf-oracle,ours",
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="Of fifo, skip, sjf-oracle, ours and reserve, with commas between them; through the services of fifo, "
+            "skip and reserve",
+            show_default="fifo,skip,sjf-oracle,ours",
+        ),
+    ] = None,
     first_day: Annotated[int | None, typer.Option(help="First day to replay; philly: 27, the 1st of October")] = None,
     last_day: Annotated[int | None, typer.Option(help="The day before which to stop")] = None,
     history: Annotated[bool, typer.Option(help="Learn from what had ended before the first day")] = True,
     plot: Annotated[Path | None, typer.Option(help="Write a plot to this PNG file")] = None,
     output: Annotated[Form, typer.Option("--output", "-o", help="table or json")] = Form.TABLE,
+    services: Annotated[
+        bool, typer.Option("--services", help="Through all real services in one process, instead of the engine alone")
+    ] = False,
+    most: Annotated[int | None, typer.Option(min=1, help="The first so many jobs alone")] = None,
 ) -> None:
     """Replay jobs on one pool under several policies, and say how long they wait."""
     try:
         from tessera.lab.queue.run import asked, replay_trace
 
-        wanted = asked(trace, gpus, node_gpus, policy, first_day, last_day, history, plot, output.value)
+        _quiet(services)
+        wanted = asked(trace, gpus, node_gpus, policy, first_day, last_day, history, plot, output.value, services, most)
         replay_trace(trace, wanted, os.environ, Path.cwd())
     except EXPECTED as error:
         say(f"error: {error}")
@@ -200,8 +212,15 @@ def churn(
     pods: Annotated[
         Path | None, typer.Option(help="CSV of pods of your own, with creation_time,scheduled_time,deletion_time")
     ] = None,
+    services: Annotated[
+        bool, typer.Option("--services", help="Through all real services in one process, instead of the engine alone")
+    ] = False,
+    most: Annotated[int | None, typer.Option(min=1, help="With --services: end a run after so many arrivals")] = None,
 ) -> None:
     """Let a trace's pods come and go at a steady load, and say how much of the cluster each policy keeps in use."""
+    if services:
+        _churn_through_services(trace, policy, load, seeds, (warmup_days, days), output, nodes, pods, report, most)
+        return
     try:
         from tessera.kernel.errors import StartupError
         from tessera.lab.churn.campaign import parse_loads, parse_span, run_all
@@ -231,6 +250,66 @@ def churn(
     print(json.dumps(as_json(campaign, rows), indent=2) if output is Form.JSON else "\n".join(lines(campaign, rows)))
     if written:
         say(f"the plots are below {report}")
+
+
+def _churn_through_services(
+    name: str,
+    policy: str,
+    load: str,
+    seeds: str,
+    days: tuple[int, int],
+    output: Form,
+    nodes: Path | None,
+    pods: Path | None,
+    report: Path | None,
+    most: int | None,
+) -> None:
+    try:
+        from tessera.kernel.errors import StartupError
+        from tessera.lab.churn.book import HOUR_MS
+        from tessera.lab.churn.campaign import parse_loads, parse_span
+        from tessera.lab.churn.lifetimes import read_timed
+        from tessera.lab.churn.offered import offer
+        from tessera.lab.churn.services import lines_of, through_services, window
+        from tessera.lab.pack.campaign import parse_policies, parse_seeds
+        from tessera.lab.through.pods import config
+
+        if output is Form.CSV or report:
+            raise StartupError("--services: table and json are offered here, no csv and no report")
+        policies, loads, numbers, span = (
+            parse_policies(policy),
+            parse_loads(load),
+            parse_seeds(seeds),
+            parse_span(*days),
+        )
+        for one in policies:
+            config(one)
+        timed, runs = read_timed(name, os.environ, Path(), nodes, pods), []
+        _quiet(True)
+        with _progress() as bar:
+            for percent, seed, one in [(load, seed, one) for load in loads for seed in numbers for one in policies]:
+                offered = offer(timed, percent, seed, span.hours * HOUR_MS)
+                step = bar.add_task(f"{percent} %, {one}, seed {seed}")
+
+                def tell(done: int, of: int, step: TaskID = step) -> None:
+                    bar.update(step, completed=done, total=of)
+
+                counted = window(offered, span, most)
+                runs.append(through_services(timed, one, percent, seed, offered, counted, tell))
+    except EXPECTED as error:
+        say(f"error: {error}")
+        raise typer.Exit(exit_of(error)) from error
+    print(
+        json.dumps({"runs": [asdict(run) for run in runs]}, indent=2)
+        if output is Form.JSON
+        else "\n".join(lines_of(runs))
+    )
+
+
+def _quiet(services: bool) -> None:
+    """Services that run in this process say only what is wrong."""
+    if services:
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
 
 
 def _progress() -> Progress:

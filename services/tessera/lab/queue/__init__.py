@@ -6,4 +6,5 @@ nodes that are wholly free (the last may keep a rest for others); nothing is pre
 then jobs arrive, then the policy starts what it will. `fifo` and `sjf-oracle` stop at the first job that does not fit,
 `skip` goes on behind it; all three place by best fit. `ours` is the engine's order (`engine/turns`), earmarks and
 backfill (`engine/backfill`) and choice of node (`engine/ahead`); it never sees a duration before the run has ended.
+`reserve` is the same by age, with room kept for one. `services` replays through the whole platform instead.
 """

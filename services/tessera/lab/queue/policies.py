@@ -116,9 +116,13 @@ def by_duration(job: TraceJob) -> tuple[int, ...]:
 Maker = Callable[[Sequence[int], Sequence[TraceJob]], Queue]
 """Takes the sizes of the nodes and what ended before the replay begins."""
 
+AS_CONFIGURED = Policy(patience_ms=0, depth=1)
+"""By age, since everybody is due at once, with room for one: what a shard does by `backfill: reserve`."""
+
 POLICIES: Mapping[str, Maker] = {
     "fifo": lambda sizes, _: InOrder(sizes, by_arrival, skip=False),
     "skip": lambda sizes, _: InOrder(sizes, by_arrival, skip=True),
     "sjf-oracle": lambda sizes, _: InOrder(sizes, by_duration, skip=False),
     "ours": lambda sizes, history: Learning(sizes, history, Policy()),
+    "reserve": lambda sizes, history: Learning(sizes, history, AS_CONFIGURED),
 }

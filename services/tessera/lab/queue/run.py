@@ -7,22 +7,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from tessera.kernel.errors import StartupError
 from tessera.lab.queue.measures import Measured, as_json, measure, offered_load
 from tessera.lab.queue.policies import POLICIES
 from tessera.lab.queue.replay import replay
 from tessera.lab.queue.report import KNOWN_OCTOBER, plot, table
+from tessera.lab.queue.services import POLICIES as CONFIGURED
+from tessera.lab.queue.services import ThroughServices, refuse, through_services
 from tessera.lab.traces.philly import OCTOBER_S, TraceJob, read_jobs
 
 DAY_S = 86_400
 KNOWN_TRACE = "philly"
+USUAL = "fifo", "skip", "sjf-oracle", "ours"
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`first_day` and `last_day` count from the trace's second 0; what ended before the first is history to learn."""
+    """
+    `first_day` and `last_day` count from the trace's second 0; what ended before the first is history to learn.
+
+    `most`: the first so many jobs alone. `services`: through all of them, and not the engine alone.
+    """
 
     gpus: int = 576
     node_gpus: int = 8
@@ -32,25 +39,30 @@ class Asked:
     history: bool = True
     plot: Path | None = None
     output: str = "table"
+    services: bool = False
+    most: int | None = None
 
 
 def asked(
     trace: str,
     gpus: int,
     node_gpus: int,
-    policy: str,
+    policy: str | None,
     first_day: int | None,
     last_day: int | None,
     history: bool,
     picture: Path | None,
     output: str,
+    services: bool = False,
+    most: int | None = None,
 ) -> Asked:
     """What the command line says; the known trace begins with October, one of one's own with its first day."""
     if output not in ("table", "json"):
         raise StartupError(f"--output: {output} is not offered here, table and json are")
-    policies = tuple(dict.fromkeys(name.strip() for name in policy.split(",")))
+    named = policy or ",".join(CONFIGURED if services else USUAL)
+    policies = tuple(dict.fromkeys(name.strip() for name in named.split(",")))
     begin = first_day if first_day is not None else (OCTOBER_S // DAY_S if trace == KNOWN_TRACE else 0)
-    return Asked(gpus, node_gpus, policies, begin, last_day, history, picture, output)
+    return Asked(gpus, node_gpus, policies, begin, last_day, history and not services, picture, output, services, most)
 
 
 def replay_trace(trace: str, wanted: Asked, environment: Mapping[str, str], directory: Path) -> None:
@@ -68,6 +80,7 @@ def run(jobs: Sequence[TraceJob], wanted: Asked, console: Console, out: Console)
     chosen, history = split(jobs, wanted)
     _refuse_what_cannot_start(chosen, wanted)
     waits: dict[str, list[int]] = {}
+    through: dict[str, ThroughServices] = {}
     with Progress(
         TextColumn("{task.description:>12}"),
         BarColumn(),
@@ -78,10 +91,18 @@ def run(jobs: Sequence[TraceJob], wanted: Asked, console: Console, out: Console)
     ) as shown:
         for policy in wanted.policies:
             task = shown.add_task(policy, total=len(chosen))
-            queue = POLICIES[policy](sizes, history if wanted.history else ())
-            waits[policy] = replay(chosen, queue, lambda done, task=task: shown.update(task, completed=done))  # type: ignore[misc]
+
+            def tell(done: int, task: TaskID = task) -> None:
+                shown.update(task, completed=done)
+
+            if wanted.services:
+                through[policy] = through_services(chosen, sizes, policy, tell)
+                waits[policy] = through[policy].waits
+            else:
+                queue = POLICIES[policy](sizes, history if wanted.history else ())
+                waits[policy] = replay(chosen, queue, tell)
     results = {policy: measure(chosen, waited) for policy, waited in waits.items()}
-    _say(results, chosen, history, wanted, out)
+    _say(results, chosen, history, wanted, through, out)
     if wanted.plot is not None:
         plot(wanted.plot, chosen, waits)
     return results
@@ -90,10 +111,15 @@ def run(jobs: Sequence[TraceJob], wanted: Asked, console: Console, out: Console)
 def node_sizes(wanted: Asked) -> list[int]:
     if wanted.gpus < 1 or wanted.node_gpus < 1 or wanted.gpus % wanted.node_gpus:
         raise StartupError(f"--gpus: {wanted.gpus} GPUs are no whole number of nodes of {wanted.node_gpus}")
+    sizes = [wanted.node_gpus] * (wanted.gpus // wanted.node_gpus)
+    if wanted.services:
+        for policy in wanted.policies:
+            refuse(policy, sizes)
+        return sizes
     unknown = [policy for policy in wanted.policies if policy not in POLICIES]
     if unknown:
         raise StartupError(f"--policy: no policy is called {unknown[0]}; there are {', '.join(POLICIES)}")
-    return [wanted.node_gpus] * (wanted.gpus // wanted.node_gpus)
+    return sizes
 
 
 def split(jobs: Sequence[TraceJob], wanted: Asked) -> tuple[list[TraceJob], list[TraceJob]]:
@@ -103,7 +129,7 @@ def split(jobs: Sequence[TraceJob], wanted: Asked) -> tuple[list[TraceJob], list
     chosen = [job for job in jobs if begin <= job.submit_s < end]
     if not chosen:
         raise StartupError(f"--first-day: the trace has no job from day {wanted.first_day} on")
-    return chosen, [job for job in jobs if job.submit_s + job.duration_s < begin]
+    return chosen[: wanted.most], [job for job in jobs if job.submit_s + job.duration_s < begin]
 
 
 def _refuse_what_cannot_start(jobs: Sequence[TraceJob], wanted: Asked) -> None:
@@ -117,17 +143,33 @@ def _say(
     chosen: Sequence[TraceJob],
     history: Sequence[TraceJob],
     wanted: Asked,
+    through: Mapping[str, ThroughServices],
     out: Console,
 ) -> None:
     begin = wanted.first_day * DAY_S
-    span = (-(-(chosen[-1].submit_s + 1) // DAY_S) if wanted.last_day is None else wanted.last_day) * DAY_S - begin
+    last_day = -(-(chosen[-1].submit_s + 1) // DAY_S) if wanted.last_day is None or wanted.most else wanted.last_day
+    span = last_day * DAY_S - begin
     load = offered_load(chosen, wanted.gpus, span)
     learnt = len(history) if wanted.history else 0
     if wanted.output == "json":
         said = {policy: as_json(lines) for policy, lines in results.items()}
-        head = {"gpus": wanted.gpus, "node_gpus": wanted.node_gpus, "jobs": len(chosen), "history_jobs": learnt}
+        head: dict[str, object] = {
+            "gpus": wanted.gpus,
+            "node_gpus": wanted.node_gpus,
+            "jobs": len(chosen),
+            "history_jobs": learnt,
+        }
+        if through:
+            head["ledger"] = {
+                policy: {"messages": found.messages, "recomputed": found.recomputed}
+                for policy, found in through.items()
+            }
         out.print_json(json.dumps({**head, "offered_load": round(load, 4), "policies": said}))
         return
-    october = (wanted.gpus, wanted.node_gpus, begin, wanted.last_day) == (576, 8, OCTOBER_S, None)
+    october = (wanted.gpus, wanted.node_gpus, begin, wanted.last_day, wanted.most) == (576, 8, OCTOBER_S, None, None)
     out.print(table(results, KNOWN_OCTOBER if october else {}))
     out.print(f"{len(chosen):,} jobs, offered load {load:.1%}; learnt beforehand from {learnt:,} jobs that had ended")
+    for policy, found in through.items():
+        out.print(
+            f"{policy}: through all services; {found.recomputed:,} of {found.messages:,} ledger messages decided again"
+        )

@@ -1,7 +1,7 @@
 """The services of a simulated shard: started, stopped, crashed, partitioned and replaced like processes."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -26,20 +26,21 @@ from tessera.lab.sim.loop import VirtualClock, VirtualLoop
 from tessera.reclamation.prices import Learn
 
 SHARD = "main"
-SETTINGS: dict[str, dict[str, Any]] = {
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "scheduler": {"checkpoint_every": 16},
     "projection": {"snapshot_seconds": 1.0},
     "binder": {"resync_seconds": 2.0},
 }
+"""As small as a simulated run needs them."""
 AT_ONCE = {"learn_from_arrivals": 1}
 Serve = Callable[..., Awaitable[None]]
 
 
-def service(name: str) -> tuple[Serve, ServiceSettings]:
-    """A service's `serve` and its settings, as small as a simulated run needs them."""
+def service(name: str, settings_of: Mapping[str, Mapping[str, Any]]) -> tuple[Serve, ServiceSettings]:
+    """A service's `serve` and its settings."""
     main, settings = import_module(f"tessera.{name}.main"), import_module(f"tessera.{name}.settings")
     model: type[ServiceSettings] = getattr(settings, f"{name.capitalize()}Settings")
-    return main.serve, model(shard=SHARD, **SETTINGS.get(name, {}))
+    return main.serve, model(shard=SHARD, **settings_of.get(name, {}))
 
 
 @dataclass(slots=True)
@@ -58,7 +59,13 @@ class Crew:
     """Every instance of every service, and what they share."""
 
     def __init__(
-        self, loop: VirtualLoop, random: Random, rates: Rates, coverage: Coverage, learn: Learn | None = None
+        self,
+        loop: VirtualLoop,
+        random: Random,
+        rates: Rates,
+        coverage: Coverage,
+        learn: Learn | None = None,
+        settings: Mapping[str, Mapping[str, Any]] = SETTINGS,
     ) -> None:
         """`learn` prices the lessons of reclamation; without it what comes of them is made up, after a while."""
         self.loop, self.random, self.rates, self.coverage = loop, random, rates, coverage
@@ -67,7 +74,7 @@ class Crew:
         self.broker.add_shard(SHARD)
         self.cluster = SimCluster(self.clock, seed=random.randrange(1 << 30))
         self.views = MemoryViews(self.clock)
-        self._learn = learn
+        self._learn, self._settings = learn, settings
         self.members: dict[str, Member] = {}
         self.violations: list[str] = []
         self._started = 0
@@ -80,7 +87,7 @@ class Crew:
         faults = ServiceFaults(name, self.clock, self.rates, self.coverage, lambda _: self._fall(slot))
         clock = VirtualClock(self.loop, skew_ms=skew_ms)
         stop = asyncio.Event()
-        serve, settings = service(name)
+        serve, settings = service(name, self._settings)
         if name == "reclamation":
             serve = partial(serve, learn=self._learn or self._make_up)
             settings = settings if self._learn else settings.model_copy(update=AT_ONCE)
