@@ -1,0 +1,103 @@
+"""
+The queueing replay through all services: each job a gang that comes at its time and runs for its duration.
+
+A policy here is a configuration of the platform: `fifo` is a strict queue, `skip` lets everybody start who fits, and
+`reserve` keeps room for the first that finds none (`backfill: reserve`). Unlike in the replay through the engine alone
+nothing is learnt before the first job, the rest of a gang above whole nodes goes wherever it fits, and of jobs of one
+second the shorter goes first under every policy.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tessera.kernel.errors import StartupError
+from tessera.lab.cluster.nodes import NodeRow
+from tessera.lab.queue.policies import by_arrival
+from tessera.lab.through.crew import MIB, TraceCrew, job, through
+from tessera.lab.through.following import Arrival, Tell, follow
+from tessera.lab.traces.philly import TraceJob
+from tessera_schemas.config import ConfigBody, Limits, Policy, Queue, Tenant
+from tessera_schemas.job import Resources
+
+QUEUE = "default"
+GPUS_PER_POD_MAX = 64
+CPU_MILLI_PER_GPU = 1000
+POLICIES: Mapping[str, tuple[str, Policy]] = {
+    "fifo": ("strict_fifo", Policy(placement="bestfit")),
+    "skip": ("best_effort_fifo", Policy(placement="bestfit")),
+    "reserve": ("best_effort_fifo", Policy(placement="bestfit", backfill="reserve")),
+}
+WITHOUT = {
+    "sjf-oracle": "it knows durations, which nobody tells the platform",
+    "ours": "it orders by expected GPU time, the platform by age; the nearest is reserve",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughServices:
+    """Seconds waited, in the order of the jobs; and how much of the ledger was decided again."""
+
+    waits: list[int]
+    messages: int
+    recomputed: int
+
+
+def through_services(
+    jobs: Sequence[TraceJob], sizes: Sequence[int], policy: str, tell: Tell = lambda arrived: None
+) -> ThroughServices:
+    """`sizes` are the nodes' GPUs. Raises StartupError for a policy the platform does not have, and Undecided."""
+    refuse(policy, sizes)
+    begin_s = min(one.submit_s for one in jobs)
+    tenants = {vc: f"vc-{at}" for at, vc in enumerate(sorted({one.vc for one in jobs}))}
+    arrivals = {
+        one.line: Arrival((one.submit_s - begin_s) * 1000, tenants[one.vc], str(one.line), spec)
+        for one in sorted(jobs, key=lambda one: (*by_arrival(one), one.line))
+        for spec in [job("job", QUEUE, pods_of(one.gpus, sizes[0]), one.duration_s)]
+    }
+
+    async def play(crew: TraceCrew) -> ThroughServices:
+        await crew.start(_nodes(sizes), _config(policy, tenants.values()))
+        diary = await follow(crew, list(arrivals.values()), tell)
+        replay = await crew.close()
+        mine = [arrivals[one.line] for one in jobs]
+        waits = [_seconds(diary.started[one.job_id] - one.at_ms) for one in mine]
+        return ThroughServices(waits, replay.messages, replay.recomputed)
+
+    return through(1, play)
+
+
+def refuse(policy: str, sizes: Sequence[int]) -> None:
+    if policy not in POLICIES:
+        why = f"; {WITHOUT[policy]}" if policy in WITHOUT else ""
+        raise StartupError(f"--policy: through the services there are {', '.join(POLICIES)}, not {policy}{why}")
+    if max(sizes) > GPUS_PER_POD_MAX:
+        raise StartupError(f"--node-gpus: a pod has at most {GPUS_PER_POD_MAX} GPUs, not {max(sizes)}")
+
+
+def pods_of(gpus: int, node_gpus: int) -> list[tuple[int, Resources, tuple[str, ...]]]:
+    """One pod up to a node's GPUs; else one per whole node, and one for the rest."""
+    whole, rest = divmod(gpus, node_gpus)
+    return [(many, _resources(each), ()) for many, each in ((whole, node_gpus), (1, rest)) if many and each]
+
+
+def _resources(gpus: int) -> Resources:
+    return Resources(cpu_milli=CPU_MILLI_PER_GPU * gpus, memory_bytes=MIB * gpus, gpus=gpus)
+
+
+def _nodes(sizes: Sequence[int]) -> list[NodeRow]:
+    """In the order of their numbers, with exactly the CPU and memory that their GPUs' jobs ask for."""
+    return [
+        NodeRow(name=f"node-{at:05d}", cpu=f"{CPU_MILLI_PER_GPU * gpus}m", memory=f"{gpus}Mi", gpus=gpus)
+        for at, gpus in enumerate(sizes)
+    ]
+
+
+def _config(policy: str, tenants: Iterable[str]) -> ConfigBody:
+    strategy, rules = POLICIES[policy]
+    queue = Queue.model_validate({"name": QUEUE, "queueing_strategy": strategy})
+    unlimited = tuple(Tenant(name=tenant, limits=Limits(jobs=None)) for tenant in tenants)
+    return ConfigBody(tenants=unlimited, queues=(queue,), policy=rules)
+
+
+def _seconds(milliseconds: int) -> int:
+    return (milliseconds + 500) // 1000

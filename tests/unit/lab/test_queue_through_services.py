@@ -1,0 +1,91 @@
+"""Queueing through all services in one process: they wait as through the engine alone, and the ledger holds."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tessera.client.commands.lab import lab
+from tessera.kernel.errors import StartupError
+from tessera.lab.queue.policies import POLICIES
+from tessera.lab.queue.replay import replay
+from tessera.lab.queue.services import POLICIES as CONFIGURED
+from tessera.lab.queue.services import pods_of, refuse, through_services
+from tessera.lab.through.crew import Undecided
+from tessera.lab.traces.philly import TraceJob
+
+SECONDS_BETWEEN_RUNS = 2
+"""What the services and kubelets may take from the end of one run to the start of the next in its place."""
+
+
+def trace(*rows: tuple[int, int, int]) -> list[TraceJob]:
+    """(submit, duration, GPUs), of two virtual clusters by turns."""
+    return [TraceJob(2 + i, submit, duration, gpus, f"VC {i % 2}") for i, (submit, duration, gpus) in enumerate(rows)]
+
+
+BLOCKED = trace((0, 100, 6), (20, 60, 8), (30, 40, 1), (40, 500, 2), (50, 20, 16), (60, 15, 4))
+SHORT_BEFORE = trace((0, 1000, 4), (10, 100, 8), (20, 10, 1), (1150, 900, 6), (1160, 20, 8), (1170, 8, 1))
+
+
+@pytest.mark.parametrize("policy", CONFIGURED)
+@pytest.mark.parametrize("jobs", [BLOCKED, SHORT_BEFORE], ids=["blocked", "short-before"])
+def test_everybody_waits_as_long_as_through_the_engine_alone(policy: str, jobs: list[TraceJob]) -> None:
+    alone, run = replay(jobs, POLICIES[policy]((8, 8), ())), through_services(jobs, [8, 8], policy)
+    for one, by_itself in zip(run.waits, alone, strict=True):
+        assert 0 <= one - by_itself <= SECONDS_BETWEEN_RUNS * len(jobs)
+    assert run.recomputed == run.messages > len(jobs)
+
+
+def test_the_policies_differ_as_their_configurations_do() -> None:
+    """A job of a whole node is blocked; behind it comes a small one that would run for longer than it must wait."""
+    jobs = trace((0, 100, 4), (10, 100, 8), (20, 100, 1))
+    waits = {policy: through_services(jobs, [8], policy).waits[2] for policy in CONFIGURED}
+    assert waits["skip"] == 0
+    assert waits["fifo"] == waits["reserve"] > 150
+
+
+def test_a_large_job_is_a_gang_of_whole_nodes_and_the_rest() -> None:
+    assert [(many, each.gpus) for many, each, _ in pods_of(28, 8)] == [(3, 8), (1, 4)]
+    assert [(many, each.gpus) for many, each, _ in pods_of(16, 8)] == [(2, 8)]
+    assert [(many, each.gpus) for many, each, _ in pods_of(3, 8)] == [(1, 3)]
+
+
+def test_a_job_that_can_never_start_ends_the_run_with_its_reason() -> None:
+    with pytest.raises(Undecided, match="1 jobs never start; 3: "):
+        through_services(trace((0, 10, 1), (5, 10, 16)), [8], "skip")
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [("sjf-oracle", "it knows durations"), ("ours", "it orders by expected GPU time"), ("best", "not best")],
+    ids=["sjf-oracle", "ours", "unknown"],
+)
+def test_what_the_platform_cannot_be_told_is_refused_with_the_reason(policy: str, why: str) -> None:
+    with pytest.raises(StartupError, match=why):
+        refuse(policy, [8])
+
+
+def test_a_node_of_more_gpus_than_a_pod_may_have_is_refused() -> None:
+    with pytest.raises(StartupError, match="at most 64"):
+        refuse("fifo", [128])
+
+
+def test_the_command_says_how_much_was_decided_again(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.csv"
+    file.write_text("submit_s,duration_s,num_gpus,vc\n0,60,8,A\n10,30,4,b\n20,30,1,b\n30,10,1,b\n")
+    asked = ["queue", str(file), "--gpus", "8", "--services", "--most", "3"]
+    result = CliRunner().invoke(lab, [*asked, "-o", "json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert (told["jobs"], told["history_jobs"], list(told["policies"])) == (3, 0, ["fifo", "skip", "reserve"])
+    assert all(found["recomputed"] == found["messages"] > 3 for found in told["ledger"].values())
+    assert "ledger messages decided again" in CliRunner().invoke(lab, [*asked, "--policy", "skip"]).stdout
+
+
+def test_the_command_refuses_what_has_no_counterpart_before_anything_runs(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.csv"
+    file.write_text("submit_s,duration_s,num_gpus,vc\n0,60,8,A\n")
+    result = CliRunner().invoke(lab, ["queue", str(file), "--gpus", "8", "--services", "--policy", "fifo,sjf-oracle"])
+    assert result.exit_code != 0
+    assert "not sjf-oracle" in result.output
