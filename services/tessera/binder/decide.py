@@ -15,6 +15,7 @@ from tessera_schemas.labels import (
     ALLOCATED_N_ANNOTATION,
     CHECKPOINT_ANNOTATION,
     CHECKPOINT_AT_ANNOTATION,
+    DIGITS_MAX,
     EVICT_AT_ANNOTATION,
     FINALIZER,
     MANAGED_BY_LABEL,
@@ -27,7 +28,6 @@ from tessera_schemas.labels import (
 from tessera_schemas.reasons import Code, Reason
 
 Json = dict[str, Any]
-DIGITS_MAX = 15
 NOTICE_SECONDS_MAX = 3600
 PATH_CHARACTERS_MAX = 1024
 WORTH_A_NOTICE = frozenset(

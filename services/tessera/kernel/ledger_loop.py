@@ -48,7 +48,8 @@ async def fold_ledger(
                     if entries:
                         _measure(ports, entries)
                         await react(entries)
-                        if linger is not None and _busy(entries):
+                        records = sum(len(entry.message.records) for entry in entries)
+                        if linger is not None and is_busy(len(entries), records):
                             await linger()
             except Transient as error:
                 log.warning("ledger_follow_retries", error=str(error), n=shard.state.n)
@@ -56,8 +57,9 @@ async def fold_ledger(
         failures += 1
 
 
-def _busy(entries: list[Entry]) -> bool:
-    return len(entries) < BEHIND_MESSAGES and sum(len(entry.message.records) for entry in entries) >= BUSY_RECORDS
+def is_busy(messages: int, records: int) -> bool:
+    """Whether after such a batch more is likely to come at once, for whoever may wait for it."""
+    return messages < BEHIND_MESSAGES and records >= BUSY_RECORDS
 
 
 def _measure(ports: Ports, entries: list[Entry]) -> None:

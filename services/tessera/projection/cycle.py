@@ -10,6 +10,7 @@ import asyncio
 
 from tessera.domain.errors import Contradiction
 from tessera.kernel.errors import InvariantViolation
+from tessera.kernel.ledger_loop import is_busy
 from tessera.kernel.ports import Message
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry, Shard, decode_entry
@@ -21,8 +22,6 @@ from tessera.projection.snapshots import Snapshots
 from tessera.projection.views import Views
 from tessera_schemas.ledger import Checkpoint, LedgerMessage
 
-BUSY_RECORDS = 4
-BEHIND_MESSAGES = 64  # in one batch: then it is behind
 SHARE_SECONDS = 0.02
 YIELD_BYTES = 1 << 20  # of ledger folded in one go; then the lease is renewed and the sinks run
 
@@ -73,7 +72,7 @@ class Cycle:
         self._ports.metrics.ledger_n.set(newest.n)
         self._ports.metrics.hop((self._ports.clock.now_ms() - newest.ts) / 1000)
         self._see_if_caught_up()
-        if records >= BUSY_RECORDS and len(messages) < BEHIND_MESSAGES:
+        if is_busy(len(messages), records):
             await self._ports.clock.sleep(SHARE_SECONDS)
 
     def _step(self, entry: Entry) -> None:
