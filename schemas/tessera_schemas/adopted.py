@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from tessera_schemas.base import Strict
+from tessera_schemas.base import Strict, Uid
+from tessera_schemas.job import REPLICAS_MAX
 
 PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1
 
@@ -15,7 +16,9 @@ class Adopted(Strict):
 
     The owner is whoever makes the pods again when they are evicted; the pod itself when nobody does. `priority` is the
     value of the pods' PriorityClass and stands in place of the job's own class: who may use which is Kubernetes' to
-    say. `group` is by what its pods are found again, also those of its next attempt.
+    say. `group` is by what its pods are found again, also those of its next attempt. `uids` are the pods that wait to
+    be placed, in rank order: what is allocated to the job may be bound to them at once. Without them, as of a suspended
+    Job, its pods are looked for once it has room.
     """
 
     api_version: Annotated[str, StringConstraints(max_length=200)] = ""
@@ -25,6 +28,7 @@ class Adopted(Strict):
     group: Annotated[str, StringConstraints(max_length=600, pattern=r"^[\x21-\x7e]*$")] = ""
     priority: Annotated[int, Field(ge=PRIORITY_MIN, le=PRIORITY_MAX, strict=True)] = 0
     priority_class: Annotated[str, StringConstraints(max_length=253)] = ""
+    uids: Annotated[tuple[Uid, ...], Field(max_length=REPLICAS_MAX)] = ()
     suspended: Annotated[bool, Field(description="It had no pods yet: its owner waits to be let go")] = False
 
     @property

@@ -19,6 +19,7 @@ NodeName = Annotated[
     str, StringConstraints(min_length=1, max_length=NODE_NAME_LENGTH_MAX, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")
 ]
 Key = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$")]
+Uid = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Text = Annotated[str, StringConstraints(max_length=1024)]
 Count = Annotated[int, Field(ge=0, le=INT_MAX, strict=True)]

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, field_validator, model_validator
 
 from tessera_schemas.adopted import Adopted
-from tessera_schemas.base import Count, JobId, Key, Millis, Name, NodeName, Positive, RunId, Strict, Text
+from tessera_schemas.base import Count, JobId, Key, Millis, Name, NodeName, Positive, RunId, Strict, Text, Uid
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.devices import DeviceProfile, GpuUuid
 from tessera_schemas.job import REPLICAS_MAX, JobSpec, LabelKey, LabelValue
@@ -25,7 +25,6 @@ def _printable(text: str) -> str:
     return text
 
 
-Uid = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 TraceParent = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$")]
 
 
@@ -180,12 +179,21 @@ class PodsBack(Strict):
     """
     All pods of an adopted job, which were its owner's to make again, wait to be placed: it may start again.
 
-    `preemptible` tells whether their owner survives an eviction now; None: as before. That alone is worth saying, too.
+    `uids` are these pods, as in `Adopted`; `preemptible` tells whether their owner survives an eviction now, None: as
+    before. That either is another than before is worth saying of a job in line, too.
     """
 
     kind: Literal["pods_back"]
     job_id: JobId
     preemptible: bool | None = None
+    uids: tuple[Uid, ...] = ()
+
+
+class PodsGone(Strict):
+    """Not all pods of an adopted job that waits are there any more: nothing is to be allocated to it until they are."""
+
+    kind: Literal["pods_gone"]
+    job_id: JobId
 
 
 class PodsLost(Strict):
@@ -391,6 +399,7 @@ AnyFact = (
     | RunEnded
     | EvictionBlocked
     | PodsBack
+    | PodsGone
     | PodsLost
     | NodeSeen
     | RunAbsent
@@ -418,6 +427,7 @@ OWNERS: dict[type[Strict], str] = {
     RunEnded: "binder",
     EvictionBlocked: "binder",
     PodsBack: "binder",
+    PodsGone: "binder",
     PodsLost: "binder",
     NodeSeen: "binder",
     RunAbsent: "reclamation",

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from tessera_schemas.base import Count, Digest, JobId, Millis, Name, NodeName, Positive, RunId, Strict, Text
-from tessera_schemas.facts import Fact, Ranks, Uid
+from tessera_schemas.base import Count, Digest, JobId, Millis, Name, NodeName, Positive, RunId, Strict, Text, Uid
+from tessera_schemas.facts import Fact, Ranks
 from tessera_schemas.orders import Order
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
@@ -186,12 +186,21 @@ class BackInLine(Strict):
     """
     An adopted job stays out of line from its requeue until its owner has made its pods again: now it has.
 
-    `preemptible` is said where it is not what it was, also of a job in line: an owner survives so many evictions.
+    `uids` are the pods that wait now. `preemptible` is said where it is not what it was, also of a job in line: an
+    owner survives so many evictions.
     """
 
     kind: Literal["back_in_line"]
     job_id: JobId
     preemptible: bool | None = None
+    uids: tuple[Uid, ...] = ()
+
+
+class OutOfLine(Strict):
+    """An adopted job waits without its pods: it keeps its place, and nothing is allocated to it until they are back."""
+
+    kind: Literal["out_of_line"]
+    job_id: JobId
 
 
 class PrioritySet(Strict):
@@ -335,6 +344,7 @@ AnyRecord = (
     | Saved
     | Held
     | BackInLine
+    | OutOfLine
     | PrioritySet
     | NodeDrained
     | Released

@@ -204,6 +204,8 @@ class Runs:
         """Bind every permitted UID that is not bound yet; one that is, is compared."""
         bound = self._bound.setdefault(run.run_id, {})
         todo = [(placement, uid) for placement, uid in zip(run.placements, run.uids, strict=True) if uid not in bound]
+        if job.adopted is not None and len(todo) == len(run.uids) > 1:  # a gang that lost a pod meanwhile loses no more
+            await all_of([self._adopted.target(job, run, uid, fresh=False) for uid in run.uids])
         await all_of([self._bind_one(job, run, placement, uid, bound) for placement, uid in todo])
 
     async def _bind_one(self, job: Job, run: Run, placement: Placement, uid: str, bound: dict[str, None]) -> None:

@@ -129,6 +129,7 @@ TELL: dict[type[Any], Callable[[Any, LedgerMessage], str]] = {
     records.Saved: lambda record, _: "its work is saved" + (f" in {record.path}" if record.path else ""),
     records.Held: lambda record, _: f"{'let go' if record.undo else 'held'} by {record.by}",
     records.BackInLine: lambda record, _: "its pods are there again" + _survives(record.preemptible),
+    records.OutOfLine: lambda record, _: "its pods are not all there: out of line until they are",
     records.PrioritySet: lambda record, _: f"priority class {record.priority_class} from now on",
     records.PlanRefused: lambda record, _: f"a plan to make room for it was refused: {record.reason.sentence()}",
     records.Requeued: _requeued,

@@ -45,6 +45,7 @@ from tessera_schemas.ledger import (
     MixPriced,
     NodeChanged,
     NodeDrained,
+    OutOfLine,
     Permitted,
     PlanRefused,
     PricesRefused,
@@ -382,10 +383,19 @@ def _held(state: State, record: Held, facts: Sequence[TakenFact]) -> None:
 
 def _back_in_line(state: State, record: BackInLine, facts: Sequence[TakenFact]) -> None:
     job = _job(state, record.job_id)
-    if not job.away and record.preemptible is None:
+    adopted = job.adopted
+    if adopted is None or not (job.away or record.preemptible is not None or record.uids != adopted.uids):
         raise Contradiction(f"record {state.n}: job {job.job_id} was not without its pods")
     preemptible = job.preemptible if record.preemptible is None else record.preemptible
-    state.put_job(evolved(job, away=False, preemptible=preemptible))
+    adopted = adopted.model_copy(update={"uids": record.uids})
+    state.put_job(evolved(job, away=False, preemptible=preemptible, adopted=adopted))
+
+
+def _out_of_line(state: State, record: OutOfLine, facts: Sequence[TakenFact]) -> None:
+    job = _job(state, record.job_id)
+    if job.adopted is None or job.away or job.phase is not Phase.QUEUED:
+        raise Contradiction(f"record {state.n}: job {job.job_id} does not wait for room")
+    state.put_job(evolved(job, away=True))
 
 
 def _priority_set(state: State, record: PrioritySet, facts: Sequence[TakenFact]) -> None:
@@ -537,6 +547,7 @@ APPLY: dict[type[Any], Callable[[State, Any, Sequence[TakenFact]], None]] = {
     Saved: _saved,
     Held: _held,
     BackInLine: _back_in_line,
+    OutOfLine: _out_of_line,
     PrioritySet: _priority_set,
     NodeDrained: _node_drained,
     Released: _released,

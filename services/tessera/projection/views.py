@@ -33,6 +33,7 @@ from tessera_schemas.ledger import (
     LedgerMessage,
     NodeChanged,
     NodeDrained,
+    OutOfLine,
     Permitted,
     PrioritySet,
     Released,
@@ -51,7 +52,7 @@ JOBS, QUEUES, NODES, CONFIG = VIEWS
 Field = tuple[str, str]
 """View and key."""
 
-OF_JOB = (JobQueued, Waiting, Allocated, Requeued, Finished, Held, BackInLine, PrioritySet)
+OF_JOB = (JobQueued, Waiting, Allocated, Requeued, Finished, Held, BackInLine, OutOfLine, PrioritySet)
 OF_OWNER = (EarmarkSet, EarmarkEnded)
 OF_RUN = (Permitted, Bound, Started, Revoked, Grown, Shrunk, Warned, Saved, Released)
 JOB_OF: dict[type[Any], Callable[[Any], str]] = {

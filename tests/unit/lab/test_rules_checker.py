@@ -8,6 +8,7 @@ import pytest
 from tessera.lab.checker.report import Report
 from tessera.lab.rules_checker import check_rules
 from tessera_schemas import ledger as m
+from tessera_schemas.adopted import Adopted
 from tessera_schemas.base import job_id
 from tessera_schemas.config import ConfigBody, Flavor, Policy, Queue, Quota
 from tessera_schemas.facts import (
@@ -15,6 +16,7 @@ from tessera_schemas.facts import (
     DrainRequested,
     HoldRequested,
     PlanProposed,
+    PodsBack,
     PriorityRequested,
 )
 from tessera_schemas.reasons import Code, Reason
@@ -248,7 +250,7 @@ class Plan(Shard):
         low = {"priority_class": "low", "preemptible": True, **changes.pop("victim", {})}
         self.queued("k1", job_spec(ROLES, queue=victims_queue, **low))
         self.add(allocation())
-        self.add(permit("uid-0"))
+        self.permitted("uid-0")
         self.add(m.Started(kind="started", run_id=first_run()), ms=0)
         owner = {"priority_class": "high", "queue": "q1", **changes.pop("owner", {})}
         self.queued("k2", job_spec(ROLES, **owner))
@@ -391,13 +393,77 @@ def test_an_eviction_counts_once_the_job_is_back_in_its_queue() -> None:
     shard.add(facts=[cancel])
     again = f"{id_of('k1')}-2"
     shard.add(allocation(attempt=2))
-    shard.add(permit("uid-1", run=again))
+    shard.permitted("uid-1", run=again)
     shard.add(m.Started(kind="started", run_id=again))
     shard.queued("k4", job_spec(ROLES, queue="q1", priority_class="high"))
     proposed = shard.proposed(job_id=id_of("k4"), victims=(again,))
     room = mark("k4", cause="preemption", victims=(again,), preset="fair")
     shard.add(shard.revoke(run_id=again, by=id_of("k4")), room, facts=[proposed])
     assert broken(shard) == {"plan"}
+
+
+# -- pods of users --------------------------------------------------------------------------------------------------
+
+OWNER = Adopted(owner_kind="Job", owner_name="train", owner_uid="u", uids=("uid-0",))
+
+
+def adopted() -> Shard:
+    shard = Shard()
+    fact = admitted("k1").model_copy(update={"adopted": OWNER})
+    shard.add(m.JobQueued(kind="job_queued", fact=0, job_id=fact.job_id), facts=[fact])
+    return shard
+
+
+def back(*uids: str) -> m.BackInLine:
+    return m.BackInLine(kind="back_in_line", job_id=id_of("k1"), uids=uids)
+
+
+def test_a_permit_names_the_pods_that_were_adopted_or_came_back_or_were_made() -> None:
+    shard = adopted()
+    shard.add(allocation(), permit("uid-0"))
+    assert broken(shard) == set()
+
+    shard = adopted()
+    shard.add(back("uid-9"), facts=[PodsBack(kind="pods_back", job_id=id_of("k1"), uids=("uid-9",))])
+    shard.add(allocation(), permit("uid-9"))
+    assert broken(shard) == set()
+
+    shard = Shard()
+    shard.queued()
+    shard.allocated()
+    shard.permitted("uid-3")
+    assert broken(shard) == set()
+
+
+@pytest.mark.parametrize("uid", ["uid-0", "uid-1"])
+def test_a_permit_of_pods_that_nobody_has_seen_is_found(uid: str) -> None:
+    shard = Shard()
+    shard.queued()
+    shard.add(allocation(), permit(uid))
+    assert broken(shard) == {"I3"}
+
+    shard = adopted()
+    shard.add(back("uid-9"), facts=[PodsBack(kind="pods_back", job_id=id_of("k1"), uids=("uid-9",))])
+    shard.add(allocation(), permit(uid))
+    assert broken(shard) == {"I3"}
+
+
+def test_pods_come_back_only_when_the_binder_said_so() -> None:
+    shard = adopted()
+    shard.add(back("uid-9"), facts=[PodsBack(kind="pods_back", job_id=id_of("k1"), uids=("uid-8",))])
+    assert broken(shard) == {"adopted"}
+
+
+def test_what_is_out_of_line_does_not_start_and_only_users_pods_put_a_job_there() -> None:
+    out = m.OutOfLine(kind="out_of_line", job_id=id_of("k1"))
+    shard = adopted()
+    shard.add(out)
+    shard.add(allocation())
+    assert broken(shard) == {"adopted"}
+    shard = Shard()
+    shard.queued()
+    shard.add(out)
+    assert broken(shard) == {"adopted"}
 
 
 # -- idleness -------------------------------------------------------------------------------------------------------

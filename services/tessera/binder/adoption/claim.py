@@ -1,5 +1,6 @@
 """
-Pods of users for a run that was allocated: found, and checked against what was allocated.
+Pods of users for a run that was allocated before they were there, as of a suspended Job: found, and checked against
+what was allocated.
 
 Nothing is written on them: they are the run's once the ledger permits them to it, by UID and in this order.
 """
@@ -31,6 +32,12 @@ def is_of(job: Job, adoption: Adoption) -> bool:
 def is_as_said(job: Job, adoption: Adoption) -> bool:
     """Whether the job is that, and is known to survive what its owner survives now."""
     return is_of(job, adoption) and job.preemptible == adoption.spec.preemptible
+
+
+def is_up_to_date(job: Job, adoption: Adoption) -> bool:
+    """Whether the ledger knows all there is to know of a job that waits: also which pods it has."""
+    known = () if job.adopted is None else job.adopted.uids
+    return is_as_said(job, adoption) and not job.away and known == adoption.uids
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from tessera.binder.adoption.books import Books
-from tessera.binder.adoption.claim import GENERATION, is_as_said, is_of
+from tessera.binder.adoption.claim import GENERATION, is_of, is_up_to_date
 from tessera.binder.adoption.conditions import Conditions
 from tessera.binder.adoption.known import Adoptions
 from tessera.binder.adoption.owners import Owners, ending_of, why_failed
@@ -36,7 +36,7 @@ from tessera.kernel.worklist import Worklist
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import AdoptJob, CancelJob
-from tessera_schemas.facts import JobAdmitted, JobRefused, PodsBack
+from tessera_schemas.facts import JobAdmitted, JobRefused, PodsBack, PodsGone
 from tessera_schemas.ledger import JobTurnedAway
 from tessera_schemas.reasons import Code, Reason
 
@@ -46,6 +46,7 @@ BY_BINDER = (OTHER_PODS, NO_PODS)
 """Why a job was cancelled whose pods may yet come back."""
 GENERATIONS_MAX = 1000
 ABOUT_TO_START = (Phase.ALLOCATED, Phase.BINDING)
+REPLACED_SECONDS = 1.0  # so long its owner takes to make another pod in the place of one
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 15.0, 600.0
 REMEMBERED = 16_384
 
@@ -155,9 +156,10 @@ class Adopting:
         """One life at a time: a job that is not what the pods ask for goes first, if it is not at work."""
         for job in live:
             self._without_pods_since.pop(job.job_id, None)
-            if is_of(job, found) and (job.away or not is_as_said(job, found)) and job.phase is Phase.QUEUED:
-                back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=found.spec.preemptible)
-                await self._facts.publish(back, job.run_id if job.away else "")
+            if is_of(job, found) and not is_up_to_date(job, found) and job.phase is Phase.QUEUED:
+                preemptible = found.spec.preemptible
+                back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=preemptible, uids=found.uids)
+                await self._facts.publish(back, "")
             elif is_of(job, found):
                 await self._tell(group_id, waiting, of_job(job, self._state.ts))
             elif job.phase is Phase.QUEUED:
@@ -200,7 +202,8 @@ class Adopting:
             self._submitted.clear()
         reasons = () if before is None else before.reasons
         self._submitted[job] = Submitted(group_id, now + wait, wait, reasons)
-        adopted = found.adopted.model_copy(update={"group": group_id, "suspended": not waiting})
+        known = {"group": group_id, "suspended": not waiting, "uids": found.uids}
+        adopted = found.adopted.model_copy(update=known)
         await self._send(
             found.group.namespace, AdoptJob(kind="adopt_job", v=1, key=key, spec=found.spec, adopted=adopted)
         )
@@ -219,17 +222,25 @@ class Adopting:
     # -- a job whose pods are not there ---------------------------------------------------------------------------
 
     async def _without_pods(self, group_id: str, job: Job) -> None:
-        """It waits for pods that its owner is to bring back; not for ever, and not when there is no owner any more."""
+        """
+        It waits for pods that its owner is to bring back; not for ever, and not when there is no owner any more.
+
+        Out of line, unless they are only being replaced.
+        """
         if job.phase is not Phase.QUEUED or job.adopted is None:
             self._without_pods_since.pop(job.job_id, None)
             return
         why = await self._why_over(job)
         now = self._ports.clock.monotonic()
-        left = self._without_pods_since.setdefault(job.job_id, now) + self._settings.pods_gone_seconds - now
+        since = self._without_pods_since.setdefault(job.job_id, now)
+        left = since + self._settings.pods_gone_seconds - now
         if why or left <= 0:
             await self._cancel(job, why or NO_PODS)
-        else:
-            self.worklist.name_later(group_id, left)
+            return
+        until_away = since + REPLACED_SECONDS - now
+        if not job.away and until_away <= 0:
+            await self._facts.publish(PodsGone(kind="pods_gone", job_id=job.job_id), "")
+        self.worklist.name_later(group_id, left if job.away or until_away <= 0 else until_away)
 
     async def _why_over(self, job: Job) -> str:
         """Why nobody will bring the pods back, "" while somebody may."""

@@ -35,7 +35,7 @@ class Adoption:
     A group as a job. `key` is the submit's: owner and shape in one, so that the pods of the next attempt give the
     same key, and pods that ask for something else give another one: then the job of the old key is to be cancelled.
 
-    `uids` are the pods in rank order (empty for a suspended Job): what a claim labels.
+    `uids` are the pods in rank order (empty for a suspended Job).
     """
 
     key: str

@@ -15,6 +15,8 @@ THINGS = (2, 6)
 LOOK_SECONDS = 1.0
 PATIENCE = 30
 """So many looks long a gang may lack a pod."""
+TAKEN_AWAY = 0.05
+"""How likely a pod of a waiting gang is taken away, at each look."""
 GIVE_UP = 5
 """So many pods of a Job may fail before its user takes it away: each next attempt waits up to a minute."""
 HOPELESS = frozenset({Code.ALREADY_ENDED, Code.INADMISSIBLE, Code.EXCEEDS_MAX_QUOTA, Code.NOT_CONFIGURED})
@@ -27,6 +29,7 @@ class Users:
         self._cluster, self._clock, self._random = cluster, clock, random
         self._made = 0
         self._incomplete: Counter[str] = Counter()
+        self._taken_away: list[tuple[int, str, JsonObject]] = []
 
     async def work(self, seconds: float) -> None:
         """Make a few things, spread over so many seconds."""
@@ -44,6 +47,7 @@ class Users:
             await self._clock.sleep(LOOK_SECONDS)
             with self._cluster.faults.paused():
                 self._tidy()
+                self._change_minds()
 
     # -- making
 
@@ -109,6 +113,20 @@ class Users:
             ended = pod.phase in ("Succeeded", "Failed") and not owned
             if ended or self._is_hopeless(pod.object, owned):
                 self._drop(pod.object, owned)
+
+    def _change_minds(self) -> None:
+        """Take a pod out of a gang that waits, and put it back some looks later."""
+        for pod in self._cluster.list("pods", GANG_LABEL)[0]:
+            waits = pod.meta["name"].startswith("user-") and not pod.object["spec"].get("nodeName") and not pod.deleting
+            if waits and self._random.random() < TAKEN_AWAY:
+                kept = {part: pod.meta[part] for part in ("name", "labels", "annotations")}
+                again = {"metadata": kept, "spec": pod.object["spec"]}
+                self._taken_away.append((self._random.randrange(1, 6), pod.meta["namespace"], again))
+                self._cluster.delete("pods", pod.meta["namespace"], pod.meta["name"])
+        due = [(namespace, again) for looks, namespace, again in self._taken_away if not looks]
+        self._taken_away = [(looks - 1, where, again) for looks, where, again in self._taken_away if looks]
+        for namespace, made_again in due:
+            self._cluster.create("pods", namespace, made_again)
 
     def _is_hopeless(self, pod: JsonObject, owned: bool) -> bool:
         """Nobody makes the missing pods of a gang again that was made by hand."""

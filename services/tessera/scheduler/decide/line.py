@@ -8,8 +8,8 @@ from tessera.engine.starting import Choice
 from tessera.scheduler.decide.draft import Draft, say_waiting
 from tessera.scheduler.decide.kept import Kept
 from tessera.scheduler.decide.places import Places
-from tessera_schemas.base import NODE_NAME_LENGTH_MAX
-from tessera_schemas.ledger import Allocated, EarmarkEnded
+from tessera_schemas.base import NODE_NAME_LENGTH_MAX, run_id
+from tessera_schemas.ledger import Allocated, EarmarkEnded, Permitted
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
@@ -19,6 +19,7 @@ PODS_PER_MESSAGE = 2048
 Alike = tuple[str, int, tuple[str, ...], int]
 """What equal jobs have in common: they get one verdict."""
 
+PERMIT_BYTES = 128  # besides its UIDs
 ALLOCATION_BYTES_MAX = 384 * 1024  # so that it gets into a message beside the facts that keep coming
 
 
@@ -132,6 +133,18 @@ def _allocate(draft: Draft, job: Job, flavor: str, placements: tuple[Placement, 
             flavor=flavor,
         )
     )
+    _permit(draft, job)
+
+
+def _permit(draft: Draft, job: Job) -> None:
+    """
+    Pods that are there already are permitted at once; what finds no room in this message the binder asks for.
+
+    Whether they are still there at the time of the bind is the binder's to see, of these as of all pods.
+    """
+    uids = () if job.adopted is None else job.adopted.uids
+    if len(uids) == job.pods and PERMIT_BYTES + sum(map(len, uids)) + 3 * len(uids) <= draft.room:
+        draft.add(Permitted(kind="permitted", run_id=run_id(job.job_id, job.attempt + 1), uids=uids))
 
 
 def _most_bytes(draft: Draft, job: Job, pool: str) -> int:

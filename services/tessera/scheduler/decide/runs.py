@@ -14,6 +14,7 @@ from tessera_schemas.facts import (
     EvictionBlocked,
     PodsBack,
     PodsBound,
+    PodsGone,
     PodsLost,
     PodsMade,
     RunAbsent,
@@ -27,6 +28,7 @@ from tessera_schemas.ledger import (
     Bound,
     EarmarkEnded,
     Finished,
+    OutOfLine,
     Permitted,
     Released,
     Requeued,
@@ -201,17 +203,27 @@ def _requeue(draft: Draft, job: Job, reason: Reason) -> None:
 
 
 def on_pods_back(draft: Draft, index: int, fact: PodsBack) -> None:
-    """The owner of an adopted job has made its pods again, or survives another number of evictions than before."""
+    """The pods of an adopted job are there again, are others, or are of an owner that survives another eviction."""
     job = draft.state.jobs.get(fact.job_id)
     if job is None or job.adopted is None or job.phase is not Phase.QUEUED:
         return
     news = None if fact.preemptible == job.preemptible else fact.preemptible
-    if not job.away and news is None:
+    if not job.away and news is None and fact.uids == job.adopted.uids:
         return
-    draft.add(BackInLine(kind="back_in_line", job_id=job.job_id, preemptible=news))
+    draft.add(BackInLine(kind="back_in_line", job_id=job.job_id, preemptible=news, uids=fact.uids))
     if job.away and not job.held:
         say_waiting(draft, job.job_id, Reason(code=Code.WAITING_FOR_TURN))
         say_closed(draft, job.job_id, job.queue)
+
+
+def on_pods_gone(draft: Draft, index: int, fact: PodsGone) -> None:
+    """No devices wait for pods that are not there; the job keeps its place."""
+    job = draft.state.jobs.get(fact.job_id)
+    if job is None or job.adopted is None or job.away or job.phase is not Phase.QUEUED:
+        return
+    draft.add(OutOfLine(kind="out_of_line", job_id=job.job_id))
+    if not job.held:
+        say_waiting(draft, job.job_id, pods_away(job))
 
 
 def _final_reason(job: Job, run: Run) -> Reason:
