@@ -195,8 +195,8 @@ class Calls:
 
 async def all_of(calls: list[Coroutine[Any, Any, T]]) -> list[T]:
     """The results of all calls, made at once; when some failed, the first error after all have ended."""
-    if len(calls) == 1:
-        return [await calls[0]]
+    if len(calls) < 2:
+        return [await call for call in calls]
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

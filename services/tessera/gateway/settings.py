@@ -13,6 +13,7 @@ from tessera.kernel.settings import ServiceSettings
 class GatewaySettings(ServiceSettings):
     service: ClassVar[str] = "gateway"
 
+    nice: int = Field(5, ge=0, le=19, description="Whoever waits for it waits for the others first")
     api_host: str = Field("127.0.0.1", description="Where the API listens; loopback unless told")
     api_port: int = Field(8480, ge=0, le=65_535, description="0 takes a free port")
     api_port_file: Path | None = Field(None, description="Gets the API's port, for whoever started us with port 0")

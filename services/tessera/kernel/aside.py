@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tessera.kernel.errors import Transient
+from tessera.kernel.niceness import give_way
 
 NICEST = 19
 FIRST_TO_GO = b"1000"
@@ -27,7 +28,15 @@ async def ask_aside(module: str, question: bytes, seconds: float) -> bytes:
     """Raises Transient when the process cannot be started, ends without an answer or takes longer than `seconds`."""
     try:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", module, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=_environment()
+            sys.executable,
+            "-P",
+            "-m",
+            module,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=_environment(),
+            start_new_session=True,  # else its niceness might count only against the service's own
         )
     except OSError as error:
         raise Transient(f"{module}: cannot be started: {error}") from error
@@ -68,7 +77,7 @@ def _environment() -> dict[str, str]:
 
 def answer(work: Callable[[bytes], bytes]) -> None:
     """The other side, in the process that was started: one question, one answer."""
-    os.nice(NICEST)
+    give_way(NICEST)
     with suppress(OSError):  # not Linux
         Path("/proc/self/oom_score_adj").write_bytes(FIRST_TO_GO)
     question = sys.stdin.buffer.readline()

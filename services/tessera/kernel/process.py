@@ -22,6 +22,7 @@ from tessera.kernel.health import Health
 from tessera.kernel.kubeconfig import find_access
 from tessera.kernel.ledger import StreamLedger
 from tessera.kernel.nats_bus import NatsBus
+from tessera.kernel.niceness import give_way
 from tessera.kernel.preflight import check_bus, check_cluster, check_redis
 from tessera.kernel.redis_store import RedisStore
 from tessera.kernel.service import Ports
@@ -43,6 +44,7 @@ def run_service(serve: Serve, settings: ServiceSettings) -> None:
     Raises StartupError when something it needs is missing or wrong.
     """
     collect_rarely()
+    give_way(settings.nice)
     try:
         import uvloop  # faster where it exists; nothing depends on it
 

@@ -57,6 +57,7 @@ class ServiceSettings(BaseSettings):
         2.0, ge=0.2, le=60, description="A standby takes over after this long; renewed four times as often"
     )
     connect_seconds: float = Field(5.0, gt=0, le=60, description="How long start-up waits for NATS and Redis each")
+    nice: int = Field(0, ge=0, le=19, description="How far it gives way to others when CPU is short")
     drain_seconds: float = Field(10.0, gt=0, le=300, description="To finish what is in flight once told to stop")
 
     @model_validator(mode="before")

@@ -11,6 +11,7 @@ from tessera.reclamation.decide.prices import FROM_ARRIVALS
 class ReclamationSettings(ServiceSettings):
     service: ClassVar[str] = "reclamation"
 
+    nice: int = Field(5, ge=0, le=19, description="First what starts work, then what follows it")
     recheck_seconds: float = Field(
         1.0, gt=0, le=60, description="How often runs that are not absent yet are looked at again"
     )

@@ -207,7 +207,7 @@ class Adopting:
         await self._send(
             found.group.namespace, AdoptJob(kind="adopt_job", v=1, key=key, spec=found.spec, adopted=adopted)
         )
-        log.info("group_submitted", group=group_id, job=job, pods=len(waiting))
+        log.debug("group_submitted", group=group_id, job=job, pods=len(waiting))
         self.worklist.name_later(group_id, wait)
 
     def _next_key(self, found: Adoption) -> tuple[str, EndedJob | None]:

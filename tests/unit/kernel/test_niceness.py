@@ -1,0 +1,59 @@
+"""A service that gives way does so with its whole session where it has one, and with nobody else's."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tessera.kernel.niceness import AUTOGROUP
+from tessera.launch import _settings_of
+from tessera_schemas.subjects import SERVICES
+
+SAYS = """
+import os
+from pathlib import Path
+from tessera.kernel.niceness import AUTOGROUP, give_way
+give_way({nice})
+print(os.nice(0), AUTOGROUP.read_text().split()[-1] if AUTOGROUP.exists() else "none")
+"""
+HAS_AUTOGROUP = AUTOGROUP.exists()
+
+
+def said(nice: int, own_session: bool) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", SAYS.format(nice=nice)],
+        start_new_session=own_session,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+def raised_by(nice: int) -> str:
+    """Whoever runs the tests may give way already."""
+    return str(min(os.nice(0) + nice, 19))
+
+
+def test_a_process_with_a_session_of_its_own_gives_way_with_all_of_it() -> None:
+    assert said(7, own_session=True) == [raised_by(7), "7" if HAS_AUTOGROUP else "none"]
+
+
+def test_a_session_that_others_share_is_left_alone() -> None:
+    before = AUTOGROUP.read_text().split()[-1] if HAS_AUTOGROUP else "none"
+    assert said(7, own_session=False) == [raised_by(7), before]
+
+
+@pytest.mark.parametrize("own_session", [True, False])
+def test_nothing_changes_without_a_wish(own_session: bool) -> None:
+    assert said(0, own_session)[0] == raised_by(0)
+
+
+def test_nobody_gives_way_on_whom_the_start_of_a_pod_waits() -> None:
+    nice = {service: _settings_of(service).model_fields["nice"].default for service in SERVICES}
+    followers = Path("deploy/kubernetes/base/kustomization.yaml").read_text().split("followers.yaml")[1]
+    for service in SERVICES:
+        assert (nice[service] > 0) is (service in followers), service
+    assert {nice[service] for service in ("admission", "queueing", "scheduler", "binder")} == {0}
