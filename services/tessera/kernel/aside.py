@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tessera.kernel.errors import Transient
-from tessera.kernel.niceness import give_way
+from tessera.kernel.niceness import session_gives_way
 
 NICEST = 19
 FIRST_TO_GO = b"1000"
@@ -77,7 +77,8 @@ def _environment() -> dict[str, str]:
 
 def answer(work: Callable[[bytes], bytes]) -> None:
     """The other side, in the process that was started: one question, one answer."""
-    give_way(NICEST)
+    os.nice(NICEST)
+    session_gives_way(NICEST)
     with suppress(OSError):  # not Linux
         Path("/proc/self/oom_score_adj").write_bytes(FIRST_TO_GO)
     question = sys.stdin.buffer.readline()

@@ -1,14 +1,15 @@
 """How much of a busy CPU a process gets beside others on the same machine."""
 
 import os
-import time
 from pathlib import Path
+
+from tessera.kernel.ports import Clock
 
 AUTOGROUP = Path("/proc/self/autogroup")
 TRIES, AGAIN_SECONDS = 20, 0.05
 
 
-def give_way(nice: int) -> None:
+async def give_way(nice: int, clock: Clock) -> None:
     """
     Let others go first, on the usual scale to 19; 0 changes nothing.
 
@@ -18,14 +19,19 @@ def give_way(nice: int) -> None:
     if not nice:
         return
     os.nice(nice)
-    if os.getsid(0) != os.getpid():
-        return
     for _ in range(TRIES):
+        if session_gives_way(nice):
+            return
+        await clock.sleep(AGAIN_SECONDS)
+
+
+def session_gives_way(nice: int) -> bool:
+    """False when it is to be tried again: who is not root may do so ten times a second, all processes together."""
+    if os.getsid(0) == os.getpid():
         try:
             AUTOGROUP.write_text(str(nice))
-        except BlockingIOError:  # who is not root may do so ten times a second, all processes taken together
-            time.sleep(AGAIN_SECONDS)
+        except BlockingIOError:
+            return False
         except OSError:  # not Linux, or switched off
-            return
-        else:
-            return
+            pass
+    return True

@@ -44,7 +44,6 @@ def run_service(serve: Serve, settings: ServiceSettings) -> None:
     Raises StartupError when something it needs is missing or wrong.
     """
     collect_rarely()
-    give_way(settings.nice)
     try:
         import uvloop  # faster where it exists; nothing depends on it
 
@@ -57,6 +56,7 @@ async def _host(serve: Serve, settings: ServiceSettings) -> None:
     clock, name = SystemClock(), settings.service
     instance = ids.instance_id(name)
     configure_logs(name, instance, settings.log_level, clock)
+    await give_way(settings.nice, clock)
     metrics = Metrics(name)
     health = Health(clock, metrics)
     stop = asyncio.Event()

@@ -12,10 +12,11 @@ from tessera.launch import _settings_of
 from tessera_schemas.subjects import SERVICES
 
 SAYS = """
+import asyncio
 import os
-from pathlib import Path
+from tessera.kernel.clock import SystemClock
 from tessera.kernel.niceness import AUTOGROUP, give_way
-give_way({nice})
+asyncio.run(give_way({nice}, SystemClock()))
 print(os.nice(0), AUTOGROUP.read_text().split()[-1] if AUTOGROUP.exists() else "none")
 """
 HAS_AUTOGROUP = AUTOGROUP.exists()
