@@ -1,8 +1,8 @@
 """
 Who may talk to the API server, by name, each with a token that it knows from a file.
 
-`admin` may do everything; the others may do nothing until somebody grants it, so that the rights of a service can be
-tested. The token of a service account is asked of the server instead: `ControlPlane.service_account_token`.
+`admin` may do everything, and kube-scheduler what every cluster lets it; `NAMED` may do nothing until somebody grants
+it, so that the rights of a service can be tested. The token of a service account is asked of the server instead: `ControlPlane.service_account_token`.
 """
 
 import secrets
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import yaml
 
-ADMIN, CONTROLLERS, KUBELETS, SCHEDULER = "admin", "controllers", "kubelets", "kube-scheduler"
+ADMIN, CONTROLLERS, KUBELETS, SCHEDULER = "admin", "controllers", "kubelets", "system:kube-scheduler"
 NAMED = ("binder", "reclamation", "node-reader", "stranger")
 _MASTERS = "system:masters"
-_GROUPS = {ADMIN: _MASTERS, CONTROLLERS: _MASTERS, KUBELETS: _MASTERS, SCHEDULER: _MASTERS}
+_GROUPS = {ADMIN: _MASTERS, CONTROLLERS: _MASTERS, KUBELETS: _MASTERS, SCHEDULER: ""}
 
 
 def new_tokens() -> dict[str, str]:

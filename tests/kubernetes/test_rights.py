@@ -5,6 +5,8 @@ After a change of `deploy/kubernetes/base/roles.yaml`, run with TESSERA_WRITE_RI
 """
 
 import os
+import urllib.error
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 import yaml
 
 from tests.kubernetes.control_plane import ControlPlane
-from tests.kubernetes.deployed import NAMESPACE, deploy, let_in
+from tests.kubernetes.deployed import NAMESPACE, deploy, let_in, token_of
 
 GOLDEN = Path(__file__).with_name("rights.yaml")
 SERVICES = ["admission", "binder", "gateway", "preemption", "projection", "queueing", "reclamation", "scheduler"]
@@ -81,3 +83,30 @@ def test_nobody_may_do_everything(deployed: ControlPlane) -> None:
     rules = [rule for role in ours if role["metadata"]["name"].startswith("tessera-") for rule in role["rules"]]
     assert rules
     assert not any("*" in rule[part] for rule in rules for part in ("apiGroups", "resources", "verbs"))
+
+
+FLOW_HEADER = "X-Kubernetes-PF-FlowSchema-UID"
+
+
+@pytest.mark.parametrize(
+    ("service", "flow"), [("binder", "tessera"), ("reclamation", "tessera"), ("gateway", "others")]
+)
+def test_what_binds_and_frees_does_not_wait_behind_everybodys_accounts(
+    deployed: ControlPlane, service: str, flow: str
+) -> None:
+    """Which flow the API server's priority and fairness took the call for, it says with its answer."""
+    path = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/tessera"
+    schema = deployed.api().get(path)
+    level = schema["spec"]["priorityLevelConfiguration"]["name"]
+    as_it = {"Authorization": f"Bearer {token_of(deployed, service)}"}
+    request = urllib.request.Request(f"{deployed.url}/version", headers=as_it)
+    resource = urllib.request.Request(f"{deployed.url}/api/v1/nodes?limit=1", headers=as_it)
+    assert level == "workload-high"
+    with urllib.request.urlopen(request, timeout=10, context=deployed.api().tls) as answer:
+        assert answer.status == 200  # its token is good; no resource, so no flow of ours
+    try:
+        with urllib.request.urlopen(resource, timeout=10, context=deployed.api().tls) as answer:
+            said = answer.headers[FLOW_HEADER]
+    except urllib.error.HTTPError as refused:
+        said = refused.headers[FLOW_HEADER]
+    assert (said == schema["metadata"]["uid"]) is (flow == "tessera")
