@@ -1,8 +1,9 @@
 """
 Who may talk to the API server, by name, each with a token that it knows from a file.
 
-`admin` may do everything, and kube-scheduler what every cluster lets it; `NAMED` may do nothing until somebody grants
-it, so that the rights of a service can be tested. The token of a service account is asked of the server instead: `ControlPlane.service_account_token`.
+`admin` may do everything, and kube-scheduler what every cluster lets it. `NAMED` may do nothing until somebody grants
+it, so that the rights of a service can be tested. The token of a service account is asked of the server instead:
+`ControlPlane.service_account_token`.
 """
 
 import secrets
