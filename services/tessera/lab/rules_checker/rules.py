@@ -30,7 +30,6 @@ class Job:
     adopted: Adopted | None = None
     away: bool = False
     preemptible: bool = True
-    uids: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -115,7 +114,6 @@ class Rules:
             amount = _amount(fact.spec, [(role.name, role.gang) for role in fact.spec.roles])
             self.jobs[r.job_id] = job = Job(fact.tenant, fact.spec, fact.spec.priority_class, amount)
             job.held, job.adopted, job.preemptible = fact.held, fact.adopted, fact.spec.preemptible
-            job.uids = () if fact.adopted is None else fact.adopted.uids
             if fact.held:
                 self.asked.add(("held", r.job_id, False, fact.tenant))
 
@@ -142,12 +140,10 @@ class Rules:
         self._starts(r.job_id, job, r.flavor, r.placements)
 
     def _permitted(self, r: m.Permitted) -> None:
-        run = self.runs.get(r.run_id)
-        said = set() if run is None or r.ranks else set(run.job.uids)
-        for taken in self.message.facts:
-            if isinstance(taken.fact, f.PodsMade) and taken.fact.run_id == r.run_id:
-                said.update(taken.fact.uids)
-        self.demand(said.issuperset(r.uids), "I3", f"{r.run_id} is permitted pods that nobody has seen for it")
+        run, made = self.runs.get(r.run_id), [t.fact for t in self.message.facts if isinstance(t.fact, f.PodsMade)]
+        known = run.job.adopted.uids if run and run.job.adopted and not r.ranks else ()
+        seen = {*known}.union(*(fact.uids for fact in made if fact.run_id == r.run_id))
+        self.demand(seen.issuperset(r.uids), "I3", f"{r.run_id} is permitted pods that nobody has seen for it")
 
     def _grown(self, r: m.Grown) -> None:
         run = self.runs.get(r.run_id)
@@ -322,10 +318,10 @@ class Rules:
             job.away = True
 
     def _back_in_line(self, r: m.BackInLine) -> None:
-        if (job := self.jobs.get(r.job_id)) is not None:
+        if (job := self.jobs.get(r.job_id)) is not None and job.adopted is not None:
             back = [t.fact for t in self.message.facts if isinstance(t.fact, f.PodsBack) and t.fact.job_id == r.job_id]
             self.demand(r.uids in [fact.uids for fact in back], "adopted", f"{r.job_id} is back with pods of nobody")
-            job.away, job.uids = False, r.uids
+            job.away, job.adopted = False, job.adopted.model_copy(update={"uids": r.uids})
             if r.preemptible is not None:
                 job.preemptible = r.preemptible
 
