@@ -125,13 +125,8 @@ def _sorted(counts: Mapping[Kind, int]) -> tuple[list[Kind], list[int]]:
 
 
 def _node(index: int, kind: NodeKind) -> NodeRow:
-    return NodeRow(
-        name=f"{kind.model.lower()}-{index:02d}",
-        cpu=f"{kind.cpu_milli}m",
-        memory=f"{kind.memory_mib}Mi",
-        gpus=kind.gpus,
-        gpu_model=kind.model,
-    )
+    name = f"{kind.model.lower()}-{index:02d}"
+    return NodeRow.sized(name, kind.cpu_milli, kind.memory_mib, kind.gpus, kind.model)
 
 
 def _job(index: int, kind: PodKind, pods: int, seconds: float, queue: str) -> JobSpec:

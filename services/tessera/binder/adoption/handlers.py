@@ -237,10 +237,13 @@ class Adopting:
         if why or left <= 0:
             await self._cancel(job, why or NO_PODS)
             return
-        until_away = since + REPLACED_SECONDS - now
-        if not job.away and until_away <= 0:
+        if not job.away:
+            until_away = since + REPLACED_SECONDS - now
+            if until_away > 0:
+                self.worklist.name_later(group_id, until_away)
+                return
             await self._facts.publish(PodsGone(kind="pods_gone", job_id=job.job_id), "")
-        self.worklist.name_later(group_id, left if job.away or until_away <= 0 else until_away)
+        self.worklist.name_later(group_id, left)
 
     async def _why_over(self, job: Job) -> str:
         """Why nobody will bring the pods back, "" while somebody may."""

@@ -67,6 +67,11 @@ class NodeRow(_Strict):
     taints: tuple[TaintRow, ...] = ()
     count: Annotated[int, Field(ge=1, le=100_000)] | None = None
 
+    @classmethod
+    def sized(cls, name: str, cpu_milli: int, memory_mib: int, gpus: int, gpu_model: str = "") -> "NodeRow":
+        """A node as traces count it: thousandths of a CPU, MiB of memory."""
+        return cls(name=name, cpu=f"{cpu_milli}m", memory=f"{memory_mib}Mi", gpus=gpus, gpu_model=gpu_model)
+
     @field_validator("cpu", "memory", mode="before")
     @classmethod
     def _quantity(cls, value: Any, info: Any) -> str:

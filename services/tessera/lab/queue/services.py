@@ -86,10 +86,7 @@ def _resources(gpus: int) -> Resources:
 
 def _nodes(sizes: Sequence[int]) -> list[NodeRow]:
     """In the order of their numbers, with exactly the CPU and memory that their GPUs' jobs ask for."""
-    return [
-        NodeRow(name=f"node-{at:05d}", cpu=f"{CPU_MILLI_PER_GPU * gpus}m", memory=f"{gpus}Mi", gpus=gpus)
-        for at, gpus in enumerate(sizes)
-    ]
+    return [NodeRow.sized(f"node-{at:05d}", CPU_MILLI_PER_GPU * gpus, gpus, gpus) for at, gpus in enumerate(sizes)]
 
 
 def _config(policy: str, tenants: Iterable[str]) -> ConfigBody:

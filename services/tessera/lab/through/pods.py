@@ -21,13 +21,7 @@ def config(policy: str) -> ConfigBody:
 
 def named(node: TraceNode, place: int) -> NodeRow:
     """A node whose name carries its place in the run's order, which decides between nodes that are equally good."""
-    return NodeRow(
-        name=f"node-{place:05d}",
-        cpu=f"{node.cpu_milli}m",
-        memory=f"{node.memory_mib}Mi",
-        gpus=node.gpus,
-        gpu_model=node.model,
-    )
+    return NodeRow.sized(f"node-{place:05d}", node.cpu_milli, node.memory_mib, node.gpus, node.model)
 
 
 def spec(pod: TracePod, seconds: float) -> JobSpec:
