@@ -108,6 +108,15 @@ def is_given_back(pod: Mapping[str, Any], allocated_ms: int) -> bool:
     return 0 < given_back_ms(pod) >= allocated_ms
 
 
+ENDED_PHASES = ("Succeeded", "Failed")
+"""The phases that no pod leaves."""
+
+
+def has_ended(pod: Mapping[str, Any]) -> bool:
+    """Whether its kubelet, or Kubernetes in its place, reported its end; what is being deleted may still run."""
+    return (pod.get("status") or {}).get("phase") in ENDED_PHASES
+
+
 def pod_name(run_id: str, rank: int) -> str:
     """Deterministic, so that a repeated create finds what is there; at most 40 characters."""
     return f"{run_id}-{rank}"

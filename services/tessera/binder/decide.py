@@ -16,6 +16,7 @@ from tessera_schemas.labels import (
     CHECKPOINT_ANNOTATION,
     CHECKPOINT_AT_ANNOTATION,
     DIGITS_MAX,
+    ENDED_PHASES,
     EVICT_AT_ANNOTATION,
     FINALIZER,
     MANAGED_BY_LABEL,
@@ -74,7 +75,7 @@ class Pod:
 
     @property
     def over(self) -> bool:
-        return self.phase in ("Succeeded", "Failed")
+        return self.phase in ENDED_PHASES
 
 
 def read_pod(pod: Json) -> Pod:

@@ -11,6 +11,7 @@ from tessera.binder import hami
 from tessera.kernel.errors import Transient
 from tessera.kernel.informer import Informer
 from tessera.kernel.ports import ApiError, Clock, Cluster
+from tessera_schemas.labels import has_ended
 
 TRY_AGAIN_SECONDS = 0.5
 PATIENCE_SECONDS = 2.0
@@ -75,4 +76,4 @@ class HamiLock:
             if error.status != 404:
                 raise
             return False
-        return there.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+        return not has_ended(there)

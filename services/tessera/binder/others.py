@@ -31,6 +31,7 @@ from tessera_schemas.labels import (
     RUN_LABEL,
     SCHEDULER_NAME,
     bound_for,
+    has_ended,
 )
 
 DEVICES_MAX = 64
@@ -81,7 +82,7 @@ class OthersByNode:
         changed: dict[str, None] = {}
         for delta in deltas:
             node = (delta.object.get("spec") or {}).get("nodeName") or ""
-            counts = delta.type != "DELETED" and node and not bound_for(delta.object) and not _has_ended(delta.object)
+            counts = delta.type != "DELETED" and node and not bound_for(delta.object) and not has_ended(delta.object)
             if counts or delta.object["metadata"]["uid"] in self._there.get(node, ()):
                 change = delta.type if counts else "DELETED"
                 changed[self._hold(Delta(change, reduced(delta.object), None))] = None
@@ -125,10 +126,6 @@ def reduced(pod: JsonObject) -> JsonObject:
     meta, spec = pod["metadata"], pod.get("spec") or {}
     named = {key: meta[key] for key in ("uid", "name", "namespace", "resourceVersion") if key in meta}
     return {"metadata": named, _NODE: spec.get("nodeName") or "", _USES: uses_of(pod)}
-
-
-def _has_ended(pod: JsonObject) -> bool:
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def uses_of(pod: JsonObject) -> Uses:

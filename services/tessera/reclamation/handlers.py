@@ -16,7 +16,7 @@ from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry
 from tessera.kernel.users_pods import UsersPods
 from tessera.kernel.waiting import wait_for
-from tessera.reclamation.decide.absence import Verdict, ended, is_over, judge, judge_extra, of_rank
+from tessera.reclamation.decide.absence import Verdict, is_over, judge, judge_extra, of_rank
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.facts import RunAbsent
 from tessera_schemas.labels import (
@@ -27,6 +27,7 @@ from tessera_schemas.labels import (
     RUN_LABEL,
     USERS_PODS,
     bound_for,
+    has_ended,
 )
 from tessera_schemas.ledger import Finished, Released, Revoked, Shrunk
 
@@ -157,7 +158,7 @@ class Absences:
             return [extra for extra, verdict in verdicts if verdict is Verdict.ABSENT]
         pods = await self._list(run)
         asked = [extra for extra, verdict in verdicts if verdict is not Verdict.PRESENT]
-        return [extra for extra in asked if all(ended(pod) for pod in of_rank(extra, pods))]
+        return [extra for extra in asked if all(has_ended(pod) for pod in of_rank(extra, pods))]
 
     async def _absent(self, run: Run) -> bool:
         ours = _of_its_tenant(run, self._pods.of(run.run_id).values())

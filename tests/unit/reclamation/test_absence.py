@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tessera.domain.entities import Extra
-from tessera.reclamation.decide.absence import Pod, Verdict, ended, judge, judge_extra
-from tessera_schemas.labels import GIVEN_BACK_ANNOTATION, RANK_LABEL, RUN_LABEL
+from tessera.reclamation.decide.absence import Pod, Verdict, judge, judge_extra
+from tessera_schemas.labels import GIVEN_BACK_ANNOTATION, RANK_LABEL, RUN_LABEL, has_ended
 from tests.builders import job_spec, placement, role
 from tests.unit.binder.binder_builders import api_pod, run
 
@@ -50,11 +50,11 @@ def test_a_stopping_run_is_judged_by_its_pods(pods: list[Pod], permitted: int, w
     [("Succeeded", True), ("Failed", True), ("Running", False), ("Unknown", False), ("Pending", False)],
 )
 def test_only_a_terminal_phase_is_an_end(phase: str, over: bool) -> None:
-    assert ended(api_pod(phase=phase)) is over
+    assert has_ended(api_pod(phase=phase)) is over
 
 
 def test_a_pod_that_says_nothing_of_its_phase_has_not_ended() -> None:
-    assert not ended({"metadata": {"uid": "u"}})
+    assert not has_ended({"metadata": {"uid": "u"}})
 
 
 GROWN = run(TWO, pods=2, started=True, extra=(Extra(placement(2), 0, "uid-2", True), Extra(placement(3), 9, "", True)))

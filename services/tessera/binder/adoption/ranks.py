@@ -6,6 +6,7 @@ give the same answer in whatever order they come.
 """
 
 import json
+import re
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -25,10 +26,13 @@ INDEX_LABELS = (
     "training.kubeflow.org/replica-index",
     "batch.kubernetes.io/job-completion-index",
 )
+OTHER_LETTERS = re.compile(r"[^a-z0-9]")
 
 
 def chosen(pods: Sequence[Json], size: int) -> list[Json]:
     """The oldest, and of those with one index only the oldest: while a pod is replaced, two may be there."""
+    if len(pods) == 1:
+        return list(pods)[:size]
     by_place: dict[tuple[object, ...], Json] = {}
     for pod in sorted(pods, key=_age):
         indices = _indices(pod)
@@ -64,7 +68,8 @@ def ranked(pods: Sequence[Json]) -> list[tuple[Role, Json]] | Reason:
             return role if len(pods) == 1 else _of_pod(role, pod)
         asked = json.dumps(role.model_dump(mode="json"), sort_keys=True) if len(pods) > 1 else ""
         found.append((_hint(pod), asked, pod, role))
-    found.sort(key=lambda each: (each[0], each[1], *_indices(each[2]), *_age(each[2])[1:]))
+    if len(found) > 1:
+        found.sort(key=lambda each: (each[0], each[1], *_indices(each[2]), *_age(each[2])[1:]))
     found_ranks: list[tuple[Role, Json]] = []
     names: dict[str, None] = {}
     for (hint, _), same in groupby(found, key=lambda each: each[:2]):
@@ -92,5 +97,4 @@ def _free_name(hint: str, names: dict[str, None]) -> str:
 
 def as_name(said: str) -> str:
     """A DNS label as like it as can be; "" when nothing of it is left."""
-    letters = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in said.lower())
-    return letters[:63].strip("-")
+    return OTHER_LETTERS.sub("-", said.lower())[:63].strip("-")

@@ -12,7 +12,9 @@ FIELD_CHARACTERS, DETAIL_CHARACTERS = 300, 500
 def at(value: Any, *path: str) -> Any:
     """What lies at the path; None where there is nothing."""
     for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
+        if type(value) is not dict:
+            return None
+        value = value.get(name)
     return value
 
 

@@ -17,7 +17,7 @@ from tessera.kernel.errors import Transient
 from tessera.kernel.informer import Delta, Informer
 from tessera.kernel.ports import Clock
 from tessera.kernel.worklist import Worklist
-from tessera_schemas.labels import SHARD_LABEL
+from tessera_schemas.labels import SHARD_LABEL, has_ended
 from tessera_schemas.reasons import Reason
 from tessera_schemas.subjects import MAIN_SHARD
 
@@ -80,7 +80,7 @@ class Groups:
             self._leave(uid)
         elif uid not in self._group_of or _decides_otherwise(delta):
             self.worklist.name(uid)
-        else:
+        elif not _is_at_work(delta):
             self._on_change(self._group_of[uid])
 
     async def _resolve(self, uid: str) -> None:
@@ -124,6 +124,12 @@ class Groups:
         if not members:
             del self._members[group_id], self._groups[group_id]
         self._on_change(group_id)
+
+
+def _is_at_work(delta: Delta) -> bool:
+    """It was on its node before and has not ended: what it says of itself there concerns its run alone."""
+    was_placed = bool(text(delta.old, "spec", "nodeName"))
+    return was_placed and not has_ended(delta.object)
 
 
 def _decides_otherwise(delta: Delta) -> bool:

@@ -11,6 +11,7 @@ from tessera.kernel.ports import Clock, JsonObject
 from tessera.lab.cluster.core import SimCluster
 from tessera.lab.cluster.dates import rfc3339
 from tessera.lab.cluster.shelf import Version
+from tessera_schemas.labels import ENDED_PHASES
 
 LOOK_SECONDS = 0.2
 UID_LABEL = "batch.kubernetes.io/controller-uid"
@@ -63,7 +64,7 @@ class JobController:
         """By UID how each pod ended; one that was deleted before its end has failed, and stays counted."""
         ended = self._ended.setdefault(job.uid, {})
         for pod in pods:
-            if pod.phase in ("Succeeded", "Failed"):
+            if pod.phase in ENDED_PHASES:
                 ended.setdefault(pod.uid, f"{pod.phase}/{pod.labels.get(INDEX_LABEL, '')}")
             elif pod.deleting and not job.object["spec"].get("suspend"):
                 ended.setdefault(pod.uid, f"Failed/{pod.labels.get(INDEX_LABEL, '')}")

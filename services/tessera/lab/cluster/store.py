@@ -14,7 +14,7 @@ from tessera.lab.cluster.dates import rfc3339
 from tessera.lab.cluster.kubelet import Kubelets
 from tessera.lab.cluster.shelf import Counter, Shelf, Version
 from tessera.lab.cluster.timers import Timers
-from tessera_schemas.labels import EVICT_AT_ANNOTATION, RUN_LABEL
+from tessera_schemas.labels import ENDED_PHASES, EVICT_AT_ANNOTATION, RUN_LABEL
 
 KINDS = {
     "pods": ("v1", "Pod"),
@@ -28,7 +28,6 @@ KINDS = {
     "pytorchjobs": ("kubeflow.org/v1", "PyTorchJob"),
 }
 """By resource: what the cluster can hold, with the apiVersion it is served in."""
-_TERMINAL = ("Succeeded", "Failed")
 _SET_BY_SERVER = ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion")
 
 
@@ -107,7 +106,7 @@ class Store:
     def begin_deletion(self, shelf: Shelf, found: Version, grace_seconds: int | None) -> Version:
         """Mark it with its grace: the pod's own or the one asked for; 0 for what no kubelet runs."""
         grace = 0
-        if shelf is self.pods and found.node and found.phase not in _TERMINAL:
+        if shelf is self.pods and found.node and found.phase not in ENDED_PHASES:
             own = grace_ms_of(found.object) // 1000
             grace = own if grace_seconds is None else max(int(grace_seconds), 0)
         if found.deleting:

@@ -8,7 +8,14 @@ from tessera.kernel.ports import ApiError, Clock, JsonObject
 from tessera.lab.cluster.core import SimCluster
 from tessera.lab.cluster.jobs import UID_LABEL
 from tessera.lab.sim.workload import QUEUES, TENANTS
-from tessera_schemas.labels import GANG_LABEL, GANG_SIZE_ANNOTATION, MANAGED_BY_LABEL, QUEUE_LABEL, SCHEDULER_NAME
+from tessera_schemas.labels import (
+    ENDED_PHASES,
+    GANG_LABEL,
+    GANG_SIZE_ANNOTATION,
+    MANAGED_BY_LABEL,
+    QUEUE_LABEL,
+    SCHEDULER_NAME,
+)
 from tessera_schemas.reasons import Code
 
 THINGS = (2, 6)
@@ -110,7 +117,7 @@ class Users:
             if not pod.meta["name"].startswith("user-") or pod.deleting:
                 continue
             owned = UID_LABEL in pod.labels
-            ended = pod.phase in ("Succeeded", "Failed") and not owned
+            ended = pod.phase in ENDED_PHASES and not owned
             if ended or self._is_hopeless(pod.object, owned):
                 self._drop(pod.object, owned)
 

@@ -5,11 +5,9 @@ from enum import Enum
 from typing import Any
 
 from tessera.domain.entities import Extra, Run
-from tessera_schemas.labels import RANK_LABEL, is_given_back
+from tessera_schemas.labels import RANK_LABEL, has_ended, is_given_back
 
 Pod = dict[str, Any]
-
-TERMINAL = ("Succeeded", "Failed")
 
 
 class Verdict(Enum):
@@ -36,13 +34,13 @@ def judge(run: Run, cached: Iterable[Pod], gone: Container[str] = ()) -> Verdict
 def is_over(run: Run, pod: Pod) -> bool:
     """Whether nothing of the pod can hold anything of the run any more; for a pod given back no bind can succeed."""
     is_bound = (pod.get("spec") or {}).get("nodeName")
-    return ended(pod) or (not is_bound and is_given_back(pod, run.allocated_ts))
+    return has_ended(pod) or (not is_bound and is_given_back(pod, run.allocated_ts))
 
 
 def judge_extra(extra: Extra, cached: Iterable[Pod]) -> Verdict:
     """The same of one pod by which a run had grown, and which is to leave; `cached` are all of the run."""
     pods = of_rank(extra, cached)
-    return _judge((extra.uid,) if extra.uid else (), pods, {pod["metadata"]["uid"] for pod in pods if ended(pod)})
+    return _judge((extra.uid,) if extra.uid else (), pods, {pod["metadata"]["uid"] for pod in pods if has_ended(pod)})
 
 
 def of_rank(extra: Extra, pods: Iterable[Pod]) -> list[Pod]:
@@ -55,8 +53,3 @@ def _judge(permitted: Iterable[str], pods: list[Pod], over: set[str]) -> Verdict
         return Verdict.PRESENT
     uids = set(permitted)
     return Verdict.ABSENT if uids and over >= uids else Verdict.ASK
-
-
-def ended(pod: Pod) -> bool:
-    """Whether the kubelet reported the pod's end."""
-    return pod.get("status", {}).get("phase") in TERMINAL
