@@ -11,7 +11,7 @@ class SchedulerSettings(ServiceSettings):
     service: ClassVar[str] = "scheduler"
 
     facts_per_message: int = Field(256, ge=1, le=1024, description="Bounds the size of a ledger message")
-    checkpoint_every: int = Field(256, ge=1, description="Ledger messages between checkpoints of the state hash")
+    checkpoint_every: int = Field(1024, ge=1, description="Ledger messages between checkpoints of the state hash")
     tick_seconds: float = Field(1.0, gt=0, le=10, description="How late a deadline may be noticed when nothing happens")
     busy_facts: int = Field(
         4, ge=1, le=1024, description="A message of so many facts is busy; after any other the next goes at once"

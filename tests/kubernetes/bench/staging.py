@@ -20,6 +20,7 @@ from tests.kubernetes.live import KubernetesPlatform
 
 TENANT = "lab"
 APPLY_SECONDS = 30.0
+NODES_SECONDS = 120.0
 CATCH_UP_SECONDS = 8.0
 
 
@@ -31,8 +32,17 @@ async def platform_on(plane: ControlPlane, folder: Path) -> AsyncIterator[Platfo
         operator = place.identity(subjects.OPERATOR)
         body = ConfigBody(tenants=(Tenant(name=TENANT, limits=Limits(jobs=None)),), queues=(Queue(name="default"),))
         async with place.store(operator) as store:
-            await put_in_force(place, operator, ShardViews(store), Change(Config(), body), APPLY_SECONDS)
+            views = ShardViews(store)
+            await put_in_force(place, operator, views, Change(Config(), body), APPLY_SECONDS)
+            await _know(views, len(plane.api().items("/api/v1/nodes")))
         yield platform
+
+
+async def _know(views: ShardViews, nodes: int) -> None:
+    """What a scheduler has listed before anybody asks it for anything; kube-scheduler has, by then."""
+    async with asyncio.timeout(NODES_SECONDS):
+        while len(await views.nodes()) < nodes:
+            await asyncio.sleep(0.2)
 
 
 def platforms_pids(platform: Platform) -> dict[str, int]:
