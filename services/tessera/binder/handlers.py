@@ -136,6 +136,8 @@ class Runs:
         elif run.over:  # its gang has ended; a pod that it grew by may not have
             await all_of([self._stopping.stop(run, pod) for pod in list(pods.values())])
         elif (job := self._state.jobs.get(run.job_id)) is not None:
+            if job.adopted is not None and not self._adopted.synced:
+                raise Transient("users' pods have not been listed yet")
             await self._advance(job, run, pods)
             await self._checkpoints.report(run, pods)
             await self._extras.work(job, run, pods)

@@ -11,7 +11,7 @@ class BinderSettings(ServiceSettings):
     service: ClassVar[str] = "binder"
 
     runs_at_once: int = Field(
-        256, ge=1, le=1024, description="Runs being worked on; each has one call in flight per pod"
+        128, ge=1, le=1024, description="Runs being worked on; each has one call in flight per pod"
     )
     resync_seconds: float = Field(10.0, gt=0, le=600, description="How often every run is looked at again")
     orphan_seconds: float = Field(
@@ -25,7 +25,7 @@ class BinderSettings(ServiceSettings):
     )
     checkpoint_seconds: float = Field(2.0, ge=0, le=600, description="Checkpoints of one run are said no more often")
     groups_at_once: int = Field(
-        128, ge=1, le=1024, description="Groups of users' pods being looked at, to be submitted or told why they wait"
+        64, ge=1, le=1024, description="Groups of users' pods being looked at, to be submitted or told why they wait"
     )
     tell_seconds: float = Field(
         2.0,

@@ -16,7 +16,6 @@ from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.spec import Adoption
 from tessera.binder.adoption.watch import Groups
 from tessera.domain.entities import Job, Run
-from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Clock, Cluster
 from tessera_schemas.reasons import Code, Reason
 
@@ -61,9 +60,11 @@ class Claims:
         self._since.pop(run_id, None)
 
     async def claim(self, job: Job, run: Run) -> tuple[str, ...] | Incomplete:
-        """The UIDs in rank order, once all pods are there as they were allocated. Raises ApiError, Transient."""
-        if not self._groups.informer.synced:
-            raise Transient("users' pods have not been listed yet")
+        """
+        The UIDs in rank order, once all pods are there as they were allocated; to be asked once users' pods are listed.
+
+        Raises ApiError, Transient.
+        """
         found = await self._pods_for(job)
         if isinstance(found, Reason):
             since = self._since.setdefault(run.run_id, self._clock.monotonic())

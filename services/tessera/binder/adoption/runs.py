@@ -43,6 +43,11 @@ class AdoptedRuns:
         self._facts = Facts(ports.bus, settings.shard, "binder")
         self._blocked: dict[str, None] = {}
 
+    @property
+    def synced(self) -> bool:
+        """Before users' pods were listed, each run would list them for itself to find its own."""
+        return self._groups.informer.synced
+
     def forget(self, run_id: str) -> None:
         self._claims.forget(run_id)
         self._succeeded.pop(run_id, None)

@@ -16,6 +16,7 @@ from tessera.binder.settings import BinderSettings
 from tessera.kernel.leases import Members
 from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.kernel.ports import ApiError
+from tessera_schemas.labels import NAMES_US
 from tests.builders import SHARD
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld
 from tests.unit.binder.cluster_world import Everything
@@ -133,6 +134,30 @@ async def test_pods_that_are_all_deleted_at_once_are_not_listed_one_by_one(
     await world.run(30)
     assert len(world.state.runs) == 0
     assert lists["pods"] == 0
+
+
+async def test_a_binder_that_has_just_begun_waits_for_the_list_instead_of_listing_for_each_run(
+    world: AdoptionWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        world.make_pod(f"each-{number}")
+    await world.run(20)
+    await world.stop("binder")
+    world.make_pod("permitted")
+    lists = Counter[str]()
+    listed = MemoryCluster.list
+
+    async def slow(self: Any, kind: str, labels: str = "", fields: str = "", *reduce: Any) -> Any:
+        lists[fields] += 1
+        if fields == NAMES_US:  # ten thousand of them
+            await world.clock.sleep(5)
+        return await listed(self, kind, labels, fields, *reduce)
+
+    monkeypatch.setattr(MemoryCluster, "list", slow)
+    world.start_binder()
+    await world.run(20)
+    assert {job.phase for job in world.state.jobs.values()} == {"running"}
+    assert lists[f"{NAMES_US},metadata.namespace={NS}"] == 0
 
 
 # -- patience
