@@ -226,7 +226,6 @@ def _worker(partition: int, members: tuple[str, ...]) -> str:
 
 
 @lru_cache(maxsize=65_536)
-@lru_cache(maxsize=16_384)
 def partition_of(job_id: str) -> int:
     """The partition of a job, the same in every process and version."""
     return int.from_bytes(hashlib.sha256(job_id.encode()).digest()[:8], "big") % PARTITIONS
