@@ -3,8 +3,8 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,9 +50,8 @@ def platforms_pids(platform: Platform) -> dict[str, int]:
     return {name: pid for name, pid in pids.items() if pid is not None}
 
 
-@asynccontextmanager
-async def standing_still(pids: Sequence[int]) -> AsyncIterator[None]:
-    """These processes stopped meanwhile; afterwards they have a while to catch up with what they missed."""
+@contextmanager
+def stopped(pids: Sequence[int]) -> Iterator[None]:
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -60,6 +59,15 @@ async def standing_still(pids: Sequence[int]) -> AsyncIterator[None]:
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
+
+
+@asynccontextmanager
+async def standing_still(pids: Sequence[int]) -> AsyncIterator[None]:
+    """These processes stopped meanwhile; afterwards they have a while to catch up with what they missed."""
+    try:
+        with stopped(pids):
+            yield
+    finally:
         await asyncio.sleep(CATCH_UP_SECONDS)
 
 
