@@ -57,7 +57,7 @@ async def bound_by_each(plane: ControlPlane, folder: Path, pods: int, rounds: in
     Rounds of: a bare client that binds itself, kube-scheduler, and Tessera by adoption.
 
     The kubelets, which are machines of their own in any cluster, begin once the last pod is bound: else whoever is
-    slower shares the cores with more of them, which makes it slower still. All rows count their CPU, and none their time.
+    slower shares the cores with more of them, which makes it slower still. All rows count their CPU.
     """
     rates: dict[str, list[float]] = {"bare": [], "kube-scheduler": [], "tessera": []}
     spent: dict[str, list[dict[str, float]]] = {name: [] for name in rates}
