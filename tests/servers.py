@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from tessera.lab.free_port import free_port
+
 ServerT = TypeVar("ServerT", bound="Server")
 
 STARTUP_SECONDS = 10.0
@@ -142,12 +144,6 @@ def start_redis(directory: Path, *options: str) -> RedisServer:
         return RedisServer(command, directory, port, _pongs)
 
     return _started(make)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _end_with_parent() -> None:

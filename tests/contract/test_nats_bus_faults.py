@@ -11,9 +11,10 @@ from tessera.kernel.nats_bus import NatsBus
 from tessera.kernel.nats_follow import NatsFollow
 from tessera.kernel.nats_protocol import delivery_position, number, publish_outcome
 from tessera.kernel.ports import Outgoing
+from tessera.lab.free_port import free_port
 from tests.contract.bus_worlds import NatsWorld
 from tests.contract.test_bus_port import drain, out, seqs
-from tests.servers import NatsServer, free_port
+from tests.servers import NatsServer
 
 
 async def until(bus: NatsBus, *, connected: bool) -> None:

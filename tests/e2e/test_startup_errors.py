@@ -8,9 +8,10 @@ import pytest
 import pytest_asyncio
 
 from tessera.kernel.settings import CONFIG_FILE_VARIABLE
+from tessera.lab.free_port import free_port
 from tessera.lab.platform import Platform
 from tests.e2e.live import Said, tessera
-from tests.servers import NatsServer, RedisServer, free_port, start_nats, start_redis
+from tests.servers import NatsServer, RedisServer, start_nats, start_redis
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 

@@ -22,11 +22,12 @@ from typing import Any, Self
 
 from tessera.kernel.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
+from tessera.lab.free_port import free_port
 from tests.kubernetes import binaries, commands, identities
 from tests.kubernetes.api import Api, Json
 from tests.kubernetes.certificates import Certificates
 from tests.kubernetes.nodes import kwok_node
-from tests.servers import Server, free_port
+from tests.servers import Server
 
 STARTUP_SECONDS = 60.0  # of each part, on a machine that does much else
 LOG_TAIL_LINES, LOG_TAIL_COLUMNS = 12, 300

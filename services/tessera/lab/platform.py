@@ -32,6 +32,7 @@ from tessera.kernel.errors import StartupError
 from tessera.kernel.nats_once import connect_once
 from tessera.kernel.provision import Bounds, ensure_streams, ensure_subscribers
 from tessera.lab.child import Child, Spawn
+from tessera.lab.free_port import LOOPBACK, free_port
 from tessera.lab.servers import NatsServer, RedisServer, wait_until
 from tessera_schemas import subjects
 from tessera_schemas.labels import SHARD_LABEL
@@ -92,8 +93,8 @@ class Platform:
         self._with_cluster = cluster
         self._lock: IO[str] | None = None
         self._children: dict[str, Child] = {}
-        self._cluster_port = 0
-        self._gateway_ports: dict[str, int] = {}
+        self._cluster_port = free_port() if cluster else 0
+        self._gateway_ports = {shard: free_port() for shard in self.shards if GATEWAY in self.services}
         self._ready = False
 
     # -- life
@@ -220,7 +221,7 @@ class Platform:
 
     @property
     def cluster_url(self) -> str:
-        return f"http://127.0.0.1:{self._cluster_port}" if self._cluster_port else ""
+        return f"http://{LOOPBACK}:{self._cluster_port}" if self._cluster_port else ""
 
     @property
     def gateway_url(self) -> str:
@@ -229,7 +230,7 @@ class Platform:
 
     def gateway_url_of(self, shard: str) -> str:
         port = self._gateway_ports.get(shard, 0)
-        return f"http://127.0.0.1:{port}" if port else ""
+        return f"http://{LOOPBACK}:{port}" if port else ""
 
     @property
     def tokens_file(self) -> Path:
@@ -243,9 +244,6 @@ class Platform:
 
     def _port_file(self, part: str) -> Path:
         return self.directory / "run" / f"{part}.port"
-
-    def _api_port_file(self, shard: str) -> Path:
-        return self.directory / "run" / f"{self.part(GATEWAY, shard)}-api.port"
 
     def _take_lock(self) -> None:
         """The lock is inherited by the servers, so that data that a killed platform's children still use is safe."""
@@ -305,15 +303,12 @@ class Platform:
             )
         )
         command = [sys.executable, "-m", "tessera.lab.cluster", "--nodes", str(nodes), "--tokens", str(tokens)]
-        command += ["--port-file", str(self._port_file(CLUSTER))]
-        if self._cluster_port:
-            command += ["--port", str(self._cluster_port)]
+        command += ["--port", str(self._cluster_port), "--port-file", str(self._port_file(CLUSTER))]
         self._port_file(CLUSTER).unlink(missing_ok=True)
         return Spawn(command, _same_code())
 
     async def _cluster_ready(self, child: Child) -> None:
         await wait_until(lambda: _port(self._port_file(CLUSTER)) > 0, child)
-        self._cluster_port = _port(self._port_file(CLUSTER))
 
     async def _init(self) -> None:
         bounds = Bounds(ledger_bytes_max=LEDGER_BYTES_MAX)
@@ -332,17 +327,9 @@ class Platform:
         settings = self.environment(service, shard)
         settings |= {"TESSERA_PORT_FILE": str(port_file), "TESSERA_HTTP_PORT": "0"}
         if service == GATEWAY:
-            settings |= self._gateway_settings(shard)
+            tokens = self.credentials_of(shard).path / TOKENS_FILE
+            settings |= {"TESSERA_API_PORT": str(self._gateway_ports[shard]), "TESSERA_TOKENS_FILE": str(tokens)}
         return Spawn(self._command(service, shard), {**_same_code(), **settings})
-
-    def _gateway_settings(self, shard: str) -> dict[str, str]:
-        """A restart takes the same port, since clients know it."""
-        self._api_port_file(shard).unlink(missing_ok=True)
-        return {
-            "TESSERA_API_PORT": str(self._gateway_ports.get(shard, 0)),
-            "TESSERA_API_PORT_FILE": str(self._api_port_file(shard)),
-            "TESSERA_TOKENS_FILE": str(self.credentials_of(shard).path / TOKENS_FILE),
-        }
 
     async def _service_ready(self, child: Child) -> None:
         async def well() -> bool:
@@ -357,9 +344,6 @@ class Platform:
         except StartupError as error:
             unwell = ", ".join(f"{name}: {text}" for name, text in texts.items() if text != "ok")
             raise StartupError(f"{error}; {unwell}" if unwell else str(error)) from error
-        service, shard = self.parts[child.name]
-        if service == GATEWAY:
-            self._gateway_ports[shard] = _port(self._api_port_file(shard))
 
     # -- small parts
 
@@ -408,7 +392,7 @@ class Platform:
             "credentials": str(self.credentials.root),
             "platform_pid": os.getpid(),
             "pids": {name: child.pid for name, child in self._children.items()},
-            "http": {name: f"http://127.0.0.1:{_port(self._port_file(name))}" for name in self.parts},
+            "http": {name: f"http://{LOOPBACK}:{_port(self._port_file(name))}" for name in self.parts},
             "seconds": {name: round(seconds, 3) for name, seconds in self.timings.items()},
         }
         fresh = self._state_file.with_suffix(".new")
@@ -441,7 +425,7 @@ def _port(path: Path) -> int:
 
 
 async def _readyz(port_file: Path) -> dict[str, str]:
-    url = f"http://127.0.0.1:{_port(port_file)}/readyz"
+    url = f"http://{LOOPBACK}:{_port(port_file)}/readyz"
     try:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as http, http.get(url) as answer:
             texts: dict[str, str] = await answer.json()

@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 from collections.abc import Awaitable, Callable
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +18,7 @@ from redis.exceptions import RedisError
 
 from tessera.kernel.errors import StartupError
 from tessera.lab.child import Child, Spawn
+from tessera.lab.free_port import LOOPBACK, free_port
 
 NATS_VARIABLE = "TESSERA_NATS_SERVER"
 REDIS_VARIABLE = "TESSERA_REDIS_SERVER"
@@ -81,13 +81,13 @@ class NatsServer:
     """
     One nats-server with JetStream on the loopback, its data under `directory`.
 
-    The first start takes free ports; a restart takes the same ones, since clients know them.
+    A restart takes the same ports, since clients know them.
     """
 
     def __init__(self, directory: Path, auth_file: Path | None, *, sync: bool) -> None:
         self._directory = directory
         self._config = directory / "nats.conf"
-        self._client_port = self._monitor_port = -1
+        self._client_port, self._monitor_port = free_port(), free_port()
         directory.mkdir(parents=True, exist_ok=True)
         store = f"store_dir: {json.dumps(str(directory.resolve() / 'store'))}, max_file_store: {FILE_STORE_BYTES_MAX}"
         lines = [
@@ -101,24 +101,20 @@ class NatsServer:
 
     @property
     def url(self) -> str:
-        return f"nats://127.0.0.1:{self._client_port}"
+        return f"nats://{LOOPBACK}:{self._client_port}"
 
     @property
     def monitor_url(self) -> str:
-        return f"http://127.0.0.1:{self._monitor_port}"
+        return f"http://{LOOPBACK}:{self._monitor_port}"
 
     def spawn(self) -> Spawn:
-        ports = ["-a", "127.0.0.1", "-p", str(self._client_port), "-m", str(self._monitor_port)]
+        ports = ["-a", LOOPBACK, "-p", str(self._client_port), "-m", str(self._monitor_port)]
         folder = str(self._directory)
         return Spawn([str(find_nats_server()), "-c", str(self._config), *ports, "--ports_file_dir", folder])
 
     async def ready(self, child: Child) -> None:
-        """Wait for the ports it took. Raises StartupError when it ends or says nothing in time."""
-        ports = self._directory / f"nats-server_{child.pid}.ports"
-        await wait_until(lambda: _json_or_none(ports) is not None, child)
-        listening = _json_or_none(ports) or {}
-        self._client_port = int(listening["nats"][0].rsplit(":", 1)[1])
-        self._monitor_port = int(listening["monitoring"][0].rsplit(":", 1)[1])
+        """Wait until it says that it listens. Raises StartupError when it ends or says nothing in time."""
+        await wait_until((self._directory / f"nats-server_{child.pid}.ports").exists, child)
 
 
 class RedisServer:
@@ -127,15 +123,14 @@ class RedisServer:
     def __init__(self, directory: Path, acl_file: Path | None) -> None:
         self._directory, self._acl_file = directory, acl_file
         directory.mkdir(parents=True, exist_ok=True)
-        # Redis tells nobody which port it took, so that one is taken, let go, and given to it.
         self._port = free_port()
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self._port}/0"
+        return f"redis://{LOOPBACK}:{self._port}/0"
 
     def spawn(self) -> Spawn:
-        command = [str(find_redis_server()), "--port", str(self._port), "--bind", "127.0.0.1"]
+        command = [str(find_redis_server()), "--port", str(self._port), "--bind", LOOPBACK]
         command += ["--dir", str(self._directory.resolve()), "--appendonly", "yes", "--appendfsync", "everysec"]
         command += ["--save", "", "--maxmemory-policy", "noeviction", "--daemonize", "no"]
         if self._acl_file is not None:
@@ -159,13 +154,6 @@ class RedisServer:
         return True
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 async def wait_until(
     condition: Callable[[], bool | Awaitable[bool]], child: Child, seconds: float = START_SECONDS
 ) -> None:
@@ -187,11 +175,3 @@ async def wait_until(
         raise StartupError(
             f"{child.name}: not ready after {seconds:.0f} s ({child.last_line()}); log: {child.log}"
         ) from error
-
-
-def _json_or_none(path: Path) -> dict[str, list[str]] | None:
-    try:
-        value: dict[str, list[str]] = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return value

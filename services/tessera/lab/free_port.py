@@ -1,0 +1,35 @@
+"""
+Free ports of the loopback, for servers that are told theirs and keep it when they start again.
+
+A port that the system picks (port 0) is one of those that it also gives to connections going out. Between our look and
+the server's, or while a server is down, such a connection may take it; a client that calls a dead port there again and
+again may even reach itself. The ports given here lie below all of those.
+"""
+
+import itertools
+import random
+import socket
+
+LOOPBACK = "127.0.0.1"
+PORTS = range(20_000, 30_000)  # outgoing connections: 32768 and up on Linux, 49152 and up elsewhere
+
+_candidates = itertools.cycle(random.SystemRandom().sample(PORTS, len(PORTS)))
+
+
+def free_port() -> int:
+    """One that nobody listens on now, and that this process was not given lately. Raises OSError when all are taken."""
+    for port in itertools.islice(_candidates, len(PORTS)):
+        if _is_free(port):
+            return port
+    raise OSError(f"every port of {LOOPBACK} from {PORTS.start} to {PORTS.stop - 1} is taken; end some servers")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As servers do: what a server that ended has left behind is not in their way.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
