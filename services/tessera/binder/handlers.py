@@ -20,7 +20,6 @@ from tessera.binder.stopping import Stopping
 from tessera.binder.templates import Templates
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
-from tessera.kernel.errors import Transient
 from tessera.kernel.facts import Facts
 from tessera.kernel.informer import Delta
 from tessera.kernel.leases import Members, partition_of, rounds
@@ -95,8 +94,8 @@ class Runs:
                 self.worklist.name(run_id)
 
     async def resync(self) -> None:
-        """Look at everything now and then, and as soon as our partitions change."""
-        async for _ in rounds(self._members, self._ports.clock, self._settings.resync_seconds):
+        """Look at everything once the pods are listed, now and then, and as soon as our partitions change."""
+        async for _ in rounds(self._members, self._ports.clock, self._settings.resync_seconds, lambda: self._is_synced):
             held = (run.run_id for run in self._state.runs.values())
             for run_id in dict.fromkeys([*held, *self._pods.runs(), *self._adopted.runs(), *self._names.runs()]):
                 self.worklist.name(run_id)
@@ -110,9 +109,14 @@ class Runs:
 
     # -- one run --------------------------------------------------------------------------------------------------
 
+    @property
+    def _is_synced(self) -> bool:
+        """Before, a run that has pods looks like one that has none, and each adopted one would list users' pods."""
+        return self._pods.informer.synced and self._adopted.synced
+
     async def _work(self, run_id: str) -> None:
-        if not self._pods.informer.synced:
-            raise Transient("the pods have not been listed yet")
+        if not self._is_synced:
+            return  # `resync` names everything once it is
         if partition_of(run_id.rpartition("-")[0]) not in self._members.partitions():
             return
         run = self._state.runs.get(run_id)
@@ -136,8 +140,6 @@ class Runs:
         elif run.over:  # its gang has ended; a pod that it grew by may not have
             await all_of([self._stopping.stop(run, pod) for pod in list(pods.values())])
         elif (job := self._state.jobs.get(run.job_id)) is not None:
-            if job.adopted is not None and not self._adopted.synced:
-                raise Transient("users' pods have not been listed yet")
             await self._advance(job, run, pods)
             await self._checkpoints.report(run, pods)
             await self._extras.work(job, run, pods)

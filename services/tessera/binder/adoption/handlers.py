@@ -107,8 +107,8 @@ class Adopting:
             self.worklist.name(submitted.group)
 
     async def resync(self) -> None:
-        """Look at everything now and then, and as soon as our partitions change."""
-        async for _ in rounds(self._members, self._ports.clock, self._settings.resync_seconds):
+        """Look at everything once users' pods are listed, now and then, and as soon as our partitions change."""
+        async for _ in rounds(self._members, self._ports.clock, self._settings.resync_seconds, lambda: self._is_synced):
             self._groups.resolve_again()
             known = (*self._groups.ids(), *self._books.groups(), *self._suspended.ids())
             for group in dict.fromkeys((*known, *(f"{ALONE}{uid}" for uid in self._groups.alone))):
@@ -116,9 +116,13 @@ class Adopting:
 
     # -- one group ------------------------------------------------------------------------------------------------
 
+    @property
+    def _is_synced(self) -> bool:
+        return self._groups.informer.synced
+
     async def _work(self, group_id: str) -> None:
-        if not self._groups.informer.synced:
-            raise Transient("users' pods have not been listed yet")
+        if not self._is_synced:
+            return  # `resync` names everything once they are listed
         if partition_of(group_id) not in self._members.partitions():
             return
         if group_id.startswith(ALONE):

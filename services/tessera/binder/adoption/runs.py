@@ -45,7 +45,7 @@ class AdoptedRuns:
 
     @property
     def synced(self) -> bool:
-        """Before users' pods were listed, each run would list them for itself to find its own."""
+        """Whether users' pods have been listed."""
         return self._groups.informer.synced
 
     def forget(self, run_id: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 
 from tessera.binder.adoption.wiring import UsersWork
 from tessera.binder.calls import Refused
@@ -154,10 +155,12 @@ async def test_a_binder_that_has_just_begun_waits_for_the_list_instead_of_listin
         return await listed(self, kind, labels, fields, *reduce)
 
     monkeypatch.setattr(MemoryCluster, "list", slow)
-    world.start_binder()
-    await world.run(20)
+    with capture_logs() as logs:
+        world.start_binder()
+        await world.run(20)
     assert {job.phase for job in world.state.jobs.values()} == {"running"}
     assert lists[f"{NAMES_US},metadata.namespace={NS}"] == 0
+    assert [line for line in logs if line["event"] == "work_retries"] == []
 
 
 # -- patience
