@@ -35,7 +35,9 @@ async def test_each_row_has_its_rounds_its_floor_and_the_ratio(
     assert len(found) == rows
     for row in found:
         assert len(row.rounds) == len(row.floors) == len(row.ratios) > 0
-        assert min(*row.rounds, *row.floors) > 0
+        # A latency is none where the event was read before the submit's ack.
+        assert min(row.rounds) > 0 or (row.unit == "ms" and min(row.rounds) == 0)
+        assert min(row.floors) > 0
         report: dict[str, Any] = json.loads(json.dumps(row.as_json()))
         assert set(report) == {"what", "unit", "reach", "value", "floor", "ratio", "notes"}
         for part in ("value", "floor", "ratio"):

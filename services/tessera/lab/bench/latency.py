@@ -29,7 +29,8 @@ async def latency(samples: int, rounds: int, nodes: int, sync: bool) -> list[Row
                     seen, ended = ear.count.get(ALLOCATED, 0), ear.count.get(RELEASED, 0)
                     await send(on.bus, on.shard, [command])
                     acknowledged = clock.monotonic()
-                    ours.append((await ear.until(ALLOCATED, seen + 1) - acknowledged) * 1000)
+                    allocated = await ear.until(ALLOCATED, seen + 1)
+                    ours.append(max(0.0, allocated - acknowledged) * 1000)  # heard before we read the ack: no time
                     await ear.until(RELEASED, ended + 1)
                     await clock.sleep(PAUSE_SECONDS)
                 for rank in found if number >= 0 else ():
