@@ -26,8 +26,9 @@ class Server:
         self.watches: list[Answer] = []
         self.asked: list[dict[str, str]] = []
         self.stuck = asyncio.Event()
-        self.freed: list[tuple[str, str]] = []
+        self.done: list[tuple[str, str]] = []
         self.refuse_patch = 0
+        self.hangs: Callable[[web.Request], bool] = _creates_and_binds
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.method != "GET":
@@ -41,14 +42,22 @@ class Server:
         return [query["resourceVersion"] for query in self.asked if "watch" in query]
 
     async def _write(self, request: web.Request) -> web.StreamResponse:
-        """Creates and binds hang; everything else is done."""
+        """What hangs waits until nothing is stuck; everything else is done."""
         if request.method == "PATCH" and self.refuse_patch:
             status, self.refuse_patch = self.refuse_patch, 0
             return web.json_response({"reason": "Invalid", "message": "a test failed"}, status=status)
-        if request.method == "POST" and not request.path.endswith("/eviction"):
+        if self.hangs(request):
             await self.stuck.wait()
-        self.freed.append((request.method, request.path.rpartition("/")[2]))
+        self.done.append((request.method, request.path.rpartition("/")[2]))
         return web.json_response({"kind": "Status"})
+
+
+def _creates_and_binds(request: web.Request) -> bool:
+    return request.method == "POST" and not request.path.endswith("/eviction")
+
+
+def _conditions_and_events(request: web.Request) -> bool:
+    return request.path.endswith(("/status", "/events"))
 
 
 @asynccontextmanager
@@ -242,7 +251,24 @@ async def test_a_jam_of_creates_and_binds_does_not_keep_devices_from_being_freed
             await cluster.remove_finalizer("n", "p", "uid-p", "f")
             server.refuse_patch = 422  # there is another finalizer: the pod is looked at, and ours alone taken off
             await cluster.remove_finalizer("n", "p", "uid-p", "f")
-        assert [method for method, _ in server.freed] == ["DELETE", "POST", "PATCH", "PATCH", "PATCH"]
+        assert [method for method, _ in server.done] == ["DELETE", "POST", "PATCH", "PATCH", "PATCH"]
+        assert not any(task.done() for task in jam)
+        server.stuck.set()
+        await asyncio.gather(*jam)
+
+
+async def test_a_jam_of_conditions_and_events_does_not_keep_a_pod_from_being_bound() -> None:
+    server = Server()
+    server.hangs = _conditions_and_events
+    async with serving(server, in_flight=4, in_flight_told=2) as cluster:
+        conditions = [cluster.patch_pod_status("n", f"p{number}", {"status": {}}) for number in range(8)]
+        events = [cluster.create_event("n", {"reason": "Waits"}) for _ in range(8)]
+        jam = [asyncio.create_task(call) for call in (*conditions, *events)]
+        await asyncio.sleep(0.05)
+        async with asyncio.timeout(20):
+            await cluster.create_pod("n", pod("p"))
+            await cluster.bind_pod("n", "p", "uid-p", "node", {})
+        assert server.done == [("POST", "pods"), ("POST", "binding")]
         assert not any(task.done() for task in jam)
         server.stuck.set()
         await asyncio.gather(*jam)

@@ -2,7 +2,8 @@
 The Kubernetes API behind the Cluster port.
 
 One session, raw JSON, every response read to its end (an unread one costs its connection), a bound on calls in
-flight. Deletions and finalizers have a lane of their own, so that a rush of creates never delays freeing GPUs.
+flight. Deletions and finalizers have a lane of their own, so that a rush of creates never delays freeing GPUs; so
+does what users are told, so that thousands of pods that wait do not delay those that can start.
 """
 
 import asyncio
@@ -35,7 +36,8 @@ class HttpCluster:
     A cluster at `base_url`.
 
     `token` is a bearer token, or a function that gives the current one (mounted tokens rotate); "" sends none.
-    `in_flight` bounds creates, binds and reads; `in_flight_releases` deletions and finalizers.
+    `in_flight` bounds creates, binds and reads; `in_flight_releases` deletions and finalizers; `in_flight_told`
+    conditions and events.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class HttpCluster:
         *,
         in_flight: int = 48,
         in_flight_releases: int = 16,
+        in_flight_told: int = 8,
         timeout_seconds: float = 10.0,
     ) -> None:
         self._base_url = base_url.rstrip("/")
@@ -53,6 +56,7 @@ class HttpCluster:
         self._ca_file = ca_file
         self._lane = asyncio.Semaphore(in_flight)
         self._release_lane = asyncio.Semaphore(in_flight_releases)
+        self._told_lane = asyncio.Semaphore(in_flight_told)
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._session: aiohttp.ClientSession | None = None
 
@@ -170,10 +174,11 @@ class HttpCluster:
         await self._merge(f"/api/v1/nodes/{name}", wanted)
 
     async def patch_pod_status(self, namespace: str, name: str, patch: JsonObject) -> None:
-        await self._merge(f"{_pod(namespace, name)}/status", patch)
+        path = f"{_pod(namespace, name)}/status"
+        await self._call("PATCH", path, body=patch, content_type=_MERGE_PATCH, lane=self._told_lane)
 
     async def create_event(self, namespace: str, event: JsonObject) -> None:
-        await self._call("POST", f"/api/v1/namespaces/{namespace}/events", body=event)
+        await self._call("POST", f"/api/v1/namespaces/{namespace}/events", body=event, lane=self._told_lane)
 
     async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject:
         return _decoded(await self._call("GET", object_path(api_version, kind, namespace, name)))
