@@ -7,11 +7,13 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
 
 from tessera.kernel.errors import StartupError
+from tessera.lab.free_port import PORTS
 from tessera.lab.platform import Platform
 from tessera.lab.up import timing_lines
 
@@ -88,11 +90,14 @@ async def test_a_stopped_service_stays_down_until_it_is_started(tmp_path: Path) 
 
 
 async def test_servers_come_back_on_their_ports_with_their_data(tmp_path: Path) -> None:
-    async with platform(tmp_path / "up") as running:
-        before = running.nats.url, running.redis.url
+    async with platform(tmp_path / "up", cluster=True) as running:
+        before = running.nats.url, running.nats.monitor_url, running.redis.url, running.cluster_url
+        # While one is down, a connection that goes out anywhere on the machine must not be given its port.
+        assert all(urlsplit(url).port in PORTS for url in before)
         await running.restart_nats()
         await running.restart_redis()
-        assert (running.nats.url, running.redis.url) == before
+        await running.restart("cluster")
+        assert (running.nats.url, running.nats.monitor_url, running.redis.url, running.cluster_url) == before
         await running.restart("binder")  # its preflight finds the streams
 
 
