@@ -265,6 +265,11 @@ class Live:
             lambda state: due <= self.taken_in and not len(state.jobs) and not len(state.runs), "everything has ended"
         )
 
+    async def ledger_end(self) -> int:
+        """How far the ledger goes, whatever of it has been folded here."""
+        last = await StreamLedger(self.bus, self.shard_name).tail()
+        return 0 if last is None else last.seq
+
     def cluster(self) -> HttpCluster:
         """The cluster as its operator sees it. Whoever asks for it closes it."""
         token = self.platform.credentials.read(subjects.OPERATOR).cluster_token

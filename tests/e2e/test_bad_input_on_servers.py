@@ -23,7 +23,7 @@ from tessera_schemas import subjects
 from tessera_schemas.commands import REPLY_HEADER, Answer
 from tessera_schemas.facts import JobRefused, NodeSeen
 from tessera_schemas.job import JobSpec
-from tessera_schemas.ledger import LEDGER_MESSAGE, Checkpoint, JobTurnedAway, LedgerMessage
+from tessera_schemas.ledger import LEDGER_MESSAGE, Checkpoint, JobTurnedAway, LedgerMessage, LeftChanged
 from tessera_schemas.reasons import Code
 from tests.e2e.live import SECONDS, Live, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well, stored_events
@@ -155,7 +155,8 @@ def about_others(live: Live, after: int, job_id: str) -> Counter[str]:
     """
     What stands in the ledger since then that is neither of the job nor a refusal.
 
-    The binder tells of its nodes again after it has started; that says nothing new and makes no record.
+    The binder tells of its nodes again after it has started; that says nothing new and makes no record. What is left
+    of a pool is said by whichever message is the first of a period.
     """
     found: Counter[str] = Counter()
     for message in messages(live, after):
@@ -164,7 +165,7 @@ def about_others(live: Live, after: int, job_id: str) -> Counter[str]:
             found[taken.fact.kind] += not mine and not isinstance(taken.fact, JobRefused | NodeSeen)
         for record in message.records:
             mine = job_id in record.to_bytes().decode() or record.kind == "job_queued"
-            found[record.kind] += not mine and not isinstance(record, JobTurnedAway | Checkpoint)
+            found[record.kind] += not mine and not isinstance(record, JobTurnedAway | Checkpoint | LeftChanged)
     return +found
 
 

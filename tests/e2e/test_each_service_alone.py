@@ -84,12 +84,12 @@ async def test_without_queueing_jobs_are_admitted_and_only_what_is_in_line_start
 async def test_without_the_scheduler_nothing_is_decided_and_pods_run_to_their_end(live: Live, how: int) -> None:
     before = await running(live, seconds=1)
     async with live.down("scheduler", how):
-        n = live.state.n
+        n = await live.ledger_end()
         late = await live.submit(job("late"))
         assert late.admitted  # by admission, whose answer needs no decision
         await eventually(lambda: pods_in(live, "Succeeded", before), "the pod has run to its end")
         await eventually(lambda: said_to_have_ended(live, before), "the binder has said that it ended")
-        assert live.state.n == n
+        assert await live.ledger_end() == n
         assert live.phase(before.job_id) == "running"
     await live.until_ended(before.job_id, late.job_id)
     assert {live.phase(done.job_id) for done in (before, late)} == WELL

@@ -119,14 +119,14 @@ async def test_while_one_shard_is_down_the_other_goes_on_and_afterwards_it_does_
     before = await two.other.submit(job("before", seconds=1))
     await two.other.until_phase(before.job_id, "running")
     async with two.other_down(how):
-        n, late = two.other.state.n, await two.other.submit(job("late"), answer_seconds=0.2)
+        n, late = await two.other.ledger_end(), await two.other.submit(job("late"), answer_seconds=0.2)
         assert not late.admitted
         async with two.main.listening() as heard:
             jobs = await submit_all(two.main, 16)
             await until_succeeded(two.main, jobs)
             await heard.of(jobs[-1].job_id, "released")
         await assert_all_is_well(two.main)  # the other's pods are still there, and nobody has touched them
-        assert two.other.state.n == n
+        assert await two.other.ledger_end() == n
         changes = [change.type for change in two.other.pods if before.job_id in change.object["metadata"]["name"]]
         assert "DELETED" not in changes
     await until_succeeded(two.other, [before, late])
