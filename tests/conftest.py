@@ -7,7 +7,11 @@ machines are noisy.
 
 import os
 
+import pytest
 from hypothesis import settings
+
+# What several folders' tests call says what it found, as they do: named before anybody imports it.
+pytest.register_assert_rewrite("tests.contract.cluster_suite", "tests.e2e.live", "tests.e2e.platform_checks")
 
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", print_blob=True, deadline=None)

@@ -13,8 +13,6 @@ import pytest
 from tests.contract.bus_worlds import MemoryWorld, NatsWorld, World
 from tests.servers import NatsServer, start_nats
 
-pytest.register_assert_rewrite("tests.contract.cluster_suite")
-
 ACCOUNTS = 500
 
 

@@ -5,9 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-pytest.register_assert_rewrite("tests.e2e.live", "tests.e2e.platform_checks")  # so that they say what they found
-
-from tests.e2e.live import Live, configuration  # noqa: E402
+from tests.e2e.live import Live, configuration
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -14,8 +14,6 @@ import pytest
 from tests.kubernetes.binaries import Unavailable
 from tests.kubernetes.control_plane import ControlPlane
 
-pytest.register_assert_rewrite("tests.contract.cluster_suite", "tests.e2e.live", "tests.e2e.platform_checks")
-
 _RUNNING: list[ControlPlane] = []
 
 

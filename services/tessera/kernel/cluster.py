@@ -3,7 +3,7 @@ The Kubernetes API behind the Cluster port.
 
 One session, raw JSON, every response read to its end (an unread one costs its connection), a bound on calls in
 flight. Deletions and finalizers have a lane of their own, so that a rush of creates never delays freeing GPUs; so
-does what users are told, so that thousands of pods that wait do not delay those that can start.
+has what users are told, so that thousands of pods that wait do not delay those that can start.
 """
 
 import asyncio
@@ -174,8 +174,7 @@ class HttpCluster:
         await self._merge(f"/api/v1/nodes/{name}", wanted)
 
     async def patch_pod_status(self, namespace: str, name: str, patch: JsonObject) -> None:
-        path = f"{_pod(namespace, name)}/status"
-        await self._call("PATCH", path, body=patch, content_type=_MERGE_PATCH, lane=self._told_lane)
+        await self._merge(f"{_pod(namespace, name)}/status", patch, self._told_lane)
 
     async def create_event(self, namespace: str, event: JsonObject) -> None:
         await self._call("POST", f"/api/v1/namespaces/{namespace}/events", body=event, lane=self._told_lane)
@@ -204,9 +203,9 @@ class HttpCluster:
                 raise
             await self._remove_one_of_many(namespace, name, uid, finalizer)
 
-    async def _merge(self, path: str, wanted: JsonObject) -> None:
-        """A merge patch that frees nothing, and so waits its turn among creates and binds."""
-        await self._call("PATCH", path, body=wanted, content_type=_MERGE_PATCH)
+    async def _merge(self, path: str, wanted: JsonObject, lane: asyncio.Semaphore | None = None) -> None:
+        """A merge patch that frees nothing, and so waits its turn among creates and binds where no lane is named."""
+        await self._call("PATCH", path, body=wanted, content_type=_MERGE_PATCH, lane=lane)
 
     async def _look(self, namespace: str, name: str) -> JsonObject:
         """A pod's metadata, in the lane of releases: what frees devices waits for no create."""
