@@ -12,7 +12,8 @@ from typing import Any
 from tessera.engine import ENGINE_ID
 from tessera.engine.ordering import order
 from tessera.kernel.errors import InvariantViolation
-from tessera.kernel.shard import Entry, Shard
+from tessera.kernel.ports import Message
+from tessera.kernel.shard import Entry, Shard, decode_entry
 from tessera.scheduler.decide import Inputs, decide
 from tessera_schemas.facts import AnyFact, PodsMade, RunAbsent, RunEnded, RunStarted, owner
 from tessera_schemas.ledger import GENESIS, LEDGER_MESSAGE, LedgerMessage, TakenFact, chain_hash
@@ -26,6 +27,15 @@ class Committed:
     def __init__(self, ts: int = 1_760_000_000_000) -> None:
         self.shard, self.stored = Shard(), list[bytes]()
         self.ts, self.facts_upto = ts, 0
+
+    @classmethod
+    def continuing(cls, stored: Sequence[bytes]) -> "Committed":
+        """A committer that goes on where a stored ledger ends."""
+        made = cls()
+        for seq, data in enumerate(stored, start=1):
+            made.shard.fold(decode_entry(Message("", seq, data)))
+        made.stored, made.ts, made.facts_upto = list(stored), made.state.ts, made.state.facts_upto
+        return made
 
     @property
     def state(self) -> Any:

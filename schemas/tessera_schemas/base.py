@@ -2,12 +2,13 @@
 
 import base64
 import hashlib
-from typing import Annotated, Self
+from typing import Annotated, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 INT_MAX = 2**53 - 1  # JSON readers in other languages keep integers exact up to here
 GPU_MILLI = 1000
+T = TypeVar("T")
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 """A DNS label: it becomes part of subjects, Redis keys and Kubernetes names."""
@@ -25,6 +26,15 @@ Text = Annotated[str, StringConstraints(max_length=1024)]
 Count = Annotated[int, Field(ge=0, le=INT_MAX, strict=True)]
 Positive = Annotated[int, Field(ge=1, le=INT_MAX, strict=True)]
 Millis = Annotated[int, Field(ge=0, le=INT_MAX, strict=True, description="Milliseconds since the Unix epoch")]
+
+
+def later(default: T) -> T:
+    """
+    The default of a field that came after 0.3, in a model that stands in the state (the configuration, a reason, …).
+
+    A value equal to it is left out of every written form, so that an older ledger's state hashes as it did.
+    """
+    return Field(default=default, exclude_if=lambda value: bool(value == default))
 
 
 class Strict(BaseModel):

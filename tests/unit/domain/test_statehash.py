@@ -1,10 +1,13 @@
 """The hash of a state follows every change, and depends on what the state holds and on nothing else."""
 
+from dataclasses import dataclass
+
 import pytest
 
+from tessera.domain.evolve import later
 from tessera.domain.snapshot import dump, load
 from tessera.domain.state import TABLES, State
-from tessera.domain.statehash import StateHash
+from tessera.domain.statehash import StateHash, encode
 from tessera.kernel.ports import Message
 from tessera.kernel.shard import Shard, decode_entry
 from tests.builders import admitted, job_spec, role
@@ -129,3 +132,31 @@ def test_amounts_that_no_machine_has_do_not_break_the_hash() -> None:
     assert use.amount.memory_bytes <= 2**62
     assert use.jobs < 2100
     assert len(ledger.shard.hasher.of(ledger.state)) == 64
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    name: str
+    weight: int = later(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Outer:
+    parts: tuple[Inner, ...]
+    note: str = later("")
+    more: Inner | None = later(None)
+
+
+@pytest.mark.parametrize(
+    ("entity", "canonical"),
+    [
+        (Outer((Inner("a"),)), b'{"parts":[{"name":"a"}]}'),
+        (Outer((Inner("a", 1), Inner("b"))), b'{"parts":[{"name":"a","weight":1},{"name":"b"}]}'),
+        (Outer((), note="n"), b'{"parts":[],"note":"n"}'),
+        (Outer((), more=Inner("m")), b'{"parts":[],"note":"","more":{"name":"m"}}'),
+        (Outer((Inner(',"note":""}'),)), b'{"parts":[{"name":",\\"note\\":\\"\\"}"}]}'),
+    ],
+    ids=["unused", "used inside", "the last one unused", "the last one used", "a text that looks like one"],
+)
+def test_later_fields_are_left_out_of_the_canonical_form_while_they_are_not_used(entity: Outer, canonical: bytes):
+    assert encode(entity) == canonical
