@@ -17,7 +17,7 @@ from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 
 GENESIS = "0" * 64
-FORMAT = 1
+FORMAT = 2
 """The newest record format that this build reads and writes."""
 
 
