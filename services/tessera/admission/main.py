@@ -8,7 +8,7 @@ from tessera.admission.refusals import FLUSH_SECONDS, Refusals
 from tessera.admission.settings import AdmissionSettings
 from tessera.kernel.dead_letters import DeadLetters
 from tessera.kernel.service import Ports
-from tessera.kernel.together import together
+from tessera.kernel.together import together, together_all
 from tessera.kernel.work import Handle, work
 from tessera_schemas import subjects
 
@@ -37,7 +37,7 @@ async def serve(ports: Ports, settings: AdmissionSettings, stop: asyncio.Event) 
             await handlers.flush_counted()
 
     async def queues() -> None:
-        await asyncio.gather(queue("CONTROL", "admission-control", handlers.on_controls), submits())
+        await together_all(queue("CONTROL", "admission-control", handlers.on_controls), submits())
 
     ports.health.started()
     try:

@@ -6,7 +6,6 @@ and comes to us again a second later; only then is it answered, and a cancel who
 once more. Nobody waits for the answer of an order that wants none.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,6 +13,7 @@ from tessera.admission.decide.outcome import Origin, Outcome, Request, of_no_job
 from tessera.admission.known_jobs import Found, KnownJobs
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Delivery, Message
+from tessera.kernel.together import together_all
 from tessera_schemas.facts import CancelRequested
 
 SHORT_SECONDS, LONG_SECONDS = 0.1, 0.5
@@ -77,7 +77,7 @@ class Orders:
     async def _look(self, orders: Mapping[int, Case]) -> dict[int, Found]:
         asked = [case.about_a_job for case in orders.values()]
         looks = [self._jobs.look(order.job_id, order.tenant) for order in asked if order is not None]
-        return dict(zip(orders, await asyncio.gather(*looks), strict=True))
+        return dict(zip(orders, await together_all(*looks), strict=True))
 
 
 def _refused(case: Case) -> Case:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tessera.kernel.errors import Transient
 from tessera.kernel.niceness import session_gives_way
+from tessera.kernel.together import together_all
 
 NICEST = 19
 FIRST_TO_GO = b"1000"
@@ -60,7 +61,7 @@ async def _asked(process: Process, module: str, question: bytes) -> bytes:
     with suppress(ConnectionError):  # it is gone already; what it said tells why
         process.stdin.write(question + b"\n")
         await process.stdin.drain()
-    answer, complaint = await asyncio.gather(process.stdout.read(), process.stderr.read())
+    answer, complaint = await together_all(process.stdout.read(), process.stderr.read())
     code = await process.wait()
     if code:
         said = complaint.decode(errors="replace").strip()[-COMPLAINT_CHARACTERS:]

@@ -15,6 +15,7 @@ from typing import Literal
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError, Clock, Cluster, JsonObject, Reduce, WatchEvent, without_managed_fields
 from tessera.kernel.spreading import spread
+from tessera.kernel.together import cancel_all
 
 _QUEUE_BOUND = 4096  # changes read and not yet taken; then reading waits for the consumer
 _FIRST_RETRY_SECONDS = 0.1
@@ -89,8 +90,7 @@ class Informer:
 
     async def close(self) -> None:
         if self._reader is not None:
-            self._reader.cancel()
-            await asyncio.gather(self._reader, return_exceptions=True)
+            await cancel_all(self._reader)
             self._reader = None
 
     # -- the copy -------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import orjson
 
 from tessera.kernel.errors import Conflict, Transient
 from tessera.kernel.ports import Bus, Clock, Message, Outgoing
+from tessera.kernel.together import cancel_all
 from tessera_schemas import subjects
 
 PARTITIONS = 16
@@ -96,9 +97,7 @@ class Leadership:
     async def _stop_renewing(self) -> None:
         self._holding = False
         if self._renewal is not None:
-            self._renewal.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._renewal
+            await cancel_all(self._renewal)
             self._renewal = None
 
     def _is_free(self, last: Message | None) -> bool:
@@ -169,9 +168,7 @@ class Members:
     async def leave(self) -> None:
         """Say that this replica goes, so that the others take its partitions at once."""
         if self._renewal is not None:
-            self._renewal.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._renewal
+            await cancel_all(self._renewal)
             self._renewal = None
         with suppress(Transient):
             await self._bus.publish(Outgoing(self._mine, _holder_bytes("")))

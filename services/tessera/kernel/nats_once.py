@@ -27,7 +27,8 @@ async def connect_once(url: str, user: str, password: str, seconds: float = 5.0)
         error_cb=keep_quiet,
     )
     try:
-        return await asyncio.wait_for(connecting, seconds)
+        async with asyncio.timeout(seconds):
+            return await connecting
     except (NatsError, OSError, TimeoutError) as error:
         why = str(error) or type(error).__name__
         raise StartupError(

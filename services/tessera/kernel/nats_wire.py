@@ -27,6 +27,8 @@ from tessera.kernel.ports import Clock
 Route = Callable[[bytes, bytes, bytes, bytes], None]
 """Called with subject, reply subject, data, raw headers. Must not raise."""
 
+FLUSH_SECONDS = 2.0
+
 log = structlog.get_logger()
 
 NOT_CONNECTED = (
@@ -77,6 +79,21 @@ class _Client(Client):
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()
+
+    async def flush(self, timeout: float = FLUSH_SECONDS) -> None:
+        """As nats-py's, which waits with `asyncio.wait_for` and so may lose a cancellation."""
+        if self.is_closed:
+            raise nats.errors.ConnectionClosedError
+        if self._reading_task is None or self._reading_task.done():
+            await self._flush_pending()  # nobody reads a pong
+            return
+        pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        await self._send_ping(pong)
+        try:
+            async with asyncio.timeout(timeout):
+                await pong
+        except TimeoutError as error:
+            raise nats.errors.FlushTimeoutError from error
 
     def write(self, command: bytes) -> None:
         """Send it together with whatever else is written in this turn of the loop, without a task in between."""
@@ -152,8 +169,8 @@ class NatsWire:
                 raise StartupError(f"NATS at {url} refuses user {user!r}: check its name and password")
 
         try:
-            await asyncio.wait_for(
-                client.connect(
+            async with asyncio.timeout(startup_seconds):
+                await client.connect(
                     [server.strip() for server in url.split(",")],
                     name=name or None,
                     user=user or None,
@@ -167,9 +184,7 @@ class NatsWire:
                     ping_interval=10,
                     pending_size=0,  # no sending of old bytes after a reconnect
                     **options,
-                ),
-                startup_seconds,
-            )
+                )
         except StartupError:
             await client.close()
             raise
@@ -268,7 +283,7 @@ class NatsWire:
             if self.connected:
                 # nats-py has forgotten the subscription, but `routes` has not: what is on its way still comes through
                 with contextlib.suppress(nats.errors.Error, TimeoutError):
-                    await self._client.flush(timeout=2)
+                    await self._client.flush()
         self._client.routes.pop(sid, None)
 
     def on_reconnect(self, listener: Callable[[], None]) -> Callable[[], None]:

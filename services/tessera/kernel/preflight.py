@@ -101,7 +101,8 @@ async def check_cluster(cluster: HttpCluster, seconds: float) -> None:
     """Raises StartupError unless the Kubernetes API answers us, asked for pods that nobody has."""
     where = f"Kubernetes API at {cluster.url}"
     try:
-        await asyncio.wait_for(cluster.list("pods", f"{RUN_LABEL}=none"), seconds)
+        async with asyncio.timeout(seconds):
+            await cluster.list("pods", f"{RUN_LABEL}=none")
     except ApiError as error:
         if error.status in (401, 403):
             raise StartupError(

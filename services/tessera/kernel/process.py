@@ -2,7 +2,7 @@
 One service as one process: settings, adapters, health, signals, and what becomes of it when it fails.
 
 A violated invariant halts it: up, not ready, doing nothing, until somebody looks. Anything else that it cannot handle
-ends it, and whoever supervises it starts it again.
+ends it, and whoever supervises it starts it again. Every end is bounded, whatever its loops do with a cancellation.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from tessera.kernel import ids
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.cluster import HttpCluster
 from tessera.kernel.collecting import collect_rarely
+from tessera.kernel.ending import BoundedEnd
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.health import Health
 from tessera.kernel.kubeconfig import find_access
@@ -28,6 +29,7 @@ from tessera.kernel.redis_store import RedisStore
 from tessera.kernel.service import Ports
 from tessera.kernel.settings import ServiceSettings
 from tessera.kernel.telemetry import Metrics, configure_logs
+from tessera.kernel.together import cancel_all
 from tessera_schemas import subjects
 
 Serve = Callable[[Ports, Any, asyncio.Event], Awaitable[None]]
@@ -62,13 +64,17 @@ async def _host(serve: Serve, settings: ServiceSettings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    end = BoundedEnd()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(health.close)
-        ports = await _connect(settings, instance, clock, metrics, health, stack)
-        await health.serve(settings.http_host, settings.http_port, settings.port_file)
-        log.info("service_starts", shard=settings.shard)
-        await _serve(serve, ports, settings, stop)
-        log.info("service_stops")
+        try:
+            ports = await _connect(settings, instance, clock, metrics, health, stack)
+            await health.serve(settings.http_host, settings.http_port, settings.port_file)
+            log.info("service_starts", shard=settings.shard)
+            await serve_until_told(serve, ports, settings, stop, end)
+            log.info("service_stops")
+        finally:
+            end.begin()
 
 
 async def _connect(
@@ -120,7 +126,9 @@ def _cluster(settings: ServiceSettings) -> HttpCluster:
     return HttpCluster(access.url, access.token, access.ca_file)
 
 
-async def _serve(serve: Serve, ports: Ports, settings: ServiceSettings, stop: asyncio.Event) -> None:
+async def serve_until_told(
+    serve: Serve, ports: Ports, settings: ServiceSettings, stop: asyncio.Event, end: BoundedEnd
+) -> None:
     """Until told to stop; then it has `drain_seconds` to finish what is in flight."""
     serving = asyncio.ensure_future(serve(ports, settings, stop))
     stopping = asyncio.ensure_future(stop.wait())
@@ -139,6 +147,5 @@ async def _serve(serve: Serve, ports: Ports, settings: ServiceSettings, stop: as
         ports.health.halt(str(error))
         await stopping
     finally:
-        for task in (serving, stopping):
-            task.cancel()
-        await asyncio.gather(serving, stopping, return_exceptions=True)
+        end.begin()
+        await cancel_all(serving, stopping)

@@ -18,6 +18,7 @@ from tessera.kernel.dead_letters import DeadLetters
 from tessera.kernel.errors import InvariantViolation, KernelError, Poison, Transient
 from tessera.kernel.follow import BACKOFF_SECONDS, BATCH
 from tessera.kernel.ports import Clock, Delivery, Work
+from tessera.kernel.together import together_all
 from tessera.kernel.waiting import closed_at, wait_for
 
 REDELIVERY_SECONDS = (1.0, 5.0, 30.0, 300.0)  # after the first, second, … failed delivery
@@ -108,7 +109,7 @@ class _WorkLoop:
                 await self._say(self._queue.nak(delivery, REDELIVERY_SECONDS[delivery.deliveries - 1]))
             else:
                 await self._say(self._queue.ack(delivery))
-        await asyncio.gather(*burials)
+        await together_all(*burials)
         if violations:
             raise violations[0]
 

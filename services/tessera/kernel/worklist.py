@@ -13,6 +13,7 @@ import structlog
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError, Clock
 from tessera.kernel.spreading import spread
+from tessera.kernel.together import cancel_all
 
 FIRST_RETRY_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 10.0
@@ -72,10 +73,7 @@ class Worklist:
                     tasks.add(task)
                     task.add_done_callback(tasks.discard)
         finally:
-            everything = [*tasks, *self._later.values(), *self._backing_off.values()]
-            for task in everything:
-                task.cancel()
-            await asyncio.gather(*everything, return_exceptions=True)
+            await cancel_all(*tasks, *self._later.values(), *self._backing_off.values())
 
     def _next_keys(self) -> list[str]:
         room = self._at_once - len(self._busy)

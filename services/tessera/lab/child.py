@@ -6,11 +6,11 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tessera.kernel.ports import Clock
+from tessera.kernel.together import cancel_all
 
 BACKOFF_SECONDS = 0.2
 BACKOFF_SECONDS_MAX = 10.0
@@ -83,9 +83,7 @@ class Child:
     async def stop(self, number: int = signal.SIGTERM) -> None:
         """Tell it to end by signal `number` and wait; kill it when it has not after STOP_SECONDS. It stays down."""
         if self._supervisor is not None:
-            self._supervisor.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._supervisor
+            await cancel_all(self._supervisor)
             self._supervisor = None
         await self._end(number)
 
@@ -148,7 +146,8 @@ class Child:
         if number != signal.SIGKILL:
             process.send_signal(signal.SIGCONT)  # a paused process would never see it
         try:
-            await asyncio.wait_for(process.wait(), STOP_SECONDS)
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
         except TimeoutError:
             self._say(f"{self.name} did not end within {STOP_SECONDS:.0f} s and is killed; log: {self.log}")
             process.kill()

@@ -14,6 +14,7 @@ from tessera.kernel.pods_by_run import PodsByRun
 from tessera.kernel.ports import ApiError, JsonObject
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry
+from tessera.kernel.together import together_all
 from tessera.kernel.users_pods import UsersPods
 from tessera.kernel.waiting import wait_for
 from tessera.reclamation.decide.absence import Verdict, is_over, judge, judge_extra, of_rank
@@ -122,7 +123,7 @@ class Absences:
             if clock.monotonic() >= again_at:
                 self._look_at, again_at = dict.fromkeys(self._stopping), clock.monotonic() + every
             batch, self._look_at = self._look_at, {}
-            await asyncio.gather(*(self._look(run_id) for run_id in batch))
+            await together_all(*(self._look(run_id) for run_id in batch))
 
     async def _look(self, run_id: str) -> None:
         run = self._state.runs.get(run_id)

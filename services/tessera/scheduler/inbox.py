@@ -17,6 +17,7 @@ from tessera.kernel.dead_letters import DeadLetters
 from tessera.kernel.follow import follow
 from tessera.kernel.ports import Message
 from tessera.kernel.service import Ports
+from tessera.kernel.together import cancel_all
 from tessera_schemas import subjects
 from tessera_schemas.facts import FACT_MESSAGE, owner
 from tessera_schemas.ledger import TakenFact
@@ -51,7 +52,7 @@ class Inbox:
         for source, handle in ((facts, self._on_facts), (orders, self._on_orders)):
             task = asyncio.create_task(follow(source, handle, stop=stop, clock=clock))
             task.add_done_callback(self._ended)
-            self._stack.push_async_callback(_cancelled, task)
+            self._stack.push_async_callback(cancel_all, task)
         self._stack.callback(stop.set)
         return self
 
@@ -144,8 +145,3 @@ class Inbox:
     @property
     def waiting(self) -> int:
         return len(self._facts)
-
-
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)

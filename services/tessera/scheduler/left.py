@@ -15,6 +15,7 @@ from tessera.engine.plans import nodes_for
 from tessera.engine.slots import Tally, asked
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Shard
+from tessera.kernel.together import cancel_all
 
 NODES_AT_ONCE = 64
 SHARE = 20  # of the time, one part at most
@@ -30,10 +31,9 @@ async def measuring(ports: Ports, shard: Shard, every_seconds: float) -> AsyncIt
     try:
         yield
     finally:
-        task.cancel()
-        (ended,) = await asyncio.gather(task, return_exceptions=True)
-        if isinstance(ended, Exception):
-            log.error("slots_not_measured", error=repr(ended))
+        await cancel_all(task)
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            log.error("slots_not_measured", error=repr(error))
 
 
 async def measure(ports: Ports, shard: Shard, every_seconds: float) -> None:

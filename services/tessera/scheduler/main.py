@@ -8,6 +8,7 @@ from tessera.kernel.errors import Transient
 from tessera.kernel.leases import Leadership
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Shard, decode_entry, restore
+from tessera.kernel.together import cancel_all
 from tessera.scheduler.cycle import Committer, Deposed
 from tessera.scheduler.left import measuring
 from tessera.scheduler.settings import SchedulerSettings
@@ -45,9 +46,7 @@ async def stand_by(ports: Ports, shard: Shard, lease: Leadership, stop: asyncio.
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(*tasks)
     for task in done:
         await task
 

@@ -42,7 +42,8 @@ class Ear:
         while self.count.get(kind, 0) < count:
             self._came.clear()
             try:
-                await asyncio.wait_for(self._came.wait(), SILENCE_SECONDS)
+                async with asyncio.timeout(SILENCE_SECONDS):
+                    await self._came.wait()
             except TimeoutError:
                 raise Stuck(f"{self.count.get(kind, 0)} of {count} {kind} came") from None
         return self.last_at[kind]

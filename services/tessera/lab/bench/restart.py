@@ -35,7 +35,8 @@ class Epochs:
     async def next(self) -> float:
         """When the next epoch was opened."""
         self._opened.clear()
-        await asyncio.wait_for(self._opened.wait(), OPEN_SECONDS)
+        async with asyncio.timeout(OPEN_SECONDS):
+            await self._opened.wait()
         return self.at
 
 

@@ -1,0 +1,71 @@
+"""What becomes of a service whose loops fail, whatever the other loops do with their cancellation. Time is virtual."""
+
+import asyncio
+from typing import Any, cast
+
+from tessera.kernel.ending import BoundedEnd
+from tessera.kernel.errors import InvariantViolation
+from tessera.kernel.health import Health
+from tessera.kernel.process import serve_until_told
+from tessera.kernel.service import Ports
+from tessera.kernel.settings import ServiceSettings
+from tessera.kernel.telemetry import Metrics
+from tessera.kernel.together import END_SECONDS, together
+from tessera.lab.sim.loop import VirtualClock, VirtualLoop
+from tests.unit.kernel.test_together import Swallowing
+
+
+class NoEnd(BoundedEnd):
+    """Counts instead of ending the tests."""
+
+    begun = 0
+
+    def begin(self) -> None:
+        self.begun += 1
+
+
+async def violates_after_a_second() -> None:
+    await asyncio.sleep(1)
+    raise InvariantViolation("EVENTS diverge")
+
+
+def test_a_service_halts_although_its_other_loops_swallow_their_cancellation() -> None:
+    loop = VirtualLoop()
+    clock, metrics, nobody = VirtualClock(loop), Metrics("projection"), cast(Any, None)
+    health = Health(clock, metrics)
+    ports = Ports(clock, nobody, nobody, nobody, nobody, health, metrics, "projection-1", str)
+
+    async def serve(_ports: Ports, _settings: ServiceSettings, stop: asyncio.Event) -> None:
+        await together(stop, violates_after_a_second(), Swallowing(lost=1).run(), Swallowing(lost=None).run())
+
+    async def main() -> None:
+        stop, end = asyncio.Event(), NoEnd()
+        serving = asyncio.ensure_future(serve_until_told(serve, ports, ServiceSettings(), stop, end))
+        await asyncio.sleep(1 + 2 * END_SECONDS)
+        assert health.readiness()["halted"] == "EVENTS diverge"
+        assert not end.begun, "a halted service stays up"
+        stop.set()
+        await serving
+        assert end.begun
+
+    loop.run_until_complete(main())
+    loop.close()
+
+
+def test_a_service_that_was_told_to_stop_ends_although_a_loop_never_does() -> None:
+    loop = VirtualLoop()
+    clock, metrics, nobody = VirtualClock(loop), Metrics("projection"), cast(Any, None)
+    ports = Ports(clock, nobody, nobody, nobody, nobody, Health(clock, metrics), metrics, "projection-1", str)
+
+    async def serve(_ports: Ports, _settings: ServiceSettings, _stop: asyncio.Event) -> None:
+        await Swallowing(lost=None).run()
+
+    async def main() -> None:
+        stop, end, settings = asyncio.Event(), NoEnd(), ServiceSettings()
+        loop.call_later(1, stop.set)
+        await serve_until_told(serve, ports, settings, stop, end)
+        assert end.begun
+        assert loop.time() <= 1 + settings.drain_seconds + 2 * END_SECONDS
+
+    loop.run_until_complete(main())
+    loop.close()
