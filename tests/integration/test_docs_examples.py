@@ -29,6 +29,7 @@ async def said(*command: str, home: Path) -> str:
 async def test_the_examples_of_the_readme_work_as_they_stand(tmp_path: Path) -> None:
     home = tmp_path / "up"
     async with Platform(home, tenants=["demo"]):
+        await _the_first_configuration_is_applied_as_it_is_written(home)
         await said("-m", "tessera", "apply", "--yes", "-f", str(EXAMPLES / "config.yaml"), home=home)
         subscriber = await started(str(EXAMPLES / "subscribe.py"), home=home)
         try:
@@ -43,3 +44,21 @@ async def test_the_examples_of_the_readme_work_as_they_stand(tmp_path: Path) -> 
         job = str(EXAMPLES / "job.yaml")
         ended = await said("-m", "tessera", "submit", "--wait", "--timeout", str(SECONDS), "-f", job, home=home)
         assert ended.endswith(" succeeded\n")
+
+
+async def _the_first_configuration_is_applied_as_it_is_written(home: Path) -> None:
+    file = str(home / "first.yaml")
+    await _until_nodes_are_known(home)
+    assert file in await said("-m", "tessera", "config", "init", "-f", file, home=home)
+    assert "# for 4 nodes with 32 " in Path(file).read_text()
+    applied = await said("-m", "tessera", "apply", "--yes", "-f", file, home=home)
+    assert "version 1 is in force" in applied
+    assert "filled in" not in applied
+    Path(file).write_text(await said("-m", "tessera", "config", "show", home=home))
+    assert "nothing changes" in await said("-m", "tessera", "apply", "--yes", "-f", file, home=home)
+
+
+async def _until_nodes_are_known(home: Path) -> None:
+    async with asyncio.timeout(SECONDS):
+        while "gpu" not in await said("-m", "tessera", "nodes", "-o", "json", home=home):
+            await asyncio.sleep(0.2)

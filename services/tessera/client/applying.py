@@ -9,6 +9,7 @@ import yaml
 
 from tessera.admission.decide.configuration import of_config
 from tessera.admission.decide.outcome import read_operator_command
+from tessera.client import files
 from tessera.client.files import Json
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sdk import Refused
@@ -23,6 +24,7 @@ from tessera.kernel.provision import ensure_subscribers
 from tessera_schemas import subjects
 from tessera_schemas.commands import ApplyConfig
 from tessera_schemas.config import Config, ConfigBody
+from tessera_schemas.recommended import Filled, explicit, filled
 
 POLL_SECONDS = 0.1
 SEEN_SECONDS = 0.1
@@ -41,6 +43,30 @@ class Change:
         """What differs, as a unified difference; empty when nothing does."""
         old, new = _text(self.now.body), _text(self.body)
         return list(difflib.unified_diff(old, new, f"version {self.now.version}", "new", lineterm="", n=2))
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A configuration as a file says it, and what was written out because the file leaves it out."""
+
+    body: ConfigBody
+    filled: tuple[Filled, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """What was filled, for people."""
+        return [f"filled in: {_said(found)}" for found in self.filled]
+
+
+def read_file(value: Json, where: str) -> Read:
+    """A file's mapping, with recommended values where it says none. Raises Failure, or Refused with all reasons."""
+    body, added = filled(files.config_body(value, where))
+    return Read(read_body(body), added)
+
+
+def shown(body: ConfigBody) -> str:
+    """The configuration as a file (YAML) that says the same when it is applied."""
+    return yaml.safe_dump(explicit(body), sort_keys=False, allow_unicode=True)
 
 
 def read_body(body: Json) -> ConfigBody:
@@ -124,6 +150,9 @@ async def _subscribers(
 
 
 def _text(body: ConfigBody | None) -> list[str]:
-    if body is None:
-        return []
-    return yaml.safe_dump(body.model_dump(mode="json", exclude_defaults=True), sort_keys=False).splitlines()
+    return [] if body is None else shown(body).splitlines()
+
+
+def _said(found: Filled) -> str:
+    value = yaml.safe_dump(found.value, default_flow_style=True).removesuffix("...\n").strip()
+    return f"{found.field}: {value}" + (f" ({found.why})" if found.why else "")

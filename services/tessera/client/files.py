@@ -33,6 +33,7 @@ QUOTAS: dict[str, Convert] = {
     "memory": ("memory_bytes", quantities.memory_bytes),
     "gpus": ("gpu_milli", quantities.gpu_milli),
 }
+OFF_IS_A_WORD = ("preset", "backfill", "idle")
 OF_ITS_NODES = ("gpu_models", "node_selector", "affinity", "tolerations", "topology", "spread")
 ONE_ROLE = ("replicas", "resources", *OF_ITS_NODES, "template")
 """What a job with a single role may say at its top level."""
@@ -51,14 +52,29 @@ class _StrictLoader(yaml.SafeLoader):
 
 def read_yaml(path: Path) -> Json:
     """One mapping. Raises Failure."""
+    return parse_yaml(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """A file of text as some editors write it: with or without a byte-order mark. Raises Failure."""
     try:
-        value = yaml.load(path.read_text(), _StrictLoader)  # noqa: S506 - it is a SafeLoader
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise Failure(Exit.USAGE, f"{path}: cannot be read ({error.strerror}); name another file") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Failure(Exit.USAGE, f"{path}: is not YAML ({' '.join(str(error).split())}); mend that line") from error
+    except UnicodeDecodeError as error:
+        why = f"is not UTF-8 (byte {error.start + 1}); save it as UTF-8"
+        raise Failure(Exit.USAGE, f"{path}: {why}") from error
+
+
+def parse_yaml(text: str, where: str) -> Json:
+    """One mapping. Raises Failure."""
+    try:
+        value = yaml.load(text, _StrictLoader)  # noqa: S506 - it is a SafeLoader
+    except (yaml.YAMLError, RecursionError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
+        raise Failure(Exit.USAGE, f"{where}: is not YAML ({why}); mend that line") from error
     if not isinstance(value, dict):
-        raise Failure(Exit.USAGE, f"{path}: holds no mapping; see the examples in docs/")
+        raise Failure(Exit.USAGE, f"{where}: holds no mapping; see the examples in docs/")
     return value
 
 
@@ -80,7 +96,14 @@ def config_body(value: Json, where: str) -> Json:
         body["queues"] = [_queue(queue, where) for queue in body["queues"]]
     if isinstance(body.get("templates"), list):
         body["templates"] = [_template(template, where) for template in body["templates"]]
+    if isinstance(body.get("policy"), dict):
+        body["policy"] = {name: _word_off(name, value) for name, value in body["policy"].items()}
     return body
+
+
+def _word_off(name: str, value: Any) -> Any:
+    """YAML reads the word `off` as false: where the contract has the word, that is what was meant."""
+    return "off" if value is False and name in OFF_IS_A_WORD else value
 
 
 def _template(template: Any, where: str) -> Any:

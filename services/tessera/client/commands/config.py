@@ -1,4 +1,7 @@
-"""`apply`: show what would change, put it in force, make what it declares."""
+"""
+`apply`: show what would change, put it in force, make what it declares. `config init` and `config show`: a first
+configuration for the cluster that is there, and the one in force, as files to apply.
+"""
 
 import sys
 from pathlib import Path
@@ -8,11 +11,16 @@ import typer
 
 from tessera.client import applying, files
 from tessera.client.commands.context import Home, InShard, carry_out, shard_views
+from tessera.client.first_config import Cluster, first_config
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import say
-from tessera_schemas.subjects import OPERATOR
+from tessera.client.where import Where
+from tessera_schemas.subjects import OPERATOR, TENANT
 
 WAIT_SECONDS = 30.0
+EXAMPLE_TENANT = "research"
+
+config = typer.Typer(help="Write a first configuration, and show the one in force.", no_args_is_help=True)
 
 
 def apply(
@@ -26,11 +34,13 @@ def apply(
     """Apply a configuration: tenants, queues, quotas, priority classes, limits, policy."""
 
     async def work() -> None:
-        body = applying.read_body(files.config_body(files.read_yaml(file), str(file)))
+        read = applying.read_file(files.read_yaml(file), str(file))
+        body = read.body
         async with shard_views(home, shard=shard) as (where, views):
             operator = where.identity(OPERATOR)
             change = applying.Change(await views.config(), body)
             print("\n".join(change.lines) or f"nothing changes: version {change.now.version} says the same")
+            print("\n".join(read.lines), end="\n" if read.lines else "")
             if dry_run:
                 return
             if change.lines:
@@ -41,6 +51,63 @@ def apply(
                 say(made)
 
     carry_out(work())
+
+
+@config.command()
+def init(
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Write it there, not to stdout")] = None,
+    tenant: Annotated[list[str] | None, typer.Option(help="Tenants to name, one option for each")] = None,
+    home: Home = None,
+    shard: InShard = None,
+) -> None:
+    """Write a commented configuration for the cluster that is there, to edit and then to `tessera apply`."""
+
+    async def work() -> None:
+        async with shard_views(home, shard=shard) as (where, views):
+            as_of, nodes, now = await views.as_of(), await views.nodes(), await views.config()
+        names = tuple(dict.fromkeys(tenant or _tenants_here(where) or [EXAMPLE_TENANT]))
+        text = first_config(Cluster(where.shard, as_of, tuple(nodes), names))
+        if file is None:
+            print(text, end="")
+        else:
+            _write_new(file, text)
+            print(f"{file}: look at it, then `tessera apply -f {file}`")
+        if now.version:
+            say(f"version {now.version} is in force already; `tessera config show` writes that one")
+        if not nodes:
+            say("no node is known yet: is the binder running?")
+
+    carry_out(work())
+
+
+@config.command("show")
+def show_config(home: Home = None, shard: InShard = None) -> None:
+    """Print the configuration in force as a file that says the same when it is applied."""
+
+    async def work() -> None:
+        async with shard_views(home, shard=shard) as (_, views):
+            now = await views.config()
+        if now.body is None:
+            raise Failure(Exit.NOT_FOUND, "config: nothing is configured yet; begin with `tessera config init`")
+        print(f"# version {now.version}\n{applying.shown(now.body)}", end="")
+
+    carry_out(work())
+
+
+def _tenants_here(where: Where) -> list[str]:
+    """Tenants whose identities are at hand, as on the local platform."""
+    directory = where.directory
+    return [] if directory is None else sorted(c.identity.name for c in directory.all() if c.identity.role == TENANT)
+
+
+def _write_new(file: Path, text: str) -> None:
+    try:
+        with file.open("x") as opened:
+            opened.write(text)
+    except FileExistsError as error:
+        raise Failure(Exit.USAGE, f"{file}: is there already; name another file") from error
+    except OSError as error:
+        raise Failure(Exit.USAGE, f"{file}: cannot be written ({error.strerror}); name another file") from error
 
 
 def _agreed(yes: bool) -> None:

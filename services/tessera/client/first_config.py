@@ -1,0 +1,232 @@
+"""
+A first configuration for the cluster that is there, as a commented file that `tessera apply` takes as it stands.
+
+From the nodes as the views have them: their pools and device profiles, GPUs as nominal quota, GPU models as flavors,
+and the topology labels that they carry. From `tessera_schemas.recommended` the policy, with what each value costs.
+Pure; the same nodes in any order give the same text.
+"""
+
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tessera_schemas.config import Policy
+from tessera_schemas.job import LEVELS_MAX
+from tessera_schemas.recommended import GRANTED, POLICY
+from tessera_schemas.views import NodeView
+
+WIDTH = 100
+NAME_LENGTH_MAX = 63
+DEFAULT_POOL = "default"
+LEVEL_LABELS = (
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "topology.k8s.aws/network-node-layer-1",
+    "topology.k8s.aws/network-node-layer-2",
+    "topology.k8s.aws/network-node-layer-3",
+    "cloud.google.com/gce-topology-block",
+    "cloud.google.com/gce-topology-subblock",
+    "nvidia.com/gpu.clique",
+)
+LEVEL_WORDS = ("region", "zone", "superpod", "spine", "block", "subblock", "row", "leaf", "rack")
+"""Labels of topology, by key or by the last word of the key; each list widest first."""
+NOT_TEXT = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
+OTHER_POLICY = ("min_runtime_seconds", "evictions_max", "earmark_seconds", "node_lost_seconds", "start_timeout_seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What the configuration is written for."""
+
+    shard: str
+    as_of: int
+    nodes: tuple[NodeView, ...]
+    tenants: tuple[str, ...]
+
+    @property
+    def present(self) -> list[NodeView]:
+        return sorted((node for node in self.nodes if not node.gone), key=lambda node: node.name)
+
+    @property
+    def pools(self) -> dict[str, list[NodeView]]:
+        """The nodes by pool; the default pool where there are none yet."""
+        found: dict[str, list[NodeView]] = {}
+        for node in self.present:
+            found.setdefault(node.pool, []).append(node)
+        return dict(sorted(found.items())) or {DEFAULT_POOL: []}
+
+
+def first_config(cluster: Cluster) -> str:
+    """The whole file."""
+    parts = (_head, _tenants, _queues, _flavors, _pools, _topology, _policy)
+    return "\n".join("\n".join(lines) + "\n" for part in parts if (lines := list(part(cluster))))
+
+
+def _head(cluster: Cluster) -> Iterator[str]:
+    models = _models(cluster.present)
+    gpus = ", ".join(f"{count} {model}" for model, count in models.items()) or "no GPUs"
+    yield f"# Configuration of shard {cluster.shard}, by `tessera config init` as of ledger record {cluster.as_of},"
+    yield f"# for {len(cluster.present)} nodes with {gpus}. Change what you like, then: tessera apply -f FILE"
+    yield "# What it leaves out is written out by `apply` with the values below, and shown before you agree."
+
+
+def _tenants(cluster: Cluster) -> Iterator[str]:
+    yield "# Who may submit. On Kubernetes a tenant is the namespace of the same name."
+    yield "tenants:"
+    for name in cluster.tenants:
+        yield f"  - name: {_quoted(name)}"
+        yield "    limits: {jobs: 10000}          # jobs that have not ended; also gpus, gpus_per_job, pods_per_job"
+        yield f"    priority_classes: [{', '.join(GRANTED)}]  # granted; there are also high and urgent"
+
+
+def _queues(cluster: Cluster) -> Iterator[str]:
+    yield "# Where jobs wait. `gpus` is the nominal quota: all that the cluster has now. Queues below one parent lend"
+    yield "# each other what they do not use; `cpu` and `memory` can be given as well, and are not limited otherwise."
+    yield "queues:"
+    for pool, nodes in cluster.pools.items():
+        gpus = sum(node.gpus for node in nodes)
+        if len(cluster.tenants) == 1:
+            yield from _queue(_name(pool), pool, gpus, cluster.tenants[0])
+            continue
+        parent = _name(pool)
+        yield f"  - {{name: {_quoted(parent)}, pool: {_quoted(pool)}}}          # takes no jobs itself"
+        share, rest = divmod(gpus, len(cluster.tenants))
+        for at, tenant in enumerate(cluster.tenants):
+            name = tenant if len(cluster.pools) == 1 else f"{pool}-{tenant}"
+            if name == parent:
+                name = f"{tenant}-jobs"
+            yield from _queue(_name(name), pool, share + (at < rest), tenant, parent)
+
+
+def _queue(name: str, pool: str, gpus: int, tenant: str, parent: str = "") -> Iterator[str]:
+    yield f"  - name: {_quoted(name)}"
+    yield f"    pool: {_quoted(pool)}"
+    if parent:
+        yield f"    parent: {_quoted(parent)}"
+    yield f"    tenants: [{_quoted(tenant)}]"
+    if gpus:
+        yield f"    quotas: {{gpus: {gpus}}}"
+    else:
+        yield "    # quotas: {gpus: 8}             # the pool has no GPUs now: nothing is limited"
+
+
+def _flavors(cluster: Cluster) -> Iterator[str]:
+    names = _flavor_names(_models(cluster.present))
+    if not names:
+        return
+    yield "# Kinds of nodes that quotas can tell apart. No quota names one yet: a quota by flavor keeps each job on"
+    yield "# nodes of one flavor, and then every flavor that the queue may use needs a quota, such as"
+    yield f"#   quotas: [{{resource: gpu_milli, nominal: 8000, flavor: {next(iter(names.values()))}}}]"
+    yield "flavors:"
+    for model, name in names.items():
+        yield f"  - {{name: {_quoted(name)}, gpu_models: [{_quoted(model)}]}}"
+
+
+def _pools(cluster: Cluster) -> Iterator[str]:
+    said = {pool: {node.device_profile for node in nodes} for pool, nodes in cluster.pools.items()}
+    alike = {pool: next(iter(profiles)) for pool, profiles in said.items() if len(profiles) == 1}
+    if not alike:
+        return
+    yield "# Who hands out the GPUs (docs/kubernetes-devices.md). A node that says another profile takes nothing new."
+    yield "pools:"
+    for pool, profile in alike.items():
+        yield f"  - {{name: {_quoted(pool)}, device_profile: {profile}}}"
+
+
+def _topology(cluster: Cluster) -> Iterator[str]:
+    labels = _levels(cluster.present)
+    if not labels:
+        return
+    yield "# Levels that jobs may name in `topology` and `spread`, widest first."
+    yield "topology:"
+    taken: set[str] = set()
+    for label in labels:
+        name = next(name for name in _level_names(label) if name not in taken)
+        taken.add(name)
+        yield f"  - {{name: {_quoted(name)}, label: {_quoted(label)}}}"
+
+
+def _policy(cluster: Cluster) -> Iterator[str]:
+    yield "# How the shard decides; docs/policy.md has what was measured."
+    yield "policy:"
+    for found in POLICY:
+        yield from _comment(f"Brings: {found.brings}.")
+        yield from _comment(f"Costs: {found.costs}.")
+        yield f"  {found.field}: {_yaml(found.value)}"
+    yield from _comment("Further ones, as they are:")
+    for name in OTHER_POLICY:
+        yield from _comment(f"{name}: {_yaml(getattr(Policy(), name))}  {Policy.model_fields[name].description}")
+
+
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent="  # ", subsequent_indent="  #   ", break_long_words=False)
+
+
+def _models(nodes: Sequence[NodeView]) -> dict[str, int]:
+    """GPUs by model; a node that does not say its model counts for none."""
+    found: Counter[str] = Counter()
+    for node in nodes:
+        if node.gpus and node.gpu_model:
+            found[node.gpu_model] += node.gpus
+    return dict(sorted(found.items()))
+
+
+def _levels(nodes: Sequence[NodeView]) -> list[str]:
+    """The known topology labels that nodes carry, widest first."""
+    keys = {key for node in nodes for key in node.labels}
+    known = [key for key in keys if key in LEVEL_LABELS or key.rpartition("/")[2] in LEVEL_WORDS]
+    return sorted(known, key=_width)[:LEVELS_MAX]
+
+
+def _width(key: str) -> tuple[int, int, str]:
+    word = key.rpartition("/")[2]
+    width = LEVEL_WORDS.index(word) if word in LEVEL_WORDS else len(LEVEL_WORDS)
+    return width, LEVEL_LABELS.index(key) if key in LEVEL_LABELS else len(LEVEL_LABELS), key
+
+
+def _level_names(label: str) -> Iterator[str]:
+    short = _name(label.rpartition("/")[2])
+    yield from (short, _name(label), *(f"{short[:50]}-{number}" for number in range(2, LEVELS_MAX + 2)))
+
+
+def _flavor_names(models: dict[str, int]) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for model in models:
+        short = _name(model)
+        free = [short, *(f"{short[:50]}-{number}" for number in range(2, len(models) + 2))]
+        names[model] = next(name for name in free if name not in names.values())
+    return names
+
+
+def _name(text: str) -> str:
+    """The text as a name: small letters, digits and dashes."""
+    made = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:NAME_LENGTH_MAX].strip("-")
+    return made or "x"
+
+
+def _quoted(text: str) -> str:
+    """A plain word as it is; what YAML would read as something else than text in quotes."""
+    plain = re.fullmatch(r"[a-z][A-Za-z0-9./_-]*", text) and text not in (
+        "y",
+        "n",
+        "yes",
+        "no",
+        "on",
+        "off",
+        "true",
+        "false",
+        "null",
+    )
+    return text if plain else f'"{text}"'
+
+
+def _yaml(value: str | bool | int) -> str:
+    return (
+        ("true" if value else "false")
+        if isinstance(value, bool)
+        else _quoted(value)
+        if isinstance(value, str)
+        else str(value)
+    )

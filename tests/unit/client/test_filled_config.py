@@ -1,0 +1,84 @@
+"""What a person's file leaves out is written out, shown, and stays; what it says is never touched."""
+
+import pytest
+
+from tessera.client import applying, files
+from tessera.client.sdk import Refused
+from tessera_schemas.config import Config, ConfigBody, Policy
+from tessera_schemas.recommended import POLICY, explicit, filled
+
+LEAST = "tenants: [{name: lab}]\nqueues: [{name: q}]\n"
+RECOMMENDED = {found.field: found.value for found in POLICY}
+
+
+def read(text: str) -> applying.Read:
+    return applying.read_file(files.parse_yaml(text, "file"), "file")
+
+
+def test_who_configures_nothing_gets_preemption_backfill_defragmentation_and_warnings() -> None:
+    policy = read(LEAST).body.policy
+    assert (policy.preset, policy.backfill, policy.defragment, policy.idle) == ("fair", "reserve", True, "warn")
+    assert read(LEAST).body.tenants[0].priority_classes == ("normal", "low")
+
+
+def test_each_value_that_was_filled_is_told_with_its_reason() -> None:
+    lines = read(LEAST).lines
+    assert lines[0].startswith("filled in: policy.preset: fair (")
+    assert lines[-1] == "filled in: tenants.lab.priority_classes: [normal, low]"
+    assert len(lines) == len(POLICY) + 1
+
+
+@pytest.mark.parametrize("off", ["off", "'off'", "false"])
+def test_what_the_file_says_stays_also_the_word_off(off: str) -> None:
+    words = f"preset: {off}, backfill: {off}, idle: {off}"
+    policy = f"policy: {{{words}, defragment: false, defragment_min_gain_gpu_seconds: 0}}"
+    found = read(f"tenants: [{{name: lab, priority_classes: []}}]\nqueues: [{{name: q}}]\n{policy}\n")
+    assert found.body.policy == Policy()
+    assert found.body.tenants[0].priority_classes == ()
+    assert found.lines == []
+
+
+def test_what_was_stored_without_remedies_is_shown_so_and_the_same_file_then_turns_them_on() -> None:
+    """As a shard of 0.3 has it: the difference names every value that changes before anybody agrees."""
+    stored = Config(
+        version=3, body=ConfigBody.model_validate({"tenants": [{"name": "lab"}], "queues": [{"name": "q"}]})
+    )
+    lines = applying.Change(stored, read(LEAST).body).lines
+    assert "-  preset: 'off'" in lines
+    assert "+  preset: fair" in lines
+    assert "-  defragment: false" in lines
+
+
+def test_a_shown_configuration_is_applied_again_without_a_change() -> None:
+    for body in (read(LEAST).body, ConfigBody.model_validate({"tenants": [{"name": "a"}], "queues": [{"name": "q"}]})):
+        assert applying.Change(Config(version=1, body=body), read(applying.shown(body)).body).lines == []
+
+
+def test_the_wire_and_the_stored_form_carry_every_filled_value() -> None:
+    """They leave out what equals the models' defaults, which are those of 0.3: no recommendation may equal one."""
+    assert all(value != getattr(Policy(), field) for field, value in RECOMMENDED.items())
+    body = read(LEAST).body
+    assert ConfigBody.model_validate_json(body.to_bytes()) == body
+    assert explicit(body)["policy"] == RECOMMENDED
+
+
+def test_grants_are_only_those_that_the_configuration_has() -> None:
+    classes = "priority_classes: [{name: normal, value: 0}, {name: gold, value: 9}]\n"
+    assert read(LEAST + classes).body.tenants[0].priority_classes == ("normal",)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["policy: 3", "tenants: 3", "tenants: [3]", "priority_classes: {a: b}", "policy: null"]
+)
+def test_what_is_malformed_is_refused_by_the_contract_and_not_here(wrong: str) -> None:
+    kept = "".join(line + "\n" for line in LEAST.splitlines() if not line.startswith(wrong.split(":")[0]))
+    with pytest.raises(Refused, match=wrong.split(":")[0]):
+        read(f"{kept}{wrong}\n")
+
+
+def test_filling_changes_nothing_of_what_was_given() -> None:
+    given = {"tenants": [{"name": "lab"}], "queues": [{"name": "q"}], "policy": {"idle": "fail"}}
+    before = {**given, "policy": dict(given["policy"])}  # type: ignore[call-overload]
+    made, _ = filled(given)
+    assert given == before
+    assert made["policy"]["idle"] == "fail"

@@ -1,0 +1,88 @@
+"""`tessera config init`: a commented file for the cluster that is there, which may be applied as it stands."""
+
+from typing import Any
+
+import pytest
+
+from tessera.client import applying, files
+from tessera.client.first_config import Cluster, first_config
+from tessera_schemas.config import ConfigBody
+from tessera_schemas.recommended import POLICY
+from tessera_schemas.views import NodeView
+
+ZONE, RACK = "topology.kubernetes.io/zone", "example.org/rack"
+
+
+def node(name: str, gpus: int = 8, model: str = "h100", **more: Any) -> NodeView:
+    return NodeView(name=name, pool=more.pop("pool", "default"), ready=True, gpus=gpus, gpu_model=model, **more)
+
+
+def written(*nodes: NodeView, tenants: tuple[str, ...] = ("demo",)) -> str:
+    return first_config(Cluster("main", 7, nodes, tenants))
+
+
+def read(text: str) -> ConfigBody:
+    """As `tessera apply` takes it; nothing is left to fill."""
+    found = applying.read_file(files.parse_yaml(text, "init"), "init")
+    assert found.filled == ()
+    return found.body
+
+
+CLUSTERS = {
+    "none yet": (),
+    "without GPUs": (node("a", gpus=0, model=""),),
+    "one model": (node("a"), node("b")),
+    "two models": (node("a", model="NVIDIA-A100-SXM4-80GB"), node("b", model="Tesla_T4", gpus=4)),
+    "models whose names differ in case alone": (node("a", model="H100"), node("b", model="h100")),
+    "a model of digits": (node("a", model="4090"),),
+    "two pools": (node("a"), node("b", pool="notebooks", device_profile="hami"), node("c", pool="off")),
+    "profiles that differ in a pool": (node("a"), node("b", device_profile="mig")),
+    "every label of topology": tuple(
+        node(
+            f"n{at}", labels={f"{part}/{word}": "x" for part in ("a.org", "b.org") for word in ("zone", "rack", "Row")}
+        )
+        for at in range(3)
+    ),
+}
+
+
+@pytest.mark.parametrize("nodes", CLUSTERS.values(), ids=CLUSTERS)
+@pytest.mark.parametrize("tenants", [("demo",), ("default", "off", "1st")], ids=["one tenant", "three tenants"])
+def test_the_file_is_applied_as_it_stands(nodes: tuple[NodeView, ...], tenants: tuple[str, ...]) -> None:
+    body = read(written(*nodes, tenants=tenants))
+    assert {tenant.name for tenant in body.tenants} == set(tenants)
+    assert all(tenant.priority_classes == ("normal", "low") for tenant in body.tenants)
+    assert {found.field: getattr(body.policy, found.field) for found in POLICY} == {
+        found.field: found.value for found in POLICY
+    }
+    pools = {found.pool for found in nodes} or {"default"}
+    assert {queue.pool for queue in body.queues} == pools
+    for pool in pools:  # the nominal quotas of a pool are its GPUs
+        nominal = sum(q.nominal for queue in body.queues if queue.pool == pool for q in queue.quotas)
+        assert nominal == 1000 * sum(found.gpus for found in nodes if found.pool == pool)
+
+
+def test_models_become_flavors_and_labels_become_levels_widest_first() -> None:
+    labels = {RACK: "r1", ZONE: "z1", "kubernetes.io/hostname": "a"}
+    body = read(written(node("a", model="NVIDIA-H100", labels=labels), node("b", model="T4", pool="small")))
+    assert [(flavor.name, flavor.gpu_models) for flavor in body.flavors] == [
+        ("nvidia-h100", ("NVIDIA-H100",)),
+        ("t4", ("T4",)),
+    ]
+    assert [(level.name, level.label) for level in body.topology] == [("zone", ZONE), ("rack", RACK)]
+    assert {pool.name: pool.device_profile for pool in body.pools} == {"default": "whole", "small": "whole"}
+
+
+def test_nodes_that_are_gone_are_no_quota() -> None:
+    assert read(written(node("a"), node("b", gone=True))).queues[0].quotas[0].nominal == 8000
+
+
+def test_each_recommended_value_says_what_it_brings_and_what_it_costs() -> None:
+    text = " ".join(written(node("a")).replace("#", " ").split())
+    for found in POLICY:
+        assert f"Brings: {found.brings}." in text
+        assert f"Costs: {found.costs}." in text
+
+
+def test_no_line_is_wider_than_a_screen_of_120_columns() -> None:
+    assert max(map(len, written(*CLUSTERS["two pools"]).splitlines())) <= 120
