@@ -33,6 +33,12 @@ class BinderSettings(ServiceSettings):
         le=600,
         description="Users' pods that wait no longer than this are not told why; refused ones at once",
     )
+    settle_seconds: float = Field(
+        3.0,
+        ge=0,
+        le=600,
+        description="A gang of which nobody says the size is whole once no further pod has come for so long",
+    )
     claim_seconds: float = Field(
         5.0, ge=0, le=3600, description="How long an allocated job waits for users' pods that are not there yet"
     )

@@ -128,7 +128,13 @@ def _put(wanted: Json, name: str, amount: Fraction) -> Reason | None:
 
 
 def _with_share(wanted: Json, annotations: Json) -> Json | Reason:
+    """Ours counts before the mark of another system."""
     share, memory = text(annotations, GPU_MILLI_ANNOTATION), text(annotations, GPU_MEMORY_ANNOTATION)
+    if not share:
+        fraction = _fraction(annotations)
+        if isinstance(fraction, Reason):
+            return fraction
+        share = fraction
     if share:
         if not (share.isascii() and share.isdecimal() and len(share) <= 3 and int(share)):
             field = f"metadata.annotations[{GPU_MILLI_ANNOTATION}]"
@@ -138,3 +144,23 @@ def _with_share(wanted: Json, annotations: Json) -> Json | Reason:
         said = dict(_amounts({GPU_MEMORY_ANNOTATION: memory}, "metadata.annotations"))
         wanted["gpu_memory_bytes"] = ceil(said[GPU_MEMORY_ANNOTATION])
     return wanted
+
+
+def _fraction(annotations: Json) -> str | Reason:
+    """KAI's share of one GPU in thousandths; "" for none."""
+    if text(annotations, "gpu-memory"):
+        detail = f"a share is said as gpu-fraction or {GPU_MILLI_ANNOTATION}, its memory as {GPU_MEMORY_ANNOTATION}"
+        return no(Code.NOT_SUPPORTED_YET, "metadata.annotations[gpu-memory]", detail)
+    if text(annotations, "gpu-fraction-num-devices") not in ("", "1"):
+        field = "metadata.annotations[gpu-fraction-num-devices]"
+        return no(Code.NOT_SUPPORTED_YET, field, "a pod has a share of one GPU, or whole GPUs")
+    words = text(annotations, "gpu-fraction")
+    if not words:
+        return ""
+    try:
+        share = ceil(quantity(words) * 1000)
+    except QuantityError:
+        share = 0
+    if not 0 < share < 1000:
+        return no(Code.INVALID_FIELD, "metadata.annotations[gpu-fraction]", f"{words!r}: more than 0 and less than 1")
+    return str(share)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import structlog
 
 from tessera.binder.adoption.reading import Json, mapping, text
-from tessera.binder.adoption.verdicts import Verdict, condition_patch, event_of
+from tessera.binder.adoption.verdicts import Verdict, condition_patch, event_of, of_wishes, wishes_patch
 from tessera.binder.calls import all_of
 from tessera.kernel.ports import ApiError, Clock, Cluster
 
@@ -32,6 +32,15 @@ class Conditions:
         if verdict is not None:
             await all_of([self._tell_one(pod, verdict) for pod in pods])
 
+    async def tell_wishes(self, pods: Sequence[Json], sentences: Sequence[str]) -> None:
+        """Say on each pod what it would like and does not get, and in one event; to be said before they are placed."""
+        if not sentences or not pods:
+            return
+        verdict, now = of_wishes(sentences), self._now()
+        said = await all_of([self._patch(pod, wishes_patch(pod, verdict, now)) for pod in pods])
+        if any(said):
+            await self._make_event(pods[0], verdict, now)
+
     async def tell_once(self, thing: Json, verdict: Verdict) -> None:
         """An event alone, once for each code: about what has no condition of ours, such as a pod that runs."""
         key = text(thing, "metadata", "uid"), verdict.code
@@ -44,9 +53,16 @@ class Conditions:
 
     async def _tell_one(self, pod: Json, verdict: Verdict) -> None:
         now = self._now()
-        patch = condition_patch(pod, verdict, now)
-        if patch is None:
+        if not await self._patch(pod, condition_patch(pod, verdict, now)):
             return
+        meta = mapping(pod, "metadata")
+        log.info("pod_told", pod=text(meta, "name"), namespace=text(meta, "namespace"), reason=verdict.code)
+        await self._make_event(pod, verdict, now)
+
+    async def _patch(self, pod: Json, patch: Json | None) -> bool:
+        """Whether it was written: there is something to say, and the pod is as we have seen it."""
+        if patch is None:
+            return False
         meta = mapping(pod, "metadata")
         named = {"uid": text(meta, "uid"), "resourceVersion": text(meta, "resourceVersion")}
         try:
@@ -56,9 +72,8 @@ class Conditions:
         except ApiError as error:
             if error.status not in PASSES:
                 raise
-            return
-        log.info("pod_told", pod=text(meta, "name"), namespace=text(meta, "namespace"), reason=verdict.code)
-        await self._make_event(pod, verdict, now)
+            return False
+        return True
 
     async def _make_event(self, thing: Json, verdict: Verdict, now: str) -> None:
         """The condition says it already: an event that cannot be made is not worth another try."""

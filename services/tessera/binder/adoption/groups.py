@@ -1,23 +1,24 @@
 """
 Which group a pod of a user belongs to. Pure.
 
-A group is what starts together and has one life: a named gang, a PodGroup, a batch Job, a JobSet, a training job of
-Kubeflow, or one pod by itself. What an owner reference claims is checked against the object it names, so a pod joins
-a Job only where the Job's own controller would count it, and never the group of another namespace or kind. Objects
-are not fetched here: `group_of` says which one it must see next.
+A group is what starts together and has one life: a gang that the pods name (`gang_marks`), a PodGroup, a batch Job, a
+JobSet, a training job of Kubeflow, or one pod by itself. What an owner reference claims is checked against the object
+it names, so a pod joins a Job only where the Job's own controller would count it, and never the group of another
+namespace or kind. Objects are not fetched here: `group_of` says which one it must see next.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tessera.binder.adoption.gang_marks import GANGS, TASK_GROUP, GangMark, gang_mark, parts_of, size_said
+from tessera.binder.adoption.marks import said
 from tessera.binder.adoption.reading import Json, at, items, mapping, no, text
 from tessera.binder.adoption.sizes import comes_in_stages, comes_in_waves, is_apart, pods_said
-from tessera_schemas.job import REPLICAS_MAX
-from tessera_schemas.labels import FINALIZER, GANG_LABEL, GANG_SIZE_ANNOTATION, POD_GROUP_LABEL, SCHEDULER_NAME
+from tessera_schemas.labels import FINALIZER, SCHEDULER_NAME
 from tessera_schemas.reasons import Code, Reason
 
-POD_GROUP_API = "scheduling.x-k8s.io/v1alpha1"
+WORKLOAD_API = "scheduling.k8s.io/v1beta1"
 TRAINING_NAME_LABEL = "training.kubeflow.org/job-name"
 
 
@@ -26,6 +27,7 @@ class Kind(StrEnum):
 
     GANG = "Gang"
     POD_GROUP = "PodGroup"
+    RAY_CLUSTER = "RayCluster"
     JOB_SET = "JobSet"
     TRAINING_JOB = "TrainingJob"
     JOB = "Job"
@@ -53,7 +55,8 @@ class Group:
     `id` gathers the pods: two pods are of one group exactly when their ids are equal.
 
     `owner` is the object that `size_of` and `spec_of` have to see, None where they need none. `size` is what the pod
-    itself says about it; 0 where the owner says it. For a pod by itself `name` is the pod's.
+    itself says about it; 0 where the owner says it, or all pods together. For a pod by itself `name` is the pod's.
+    `mark` is what the pods name the gang by.
     """
 
     kind: Kind
@@ -62,6 +65,17 @@ class Group:
     id: str
     size: int = 0
     owner: OwnerRef | None = None
+    mark: GangMark | None = None
+
+    @property
+    def at_least(self) -> bool:
+        """Whether further pods start by themselves, once as many as it needs are at work."""
+        return self.mark is not None and self.mark.at_least
+
+    @property
+    def settles(self) -> bool:
+        """Whether nobody says its size, so that it is the pods that are there once no more come."""
+        return self.mark is not None and self.mark.settles and self.owner is None
 
 
 Known = Mapping[OwnerRef, Json | None]
@@ -75,29 +89,33 @@ def group_of(pod: Json, known: Known) -> Group | OwnerRef | Reason:
     Asks at most twice for one pod: its Job, and what owns the Job. A Reason is one to wait with (the PodGroup is not
     there yet) or a refusal (a gang without a size).
     """
-    labels, namespace = mapping(pod, "metadata", "labels"), text(pod, "metadata", "namespace")
-    if GANG_LABEL in labels:
-        return _gang(pod, namespace, labels[GANG_LABEL])
-    if name := text(labels, POD_GROUP_LABEL):
-        owner = OwnerRef(POD_GROUP_API, "PodGroup", namespace, name)
-        return _of_owner(Kind.POD_GROUP, owner, known)
+    marked = gang_mark(pod)
+    if marked is not None:
+        return _marked(pod, *marked, known)
+    if said(pod, TASK_GROUP):
+        return no(Code.MISSING_FIELD, "metadata.labels[applicationId]", "a task group is of an application")
+    labels = mapping(pod, "metadata", "labels")
     controller = controller_of(pod)
     if controller is None:
-        return _alone(pod)
+        return alone(pod)
     if _is_training_job(controller):
         counted = labels.get(TRAINING_NAME_LABEL) == controller.name
-        return _of_owner(Kind.TRAINING_JOB, controller, known) if counted else _alone(pod)
-    return _of_job(pod, controller, known) if _is_job(controller) else _alone(pod)
+        return _of_owner(Kind.TRAINING_JOB, controller, known) if counted else alone(pod)
+    return _of_job(pod, controller, known) if _is_job(controller) else alone(pod)
 
 
-def size_of(group: Group, owner: Json | None) -> int | Reason:
+def size_of(group: Group, owner: Json | None, pods: Sequence[Json] = ()) -> int | Reason:
     """
-    How many pods the group starts with now. `owner` is the current object of `group.owner`, None if there is none.
+    How many pods the group starts with now. `owner` is the current object of `group.owner`, None if there is none;
+    `pods` are those that wait.
 
     What has succeeded already is not waited for again, so after an eviction the number may be less than at first.
     """
+    if group.mark is not None and group.mark.parts:
+        parts = parts_of(group.mark, owner, pods)
+        return parts if isinstance(parts, Reason) else sum(parts.values()) or 1
     if group.size or group.owner is None:
-        return group.size
+        return group.size or len(pods)
     if owner is None or not _is_it(group.owner, owner):
         return not_found(group.owner)
     return pods_said(group.owner.kind, owner)
@@ -126,23 +144,27 @@ def not_found(owner: OwnerRef) -> Reason:
     return no(Code.OWNER_NOT_FOUND, f"{owner.kind} {owner.namespace}/{owner.name}")
 
 
-def _gang(pod: Json, namespace: str, name: object) -> Group | Reason:
-    """Every pod of a gang says how many they are; `spec_of` compares them."""
-    if not isinstance(name, str) or not name:
-        return no(Code.INVALID_FIELD, f"metadata.labels[{GANG_LABEL}]", "the gang has no name")
-    field = f"metadata.annotations[{GANG_SIZE_ANNOTATION}]"
-    said = text(pod, "metadata", "annotations", GANG_SIZE_ANNOTATION)
-    if not said:
-        return no(Code.MISSING_FIELD, field, f"gang {name} does not say how many pods it has")
-    size = int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else 0
-    if not 1 <= size <= REPLICAS_MAX:
-        return no(Code.INVALID_FIELD, field, f"{said!r} is no number of pods", pods_max=REPLICAS_MAX)
+def _marked(pod: Json, mark: GangMark, name: str, field: str, known: Known) -> Group | OwnerRef | Reason:
+    """The gang that the pod names: it says its number itself, or an object of that name does."""
+    namespace = text(pod, "metadata", "namespace")
+    if not name:
+        return no(Code.INVALID_FIELD, field, "the gang has no name")
+    if mark.kind:
+        owner = OwnerRef(mark.api_version, mark.kind, namespace, name)
+        found = _of_owner(Kind(mark.kind), owner, known)
+        is_missing = isinstance(found, Reason) and owner in known and known[owner] is None
+        if not (mark.settles and is_missing):
+            return replace(found, mark=mark) if isinstance(found, Group) else found
+    size = size_said(mark, name, pod)
+    if isinstance(size, Reason):
+        return size
     controller = controller_of(pod)
-    owner = controller if controller is not None and _is_job(controller) else None
-    return Group(Kind.GANG, namespace, name, f"gang/{namespace}/{name}", size, owner)
+    job = controller if controller is not None and _is_job(controller) and not mark.kind else None
+    prefix = "gang" if mark is GANGS[0] else f"gang/{mark.names[0]}"
+    return Group(Kind.GANG, namespace, name, f"{prefix}/{namespace}/{name}", size, job, mark)
 
 
-def _alone(pod: Json, owner: OwnerRef | None = None) -> Group:
+def alone(pod: Json, owner: OwnerRef | None = None) -> Group:
     """The name of a pod comes back with the next pod of a StatefulSet; its UID does not."""
     namespace, name, uid = (text(pod, "metadata", field) for field in ("namespace", "name", "uid"))
     return Group(Kind.POD, namespace, name, f"pod/{namespace}/{uid}", 1, owner)
@@ -167,7 +189,7 @@ def _of_job(pod: Json, ref: OwnerRef, known: Known) -> Group | OwnerRef | Reason
         return itself
     wanted, labels = mapping(job, "spec", "selector", "matchLabels"), mapping(pod, "metadata", "labels")
     if not wanted.items() <= labels.items():
-        return _alone(pod)
+        return alone(pod)
     above = controller_of(job)
     if above is not None and (_is_job_set(above) or _is_training_job(above)):
         kind = Kind.JOB_SET if _is_job_set(above) else Kind.TRAINING_JOB
@@ -175,7 +197,7 @@ def _of_job(pod: Json, ref: OwnerRef, known: Known) -> Group | OwnerRef | Reason
         owner = known.get(above)
         if not isinstance(whole, Group) or owner is None or not _goes_apart(owner):
             return whole
-    return _alone(pod, ref) if comes_in_waves(job) else itself
+    return alone(pod, ref) if comes_in_waves(job) else itself
 
 
 def _goes_apart(owner: Json) -> bool:

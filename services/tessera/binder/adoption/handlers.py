@@ -15,8 +15,8 @@ from tessera.binder.adoption.books import Books
 from tessera.binder.adoption.claim import GENERATION, is_of, is_up_to_date
 from tessera.binder.adoption.conditions import Conditions
 from tessera.binder.adoption.known import Adoptions
-from tessera.binder.adoption.owners import Owners, ending_of, why_failed
-from tessera.binder.adoption.patience import Patience
+from tessera.binder.adoption.owners import NotAllowed, Owners, ending_of, why_failed
+from tessera.binder.adoption.patience import Patience, Settling
 from tessera.binder.adoption.reading import Json
 from tessera.binder.adoption.spec import Adoption
 from tessera.binder.adoption.suspended import Suspended
@@ -83,6 +83,7 @@ class Adopting:
         self._books = Books(state)
         self._conditions = Conditions(ports.cluster, ports.clock)
         self._patience = Patience(ports.clock, settings.tell_seconds)
+        self._settling = Settling(ports.clock, settings.settle_seconds)
         self._submitted: dict[str, Submitted] = {}
         self._cancelled: dict[str, float] = {}
         self._without_pods_since: dict[str, float] = {}
@@ -152,15 +153,25 @@ class Adopting:
     async def _found(self, group_id: str, waiting: list[Json]) -> Adoption | Reason | None:
         """The job that the group amounts to now; None when nothing of it waits."""
         group = self._groups.get(group_id)
-        if group is not None and waiting:
+        if group is None or not waiting:
+            self._settling.forget(group_id)
+            return await self._suspended.adoption(group_id)
+        left = self._settling.left(group_id, waiting) if group.settles else 0.0
+        if left > 0:
+            self.worklist.name_later(group_id, left)
+            detail = "nothing says how many pods it has; further ones are waited for"
+            return Reason(code=Code.GANG_INCOMPLETE, field=f"{group.kind} {group.name}", detail=detail)
+        try:
             return await self._adoptions.of(group, waiting)
-        return await self._suspended.adoption(group_id)
+        except NotAllowed as error:
+            return error.why
 
     async def _settle(self, group_id: str, waiting: list[Json], found: Adoption, live: list[Job]) -> None:
         """One life at a time: a job that is not what the pods ask for goes first, if it is not at work."""
         for job in live:
             self._without_pods_since.pop(job.job_id, None)
             if is_of(job, found) and not is_up_to_date(job, found) and job.phase is Phase.QUEUED:
+                await self._conditions.tell_wishes(waiting, found.wishes)
                 preemptible = found.spec.preemptible
                 back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=preemptible, uids=found.uids)
                 await self._facts.publish(back, "")
@@ -206,6 +217,7 @@ class Adopting:
             self._submitted.clear()
         reasons = () if before is None else before.reasons
         self._submitted[job] = Submitted(group_id, now + wait, wait, reasons)
+        await self._conditions.tell_wishes(waiting, found.wishes)
         known = {"group": group_id, "suspended": not waiting, "uids": found.uids}
         adopted = found.adopted.model_copy(update=known)
         await self._send(

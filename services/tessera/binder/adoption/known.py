@@ -39,7 +39,7 @@ class Adoptions:
         known = self._known.get(group.id)
         if known is not None and known.is_of(group, waiting, owner):
             return known.found
-        size = size_of(group, owner)
+        size = size_of(group, owner, waiting)
         found = size if isinstance(size, Reason) else spec_of(group, waiting, size, owner)
         if len(self._known) >= REMEMBERED:
             self._known.clear()

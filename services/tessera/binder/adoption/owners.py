@@ -8,18 +8,31 @@ from collections.abc import Sequence
 
 import structlog
 
-from tessera.binder.adoption.groups import OwnerRef
-from tessera.binder.adoption.reading import Json, items, text
+from tessera.binder.adoption.groups import WORKLOAD_API, OwnerRef
+from tessera.binder.adoption.reading import Json, items, no, text
+from tessera.kernel.api_paths import resource_of
 from tessera.kernel.informer import Informer
 from tessera.kernel.ports import ApiError, Clock, Cluster
 from tessera_schemas.adopted import Adopted
+from tessera_schemas.reasons import Code
 
 REMEMBERED_SECONDS = 15.0
 FORGET_AT = 4096
 COMPLETE = ("Complete", "Completed", "Succeeded", "SuccessCriteriaMet")
 FAILED = ("Failed", "FailureTarget")
+OLDER = {WORKLOAD_API: (WORKLOAD_API, "scheduling.k8s.io/v1alpha2")}
+"""By apiVersion: those in which a server may serve the same kind, the newest first."""
 
 log = structlog.get_logger()
+
+
+class NotAllowed(ApiError):
+    """The binder has not the right to read such an object; the `why` is for people and says which right."""
+
+    def __init__(self, ref: OwnerRef, error: ApiError) -> None:
+        super().__init__(error.status, error.reason, error.message, error.retry_after_seconds)
+        resource = f"{resource_of(ref.kind)}.{ref.group}".removesuffix(".")
+        self.why = no(Code.FORBIDDEN, f"{ref.kind} {ref.namespace}/{ref.name}", f"the binder may not get {resource}")
 
 
 class Owners:
@@ -29,9 +42,10 @@ class Owners:
         self._cluster, self._clock, self._jobs = cluster, clock, jobs
         self._found: dict[OwnerRef, tuple[float, Json | None]] = {}
         self._classes: tuple[float, list[Json]] | None = None
+        self._served = ""
 
     async def look(self, ref: OwnerRef, fresh: bool = False) -> Json | None:
-        """The object, None when there is none of that name. Raises ApiError, Transient."""
+        """The object, None when there is none of that name. Raises NotAllowed, ApiError, Transient."""
         watched = self._jobs.named(ref.name, ref.namespace) if (ref.group, ref.kind) == ("batch", "Job") else None
         if watched is not None and not fresh:
             return watched
@@ -64,12 +78,19 @@ class Owners:
     async def _fetch(self, ref: OwnerRef) -> Json | None:
         if not ref.api_version or not ref.kind.isalnum() or not ref.name:
             return None
-        try:
-            return await self._cluster.get_object(ref.api_version, ref.kind, ref.namespace, ref.name)
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            return None
+        versions = OLDER.get(ref.api_version, (ref.api_version,))
+        for version in sorted(versions, key=lambda version: version != self._served):
+            try:
+                found = await self._cluster.get_object(version, ref.kind, ref.namespace, ref.name)
+            except ApiError as error:
+                if error.status == 403:
+                    raise NotAllowed(ref, error) from error
+                if error.status != 404:
+                    raise
+                continue
+            self._served = version if len(versions) > 1 else self._served
+            return found
+        return None
 
 
 def ending_of(owner: Json) -> str:

@@ -7,7 +7,8 @@ give the same answer in whatever order they come.
 
 import json
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from tessera.binder.adoption.groups import controller_of
@@ -20,25 +21,58 @@ ROLE_LABELS = (
     "training.kubeflow.org/replica-type",
     "training.kubeflow.org/job-role",
     "jobset.sigs.k8s.io/replicatedjob-name",
+    "volcano.sh/task-spec",
+    "yunikorn.apache.org/task-group-name",
+    "ray.io/group",
+    "spark-role",
 )
+"""Labels, or annotations."""
 INDEX_LABELS = (
     "jobset.sigs.k8s.io/job-index",
     "training.kubeflow.org/replica-index",
     "batch.kubernetes.io/job-completion-index",
+    "leaderworkerset.sigs.k8s.io/worker-index",
+    "volcano.sh/task-index",
+    "kueue.x-k8s.io/pod-group-pod-index",
 )
 OTHER_LETTERS = re.compile(r"[^a-z0-9]")
 
 
-def chosen(pods: Sequence[Json], size: int) -> list[Json]:
-    """The oldest, and of those with one index only the oldest: while a pod is replaced, two may be there."""
-    if len(pods) == 1:
+def chosen(pods: Sequence[Json], size: int, parts: Mapping[str, int] | None = None) -> list[Json]:
+    """
+    The oldest, and of those with one index only the oldest: while a pod is replaced, two may be there.
+
+    `parts` are least numbers by what the owner calls the parts of the group: the oldest of each come before others.
+    """
+    if len(pods) == 1 and not parts:
         return list(pods)[:size]
     by_place: dict[tuple[object, ...], Json] = {}
     for pod in sorted(pods, key=_age):
         indices = _indices(pod)
         named = any(index >= 0 for index in indices)
         by_place.setdefault((controller_of(pod), _hint(pod), *indices) if named else _age(pod), pod)
-    return list(by_place.values())[:size]
+    return _by_parts(list(by_place.values()), parts)[:size] if parts else list(by_place.values())[:size]
+
+
+def missing_part(pods: Sequence[Json], parts: Mapping[str, int]) -> tuple[str, int] | None:
+    """The first part of which there are not enough among these, and how many there are."""
+    there = Counter(map(_hint, pods))
+    return next(((name, there[_part(name)]) for name, least in parts.items() if there[_part(name)] < least), None)
+
+
+def _by_parts(oldest: list[Json], parts: Mapping[str, int]) -> list[Json]:
+    left = Counter({_part(name): least for name, least in parts.items()})
+    first: list[Json] = []
+    rest: list[Json] = []
+    for pod in oldest:
+        hint = _hint(pod)
+        (first if left[hint] > 0 else rest).append(pod)
+        left[hint] -= 1
+    return first + rest
+
+
+def _part(name: str) -> str:
+    return as_name(name) or "pods"
 
 
 def _age(pod: Json) -> tuple[str, str, str]:
@@ -48,14 +82,14 @@ def _age(pod: Json) -> tuple[str, str, str]:
 
 def _hint(pod: Json) -> str:
     """What the owner calls this part of the group, as far as it can be a role's name."""
-    labels = mapping(pod, "metadata", "labels")
-    said = next((name for label in ROLE_LABELS if (name := text(labels, label))), "")
-    return as_name(said) or "pods"
+    labels, notes = mapping(pod, "metadata", "labels"), mapping(pod, "metadata", "annotations")
+    found = next((name for key in ROLE_LABELS if (name := text(labels, key) or text(notes, key))), "")
+    return _part(found)
 
 
 def _indices(pod: Json) -> tuple[int, ...]:
-    labels = mapping(pod, "metadata", "labels")
-    said = [text(labels, label) for label in INDEX_LABELS]
+    labels, notes = mapping(pod, "metadata", "labels"), mapping(pod, "metadata", "annotations")
+    said = [text(labels, key) or text(notes, key) for key in INDEX_LABELS]
     return tuple(int(n) if n.isascii() and n.isdecimal() and len(n) < 10 else -1 for n in said)
 
 

@@ -1,8 +1,8 @@
 """
 One pod of a user as a role of the contract: what it takes, and on which nodes it may be. Pure.
 
-A condition that Kubernetes' own scheduler would hold is either part of the role or refused by the name of its field;
-a preference, which that scheduler too may pass over, is passed over.
+A condition that Kubernetes' own scheduler would hold is either part of the role or refused by the name of its field,
+and so are the marks of other systems; a preference is said in a condition of the pod (`marks.not_honoured`).
 """
 
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from itertools import chain
 from pydantic import ValidationError
 
 from tessera.binder.adoption.amounts import resources_of
+from tessera.binder.adoption.marks import refused_mark, topology_of
 from tessera.binder.adoption.reading import Json, at, items, mapping, no, text
 from tessera_schemas.job import Operator, Role, Template
 from tessera_schemas.reasons import Code, Reason
@@ -32,6 +33,9 @@ class _Refused(ValueError):
 def role_of(pod: Json) -> Role | Reason:
     """The role of one replica; or the first field, in the order of the pod's own parts, that cannot be honoured."""
     spec = mapping(pod, "spec")
+    against = refused_mark(pod)
+    if against is not None:
+        return against
     try:
         _check_what_is_not_placed_by(spec)
         wanted = resources_of(spec, mapping(pod, "metadata", "annotations"))
@@ -44,6 +48,7 @@ def role_of(pod: Json) -> Role | Reason:
                 "node_selector": mapping(spec, "nodeSelector"),
                 "tolerations": _unique(_tolerations(spec)),
                 "affinity": _unique(_conditions(spec)),
+                "topology": topology_of(pod),
                 "template": TEMPLATE,
             }
         )

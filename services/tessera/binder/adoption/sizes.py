@@ -17,6 +17,8 @@ def pods_said(kind: str, owner: Json) -> int | Reason:
     match kind:
         case "PodGroup":
             said = whole(owner, "spec", "minMember") or no(Code.MISSING_FIELD, "spec.minMember")
+        case "RayCluster":
+            said = _ray_pods(owner)
         case "Job":
             said = job_pods(owner)
         case "JobSet":
@@ -87,6 +89,21 @@ def _job_set_pods(job_set: Json) -> int | Reason:
 
 def _statuses(job_set: Json) -> list[Json]:
     return items(job_set, "status", "replicatedJobsStatus")
+
+
+def _ray_pods(cluster: Json) -> int:
+    """The head and all workers that are wanted; where an autoscaler adds workers, the head and the least of them."""
+    least_alone = mapping(cluster, "spec").get("enableInTreeAutoscaling") is True
+    return 1 + sum(_ray_workers(group, least_alone) for group in items(cluster, "spec", "workerGroupSpecs"))
+
+
+def _ray_workers(group: Json, least_alone: bool) -> int:
+    """Of one worker group, as its operator keeps them: never less than the least, never more than the most."""
+    if group.get("suspend") is True:
+        return 0
+    least, most, hosts = whole(group, "minReplicas") or 0, whole(group, "maxReplicas"), whole(group, "numOfHosts") or 1
+    wanted = least if least_alone else max(least, whole(group, "replicas") or 0)
+    return (wanted if most is None else min(wanted, most)) * hosts
 
 
 def _training_pods(owner: Json) -> int | Reason:

@@ -1,24 +1,28 @@
 """
 The job that a group of pods amounts to, or the field because of which it cannot be one. Pure.
 
-Everything that Kubernetes' own scheduler would have to honour is honoured or refused by name; only preferences are
-passed over. The same pods give the same job, key and ranks in every process, in whatever order they come.
+Everything that Kubernetes' own scheduler would have to honour is honoured or refused by name, and so is what other
+systems' marks ask for; preferences are said in a condition (`marks.not_honoured`). The same pods give the same job, key
+and ranks in every process, in whatever order they come.
 """
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from pydantic import ValidationError
 
+from tessera.binder.adoption.gang_marks import parts_of
 from tessera.binder.adoption.groups import Group, Kind, OwnerRef, controller_of
-from tessera.binder.adoption.ranks import as_name, chosen, ranked
+from tessera.binder.adoption.marks import REQUIRED_TOPOLOGY, not_honoured, queue_said, refused_mark, said
+from tessera.binder.adoption.ranks import as_name, chosen, missing_part, ranked
 from tessera.binder.adoption.reading import Json, mapping, no, text, whole
 from tessera.binder.adoption.roles import invalid
 from tessera.binder.adoption.survival import survives_eviction
 from tessera_schemas.adopted import Adopted
 from tessera_schemas.job import JobSpec, Retry, Role
-from tessera_schemas.labels import GANG_SIZE_ANNOTATION, QUEUE_LABEL
+from tessera_schemas.labels import QUEUE_LABEL
 from tessera_schemas.reasons import Code, Reason
 
 QUEUE = "default"
@@ -35,7 +39,8 @@ class Adoption:
     A group as a job. `key` is the submit's: owner and shape in one, so that the pods of the next attempt give the
     same key, and pods that ask for something else give another one: then the job of the old key is to be cancelled.
 
-    `uids` are the pods in rank order (empty for a suspended Job).
+    `uids` are the pods in rank order (empty for a suspended Job). `wishes` are sentences about what the pods or their
+    owner would like and do not get.
     """
 
     key: str
@@ -43,6 +48,7 @@ class Adoption:
     group: Group
     adopted: Adopted
     uids: tuple[str, ...] = ()
+    wishes: tuple[str, ...] = ()
 
 
 def spec_of(group: Group, pods: Sequence[Json], size: int, owner: Json | None = None) -> Adoption | Reason:
@@ -52,12 +58,12 @@ def spec_of(group: Group, pods: Sequence[Json], size: int, owner: Json | None = 
     `owner` is the current object of `group.owner`; what it survives decides whether the job may be preempted. Fewer
     pods than `size` give the Reason to wait with (GangIncomplete), anything that cannot be honoured a refusal.
     """
-    against = _disagreement(group, pods)
+    against = _disagreement(group, pods) or _kept_apart(group, pods) or _by_owner(owner)
     if against is not None:
         return against
-    taken = chosen(pods, size)
-    if len(taken) < size:
-        return no(Code.GANG_INCOMPLETE, f"{group.kind} {group.name}", pods=len(taken), pods_wanted=size)
+    taken = _taken(group, pods, size, owner)
+    if isinstance(taken, Reason):
+        return taken
     ranks = ranked(taken)
     if isinstance(ranks, Reason):
         return ranks
@@ -70,22 +76,54 @@ def spec_of(group: Group, pods: Sequence[Json], size: int, owner: Json | None = 
     except ValidationError as error:
         return invalid(error, "metadata.ownerReferences")
     uids = tuple(text(pod, "metadata", "uid") for pod in in_order)
-    return Adoption(_key(group, in_order, spec, adopted), spec, group, adopted, uids)
+    wishes = dict.fromkeys(chain.from_iterable(map(not_honoured, (*in_order, *((owner,) if owner else ())))))
+    return Adoption(_key(group, in_order, spec, adopted), spec, group, adopted, uids, tuple(wishes))
 
 
 # -- which pods -------------------------------------------------------------------------------------------------------
 
 
+def _taken(group: Group, pods: Sequence[Json], size: int, owner: Json | None) -> list[Json] | Reason:
+    """The pods that start together, of each part as many as it needs; or what is still missing."""
+    parts = parts_of(group.mark, owner, pods)
+    if isinstance(parts, Reason):
+        return parts
+    taken = chosen(pods, size, parts)
+    if len(taken) < size:
+        return no(Code.GANG_INCOMPLETE, f"{group.kind} {group.name}", pods=len(taken), pods_wanted=size)
+    lacking = missing_part(taken, parts) if parts else None
+    if lacking is not None:
+        name, there = lacking
+        return no(Code.GANG_INCOMPLETE, f"{group.kind} {group.name}", f"of {name}", pods=there, pods_wanted=parts[name])
+    return taken
+
+
+def _by_owner(owner: Json | None) -> Reason | None:
+    """What the owner's own marks ask for and nothing here can do."""
+    return None if owner is None else refused_mark(owner, f"{text(owner, 'kind')}.metadata")
+
+
+def _kept_apart(group: Group, pods: Sequence[Json]) -> Reason | None:
+    """Pods that start one by one cannot be kept in one domain."""
+    if group.kind is not Kind.POD or controller_of(pods[0]) is None or not said(pods[0], REQUIRED_TOPOLOGY):
+        return None
+    field = f"metadata.annotations[{REQUIRED_TOPOLOGY}]"
+    return no(Code.NOT_SUPPORTED_YET, field, "the pods of this owner start one by one; make them a gang")
+
+
 def _disagreement(group: Group, pods: Sequence[Json]) -> Reason | None:
     """What all pods of a group have to say alike, and do not."""
-    sizes = {said for pod in pods if (said := text(pod, "metadata", "annotations", GANG_SIZE_ANNOTATION))}
-    if group.kind is Kind.GANG and len(sizes) > 1:
-        said = ", ".join(sorted(sizes))
-        return no(Code.GANG_DISAGREES, f"metadata.annotations[{GANG_SIZE_ANNOTATION}]", f"gang {group.name}: {said}")
-    queues = {text(pod, "metadata", "labels", QUEUE_LABEL) for pod in pods}
+    size = "" if group.mark is None else group.mark.size
+    sizes = {words for pod in pods if size and (words := said(pod, size))}
+    if len(sizes) > 1:
+        assert group.mark is not None
+        field = f"metadata.{group.mark.size_in}[{size}]"
+        return no(Code.GANG_DISAGREES, field, f"gang {group.name}: {', '.join(sorted(sizes))}")
+    queues = {queue_said(pod)[0] for pod in pods}
     if len(queues) > 1:
-        said = ", ".join(queue or f"none ({QUEUE})" for queue in sorted(queues))
-        return no(Code.GANG_DISAGREES, f"metadata.labels[{QUEUE_LABEL}]", f"{group.kind} {group.name}: {said}")
+        field = next(field for pod in pods if (field := queue_said(pod)[1]))
+        words = ", ".join(queue or f"none ({QUEUE})" for queue in sorted(queues))
+        return no(Code.GANG_DISAGREES, field, f"{group.kind} {group.name}: {words}")
     return None
 
 
@@ -93,7 +131,8 @@ def _disagreement(group: Group, pods: Sequence[Json]) -> Reason | None:
 
 
 def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json | None) -> JobSpec | Reason:
-    queue = text(pods[0], "metadata", "labels", QUEUE_LABEL) or QUEUE
+    named, field = queue_said(pods[0])
+    queue = named or text(owner, "spec", "queue") or QUEUE
     returns = all(controller_of(pod) is not None for pod in pods)
     try:
         return JobSpec.model_validate(
@@ -110,7 +149,8 @@ def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json
         )
     except ValidationError as error:
         if error.errors()[0]["loc"][:1] == ("queue",):
-            return no(Code.INVALID_FIELD, f"metadata.labels[{QUEUE_LABEL}]", f"{queue!r} is no name of a queue")
+            detail = f"{queue!r} is no name of a queue; the label {QUEUE_LABEL} counts before it"
+            return no(Code.INVALID_FIELD, field or "spec.queue", detail)
         return invalid(error, "spec")
 
 

@@ -17,6 +17,8 @@ from tessera_schemas.reasons import Code, Reason
 MESSAGE_CHARACTERS = 1000
 """An event's note may have 1,024."""
 CONDITION = "PodScheduled"
+NOT_HONOURED = "tessera.io/NotHonoured"
+"""The condition that names what a pod would like and does not get; it does not keep it from being placed."""
 COMPONENT = "tessera-binder"
 
 WAYS_OUT: dict[Code, str] = {
@@ -33,6 +35,7 @@ WAYS_OUT: dict[Code, str] = {
     Code.GANG_DISAGREES: "give all pods of the gang the same value",
     Code.GANG_INCOMPLETE: "it goes on once the missing pods are made",
     Code.OWNER_NOT_FOUND: "it goes on once the object is made",
+    Code.FORBIDDEN: "an operator adds it to the ClusterRole tessera-owner-reader",
     Code.LIMIT_EXCEEDED: "it goes on once others of this namespace have ended",
     Code.BACKOFF: "it is tried again by itself; why its last run ended: `tessera explain`",
     Code.ON_HOLD: "let it go with `tessera release`",
@@ -96,6 +99,28 @@ def of_group(found: Reason) -> Verdict:
     """What `group_of`, `size_of` or `spec_of` has against the pods: something to wait for, or a refusal."""
     waits = found.code in (Code.GANG_INCOMPLETE, Code.OWNER_NOT_FOUND)
     return of_waiting(found) if waits else of_refusal([found])
+
+
+def of_wishes(sentences: Sequence[str]) -> Verdict:
+    """What the pods would like and do not get."""
+    message = f"placed without regard to {'; '.join(sentences)}"
+    return Verdict("NotHonoured", message[:MESSAGE_CHARACTERS], warning=False)
+
+
+def wishes_patch(pod: Json, verdict: Verdict, now: str) -> Json | None:
+    """The patch of the pod's status that says so beside its other conditions; None when it says just that already."""
+    conditions = items(pod, "status", "conditions")
+    before = next((each for each in conditions if each.get("type") == NOT_HONOURED), {})
+    if before.get("message") == verdict.message:
+        return None
+    ours = {
+        "type": NOT_HONOURED,
+        "status": "True",
+        "reason": verdict.code,
+        "message": verdict.message,
+        "lastTransitionTime": text(before, "lastTransitionTime") or now,
+    }
+    return {"status": {"conditions": [*(each for each in conditions if each.get("type") != NOT_HONOURED), ours]}}
 
 
 def condition_patch(pod: Json, verdict: Verdict, now: str) -> Json | None:

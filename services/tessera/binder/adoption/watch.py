@@ -4,19 +4,23 @@ Users' pods that name our scheduler, gathered into groups as they come and go.
 In come the pods of an informer that selects by scheduler name; pods that we made are left out. Out come the ids of
 groups of which something changed. Which group a pod is of may need a look at its owner, so it is found out beside the
 watch, a few pods at a time.
+
+Of a gang that needs so many pods at least, those beyond start by themselves once that many are at work (`Whole`).
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 import structlog
 
-from tessera.binder.adoption.groups import Group, OwnerRef, group_of, waits
-from tessera.binder.adoption.owners import Owners
+from tessera.binder.adoption.groups import Group, OwnerRef, alone, group_of, size_of, waits
+from tessera.binder.adoption.owners import NotAllowed, Owners
 from tessera.binder.adoption.reading import Json, mapping, text
 from tessera.kernel.errors import Transient
 from tessera.kernel.informer import Delta, Informer
 from tessera.kernel.ports import Clock
 from tessera.kernel.worklist import Worklist
+from tessera_schemas.job import REPLICAS_MAX
 from tessera_schemas.labels import SHARD_LABEL, has_ended
 from tessera_schemas.reasons import Reason
 from tessera_schemas.subjects import MAIN_SHARD
@@ -28,6 +32,18 @@ DECIDES = ("labels", "annotations", "ownerReferences")
 """The parts of a pod's metadata by which it may come to another group."""
 
 log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Whole:
+    """All pods of a gang with a least number, also those that stand alone by now; `needs` as it was last known."""
+
+    needs: int = REPLICAS_MAX
+    at_work: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def is_at_work(self) -> bool:
+        return len(self.at_work) >= self.needs
 
 
 class Groups:
@@ -44,6 +60,8 @@ class Groups:
         self._groups: dict[str, Group] = {}
         self._members: dict[str, dict[str, None]] = {}
         self._group_of: dict[str, str] = {}
+        self._wholes: dict[str, Whole] = {}
+        self._whole_of: dict[str, str] = {}
         self.alone: dict[str, Reason] = {}
         self.worklist = Worklist(self._resolve, clock, at_once=16)
 
@@ -75,8 +93,10 @@ class Groups:
 
     def _note(self, delta: Delta) -> None:
         uid = text(delta.object, "metadata", "uid")
+        self._count(uid, delta.object if delta.type != "DELETED" else None)
         if delta.type == "DELETED":
             self.alone.pop(uid, None)
+            self._whole_of.pop(uid, None)
             self._leave(uid)
         elif uid not in self._group_of or _decides_otherwise(delta):
             self.worklist.name(uid)
@@ -89,7 +109,10 @@ class Groups:
             self.alone.pop(uid, None)
             self._leave(uid)
             return
-        found = await self._group(pod)
+        try:
+            found = await self._beyond(pod, await self._group(pod))
+        except NotAllowed as error:
+            found = error.why
         if isinstance(found, Reason):
             self._leave(uid)
             self.alone[uid] = found
@@ -106,6 +129,36 @@ class Groups:
                 return found
             known[found] = await self._owners.look(found)
         raise Transient(f"the group of pod {text(pod, 'metadata', 'name')} asks for ever more objects")
+
+    async def _beyond(self, pod: Json, found: Group | Reason) -> Group | Reason:
+        """The pod's group, or the pod alone where its gang is at work without it."""
+        if isinstance(found, Reason) or not found.at_least:
+            return found
+        uid = text(pod, "metadata", "uid")
+        whole = self._wholes.setdefault(found.id, Whole())
+        self._whole_of[uid] = found.id
+        owner = None if found.owner is None else await self._owners.look(found.owner)
+        size = 1 if found.settles else size_of(found, owner, [pod])
+        if isinstance(size, int):
+            whole.needs = size
+        self._count(uid, pod)
+        return alone(pod) if waits(pod) and whole.is_at_work else found
+
+    def _count(self, uid: str, pod: Json | None) -> None:
+        """Follow which pods of a gang are at work; when enough are, the others are looked at again."""
+        whole_id = self._whole_of.get(uid, "")
+        whole = self._wholes.get(whole_id)
+        if whole is None:
+            return
+        if pod is None or not text(pod, "spec", "nodeName") or has_ended(pod):
+            whole.at_work.pop(uid, None)
+            if not whole.at_work and whole_id not in self._groups:
+                self._wholes.pop(whole_id, None)
+        elif uid not in whole.at_work:
+            whole.at_work[uid] = None
+            if whole.is_at_work:
+                for other in self.waiting(whole_id):
+                    self.worklist.name(text(other, "metadata", "uid"))
 
     def _join(self, uid: str, group: Group) -> None:
         if self._group_of.get(uid) != group.id:

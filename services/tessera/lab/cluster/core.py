@@ -9,6 +9,7 @@ comes, in virtual or in real time.
 from collections.abc import Callable
 from typing import Any
 
+from tessera.kernel.api_paths import resource_of
 from tessera.kernel.ports import JsonObject
 from tessera.lab.cluster import answers, rules
 from tessera.lab.cluster.capacity import NodeUse
@@ -18,7 +19,7 @@ from tessera.lab.cluster.paging import Pages
 from tessera.lab.cluster.patching import JsonPatch, merged, patched
 from tessera.lab.cluster.selectors import parse_selector
 from tessera.lab.cluster.shelf import Version
-from tessera.lab.cluster.store import Options, Store, WallClock
+from tessera.lab.cluster.store import Options, Store, WallClock, resource_in
 from tessera.lab.cluster.watching import Watch
 from tessera_schemas.labels import GPU_RESOURCE, GPU_UUIDS_ANNOTATION, OUT_OF_SERVICE_TAINT
 
@@ -48,6 +49,13 @@ class SimCluster:
     def open_watch(self, resource: str, resource_version: str, selector: str = "", fields: str = "") -> Watch:
         self.faults.before("watch")
         return self._store.shelf(resource).watch(resource_version, parse_selector(selector, fields))
+
+    def resource(self, api_version: str, kind: str) -> str:
+        """By which name objects of this kind are kept. 404 where the cluster has no such kind."""
+        found = resource_in(api_version, resource_of(kind))
+        if not found:
+            raise answers.not_found(resource_of(kind), "")
+        return found
 
     def get(self, resource: str, namespace: str, name: str) -> Version:
         self.faults.before("get")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tessera.kernel.ports import ApiError
-from tessera.lab.cluster.store import KINDS
+from tessera.lab.cluster.store import resource_in
 
 _ON_COLLECTION = {"GET": "list", "POST": "create"}
 _ON_OBJECT = {"GET": "get", "PATCH": "patch", "DELETE": "delete"}
@@ -12,6 +12,7 @@ _ON_SUBRESOURCE = {
     ("POST", "pods", "eviction"): "evict",
     ("PATCH", "pods", "status"): "patch",
     ("PATCH", "nodes", "status"): "patch",
+    ("PATCH", "podgroups.scheduling.k8s.io", "status"): "patch",
 }
 _WITHOUT_NAMESPACE = ("nodes", "priorityclasses")
 
@@ -36,8 +37,8 @@ def call_of(method: str, path: str) -> Call:
     if parts[0] == "namespaces" and len(parts) > 2:
         namespace, parts = parts[1], parts[2:]
     resource, name, subresource = (*parts, "", "")[:3]
-    served = KINDS.get(resource, ("",))[0] == version
-    if not served or len(parts) > 3 or (resource in _WITHOUT_NAMESPACE and namespace):
+    resource = resource_in(version, resource)
+    if not resource or len(parts) > 3 or (resource in _WITHOUT_NAMESPACE and namespace):
         raise _no_such_path()
     if subresource:
         verb = _ON_SUBRESOURCE.get((method, resource, subresource))

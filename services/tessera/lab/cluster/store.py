@@ -24,11 +24,20 @@ KINDS = {
     "jobs": ("batch/v1", "Job"),
     "priorityclasses": ("scheduling.k8s.io/v1", "PriorityClass"),
     "podgroups": ("scheduling.x-k8s.io/v1alpha1", "PodGroup"),
+    "podgroups.scheduling.k8s.io": ("scheduling.k8s.io/v1alpha2", "PodGroup"),
+    "podgroups.scheduling.volcano.sh": ("scheduling.volcano.sh/v1beta1", "PodGroup"),
+    "rayclusters": ("ray.io/v1", "RayCluster"),
     "jobsets": ("jobset.x-k8s.io/v1alpha2", "JobSet"),
     "pytorchjobs": ("kubeflow.org/v1", "PyTorchJob"),
 }
-"""By resource: what the cluster can hold, with the apiVersion it is served in."""
+"""By resource, with its group where several have one of that name: what can be held, and as which apiVersion."""
 _SET_BY_SERVER = ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion")
+
+
+def resource_in(api_version: str, plural: str) -> str:
+    """The name here of a resource as paths name it; "" where it is not served in this version."""
+    names = (f"{plural}.{api_version.partition('/')[0]}", plural)
+    return next((name for name in names if KINDS.get(name, ("",))[0] == api_version), "")
 
 
 class WallClock(Protocol):

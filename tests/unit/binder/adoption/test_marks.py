@@ -1,0 +1,241 @@
+"""Marks of other systems: honoured, refused by name, or said; none is dropped without a word."""
+
+from typing import Any
+
+import pytest
+
+from tessera.binder.adoption.gang_marks import GANGS
+from tessera.binder.adoption.groups import Group, Kind, group_of, size_of
+from tessera.binder.adoption.marks import PREFIXES, TABLE, Treatment, not_honoured, refused_mark
+from tessera.binder.adoption.roles import role_of
+from tessera.binder.adoption.spec import Adoption, spec_of
+from tessera_schemas.job import Role
+from tessera_schemas.reasons import Code, Reason
+from tests.unit.binder.adoption.adoption_builders import an_object, batch_job, group, pod, ref
+
+Json = dict[str, Any]
+RACK = "cloud.provider.com/topology-rack"
+
+
+def role(**said: Any) -> Role:
+    found = role_of(pod(**said))
+    assert isinstance(found, Role), found
+    return found
+
+
+def adoption(pods: list[Json], *objects: Json) -> Adoption:
+    its = group(pods[0], *objects)
+    owner = next((thing for thing in objects if its.owner == ref(thing)), None)
+    size = size_of(its, owner, pods)
+    assert isinstance(size, int), size
+    found = spec_of(its, pods, size, owner)
+    assert isinstance(found, Adoption), found
+    return found
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [key for key, mark in TABLE.items() if mark.treatment is Treatment.REFUSED])
+def test_a_refused_mark_is_refused_by_its_name_and_the_way_out(key: str) -> None:
+    found = role_of(pod(annotations={key: "x"}))
+    assert isinstance(found, Reason)
+    assert (found.code, found.field) == (Code.NOT_SUPPORTED_YET, f"metadata.annotations[{key}]")
+    assert found.detail
+
+
+@pytest.mark.parametrize("key", [key for key, mark in TABLE.items() if mark.treatment is Treatment.SAID])
+def test_a_mark_that_is_passed_over_is_said(key: str) -> None:
+    assert any(key in sentence for sentence in not_honoured(pod(labels={key: "x"})))
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_mark_of_a_known_system_that_nobody_knows_is_said(prefix: str) -> None:
+    assert any("brand-new" in sentence for sentence in not_honoured(pod(annotations={f"{prefix}brand-new": "x"})))
+
+
+def test_every_mark_that_names_a_gang_or_its_size_is_in_the_table() -> None:
+    ours = ("tessera.io/", "applicationId")
+    keys = {key for gang in GANGS for key in (*gang.names, gang.size, gang.parts, gang.only_with) if key}
+    assert {key for key in keys if not key.startswith(ours)} <= TABLE.keys()
+
+
+def test_an_owners_mark_that_asks_for_another_system_is_refused_by_the_owners_field() -> None:
+    job = batch_job(parallelism=1)
+    job["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
+    found = spec_of(group(pod(owner=job), job), [pod(owner=job)], 1, job)
+    assert isinstance(found, Reason)
+    assert found.field == "Job.metadata.annotations[kueue.x-k8s.io/elastic-job]"
+
+
+def test_preferences_are_said_by_the_name_of_their_field() -> None:
+    wish = [{"weight": 1, "preference": {}}]
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": wish}
+    said = not_honoured(
+        pod(
+            affinity={"nodeAffinity": preferred, "podAntiAffinity": preferred},
+            topologySpreadConstraints=[{"whenUnsatisfiable": "ScheduleAnyway"}],
+        )
+    )
+    assert [sentence.partition(".prefer")[0].partition(":")[0] for sentence in said] == [
+        "spec.affinity.nodeAffinity",
+        "spec.affinity.podAntiAffinity",
+        "spec.topologySpreadConstraints[0]",
+    ]
+    assert not_honoured(pod()) == []
+
+
+# -- topology ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "required"), [("required", True), ("preferred", False)])
+def test_kueues_topology_is_the_roles(kind: str, required: bool) -> None:
+    topology = role(annotations={f"kueue.x-k8s.io/podset-{kind}-topology": RACK}).topology
+    assert topology is not None
+    assert (topology.level, topology.required) == (RACK, required)
+
+
+def test_pod_sets_of_one_group_share_their_domain() -> None:
+    notes = {"kueue.x-k8s.io/podset-required-topology": RACK, "kueue.x-k8s.io/podset-group-name": "both"}
+    topology = role(annotations=notes).topology
+    assert topology is not None
+    assert topology.group == "both"
+
+
+def test_pods_that_start_one_by_one_are_not_promised_one_domain() -> None:
+    job = batch_job(parallelism=2, completions=9)
+    member = pod(owner=job, annotations={"kueue.x-k8s.io/podset-required-topology": RACK})
+    found = spec_of(group(member, job), [member], 1, job)
+    assert isinstance(found, Reason)
+    assert "podset-required-topology" in found.field
+
+
+def test_an_exclusive_domain_is_honoured_where_job_set_has_chosen_the_nodes() -> None:
+    exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": RACK}
+    assert isinstance(role_of(pod(annotations=exclusive)), Reason)
+    assert role(annotations=exclusive | {"alpha.jobset.sigs.k8s.io/node-selector": "true"})
+
+
+# -- shares -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_fraction_of_a_gpu_is_a_share_of_it() -> None:
+    assert role(annotations={"gpu-fraction": "0.5"}).resources.gpu_milli == 500
+    assert role(annotations={"gpu-fraction": "0.5", "tessera.io/gpu-milli": "250"}).resources.gpu_milli == 250
+
+
+@pytest.mark.parametrize(
+    ("notes", "code"),
+    [
+        ({"gpu-fraction": "1.5"}, Code.INVALID_FIELD),
+        ({"gpu-fraction": "half"}, Code.INVALID_FIELD),
+        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}, Code.NOT_SUPPORTED_YET),
+        ({"gpu-memory": "4096"}, Code.NOT_SUPPORTED_YET),
+    ],
+)
+def test_a_share_that_cannot_be_given_is_refused_by_its_name(notes: Json, code: Code) -> None:
+    found = role_of(pod(annotations=notes))
+    assert isinstance(found, Reason)
+    assert (found.code, found.field) == (code, f"metadata.annotations[{list(notes)[-1]}]")
+
+
+# -- queues -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"labels": {"kueue.x-k8s.io/queue-name": "research"}},
+        {"annotations": {"scheduling.volcano.sh/queue-name": "research"}},
+        {"labels": {"kai.scheduler/queue": "research"}},
+        {"labels": {"kai.scheduler/queue": "other", "tessera.io/queue": "research"}},
+    ],
+    ids=["kueue", "volcano", "kai", "ours first"],
+)
+def test_a_queue_named_by_another_systems_mark_is_ours_of_that_name(more: Json) -> None:
+    assert adoption([pod(**more)]).spec.queue == "research"
+
+
+def test_a_name_that_no_queue_may_have_is_refused_by_the_field_that_says_it() -> None:
+    member = pod(labels={"yunikorn.apache.org/queue": "root.research"})
+    found = spec_of(group(member), [member], 1)
+    assert isinstance(found, Reason)
+    assert found.field == "metadata.labels[yunikorn.apache.org/queue]"
+
+
+# -- gangs ------------------------------------------------------------------------------------------------------------
+
+
+def test_ours_counts_before_any_other_mark() -> None:
+    labels = {"tessera.io/gang": "ours", "kueue.x-k8s.io/pod-group-name": "theirs"}
+    found = group(pod(labels=labels, annotations={"tessera.io/gang-size": "2"}))
+    assert (found.kind, found.name) == (Kind.GANG, "ours")
+
+
+def test_gangs_of_one_name_by_different_marks_are_different_gangs() -> None:
+    kueue = pod(
+        labels={"kueue.x-k8s.io/pod-group-name": "g"}, annotations={"kueue.x-k8s.io/pod-group-total-count": "2"}
+    )
+    ours = pod(labels={"tessera.io/gang": "g"}, annotations={"tessera.io/gang-size": "2"})
+    assert group(kueue).id != group(ours).id
+
+
+def test_a_pod_group_of_kueue_without_its_count_is_refused_by_the_annotations_name() -> None:
+    found = group_of(pod(labels={"kueue.x-k8s.io/pod-group-name": "g"}), {})
+    assert isinstance(found, Reason)
+    assert found.field == "metadata.annotations[kueue.x-k8s.io/pod-group-total-count]"
+
+
+@pytest.mark.parametrize(
+    ("spec", "pods"),
+    [
+        ({}, 1),
+        ({"workerGroupSpecs": [{"replicas": 2}, {"replicas": 3, "maxReplicas": 1}]}, 4),
+        ({"workerGroupSpecs": [{"replicas": 2, "minReplicas": 4, "numOfHosts": 2}]}, 9),
+        ({"workerGroupSpecs": [{"replicas": 5, "minReplicas": 1}], "enableInTreeAutoscaling": True}, 2),
+        ({"workerGroupSpecs": [{"replicas": 5, "suspend": True}]}, 1),
+    ],
+    ids=["a head alone", "at most so many", "hosts of a slice", "the least of an autoscaler", "suspended workers"],
+)
+def test_a_ray_cluster_is_its_head_and_the_workers_that_its_operator_keeps(spec: Json, pods: int) -> None:
+    cluster = an_object("ray.io/v1", "RayCluster", "one", **spec)
+    member = pod(labels={"ray.io/cluster": "one"})
+    asked = group_of(member, {})
+    found = group_of(member, {asked: cluster})  # type: ignore[dict-item]
+    assert isinstance(found, Group)
+    assert (found.kind, size_of(found, cluster), found.at_least) == (Kind.RAY_CLUSTER, pods, True)
+
+
+def task_groups(**more: Any) -> Json:
+    listed = '[{"name": "driver", "minMember": 1}, {"name": "executor", "minMember": 2}]'
+    notes = {"yunikorn.apache.org/task-group-name": "executor", "yunikorn.apache.org/task-groups": listed}
+    return pod(
+        labels={"applicationId": "app", **more.pop("labels", {})}, annotations=notes | more.pop("notes", {}), **more
+    )
+
+
+@pytest.mark.parametrize(
+    ("member", "code", "field"),
+    [
+        (task_groups(notes={"yunikorn.apache.org/task-groups": "{"}), Code.INVALID_FIELD, "task-groups"),
+        (task_groups(notes={"yunikorn.apache.org/task-groups": '[{"name": 1}]'}), Code.INVALID_FIELD, "task-groups"),
+        (task_groups(notes={"yunikorn.apache.org/task-groups": ""}), Code.MISSING_FIELD, "task-groups"),
+        (task_groups(labels={"spark-role": "driver"}), Code.NOT_SUPPORTED_YET, "task-groups"),
+    ],
+    ids=["no JSON", "no number", "nobody lists them", "a driver that makes its executors"],
+)
+def test_task_groups_that_cannot_be_a_gang_are_refused_by_name(member: Json, code: Code, field: str) -> None:
+    found = size_of(group(member), None, [member])
+    assert isinstance(found, Reason)
+    assert (found.code, field in found.field) == (code, True)
+
+
+def test_a_task_group_without_its_application_is_refused() -> None:
+    found = group_of(pod(annotations={"yunikorn.apache.org/task-group-name": "w"}), {})
+    assert isinstance(found, Reason)
+    assert "applicationId" in found.field
+
+
+def test_a_pod_without_marks_is_no_gang_and_has_nothing_against_it() -> None:
+    assert group(pod()).kind is Kind.POD
+    assert refused_mark(pod()) is None

@@ -1,0 +1,131 @@
+"""Gangs that other systems' marks name, on a node that holds one and a half of them: never two halves of two."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tessera.kernel.memory.cluster import MemoryCluster
+from tessera.kernel.ports import ApiError
+from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld
+
+Json = dict[str, Any]
+GANGS: dict[str, Any] = {
+    "ray": lambda name, i: ({"ray.io/cluster": name, "ray.io/node-type": "worker" if i else "head"}, {}),
+    "kueue": lambda name, _: ({"kueue.x-k8s.io/pod-group-name": name}, {"kueue.x-k8s.io/pod-group-total-count": "3"}),
+    "old coscheduling": lambda name, _: (
+        {"pod-group.scheduling.sigs.k8s.io/name": name, "pod-group.scheduling.sigs.k8s.io/min-available": "3"},
+        {},
+    ),
+    "volcano": lambda name, _: ({}, {"scheduling.k8s.io/group-name": name}),
+    "leader and workers": lambda name, i: (
+        {"leaderworkerset.sigs.k8s.io/group-key": name, "leaderworkerset.sigs.k8s.io/worker-index": str(i)},
+        {"leaderworkerset.sigs.k8s.io/size": "3"},
+    ),
+    "yunikorn": lambda name, i: (
+        {"applicationId": name},
+        {
+            "yunikorn.apache.org/task-group-name": "w" if i else "m",
+            "yunikorn.apache.org/task-groups": '[{"name": "m", "minMember": 1}, {"name": "w", "minMember": 2}]',
+        },
+    ),
+}
+
+
+@pytest_asyncio.fixture
+async def world() -> AsyncIterator[AdoptionWorld]:
+    async with AdoptionWorld() as world:
+        yield world
+
+
+def make_pod(world: AdoptionWorld, system: str, name: str, number: int, **more: Any) -> None:
+    labels, notes = GANGS[system](name, number)
+    world.make_pod(f"{name}-{number}", labels=labels, notes=notes, **{"gpus": 2, "seconds": 20, **more})
+
+
+def bound(world: AdoptionWorld, name: str) -> int:
+    return sum(bool(pod["spec"].get("nodeName")) for pod in world.owned(f"{name}-"))
+
+
+def make_volcano_group(world: AdoptionWorld, name: str, **spec: Any) -> None:
+    world.core.create("podgroups.scheduling.volcano.sh", NS, {"metadata": {"name": name}, "spec": spec})
+
+
+@pytest.mark.parametrize("system", GANGS)
+async def test_two_gangs_on_room_for_one_and_a_half_run_one_after_the_other(world: AdoptionWorld, system: str) -> None:
+    if system == "volcano":
+        for name in ("one", "two"):
+            make_volcano_group(world, name, minMember=3)
+    for number in range(3):
+        for name in ("one", "two"):
+            make_pod(world, system, name, number)
+    seen: set[tuple[int, int]] = set()
+    for _ in range(30):
+        await world.run(2)
+        seen.add((bound(world, "one"), bound(world, "two")))
+    assert seen <= {(0, 0), (3, 0), (0, 3), (3, 3)}
+    assert (3, 3) in seen, "both have had their turn"
+
+
+async def test_a_ray_cluster_waits_for_all_the_workers_that_its_object_wants(world: AdoptionWorld) -> None:
+    workers = {"groupName": "w", "replicas": 2, "minReplicas": 1, "maxReplicas": 2}
+    world.core.create("rayclusters", NS, {"metadata": {"name": "one"}, "spec": {"workerGroupSpecs": [workers]}})
+    for number in range(2):
+        make_pod(world, "ray", "one", number, seconds=600)
+    await world.run(20)
+    assert bound(world, "one") == 0
+    assert world.condition(world.owned("one")[0])["reason"] == "GangIncomplete"
+    make_pod(world, "ray", "one", 2, seconds=600)
+    await world.run(10)
+    assert bound(world, "one") == 3
+
+
+async def test_pods_beyond_the_least_start_by_themselves_once_the_gang_is_at_work(world: AdoptionWorld) -> None:
+    make_volcano_group(world, "one", minMember=2)
+    for number in range(4):
+        make_pod(world, "volcano", "one", number, seconds=600)
+    await world.run(20)
+    assert bound(world, "one") == 4
+    assert sorted(job.pods for job in world.adopted("one")) == [1, 1, 2]
+
+
+async def test_the_parts_of_a_gang_are_there_in_their_numbers_before_it_starts(world: AdoptionWorld) -> None:
+    for number in (1, 2, 3):
+        make_pod(world, "yunikorn", "one", number, gpus=1)
+    await world.run(10)
+    assert bound(world, "one") == 0
+    told = world.condition(world.owned("one")[0])
+    assert (told["reason"], "of m" in told["message"]) == ("GangIncomplete", True)
+    make_pod(world, "yunikorn", "one", 0, gpus=1)
+    await world.run(10)
+    assert bound(world, "one") == 4
+
+
+async def test_a_preference_that_is_not_honoured_is_said_on_the_pod_that_is_placed_all_the_same(
+    world: AdoptionWorld,
+) -> None:
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    world.make_pod("train", topologySpreadConstraints=[spread], notes={"volcano.sh/sla-waiting-time": "1h"})
+    await world.run(10)
+    (pod,) = world.owned()
+    assert world.only().phase == "running"
+    said = next(one for one in pod["status"]["conditions"] if one["type"] == "tessera.io/NotHonoured")
+    assert "spec.topologySpreadConstraints[0]" in said["message"]
+    assert "volcano.sh/sla-waiting-time" in said["message"]
+    assert [event["reason"] for event in world.events()] == ["NotHonoured"]
+
+
+async def test_an_owner_that_the_binder_may_not_read_is_said_on_its_pods(
+    world: AdoptionWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def forbidden(*_: str) -> None:
+        raise ApiError(403, "Forbidden", "cannot get")
+
+    monkeypatch.setattr(MemoryCluster, "get_object", forbidden)
+    make_pod(world, "ray", "one", 0)
+    await world.run(10)
+    told = world.condition(world.owned("one")[0])
+    assert told["reason"] == "Forbidden"
+    assert "rayclusters.ray.io" in told["message"]
+    assert "tessera-owner-reader" in told["message"]
