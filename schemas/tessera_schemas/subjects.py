@@ -30,6 +30,10 @@ PAYLOAD_BYTES_MAX = 1024 * 1024
 """What a NATS server takes unless told otherwise, headers included."""
 
 
+SHORTEST_WINDOW_SECONDS = 0.1
+"""The shortest time for which a NATS server will remember message ids, where it must."""
+
+
 class Retention(StrEnum):
     """How a stream lets go of messages."""
 
@@ -55,6 +59,9 @@ class StreamSpec:
 
     `fetchers` may fetch, as readers may, and not listen.
 
+    `any_ids`: programs that are not ours write here, each with message ids of its own making, so that the server must
+    compare none of them: two pipelines may both call something `build-42`.
+
     `in_order`: a work queue of which the next message is handed out once the one before is done with, whatever fails.
     """
 
@@ -76,6 +83,12 @@ class StreamSpec:
     bytes_max: int = 0
     durables: tuple[str, ...] = ()
     in_order: bool = False
+    any_ids: bool = False
+
+    @property
+    def duplicate_window_seconds(self) -> float:
+        """How long the server drops messages with an id that it has seen. We send no ids, and it cannot do without."""
+        return 0.0 if self.any_ids else SHORTEST_WINDOW_SECONDS
 
     def written_by(self, role: str, name: str) -> tuple[str, ...]:
         """The subjects that the identity `name` in `role` may publish; () when it writes nothing here."""
@@ -118,6 +131,7 @@ def streams(shard: str) -> tuple[StreamSpec, ...]:
             message_bytes_max=PAYLOAD_BYTES_MAX,
             bytes_max=2 * 1024**3,  # a flood of large bodies must not take the disk from the ledger
             durables=("admission",),
+            any_ids=True,
         ),
         StreamSpec(
             f"CONTROL_{shard}",
@@ -130,6 +144,7 @@ def streams(shard: str) -> tuple[StreamSpec, ...]:
             message_bytes_max=PAYLOAD_BYTES_MAX,
             bytes_max=256 * 1024**2,
             durables=("admission-control",),
+            any_ids=True,
             in_order=True,  # an operator's drain that failed at first must not come after its undo
         ),
         StreamSpec(

@@ -305,3 +305,29 @@ async def test_a_job_as_large_as_the_limit_allows_goes_through(live: Live) -> No
     await live.until_ended(done.job_id)
     assert live.phase(done.job_id) == "succeeded"
     await assert_all_is_well(live)
+
+
+async def test_two_tenants_may_give_their_commands_the_same_message_id(live: Live) -> None:
+    """As two pipelines that publish by themselves do, each under the number of its build."""
+    async with Sender.of(live, "lab") as lab, Sender.of(live, "ops") as ops:
+        for sender in (lab, ops):
+            plain = sender.message(1, encoded(command(_key=f"build-{sender.tenant}")))
+            headers = {**plain.headers, "Nats-Msg-Id": "build-42"}
+            await sender.bus.publish(Outgoing(plain.subject, plain.data, headers=headers))
+        await eventually(lambda: len(lab.answers) == len(ops.answers) == 1, "each is answered")
+        assert [answer.accepted for answer in (lab.answers[1], ops.answers[1])] == [True, True]
+        await live.until_ended(lab.answers[1].job_id, ops.answers[1].job_id)
+
+
+async def test_no_service_can_suppress_another_services_facts_under_ids_that_it_can_foresee(live: Live) -> None:
+    await live.until_idle()
+    place = find(live.home)
+    async with Sender.of(live, "lab") as lab, place.bus(place.identity("binder")) as binder:
+        last, _ = await lab.ask(1, b"garbage")
+        subject = subjects.fact(lab.shard, "admission", "job-admitted")
+        for seq in range(last + 1, last + 4):
+            taken = {"Nats-Msg-Id": f"{subject}:SUBMIT_{lab.shard}.{seq}"}
+            await binder.publish(Outgoing(subjects.fact(lab.shard, "binder", "nothing"), b"{}", headers=taken))
+        answers = [await lab.ask(number, encoded(command(_key=f"fore-{number}"))) for number in (2, 3, 4)]
+        assert [answer.accepted for _, answer in answers] == [True] * 3
+        await live.until_ended(*(answer.job_id for _, answer in answers))

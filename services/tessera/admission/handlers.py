@@ -81,7 +81,7 @@ class Handlers:
             return
         try:
             await self._ports.bus.publish_all(
-                [self._facts.outgoing(counted.fact(), counted.identity, counted.identity) for counted in taken]
+                [self._facts.outgoing(counted.fact(), counted.identity) for counted in taken]
             )
         except KernelError as error:
             log.warning("refusals_not_counted_yet", error=str(error))
@@ -127,9 +127,9 @@ class Handlers:
     def _outgoing(self, case: Case) -> Outgoing:
         headers, identity = case.message.headers, case.identity
         if TRACEPARENT not in headers:
-            return self._facts.outgoing(case.outcome.fact, identity, identity)
+            return self._facts.outgoing(case.outcome.fact, identity)
         with bind(headers):
-            return self._facts.outgoing(case.outcome.fact, identity, identity)
+            return self._facts.outgoing(case.outcome.fact, identity)
 
     async def _answer(self, case: Case) -> None:
         """At most once: whoever gets none asks again with the same key."""

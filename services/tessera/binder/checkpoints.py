@@ -48,7 +48,7 @@ class Checkpoints:
                     self._worklist.name_later(run.run_id, wait)
                     return
                 fact = CheckpointSaved(kind="checkpoint_saved", run_id=run.run_id, path=pod.saved)
-                await self._facts.publish(fact, identity="")  # the same place may be written again
+                await self._facts.publish(fact)
                 self._said_at[run.run_id] = self._clock.monotonic()
             elif not is_path(pod.saved):
                 log.warning("checkpoint_not_read", run=run.run_id, pod=pod.name, characters=len(pod.saved))

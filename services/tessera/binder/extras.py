@@ -52,7 +52,7 @@ class Extras:
         if made:
             uids = tuple(made.values())
             # No identity: ranks that were said together may be said again in other company after a restart.
-            await self._facts.publish(PodsMade(kind="pods_made", run_id=run.run_id, uids=uids, ranks=tuple(made)), "")
+            await self._facts.publish(PodsMade(kind="pods_made", run_id=run.run_id, uids=uids, ranks=tuple(made)))
             said |= made.keys()
         await self._settle(run, {rank: e for rank, e in results.items() if isinstance(e, BaseException)})
 
@@ -95,7 +95,7 @@ class Extras:
         if found:
             ranks = tuple(sorted(found))
             fact = PodsLost(kind="pods_lost", run_id=run.run_id, ranks=ranks, reason=found[ranks[0]])
-            await self._facts.publish(fact, "")
+            await self._facts.publish(fact)
             self._lost.setdefault(run.run_id, set()).update(ranks)
 
     async def _clear(self, run: Run, pods: Mapping[str, Pod]) -> None:

@@ -175,7 +175,7 @@ class Runs:
     async def _say(self, run_id: str, fact: AnyFact) -> None:
         said = self._said.setdefault(run_id, {})
         if fact.kind not in said:
-            await self._facts.publish(fact, run_id)
+            await self._facts.publish(fact)
             said[fact.kind] = None
 
     # -- make -----------------------------------------------------------------------------------------------------

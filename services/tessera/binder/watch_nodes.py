@@ -93,7 +93,7 @@ class Nodes:
         fact = self._seen(name)
         if self._said.get(name) == fact or not await self._concerns_us(name, fact):
             return
-        await self._facts.publish(fact, identity="")
+        await self._facts.publish(fact)
         self._said[name] = fact
 
     async def _concerns_us(self, name: str, fact: NodeSeen) -> bool:

@@ -65,8 +65,7 @@ class Asking:
         inbox = f"{self._inbox.replace(ANY_TENANT, tenant)}.{next(self._requests)}"
         arrived = self._arrived[inbox] = asyncio.Event()
         data = command if isinstance(command, bytes) else command.to_bytes()
-        # One id for all repeats of this call and of no other: a later call wants an answer of its own.
-        out = Outgoing(subject, data, msg_id=inbox, headers={REPLY_HEADER: inbox, **pass_trace("command")})
+        out = Outgoing(subject, data, headers={REPLY_HEADER: inbox, **pass_trace("command")})
         try:
             await self._publish(out, publish_seconds, when_full)
             await wait_for(arrived, self._clock, answer_seconds)

@@ -18,7 +18,7 @@ OURS = frozenset({SUBJECT_HEADER, REASON_HEADER, DELIVERIES_HEADER, ID_HEADER, C
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """Where `service` puts what it cannot handle of `stream`. The message id makes a repeat harmless."""
+    """Where `service` puts what it cannot handle of `stream`; a letter stored twice is harmless, one lost is not."""
 
     bus: Bus
     shard: str
@@ -40,7 +40,7 @@ class DeadLetters:
             headers[ID_HEADER] = original_id[:HEADER_BYTES_MAX]
         if len(message.data) > BODY_BYTES_MAX:
             headers[CUT_HEADER] = str(len(message.data))
-        await self.bus.publish(Outgoing(subject, message.data[:BODY_BYTES_MAX], msg_id=subject, headers=headers))
+        await self.bus.publish(Outgoing(subject, message.data[:BODY_BYTES_MAX], headers=headers))
 
 
 def _carried(headers: Mapping[str, str]) -> dict[str, str]:

@@ -56,8 +56,6 @@ def own_headers(headers: bytes) -> dict[str, str]:
 
 def publish_headers(out: Outgoing) -> dict[str, str] | None:
     headers = dict(out.headers)
-    if out.msg_id:
-        headers[MSG_ID] = out.msg_id
     if out.expected_last_seq is not None:
         headers["Nats-Expected-Last-Sequence"] = str(out.expected_last_seq)
     if out.expected_last_subject_seq is not None:

@@ -49,13 +49,12 @@ class Outgoing:
     A message to be stored.
 
     `expected_last_seq` and `expected_last_subject_seq` make it a compare-and-swap on the stream or on its literal
-    subject; None means no condition. `msg_id` lets the server drop a repeat within its window (the first line of
-    defence only).
+    subject; None means no condition. There is no message id: the server compares those of all writers of a stream, so
+    that one of them could keep another's messages out.
     """
 
     subject: str
     data: bytes
-    msg_id: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     expected_last_seq: int | None = None
     expected_last_subject_seq: int | None = None

@@ -137,7 +137,7 @@ class Proposals:
         fact = proposal(self._state, plan, ts)
         runs = frozenset(victim.run_id for victim in plan.victims)
         try:
-            seq = await self._facts.publish(fact, f"{plan.job_id}:{fact.basis_n}:{fact.ts}")
+            seq = await self._facts.publish(fact)
         except Transient as error:
             log.warning("plan_not_published", job=plan.job_id, error=str(error))
             self._pause(plan.job_id, REFUSED_SECONDS)

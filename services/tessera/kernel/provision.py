@@ -7,9 +7,9 @@ silence: somebody changed it for a reason, or another version of Tessera owns it
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from nats.aio.client import Client
 from nats.js import api
@@ -21,10 +21,12 @@ from tessera.kernel.errors import StartupError
 from tessera_schemas import subjects
 from tessera_schemas.subjects import Retention, StreamSpec
 
-DUPLICATE_WINDOW_SECONDS = 120.0
 ACK_WAIT_SECONDS = 30.0  # a handler that needs longer says so every third of it
 ACK_PENDING_MAX = 1_000
 EVENT_TYPE = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*(\.>)?")
+
+
+AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ async def ensure_streams(admin: Client, shard: str, bounds: Bounds | None = None
             drift += durable_drift
     if drift:
         story = "; ".join(str(item) for item in drift)
-        raise StartupError(f"streams of shard {shard}: {story}; undo the change, or accept the table by mending")
+        old = "; NATS 2.14 or later can be without it" if ".duplicate_window" in story else ""
+        raise StartupError(f"streams of shard {shard}: {story}; undo the change, or accept the table by mending{old}")
     return made
 
 
@@ -92,13 +95,25 @@ def stream_config(spec: StreamSpec, bounds: Bounds) -> api.StreamConfig:
         max_age=float(spec.max_age_seconds),
         max_msg_size=spec.message_bytes_max,
         max_consumers=-1,
-        duplicate_window=DUPLICATE_WINDOW_SECONDS,
+        duplicate_window=spec.duplicate_window_seconds,
         deny_delete=kept,
         deny_purge=kept,
         allow_rollup_hdrs=False,
         allow_direct=not queue,
+        sources=[_nothing_from(spec)] if spec.any_ids else None,
         republish=api.RePublish(src=">", dest=subjects.live(">")) if spec.live else None,
     )
+
+
+def _nothing_from(spec: StreamSpec) -> api.StreamSource:
+    """
+    A source that never gives anything.
+
+    The server compares message ids of every stream for at least a tenth of a second, but for those that also take
+    from another stream, whose window may be none (nats-server 2.14 and later).
+    """
+    shard = spec.name.partition("_")[2]
+    return api.StreamSource(name=subjects.stream("LEASES", shard), filter_subject=subjects.lease(shard, "none", "none"))
 
 
 def durable_config(durable: str, in_order: bool = False) -> api.ConsumerConfig:
@@ -123,12 +138,12 @@ async def _ensure_stream(
     try:
         found = (await jetstream.stream_info(name)).config
     except NotFoundError:
-        await _asking(jetstream.add_stream(config), f"stream {name}")
-        return [name], []
+        made = await _asking(jetstream.add_stream(config), f"stream {name}")
+        return [name], _differences(name, config, made.config)
     drift = _differences(name, config, found)
     if drift and mend:
-        await _asking(jetstream.update_stream(config), f"stream {name}")
-        return [name], []
+        made = await _asking(jetstream.update_stream(config), f"stream {name}")
+        return [name], _differences(name, config, made.config)
     return [], drift
 
 
@@ -216,9 +231,9 @@ async def _all_consumers(jetstream: JetStreamManager, stream: str) -> list[api.C
     return found
 
 
-async def _asking(request: Any, what: str) -> None:
-    """Turn the server's refusal into one line."""
+async def _asking(request: Awaitable[AnswerT], what: str) -> AnswerT:
+    """What the server answers; its refusal becomes one line."""
     try:
-        await request
+        return await request
     except APIError as error:
         raise StartupError(f"{what}: NATS refuses it ({error.description}); see its log and limits") from error

@@ -140,15 +140,14 @@ class Absences:
     async def _look_at_all(self, run: Run) -> None:
         if await self._absent(run):
             self._said[run.run_id] = None
-            await self._facts.publish(RunAbsent(kind="run_absent", run_id=run.run_id), run.run_id)
+            await self._facts.publish(RunAbsent(kind="run_absent", run_id=run.run_id))
 
     async def _look_at_leaving(self, run: Run) -> None:
         said = self._said_ranks.setdefault(run.run_id, set())
         absent = await self._absent_of([e for e in _leaving(run) if e.placement.rank not in said], run)
         ranks = tuple(extra.placement.rank for extra in absent)
         if ranks:
-            # No identity: after a restart the same rank may be said again in other company.
-            await self._facts.publish(RunAbsent(kind="run_absent", run_id=run.run_id, ranks=ranks), "")
+            await self._facts.publish(RunAbsent(kind="run_absent", run_id=run.run_id, ranks=ranks))
             said.update(ranks)
 
     async def _absent_of(self, leaving: list[Extra], run: Run) -> list[Extra]:

@@ -66,5 +66,5 @@ class Idleness:
             idle_seconds = self._activity.look(run, usage, int(clock.monotonic()))
             fact = to_say(run, idle_seconds, policy, clock.now_ms())
             if fact is not None:  # it may be so, not so, and so again: no identity
-                await self._facts.publish(fact, identity="")
+                await self._facts.publish(fact)
                 log.info("run_idle", run=run.run_id, idle_seconds=fact.idle_seconds)

@@ -79,7 +79,7 @@ class Losses:
             return
         if partition_of(run.job_id) not in self._members.partitions():
             return
-        await self._facts.publish(fact, "" if fact.ranks else fact.run_id)
+        await self._facts.publish(fact)
         said.add(fact.ranks)
         log.warning("run_lost", run=fact.run_id, reason=fact.reason.code, detail=fact.reason.detail, nodes=fact.nodes)
 

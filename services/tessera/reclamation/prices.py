@@ -67,7 +67,7 @@ class Prices:
         try:
             prices = await self._learn(lesson, self._settings.learning_seconds)
             fact = fact_of(pool, mix.settled, basis_n, lesson, prices)
-            await self._facts.publish(fact, f"{pool}:{mix.settled}:{lesson.gpus}:{basis_n}")
+            await self._facts.publish(fact)
         except Transient as error:
             self._ports.metrics.prices_not_learnt.inc()
             log.warning("prices_not_learnt", pool=pool, settled=mix.settled, error=str(error))

@@ -1,12 +1,17 @@
 """
 What waits for the committer: facts in stream order, and the newest order of each pool.
 
-A fact that cannot be read, or that comes from a service that may not say it, is dead-lettered and passed over.
+A fact that cannot be read, or that comes from a service that may not say it, is dead-lettered and passed over. So is,
+without a letter, one that says the same as an earlier one of the same cause: a command that was delivered twice is one
+fact, or the second would undo what came between. It must be the same in full and on the same subject, where its
+service alone may write, so that nobody can keep a fact out by saying another one first.
 """
 
 import asyncio
+import re
 from collections import deque
 from contextlib import AsyncExitStack
+from hashlib import blake2b
 from typing import Self
 
 import structlog
@@ -24,9 +29,13 @@ from tessera_schemas.ledger import TakenFact
 from tessera_schemas.orders import ORDER, Order
 
 WAITING_MAX = 4096
+REPEATS_AFTER = 8192  # facts back; so many are remembered, and read again by a new committer
 FACTS_BYTES_MAX = 128 * 1024  # of one message; a ledger message also repeats what the facts say in its records
 FACT_BYTES_MAX = 160 * 1024  # the permit of the largest gang
 ORDERS_BYTES_MAX = 64 * 1024
+
+CAUSE_BYTES_MAX = 1_024
+_CAUSE = re.compile(rb'"cause":"[^"]+"\}$')
 
 log = structlog.get_logger()
 
@@ -39,6 +48,7 @@ class Inbox:
         self._facts: deque[tuple[int, int, TakenFact | None]] = deque()
         self._orders: dict[str, Order] = {}
         self._taken = asyncio.Event()
+        self._known: dict[bytes, int] = {}
         self._dead_letters = DeadLetters(ports.bus, shard, "scheduler", subjects.stream("FACTS", shard))
         self._stack = AsyncExitStack()
         self.wake = asyncio.Event()
@@ -47,7 +57,9 @@ class Inbox:
     async def __aenter__(self) -> Self:
         stop = asyncio.Event()
         bus, clock = self._ports.bus, self._ports.clock
-        facts = bus.follow(subjects.stream("FACTS", self._shard), f"fact.{self._shard}.>", self._seen_upto)
+        facts = bus.follow(
+            subjects.stream("FACTS", self._shard), f"fact.{self._shard}.>", max(0, self._seen_upto - REPEATS_AFTER)
+        )
         orders = bus.follow(subjects.stream("ORDERS", self._shard), f"order.{self._shard}.*", 0)
         for source, handle in ((facts, self._on_facts), (orders, self._on_orders)):
             task = asyncio.create_task(follow(source, handle, stop=stop, clock=clock))
@@ -67,8 +79,10 @@ class Inbox:
     async def _on_facts(self, batch: list[Message]) -> None:
         for message in batch:
             if message.seq <= self._seen_upto:
-                continue  # this batch was begun before, and a dead letter of it could not be stored
-            fact = self._decode(message)
+                # Taken into the ledger long ago, or this batch was begun before: a dead letter could not be stored.
+                self._repeated(message)
+                continue
+            fact = None if self._repeated(message) else self._decode(message)
             if isinstance(fact, str):
                 log.warning("fact_dead_lettered", seq=message.seq, subject=message.subject, reason=fact)
                 self._ports.metrics.dead_letters.inc()
@@ -79,6 +93,18 @@ class Inbox:
         while len(self._facts) > WAITING_MAX:
             self._taken.clear()
             await self._taken.wait()
+
+    def _repeated(self, message: Message) -> bool:
+        """Whether this fact has a cause and was stored before."""
+        if not _CAUSE.search(message.data, max(0, len(message.data) - CAUSE_BYTES_MAX)):
+            return False
+        key = blake2b(message.subject.encode() + b"\0" + message.data, digest_size=16).digest()
+        first = self._known.setdefault(key, message.seq)
+        if len(self._known) > REPEATS_AFTER:
+            del self._known[next(iter(self._known))]
+        if first != message.seq:
+            log.info("fact_repeated", seq=message.seq, subject=message.subject, first=first)
+        return first != message.seq
 
     def _decode(self, message: Message) -> TakenFact | str:
         service = message.subject.split(".")[2]

@@ -12,7 +12,7 @@ from tessera.kernel.ports import Outgoing
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import REPLY_HEADER
 from tessera_schemas.config import ConfigBody, Queue, Tenant
-from tessera_schemas.facts import CancelRequested, ConfigProposed, JobAdmitted, JobRefused
+from tessera_schemas.facts import CancelRequested, ConfigProposed, FactMessage, JobAdmitted, JobRefused
 from tests.builders import SHARD, config_body, queue
 from tests.unit.admission.admission_world import World, changed, encoded, node, submit
 from tests.virtual_time import VirtualClock
@@ -35,11 +35,14 @@ async def test_an_admitted_job_becomes_one_fact_with_the_id_made_from_shard_tena
     assert stored.subject == "fact.main.admission.job-admitted"
 
 
-async def test_a_command_handled_twice_is_one_fact() -> None:
+async def test_a_command_handled_twice_says_the_same_twice_under_one_cause() -> None:
+    """So that the committer can tell; see its inbox."""
     world = await World.with_policy()
     await world.submits(submit())
     await world.submits(submit())
-    assert len(world.facts) == 1
+    first, second = world.stored
+    assert (first.subject, first.data) == (second.subject, second.data)
+    assert FactMessage.model_validate_json(first.data).cause == f"SUBMIT_{SHARD}.1"
 
 
 async def test_the_trace_goes_on_with_the_fact() -> None:

@@ -73,12 +73,14 @@ async def test_a_cancel_that_overtook_its_submit_is_sent_on_once_more() -> None:
     assert [answer.accepted for answer in answers(world)] == [True]
 
 
-async def test_a_hold_that_came_again_is_not_sent_on_twice_since_a_release_may_lie_between() -> None:
+async def test_a_hold_that_came_again_is_the_same_fact_since_a_release_may_lie_between() -> None:
+    """The committer passes over what has the same cause and says the same."""
     world = await shard()
     await give(world, order("hold_job"))
     await world.job_seen(K1)
     await give(world, order("hold_job"), times=2)
-    assert [type(fact) for fact in world.facts] == [HoldRequested]
+    assert [type(fact) for fact in world.facts] == [HoldRequested] * 2
+    assert len({message.data for message in world.stored}) == 1
     assert [answer.accepted for answer in answers(world)] == [True]
 
 

@@ -47,14 +47,15 @@ async def asked(
     return broker, task
 
 
-async def test_the_publish_is_repeated_until_it_is_stored_and_stored_once() -> None:
+async def test_the_publish_is_repeated_until_it_is_acknowledged_in_words_that_do_no_more_when_said_twice() -> None:
     clock = VirtualClock()
     broker, task = await asked(clock, [False, True, True])
     await clock.run(20)
     assert task.done()
     assert await task is None
-    (stored,) = broker.stream("SUBMIT_main").messages.values()
-    assert stored.headers[REPLY_HEADER].startswith("_INBOX.lab.")
+    stored = list(broker.stream("SUBMIT_main").messages.values())
+    assert len({(message.data, message.headers[REPLY_HEADER]) for message in stored}) == 1
+    assert stored[0].headers[REPLY_HEADER].startswith("_INBOX.lab.")
 
 
 async def test_the_answer_to_the_inbox_is_what_was_asked_for() -> None:

@@ -107,7 +107,7 @@ async def test_a_lost_delivery_of_a_queue_comes_again_when_its_time_is_up() -> N
 async def test_a_message_id_is_remembered_for_the_window_only() -> None:
     clock = VirtualClock()
     bus = MemoryBus(broker(clock))
-    out = Outgoing("s", b"", msg_id="a")
+    out = Outgoing("s", b"", headers={"Nats-Msg-Id": "a"})
     assert [await bus.publish(out), await bus.publish(out)] == [1, 1]
     await clock.run(61)
     assert await bus.publish(out) == 2

@@ -9,7 +9,7 @@ from tessera.kernel.errors import InvariantViolation, Transient, UnknownOutcome
 from tessera.kernel.ports import Outgoing
 from tessera.scheduler.cycle import Deposed
 from tessera_schemas.config import Policy
-from tessera_schemas.facts import CancelRequested, PodsMade
+from tessera_schemas.facts import AnyFact, CancelRequested, FactMessage, HoldRequested, PodsMade
 from tessera_schemas.ledger import Allocated
 from tessera_schemas.orders import Order
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
@@ -218,6 +218,39 @@ async def test_facts_are_taken_in_once_although_a_dead_letter_among_them_could_n
         assert taken == [1, 2, 3, 4, 6]
         assert world.ledger[-1].facts_upto == 6
         assert len(world.dead_letters) == 1
+
+
+# -- what is said twice ----------------------------------------------------------------------------------------------
+
+
+def caused(fact: AnyFact, cause: str) -> Outgoing:
+    return Outgoing(outgoing(fact).subject, FactMessage(v=1, fact=fact, cause=cause).to_bytes())
+
+
+async def test_a_hold_that_was_delivered_twice_does_not_undo_the_release_between() -> None:
+    """Also for a committer that was not there when it was said first."""
+    world, job = World(), admitted("k1")
+    hold = HoldRequested(kind="hold_requested", job_id=job.job_id, tenant=job.tenant)
+    release = hold.model_copy(update={"undo": True})
+    for instance in ("scheduler-1", "scheduler-2"):
+        async with Leader(world, instance):
+            if instance == "scheduler-1":
+                world.at_once(outgoing(config_proposed()), outgoing(job), caused(hold, "SUBMIT_main.7"))
+                world.at_once(caused(release, "SUBMIT_main.8"))
+            world.at_once(caused(hold, "SUBMIT_main.7"))
+            await world.clock.run(1)
+            assert world.said.count("held") == 2
+    assert world.ledger[-1].epoch == 2
+
+
+async def test_the_same_cause_with_another_content_is_another_fact() -> None:
+    """A stream that was made anew counts from one again."""
+    world = World()
+    async with Leader(world):
+        await world.fact(config_proposed())
+        world.at_once(caused(admitted("k1"), "SUBMIT_main.1"), caused(admitted("k2"), "SUBMIT_main.1"))
+        await world.clock.run(1)
+        assert world.said.count("job_queued") == 2
 
 
 async def test_an_order_that_cannot_be_read_is_ignored() -> None:

@@ -174,7 +174,7 @@ class Adopting:
                 await self._conditions.tell_wishes(waiting, found.wishes)
                 preemptible = found.spec.preemptible
                 back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=preemptible, uids=found.uids)
-                await self._facts.publish(back, "")
+                await self._facts.publish(back)
             elif is_of(job, found):
                 await self._tell(group_id, waiting, of_job(job, self._state.ts))
             elif job.phase is Phase.QUEUED:
@@ -258,7 +258,7 @@ class Adopting:
             if until_away > 0:
                 self.worklist.name_later(group_id, until_away)
                 return
-            await self._facts.publish(PodsGone(kind="pods_gone", job_id=job.job_id), "")
+            await self._facts.publish(PodsGone(kind="pods_gone", job_id=job.job_id))
         self.worklist.name_later(group_id, left)
 
     async def _why_over(self, job: Job) -> str:

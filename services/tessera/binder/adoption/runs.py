@@ -169,7 +169,7 @@ class AdoptedRuns:
         if found is not None:
             await self._conditions.tell_once(found, of_blocked_eviction(reason))
         if run_id not in self._blocked:
-            await self._facts.publish(EvictionBlocked(kind="eviction_blocked", run_id=run_id, reason=reason), run_id)
+            await self._facts.publish(EvictionBlocked(kind="eviction_blocked", run_id=run_id, reason=reason))
             self._blocked[run_id] = None
 
 

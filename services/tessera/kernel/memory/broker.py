@@ -70,13 +70,13 @@ class Stream:
             return repeat
         self._check_room(out)
         self.last_seq += 1
-        headers = {**out.headers, MSG_ID: out.msg_id} if out.msg_id else dict(out.headers)
+        headers = dict(out.headers)
         self.messages[self.last_seq] = Message(out.subject, self.last_seq, out.data, headers)
         self._order.append(self.last_seq)
         self.by_subject.setdefault(out.subject, deque()).append(self.last_seq)
         self.bytes += len(out.data)
-        if out.msg_id:
-            self._seen_ids[out.msg_id] = (self.last_seq, now)
+        if MSG_ID in headers and self.config.duplicate_window_seconds:
+            self._seen_ids[headers[MSG_ID]] = (self.last_seq, now)
         if self.config.last_per_subject and len(self.by_subject[out.subject]) > self.config.last_per_subject:
             self.remove(self.by_subject[out.subject][0])
         self.wake()
@@ -124,7 +124,7 @@ class Stream:
             if now - self._seen_ids[oldest][1] < self.config.duplicate_window_seconds:
                 break
             del self._seen_ids[oldest]
-        seen = self._seen_ids.get(out.msg_id)
+        seen = self._seen_ids.get(out.headers.get(MSG_ID, ""))
         return seen[0] if seen else None
 
     def _check_room(self, out: Outgoing) -> None:
@@ -219,4 +219,5 @@ def _config(spec: StreamSpec) -> StreamConfig:
         messages_per_subject_max=spec.per_subject_cap,
         bytes_max=spec.bytes_max,
         message_bytes_max=spec.message_bytes_max,
+        duplicate_window_seconds=spec.duplicate_window_seconds,
     )
