@@ -11,9 +11,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from tessera_schemas.base import Count, Name, Positive, Strict
+from tessera_schemas.base import Count, Name, Positive, Strict, later
 from tessera_schemas.devices import DeviceProfile
 from tessera_schemas.job import LEVELS_MAX, GpuModel, LabelKey, LabelValue
+from tessera_schemas.pod_template import ObjectName
 from tessera_schemas.templates import JobTemplate
 
 YEAR_SECONDS = 31_536_000
@@ -37,11 +38,31 @@ class Limits(Strict):
     pods_per_job: Positive | None = None
 
 
+class PodGrants(Strict):
+    """
+    What the pods of a tenant's own jobs may have; a job that asks for more is refused by the name of the field.
+
+    Granted by default is what gives no right beyond the tenant's namespace. Users' own pods are Kubernetes' to judge.
+    """
+
+    memory_volumes: bool = True
+    env_from: Annotated[bool, Field(description="Variables from secrets and config maps of its namespace")] = True
+    init_containers: Annotated[bool, Field(description="And sidecars")] = True
+    ports: bool = True
+    higher_limits: Annotated[bool, Field(description="Limits above what is asked for: nodes may be overcommitted")] = (
+        False
+    )
+    ipc_lock: Annotated[bool, Field(description="The capability IPC_LOCK, as RDMA needs it")] = False
+    host_network: bool = False
+    runtime_classes: Annotated[tuple[ObjectName, ...], Field(max_length=32)] = ()
+
+
 class Tenant(Strict):
     name: Name
     limits: Limits = Limits()
     priority_classes: Annotated[tuple[Name, ...], Field(description="Granted; empty: all")] = ()
     subscribers: Annotated[tuple[Subscriber, ...], Field(max_length=32)] = ()
+    pod_grants: PodGrants = later(PodGrants())
 
 
 class Flavor(Strict):

@@ -3,7 +3,7 @@ The job spec: everything a job may ask for.
 
 Quantities are integers: CPU in thousandths of a core, memory in bytes, a GPU in thousandths per device. Fields that
 nothing honours yet are part of the contract (`NOT_YET`); asking for one is refused with `NotSupportedYet`.
-The pod template is a typed allow-list: what is not named here cannot reach a node.
+The pod template (`pod_template`) is a typed allow-list: what is not named there cannot reach a node.
 """
 
 import hashlib
@@ -18,23 +18,17 @@ from tessera_schemas import mig
 from tessera_schemas.base import GPU_MILLI as GPU_MILLI
 from tessera_schemas.base import INT_MAX, Count, Name, Positive, Strict
 from tessera_schemas.devices import Kind
+from tessera_schemas.pod_template import LabelKey as LabelKey
+from tessera_schemas.pod_template import Template as Template
+from tessera_schemas.pod_template import Volume as Volume
+from tessera_schemas.pod_template import at_most_at_once
 
 REPLICAS_MAX = 2048
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 LEVELS_MAX = 4
 
-LabelKey = Annotated[
-    str,
-    StringConstraints(
-        pattern=r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
-    ),
-]
 LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$")]
 GpuModel = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
-EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,255}$")]
-Argument = Annotated[str, StringConstraints(max_length=32_768, pattern=r"^[^\x00]*$")]
-UserId = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
-Path = Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$", max_length=1024)]
 
 
 def is_device(name: str) -> bool:
@@ -61,6 +55,12 @@ class Resources(Strict):
         dict[LabelKey, Positive],
         Field(max_length=16, description="Further devices by the node's name for them, such as rdma/hca"),
     ] = Field(default_factory=dict)
+    cpu_limit_milli: Annotated[
+        Positive | None, Field(description="The most CPU it may use where some is idle; None: what it asks for")
+    ] = None
+    memory_limit_bytes: Annotated[
+        Positive | None, Field(description="The most memory it may use before it is killed; None: what it asks for")
+    ] = None
 
     @field_validator("mig_profile")
     @classmethod
@@ -86,6 +86,19 @@ class Resources(Strict):
         if self.gpu_memory_bytes and not (self.gpus or self.gpu_milli):
             raise ValueError("gpu_memory_bytes: goes with gpus or gpu_milli; a MIG profile says its memory itself")
         return self
+
+    @model_validator(mode="after")
+    def _limits(self) -> Self:
+        if self.cpu_limit_milli is not None and self.cpu_limit_milli < self.cpu_milli:
+            raise ValueError("cpu_limit_milli: below cpu_milli; a limit is no less than what is asked for")
+        if self.memory_limit_bytes is not None and self.memory_limit_bytes < self.memory_bytes:
+            raise ValueError("memory_limit_bytes: below memory_bytes; a limit is no less than what is asked for")
+        return self
+
+    @property
+    def has_higher_limits(self) -> bool:
+        """Whether it may use more than it asks for."""
+        return (self.cpu_limit_milli or 0) > self.cpu_milli or (self.memory_limit_bytes or 0) > self.memory_bytes
 
     @property
     def kind(self) -> Kind | None:
@@ -168,42 +181,6 @@ class Topology(Strict):
         return self
 
 
-class Volume(Strict):
-    """Where files come from. A path of the host is not among the kinds, on purpose."""
-
-    kind: Literal["empty", "claim", "config_map", "secret"]
-    mount_path: Path
-    name: Annotated[str, StringConstraints(max_length=253, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$")] = ""
-    read_only: bool = False
-
-    @model_validator(mode="after")
-    def _named(self) -> Self:
-        if (self.kind == "empty") != (self.name == ""):
-            raise ValueError("a claim, config_map or secret needs a name; an empty volume has none")
-        return self
-
-
-class Template(Strict):
-    """The container of every pod of a role."""
-
-    image: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$")]
-    command: Annotated[tuple[Argument, ...], Field(max_length=256)] = ()
-    args: Annotated[tuple[Argument, ...], Field(max_length=256)] = ()
-    env: Annotated[dict[EnvName, Argument], Field(max_length=500)] = Field(default_factory=dict)
-    working_dir: Path | None = None
-    run_as_user: Annotated[
-        UserId | None, Field(description="Needed where a namespace enforces the restricted level")
-    ] = None
-    volumes: Annotated[tuple[Volume, ...], Field(max_length=32)] = ()
-    annotations: Annotated[dict[LabelKey, Argument], Field(max_length=64)] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _bounded(self) -> Self:
-        if self.env and sum(len(k) + len(v) for k, v in self.env.items()) > 64 * 1024:
-            raise ValueError("env: more than 64 KiB")
-        return self
-
-
 class Role(Strict):
     """
     A set of equal pods. All roles' minimum replicas together are the gang: all of it starts, or nothing.
@@ -240,6 +217,33 @@ class Role(Strict):
     def most(self) -> int:
         """How many pods it may grow to."""
         return self.max_replicas or self.replicas
+
+    @property
+    def cpu_milli(self) -> int:
+        """What one pod takes of its node, sidecars and init containers included."""
+        before = self.template.init_containers
+        own = self.resources.cpu_milli
+        return at_most_at_once(own, ((c.sidecar, c.resources.cpu_milli) for c in before)) if before else own
+
+    @property
+    def memory_bytes(self) -> int:
+        """What one pod takes of its node, sidecars and init containers included."""
+        before = self.template.init_containers
+        own = self.resources.memory_bytes
+        return at_most_at_once(own, ((c.sidecar, c.resources.memory_bytes) for c in before)) if before else own
+
+    @model_validator(mode="after")
+    def _containers(self) -> Self:
+        if any(container.name == self.name for container in self.template.init_containers):
+            raise ValueError(f"template.init_containers: {self.name} is the name of the role's own container")
+        most = self.resources.memory_limit_bytes or self.resources.memory_bytes
+        for index, volume in enumerate(self.template.volumes):
+            if volume.size_bytes is not None and volume.size_bytes > most:
+                raise ValueError(
+                    f"template.volumes[{index}].size_bytes: more than the container's memory limit, within which it "
+                    "counts; ask for more memory or less of it"
+                )
+        return self
 
     @model_validator(mode="after")
     def _elastic(self) -> Self:
@@ -313,8 +317,8 @@ class JobSpec(Strict):
         pods = cpu_milli = memory_bytes = 0
         for role in self.roles:
             pods += role.most
-            cpu_milli += role.most * role.resources.cpu_milli
-            memory_bytes += role.most * role.resources.memory_bytes
+            cpu_milli += role.most * role.cpu_milli
+            memory_bytes += role.most * role.memory_bytes
         if pods > REPLICAS_MAX:
             raise ValueError(f"roles: more than {REPLICAS_MAX} pods in one job")
         for name, amount in (("cpu_milli", cpu_milli), ("memory_bytes", memory_bytes)):

@@ -35,6 +35,7 @@ class Code(StrEnum):
     NO_SUCH_PRIORITY_CLASS = "NoSuchPriorityClass"
     PRIORITY_NOT_ALLOWED = "PriorityNotAllowed"
     NO_SUCH_TOPOLOGY_LEVEL = "NoSuchTopologyLevel"
+    NOT_GRANTED = "NotGranted"
     EXCEEDS_JOB_LIMIT = "ExceedsJobLimit"
     EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
     INADMISSIBLE = "Inadmissible"
@@ -118,7 +119,7 @@ SENTENCES: dict[Code, str] = {
     Code.INVALID_FIELD: "the value is not allowed",
     Code.UNKNOWN_FIELD: "there is no such field",
     Code.MISSING_FIELD: "the field is required",
-    Code.FORBIDDEN_FIELD: "the field would give the job rights on its node; it is never accepted",
+    Code.FORBIDDEN_FIELD: "the field would give the job rights on its node; it is not accepted",
     Code.UNKNOWN_VERSION: "this version is not known here",
     Code.NOT_SUPPORTED_YET: "nothing honours this field yet, so it is refused instead of ignored",
     Code.TENANT_MISMATCH: "the tenant in the payload is not the tenant that sent it",
@@ -130,6 +131,7 @@ SENTENCES: dict[Code, str] = {
     Code.NO_SUCH_PRIORITY_CLASS: "there is no such priority class",
     Code.PRIORITY_NOT_ALLOWED: "the priority class is not granted to this tenant",
     Code.NO_SUCH_TOPOLOGY_LEVEL: "the configuration names no such topology level, and a label key has a domain",
+    Code.NOT_GRANTED: "the tenant is not granted this; an operator grants it in the tenant's `pod_grants`",
     Code.EXCEEDS_JOB_LIMIT: "the job is larger than the tenant's limit for one job",
     Code.EXCEEDS_MAX_QUOTA: "the job is larger than its queue's whole quota",
     Code.INADMISSIBLE: "no node could ever hold it",

@@ -22,9 +22,14 @@ Json = dict[str, Any]
 MERGE_PATCH, STRATEGIC_PATCH = "application/merge-patch+json", "application/strategic-merge-patch+json"
 _CALL_SECONDS = 30.0
 _CLUSTER_WIDE = frozenset(
-    ["Namespace", "Node", "PriorityClass", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"]
+    {
+        *("Namespace", "Node", "PriorityClass", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"),
+        *("RuntimeClass", "StorageClass", "PersistentVolume"),
+    }
 )
-_PLURALS = {"PriorityClass": "priorityclasses", "NetworkPolicy": "networkpolicies"}  # what adding an s does not give
+_PLURALS = {"PriorityClass": "priorityclasses", "NetworkPolicy": "networkpolicies"} | {
+    kind: f"{kind.lower()}es" for kind in ("RuntimeClass", "StorageClass")
+}  # what adding an s does not give
 
 
 class Api:

@@ -82,9 +82,7 @@ def read_pod(pod: Json) -> Pod:
     """Read the API's object; what is not there is empty."""
     meta, status = pod["metadata"], pod.get("status", {})
     notes = meta.get("annotations") or {}
-    terminated: Json = {}
-    for container in status.get("containerStatuses", ()):
-        terminated = container.get("state", {}).get("terminated") or terminated
+    terminated = _ended_container(status)
     return Pod(
         uid=meta["uid"],
         name=meta["name"],
@@ -109,6 +107,18 @@ def read_pod(pod: Json) -> Pod:
         version=meta.get("resourceVersion", ""),
         given_back_ms=given_back_ms(pod),
     )
+
+
+def _ended_container(status: Json) -> Json:
+    """How the pod's container ended; before it began, how the init container did that kept it from beginning."""
+    terminated: Json = {}
+    for container in status.get("containerStatuses", ()):
+        terminated = container.get("state", {}).get("terminated") or terminated
+    for container in () if terminated else status.get("initContainerStatuses", ()):
+        ended = container.get("state", {}).get("terminated") or {}
+        if ended.get("exitCode"):
+            return {**ended, "reason": f"init container {container.get('name', '')}: {ended.get('reason', '')}"}
+    return terminated
 
 
 def _is_adopted(pod: Json) -> bool:

@@ -2,15 +2,14 @@
 
 from typing import Any
 
-from tessera.binder import launching
+from tessera.binder import containers, launching
 from tessera.binder.devices import Given, given
 from tessera.domain.entities import Job, Run
 from tessera.domain.resources import Node
-from tessera_schemas.devices import STEERING_DOMAINS, steers_devices
-from tessera_schemas.job import JobSpec, Role, Template, Volume
+from tessera_schemas.devices import STEERING_DOMAINS
+from tessera_schemas.job import JobSpec, Role, Template
 from tessera_schemas.labels import (
     ALLOCATED_N_ANNOTATION,
-    EVICT_AT_ANNOTATION,
     FINALIZER,
     GPU_MILLI_ANNOTATION,
     JOB_LABEL,
@@ -34,12 +33,6 @@ from tessera_schemas.placement import Placement
 
 Json = dict[str, Any]
 SPEC_LABEL_CHARACTERS = 16
-NOTICE_DIRECTORY, NOTICE_FILE = "/etc/tessera", "evict-at"
-RESTRICTED: Json = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
 
 
 def pod_of(job: Job, run: Run, rank: int, spec: JobSpec, allocated_n: int, node: Node | None) -> Json:
@@ -137,26 +130,22 @@ def _spec(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Giv
         "enableServiceLinks": False,
         "nodeSelector": role.node_selector,
         "tolerations": tolerations,
-        "volumes": [_volume(index, volume) for index, volume in enumerate(role.template.volumes)],
-        "containers": [_container(job, run, rank, spec, role, devices)],
+        "volumes": containers.volumes(role, spec),
+        **containers.containers(job, run, rank, spec, role, devices),
         **launching.name_in_dns(run, rank, spec),
+        **_by_grant(role.template),
     }
     if role.affinity:
         body["affinity"] = _affinity(role)
     if spec.time_limit_seconds is not None:
         body["activeDeadlineSeconds"] = spec.time_limit_seconds
-    if spec.checkpoint is not None:
-        _show_notice(body)
     return body
 
 
-def _show_notice(body: Json) -> None:
-    """The notice as a file, since the pod has no token with which to read its own annotations."""
-    path = f"metadata.annotations['{EVICT_AT_ANNOTATION}']"
-    item = {"path": NOTICE_FILE, "fieldRef": {"fieldPath": path}}
-    body["volumes"].append({"name": "tessera", "downwardAPI": {"items": [item]}})
-    for container in body["containers"]:
-        container["volumeMounts"].append({"name": "tessera", "mountPath": NOTICE_DIRECTORY, "readOnly": True})
+def _by_grant(template: Template) -> Json:
+    """What admission lets through only for tenants that are granted it."""
+    network = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if template.host_network else {}
+    return network | ({"runtimeClassName": template.runtime_class} if template.runtime_class else {})
 
 
 def _affinity(role: Role) -> Json:
@@ -167,62 +156,3 @@ def _affinity(role: Role) -> Json:
     ]
     needed = {"nodeSelectorTerms": [{"matchExpressions": conditions}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": needed}}
-
-
-def _container(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Given) -> Json:
-    template, asked = role.template, role.resources
-    # What a job says itself of its launcher stays; what it is and what it was given is ours to say.
-    own = {name: value for name, value in template.env.items() if not steers_devices(name)}
-    env = launching.variables(run, rank, spec, role) | own | _own_env(job, run, rank, role) | devices.env
-    amounts = {"cpu": f"{asked.cpu_milli}m", "memory": str(asked.memory_bytes)}
-    amounts |= {name: str(count) for name, count in devices.amounts.items()}
-    container: Json = {
-        "name": role.name,
-        "image": template.image,
-        "command": list(template.command),
-        "args": list(template.args),
-        "env": [{"name": name, "value": value} for name, value in env.items()],
-        "resources": {"requests": amounts, "limits": amounts},
-        "securityContext": _security(template),
-        "volumeMounts": [
-            {"name": f"volume-{index}", "mountPath": volume.mount_path, "readOnly": volume.read_only}
-            for index, volume in enumerate(template.volumes)
-        ],
-    }
-    if template.working_dir is not None:
-        container["workingDir"] = template.working_dir
-    return container
-
-
-def _security(template: Template) -> Json:
-    """Without a user of its own a container runs as its image says, which may be root of that container."""
-    user = template.run_as_user
-    return RESTRICTED if user is None else RESTRICTED | {"runAsUser": user, "runAsNonRoot": True}
-
-
-def _own_env(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
-    saved = {"TESSERA_CHECKPOINT_PATH": job.saved_path} if job.saved_path else {}
-    elastic = {"TESSERA_MIN_REPLICAS": str(role.gang), "TESSERA_MAX_REPLICAS": str(role.most)}
-    return (
-        saved
-        | (elastic if role.gang < role.most else {})
-        | {
-            "TESSERA_JOB_ID": job.job_id,
-            "TESSERA_JOB_NAME": job.name,
-            "TESSERA_ATTEMPT": str(run.attempt),
-            "TESSERA_ROLE": role.name,
-            "TESSERA_RANK": str(rank),
-            # Of an elastic run: as it is now. Whoever was there before is not told; its program sees who joins.
-            "TESSERA_WORLD_SIZE": str(len(run.placements) + sum(not extra.leaving for extra in run.extra)),
-        }
-    )
-
-
-def _volume(index: int, volume: Volume) -> Json:
-    sources: dict[str, Json] = {
-        "empty": {"emptyDir": {}},
-        "claim": {"persistentVolumeClaim": {"claimName": volume.name}},
-        "config_map": {"configMap": {"name": volume.name}},
-        "secret": {"secret": {"secretName": volume.name}},
-    }
-    return {"name": f"volume-{index}", **sources[volume.kind]}

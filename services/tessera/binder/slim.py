@@ -3,7 +3,7 @@
 from tessera.kernel.ports import JsonObject
 
 SPEC = ("nodeName", "schedulerName", "subdomain")
-STATUS = ("phase", "reason", "containerStatuses")
+STATUS = ("phase", "reason", "containerStatuses", "initContainerStatuses")
 NOT_OF_META = ("managedFields", "ownerReferences")
 
 

@@ -22,7 +22,10 @@ RESOURCES: dict[str, Convert] = {
     "cpu": ("cpu_milli", quantities.cpu_milli),
     "memory": ("memory_bytes", quantities.memory_bytes),
     "gpu_memory": ("gpu_memory_bytes", quantities.memory_bytes),
+    "cpu_limit": ("cpu_limit_milli", quantities.cpu_milli),
+    "memory_limit": ("memory_limit_bytes", quantities.memory_bytes),
 }
+VOLUME: dict[str, Convert] = {"size": ("size_bytes", quantities.memory_bytes)}
 JOB: dict[str, Convert] = {
     "time_limit": ("time_limit_seconds", quantities.seconds),
     "termination_grace": ("termination_grace_seconds", quantities.seconds),
@@ -114,7 +117,11 @@ def _template(template: Any, where: str) -> Any:
 
 
 def _role(role: Any, where: str) -> Any:
-    if not isinstance(role, dict) or not isinstance(role.get("resources"), dict):
+    if not isinstance(role, dict):
+        return role
+    if isinstance(role.get("template"), dict):
+        role = {**role, "template": _template_of_pods(role["template"], where)}
+    if not isinstance(role.get("resources"), dict):
         return role
     asked = dict(role["resources"])
     gpus = asked.get("gpus")
@@ -124,6 +131,22 @@ def _role(role: Any, where: str) -> Any:
         asked.pop("gpus")
         asked |= {"gpus": milli // 1000} if milli % 1000 == 0 else {"gpu_milli": milli}
     return {**role, "resources": _converted(asked, RESOURCES, where)}
+
+
+def _template_of_pods(template: Json, where: str) -> Json:
+    """Sizes of volumes and what init containers ask for, as people write them."""
+    made = dict(template)
+    if isinstance(made.get("volumes"), list):
+        made["volumes"] = [_converted(v, VOLUME, where) if isinstance(v, dict) else v for v in made["volumes"]]
+    if isinstance(made.get("init_containers"), list):
+        made["init_containers"] = [_init_container(each, where) for each in made["init_containers"]]
+    return made
+
+
+def _init_container(container: Any, where: str) -> Any:
+    if not isinstance(container, dict) or not isinstance(container.get("resources"), dict):
+        return container
+    return {**container, "resources": _converted(container["resources"], RESOURCES, where)}
 
 
 def _queue(queue: Any, where: str) -> Any:

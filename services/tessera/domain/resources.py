@@ -76,8 +76,8 @@ def role_need(role: Role, as_made: bool = False) -> RoleNeed:
         role.name,
         role.gang,
         Need(
-            asked.cpu_milli,
-            asked.memory_bytes,
+            role.cpu_milli,
+            role.memory_bytes,
             asked.gpus,
             asked.gpu_milli,
             tuple(sorted(set(role.gpu_models))) if role.gpu_models else (),

@@ -112,6 +112,26 @@ def test_an_end_carries_exit_code_rank_and_place() -> None:
     assert fact.reason.detail == f"{RUN}-1 on node-a Error"
 
 
+def test_an_init_container_that_failed_is_named() -> None:
+    pod = api_pod(1, "Failed")
+    ended = {"exitCode": 0, "reason": "Completed"}, {"exitCode": 7, "reason": "Error"}
+    pod["status"]["initContainerStatuses"] = [
+        {"name": name, "state": {"terminated": each}} for name, each in zip(("first", "fetch"), ended, strict=True)
+    ]
+    pod["status"]["containerStatuses"] = [{"state": {"waiting": {"reason": "PodInitializing"}}}]
+    fact = end(api_pod(0), pod)
+    assert fact.exit_code == 7
+    assert fact.reason is not None
+    assert fact.reason.detail == f"{RUN}-1 on node-a init container fetch: Error"
+
+
+def test_an_init_container_that_did_its_work_says_nothing_of_the_pods_end() -> None:
+    pod = api_pod(1, "Failed", reason="DeadlineExceeded")
+    pod["status"]["initContainerStatuses"] = [{"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}]
+    fact = end(api_pod(0), pod)
+    assert fact.exit_code is None
+
+
 def test_of_several_failed_pods_the_first_rank_is_named() -> None:
     assert end(api_pod(1, "Failed", exit_code=1), api_pod(0, "Failed", exit_code=2)).exit_code == 2
 

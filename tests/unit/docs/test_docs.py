@@ -83,8 +83,9 @@ def test_the_example_configuration_asks_for_nothing_that_is_not_honoured() -> No
     assert "allocations" in [subscriber.name for tenant in body.tenants for subscriber in tenant.subscribers]
 
 
-def test_the_example_job_reads_as_admission_reads_it() -> None:
-    spec = files.job_spec(files.read_yaml(EXAMPLES / "job.yaml"), "job.yaml")
+@pytest.mark.parametrize("name", ["job.yaml", "training.yaml"])
+def test_the_example_job_reads_as_admission_reads_it(name: str) -> None:
+    spec = files.job_spec(files.read_yaml(EXAMPLES / name), name)
     command = {"kind": "submit_job", "v": 1, "key": "k", "spec": spec}
     assert isinstance(read_tenant_command(orjson.dumps(command)).command, SubmitJob)
 
@@ -133,7 +134,7 @@ def test_every_file_of_the_project_that_a_page_names_exists(page: Path) -> None:
 @page_by_page
 def test_every_setting_that_a_page_names_exists(page: Path) -> None:
     known = {f"TESSERA_{name}".upper() for name in ServiceSettings.model_fields}
-    told = set(re.findall(r'"(TESSERA_[A-Z_]+)"', (ROOT / "services/tessera/binder/pods.py").read_text()))
+    told = set(re.findall(r'"(TESSERA_[A-Z_]+)"', (ROOT / "services/tessera/binder/containers.py").read_text()))
     named = set(re.findall(r"TESSERA_[A-Z_]*[A-Z]", page.read_text()))
     # Besides settings: what pods are told, a CI secret, the directories of the client and of traces.
     assert named - known - told <= {"TESSERA_CREDENTIALS", "TESSERA_HOME", "TESSERA_DATA"}

@@ -48,6 +48,12 @@ DANGEROUS = frozenset(
         "resourceclaims",
     }
 )
+BY_GRANT = {
+    "hostnetwork": "host_network",
+    "capabilities": "ipc_lock",
+    "runtimeclassname": "runtime_class",
+}
+"""Of some there is a field of the template for tenants that are granted it."""
 RESERVED_DOMAINS = ("tessera.io", "kubernetes.io", "k8s.io", "hami.io", "nvidia.com")
 """Keys below them steer Tessera, Kubernetes and its plug-ins; a job does not set them."""
 
@@ -57,8 +63,18 @@ HARMLESS = "tessera.io/simulate-"
 
 def is_dangerous(name: str) -> bool:
     """`hostPath`, `host_path`, `HOST-PATH`, also in full-width letters."""
+    return _folded(name) in DANGEROUS
+
+
+def with_grant(name: str) -> str:
+    """What a tenant may say in place of this dangerous name where it is granted it; "" where there is nothing."""
+    field = BY_GRANT.get(_folded(name))
+    return f"with a grant: {field} in the role's template" if field else ""
+
+
+def _folded(name: str) -> str:
     folded = unicodedata.normalize("NFKC", name).casefold()
-    return "".join(letter for letter in folded if letter.isalnum()) in DANGEROUS
+    return "".join(letter for letter in folded if letter.isalnum())
 
 
 def in_reserved_domain(key: str) -> bool:

@@ -72,6 +72,7 @@ BY_POLICY = frozenset(
         Code.NO_SUCH_PRIORITY_CLASS,
         Code.NO_SUCH_TOPOLOGY_LEVEL,
         Code.PRIORITY_NOT_ALLOWED,
+        Code.NOT_GRANTED,
         Code.EXCEEDS_JOB_LIMIT,
         Code.EXCEEDS_MAX_QUOTA,
         Code.INADMISSIBLE,

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tessera.admission.decide.dangerous import dangerous_below, is_dangerous
+from tessera.admission.decide.dangerous import dangerous_below, is_dangerous, with_grant
 from tessera_schemas.base import Strict
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.subjects import SUBMIT_BYTES_MAX
@@ -161,7 +161,7 @@ def _reasons(error: ValidationError, raw: Json) -> list[Reason]:
 
 def _unknown(at: str, loc: tuple[int | str, ...], raw: Json) -> list[Reason]:
     if is_dangerous(str(loc[-1])):
-        return [refusal(Code.FORBIDDEN_FIELD, at)]
+        return [refusal(Code.FORBIDDEN_FIELD, at, with_grant(str(loc[-1])))]
     inside = [refusal(Code.FORBIDDEN_FIELD, path) for path in dangerous_below(_value_at(raw, loc), at)]
     return [refusal(Code.UNKNOWN_FIELD, at), *inside[:REASONS_MAX]]
 

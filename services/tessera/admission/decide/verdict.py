@@ -4,17 +4,19 @@ Whether a submitted job may enter, by policy and by the nodes there are. Pure; a
 Limits that count (jobs, GPUs of a tenant) are not here: replicas of admission race, the committer does not.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from tessera.admission.decide.dangerous import in_reserved_domain
 from tessera.admission.decide.parse import Json, refusal
+from tessera.admission.decide.pods import malformed, not_granted
 from tessera.admission.decide.policy import Policy
 from tessera.domain.levels import in_short, unknown_levels, with_labels
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.resources import Amount, gang_amount, role_need, shared
 from tessera_schemas.commands import AdoptJob, SubmitJob
 from tessera_schemas.devices import steers_devices
-from tessera_schemas.job import GPU_MILLI, JobSpec, not_supported_yet
+from tessera_schemas.job import GPU_MILLI, JobSpec, Template, not_supported_yet
 from tessera_schemas.reasons import Code, Reason
 
 
@@ -32,6 +34,8 @@ def of_job(command: SubmitJob | AdoptJob, tenant: str, policy: Policy) -> list[R
     if tree is None:
         return [*against, refusal(Code.NOT_CONFIGURED)]
     against += _by_name(spec.queue, spec.priority_class if submitted else None, tenant, tree)
+    owner = tree.tenants.get(tenant)
+    against += not_granted(spec, owner.pod_grants) if owner is not None else []
     against += _over_job_limit(spec, tenant, tree)
     unknown = unknown_levels(spec.roles, tree.levels)
     against += unknown
@@ -121,10 +125,22 @@ def _over_job_limit(spec: JobSpec, tenant: str, tree: QueueTree) -> list[Reason]
 
 
 def not_the_clients(spec: JobSpec) -> list[Reason]:
-    """Keys that a client may choose freely, but not in domains that steer the platform."""
+    """
+    What a client may choose freely, but not as it did: keys in domains that steer the platform, and what no API server
+    takes.
+    """
     paths = [f"labels.{key}" for key in spec.labels if in_reserved_domain(key)]
     for index, role in enumerate(spec.roles):
         at, template = f"roles[{index}].template", role.template
         paths += [f"{at}.annotations.{key}" for key in template.annotations if in_reserved_domain(key)]
-        paths += [f"{at}.env.{name}" for name in template.env if steers_devices(name)]
-    return [refusal(Code.FORBIDDEN_FIELD, path) for path in paths]
+        paths += [f"{at}.{path}.{name}" for path, name in _variables(template) if steers_devices(name)]
+    return [refusal(Code.FORBIDDEN_FIELD, path) for path in paths] + malformed(spec)
+
+
+def _variables(template: Template) -> Iterator[tuple[str, str]]:
+    """The names of all variables that its containers are given, each after the field that has it."""
+    yield from (("env", name) for name in template.env)
+    yield from (("env_from", name) for name in template.env_from)
+    for index, container in enumerate(template.init_containers):
+        yield from ((f"init_containers[{index}].env", name) for name in container.env)
+        yield from ((f"init_containers[{index}].env_from", name) for name in container.env_from)

@@ -63,7 +63,7 @@ def _over_limit(state: State, fact: JobAdmitted) -> Reason | None:
     """Limits that count: here and not in admission, whose replicas race."""
     use = state.tenant_use.get(fact.tenant) or Use(fact.tenant)
     for name in ("cpu_milli", "memory_bytes"):
-        more = sum(role.gang * getattr(role.resources, name) for role in fact.spec.roles)
+        more = sum(role.gang * getattr(role, name) for role in fact.spec.roles)
         if getattr(use.amount, name) + more > COUNTABLE:
             return Reason(code=Code.LIMIT_EXCEEDED, field=name, detail="more than can be counted")
     tenant = state.tree.tenants.get(fact.tenant)

@@ -1,0 +1,175 @@
+"""
+The pod template of a role: a typed allow-list of what may reach a node. What is not named here cannot get in.
+
+What goes beyond a container, its files and its environment is granted to tenants by the configuration (`pod_grants`).
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from tessera_schemas.base import Name, Positive, Strict
+
+LabelKey = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
+    ),
+]
+EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,255}$")]
+Argument = Annotated[str, StringConstraints(max_length=32_768, pattern=r"^[^\x00]*$")]
+Arguments = Annotated[tuple[Argument, ...], Field(max_length=256)]
+Environment = Annotated[dict[EnvName, Argument], Field(max_length=500)]
+UserId = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
+Path = Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$", max_length=1024)]
+Image = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$")]
+ObjectName = Annotated[
+    str,
+    StringConstraints(max_length=253, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$"),
+]
+"""The name of an object of Kubernetes, such as a secret: a DNS subdomain."""
+PortName = Annotated[str, StringConstraints(max_length=15, pattern=r"^([a-z0-9]+(-[a-z0-9]+)*)?$")]
+
+SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - a mount point, no file of ours
+"""Where programs share memory: NCCL, data loaders. Without a volume the container runtime gives it 64 MB."""
+
+NOTICE_DIRECTORY, NOTICE_FILE = "/etc/tessera", "evict-at"
+"""Where a job that declares checkpoints reads its notice."""
+
+
+class Volume(Strict):
+    """Where files come from. A path of the host is not among the kinds, on purpose."""
+
+    kind: Literal["empty", "claim", "config_map", "secret", "memory"]
+    mount_path: Path
+    name: Annotated[str, StringConstraints(max_length=253, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$")] = ""
+    read_only: bool = False
+    size_bytes: Annotated[
+        Positive | None, Field(description="Of a memory volume: the most it holds, within the pod's memory limit")
+    ] = None
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if (self.kind in ("empty", "memory")) != (self.name == ""):
+            raise ValueError("a claim, config_map or secret needs a name; an empty or memory volume has none")
+        if (self.kind == "memory") != (self.size_bytes is not None):
+            raise ValueError("size_bytes: a memory volume needs one; no other volume has one")
+        return self
+
+
+class EnvSource(Strict):
+    """A variable's value: one key of a secret or config map in the tenant's namespace."""
+
+    kind: Literal["secret", "config_map"]
+    name: ObjectName
+    key: Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[-._A-Za-z0-9]+$")]
+    optional: Annotated[bool, Field(description="Start without the variable where there is no such key")] = False
+
+
+class Port(Strict):
+    """A port on which the container listens, told to whoever looks; nothing is opened or closed by it."""
+
+    port: Annotated[int, Field(ge=1, le=65_535, strict=True)]
+    name: PortName = ""
+    protocol: Literal["TCP", "UDP", "SCTP"] = "TCP"
+
+    @model_validator(mode="after")
+    def _has_a_letter(self) -> Self:
+        if self.name and self.name.replace("-", "").isdigit():
+            raise ValueError("name: needs a letter")
+        return self
+
+
+class ContainerResources(Strict):
+    """What a container beside or before the role's own asks for; its limits are the same. It has no devices."""
+
+    cpu_milli: Annotated[Positive, Field(description="Thousandths of a CPU core")]
+    memory_bytes: Positive
+
+
+class InitContainer(Strict):
+    """
+    A container that runs to its end before the role's own starts, in the order of the list; it sees the same volumes.
+
+    A sidecar starts in that order too, but goes on beside the role's container, and is ended after it.
+    """
+
+    name: Name
+    image: Image
+    command: Arguments = ()
+    args: Arguments = ()
+    env: Environment = Field(default_factory=dict)
+    env_from: Annotated[dict[EnvName, EnvSource], Field(max_length=100)] = Field(default_factory=dict)
+    working_dir: Path | None = None
+    resources: ContainerResources
+    sidecar: bool = False
+
+    @model_validator(mode="after")
+    def _environment(self) -> Self:
+        _check_environment(self.env, self.env_from)
+        return self
+
+
+class Template(Strict):
+    """The container of every pod of a role, and what goes with it."""
+
+    image: Image
+    command: Arguments = ()
+    args: Arguments = ()
+    env: Environment = Field(default_factory=dict)
+    working_dir: Path | None = None
+    run_as_user: Annotated[
+        UserId | None, Field(description="Needed where a namespace enforces the restricted level")
+    ] = None
+    volumes: Annotated[tuple[Volume, ...], Field(max_length=32)] = ()
+    annotations: Annotated[dict[LabelKey, Argument], Field(max_length=64)] = Field(default_factory=dict)
+    env_from: Annotated[
+        dict[EnvName, EnvSource], Field(max_length=100, description="Variables from secrets and config maps")
+    ] = Field(default_factory=dict)
+    init_containers: Annotated[tuple[InitContainer, ...], Field(max_length=16)] = ()
+    ports: Annotated[tuple[Port, ...], Field(max_length=32)] = ()
+    ipc_lock: Annotated[bool, Field(description="The capability IPC_LOCK: may pin memory, as RDMA needs it")] = False
+    host_network: Annotated[bool, Field(description="The pod has its node's network instead of its own")] = False
+    runtime_class: Annotated[
+        ObjectName | None, Field(description="The RuntimeClass of the pod; its overhead counts once it is bound")
+    ] = None
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        _check_environment(self.env, self.env_from)
+        if self.host_network and self.ports:
+            raise ValueError("ports: with host_network a program takes its node's ports itself; say none")
+        if len({(port.port, port.protocol) for port in self.ports}) != len(self.ports):
+            raise ValueError("ports: one is there twice")
+        names = [port.name for port in self.ports if port.name]
+        if len(set(names)) != len(names):
+            raise ValueError("ports: two have the same name")
+        if len({container.name for container in self.init_containers}) != len(self.init_containers):
+            raise ValueError("init_containers: two have the same name")
+        return self
+
+    @property
+    def has_shared_memory(self) -> bool:
+        """Whether the job says itself what is mounted where programs share memory."""
+        return any(volume.mount_path.rstrip("/") in ("/dev", SHARED_MEMORY_PATH) for volume in self.volumes)
+
+
+def at_most_at_once(main: int, before: Iterator[tuple[bool, int]]) -> int:
+    """
+    The most that a pod's containers take at the same time, by Kubernetes' rule; `before` says (is a sidecar, takes).
+
+    Init containers run one after the other, each beside the sidecars that began before it.
+    """
+    beside = highest = 0
+    for is_sidecar, takes in before:
+        highest = max(highest, beside + takes)
+        beside += takes if is_sidecar else 0
+    return max(beside + main, highest)
+
+
+def _check_environment(env: dict[str, str], sources: dict[str, EnvSource]) -> None:
+    if env and sum(len(k) + len(v) for k, v in env.items()) > 64 * 1024:
+        raise ValueError("env: more than 64 KiB")
+    if twice := sorted(env.keys() & sources.keys()):
+        raise ValueError(f"env_from: {twice[0]} is in env, too; say one of them")

@@ -1,0 +1,111 @@
+"""
+What a job asks for its pods, against what the tenant is granted and what every API server refuses. Pure.
+
+A pod that the API server refuses would be seen only after the job had waited for its room, and with every attempt anew.
+The contract itself cannot refuse it: jobs of older ledgers are read by it.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+
+from tessera.admission.decide.parse import refusal
+from tessera_schemas.config import PodGrants
+from tessera_schemas.job import JobSpec, Role, Template
+from tessera_schemas.pod_template import NOTICE_DIRECTORY
+from tessera_schemas.reasons import Code, Reason
+
+DOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+"""A DNS subdomain: names of objects, and what stands before the slash of a key."""
+DEVICE_DOMAIN_CHARACTERS_MAX = 244
+"""An API server counts the domain of a device with the 9 characters `requests.` before it."""
+
+
+def not_granted(spec: JobSpec, grants: PodGrants) -> list[Reason]:
+    """Every field that asks for something that the tenant is not granted."""
+    paths = [
+        (f"roles[{index}].{path}", grant)
+        for index, role in enumerate(spec.roles)
+        for path, grant, granted in _asked(role, grants)
+        if not granted
+    ]
+    return [refusal(Code.NOT_GRANTED, path, f"pod_grants.{grant}") for path, grant in paths]
+
+
+def _asked(role: Role, grants: PodGrants) -> Iterator[tuple[str, str, bool]]:
+    """The fields that need a grant: path, the grant, whether it is given."""
+    template = role.template
+    yield from _asked_of_volumes(template, grants)
+    yield from _asked_of_containers(template, grants)
+    if template.ipc_lock:
+        yield "template.ipc_lock", "ipc_lock", grants.ipc_lock
+    if template.host_network:
+        yield "template.host_network", "host_network", grants.host_network
+    if template.runtime_class is not None:
+        yield "template.runtime_class", "runtime_classes", template.runtime_class in grants.runtime_classes
+    if role.resources.has_higher_limits:
+        field = "cpu_limit_milli" if role.resources.cpu_limit_milli else "memory_limit_bytes"
+        yield f"resources.{field}", "higher_limits", grants.higher_limits
+
+
+def _asked_of_volumes(template: Template, grants: PodGrants) -> Iterator[tuple[str, str, bool]]:
+    for index, volume in enumerate(template.volumes):
+        if volume.kind == "memory":
+            yield f"template.volumes[{index}].kind", "memory_volumes", grants.memory_volumes
+
+
+def _asked_of_containers(template: Template, grants: PodGrants) -> Iterator[tuple[str, str, bool]]:
+    if template.env_from:
+        yield "template.env_from", "env_from", grants.env_from
+    if template.init_containers:
+        yield "template.init_containers", "init_containers", grants.init_containers
+    for index, container in enumerate(template.init_containers):
+        if container.env_from:
+            yield f"template.init_containers[{index}].env_from", "env_from", grants.env_from
+    if template.ports:
+        yield "template.ports", "ports", grants.ports
+
+
+def malformed(spec: JobSpec) -> list[Reason]:
+    """What reads well and no API server, or no container runtime, takes."""
+    found = list(_bad_keys("labels", spec.labels))
+    for index, role in enumerate(spec.roles):
+        found += [(f"roles[{index}].{path}", why) for path, why in _malformed_role(role, spec.checkpoint is not None)]
+    return [refusal(Code.INVALID_FIELD, path, why) for path, why in found]
+
+
+def _malformed_role(role: Role, has_notice: bool) -> Iterator[tuple[str, str]]:
+    yield from _bad_mounts(role, has_notice)
+    yield from _bad_keys("node_selector", role.node_selector)
+    yield from _bad_keys("template.annotations", (key.lower() for key in role.template.annotations))
+    for index, toleration in enumerate(role.tolerations):
+        yield from _bad_keys(f"tolerations[{index}].key", (toleration.key,))
+    for index, term in enumerate(role.affinity):
+        yield from _bad_keys(f"affinity[{index}].key", (term.key,))
+    yield from _bad_keys("resources.devices", role.resources.devices)
+    for name in role.resources.devices:
+        if len(name.partition("/")[0]) > DEVICE_DOMAIN_CHARACTERS_MAX:
+            yield f"resources.devices.{name}", f"the domain has more than {DEVICE_DOMAIN_CHARACTERS_MAX} characters"
+
+
+def _bad_mounts(role: Role, has_notice: bool) -> Iterator[tuple[str, str]]:
+    taken = {NOTICE_DIRECTORY: "the checkpoint notice"} if has_notice else {}
+    for index, volume in enumerate(role.template.volumes):
+        at, path = f"template.volumes[{index}]", "/" + posixpath.normpath(volume.mount_path).lstrip("/")
+        if path == "/" or ".." in volume.mount_path.split("/"):
+            yield f"{at}.mount_path", "nothing is mounted over the root; name a directory below it, without .."
+        if ":" in path:
+            yield f"{at}.mount_path", "a path with a colon is not mounted; leave it out"
+        if path in taken:
+            yield f"{at}.mount_path", f"{taken[path]} is mounted there, too; take another path"
+        taken[path] = at
+        if volume.name and not DOMAIN.fullmatch(volume.name):
+            yield f"{at}.name", "no object can have this name: letters, digits and - between dots"
+
+
+def _bad_keys(field: str, keys: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """A key is a name, or a domain, a slash and a name; the contract looks at the domain's characters alone."""
+    for key in keys:
+        domain, slash, _ = key.partition("/")
+        if slash and not DOMAIN.fullmatch(domain):
+            yield f"{field}.{key}", f"{domain} is no domain: letters, digits and - between dots"
