@@ -100,6 +100,13 @@ class JobEvictingV1(RunEvent):
     ] = ""
 
 
+class JobSparedV1(RunEvent):
+    """The run that was to be stopped goes on: nothing of it had been stopped, and the plan could not be carried out."""
+
+    type: ClassVar[str] = "io.tessera.job.spared.v1"
+    reason: PublicReason
+
+
 class JobGrownV1(RunEvent):
     """The elastic run gets these pods besides those it has."""
 
@@ -232,6 +239,7 @@ EVENT_TYPES: tuple[type[PublicEvent], ...] = (
     JobBoundV1,
     JobRunningV1,
     JobEvictingV1,
+    JobSparedV1,
     JobGrownV1,
     JobShrunkV1,
     JobReleasedV1,

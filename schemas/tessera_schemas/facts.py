@@ -175,6 +175,19 @@ class EvictionBlocked(Strict):
     reason: Reason
 
 
+class RunUntouched(Strict):
+    """
+    Nothing of the run was stopped since its revoke at `revoked_ts`, and its plan cannot be carried out now: a
+    disruption budget keeps a pod of this run (`kept`), or of another that was to stop for the same job.
+    """
+
+    kind: Literal["run_untouched"]
+    run_id: RunId
+    revoked_ts: Millis
+    reason: Reason
+    kept: bool = False
+
+
 class PodsBack(Strict):
     """
     All pods of an adopted job, which were its owner's to make again, wait to be placed: it may start again.
@@ -398,6 +411,7 @@ AnyFact = (
     | RunStarted
     | RunEnded
     | EvictionBlocked
+    | RunUntouched
     | PodsBack
     | PodsGone
     | PodsLost
@@ -426,6 +440,7 @@ OWNERS: dict[type[Strict], str] = {
     RunStarted: "binder",
     RunEnded: "binder",
     EvictionBlocked: "binder",
+    RunUntouched: "binder",
     PodsBack: "binder",
     PodsGone: "binder",
     PodsLost: "binder",

@@ -138,6 +138,18 @@ class Revoked(Strict):
     avoid: Annotated[tuple[NodeName, ...], Field(max_length=64, description="Nodes that failed it")] = ()
 
 
+class Spared(Strict):
+    """
+    The revoke is taken back before anything of the run was stopped: it goes on as if there had been none. With `kept`
+    a disruption budget keeps it, and for a while no plan names it again.
+    """
+
+    kind: Literal["spared"]
+    run_id: RunId
+    reason: Reason
+    kept: bool = False
+
+
 class Grown(Strict):
     """An elastic run gets more pods than its gang, with ranks it never had; not bound by `deadline`, they go again."""
 
@@ -278,7 +290,7 @@ class EarmarkEnded(Strict):
 
     kind: Literal["earmark_ended"]
     owner: JobId
-    why: Literal["used", "owner_gone", "node_lost", "outranked", "deadline"]
+    why: Literal["used", "owner_gone", "node_lost", "outranked", "deadline", "blocked"]
 
 
 class SlotsLeft(Strict):
@@ -338,6 +350,7 @@ AnyRecord = (
     | Bound
     | Started
     | Revoked
+    | Spared
     | Grown
     | Shrunk
     | Warned

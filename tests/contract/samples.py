@@ -211,6 +211,7 @@ FACTS: tuple[facts.AnyFact, ...] = (
     facts.HoldRequested(kind="hold_requested", job_id=JOB, tenant="lab", undo=True),
     facts.PriorityRequested(kind="priority_requested", job_id=JOB, priority_class="high", tenant="lab"),
     facts.EvictionBlocked(kind="eviction_blocked", run_id=RUN, reason=WHY),
+    facts.RunUntouched(kind="run_untouched", run_id=RUN, revoked_ts=TS, reason=WHY, kept=True),
     facts.PodsBack(kind="pods_back", job_id=JOB, preemptible=False, uids=("uid-0", "uid-1")),
     facts.PodsGone(kind="pods_gone", job_id=JOB),
     facts.CheckpointReported(kind="checkpoint_reported", job_id=JOB, tenant="lab", path="/data/step-100", attempt=2),
@@ -297,6 +298,7 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.Permitted(kind="permitted", run_id=RUN, uids=("uid-0", "uid-1"), ranks=(3, 4)),
     ledger.Bound(kind="bound", run_id=RUN),
     ledger.Started(kind="started", run_id=RUN),
+    ledger.Spared(kind="spared", run_id=RUN, reason=WHY, kept=True),
     ledger.Revoked(
         kind="revoked",
         run_id=RUN,
@@ -361,6 +363,7 @@ EVENTS: tuple[events.PublicEvent, ...] = (
     events.JobBindingV1(**RUN_FIELDS, ranks=(3, 4)),
     events.JobBoundV1(**RUN_FIELDS),
     events.JobRunningV1(**RUN_FIELDS),
+    events.JobSparedV1(**RUN_FIELDS, reason=WHY),
     events.JobEvictingV1(**RUN_FIELDS, reason=Reason(code=Code.PREEMPTED, detail="preset fair"), by=OTHER),
     events.JobGrownV1(**RUN_FIELDS, placements=PLACEMENTS),
     events.JobShrunkV1(**RUN_FIELDS, ranks=(3, 4), reason=Reason(code=Code.SHRUNK), by=OTHER),

@@ -4,6 +4,7 @@ and test3 want the same node; while test2 runs, the urgent test-p1 comes, and te
 """
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -62,6 +63,47 @@ async def test_the_urgent_job_takes_the_node_and_the_one_that_made_room_comes_ba
     native = await live.submit(job("native"))
     await live.until_ended(native.job_id)
     await assert_all_is_well(live)
+
+
+GANG = {"app": "gang"}
+
+
+def gang_of(name: str, pods: int, gpus: int, **spec: Any) -> dict[str, Any]:
+    """A Job whose pods run for ten minutes, or as long as their annotation says."""
+    amounts = {"cpu": "100m", "memory": "64Mi", "nvidia.com/gpu": str(gpus)}
+    container = {"name": "main", "image": "train:1", "resources": {"requests": amounts, "limits": amounts}}
+    template = {
+        "metadata": {"labels": GANG, "annotations": {"tessera.io/simulate-seconds": "600"}},
+        "spec": {"schedulerName": "tessera", "restartPolicy": "Never", "containers": [container], **spec},
+    }
+    body = {"parallelism": pods, "completions": pods, "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": body}
+
+
+async def test_a_gang_that_a_budget_would_let_go_only_in_part_is_left_alone_and_says_so(live: KubernetesLive) -> None:
+    users = Users(live)
+    budget = {"minAvailable": 2, "selector": {"matchLabels": GANG}}
+    kind = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "keep"}}
+    users.create(kind | {"spec": budget})
+    users.create(gang_of("gang", pods=3, gpus=2))
+    await users.until(lambda: len(users.in_phase("gang", "Running")) == 3, "the gang runs")
+    before = {pod["metadata"]["uid"] for pod in users.pods("gang")}
+    urgent = users.create(gang_of("urgent", pods=1, gpus=8, priorityClassName="high"))
+    assert urgent["metadata"]["name"] == "urgent"
+    await users.until(lambda: spared(live), "the plan is undone")
+    assert {pod["metadata"]["uid"] for pod in users.pods("gang")} == before
+    told = [event for pod in users.pods("gang") for event in users.events(pod["metadata"]["name"])]
+    assert "BlockedByDisruptionBudget" in {event["reason"] for event in told}
+    assert not live.state.earmarks
+    users.delete("job", "urgent")
+    users.delete("job", "gang")
+    await live.until_idle()
+    await assert_all_is_well(live)
+
+
+def spared(live: KubernetesLive) -> bool:
+    """A run was to stop and goes on."""
+    return any(run.kept_ts and run.revoked is None for run in live.state.runs.values())
 
 
 async def waiting(users: Users, name: str, but: str = "") -> str:

@@ -16,6 +16,7 @@ from tessera.binder.hami_lock import HamiLock
 from tessera.binder.names import Names
 from tessera.binder.ownership import Ownership
 from tessera.binder.settings import BinderSettings
+from tessera.binder.sparing import Sparing
 from tessera.binder.stopping import Stopping
 from tessera.binder.templates import Templates
 from tessera.domain.entities import Job, Run
@@ -30,11 +31,11 @@ from tessera.kernel.shard import Entry
 from tessera.kernel.worklist import Worklist
 from tessera_schemas.facts import AnyFact, BindFailed, PodsMade, RunEnded
 from tessera_schemas.job import JobSpec
-from tessera_schemas.ledger import Allocated, Finished, Grown, Permitted, Released, Revoked, Saved, Shrunk
+from tessera_schemas.ledger import Allocated, Finished, Grown, Permitted, Released, Revoked, Saved, Shrunk, Spared
 from tessera_schemas.placement import Placement
 
 CLAIM_AGAIN_SECONDS = 0.5
-NAME_A_RUN = (Permitted, Revoked, Released, Saved, Grown, Shrunk)
+NAME_A_RUN = (Permitted, Revoked, Spared, Released, Saved, Grown, Shrunk)
 
 
 class Runs:
@@ -64,6 +65,7 @@ class Runs:
         self._calls = Calls(ports.cluster, settings, pods, ownership, self.worklist, state, hami, adopted)
         self._names = Names(ports.cluster, ports.clock, settings.shard, self._calls, state)
         self._extras = Extras(self._calls, self._stopping, self._facts, self._templates, state)
+        self._sparing = Sparing(state, adopted, self._facts, ports.clock, self.worklist)
         self._checkpoints = Checkpoints(self._facts, settings, state, ports.clock, self.worklist)
 
     # -- what makes a run worth a look ----------------------------------------------------------------------------
@@ -130,16 +132,19 @@ class Runs:
             self._bound.pop(run_id, None)
             self._checkpoints.forget(run_id)
             self._extras.forget(run_id)
+            self._sparing.forget(run_id)
             self._adopted.forget(run_id)
             await self._names.clear_away(run_id)
             for pod in [*pods.values(), *self._adopted.bound(run_id).values()]:
                 await self._stopping.clear_away(run_id, pod)
         elif run.revoked is not None:
             await self._checkpoints.report(run, pods)
-            await all_of([self._stopping.stop(run, pod) for pod in pods.values()])
+            if await self._sparing.may_stop(run, pods):
+                await all_of([self._stopping.stop(run, pod) for pod in pods.values()])
         elif run.over:  # its gang has ended; a pod that it grew by may not have
             await all_of([self._stopping.stop(run, pod) for pod in list(pods.values())])
         elif (job := self._state.jobs.get(run.job_id)) is not None:
+            await all_of([self._stopping.take_back(pod) for pod in pods.values() if pod.uid in run.uids])
             await self._advance(job, run, pods)
             await self._checkpoints.report(run, pods)
             await self._extras.work(job, run, pods)

@@ -143,6 +143,14 @@ class Stopping:
         else:
             await self._delete(pod)
 
+    async def take_back(self, pod: Pod) -> None:
+        """Its run goes on after all: the notice that was given no longer holds."""
+        if pod.evict_at_ms is not None and not (pod.deleting or pod.over):
+            self._first_seen.pop(("noticed", pod.uid), None)
+            await gone_is_fine(
+                self._cluster.annotate_pod(pod.namespace, pod.name, pod.uid, {EVICT_AT_ANNOTATION: None})
+            )
+
     async def _let_go(self, run_id: str, pod: Pod) -> None:
         """Take our finalizer off once the kubelet has ended the pod, it was never bound, or its node is fenced."""
         for what in ("noticed", "over", "orphan", "seen"):

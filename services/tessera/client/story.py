@@ -122,6 +122,7 @@ TELL: dict[type[Any], Callable[[Any, LedgerMessage], str]] = {
     records.Bound: lambda record, _: "bound",
     records.Started: lambda record, _: "running",
     records.Revoked: lambda record, _: f"is being stopped, then {record.then}: {record.reason.sentence()}",
+    records.Spared: lambda record, _: f"is not stopped after all: {record.reason.sentence()}",
     records.Released: lambda record, _: "pods that it grew by are gone" if record.ranks else RELEASED,
     records.Grown: lambda record, _: f"grows by {_pods(len(record.placements))}",
     records.Shrunk: lambda record, _: f"shrinks by {_pods(len(record.ranks))}: {record.reason.sentence()}",

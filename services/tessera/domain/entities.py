@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tessera.domain.evolve import quick
+from tessera.domain.evolve import later, quick
 from tessera.domain.phases import Phase
 from tessera.domain.resources import NOTHING, Amount, RoleNeed
 from tessera_schemas.adopted import Adopted
@@ -118,7 +118,7 @@ class Run:
     `started_ts` is 0 until it runs; `saved_ts` is up to when its work is saved, 0 for not at all; `idle_ts` is when it
     was warned for idleness, 0 for not. `extra` are pods beyond the gang, in rank order, and `amount` counts them;
     `resized_ts` is when it last grew or shrank, `next_rank` the next that was never used, `failures` how often it had
-    to go on without pods that failed.
+    to go on without pods that failed. `kept_ts` is when a disruption budget last kept it from being evicted.
     """
 
     run_id: str
@@ -146,6 +146,7 @@ class Run:
     resized_ts: int = 0
     next_rank: int = 0
     failures: int = 0
+    kept_ts: int = later(0)
 
     @property
     def permitted(self) -> tuple[str, ...]:

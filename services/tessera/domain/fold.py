@@ -55,6 +55,7 @@ from tessera_schemas.ledger import (
     Revoked,
     Saved,
     Shrunk,
+    Spared,
     Started,
     TakenFact,
     Waiting,
@@ -363,6 +364,16 @@ def _revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> None:
     _move(state, job, Phase.EVICTING, reason=record.reason, avoid=avoid)
 
 
+def _spared(state: State, record: Spared, facts: Sequence[TakenFact]) -> None:
+    """The revoke is undone; what it said of nodes to avoid never comes from another job's plan."""
+    run = _run(state, record.run_id)
+    if run.revoked is None or run.revoked.code not in EVICTIONS or run.then != "requeue":
+        raise Contradiction(f"record {state.n}: run {run.run_id} does not stop for another job")
+    kept_ts = state.ts if record.kept else run.kept_ts
+    state.put_run(evolved(run, revoked=None, then="", stopped_ts=0, kept_ts=kept_ts))
+    _move(state, _job(state, run.job_id), Phase.RUNNING, reason=None)
+
+
 def _warned(state: State, record: Warned, facts: Sequence[TakenFact]) -> None:
     state.put_run(evolved(_run(state, record.run_id), idle_ts=state.ts if record.idle_seconds else 0))
 
@@ -541,6 +552,7 @@ APPLY: dict[type[Any], Callable[[State, Any, Sequence[TakenFact]], None]] = {
     Bound: _bound,
     Started: _started,
     Revoked: _revoked,
+    Spared: _spared,
     Grown: _grown,
     Shrunk: _shrunk,
     Warned: _warned,

@@ -210,6 +210,16 @@ class Node:
         """Whether a run or an earmark is on it."""
         return self.pods_free + self.others.pods != self.pods
 
+    @property
+    def overfull(self) -> bool:
+        """Whether more is held than there is of anything."""
+        amounts = (self.cpu_free, self.memory_free, self.pods_free, *self.gpu_free)
+        return min(amounts) < 0 or any(free < 0 for _, free in self.devices_free) or self._has_shared_slices
+
+    @property
+    def _has_shared_slices(self) -> bool:
+        return any(holders > 1 for slices in self.mig_taken for holders in slices)
+
     def label(self, key: str) -> str | None:
         """The value of a label; `labels` are in order, so that it is found without looking at all of them."""
         at = bisect_left(self.labels, (key,))

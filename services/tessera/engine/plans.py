@@ -37,6 +37,9 @@ EVICTED_AS: dict[PlanCause, Code] = {
     "defragment": Code.DEFRAGMENTED,
 }
 
+KEPT_SECONDS = 300
+"""So long no plan names a run that a disruption budget kept: budgets change with what runs, not by the second."""
+
 Held = tuple[tuple[RoleNeed, ...], Iterable[Placement]]
 """Pods by the roles that say what each holds."""
 
@@ -81,8 +84,13 @@ def may_evict(
 
 
 def protected(state: State, victim: Job, run: Run) -> Reason | None:
-    """Why nobody may evict the run now: it is not preemptible, too young, or its job was evicted too often."""
+    """Why nobody may evict the run now: not preemptible, too young, evicted too often, or kept by a budget just now."""
     policy, age_seconds = state.tree.policy, (state.ts - run.started_ts) // 1000
+    if run.kept_ts and state.ts - run.kept_ts < KEPT_SECONDS * 1000:
+        left = KEPT_SECONDS - (state.ts - run.kept_ts) // 1000
+        return Reason(
+            code=Code.BLOCKED_BY_DISRUPTION_BUDGET, detail=run.run_id, numbers={"not_asked_again_for_seconds": left}
+        )
     if victim.preemptible and age_seconds >= policy.min_runtime_seconds and victim.evictions < policy.evictions_max:
         return None
     numbers = {"age_seconds": age_seconds, "evictions": victim.evictions, "preemptible": int(victim.preemptible)}
@@ -146,6 +154,29 @@ def stopped_ts(state: State, run: Run) -> int:
     """When it was revoked, or ended by itself; 0 when nobody remembers."""
     ended = state.ended.get(run.job_id)
     return run.stopped_ts or (0 if ended is None else ended.ended_ts)
+
+
+def in_the_way(state: State, run: Run) -> list[Earmark]:
+    """
+    The earmarks that end if a stopping run is to go on, by owner: whoever it was to stop for or was to move, and those
+    on its nodes for which there is no room beside it.
+    """
+    stopping = [(other.roles, other.places) for other in state.runs.values() if other.stopping and other is not run]
+    shrinking = [
+        (other.roles, tuple(extra.placement for extra in other.extra if extra.leaving))
+        for other in state.runs.values()
+        if other.extra and not other.stopping
+    ]
+    names = {placement.node for placement in run.places}
+    nodes = nodes_less(state, [*stopping, *shrinking])
+    full = {name for name in names if (node := nodes.get(name) or state.nodes.get(name)) is not None and node.overfull}
+    return [
+        mark
+        for owner, mark in sorted(state.earmarks.items())
+        if owner == run.job_id
+        or run.run_id in mark.victims
+        or any(placement.node in full for placement in mark.placements)
+    ]
 
 
 def book_without(state: State, gone: Iterable[tuple[Run, tuple[Placement, ...]]]) -> QuotaBook:

@@ -5,6 +5,7 @@ _LISTS = {
     "nodes": "/api/v1/nodes",
     "services": "/api/v1/services",
     "jobs": "/apis/batch/v1/jobs",
+    "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",
     "priorityclasses": "/apis/scheduling.k8s.io/v1/priorityclasses",
 }
 

@@ -146,7 +146,9 @@ class HttpCluster:
         options = _delete_options(uid, grace_seconds)
         await self._call("DELETE", _pod(namespace, name), body=options, lane=self._release_lane)
 
-    async def evict_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> None:
+    async def evict_pod(
+        self, namespace: str, name: str, uid: str, grace_seconds: int | None = None, dry_run: bool = False
+    ) -> None:
         """
         Looks at the UID first: the server tries an eviction again and again while its precondition fails, and holds
         the call for ten seconds before it says so.
@@ -158,12 +160,12 @@ class HttpCluster:
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
-            "deleteOptions": _delete_options(uid, grace_seconds),
+            "deleteOptions": _delete_options(uid, grace_seconds) | ({"dryRun": ["All"]} if dry_run else {}),
         }
         await self._call("POST", f"{_pod(namespace, name)}/eviction", body=eviction, lane=self._release_lane)
 
     async def annotate_pod(
-        self, namespace: str, name: str, uid: str, annotations: Mapping[str, str], resource_version: str = ""
+        self, namespace: str, name: str, uid: str, annotations: Mapping[str, str | None], resource_version: str = ""
     ) -> None:
         meta = {"uid": uid, "annotations": dict(annotations)}
         held = {"resourceVersion": resource_version} if resource_version else {}

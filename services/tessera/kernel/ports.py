@@ -223,8 +223,8 @@ class Cluster(Protocol):
         self, kind: str, label_selector: str = "", field_selector: str = "", reduce: Reduce = as_it_is
     ) -> tuple[list[JsonObject], str]:
         """
-        All objects (of every namespace) of "pods", "nodes", "jobs" of batch or "priorityclasses", and the
-        resourceVersion of the list.
+        All objects (of every namespace) of "pods", "nodes", "jobs" of batch, "priorityclasses" or
+        "poddisruptionbudgets", and the resourceVersion of the list.
 
         Long lists are read in pages, and each object goes through `reduce` before the next page is asked for.
         """
@@ -261,15 +261,21 @@ class Cluster(Protocol):
     async def delete_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> None:
         """409 when the UID differs, 404 when it is gone."""
 
-    async def evict_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> None:
-        """Delete through the Eviction API: 429 when a disruption budget forbids it; else as `delete_pod`."""
-
-    async def annotate_pod(
-        self, namespace: str, name: str, uid: str, annotations: Mapping[str, str], resource_version: str = ""
+    async def evict_pod(
+        self, namespace: str, name: str, uid: str, grace_seconds: int | None = None, dry_run: bool = False
     ) -> None:
         """
-        Set these annotations and leave the others. 404 when the pod is gone; 409 when its UID differs, or it changed
-        since `resource_version`, if one is given.
+        Delete through the Eviction API: 429 when a disruption budget forbids it; else as `delete_pod`.
+
+        `dry_run` says whether it would be done, and does nothing.
+        """
+
+    async def annotate_pod(
+        self, namespace: str, name: str, uid: str, annotations: Mapping[str, str | None], resource_version: str = ""
+    ) -> None:
+        """
+        Set these annotations (None: take it off) and leave the others. 404 when the pod is gone; 409 when its UID
+        differs, or it changed since `resource_version`, if one is given.
         """
 
     async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:

@@ -38,6 +38,7 @@ from tessera_schemas.ledger import (
     Revoked,
     Saved,
     Shrunk,
+    Spared,
     Started,
     Waiting,
     Warned,
@@ -261,6 +262,11 @@ def _revoked(known: Known, record: Revoked) -> Told:
     return public.JobEvictingV1, job, _run_data(job, reason=_json(record.reason), **by)
 
 
+def _spared(known: Known, record: Spared) -> Told:
+    job = known.run(record.run_id)
+    return public.JobSparedV1, job, _run_data(job, reason=_json(record.reason))
+
+
 def _grown(known: Known, record: Grown) -> Told:
     job = known.run(record.run_id)
     return public.JobGrownV1, job, _run_data(job, placements=_places(record.placements))
@@ -331,6 +337,7 @@ TELL: dict[type[Any], Callable[[Known, Any], Told]] = {
     Bound: _of_run(public.JobBoundV1),
     Started: _of_run(public.JobRunningV1),
     Revoked: _revoked,
+    Spared: _spared,
     Grown: _grown,
     Shrunk: _shrunk,
     Released: _of_run(public.JobReleasedV1, "ranks"),

@@ -41,6 +41,7 @@ from tessera_schemas.ledger import (
     Revoked,
     Saved,
     Shrunk,
+    Spared,
     Started,
     Waiting,
     Warned,
@@ -54,7 +55,7 @@ Field = tuple[str, str]
 
 OF_JOB = (JobQueued, Waiting, Allocated, Requeued, Finished, Held, BackInLine, OutOfLine, PrioritySet)
 OF_OWNER = (EarmarkSet, EarmarkEnded)
-OF_RUN = (Permitted, Bound, Started, Revoked, Grown, Shrunk, Warned, Saved, Released)
+OF_RUN = (Permitted, Bound, Started, Revoked, Spared, Grown, Shrunk, Warned, Saved, Released)
 JOB_OF: dict[type[Any], Callable[[Any], str]] = {
     **dict.fromkeys(OF_JOB, lambda record: str(record.job_id)),
     **dict.fromkeys(OF_OWNER, lambda record: str(record.owner)),

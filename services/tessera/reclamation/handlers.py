@@ -30,7 +30,7 @@ from tessera_schemas.labels import (
     bound_for,
     has_ended,
 )
-from tessera_schemas.ledger import Finished, Released, Revoked, Shrunk
+from tessera_schemas.ledger import Finished, Released, Revoked, Shrunk, Spared
 
 NOTES = (RUN_ANNOTATION, PERMIT_ANNOTATION, GIVEN_BACK_ANNOTATION)
 
@@ -82,7 +82,7 @@ class Absences:
                     ended_job = self._state.ended.get(record.job_id)
                     if ended_job is not None:
                         self._stops(f"{record.job_id}-{ended_job.attempt}")
-                elif type(record) is Released:
+                elif type(record) is Released or type(record) is Spared:
                     self._is_released(record.run_id)
         self._wake.set()
 

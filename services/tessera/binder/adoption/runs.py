@@ -3,8 +3,9 @@ What is different about a run whose pods are users': they are found instead of m
 taken away by their owner once they are done, and are evicted instead of deleted.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from tessera.binder.adoption.budgets import Against, against_evicting
 from tessera.binder.adoption.claim import Claims, Incomplete
 from tessera.binder.adoption.conditions import Conditions
 from tessera.binder.adoption.known import Adoptions
@@ -163,11 +164,32 @@ class AdoptedRuns:
                 await self._say_blocked(run_id, pod, error)
             raise
 
+    async def against_evicting(self, runs: Sequence[Run]) -> Against | None:
+        """Why users' pods of these runs cannot all be evicted now. Raises ApiError, Transient."""
+        bound = [pod for run in runs for pod in self._users.bound(run.run_id).values()]
+        found = (self._groups.informer.objects.get(pod.uid) for pod in bound if not (pod.over or pod.deleting))
+        return await against_evicting(self._cluster, [pod for pod in found if pod is not None])
+
+    async def say_blocked(self, run: Run, against: Against) -> None:
+        """The run is to stop, and waits whole until all of it may."""
+        await self.tell_blocked(run, against)
+        await self._say(run.run_id, against.reason)
+
+    async def tell_blocked(self, run: Run, against: Against) -> None:
+        """On those of its pods that are protected."""
+        for uid in sorted(against.uids.intersection(run.permitted)):
+            found = self._groups.informer.objects.get(uid)
+            if found is not None:
+                await self._conditions.tell_once(found, of_blocked_eviction(against.reason))
+
     async def _say_blocked(self, run_id: str, pod: Pod, error: ApiError) -> None:
         reason = Reason(code=Code.BLOCKED_BY_DISRUPTION_BUDGET, detail=f"pod {pod.name}: {error.message}"[:512])
         found = self._groups.informer.objects.get(pod.uid)
         if found is not None:
             await self._conditions.tell_once(found, of_blocked_eviction(reason))
+        await self._say(run_id, reason)
+
+    async def _say(self, run_id: str, reason: Reason) -> None:
         if run_id not in self._blocked:
             await self._facts.publish(EvictionBlocked(kind="eviction_blocked", run_id=run_id, reason=reason))
             self._blocked[run_id] = None

@@ -120,13 +120,16 @@ class MemoryCluster:
         self._core.delete("pods", namespace, name, _delete_options(uid, grace_seconds))
         await self.after("delete")
 
-    async def evict_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> None:
+    async def evict_pod(
+        self, namespace: str, name: str, uid: str, grace_seconds: int | None = None, dry_run: bool = False
+    ) -> None:
         await self._enter("evict")
-        self._core.evict(namespace, name, {"deleteOptions": _delete_options(uid, grace_seconds)})
+        options = _delete_options(uid, grace_seconds) | ({"dryRun": ["All"]} if dry_run else {})
+        self._core.evict(namespace, name, {"deleteOptions": options})
         await self.after("evict")
 
     async def annotate_pod(
-        self, namespace: str, name: str, uid: str, annotations: Mapping[str, str], resource_version: str = ""
+        self, namespace: str, name: str, uid: str, annotations: Mapping[str, str | None], resource_version: str = ""
     ) -> None:
         await self._enter("patch")
         meta = {"uid": uid, "annotations": dict(annotations)}

@@ -23,10 +23,8 @@ class Pods:
 
     def __init__(self, story: Story) -> None:
         self.story = story
-        self.bound: set[str] = set()
-        self.live: dict[str, tuple[Run | None, int]] = {}
-        self.held: Counter[tuple[str, int]] = Counter()
-        self.finalized: set[str] = set()
+        self.bound, self.finalized = set[str](), set[str]()
+        self.live, self.held = dict[str, tuple[Run | None, int]](), Counter[tuple[str, int]]()
 
     def take(self, change: PodChange) -> None:
         self.story.report.examined["pod changes"] += 1
@@ -37,9 +35,8 @@ class Pods:
             return
         run = self.story.runs.get(run_id)
         run = run if run and 0 <= rank < len(run.placements) else None
-        self.finalized.discard(uid)
-        if not gone and FINALIZER in (meta.get("finalizers") or ()):
-            self.finalized.add(uid)
+        held = not gone and FINALIZER in (meta.get("finalizers") or ())
+        (self.finalized.add if held else self.finalized.discard)(uid)
         if node and uid not in self.bound:
             self._bind(uid, run, rank, node, change.n is not None)
         living = bool(node) and not gone and change.object.get("status", {}).get("phase") not in ("Succeeded", "Failed")

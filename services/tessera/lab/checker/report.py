@@ -22,6 +22,5 @@ class Report:
 
     def demand(self, holds: bool, invariant: str, n: int, text: str) -> bool:
         self.examined[invariant] += 1
-        if not holds:
-            self.violations.append(Violation(invariant, n, text))
+        self.violations += [] if holds else [Violation(invariant, n, text)]
         return holds

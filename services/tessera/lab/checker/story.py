@@ -29,6 +29,7 @@ MOVES = {  # record, or how it ended: what is broken if the job is in none of th
     "bound": ("I3", ("binding", "running"), ""),
     "started": ("I3", ("binding",), "running"),
     "revoked": ("I4", ("allocated", "binding", "running", "evicting"), "evicting"),
+    "spared": ("I4", ("evicting",), "running"),
     "released": ("I10", ("evicting", *ENDS), ""),
     "grown": ("I3", ("running",), ""),
     "shrunk": ("I4", ("running",), ""),
@@ -77,11 +78,8 @@ class Story:
         self.report, self.room, self.prev = report, Room(), m.GENESIS
         self.n = self.ts = self.epoch = self.facts_upto = self.version = self.memory_ms = 0
         self.queues, self.levels = dict[str, Queue](), dict[str, str]()
-        self.jobs: dict[str, Job] = {}
-        self.runs: dict[str, Run] = {}
-        self.earmarks: dict[str, Amounts] = {}
-        self.turned_away: set[str] = set()
-        self.repeats: Counter[str] = Counter()
+        self.jobs, self.runs, self.earmarks = dict[str, Job](), dict[str, Run](), dict[str, Amounts]()
+        self.turned_away, self.repeats = set[str](), Counter[str]()
 
     def demand(self, holds: bool, invariant: str, text: str) -> bool:
         return self.report.demand(holds, invariant, self.n, text)
@@ -242,13 +240,21 @@ class Story:
             self.room.kept.subtract(run.kept)
         run.then = r.then
 
+    def _spared(self, r: m.Spared, job: Job, run: Run) -> None:
+        """Who goes on counts again beside what is kept: nobody may have been given its room meanwhile."""
+        marks = self.earmarks.values()
+        over = {at for at in self.room.take(self.room.kept, run.kept) if any(mark[at] for mark in marks)}
+        self.demand(
+            run.then == "requeue" and not over, "I1", f"{r.run_id} is spared, kept for others is {sorted(over)}"
+        )
+        run.then = ""
+
     def _released(self, r: m.Released, job: Job, run: Run) -> None:
         absent = {*r.ranks} <= run.gone - run.free if r.ranks else run.absent
         self.demand(absent, "I10", f"{r.run_id} {r.ranks or ''} is released before its absence was taken in")
         gives = {*r.ranks} & run.leaving - run.free
         self._give(run, gives, self.room.held, run.amounts)
-        run.free |= gives
-        run.released = not r.ranks
+        run.free, run.released = run.free | gives, not r.ranks
         self.room.held.subtract(run.amounts if run.released else Amounts())
 
     def _requeued(self, r: m.Requeued, job: Job, _: None) -> None:

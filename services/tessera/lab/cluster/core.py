@@ -11,7 +11,7 @@ from typing import Any
 
 from tessera.kernel.api_paths import resource_of
 from tessera.kernel.ports import JsonObject
-from tessera.lab.cluster import answers, rules
+from tessera.lab.cluster import answers, budgets, rules
 from tessera.lab.cluster.capacity import NodeUse
 from tessera.lab.cluster.faults import Faults
 from tessera.lab.cluster.nodes import cards_of
@@ -118,6 +118,13 @@ class SimCluster:
         pod = self._store.pods.require(namespace, name)
         conditions = options.get("preconditions") or {}
         rules.check_preconditions("pods", pod, conditions.get("uid"), conditions.get("resourceVersion"))
+        shelf = self._store.shelf("poddisruptionbudgets")
+        protecting = [] if pod.deleting else budgets.protecting(pod, shelf.select(parse_selector("")))
+        if options.get("dryRun"):
+            self.faults.after("evict")
+            return
+        for budget in protecting:
+            shelf.replace(budget, budgets.used(budget))
         if not pod.deleting:
             status = self._store.with_condition(pod, "DisruptionTarget", "True", "EvictionByEvictionAPI")
             pod = self._store.pods.replace(pod, {**pod.object, "metadata": dict(pod.meta), "status": status})

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from tessera.kernel.ports import ApiError
 from tessera.lab.cluster.answers import REASONS, AnswerLost
+from tessera.lab.cluster.budgets import FORBIDDEN
 
 VERBS = ("list", "watch", "get", "create", "bind", "delete", "patch", "evict")
-_BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Faults:
         """Refuse the next `count` calls of `verb` with an HTTP status; nothing happens. 429 waits 1 s by default."""
         if status == 429 and retry_after_seconds is None and verb != "evict":
             retry_after_seconds = 1
-        message = _BUDGET if (verb, status) == ("evict", 429) else "fault ordered by the test"
+        message = FORBIDDEN if (verb, status) == ("evict", 429) else "fault ordered by the test"
         self._order(verb, _Fault(count, ApiError(status, REASONS.get(status, ""), message, retry_after_seconds)))
 
     def lose_answers(self, verb: str, count: int = 1, after_effect: bool = True) -> None:

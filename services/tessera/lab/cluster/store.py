@@ -22,6 +22,7 @@ KINDS = {
     "events": ("v1", "Event"),
     "services": ("v1", "Service"),
     "jobs": ("batch/v1", "Job"),
+    "poddisruptionbudgets": ("policy/v1", "PodDisruptionBudget"),
     "priorityclasses": ("scheduling.k8s.io/v1", "PriorityClass"),
     "podgroups": ("scheduling.x-k8s.io/v1alpha1", "PodGroup"),
     "podgroups.scheduling.k8s.io": ("scheduling.k8s.io/v1alpha2", "PodGroup"),

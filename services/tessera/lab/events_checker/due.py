@@ -21,6 +21,7 @@ NAMES = {  # of the record, or of how a job finished: of its event
     "bound": "bound",
     "started": "running",
     "revoked": "evicting",
+    "spared": "spared",
     "released": "released",
     "requeued": "requeued",
     "held": "held",

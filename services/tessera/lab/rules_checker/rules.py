@@ -39,6 +39,7 @@ class Run:
     amount: dict[str, int]
     started_ts: int | None = None
     stopping: bool = False
+    victim: bool = False
     warned_ts: int | None = None
     roles: dict[int, str] = field(default_factory=dict)  # of the pods that it grew by
     leaving: set[int] = field(default_factory=set)
@@ -50,9 +51,7 @@ class Rules:
         self.n = self.ts = 0
         self.nodes: dict[str, f.NodeSeen] = {}
         self.drained: set[str] = set()
-        self.jobs: dict[str, Job] = {}
-        self.runs: dict[str, Run] = {}
-        self.marks: dict[str, m.EarmarkSet] = {}
+        self.jobs, self.runs, self.marks = dict[str, Job](), dict[str, Run](), dict[str, m.EarmarkSet]()
         self.used: dict[str, m.EarmarkSet] = {}  # earmarks that ended just now because their owner starts
         self.asked: set[tuple[Any, ...]] = set()
         self.message: m.LedgerMessage
@@ -250,7 +249,17 @@ class Rules:
             )
         if r.reason.code in CAUSE:
             self._evicted(r, run, CAUSE[Code(r.reason.code)])
-        run.stopping = True
+        run.stopping, run.victim = True, r.reason.code in CAUSE and r.then == "requeue"
+
+    def _spared(self, r: m.Spared) -> None:
+        """Only the binder says that nothing was stopped, and of a run that was to stop for another job's sake."""
+        run, said = self.runs.get(r.run_id), [t.fact for t in self.message.facts if isinstance(t.fact, f.RunUntouched)]
+        self.demand(r.run_id in [fact.run_id for fact in said], "plan", f"{r.run_id} is spared, nobody said untouched")
+        kept = [owner for owner, mark in self.marks.items() if r.run_id in mark.victims]
+        self.demand(not kept, "plan", f"{r.run_id} is spared, but room is still kept for {kept}")
+        if run is not None:
+            self.demand(run.victim, "plan", f"{r.run_id} is spared, but stops for no other job")
+            run.stopping = run.victim = False
 
     def _evicted(self, r: m.Revoked, run: Run, cause: str) -> None:
         """One run is stopped for another job's sake; whether that plan is whole is judged with its message."""

@@ -42,6 +42,7 @@ from tessera.scheduler.decide.runs import (
     on_run_idle,
     on_run_lost,
     on_run_started,
+    on_run_untouched,
 )
 from tessera_schemas.facts import (
     BindFailed,
@@ -68,6 +69,7 @@ from tessera_schemas.facts import (
     RunIdle,
     RunLost,
     RunStarted,
+    RunUntouched,
 )
 from tessera_schemas.ledger import FORMAT, AnyRecord, Checkpoint, EpochOpened, FormatRaised
 
@@ -120,6 +122,7 @@ JUDGE: dict[type[Any], Callable[[Draft, int, Any], None]] = {
     RunStarted: on_run_started,
     RunEnded: on_run_ended,
     EvictionBlocked: on_eviction_blocked,
+    RunUntouched: on_run_untouched,
     PodsBack: on_pods_back,
     PodsGone: on_pods_gone,
     PodsLost: on_pods_lost,

@@ -3,7 +3,7 @@
 from tessera.domain.entities import Job, Run
 from tessera.domain.fold import EVICTIONS
 from tessera.domain.phases import Phase
-from tessera.engine.plans import pods_away
+from tessera.engine.plans import in_the_way, pods_away
 from tessera.scheduler.decide.draft import Draft, say_waiting
 from tessera.scheduler.decide.elastic import go_on_without
 from tessera.scheduler.decide.jobs import say_closed
@@ -22,6 +22,7 @@ from tessera_schemas.facts import (
     RunIdle,
     RunLost,
     RunStarted,
+    RunUntouched,
 )
 from tessera_schemas.ledger import (
     BackInLine,
@@ -34,6 +35,7 @@ from tessera_schemas.ledger import (
     Requeued,
     Revoked,
     Saved,
+    Spared,
     Started,
     Warned,
 )
@@ -158,6 +160,22 @@ def on_eviction_blocked(draft: Draft, index: int, fact: EvictionBlocked) -> None
     run = draft.state.runs.get(fact.run_id)
     if run is not None and run.revoked is not None:
         say_waiting(draft, run.job_id, fact.reason)
+
+
+def on_run_untouched(draft: Draft, index: int, fact: RunUntouched) -> None:
+    """A plan that cannot be carried out is undone: whoever it has not touched goes on, and the room is common again."""
+    run = draft.state.runs.get(fact.run_id)
+    if run is None or run.revoked is None or run.stopped_ts != fact.revoked_ts:
+        return
+    if run.revoked.code not in EVICTIONS or run.then != "requeue":
+        return  # it is to stop for its own sake, and waits until it may be evicted
+    marks = in_the_way(draft.state, run)
+    for mark in marks:
+        draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="blocked"))
+    draft.add(Spared(kind="spared", run_id=run.run_id, reason=fact.reason, kept=fact.kept))
+    for mark in marks:
+        if run.run_id in mark.victims:
+            say_waiting(draft, mark.owner, fact.reason)
 
 
 def on_run_absent(draft: Draft, index: int, fact: RunAbsent) -> None:

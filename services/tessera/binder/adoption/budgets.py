@@ -1,0 +1,114 @@
+"""
+Whether pods of users can all be evicted, asked before the first of them is: half a gang evicted helps nobody.
+
+A dry run of the Eviction API knows every rule there is, but dry runs do not add up. So what each PodDisruptionBudget
+allows is counted as well, where budgets may be read.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tessera.binder.adoption.reading import Json, items, mapping, no, text, whole
+from tessera.kernel.ports import ApiError, Cluster
+from tessera_schemas.reasons import Code, Reason
+
+NOT_THERE = (403, 404, 409)  # no right to read budgets; the pod went or changed, and nothing keeps it
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """What forbids it, and the pods that it protects."""
+
+    reason: Reason
+    uids: frozenset[str]
+
+
+async def against_evicting(cluster: Cluster, pods: Sequence[Json]) -> Against | None:
+    """
+    Why not all of these pods can be evicted now; None when they can. Raises ApiError, Transient.
+
+    Budgets are followed with a delay, and others evict too: so it is asked again right before.
+    """
+    for namespace in sorted({text(pod, "metadata", "namespace") for pod in pods}):
+        there = [pod for pod in pods if text(pod, "metadata", "namespace") == namespace]
+        found = too_many(await _budgets(cluster, namespace), there)
+        if found is not None:
+            return found
+    for pod in pods:
+        found = await _dry_run(cluster, pod)
+        if found is not None:
+            return found
+    return None
+
+
+def too_many(budgets: Sequence[Json], pods: Sequence[Json]) -> Against | None:
+    """The first budget, by name, that allows fewer disruptions than these pods are; or two budgets for one pod."""
+    kept: dict[str, str] = {}
+    for budget in sorted(budgets, key=lambda each: text(each, "metadata", "name")):
+        name = text(budget, "metadata", "name")
+        ready = [pod for pod in pods if selects(budget, pod) and _is_ready(pod)]
+        allowed = whole(budget, "status", "disruptionsAllowed") or 0
+        uids = frozenset(text(pod, "metadata", "uid") for pod in ready)
+        if len(ready) > allowed:
+            return Against(_blocked(f"budget {name}", pods=len(ready), disruptions_allowed=allowed), uids)
+        twice = next((uid for uid in sorted(uids) if uid in kept), "")
+        if twice:
+            return Against(_blocked(f"budgets {kept[twice]} and {name} are of one pod"), frozenset({twice}))
+        kept |= dict.fromkeys(uids, name)
+    return None
+
+
+def selects(budget: Json, pod: Json) -> bool:
+    """By `policy/v1`: an empty selector selects every pod of the namespace, and none at all selects no pod."""
+    selector = mapping(budget, "spec").get("selector")
+    if not isinstance(selector, dict):
+        return False
+    labels = mapping(pod, "metadata", "labels")
+    wanted = mapping(selector, "matchLabels")
+    return wanted.items() <= labels.items() and all(_holds(one, labels) for one in items(selector, "matchExpressions"))
+
+
+def _holds(expression: Json, labels: Json) -> bool:
+    key, values = text(expression, "key"), expression.get("values")
+    among = labels.get(key) in values if isinstance(values, list) else False
+    match text(expression, "operator"):
+        case "In":
+            return among
+        case "NotIn":
+            return not among
+        case "Exists":
+            return key in labels
+        case _:
+            return key not in labels
+
+
+def _is_ready(pod: Json) -> bool:
+    """Only these count as disruptions; whether the others may go is left to the dry run."""
+    said = next((one for one in items(pod, "status", "conditions") if text(one, "type") == "Ready"), {})
+    return text(pod, "status", "phase") == "Running" and text(said, "status") != "False"
+
+
+async def _budgets(cluster: Cluster, namespace: str) -> Sequence[Json]:
+    try:
+        found, _ = await cluster.list("poddisruptionbudgets", "", f"metadata.namespace={namespace}")
+    except ApiError as error:
+        if error.status not in NOT_THERE:
+            raise
+        return ()
+    return found
+
+
+async def _dry_run(cluster: Cluster, pod: Json) -> Against | None:
+    uid, name, namespace = (text(pod, "metadata", field) for field in ("uid", "name", "namespace"))
+    try:
+        await cluster.evict_pod(namespace, name, uid, dry_run=True)
+    except ApiError as error:
+        if error.status == 429 and error.retry_after_seconds is None:
+            return Against(_blocked(f"pod {name}: {error.message}"), frozenset({uid}))
+        if error.status not in NOT_THERE:
+            raise
+    return None
+
+
+def _blocked(detail: str, **numbers: int) -> Reason:
+    return no(Code.BLOCKED_BY_DISRUPTION_BUDGET, "", detail, **numbers)

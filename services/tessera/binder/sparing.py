@@ -1,0 +1,85 @@
+"""
+Before the first pod of a run is stopped for others' sake: whether all of what is to stop can be stopped.
+
+A plan stops several runs, ours and users', for one job. If a disruption budget keeps one of them, stopping the others
+would be for nothing, so each run of the plan that nobody has touched yet is said to be untouched, and goes on.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from tessera.binder.adoption.budgets import Against
+from tessera.binder.adoption.runs import AdoptedRuns
+from tessera.binder.decide import WORTH_A_NOTICE, Pod
+from tessera.domain.entities import Run
+from tessera.domain.fold import EVICTIONS
+from tessera.domain.state import State
+from tessera.kernel.facts import Facts
+from tessera.kernel.ports import Clock
+from tessera.kernel.worklist import Worklist
+from tessera_schemas.facts import RunUntouched
+from tessera_schemas.reasons import Code
+
+ASKED_SECONDS = 3.0
+"""An answer is believed for so long: within it a gang is evicted, or given its notice."""
+AGAIN_SECONDS = 5.0
+
+
+class Sparing:
+    def __init__(self, state: State, adopted: AdoptedRuns, facts: Facts, clock: Clock, worklist: Worklist) -> None:
+        self._state, self._adopted, self._facts = state, adopted, facts
+        self._clock, self._worklist = clock, worklist
+        self._asked: dict[str, float] = {}
+        self._said: dict[str, int] = {}
+
+    def forget(self, run_id: str) -> None:
+        self._asked.pop(run_id, None)
+        self._said.pop(run_id, None)
+
+    async def may_stop(self, run: Run, pods: Mapping[str, Pod]) -> bool:
+        """Whether the revoked run is to be stopped now. Raises ApiError, Transient."""
+        if not _may_wait(run) or is_touched(run, pods):
+            return True
+        now = self._clock.monotonic()
+        if now < self._asked.get(run.run_id, now):
+            return True
+        against = await self._adopted.against_evicting(self._plan_of(run))
+        if against is None:
+            self._asked[run.run_id] = now + ASKED_SECONDS
+            return True
+        if run.revoked is not None and run.revoked.code in EVICTIONS and run.then == "requeue":
+            await self._say_untouched(run, against)
+        else:
+            await self._adopted.say_blocked(run, against)
+            self._worklist.name_later(run.run_id, AGAIN_SECONDS)
+        return False
+
+    def _plan_of(self, run: Run) -> Sequence[Run]:
+        """The run and those that stop for the same job, as long as room is kept for it."""
+        named = [mark.victims for mark in self._state.earmarks.values() if run.run_id in mark.victims]
+        others = (self._state.runs.get(run_id) for run_id in dict.fromkeys(each for one in named for each in one))
+        stopping = [other for other in others if other is not None and other.revoked is not None]
+        return [run, *(other for other in stopping if other.run_id != run.run_id)]
+
+    async def _say_untouched(self, run: Run, against: Against) -> None:
+        if self._said.get(run.run_id) == run.stopped_ts:
+            return
+        kept = not against.uids.isdisjoint(run.permitted)
+        fact = RunUntouched(
+            kind="run_untouched", run_id=run.run_id, revoked_ts=run.stopped_ts, reason=against.reason, kept=kept
+        )
+        if kept:
+            await self._adopted.tell_blocked(run, against)
+        await self._facts.publish(fact, run.run_id)
+        self._said[run.run_id] = run.stopped_ts
+
+
+def is_touched(run: Run, pods: Mapping[str, Pod]) -> bool:
+    """Whether a pod of its gang has been stopped already, by whomever; one that succeeded has not."""
+    there = [pods.get(uid) for uid in run.uids]
+    return any(pod is None or pod.deleting or pod.phase == "Failed" for pod in there)
+
+
+def _may_wait(run: Run) -> bool:
+    """A run that is well and runs. One that broke only holds room, and whoever cancels wants what can go to go."""
+    code = None if run.revoked is None else run.revoked.code
+    return run.started and code in WORTH_A_NOTICE and code is not Code.CANCELLED

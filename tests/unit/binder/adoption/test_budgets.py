@@ -1,0 +1,149 @@
+"""A gang of users' pods is evicted whole or not at all: disruption budgets are asked before its first pod goes."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tessera.binder.adoption.budgets import too_many
+from tessera.engine.victims import Plan, plan, proposal
+from tessera_schemas.config import Policy
+from tessera_schemas.facts import PlanProposed
+from tests.builders import config_body, config_proposed
+from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld
+from tests.unit.binder.cluster_world import train
+
+GANG: dict[str, Any] = {"labels": {"app": "gang"}}
+NOTICED: dict[str, Any] = {"labels": {"app": "gang"}, "notes": {"tessera.io/checkpoint-notice-seconds": "20"}}
+
+
+def budget(allowed: int, name: str = "keep", **labels: str) -> dict[str, Any]:
+    spec = {"selector": {"matchLabels": labels or {"app": "gang"}}, "maxUnavailable": 1}
+    return {"metadata": {"name": name}, "spec": spec, "status": {"disruptionsAllowed": allowed}}
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[AdoptionWorld]:
+    async with AdoptionWorld() as world:
+        policy = Policy(preset="priority", min_runtime_seconds=0, earmark_seconds=60)
+        await world.commit(config_proposed(config_body(policy=policy), world.state.config.version))
+        world.core.create("priorityclasses", "", {"metadata": {"name": "urgent"}, "value": 1000})
+        yield world
+
+
+async def preempt(world: AdoptionWorld, gpus: int = 8) -> str:
+    """An urgent pod comes, and a plan for it is carried out; the id of its job."""
+    world.make_pod("urgent", gpus=gpus, seconds=10, priority=1000)
+    await world.run(5)
+    made = planned(world)
+    assert isinstance(made, PlanProposed), made
+    await world.commit(made)
+    return made.job_id
+
+
+def planned(world: AdoptionWorld) -> Any:
+    made = plan(world.state, world.only("urgent"), world.state.ts, "preemption")
+    return proposal(world.state, made, world.state.ts) if isinstance(made, Plan) else made
+
+
+async def test_a_gang_that_a_budget_would_let_go_only_in_part_goes_on_whole(world: AdoptionWorld) -> None:
+    world.core.create("poddisruptionbudgets", NS, budget(1))
+    world.make_job(pods=4, gpus=2, seconds=60, **GANG)
+    await world.run(10)
+    run, before = world.only().run_id, {pod["metadata"]["uid"] for pod in world.owned()}
+    await preempt(world)
+    await world.run(2)
+    assert world.kinds()[-20:].count("spared") == 1
+    assert (world.only().phase, world.only().run_id) == ("running", run)
+    assert {pod["metadata"]["uid"] for pod in world.owned()} == before
+    assert not [pod for pod in world.owned() if "deletionTimestamp" in pod["metadata"]]
+    assert len(world.state.earmarks) == 0
+    assert {e["reason"] for e in world.events() if e["involvedObject"]["uid"] in before} == {
+        "BlockedByDisruptionBudget"
+    }
+    (spared,) = [record for record in world.records if record.kind == "spared"]
+    assert spared.reason.numbers == {"pods": 4, "disruptions_allowed": 1}
+    assert "runs_kept_by_BlockedByDisruptionBudget" in planned(world).numbers, "not the same plan again at once"
+    await world.run(80)
+    assert [job.phase for job in world.ended()] == ["succeeded"], "nobody lost anything"
+    assert [job.phase for job in world.ended("urgent")] == ["succeeded"]
+
+
+async def test_a_dry_run_that_is_refused_is_enough_where_budgets_cannot_be_read(world: AdoptionWorld) -> None:
+    world.make_job(pods=4, gpus=2, **GANG)
+    await world.run(10)
+    world.core.faults.answer("list", 403, count=1)
+    world.core.create("poddisruptionbudgets", NS, budget(0))
+    await preempt(world)
+    await world.run(2)
+    assert world.only().phase == "running"
+    assert len(world.owned()) == 4
+
+
+async def test_a_gang_that_may_go_goes_whole(world: AdoptionWorld) -> None:
+    world.core.create("poddisruptionbudgets", NS, budget(4))
+    world.make_job(pods=4, gpus=2, **GANG)
+    await world.run(10)
+    await preempt(world)
+    await world.run(40)
+    assert "spared" not in world.kinds()
+    assert (world.kinds().count("requeued"), world.only().attempt) == (1, 2)
+
+
+async def test_what_stops_for_the_same_job_goes_on_with_it_unless_it_was_touched(world: AdoptionWorld) -> None:
+    """Of two victims a budget keeps one: the other, that is ours, is not stopped for nothing."""
+    world.core.create("poddisruptionbudgets", NS, budget(1))
+    world.make_job(pods=2, gpus=2, seconds=600, **GANG)
+    await world.run(10)
+    native = await world.submit("k9", train(gpus=4, notice=30))
+    await preempt(world)
+    await world.run(3)
+    assert world.kinds().count("spared") == 2
+    gang = next(job for job in world.adopted() if job.adopted is not None)
+    assert (gang.phase, world.job(native).phase) == ("running", "running")
+    kept = {run.job_id for run in world.state.runs.values() if run.kept_ts}
+    assert kept == {gang.job_id}, "only the one that the budget keeps is passed over for a while"
+
+
+async def test_a_notice_that_was_given_is_taken_back(world: AdoptionWorld) -> None:
+    world.make_job(pods=2, gpus=4, **NOTICED)
+    await world.run(10)
+    await preempt(world)
+    await world.run(5)
+    assert all("tessera.io/evict-at" in pod["metadata"]["annotations"] for pod in world.owned())
+    world.core.create("poddisruptionbudgets", NS, budget(1))
+    await world.run(30)
+    assert world.only().phase == "running"
+    assert not [pod for pod in world.owned() if "tessera.io/evict-at" in pod["metadata"]["annotations"]]
+
+
+async def test_a_drain_waits_whole_until_the_budget_lets_the_gang_go(world: AdoptionWorld) -> None:
+    world.core.create("poddisruptionbudgets", NS, budget(1))
+    world.make_job(pods=4, gpus=2, **GANG)
+    await world.run(10)
+    await world.drain("node-a")
+    await world.run(10)
+    assert len([pod for pod in world.owned() if "deletionTimestamp" not in pod["metadata"]]) == 4
+    reason = world.only().reason
+    assert reason is not None
+    assert (world.only().phase, reason.code) == ("evicting", "BlockedByDisruptionBudget")
+    world.core.patch("poddisruptionbudgets", NS, "keep", {"status": {"disruptionsAllowed": 4}}, "status")
+    await world.run(40)
+    assert world.only().phase == "queued"
+
+
+def test_a_budget_counts_the_ready_pods_that_it_selects() -> None:
+    def pod(name: str, ready: bool = True, **labels: str) -> dict[str, Any]:
+        conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+        status = {"phase": "Running", "conditions": conditions}
+        return {"metadata": {"name": name, "uid": name, "labels": labels}, "status": status}
+
+    pods = [pod("a", app="gang"), pod("b", ready=False, app="gang"), pod("c", app="other")]
+    assert too_many([budget(1)], pods) is None
+    found = too_many([budget(0)], pods)
+    assert found is not None
+    assert found.uids == {"a"}
+    assert too_many([budget(0) | {"spec": {}}], pods) is None, "no selector selects nothing"
+    both = too_many([budget(5), budget(5, "other")], pods)
+    assert both is not None
+    assert "budgets keep and other" in both.reason.detail, "the API server evicts no pod of two budgets"
