@@ -12,6 +12,7 @@ import pytest_asyncio
 from tessera_schemas.config import Policy
 from tests.e2e.live import configuration, job
 from tests.e2e.platform_checks import assert_all_is_well
+from tests.kubernetes.api import STRATEGIC_PATCH
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive, live_on
 from tests.kubernetes.users import Users, condition, scheduled
@@ -227,6 +228,44 @@ async def test_a_disruption_budget_is_respected_and_shown_and_the_urgent_job_goe
     await users.until_complete("pressing", "guarded")
     users.delete("job", "pressing")
     users.delete("job", "guarded")
+
+
+# -- pods that are resized in place -----------------------------------------------------------------------------------
+
+
+def of_cpu(name: str, cpu: str, scheduler: str = "tessera", **spec: Any) -> Json:
+    """A pod without a GPU on the second node."""
+    made = pod(name, gpus=0, seconds=60, nodeSelector={"kubernetes.io/hostname": "gpu-1"}, **spec)
+    made["spec"] |= {"schedulerName": scheduler}
+    made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}
+    return made
+
+
+def resize(users: Users, name: str, cpu: str) -> None:
+    """As a user does, on a node whose kubelet says what it has allocated: KWOK's does not."""
+    path, now = f"/api/v1/namespaces/{users.namespace}/pods/{name}", users.pod(name) or {}
+    had = now["spec"]["containers"][0]["resources"]
+    said = {"resources": had, "allocatedResources": had["requests"]}
+    statuses = [status | said for status in now["status"]["containerStatuses"]]
+    users.api.patch(f"{path}/status", {"status": {"containerStatuses": statuses}})
+    change = {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}}]}
+    users.api.patch(f"{path}/resize", {"spec": change}, STRATEGIC_PATCH)
+
+
+@pytest.mark.parametrize("scheduler", ["tessera", "another"])
+async def test_a_pod_that_grew_in_place_gets_no_neighbour_that_does_not_fit(
+    users: Users, live: KubernetesLive, scheduler: str
+) -> None:
+    users.create(of_cpu("grows", "1", scheduler, **({} if scheduler == "tessera" else {"nodeName": "gpu-1"})))
+    await users.until_phase("grows", "Running")
+    before = live.state.nodes.get("gpu-1").cpu_free
+    resize(users, "grows", "12")
+    await live.until(lambda state: state.nodes.get("gpu-1").cpu_free <= before - 11_000, "what it grew by is counted")
+    users.create(of_cpu("neighbour", "8"))
+    assert "NoFit" in (await users.until_told("neighbour", "NoFit"))["reason"]
+    users.delete_pods("grows")
+    await users.until_phase("neighbour", "Running")
+    users.delete_pods("neighbour")
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------

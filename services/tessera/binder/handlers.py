@@ -5,7 +5,7 @@ Every step may be repeated: names and UIDs are fixed, a refused repeat is compar
 is remembered only to save messages; the committer takes a repeat for what it is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.calls import Calls, Refused, all_of
@@ -39,7 +39,11 @@ NAME_A_RUN = (Permitted, Revoked, Spared, Released, Saved, Grown, Shrunk)
 
 
 class Runs:
-    """The runs of our partitions, and what is left of runs that the ledger has let go of."""
+    """
+    The runs of our partitions, and what is left of runs that the ledger has let go of.
+
+    `hear` are told of each change of a run's pods.
+    """
 
     def __init__(
         self,
@@ -59,6 +63,7 @@ class Runs:
         self._said: dict[str, dict[str, None]] = {}
         self._made: dict[str, dict[int, str]] = {}
         self._bound: dict[str, dict[str, None]] = {}
+        self.hear: list[Callable[[list[Delta]], None]] = []
         self.worklist = Worklist(self._work, ports.clock, settings.runs_at_once)
         self._stopping = Stopping(ports, settings, state, troubles, self.worklist, adopted)
         hami = HamiLock(ownership.nodes, ports.cluster, ports.clock)
@@ -83,8 +88,11 @@ class Runs:
 
     async def follow_pods(self) -> None:
         while True:
-            for run_id in await self._pods.next():
+            deltas = await self._pods.informer.next()
+            for run_id in self._pods.take(deltas):
                 self.worklist.name(run_id)
+            for hear in self.hear:
+                hear(deltas)
 
     def on_users(self, deltas: list[Delta]) -> None:
         for run_id in self._adopted.take(deltas):

@@ -9,23 +9,15 @@ thousands cost little; users' pods that name us and came to a node past us are t
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from math import ceil
 
-import structlog
-
-from tessera.binder.adoption.amounts import Unreadable, pod_amounts
+from tessera.binder.uses import Uses, uses_of
 from tessera.kernel.informer import Delta, Informer
 from tessera.kernel.ports import Clock, Cluster, JsonObject
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Others
-from tessera_schemas.job import is_device
 from tessera_schemas.labels import (
     BOUND_AND_NOT_ENDED,
-    GPU_RESOURCE,
     MANAGED_BY_LABEL,
-    MIG_RESOURCE_PREFIX,
     NAMES_ANOTHER,
     NAMES_US,
     RUN_LABEL,
@@ -36,18 +28,6 @@ from tessera_schemas.labels import (
 
 DEVICES_MAX = 64
 _USES, _NODE = "uses", "node"
-
-log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Uses:
-    """What one pod takes besides its place; the rest of a division is rounded up."""
-
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    gpus: int = 0
-    devices: tuple[tuple[str, int], ...] = ()
 
 
 def informers_of_others(cluster: Cluster, clock: Clock, who: str = "") -> tuple[Informer, ...]:
@@ -126,29 +106,3 @@ def reduced(pod: JsonObject) -> JsonObject:
     meta, spec = pod["metadata"], pod.get("spec") or {}
     named = {key: meta[key] for key in ("uid", "name", "namespace", "resourceVersion") if key in meta}
     return {"metadata": named, _NODE: spec.get("nodeName") or "", _USES: uses_of(pod)}
-
-
-def uses_of(pod: JsonObject) -> Uses:
-    """A pod that cannot be read takes its place and nothing else: no kubelet starts what asks for what is no number."""
-    try:
-        asked = pod_amounts(pod.get("spec") or {})
-    except Unreadable as error:
-        log.warning("pod_not_readable", pod=pod["metadata"]["name"], error=str(error))
-        return Uses()
-    further = {name: ceil(amount) for name, amount in asked.items() if amount and _is_counted(name)}
-    return _shared(
-        ceil(asked.get("cpu", 0) * 1000),
-        ceil(asked.get("memory", 0)),
-        ceil(asked.get(GPU_RESOURCE, 0)),
-        tuple(sorted(further.items())),
-    )
-
-
-def _is_counted(name: str) -> bool:
-    return is_device(name) or name.startswith(MIG_RESOURCE_PREFIX)
-
-
-@lru_cache(maxsize=4096)
-def _shared(cpu_milli: int, memory_bytes: int, gpus: int, devices: tuple[tuple[str, int], ...]) -> Uses:
-    """One object for all equal pods, of which a DaemonSet makes thousands."""
-    return Uses(cpu_milli, memory_bytes, gpus, devices)

@@ -1,5 +1,9 @@
-"""What the binder keeps of a run's pod: all that `read_pod` looks at. What a pod is made of is most of it. Pure."""
+"""
+What the binder keeps of a run's pod: all that `read_pod` looks at, and what it takes of its node. What a pod is made of
+is most of it. Pure.
+"""
 
+from tessera.binder.uses import USES, uses_at_work
 from tessera.kernel.ports import JsonObject
 
 SPEC = ("nodeName", "schedulerName", "subdomain")
@@ -10,7 +14,8 @@ NOT_OF_META = ("managedFields", "ownerReferences")
 def only_what_is_read(pod: JsonObject) -> JsonObject:
     """A smaller pod that `read_pod` reads the same."""
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
-    return {
+    uses = uses_at_work(pod)
+    return ({} if uses is None else {USES: uses}) | {
         "metadata": {name: value for name, value in meta.items() if name not in NOT_OF_META},
         "spec": {name: spec[name] for name in SPEC if name in spec},
         "status": {name: status[name] for name in STATUS if name in status},

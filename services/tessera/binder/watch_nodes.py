@@ -5,6 +5,7 @@ import structlog
 from tessera.binder.nodes import node_gone, node_seen
 from tessera.binder.others import OthersByNode
 from tessera.binder.ownership import Ownership
+from tessera.binder.surplus import SurplusByNode, with_surplus
 from tessera.domain.devices import while_held
 from tessera.domain.resources import is_as_seen
 from tessera.domain.state import State
@@ -35,6 +36,7 @@ class Nodes:
         self._informer, self._others, self._ownership, self._facts = informer, others, ownership, facts
         self._state, self._members, self._clock = state, members, clock
         self._others_seconds = others_seconds
+        self._surplus = SurplusByNode(state)
         self._said: dict[str, NodeSeen] = {}
         self.worklist = Worklist(self._work, clock, at_once=16)
 
@@ -49,6 +51,10 @@ class Nodes:
 
     def on_users(self, deltas: list[Delta]) -> None:
         self._look_later(self._others.take(deltas))
+        self._look_later(self._surplus.take(deltas))
+
+    def on_pods(self, deltas: list[Delta]) -> None:
+        self._look_later(self._surplus.take(deltas))
 
     def _look_later(self, names: list[str]) -> None:
         """What others take is gathered for a while: a program of theirs that rolls out changes a node many times."""
@@ -78,7 +84,8 @@ class Nodes:
         if node is None or not self._ownership.is_ours(name):
             return node_gone(name)
         body = self._state.config.body
-        return node_seen(node, self._others.on(name), () if body is None else body.pools)
+        others = with_surplus(self._others.on(name), *self._surplus.on(name))
+        return node_seen(node, others, () if body is None else body.pools)
 
     @property
     def _is_synced(self) -> bool:

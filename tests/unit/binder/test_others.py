@@ -193,3 +193,100 @@ def test_no_numbers_of_others_make_a_fact_that_cannot_be_said(pods: list[Uses]) 
     said = summed(pods)
     assert (said.pods, said.cpu_milli) == (len(pods), min(INT_MAX, sum(uses.cpu_milli for uses in pods)))
     assert NodeSeen.model_validate_json(NodeSeen(kind="node_seen", name="a", others=said).to_bytes()).others == said
+
+
+# -- pods that are resized in place -----------------------------------------------------------------------------------
+
+
+def resized(
+    spec: str, actual: str = "", allocated: str = "", condition: str = "", restart: str = "", init: bool = False
+) -> dict[str, Any]:
+    """One container that asks for `spec` of CPU, of which its node has allocated so much."""
+    made = pod()
+    more = {"restartPolicy": restart} if restart else {}
+    containers = [{"name": "main", **asks({"cpu": spec}, **more)}]
+    made["spec"]["initContainers" if init else "containers"] = containers
+    status = {"name": "main", "resources": {"requests": {"cpu": actual}}, "allocatedResources": {"cpu": allocated}}
+    said = {"initContainerStatuses" if init else "containerStatuses": [status] if actual else [{"name": "main"}]}
+    said["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": condition}] if condition else []
+    return made | {"status": said}
+
+
+RESIZED = [
+    ("a node that does not say what it allocated is believed to give what is asked for", resized("60"), 60_000),
+    ("a pod that grows takes what it asks for before its node has given it", resized("60", "1", "1"), 60_000),
+    ("a pod that shrinks takes what it had until its node has taken it back", resized("1", "60", "60"), 60_000),
+    ("what is allocated counts before it is in force", resized("1", "1", "4"), 4000),
+    ("a growth that waits for room counts", resized("60", "1", "1", "Deferred"), 60_000),
+    ("a growth for which there never is room does not", resized("60", "1", "1", "Infeasible"), 1000),
+    ("a sidecar is resized, too", resized("1", "3", "3", restart="Always", init=True), 3000),
+    ("an init container is not", resized("1", "3", "3", init=True), 1000),
+]
+
+
+@pytest.mark.parametrize(("given_pod", "cpu"), [case[1:] for case in RESIZED], ids=[case[0] for case in RESIZED])
+def test_what_is_allocated_to_a_pod_is_what_its_status_says(given_pod: dict[str, Any], cpu: int) -> None:
+    assert uses_of(given_pod).cpu_milli == cpu
+
+
+def test_a_whole_pod_is_resized_like_a_container() -> None:
+    made = pod({"cpu": "1"}, resources={"requests": {"cpu": "2"}})
+    assert uses_of(made).cpu_milli == 2000
+    status = {"resources": {"requests": {"cpu": "9"}}, "allocatedResources": {"cpu": "4"}}
+    assert uses_of(made | {"status": status}).cpu_milli == 9000
+
+
+def grow(world: World, namespace: str, name: str, cpu: str) -> None:
+    """What the kubelet says once it has carried out a resize in place."""
+    found = world.core.get("pods", namespace, name).object
+    container = found["spec"]["containers"][0]
+    allocated = container["resources"]["requests"] | {"cpu": cpu}
+    said = {"name": container["name"], "resources": {"requests": allocated}, "allocatedResources": allocated}
+    world.core.patch("pods", namespace, name, {"status": {"containerStatuses": [said]}}, "status")
+
+
+async def test_a_pod_of_others_that_grew_in_place_leaves_less_room(world: World) -> None:
+    foreign(world, "theirs", cpu="1")
+    await world.run(A_WHILE)
+    cpu, _, _ = free(world)
+    grow(world, "theirs", "theirs", "60")
+    await world.run(A_WHILE)
+    assert free(world)[0] == cpu - 59_000
+
+
+async def test_a_pod_of_a_run_that_grew_in_place_takes_more_than_its_run_holds(world: World) -> None:
+    job = await world.submit(spec=train(gpus=1))
+    (node,) = world.nodes_of(job)
+    await world.run(A_WHILE)
+    cpu, pods, _ = free(world, node)
+    (made,) = world.pods(f"{job}-1")
+    grow(world, "lab", made["metadata"]["name"], "60")
+    await world.run(A_WHILE)
+    assert free(world, node)[:2] == (cpu - 59_000, pods)
+    assert seen(world, node)[-1].others == Others(cpu_milli=59_000)
+    grow(world, "lab", made["metadata"]["name"], "1")
+    await world.run(A_WHILE)
+    assert free(world, node)[0] == cpu
+
+
+async def test_what_a_run_took_beyond_what_it_held_goes_with_its_pods(world: World) -> None:
+    job = await world.submit(spec=train(gpus=1, seconds=60))
+    (node,) = world.nodes_of(job)
+    (made,) = world.pods(f"{job}-1")
+    grow(world, "lab", made["metadata"]["name"], "60")
+    await world.run(A_WHILE)
+    assert free(world, node)[0] < 10_000
+    await world.run(90)
+    assert world.job(job).phase == "succeeded"
+    assert seen(world, node)[-1].others == Others()
+
+
+async def test_a_binder_that_starts_knows_what_grew_before(world: World) -> None:
+    job = await world.submit(spec=train(gpus=1))
+    (node,) = world.nodes_of(job)
+    (made,) = world.pods(f"{job}-1")
+    await world.stop("binder")
+    grow(world, "lab", made["metadata"]["name"], "60")
+    world.start_binder()
+    await world.run(A_WHILE)
+    assert seen(world, node)[-1].others == Others(cpu_milli=59_000)

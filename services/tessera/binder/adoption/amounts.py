@@ -3,13 +3,15 @@ What one pod takes of a node, by the rule of Kubernetes' own scheduler. Pure.
 
 Containers run together, init containers one after the other before them, and sidecars (init containers that restart)
 go on beside all that come later; then the overhead of the runtime. Pod-level requests stand in place of the sum.
+While a pod is resized in place it takes the most of what it asks for and what its node has allocated to it.
 """
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil
 
-from tessera.binder.adoption.reading import Json, items, mapping, no, text
+from tessera.binder.adoption.reading import Json, at, items, mapping, no, text
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.job import is_device
 from tessera_schemas.labels import (
@@ -49,23 +51,55 @@ def resources_of(spec: Json, annotations: Json) -> Json | Reason:
         return no(Code.INVALID_FIELD, error.field, error.detail)
 
 
-def pod_amounts(spec: Json) -> Amounts:
-    """Raises Unreadable."""
+def pod_amounts(spec: Json, status: Json | None = None) -> Amounts:
+    """What the pod takes; with the `status` of a bound one as resizes in place have it. Raises Unreadable."""
+    resized = _Resized(status or {})
     beside: Amounts = {}
     highest: Amounts = {}
     for index, container in enumerate(items(spec, "initContainers")):
         own = _requests(container, f"spec.initContainers[{index}].resources")
         if container.get("restartPolicy") == "Always":
+            own = resized.container(container, own)
             beside = _sum(beside, own)
             highest = _most(highest, beside)
         else:
             highest = _most(highest, _sum(beside, own))
     together = beside
     for index, container in enumerate(items(spec, "containers")):
-        together = _sum(together, _requests(container, f"spec.containers[{index}].resources"))
-    whole_pod = _requests(spec, "spec.resources")
+        own = _requests(container, f"spec.containers[{index}].resources")
+        together = _sum(together, resized.container(container, own))
+    whole_pod = resized.whole_pod(_requests(spec, "spec.resources"))
     overhead = dict(_amounts(mapping(spec, "overhead"), "spec.overhead"))
     return _sum(_most(together, highest) | whole_pod, overhead)
+
+
+class _Resized:
+    """What a pod's status says was allocated to it. A resize that its node can never carry out is not counted."""
+
+    def __init__(self, status: Json) -> None:
+        self._status = status
+        statuses = (*items(status, "initContainerStatuses"), *items(status, "containerStatuses"))
+        self._containers = {text(each, "name"): each for each in statuses if "resources" in each}
+        self._is_infeasible = bool(self._containers or "resources" in status) and any(
+            text(condition, "type") == "PodResizePending" and text(condition, "reason") == "Infeasible"
+            for condition in items(status, "conditions")
+        )
+
+    def container(self, container: Json, asked: Amounts) -> Amounts:
+        """What it takes; nearly always it has exactly what it asks for, which is seen without reading numbers."""
+        name = text(container, "name")
+        said, requests = self._containers.get(name), at(container, "resources", "requests")
+        if said is None or requests == at(said, "resources", "requests") == said.get("allocatedResources", requests):
+            return asked
+        return self._most(asked, said, f"status.containerStatuses[{name}]")
+
+    def whole_pod(self, asked: Amounts) -> Amounts:
+        return self._most(asked, self._status, "status") if asked and "resources" in self._status else asked
+
+    def _most(self, asked: Amounts, said: Json, field: str) -> Amounts:
+        actual = dict(_amounts(mapping(said, "resources", "requests"), f"{field}.resources.requests"))
+        allocated = dict(_amounts(mapping(said, "allocatedResources"), f"{field}.allocatedResources"))
+        return _most({} if self._is_infeasible else asked, _most(actual, allocated))
 
 
 def _requests(of: Json, field: str) -> Amounts:
@@ -80,12 +114,19 @@ def _requests(of: Json, field: str) -> Amounts:
 def _amounts(said: Json, field: str) -> Iterator[tuple[str, Fraction]]:
     for name, amount in said.items():
         try:
-            exact = quantity(amount if isinstance(amount, str | int) else str(amount))
+            exact = _exact(amount if isinstance(amount, str | int) else str(amount))
         except QuantityError as error:
             raise Unreadable(f"{field}[{name}]", str(error)) from error
-        if exact.numerator > INT_MAX * exact.denominator:  # comparing fractions takes ten times as long
+        if exact is None:
             raise Unreadable(f"{field}[{name}]", f"{amount} is more than can be counted")
         yield name, exact
+
+
+@lru_cache(maxsize=4096)
+def _exact(amount: str | int) -> Fraction | None:
+    """Most pods ask for what others asked for before them, and reading it costs the most; None: beyond counting."""
+    exact = quantity(amount)
+    return None if exact.numerator > INT_MAX * exact.denominator else exact
 
 
 def _sum(one: Amounts, other: Amounts) -> Amounts:
