@@ -287,7 +287,11 @@ class NodeSeen(Strict):
 
 
 class RunAbsent(Strict):
-    """Every pod of the run, or with `ranks` these, is gone or ended by its kubelet: what they held is free."""
+    """
+    Every pod of the run, or with `ranks` these, is gone or ended by its kubelet: what they held is free.
+
+    Of a gang that goes on only pods that succeeded are named: any other end is the run's.
+    """
 
     kind: Literal["run_absent"]
     run_id: RunId

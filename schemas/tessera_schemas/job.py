@@ -207,6 +207,10 @@ class Role(Strict):
         Field(description="The numbers of pods on the values of this label, or level, differ by at most one"),
     ] = None
     template: Template
+    release: Annotated[
+        Literal["pod", "together"],
+        Field(description="When its GPUs are free again: as each pod ends; or together, once the whole run has ended"),
+    ] = "pod"
 
     @property
     def gang(self) -> int:

@@ -29,6 +29,7 @@ GANG_SIZE_ANNOTATION = "tessera.io/gang-size"
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 PREEMPTIBLE_ANNOTATION = "tessera.io/preemptible"
 GPU_MEMORY_ANNOTATION = "tessera.io/gpu-memory"
+RELEASE_ANNOTATION = "tessera.io/release"
 """On users' own pods, which name our scheduler; GPU_MILLI_ANNOTATION there asks for a share of one GPU."""
 
 RUN_ANNOTATION, RANK_ANNOTATION = RUN_LABEL, RANK_LABEL
@@ -115,6 +116,11 @@ ENDED_PHASES = ("Succeeded", "Failed")
 def has_ended(pod: Mapping[str, Any]) -> bool:
     """Whether its kubelet, or Kubernetes in its place, reported its end; what is being deleted may still run."""
     return (pod.get("status") or {}).get("phase") in ENDED_PHASES
+
+
+def has_succeeded(pod: Mapping[str, Any]) -> bool:
+    """Whether its kubelet reported that every container has ended with exit code 0."""
+    return bool((pod.get("status") or {}).get("phase") == "Succeeded")
 
 
 def pod_name(run_id: str, rank: int) -> str:

@@ -231,7 +231,11 @@ class NodeDrained(Strict):
 
 
 class Released(Strict):
-    """Nothing of the run, or with `ranks` of these pods, is left on the cluster; their devices are free."""
+    """
+    Nothing of the run, or with `ranks` of these pods, is left on the cluster; their devices are free.
+
+    The pods of a gang that end before the others are released in parts, as many at once as are known to have ended.
+    """
 
     kind: Literal["released"]
     run_id: RunId

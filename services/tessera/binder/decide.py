@@ -147,14 +147,18 @@ def _milliseconds(time: str) -> int | None:
 
 
 def to_report(run: Run, pods: Iterable[Pod]) -> list[AnyFact]:
-    """The facts that a permitted, unstopped run's pods amount to, in the order in which they became so."""
+    """
+    The facts that a permitted, unstopped run's pods amount to, in the order in which they became so.
+
+    A pod that was released while its gang goes on has succeeded, whether its object is still there or not.
+    """
     by_uid = {pod.uid: pod for pod in pods}
     ours = [by_uid.get(uid) for uid in run.uids]
     broken = _first_broken(run, ours)
     if broken is not None:
         return [broken]
     there = [pod for pod in ours if pod is not None]
-    if len(there) < len(ours):
+    if any(pod is None and rank not in run.released_ranks for rank, pod in enumerate(ours)):
         return []
     facts: list[AnyFact] = []
     if all(pod.node for pod in there) and not run.bound:
@@ -168,7 +172,7 @@ def to_report(run: Run, pods: Iterable[Pod]) -> list[AnyFact]:
 
 def _extras_at_work(run: Run, pods: Mapping[str, Pod]) -> bool:
     """Whether a pod that the run grew by, and that is to stay, runs: what has not begun by now need not begin."""
-    found = (pods.get(extra.uid) for extra in run.extra if extra.uid and not extra.leaving)
+    found = (pods.get(extra.uid) for extra in run.surplus if extra.uid)
     return any(pod is not None and pod.phase == "Running" and not pod.deleting for pod in found)
 
 
@@ -183,7 +187,8 @@ def _is_broken(pod: Pod) -> bool:
 
 def missing(run: Run, pods: Mapping[str, Pod]) -> list[int]:
     """The ranks of a started run whose pods were there and are not any more."""
-    return [rank for rank, uid in enumerate(run.uids) if run.started and uid not in pods]
+    gone = [rank for rank, uid in enumerate(run.uids) if uid not in pods] if run.started else []
+    return [rank for rank in gone if rank not in run.released_ranks]
 
 
 def _first_broken(run: Run, pods: list[Pod | None]) -> RunEnded | None:

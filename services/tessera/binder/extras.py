@@ -36,7 +36,7 @@ class Extras:
         """Of a run that goes on. What is in trouble keeps nothing else waiting."""
         if not run.next_rank:
             return  # it never grew
-        staying = [extra for extra in run.extra if not extra.leaving]
+        staying = list(run.surplus)
         await all_of([self._make(job, run, staying), self._bind(job, run, staying, pods), self._clear(run, pods)])
 
     async def _make(self, job: Job, run: Run, staying: list[Extra]) -> None:
@@ -101,7 +101,7 @@ class Extras:
     async def _clear(self, run: Run, pods: Mapping[str, Pod]) -> None:
         """Pods that are to leave are stopped; ones that the ledger has let go of are cleared away."""
         leaving = {extra.placement.rank for extra in run.extra if extra.leaving}
-        known = {placement.rank for placement in run.places}
+        known = {placement.rank for placement in run.all_placements}
         going = [self._stopping.stop(run, pod) for pod in list(pods.values()) if pod.rank in leaving]
         strays = [pod for pod in pods.values() if pod.rank not in known]
         await all_of([*going, *(self._stopping.clear_away(run.run_id, pod) for pod in strays)])

@@ -1,7 +1,7 @@
 """A job's story: what the ledger says about it, in order, one line per record."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -110,6 +110,13 @@ def _plain(record: Any, message: LedgerMessage) -> str:
     return str(record.kind).replace("_", " ")
 
 
+def _released(ranks: Sequence[int]) -> str:
+    """The first ranks are named: there may be thousands."""
+    named = ", ".join(map(str, ranks[:8])) + (" and more" if len(ranks) > 8 else "")
+    verb = "has" if len(ranks) == 1 else "have"
+    return f"{_pods(len(ranks))} {verb} ended before the run; the devices of rank {named} are free"
+
+
 PERMITTED = "pods exist and may be bound"
 RELEASED = "nothing of it is left; its devices are free"
 
@@ -123,7 +130,7 @@ TELL: dict[type[Any], Callable[[Any, LedgerMessage], str]] = {
     records.Started: lambda record, _: "running",
     records.Revoked: lambda record, _: f"is being stopped, then {record.then}: {record.reason.sentence()}",
     records.Spared: lambda record, _: f"is not stopped after all: {record.reason.sentence()}",
-    records.Released: lambda record, _: "pods that it grew by are gone" if record.ranks else RELEASED,
+    records.Released: lambda record, _: _released(record.ranks) if record.ranks else RELEASED,
     records.Grown: lambda record, _: f"grows by {_pods(len(record.placements))}",
     records.Shrunk: lambda record, _: f"shrinks by {_pods(len(record.ranks))}: {record.reason.sentence()}",
     records.Warned: lambda record, _: f"warned: it holds GPUs and has used none for {record.idle_seconds} s",

@@ -119,6 +119,7 @@ class Run:
     was warned for idleness, 0 for not. `extra` are pods beyond the gang, in rank order, and `amount` counts them;
     `resized_ts` is when it last grew or shrank, `next_rank` the next that was never used, `failures` how often it had
     to go on without pods that failed. `kept_ts` is when a disruption budget last kept it from being evicted.
+    `released_ranks` are pods, of the gang or beyond it, that have ended before the run and hold nothing any more.
     """
 
     run_id: str
@@ -147,6 +148,7 @@ class Run:
     next_rank: int = 0
     failures: int = 0
     kept_ts: int = later(0)
+    released_ranks: tuple[int, ...] = later(())
 
     @property
     def permitted(self) -> tuple[str, ...]:
@@ -154,9 +156,39 @@ class Run:
         return (*self.uids, *(extra.uid for extra in self.extra if extra.uid)) if self.extra else self.uids
 
     @property
-    def places(self) -> tuple[Placement, ...]:
-        """Everything that it holds: the gang, then what it grew by."""
+    def all_placements(self) -> tuple[Placement, ...]:
+        """Where all of its pods were placed, the ended ones included: the gang, then what it grew by."""
         return (*self.placements, *(extra.placement for extra in self.extra)) if self.extra else self.placements
+
+    @property
+    def places(self) -> tuple[Placement, ...]:
+        """Everything that it holds: the gang, then what it grew by, without the pods that were released."""
+        return self._held(self.all_placements)
+
+    @property
+    def gang_places(self) -> tuple[Placement, ...]:
+        """What its gang holds."""
+        return self._held(self.placements)
+
+    @property
+    def surplus(self) -> tuple[Extra, ...]:
+        """The pods by which it is larger than its gang: neither ended nor on their way out."""
+        return tuple(e for e in self.extra if not e.leaving and e.placement.rank not in self.released_ranks)
+
+    @property
+    def releasable(self) -> set[int]:
+        """The ranks that are released one by one when their pods have ended; of a run that never started, none."""
+        if not self.uids or not (self.started or self.stopping):
+            return set()
+        together = {role.name for role in self.roles if role.together}
+        gang = {place.rank for place in self.gang_places if place.role not in together}
+        return gang | {e.placement.rank for e in self.surplus if e.uid and e.placement.role not in together}
+
+    def _held(self, placements: tuple[Placement, ...]) -> tuple[Placement, ...]:
+        if not self.released_ranks:
+            return placements
+        released = set(self.released_ranks)
+        return tuple(placement for placement in placements if placement.rank not in released)
 
     @property
     def stopping(self) -> bool:

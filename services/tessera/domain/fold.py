@@ -325,7 +325,7 @@ def _grown(state: State, record: Grown, facts: Sequence[TakenFact]) -> None:
 
 def _shrunk(state: State, record: Shrunk, facts: Sequence[TakenFact]) -> None:
     run, ranks = _run(state, record.run_id), set(record.ranks)
-    staying = {extra.placement.rank for extra in run.extra if not extra.leaving}
+    staying = {extra.placement.rank for extra in run.surplus}
     if run.stopping or not ranks <= staying:
         raise Contradiction(f"record {state.n}: run {run.run_id} has no such pods to remove: {record.ranks}")
     extra = tuple(evolved(e, leaving=True) if e.placement.rank in ranks else e for e in run.extra)
@@ -423,7 +423,7 @@ def _node_drained(state: State, record: NodeDrained, facts: Sequence[TakenFact])
 def _released(state: State, record: Released, facts: Sequence[TakenFact]) -> None:
     run = _run(state, record.run_id)
     if record.ranks:
-        _release_extra(state, run, set(record.ranks))
+        _release_pods(state, run, set(record.ranks))
         return
     if not run.stopping:
         raise Contradiction(f"record {state.n}: run {run.run_id} is released while it may still run")
@@ -433,13 +433,16 @@ def _released(state: State, record: Released, facts: Sequence[TakenFact]) -> Non
     _tally(state, run.queue, run.flavor, run.amount, -1)
 
 
-def _release_extra(state: State, run: Run, ranks: set[int]) -> None:
-    gone = tuple(extra.placement for extra in run.extra if extra.placement.rank in ranks and extra.leaving)
-    if len(gone) != len(ranks):
-        raise Contradiction(f"record {state.n}: run {run.run_id} has not shrunk by ranks {sorted(ranks)}")
+def _release_pods(state: State, run: Run, ranks: set[int]) -> None:
+    """Of pods by which the run shrinks nothing is left to know; the others are remembered as ended."""
+    leaving = {extra.placement.rank for extra in run.extra if extra.leaving}
+    gone = tuple(placement for placement in run.places if placement.rank in ranks)
+    if len(gone) != len(ranks) or not ranks <= leaving | run.releasable:
+        raise Contradiction(f"record {state.n}: run {run.run_id} gives no ranks {sorted(ranks)} back by themselves")
     less = placed_amount(run.roles, gone)
-    extra = tuple(e for e in run.extra if e.placement.rank not in ranks)
-    state.put_run(evolved(run, extra=extra, amount=run.amount.plus(less, -1)))
+    extra = run.extra if leaving.isdisjoint(ranks) else tuple(e for e in run.extra if e.placement.rank not in ranks)
+    released = tuple(sorted({*run.released_ranks, *ranks - leaving}))
+    state.put_run(evolved(run, extra=extra, amount=run.amount.plus(less, -1), released_ranks=released))
     _hold(state, run.roles, gone, -1)
     _drop_empty(state, gone)
     _tally(state, run.queue, run.flavor, less, -1, jobs=0)

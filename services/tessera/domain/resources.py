@@ -8,7 +8,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tessera.domain.evolve import evolved, quick
+from tessera.domain.evolve import evolved, later, quick
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import GPU_MILLI, Role, Toleration
 from tessera_schemas.mig import GEOMETRIES, PROFILES
@@ -55,7 +55,8 @@ class RoleNeed:
 
     `levels` are the labels whose domains it tries, narrowest first; `bound` says that the last one may not be left.
     Roles of one `group` share the domain. `beside` names the role whose pods' nodes it goes to, `spread` the label
-    over whose values its pods are spread. `more` pods may be added while nobody waits for the room.
+    over whose values its pods are spread. `more` pods may be added while nobody waits for the room. `together`: its
+    pods are released when the run is, and not one by one as they end.
     """
 
     name: str
@@ -67,6 +68,7 @@ class RoleNeed:
     beside: str = ""
     spread: str = ""
     more: int = 0
+    together: bool = later(False)
 
 
 def role_need(role: Role, as_made: bool = False) -> RoleNeed:
@@ -95,6 +97,7 @@ def role_need(role: Role, as_made: bool = False) -> RoleNeed:
         role.same_node_as or "",
         role.spread or "",
         role.most - role.gang,
+        role.release == "together",
     )
 
 

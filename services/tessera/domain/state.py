@@ -196,7 +196,7 @@ class Index:
             self.start_by.remove((old.deadline, old.run_id))
         elif now and not was and new is not None:
             self.start_by.add((new.deadline, new.run_id))
-        if old is None or new is None or old.extra is not new.extra:
+        if old is None or new is None or (old.extra, old.released_ranks) != (new.extra, new.released_ranks):
             self._stand(old, new)
 
     def _stand(self, old: Run | None, new: Run | None) -> None:

@@ -206,11 +206,14 @@ def _on_its_way(state: State, job: Job) -> Iterator[str]:
     if run is None:
         return
     nodes = sorted({placement.node for placement in run.places})
-    yield f"Attempt {job.attempt} holds {_places(len(run.places))} on {_some(nodes)}."
-    if run.extra:
-        going = sum(1 for extra in run.extra if extra.leaving)
+    yield f"Attempt {job.attempt} holds {_places(len(run.places))}{f' on {_some(nodes)}' if nodes else ''}."
+    if run.released_ranks:
+        pods = "1 pod has" if len(run.released_ranks) == 1 else f"{len(run.released_ranks)} pods have"
+        yield f"{pods} ended before the others; what they held is free."
+    going = sum(1 for extra in run.extra if extra.leaving)
+    if surplus := len(run.surplus) + going:
         less = f", {going} of which are being stopped" if going else ""
-        yield f"{len(run.extra)} of its pods are beyond its gang{less}: they go when others need the room."
+        yield f"{surplus} of its pods are beyond its gang{less}: they go when others need the room."
     if run.revoked is not None:
         yield f"It is being stopped, then {run.then}: {run.revoked.sentence()}"
     elif not run.started:

@@ -69,22 +69,24 @@ def losses(
 def _grown(state: State, job: Job) -> Iterator[Loss]:
     """The pods that elastic runs grew by; the newest go first, which have done the least."""
     for run in state.runs.found(state.index.elastic):
-        for extra in run.extra:
+        for extra in run.surplus:
             rank = extra.placement.rank
-            if extra.leaving or may_shrink(state, job, run, (rank,)) is not None:
+            if may_shrink(state, job, run, (rank,)) is not None:
                 continue
             amount, level = placed_amount(run.roles, (extra.placement,)), (ELASTIC, _priority(state, run))
             yield Loss(run, rank, level, weight(amount), (extra.placement,), amount)
 
 
 def _whole(state: State, run: Run, whose: int) -> Loss:
-    amount = placed_amount(run.roles, run.placements) if run.extra else run.amount
-    return Loss(run, None, (whose, _priority(state, run)), eviction_cost(state, run), run.placements, amount)
+    places = run.gang_places
+    amount = placed_amount(run.roles, places) if run.extra else run.amount
+    return Loss(run, None, (whose, _priority(state, run)), eviction_cost(state, run), places, amount)
 
 
 def eviction_cost(state: State, run: Run) -> int:
-    """What stopping the run throws away, in thousandths of a GPU times milliseconds."""
-    return weight(run.amount) * (lost_ms(state, run) + RESTART_MS)
+    """What stopping the run throws away, in thousandths of a GPU times milliseconds; ended pods begin again, too."""
+    whole = placed_amount(run.roles, run.all_placements) if run.released_ranks else run.amount
+    return weight(whole) * (lost_ms(state, run) + RESTART_MS)
 
 
 def lost_ms(state: State, run: Run) -> int:

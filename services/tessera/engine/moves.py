@@ -47,10 +47,14 @@ def may_move(state: State, owner: Job, run: Run) -> Reason | None:
 
 
 def _could_start_again(state: State, owner: Job, job: Job, run: Run) -> bool:
-    """With the quota it has, in the pool and on the flavor it is on; what an elastic run grew by would be lost."""
+    """
+    With the quota it has, in the pool and on the flavor it is on. What an elastic run grew by would be lost, and what
+    pods that have ended did.
+    """
     tree = state.tree
     return (
         not run.extra
+        and not run.released_ranks
         and not job.held
         and job.adopted is None  # only its owner can make its pods again, in its own time
         and tree.pool(job.queue) is not None

@@ -127,8 +127,8 @@ def _common(one: Amount, other: Amount) -> Amount:
 
 
 def standing(run: Run) -> tuple[Placement, ...]:
-    """What an eviction of the run would free: its gang, and what it grew by and still has."""
-    return (*run.placements, *(extra.placement for extra in run.extra if not extra.leaving))
+    """What an eviction of the run would free: what its gang holds, and what it grew by and still has."""
+    return (*run.gang_places, *(extra.placement for extra in run.surplus))
 
 
 def leaving(state: State) -> list[tuple[Run, tuple[Placement, ...]]]:
@@ -220,7 +220,7 @@ def may_shrink(state: State, owner: Job, run: Run, ranks: Sequence[int]) -> Reas
     priority class waits for the room.
     """
     job, priority = state.jobs.get(run.job_id), state.tree.priority_of
-    staying = {extra.placement.rank for extra in run.extra if not extra.leaving}
+    staying = {extra.placement.rank for extra in run.surplus}
     if job is None or job.job_id == owner.job_id or run.stopping or not set(ranks) <= staying:
         return Reason(code=Code.VICTIM_GONE, detail=run.run_id)
     if priority(job) > priority(owner):

@@ -1,7 +1,10 @@
-"""Which runs are stopping, and pods that elastic ones shrink by; what is left of them, and the fact that nothing is."""
+"""
+Which runs are stopping, which pods have ended before their run, and pods that elastic runs shrink by; what is left of
+them, and the fact that nothing is.
+"""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
@@ -17,7 +20,7 @@ from tessera.kernel.shard import Entry
 from tessera.kernel.together import together_all
 from tessera.kernel.users_pods import UsersPods
 from tessera.kernel.waiting import wait_for
-from tessera.reclamation.decide.absence import Verdict, is_over, judge, judge_extra, of_rank
+from tessera.reclamation.decide.absence import Verdict, ended_ranks, is_over, judge, judge_extra, of_rank
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.facts import RunAbsent
 from tessera_schemas.labels import (
@@ -29,10 +32,14 @@ from tessera_schemas.labels import (
     USERS_PODS,
     bound_for,
     has_ended,
+    has_succeeded,
 )
 from tessera_schemas.ledger import Finished, Released, Revoked, Shrunk, Spared
 
 NOTES = (RUN_ANNOTATION, PERMIT_ANNOTATION, GIVEN_BACK_ANNOTATION)
+
+ALL_EVERY = 10
+"""Looks after which all runs are looked at for ended pods, whatever changed."""
 
 log = structlog.get_logger()
 
@@ -48,10 +55,30 @@ def only_what_is_judged(pod: JsonObject) -> JsonObject:
     }
 
 
+class GonePods:
+    """The pods of live runs that were seen to go, and whether they had succeeded. No UID comes back."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._succeeded: dict[str, dict[str, bool]] = {}
+
+    def note(self, run_id: str, pod: JsonObject) -> None:
+        if self._state.runs.get(run_id) is not None:
+            self._succeeded.setdefault(run_id, {})[pod["metadata"]["uid"]] = has_succeeded(pod)
+
+    def of(self, run: Run) -> set[str]:
+        """The UIDs that say something: while the run goes on, those of pods that had succeeded."""
+        return {uid for uid, succeeded in self._succeeded.get(run.run_id, {}).items() if succeeded or run.stopping}
+
+    def forget(self, run_id: str) -> None:
+        self._succeeded.pop(run_id, None)
+
+
 class Absences:
     """
     Level-triggered: each run of which something is to go is looked at when anything about it changes, and again every
-    while.
+    while. Single pods of a run that have ended are looked for `recheck_seconds` after a change, so that what ends
+    together is said together, most often as the whole run.
     """
 
     def __init__(
@@ -62,7 +89,9 @@ class Absences:
         pods: PodsByRun[JsonObject],
         users: UsersPods[JsonObject],
         members: Members,
+        gone: GonePods,
     ) -> None:
+        self._gone = gone
         self._ports, self._settings, self._state, self._members = ports, settings, state, members
         self._pods, self._users = pods, users
         self._facts = Facts(ports.bus, settings.shard, "reclamation")
@@ -70,6 +99,8 @@ class Absences:
         self._look_at: dict[str, None] = dict(self._stopping)
         self._said: dict[str, None] = {}
         self._said_ranks: dict[str, set[int]] = {}
+        self._changed_at: dict[str, float] = {}
+        self._looks = 0
         self._wake = asyncio.Event()
         self._lists = asyncio.Semaphore(settings.lists_at_once)
 
@@ -93,8 +124,11 @@ class Absences:
             return
         self._stopping.pop(run_id, None)
         self._look_at.pop(run_id, None)
-        self._said.pop(run_id, None)
-        self._said_ranks.pop(run_id, None)
+        if run is None:
+            self._said.pop(run_id, None)
+            self._said_ranks.pop(run_id, None)
+            self._changed_at.pop(run_id, None)
+            self._gone.forget(run_id)
 
     def _stops(self, run_id: str) -> None:
         self._stopping[run_id] = self._look_at[run_id] = None
@@ -108,7 +142,9 @@ class Absences:
             self._changed(self._users.take(await self._users.informer.next()))
 
     def _changed(self, run_ids: list[str]) -> None:
+        now = self._ports.clock.monotonic()
         for run_id in run_ids:
+            self._changed_at.setdefault(run_id, now)
             if run_id in self._stopping:
                 self._look_at[run_id] = None
                 self._wake.set()
@@ -122,20 +158,33 @@ class Absences:
             self._wake.clear()
             if clock.monotonic() >= again_at:
                 self._look_at, again_at = dict.fromkeys(self._stopping), clock.monotonic() + every
+                await together_all(*(self._look(run_id, self._look_for_ended) for run_id in self._due()))
             batch, self._look_at = self._look_at, {}
-            await together_all(*(self._look(run_id) for run_id in batch))
+            await together_all(*(self._look(run_id, self._look_at_run) for run_id in batch))
 
-    async def _look(self, run_id: str) -> None:
+    def _due(self) -> list[str]:
+        """The runs whose pods changed a while ago; every now and then all, since partitions come and go."""
+        self._looks += 1
+        latest = self._ports.clock.monotonic() - self._settings.recheck_seconds
+        due = [run_id for run_id, at in self._changed_at.items() if at <= latest]
+        for run_id in due:
+            del self._changed_at[run_id]
+        return due if self._looks % ALL_EVERY else list(dict.fromkeys([*due, *self._pods.runs(), *self._users.runs()]))
+
+    async def _look(self, run_id: str, how: Callable[[Run], Awaitable[None]]) -> None:
         run = self._state.runs.get(run_id)
         if run is None or run_id in self._said or not (self._pods.informer.synced and self._users.informer.synced):
             return
         if partition_of(run.job_id) not in self._members.partitions():
             return
         try:
-            await (self._look_at_all(run) if run.stopping else self._look_at_leaving(run))
+            await how(run)
         except (Transient, ApiError) as error:
             self._said.pop(run_id, None)
             log.warning("absence_not_settled", run=run_id, error=str(error))
+
+    async def _look_at_run(self, run: Run) -> None:
+        await (self._look_at_all(run) if run.stopping else self._look_at_leaving(run))
 
     async def _look_at_all(self, run: Run) -> None:
         if await self._absent(run):
@@ -143,12 +192,27 @@ class Absences:
             await self._facts.publish(RunAbsent(kind="run_absent", run_id=run.run_id))
 
     async def _look_at_leaving(self, run: Run) -> None:
-        said = self._said_ranks.setdefault(run.run_id, set())
+        said = self._said_ranks.get(run.run_id, set())
         absent = await self._absent_of([e for e in _leaving(run) if e.placement.rank not in said], run)
-        ranks = tuple(extra.placement.rank for extra in absent)
+        await self._say_ranks(run, [extra.placement.rank for extra in absent])
+
+    async def _look_for_ended(self, run: Run) -> None:
+        """Pods that have ended while others of the run have not."""
+        gone = self._gone.of(run)
+        if run.stopping:
+            gone |= {uid for uid in run.permitted if uid in self._users.gone}
+        ended = ended_ranks(run, self._cached(run), gone)
+        said = self._said_ranks.get(run.run_id, set())
+        await self._say_ranks(run, [rank for rank in ended if rank not in said])
+
+    async def _say_ranks(self, run: Run, ranks: list[int]) -> None:
         if ranks:
-            await self._facts.publish(RunAbsent(kind="run_absent", run_id=run.run_id, ranks=ranks))
-            said.update(ranks)
+            await self._facts.publish(RunAbsent(kind="run_absent", run_id=run.run_id, ranks=tuple(ranks)))
+            self._said_ranks.setdefault(run.run_id, set()).update(ranks)
+
+    def _cached(self, run: Run) -> list[JsonObject]:
+        ours = _of_its_tenant(run, self._pods.of(run.run_id).values())
+        return [*ours, *self._users.of(run).values()]
 
     async def _absent_of(self, leaving: list[Extra], run: Run) -> list[Extra]:
         """Those of whose pods nothing is left. Only for what the cache cannot tell the API server is asked."""
@@ -161,8 +225,7 @@ class Absences:
         return [extra for extra in asked if all(has_ended(pod) for pod in of_rank(extra, pods))]
 
     async def _absent(self, run: Run) -> bool:
-        ours = _of_its_tenant(run, self._pods.of(run.run_id).values())
-        verdict = judge(run, [*ours, *self._users.of(run).values()], self._users.gone)
+        verdict = judge(run, self._cached(run), self._users.gone)
         if verdict is not Verdict.ASK:
             return verdict is Verdict.ABSENT
         return all(is_over(run, pod) for pod in [*await self._list(run), *await self._list_users(run)])

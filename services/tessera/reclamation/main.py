@@ -13,7 +13,7 @@ from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry, restore
 from tessera.kernel.together import together
 from tessera.kernel.users_pods import UsersPods
-from tessera.reclamation.handlers import Absences, only_what_is_judged
+from tessera.reclamation.handlers import Absences, GonePods, only_what_is_judged
 from tessera.reclamation.idleness import Idleness, Utilisation
 from tessera.reclamation.learning import learn_aside
 from tessera.reclamation.losses import Losses
@@ -42,11 +42,12 @@ async def serve(
     members = Members(ports.bus, ports.clock, settings.shard, "reclamation", ports.instance, settings.lease_seconds)
     informer = Informer(ports.cluster, "pods", ports.clock, pods_of_shard(settings.shard), who=ports.instance)
     node_informer = Informer(ports.cluster, "nodes", ports.clock, who=ports.instance)
-    pods: PodsByRun[JsonObject] = PodsByRun(informer, dict)
+    gone = GonePods(shard.state)
+    pods: PodsByRun[JsonObject] = PodsByRun(informer, dict, gone.note)
     who = ports.instance
     users_informer = Informer(ports.cluster, "pods", ports.clock, USERS_PODS, NAMES_US, only_what_is_judged, who)
-    users: UsersPods[JsonObject] = UsersPods(users_informer, dict)
-    absences = Absences(ports, settings, shard.state, pods, users, members)
+    users: UsersPods[JsonObject] = UsersPods(users_informer, dict, gone.note)
+    absences = Absences(ports, settings, shard.state, pods, users, members, gone)
     troubles = NodeTroubles(node_informer, ports.clock, settings.node_gone_seconds)
     losses = Losses(ports, settings, shard.state, pods, users, troubles, members)
     prometheus = Prometheus(settings.utilisation_url, settings.utilisation_query)

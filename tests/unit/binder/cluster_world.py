@@ -34,7 +34,7 @@ from tessera.kernel.users_pods import UsersPods
 from tessera.lab.cluster.core import SimCluster
 from tessera.lab.cluster.driving import drive
 from tessera.lab.cluster.nodes import NodeRow, node_object
-from tessera.reclamation.handlers import Absences, only_what_is_judged
+from tessera.reclamation.handlers import Absences, GonePods, only_what_is_judged
 from tessera.reclamation.idleness import Idleness, Utilisation
 from tessera.reclamation.losses import Losses
 from tessera.reclamation.settings import ReclamationSettings
@@ -146,11 +146,13 @@ class World:
 
     def _start_reclamation(self) -> None:
         ports, settings = self._ports("reclamation"), ReclamationSettings(**self._mine(ReclamationSettings))
-        pods: PodsByRun[JsonObject] = PodsByRun(Informer(ports.cluster, "pods", self.clock, pods_of_shard(SHARD)), dict)
+        gone = GonePods(self.state)
+        ours = Informer(ports.cluster, "pods", self.clock, pods_of_shard(SHARD))
+        pods: PodsByRun[JsonObject] = PodsByRun(ours, dict, gone.note)
         nodes, members = Informer(ports.cluster, "nodes", self.clock), cast(Members, Everything())
         informer = Informer(ports.cluster, "pods", self.clock, USERS_PODS, NAMES_US, only_what_is_judged)
-        users: UsersPods[JsonObject] = UsersPods(informer, dict)
-        absences = Absences(ports, settings, self.state, pods, users, members)
+        users: UsersPods[JsonObject] = UsersPods(informer, dict, gone.note)
+        absences = Absences(ports, settings, self.state, pods, users, members, gone)
         troubles = NodeTroubles(nodes, self.clock, settings.node_gone_seconds)
         losses = Losses(ports, settings, self.state, pods, users, troubles, members)
         parts: list[Any] = [absences, losses]

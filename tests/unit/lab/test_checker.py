@@ -1019,3 +1019,73 @@ def test_i8_i13_an_eviction_names_its_cause_only_to_the_same_tenant() -> None:
         "I8",
         "I13",
     }
+
+
+# -- pods that end before their gang ----------------------------------------------------------------------------------
+
+
+class Gang(Elastic):
+    """Two pods on node-a, running."""
+
+    def __init__(self) -> None:
+        Shard.__init__(self)
+        self.queued(spec=job_spec(role(replicas=2)))
+        self.allocated(placement(), placement(rank=1, devices=(1,)))
+        self.permitted("uid-0", "uid-1")
+        self.add(m.Started(kind="started", run_id=first_run()))
+
+    def other(self) -> None:
+        """Another job where the second pod was."""
+        self.queued("k2")
+        self.allocated(placement(devices=(1,)), key="k2")
+
+
+def test_a_device_is_another_jobs_once_its_pod_was_released_and_comes_back_once() -> None:
+    shard = Gang()
+    shard.freed(1)
+    shard.other()
+    shard.finished()
+    shard.queued("k3")
+    shard.allocated(placement(), key="k3")
+    assert check(shard.stored).violations == []
+    shard.queued("k4")
+    shard.allocated(placement(devices=(1,)), key="k4")
+    assert broken(check(shard.stored)) == {"I1"}
+
+
+def test_pods_of_a_gang_that_is_stopped_are_released_one_by_one_and_the_job_waits_for_the_last() -> None:
+    shard = Gang()
+    shard.revoked()
+    shard.freed(0)
+    shard.other()
+    assert broken(check(shard.stored)) == {"I1"}, "the other pod is still there"
+    shard = Gang()
+    shard.revoked()
+    shard.freed(1)
+    shard.other()
+    shard.released(requeue())
+    assert check(shard.stored).violations == []
+
+
+@pytest.mark.parametrize(
+    "tell",
+    [
+        pytest.param(lambda s: s.freed(1, absent=False), id="nobody saw it end"),
+        pytest.param(lambda s: (s.freed(1), s.freed(1)), id="twice"),
+        pytest.param(lambda s: (s.revoked(), s.freed(1), s.add(requeue())), id="the job leaves before the last pod"),
+    ],
+)
+def test_i10_a_pod_of_a_gang_is_released_once_after_its_end(tell: Any) -> None:
+    shard = Gang()
+    tell(shard)
+    assert broken(check(shard.stored)) == {"I10"}
+
+
+def test_i10_no_pod_lives_on_whose_device_was_given_back() -> None:
+    shard = Gang()
+    at = shard.n
+    shard.freed(1)
+    lives = [pod(uid="uid-1", rank=1, n=at)]
+    ends = [*lives, pod(uid="uid-1", rank=1, n=at, phase="Succeeded")]
+    assert broken(check(shard.stored, pods=lives)) == {"I10"}
+    assert check(shard.stored, pods=[pod(n=at), *ends]).violations == []

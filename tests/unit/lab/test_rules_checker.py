@@ -30,6 +30,7 @@ from tests.builders import (
     node_seen,
     placement,
     role,
+    run_absent,
 )
 from tests.unit.lab.test_checker import FAR, Shard, allocation, permit, requeue, unmark
 
@@ -487,3 +488,25 @@ def test_an_idle_run_is_stopped_only_long_after_its_warning(
         shard.add(m.Warned(kind="warned", run_id=first_run(), idle_seconds=idle_seconds))
     shard.add(shard.revoke(reason=Reason(code=Code.IDLE), by="reclamation"), ms=seconds * 1000)
     assert broken(shard) == (set() if right else {"idle"})
+
+
+# -- pods that end before their gang
+
+
+def gives_back(release: str) -> Shard:
+    """A gang of two GPUs on a quota of three: a pod of it ends, and another job takes two."""
+    shard = Shard(body=tree([quota(3000)]))
+    shard.queued("g", spec=job_spec(role(replicas=2, release=release), queue="q0"))
+    shard.allocated(placement(), placement(1, devices=(1,)), key="g")
+    shard.permitted("u-0", "u-1", run=first_run("g"))
+    shard.add(m.Started(kind="started", run_id=first_run("g")))
+    absent = run_absent(first_run("g")).model_copy(update={"ranks": (1,)})
+    shard.add(m.Released(kind="released", run_id=first_run("g"), ranks=(1,)), facts=[absent])
+    shard.queued("h", spec=job_spec(role(replicas=2), queue="q0"))
+    shard.allocated(placement(node="node-b"), placement(1, node="node-b", devices=(1,)), key="h")
+    return shard
+
+
+def test_quota_comes_back_with_each_pod_that_ends_unless_its_role_goes_together() -> None:
+    assert broken(gives_back("pod")) == set()
+    assert broken(gives_back("together")) == {"release"}

@@ -14,6 +14,7 @@ from tessera.binder.adoption.amounts import resources_of
 from tessera.binder.adoption.marks import refused_mark, topology_of
 from tessera.binder.adoption.reading import Json, at, items, mapping, no, text
 from tessera_schemas.job import Operator, Role, Template
+from tessera_schemas.labels import RELEASE_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
 
 TEMPLATE = Template(image="adopted")
@@ -50,12 +51,21 @@ def role_of(pod: Json) -> Role | Reason:
                 "affinity": _unique(_conditions(spec)),
                 "topology": topology_of(pod),
                 "template": TEMPLATE,
+                "release": _release(pod),
             }
         )
     except _Refused as refused:
         return refused.reason
     except ValidationError as error:
         return invalid(error, "spec")
+
+
+def _release(pod: Json) -> str:
+    said = text(mapping(pod, "metadata", "annotations"), RELEASE_ANNOTATION) or "pod"
+    if said not in ("pod", "together"):
+        field = f"metadata.annotations[{RELEASE_ANNOTATION}]"
+        raise _Refused(Code.INVALID_FIELD, field, f"{said!r} is neither pod nor together")
+    return said
 
 
 def invalid(error: ValidationError, below: str) -> Reason:

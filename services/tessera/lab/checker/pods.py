@@ -33,8 +33,7 @@ class Pods:
         rank = int(said or 0)
         if not run_id and spec.get("schedulerName") != SCHEDULER_NAME:
             return
-        run = self.story.runs.get(run_id)
-        run = run if run and 0 <= rank < len(run.placements) else None
+        run = run if (run := self.story.runs.get(run_id)) and 0 <= rank < len(run.placements) else None
         held = not gone and FINALIZER in (meta.get("finalizers") or ())
         (self.finalized.add if held else self.finalized.discard)(uid)
         if node and uid not in self.bound:

@@ -120,7 +120,7 @@ class Story:
         self.demand(taken.service == f.owner(fact), "I7", f"{taken.service} said {fact.kind}")
         if isinstance(fact, f.RunAbsent) and (run := self.runs.get(fact.run_id)) is not None:
             run.absent |= not fact.ranks
-            run.gone |= run.leaving & {*fact.ranks}
+            run.gone |= (run.leaving | {*run.uids}) & {*fact.ranks}
         elif isinstance(fact, f.JobRefused):
             self.repeats[fact.tenant] += fact.repeats
 
@@ -218,7 +218,7 @@ class Story:
         self._take(r.run_id, amounts(gang, r.placements), self.room.held, self.room.kept, run.amounts, run.kept)
 
     def _shrunk(self, r: m.Shrunk, job: Job, run: Run) -> None:
-        extra = {*range(sum(role.gang for role in job.spec.roles), len(run.placements))} - run.leaving
+        extra = {*range(sum(role.gang for role in job.spec.roles), len(run.placements))} - run.leaving - run.free
         if self.demand(not run.then and {*r.ranks} <= extra, "I4", f"{r.run_id} shrinks by {r.ranks} of {extra}"):
             self._give(run, r.ranks, self.room.kept, run.kept)
             run.leaving |= {*r.ranks}
@@ -244,16 +244,17 @@ class Story:
         """Who goes on counts again beside what is kept: nobody may have been given its room meanwhile."""
         marks = self.earmarks.values()
         over = {at for at in self.room.take(self.room.kept, run.kept) if any(mark[at] for mark in marks)}
-        self.demand(
-            run.then == "requeue" and not over, "I1", f"{r.run_id} is spared, kept for others is {sorted(over)}"
-        )
+        spare = run.then == "requeue" and not over
+        self.demand(spare, "I1", f"{r.run_id} is spared, kept for others is {sorted(over)}")
         run.then = ""
 
     def _released(self, r: m.Released, job: Job, run: Run) -> None:
         absent = {*r.ranks} <= run.gone - run.free if r.ranks else run.absent
         self.demand(absent, "I10", f"{r.run_id} {r.ranks or ''} is released before its absence was taken in")
-        gives = {*r.ranks} & run.leaving - run.free
+        gives = {*r.ranks} & run.gone - run.free
         self._give(run, gives, self.room.held, run.amounts)
+        early = [run.kept] if run.then else [run.kept, self.room.kept]  # what stops counts as gone there already
+        self._give(run, gives - run.leaving, *early)
         run.free, run.released = run.free | gives, not r.ranks
         self.room.held.subtract(run.amounts if run.released else Amounts())
 
@@ -271,9 +272,9 @@ class Story:
     def _leaves(self, r: m.Requeued | m.Finished, job: Job, to: str) -> None:
         """A job leaves its revoked run only once that is released, and to what the revoke said or a later cancel."""
         if job.phase == "evicting":
-            run = job.runs[-1]
-            self.demand(run.released, "I10", f"job {job.job_id} leaves its run before the release")
-            self.demand(to in (run.then, "cancelled"), "I4", f"job {job.job_id}: {to}, but its revoke said {run.then}")
+            then = job.runs[-1].then
+            self.demand(job.runs[-1].released, "I10", f"job {job.job_id} leaves its run before the release")
+            self.demand(to in (then, "cancelled"), "I4", f"job {job.job_id}: {to}, but its revoke said {then}")
 
     def _earmark_set(self, r: m.EarmarkSet, job: Job, _: None) -> None:
         self.demand(r.owner not in self.earmarks, "I1", f"job {r.owner} has an earmark already")

@@ -5,9 +5,10 @@ from decimal import Decimal, InvalidOperation
 
 from tessera.kernel.ports import JsonObject
 from tessera.lab.cluster.capacity import AdmissionError
-from tessera_schemas.labels import SIMULATE_PREFIX
+from tessera_schemas.labels import SIMULATE_PREFIX, run_and_rank
 
 RUN_SECONDS = f"{SIMULATE_PREFIX}seconds"
+RANK_SECONDS = f"{SIMULATE_PREFIX}rank-seconds"
 EXIT_CODE = f"{SIMULATE_PREFIX}exit-code"
 TERM_MS = f"{SIMULATE_PREFIX}term-ms"
 CHECKPOINT_SECONDS = f"{SIMULATE_PREFIX}checkpoint-seconds"
@@ -31,6 +32,8 @@ class Ending:
 class Behaviour:
     """
     Milliseconds from start to the end that comes by itself, and from SIGTERM to the end that it causes.
+
+    A pod of a higher rank runs longer, if its annotations say so.
 
     `save_ms` is how often it saves its work, 0 for never; it also does when it is told that it will be stopped.
     `done_ms` is what an earlier attempt had saved: that much is not done again.
@@ -56,7 +59,8 @@ def behaviour_of(pod: JsonObject) -> Behaviour:
     """Raises AdmissionError for annotations that cannot be read."""
     notes = pod["metadata"].get("annotations") or {}
     try:
-        run_ms = min(max(int(Decimal(notes.get(RUN_SECONDS, "1")) * 1000), 0), _TEN_YEARS_MS)
+        longer = Decimal(notes.get(RANK_SECONDS, "0")) * int(run_and_rank(pod)[1] or 0)
+        run_ms = min(max(int((Decimal(notes.get(RUN_SECONDS, "1")) + longer) * 1000), 0), _TEN_YEARS_MS)
         exit_code = int(notes.get(EXIT_CODE, "0"))
         term_ms = max(int(notes.get(TERM_MS, "20")), 0)
         save_ms = max(int(Decimal(notes.get(CHECKPOINT_SECONDS, "0")) * 1000), 0)

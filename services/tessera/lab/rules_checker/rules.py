@@ -297,17 +297,17 @@ class Rules:
             run.leaving |= run.roles.keys() & {*r.ranks}
 
     def _released(self, r: m.Released) -> None:
-        run = self.runs.get(r.run_id)
-        if run is None:
+        if (run := self.runs.get(r.run_id)) is None:
             return
-        ranks = r.ranks or tuple(run.roles)
-        part = _amount(run.job.spec, [(run.roles[rank], 1) for rank in r.ranks if rank in run.roles])
-        less = part if r.ranks else run.amount
-        for rank in ranks:
-            run.roles.pop(rank, None)
-            run.leaving.discard(rank)
-        self.quotas.add(run.job.spec.queue, run.flavor, less, -1)
-        run.amount = {name: run.amount[name] - less[name] for name in RESOURCES}
+        roles = dict(enumerate(role.name for role in run.job.spec.roles for _ in range(role.gang))) | run.roles
+        together = {role.name for role in run.job.spec.roles if role.release == "together"}
+        early = [rank for rank in r.ranks if roles.get(rank) in together and rank not in run.leaving]
+        self.demand(not early, "release", f"{r.run_id} gives ranks {early} back, which go with the whole run")
+        part = _amount(run.job.spec, [(roles[rank], 1) for rank in r.ranks if rank in roles])
+        run.roles = {rank: name for rank, name in run.roles.items() if rank not in (r.ranks or run.roles)}
+        run.leaving -= {*(r.ranks or run.leaving)}
+        self.quotas.add(run.job.spec.queue, run.flavor, part if r.ranks else run.amount, -1)
+        run.amount = {name: run.amount[name] - part[name] for name in RESOURCES}
         if not r.ranks:
             del self.runs[r.run_id]
 

@@ -6,7 +6,7 @@ from typing import get_args
 
 from tessera.domain.phases import LEGAL
 from tessera_schemas.facts import OWNERS, AnyFact
-from tessera_schemas.ledger import AnyRecord
+from tessera_schemas.ledger import Allocated, AnyRecord, Released
 from tessera_schemas.reasons import Code
 from tessera_schemas.registry import kind_of
 from tessera_schemas.subjects import SERVICES
@@ -58,7 +58,8 @@ NAMED_POINTS = tuple(
 EDGES = tuple(f"{phase.value} -> {to.value}" for phase, nexts in LEGAL.items() for to in sorted(nexts))
 
 FACTS = tuple(kind_of(model) for model in OWNERS)
-RECORDS = tuple(kind_of(model) for model in get_args(AnyRecord))
+PARTS = {"gang": "released: pods of a gang before their run", "beyond": "released: pods beyond a gang"}
+RECORDS = (*(kind_of(model) for model in get_args(AnyRecord)), *PARTS.values())
 REASONS = (
     Code.NOT_JSON,
     Code.MISSING_FIELD,
@@ -115,6 +116,7 @@ class Coverage:
         self.facts: Counter[str] = Counter(dict.fromkeys(FACTS, 0))
         self.records: Counter[str] = Counter(dict.fromkeys(RECORDS, 0))
         self.reasons: Counter[str] = Counter(dict.fromkeys([code.value for code in REASONS], 0))
+        self._gangs: dict[str, int] = {}
 
     def fault(self, name: str) -> None:
         self.faults[name] += 1
@@ -129,6 +131,10 @@ class Coverage:
     def record(self, record: AnyRecord) -> None:
         """Also counts what it gives as its reason: a fact's are its records'."""
         self.records[record.kind] += 1
+        if isinstance(record, Allocated):
+            self._gangs[f"{record.job_id}-{record.attempt}"] = len(record.placements)
+        if isinstance(record, Released) and record.ranks:
+            self.records[PARTS["gang" if record.ranks[0] < self._gangs.get(record.run_id, 0) else "beyond"]] += 1
         reason = getattr(record, "reason", None)
         for given in (*getattr(record, "reasons", ()), *([reason] if reason is not None else [])):
             self.reasons[given.code] += 1

@@ -97,6 +97,7 @@ class Users:
         amounts = {"cpu": "500m", "memory": "1Gi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
         notes = {
             "tessera.io/simulate-seconds": f"{seconds:.2f}",
+            "tessera.io/simulate-rank-seconds": random.choice(("0", "2")),
             "tessera.io/simulate-exit-code": "1" if random.random() < 0.1 else "0",
             "tessera.io/simulate-term-ms": str(random.randrange(10, 2000)),
         }

@@ -252,6 +252,7 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
         image="train:1",
         annotations={
             "tessera.io/simulate-seconds": f"{random.uniform(0.05, random.choice((4, 12))):.2f}",
+            "tessera.io/simulate-rank-seconds": random.choice(("0", "0", "2")) if gang else "0",
             "tessera.io/simulate-checkpoint-seconds": random.choice(("0", "0.5", "2")),
             "tessera.io/simulate-exit-code": exit_code,
             "tessera.io/simulate-term-ms": str(random.randrange(10, 3000)),
@@ -266,6 +267,7 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
         gpu_models=("H100",) if random.random() < 0.1 and gpus is None else (),
         tolerations=(Toleration(key="dedicated"),) if random.random() < 0.5 else (),
         template=template,
+        release="together" if random.random() < 0.1 else "pod",
     )
     return JobSpec(
         name=f"job-{random.randrange(1000)}",

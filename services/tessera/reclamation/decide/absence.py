@@ -1,11 +1,11 @@
-"""Whether a run, or a pod that it grew by, is absent, from what the cluster shows of its pods. Pure."""
+"""Whether a run, or a pod of it that is released by itself, is absent, from what the cluster shows. Pure."""
 
 from collections.abc import Container, Iterable
 from enum import Enum
 from typing import Any
 
 from tessera.domain.entities import Extra, Run
-from tessera_schemas.labels import RANK_LABEL, has_ended, is_given_back
+from tessera_schemas.labels import RANK_LABEL, has_ended, has_succeeded, is_given_back
 
 Pod = dict[str, Any]
 
@@ -35,6 +35,27 @@ def is_over(run: Run, pod: Pod) -> bool:
     """Whether nothing of the pod can hold anything of the run any more; for a pod given back no bind can succeed."""
     is_bound = (pod.get("spec") or {}).get("nodeName")
     return has_ended(pod) or (not is_bound and is_given_back(pod, run.allocated_ts))
+
+
+def ended_ranks(run: Run, cached: Iterable[Pod], gone: Container[str] = ()) -> tuple[int, ...]:
+    """
+    The ranks that are released by themselves now, ascending: of their pods nothing is left, as the cache shows.
+
+    While the run goes on these are the pods that succeeded. Any other end of a pod is the end of the run: then that is
+    said first, and the pods follow one by one. The last are released with the run: most runs need one record.
+    `gone` are UIDs that were seen to go, and had succeeded or are of a run that is being stopped.
+    """
+    releasable = run.releasable if len(run.placements) + len(run.extra) > 1 else set()
+    if not releasable:
+        return ()
+    pods = list(cached)
+    over = {pod["metadata"]["uid"] for pod in pods if (is_over(run, pod) if run.stopping else has_succeeded(pod))}
+    alive = {(pod["metadata"].get("labels") or {}).get(RANK_LABEL) for pod in pods if not is_over(run, pod)}
+    shown = {pod["metadata"]["uid"] for pod in pods}
+    over |= {uid for uid in run.permitted if uid in gone and uid not in shown}
+    permits = dict(enumerate(run.uids)) | {extra.placement.rank: extra.uid for extra in run.extra}
+    ended = tuple(rank for rank in sorted(releasable) if permits[rank] in over and str(rank) not in alive)
+    return ended if len(ended) < len(run.places) else ()
 
 
 def judge_extra(extra: Extra, cached: Iterable[Pod]) -> Verdict:

@@ -62,7 +62,7 @@ def drop_late(draft: Draft) -> None:
 
 def go_on_without(draft: Draft, run: Run, ranks: Sequence[int], reason: Reason, by: str) -> None:
     """Remove those of these pods that the run has beyond its gang and that are not on their way out already."""
-    staying = {extra.placement.rank for extra in run.extra if not extra.leaving}
+    staying = {extra.placement.rank for extra in run.surplus}
     gone = tuple(sorted(staying & set(ranks)))
     if gone:
         draft.add(Shrunk(kind="shrunk", run_id=run.run_id, ranks=gone, reason=reason, by=by))
@@ -75,8 +75,9 @@ def _first(state: State, run: Run) -> tuple[int, int, str]:
 def _may_grow(state: State, run: Run) -> bool:
     rested = state.ts - max(run.resized_ts, run.started_ts) >= _rest_ms(state, run)
     moving = any(extra.leaving or not extra.uid for extra in run.extra)
-    largest = len(run.places) >= sum(role.replicas + role.more for role in run.roles)
-    stays = largest or moving or not run.started or run.stopping
+    largest = len(run.all_placements) >= sum(role.replicas + role.more for role in run.roles)
+    ending = run.stopping or bool(run.released_ranks)  # pods that have done their part are not replaced
+    stays = largest or moving or not run.started or ending
     return not stays and rested and state.tree.stopped(run.queue) is None
 
 
@@ -128,7 +129,7 @@ def _grow_one(draft: Draft, run: Run, pool: str, free: _Free) -> bool:
     room, book = free.room(pool, run.flavor), free.book
     rank = run.next_rank or len(run.placements)
     for role in run.roles:
-        have = sum(1 for place in run.places if place.role == role.name)
+        have = sum(1 for place in run.all_placements if place.role == role.name)
         for _ in range(role.replicas + role.more - have):
             one = (evolved(role, replicas=1),)
             amount = gang_amount(one)

@@ -43,8 +43,8 @@ def on_drain_requested(draft: Draft, index: int, fact: DrainRequested) -> None:
         for run in state.runs.found(sorted(state.index.runs_on.get(fact.node, ()))):
             if run.stopping:
                 continue
-            if any(placement.node == fact.node for placement in run.placements):
+            if any(placement.node == fact.node for placement in run.gang_places):
                 draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then="requeue", by="operator"))
             else:
-                there = [extra.placement.rank for extra in run.extra if extra.placement.node == fact.node]
+                there = [extra.placement.rank for extra in run.surplus if extra.placement.node == fact.node]
                 go_on_without(draft, run, there, reason, "operator")

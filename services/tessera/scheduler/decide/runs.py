@@ -152,7 +152,7 @@ def on_run_ended(draft: Draft, index: int, fact: RunEnded) -> None:
 def _refusing(run: Run, fact: RunEnded) -> tuple[str, ...]:
     """The node whose kubelet did not take the pod: it knows of something that is in no book here, such as its disk."""
     refused = fact.reason is not None and fact.reason.code is Code.POD_REFUSED_BY_NODE
-    return tuple(place.node for place in run.places if refused and place.rank == fact.rank)
+    return tuple(place.node for place in run.all_placements if refused and place.rank == fact.rank)
 
 
 def on_eviction_blocked(draft: Draft, index: int, fact: EvictionBlocked) -> None:
@@ -184,7 +184,7 @@ def on_run_absent(draft: Draft, index: int, fact: RunAbsent) -> None:
     run = state.runs.get(fact.run_id)
     if run is not None and fact.ranks:
         leaving = {extra.placement.rank for extra in run.extra if extra.leaving}
-        gone = tuple(sorted(leaving & set(fact.ranks)))
+        gone = tuple(sorted((leaving | run.releasable) & set(fact.ranks)))
         if gone:
             draft.add(Released(kind="released", run_id=run.run_id, ranks=gone))
         return

@@ -352,3 +352,54 @@ async def test_a_pod_of_another_namespace_with_a_runs_label_does_not_keep_what_t
     await world.drain("node-a")
     await world.run(60)
     assert world.only().phase == "queued"
+
+
+# -- pods that end before the others
+
+
+def free_gpus(world: AdoptionWorld) -> int:
+    return sum(world.state.nodes.get("node-a").gpu_free) // 1000
+
+
+def one_after_the_other(**more: str) -> dict[str, object]:
+    return {"pods": 4, "gpus": 2, "seconds": 10, "notes": {"tessera.io/simulate-rank-seconds": "20", **more}}
+
+
+async def test_pods_of_a_job_that_succeeded_give_their_gpus_back_while_the_others_run(world: AdoptionWorld) -> None:
+    world.make_job(**one_after_the_other())
+    await world.run(15)
+    assert world.only().phase == "running"
+    assert free_gpus(world) == 2
+    world.make_pod("other", gpus=2)
+    await world.run(5)
+    assert world.only("other").phase == "running"
+    await world.run(90)
+    assert [job.phase for job in world.ended()] == ["succeeded"]
+
+
+async def test_a_pod_may_say_that_its_gpus_go_with_the_whole_gang(world: AdoptionWorld) -> None:
+    world.make_job(**one_after_the_other(**{"tessera.io/release": "together"}))
+    await world.run(60)
+    assert (world.only().phase, free_gpus(world)) == ("running", 0)
+    await world.run(40)
+    assert (world.ended()[0].phase, free_gpus(world)) == ("succeeded", 8)
+
+
+async def test_what_a_pod_says_of_its_release_has_two_values(world: AdoptionWorld) -> None:
+    world.make_job(**one_after_the_other(**{"tessera.io/release": "later"}))
+    await world.run(5)
+    condition = world.condition(world.owned()[0])
+    assert (condition["reason"], "tessera.io/release" in condition["message"]) == ("InvalidField", True)
+
+
+async def test_what_is_evicted_of_a_job_comes_back_without_the_pods_that_are_done(world: AdoptionWorld) -> None:
+    world.make_job(**one_after_the_other(), backoffLimit=6)
+    await world.run(35)
+    assert free_gpus(world) == 4
+    await world.drain("node-a")
+    await world.run(30)
+    await world.drain("node-a", undo=True)
+    await world.run(5)
+    (job,) = world.adopted()
+    assert (job.phase, job.pods) == ("running", 2)
+    assert free_gpus(world) == 4
