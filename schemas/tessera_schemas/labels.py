@@ -34,9 +34,11 @@ RELEASE_ANNOTATION = "tessera.io/release"
 
 RUN_ANNOTATION, RANK_ANNOTATION = RUN_LABEL, RANK_LABEL
 GIVEN_BACK_ANNOTATION = "tessera.io/given-back"
+SUSPENDED_ANNOTATION = "tessera.io/suspended"
 """
 Written by the binder on users' own pods: run and rank as the pod is bound; or up to when, by ledger time in
-milliseconds, runs were allocated that have let go of the pod before it was bound.
+milliseconds, runs were allocated that have let go of the pod before it was bound. On their owners: whether we suspended
+it ("true"), or have resumed it since ("false").
 """
 
 NOTICE_ANNOTATION = "tessera.io/checkpoint-notice-seconds"

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import structlog
 
 from tessera.binder.adoption.runs import AdoptedRuns
-from tessera.binder.decide import Pod, is_due_notice
+from tessera.binder.decide import WORTH_A_NOTICE, Pod, is_due_notice
 from tessera.binder.settings import BinderSettings
 from tessera.domain.entities import Run
 from tessera.domain.state import State
@@ -53,7 +53,7 @@ class Stopping:
         elif pod.node and self._troubles.fenced(pod.node):
             await self._force_off(pod)
         elif is_due_notice(run, pod):
-            await self._give_notice(run.run_id, pod)
+            await self._give_notice(run, pod)
         else:
             await self._delete(pod)
 
@@ -69,8 +69,15 @@ class Stopping:
         elif pod.deleting:
             return
         elif is_due_notice(run, pod):
-            await self._give_notice(run.run_id, pod)
+            await self._give_notice(run, pod)
         else:
+            await self._take_users(run, pod)
+
+    async def _take_users(self, run: Run, pod: Pod) -> None:
+        """A run that is well and comes back is stopped by suspending its owner, and evicted where that cannot be."""
+        job = self._state.jobs.get(run.job_id)
+        comes_back = run.then == "requeue" and run.revoked is not None and run.revoked.code in WORTH_A_NOTICE
+        if job is None or not comes_back or not await self._adopted.suspend(job, run):
             await self._adopted.evict(run.run_id, pod)
 
     async def clear_away(self, run_id: str, pod: Pod) -> None:
@@ -122,7 +129,7 @@ class Stopping:
             log.error("orphan_pod", run=run_id, **about)
         return self._since("orphan", pod)
 
-    async def _give_notice(self, run_id: str, pod: Pod) -> None:
+    async def _give_notice(self, run: Run, pod: Pod) -> None:
         """
         Say when the pod will be deleted, then wait until then.
 
@@ -137,9 +144,9 @@ class Stopping:
         left = self._since("noticed", pod) + pod.notice_seconds - self._clock.monotonic()
         left = min(left, (pod.evict_at_ms - self._clock.now_ms()) / 1000)
         if left > 0:
-            self._worklist.name_later(run_id, left)
+            self._worklist.name_later(run.run_id, left)
         elif pod.adopted:
-            await self._adopted.evict(run_id, pod)
+            await self._take_users(run, pod)
         else:
             await self._delete(pod)
 

@@ -36,6 +36,7 @@ class HttpCluster:
     A cluster at `base_url`.
 
     `token` is a bearer token, or a function that gives the current one (mounted tokens rotate); "" sends none.
+    `client` are the files of a certificate and its key by which the server knows us.
     `in_flight` bounds creates, binds and reads; `in_flight_releases` deletions and finalizers; `in_flight_told`
     conditions and events.
     """
@@ -46,6 +47,7 @@ class HttpCluster:
         token: str | Callable[[], str] = "",
         ca_file: Path | None = None,
         *,
+        client: tuple[Path, Path] | None = None,
         in_flight: int = 48,
         in_flight_releases: int = 16,
         in_flight_told: int = 8,
@@ -53,7 +55,7 @@ class HttpCluster:
     ) -> None:
         self._base_url = base_url.rstrip("/")
         self._token = token
-        self._ca_file = ca_file
+        self._ca_file, self._client = ca_file, client
         self._lane = asyncio.Semaphore(in_flight)
         self._release_lane = asyncio.Semaphore(in_flight_releases)
         self._told_lane = asyncio.Semaphore(in_flight_told)
@@ -184,9 +186,8 @@ class HttpCluster:
     async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject:
         return _decoded(await self._call("GET", object_path(api_version, kind, namespace, name)))
 
-    async def resume_job(self, namespace: str, name: str, uid: str, resource_version: str) -> None:
-        wanted = {"metadata": {"uid": uid, "resourceVersion": resource_version}, "spec": {"suspend": False}}
-        await self._merge(object_path("batch/v1", "Job", namespace, name), wanted)
+    async def patch_object(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
+        await self._merge(object_path(api_version, kind, namespace, name), patch, self._release_lane)
 
     async def remove_finalizer(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
         """
@@ -281,7 +282,9 @@ class HttpCluster:
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
-            tls = ssl.create_default_context(cafile=str(self._ca_file)) if self._ca_file else True
+            tls = ssl.create_default_context(cafile=str(self._ca_file) if self._ca_file else None)
+            if self._client is not None:
+                tls.load_cert_chain(*self._client)
             # The lanes bound the calls; the pool has no bound of its own, or watches would eat into it.
             connector = aiohttp.TCPConnector(limit=0, ssl=tls, keepalive_timeout=30)
             self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())

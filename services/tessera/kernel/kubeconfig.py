@@ -17,11 +17,15 @@ SAME_TOKEN_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`token` gives the current bearer token: mounted ones rotate."""
+    """
+    `token` gives the current bearer token: mounted ones rotate. `client` are certificate and key where these let in,
+    as with what kind and kubeadm write; a certificate that is renewed is read at the next start.
+    """
 
     url: str
     token: Callable[[], str]
     ca_file: Path | None
+    client: tuple[Path, Path] | None = None
 
 
 def find_access() -> Access:
@@ -47,7 +51,9 @@ def find_access() -> Access:
         bearer: str = found.get_api_key_with_prefix("BearerToken") or ""
         return bearer.removeprefix("Bearer ")
 
-    return Access(found.host, kept(token, SystemClock()), Path(found.ssl_ca_cert) if found.ssl_ca_cert else None)
+    ca_file = Path(found.ssl_ca_cert) if found.ssl_ca_cert else None
+    client = (Path(found.cert_file), Path(found.key_file)) if found.cert_file and found.key_file else None
+    return Access(found.host, kept(token, SystemClock()), ca_file, client)
 
 
 def kept(ask: Callable[[], str], clock: Clock) -> Callable[[], str]:

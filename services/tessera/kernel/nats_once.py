@@ -10,6 +10,15 @@ from tessera.kernel.errors import StartupError
 from tessera_schemas import subjects
 
 
+def check_closed(client: Client, url: str) -> None:
+    """Raises StartupError for a server that lets anybody in, whatever password is shown to it."""
+    if not client._server_info.get("auth_required"):
+        raise StartupError(
+            f"NATS at {url}: lets anybody in, to write any tenant's jobs and records; "
+            "TESSERA_ALLOW_ANYBODY=true where that is fine, as on your own machine"
+        )
+
+
 async def connect_once(url: str, user: str, password: str, seconds: float = 5.0) -> Client:
     """Raises StartupError when nobody answers, or refuses this user, within `seconds`."""
 

@@ -290,8 +290,8 @@ class Cluster(Protocol):
     async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject:
         """Any object in a namespace; 404 when it is not there, or the cluster has no such kind."""
 
-    async def resume_job(self, namespace: str, name: str, uid: str, resource_version: str) -> None:
-        """Take the suspension off exactly this version of a batch Job. 409 for another, 404 when it is gone."""
+    async def patch_object(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
+        """A merge patch; 409 when it names another UID or version, 404 when the object is gone."""
 
     async def remove_finalizer(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
         """409 when the object changed meanwhile, 404 when it is gone; nothing when it is off already."""

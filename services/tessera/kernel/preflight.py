@@ -51,24 +51,32 @@ async def check_bus(settings: ServiceSettings, stream_kinds: Sequence[str]) -> N
 
 async def check_synced(settings: ServiceSettings) -> None:
     """
-    Refuse a server that acknowledges before it synced: a power cut then loses acknowledged decisions.
+    Refuse a server that acknowledges before it synced, or lets anybody in.
+
+    A power cut loses acknowledged decisions of the one, and whoever reaches the other writes what he likes.
 
     Raises StartupError, unless the settings allow it.
     """
-    if settings.allow_unsynced:
+    if settings.allow_unsynced and settings.allow_anybody:
         return
     where = f"NATS monitoring at {settings.nats_monitor_url}"
     try:
         timeout = aiohttp.ClientTimeout(total=settings.connect_seconds)
         url = f"{settings.nats_monitor_url.rstrip('/')}/varz"
         async with aiohttp.ClientSession(timeout=timeout) as http, http.get(url) as answer:
-            config = (await answer.json())["jetstream"]["config"]
+            said = await answer.json()
+            config = said["jetstream"]["config"]
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
         raise StartupError(
             f"{where}: no JetStream configuration ({_why(error)}); set TESSERA_NATS_MONITOR_URL, or run the server "
             "with `http` and `jetstream` on"
         ) from error
-    if not config.get("sync_always"):
+    if not (said.get("auth_required") or settings.allow_anybody):
+        raise StartupError(
+            f"{where}: lets anybody in, to write any tenant's jobs and records; include the nats-auth.conf that "
+            "`tessera init --credentials` wrote in its configuration, or TESSERA_ALLOW_ANYBODY=true on your own machine"
+        )
+    if not (config.get("sync_always") or settings.allow_unsynced):
         raise StartupError(
             f"{where}: JetStream acknowledges before it syncs; set `sync_interval: always` in its configuration, or "
             "TESSERA_ALLOW_UNSYNCED=true where losing acknowledged work is fine"

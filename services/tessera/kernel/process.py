@@ -123,7 +123,7 @@ def _cluster(settings: ServiceSettings) -> HttpCluster:
     if settings.cluster_url or settings.service not in USES_CLUSTER:
         return HttpCluster(settings.cluster_url, settings.cluster_token.get_secret_value())
     access = find_access()
-    return HttpCluster(access.url, access.token, access.ca_file)
+    return HttpCluster(access.url, access.token, access.ca_file, client=access.client)
 
 
 async def serve_until_told(

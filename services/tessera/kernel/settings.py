@@ -40,6 +40,7 @@ class ServiceSettings(BaseSettings):
         "http://127.0.0.1:8222", pattern="^https?://", description="Where the server tells whether it syncs each write"
     )
     allow_unsynced: bool = Field(False, description="Only where losing acknowledged work in a power cut is fine")
+    allow_anybody: bool = Field(False, description="Only where whoever reaches NATS may write any tenant's records")
 
     redis_url: str = Field("redis://127.0.0.1:6379/0", pattern="^(redis|rediss|unix)://")
     redis_user: str = ""

@@ -217,6 +217,7 @@ class Platform:
             "TESSERA_REDIS_URL": self.redis.url,
             "TESSERA_CLUSTER_URL": self.cluster_url,
             "TESSERA_ALLOW_UNSYNCED": json.dumps(not self._sync),
+            "TESSERA_ALLOW_ANYBODY": json.dumps(not self._sync),
         }
 
     @property

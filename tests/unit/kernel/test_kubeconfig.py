@@ -1,9 +1,14 @@
 """The cluster is found as every Kubernetes program finds it."""
 
+import ssl
+import subprocess
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
+from tessera.kernel.cluster import HttpCluster
 from tessera.kernel.errors import StartupError
 from tessera.kernel.kubeconfig import SAME_TOKEN_SECONDS, find_access, kept
 from tests.virtual_time import VirtualClock
@@ -25,6 +30,57 @@ def test_the_kubeconfig_names_server_and_token(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
     access = find_access()
     assert (access.url, access.token()) == ("https://cluster.example:6443", "secret-token")
+
+
+def openssl(*words: str) -> None:
+    subprocess.run(["openssl", *words], check=True, capture_output=True)
+
+
+async def test_a_client_certificate_lets_in_as_kind_and_kubeadm_write_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Their kubeconfig holds everything inline. Here a server that asks for the certificate says whose it is."""
+    curve = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+    crt, key = {}, {}
+    for name, more in (("ca", ()), ("server", ("subjectAltName=IP:127.0.0.1",)), ("admin", ())):
+        crt[name], key[name] = tmp_path / f"{name}.crt", tmp_path / f"{name}.key"
+        files = ("-keyout", str(key[name]), "-out", str(crt[name]), "-subj", f"/CN={name}")
+        signed = () if name == "ca" else ("-CA", str(crt["ca"]), "-CAkey", str(key["ca"]))
+        openssl(*curve, *files, *signed, *(word for each in more for word in ("-addext", each)))
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(crt["ca"]))
+    tls.verify_mode = ssl.CERT_REQUIRED
+    tls.load_cert_chain(crt["server"], key["server"])
+
+    async def whoami(request: web.Request) -> web.Response:
+        subject = dict(pair for part in request.get_extra_info("peercert")["subject"] for pair in part)
+        return web.json_response({"metadata": {"name": subject["commonName"]}})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", whoami)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+    await site.start()
+    port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+    inline = {what: b64encode(path.read_bytes()).decode() for what, path in (("ca", crt["ca"]), ("crt", crt["admin"]))}
+    path = tmp_path / "config"
+    path.write_text(f"""
+apiVersion: v1
+kind: Config
+current-context: here
+contexts: [{{name: here, context: {{cluster: c, user: u}}}}]
+clusters: [{{name: c, cluster: {{server: "https://127.0.0.1:{port}", certificate-authority-data: {inline["ca"]}}}}}]
+users: [{{name: u, user: {{client-certificate-data: {inline["crt"]}, client-key: "{key["admin"]}"}}}}]
+""")
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+    access = find_access()
+    cluster = HttpCluster(access.url, access.token, access.ca_file, client=access.client)
+    try:
+        assert (await cluster.get_pod("lab", "any"))["metadata"]["name"] == "admin"
+    finally:
+        await cluster.close()
+        await runner.cleanup()
 
 
 def test_without_any_configuration_one_line_says_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -6,14 +6,13 @@ Nothing is written on them: they are the run's once the ledger permits them to i
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 
-from tessera.binder.adoption.from_template import spec_of_suspended
 from tessera.binder.adoption.known import Adoptions
 from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.spec import Adoption
+from tessera.binder.adoption.suspending import can_be_suspended, is_left_alone, is_ours_to_suspend, is_suspended
 from tessera.binder.adoption.watch import Groups
 from tessera.domain.entities import Job, Run
 from tessera.kernel.ports import Clock, Cluster
@@ -67,9 +66,9 @@ class Claims:
         """
         found = await self._pods_for(job)
         if isinstance(found, Reason):
-            since = self._since.setdefault(run.run_id, self._clock.monotonic())
-            await self._resume(job)
-            return Incomplete(found, since)
+            if await self._resume(job):
+                self._since[run.run_id] = self._clock.monotonic()
+            return Incomplete(found, self._since.setdefault(run.run_id, self._clock.monotonic()))
         return found.uids
 
     async def _pods_for(self, job: Job) -> Adoption | Reason:
@@ -85,12 +84,13 @@ class Claims:
             return found
         return Reason(code=Code.GANG_DISAGREES, detail=f"{job.adopted.owner}: its pods ask for something else by now")
 
-    async def _resume(self, job: Job) -> None:
-        """A batch Job that is suspended, by nothing else that looks after it, makes its pods once it is let go."""
-        if job.adopted is None or job.adopted.owner_kind != "Job":
-            return
+    async def _resume(self, job: Job) -> bool:
+        """An owner that is suspended, by nothing else that looks after it, makes its pods once it is let go."""
+        if job.adopted is None or not can_be_suspended(job.adopted):
+            return False
         owner = await self._owners.of(job.tenant, job.adopted, fresh=True)
-        if owner is not None and spec_of_suspended(owner, job.adopted.priority) is not None:
-            meta: dict[str, Any] = owner["metadata"]
-            await self._cluster.resume_job(job.tenant, meta["name"], meta["uid"], meta["resourceVersion"])
-            log.info("job_resumed", job=job.job_id, owner=job.adopted.owner, namespace=job.tenant)
+        if owner is None or not is_suspended(owner) or is_left_alone(owner, job) or not is_ours_to_suspend(owner):
+            return False
+        await self._owners.suspend(job.tenant, job.adopted, owner, False)
+        log.info("owner_resumed", job=job.job_id, owner=job.adopted.owner, namespace=job.tenant)
+        return True

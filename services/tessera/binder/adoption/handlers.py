@@ -20,7 +20,8 @@ from tessera.binder.adoption.patience import Patience, Settling
 from tessera.binder.adoption.reading import Json
 from tessera.binder.adoption.spec import Adoption
 from tessera.binder.adoption.suspended import Suspended
-from tessera.binder.adoption.verdicts import Verdict, of_ended, of_group, of_job, of_refusal
+from tessera.binder.adoption.suspending import can_be_suspended, is_left_alone, is_ours_to_suspend, is_suspended
+from tessera.binder.adoption.verdicts import Verdict, of_ended, of_group, of_job, of_refusal, of_suspended_by_user
 from tessera.binder.adoption.watch import ALONE, Groups
 from tessera.binder.settings import BinderSettings
 from tessera.domain.entities import EndedJob, Job
@@ -133,6 +134,8 @@ class Adopting:
         if live and all(job.phase in ABOUT_TO_START for job in live):
             self._is_placed(group_id, live)
             return  # what becomes of its run leads here again
+        if not waiting and await self._is_left_alone(group_id, live):
+            return
         found = await self._found(group_id, waiting)
         if isinstance(found, Adoption):
             await self._settle(group_id, waiting, found, live)
@@ -247,6 +250,11 @@ class Adopting:
             self._without_pods_since.pop(job.job_id, None)
             return
         why = await self._why_over(job)
+        if not why and await self._waits_suspended(job):
+            if job.away or job.adopted.uids:
+                back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=job.preemptible)
+                await self._facts.publish(back, "")
+            return
         now = self._ports.clock.monotonic()
         since = self._without_pods_since.setdefault(job.job_id, now)
         left = since + self._settings.pods_gone_seconds - now
@@ -260,6 +268,27 @@ class Adopting:
                 return
             await self._facts.publish(PodsGone(kind="pods_gone", job_id=job.job_id))
         self.worklist.name_later(group_id, left)
+
+    async def _waits_suspended(self, job: Job) -> bool:
+        """Its owner makes its pods once it is resumed, so that it may be allocated; said once."""
+        if job.adopted is None or not can_be_suspended(job.adopted):
+            return False
+        owner = await self._owners.of(job.tenant, job.adopted)
+        return owner is not None and is_suspended(owner) and is_ours_to_suspend(owner)
+
+    async def _is_left_alone(self, group_id: str, live: list[Job]) -> bool:
+        """Its user has suspended the owner: the jobs keep their place, out of line, for as long as that is so."""
+        for job in live:
+            if job.phase is not Phase.QUEUED or job.adopted is None or not can_be_suspended(job.adopted):
+                return False
+            owner = await self._owners.of(job.tenant, job.adopted)
+            if owner is None or ending_of(owner) or not is_left_alone(owner, job):
+                return False
+            self._without_pods_since.pop(job.job_id, None)
+            await self._conditions.tell_once(owner, of_suspended_by_user(job))
+            if not job.away:
+                await self._facts.publish(PodsGone(kind="pods_gone", job_id=job.job_id), "")
+        return bool(live)
 
     async def _why_over(self, job: Job) -> str:
         """Why nobody will bring the pods back, "" while somebody may."""

@@ -10,6 +10,7 @@ import structlog
 
 from tessera.binder.adoption.groups import WORKLOAD_API, OwnerRef
 from tessera.binder.adoption.reading import Json, items, no, text
+from tessera.binder.adoption.suspending import suspension
 from tessera.kernel.api_paths import resource_of
 from tessera.kernel.informer import Informer
 from tessera.kernel.ports import ApiError, Clock, Cluster
@@ -66,6 +67,13 @@ class Owners:
         if found is not None and adopted.owner_uid and text(found, "metadata", "uid") != adopted.owner_uid:
             found = None if fresh else await self.of(namespace, adopted, fresh=True)
         return found
+
+    async def suspend(self, namespace: str, adopted: Adopted, owner: Json, suspend: bool) -> None:
+        """Suspend exactly this version of the owner, or resume it; what is remembered of it follows."""
+        wanted = suspension(owner, suspend)
+        name = adopted.owner_name
+        await self._cluster.patch_object(adopted.api_version, adopted.owner_kind, namespace, name, wanted)
+        await self.of(namespace, adopted, fresh=True)
 
     async def priority_classes(self) -> Sequence[Json]:
         """All of the cluster's, at most `REMEMBERED_SECONDS` old."""

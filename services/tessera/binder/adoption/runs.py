@@ -3,7 +3,10 @@ What is different about a run whose pods are users': they are found instead of m
 taken away by their owner once they are done, and are evicted instead of deleted.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
+
+import structlog
 
 from tessera.binder.adoption.budgets import Against, against_evicting
 from tessera.binder.adoption.claim import Claims, Incomplete
@@ -11,6 +14,7 @@ from tessera.binder.adoption.conditions import Conditions
 from tessera.binder.adoption.known import Adoptions
 from tessera.binder.adoption.owners import Owners, ending_of
 from tessera.binder.adoption.reading import Json, mapping, text
+from tessera.binder.adoption.suspending import can_be_suspended, is_ours_to_suspend, is_suspended
 from tessera.binder.adoption.verdicts import of_blocked_eviction
 from tessera.binder.adoption.watch import Groups
 from tessera.binder.calls import Refused
@@ -22,11 +26,16 @@ from tessera.kernel.informer import Delta
 from tessera.kernel.ports import ApiError, without_managed_fields
 from tessera.kernel.service import Ports
 from tessera.kernel.users_pods import UsersPods
+from tessera_schemas.adopted import Adopted
 from tessera_schemas.facts import EvictionBlocked, RunEnded
 from tessera_schemas.labels import GIVEN_BACK_ANNOTATION, NAMES_US, USERS_PODS, is_given_back
 from tessera_schemas.reasons import Code, Reason
 
 BLOCKED = 429
+TAKES_AWAY_SECONDS = 30.0
+"""So long a controller has to take the pods of a suspended owner away; then they are evicted."""
+
+log = structlog.get_logger()
 
 
 class AdoptedRuns:
@@ -43,6 +52,8 @@ class AdoptedRuns:
         self._succeeded: dict[str, dict[str, Pod]] = {}
         self._facts = Facts(ports.bus, settings.shard, "binder")
         self._blocked: dict[str, None] = {}
+        self._suspending = asyncio.Lock()
+        self._suspended: dict[str, float] = {}
 
     @property
     def synced(self) -> bool:
@@ -53,6 +64,7 @@ class AdoptedRuns:
         self._claims.forget(run_id)
         self._succeeded.pop(run_id, None)
         self._blocked.pop(run_id, None)
+        self._suspended.pop(run_id, None)
 
     # -- pods -----------------------------------------------------------------------------------------------------
 
@@ -152,6 +164,36 @@ class AdoptedRuns:
         if pod.given_back_ms < run.allocated_ts:
             mark = {GIVEN_BACK_ANNOTATION: str(run.allocated_ts)}
             await self._cluster.annotate_pod(pod.namespace, pod.name, pod.uid, mark, pod.version)
+
+    async def suspend(self, job: Job, run: Run) -> bool:
+        """
+        Have the owner of its pods take them away, where its kind can be suspended; False when they are to be evicted.
+
+        Also once the owner has been given its time: its controller may be down, or too old to know of suspension.
+        """
+        if job.adopted is None or not can_be_suspended(job.adopted):
+            return False
+        async with self._suspending:
+            if run.run_id not in self._suspended:
+                done = await self._suspend_owner(job, job.adopted)
+                self._suspended[run.run_id] = self._clock.monotonic() + (TAKES_AWAY_SECONDS if done else 0.0)
+            return self._clock.monotonic() < self._suspended[run.run_id]
+
+    async def _suspend_owner(self, job: Job, adopted: Adopted) -> bool:
+        owner = await self._owners.of(job.tenant, adopted, fresh=True)
+        if owner is None or ending_of(owner) or not is_ours_to_suspend(owner):
+            return False
+        if is_suspended(owner):
+            return True
+        try:
+            await self._owners.suspend(job.tenant, adopted, owner, True)
+        except ApiError as error:
+            if error.status not in (403, 404):
+                raise
+            log.warning("owner_not_suspended", job=job.job_id, owner=adopted.owner, error=error.message)
+            return False
+        log.info("owner_suspended", job=job.job_id, owner=adopted.owner, namespace=job.tenant)
+        return True
 
     async def evict(self, run_id: str, pod: Pod, grace_seconds: int | None = None) -> None:
         """Politely, always: a disruption budget that forbids it is shown, and asked again after a while."""

@@ -90,6 +90,13 @@ def of_waiting(reason: Reason) -> Verdict:
     return _verdict(reason, "not submitted yet", warning=False)
 
 
+def of_suspended_by_user(job: Job) -> Verdict:
+    """On the owner alone: there is no pod."""
+    owner = job.adopted.owner if job.adopted else "its owner"
+    message = f"job {job.job_id} keeps its place in queue {job.queue}; it goes on once you resume {owner}"
+    return Verdict("SuspendedByUser", message[:MESSAGE_CHARACTERS], warning=False)
+
+
 def of_blocked_eviction(reason: Reason) -> Verdict:
     """The run is to stop and a disruption budget does not let it; an event only, since the pod runs."""
     return _verdict(reason, "to be evicted", warning=True)

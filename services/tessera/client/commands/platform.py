@@ -39,11 +39,12 @@ def init(
 
         from tessera.kernel.credentials import CredentialDirectory, system_identities
         from tessera.kernel.errors import StartupError
-        from tessera.kernel.nats_once import connect_once
+        from tessera.kernel.nats_once import check_closed, connect_once
         from tessera.kernel.provision import Bounds, ensure_streams
         from tessera.kernel.settings import load_settings
 
-        url = load_settings(ClientSettings).nats_url
+        settings = load_settings(ClientSettings)
+        url = settings.nats_url
         directory = CredentialDirectory(credentials, shard)
         if directory.ensure(system_identities()):
             print(f"identities are in {directory.path}; have NATS include {directory.nats_file.name}, and Redis load "
@@ -51,6 +52,8 @@ def init(
         login = directory.read(OPERATOR).nats
         try:
             admin = await connect_once(url, login.user, login.password)
+            if not settings.allow_anybody:
+                check_closed(admin, url)
         except StartupError as error:
             fix = f"have it include {directory.nats_file}, then run `tessera init` again"
             raise StartupError(f"{error}; {fix}") from error

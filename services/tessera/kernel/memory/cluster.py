@@ -159,10 +159,9 @@ class MemoryCluster:
         await self.after("get")
         return _decoded(found)
 
-    async def resume_job(self, namespace: str, name: str, uid: str, resource_version: str) -> None:
-        await self._enter("patch", "jobs")
-        wanted = {"metadata": {"uid": uid, "resourceVersion": resource_version}, "spec": {"suspend": False}}
-        self._core.patch("jobs", namespace, name, wanted)
+    async def patch_object(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
+        await self._enter("patch", resource_of(kind))
+        self._core.patch(resource_of(kind), namespace, name, orjson.loads(orjson.dumps(patch)))
         await self.after("patch")
 
     async def remove_finalizer(self, namespace: str, name: str, uid: str, finalizer: str) -> None:

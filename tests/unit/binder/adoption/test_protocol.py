@@ -180,9 +180,11 @@ async def test_a_run_that_must_go_is_evicted_and_its_owners_new_pods_are_its_nex
 async def test_a_job_whose_owner_survives_no_further_eviction_keeps_its_place_and_is_not_preempted(
     world: AdoptionWorld,
 ) -> None:
+    """As where we may not suspend it."""
     world.make_job(backoffLimit=1)
     await world.run(10)
     before = world.only()
+    world.core.faults.answer("patch", 403, count=1)
     await world.drain("node-a")
     await world.run(20)
     waiting = world.only()
@@ -198,6 +200,7 @@ async def test_an_eviction_says_that_it_is_one(world: AdoptionWorld) -> None:
     world.make_job()
     await world.run(10)
     watch = world.core.open_watch("pods", world.core.resource_version)
+    world.core.faults.answer("patch", 403, count=1)  # else its Job is suspended
     await world.drain("node-a")
     await world.run(40)
     assert any(b"EvictionByEvictionAPI" in json for _, json in watch.take())
@@ -311,7 +314,7 @@ async def test_a_suspended_job_is_let_go_once_it_is_allocated_and_not_before(wor
     assert [(job.phase, job.attempt) for job in world.ended("second")] == [("succeeded", 1)]
 
 
-async def test_a_job_that_its_user_suspends_again_goes_back_into_its_queue_and_is_let_go_again(
+async def test_a_job_that_its_user_suspends_again_keeps_its_place_and_goes_on_once_its_user_resumes_it(
     world: AdoptionWorld,
 ) -> None:
     world.make_job(seconds=60, suspend=True)
@@ -319,6 +322,9 @@ async def test_a_job_that_its_user_suspends_again_goes_back_into_its_queue_and_i
     assert world.only().phase == "running"
     world.core.patch("jobs", NS, "train", {"spec": {"suspend": True}})
     await world.run(60)
+    assert (world.only().phase, world.job_object()["spec"]["suspend"]) == ("queued", True)
+    world.core.patch("jobs", NS, "train", {"spec": {"suspend": False}})
+    await world.run(10)
     assert world.only().phase == "running"
     assert world.only().attempt == 2
 

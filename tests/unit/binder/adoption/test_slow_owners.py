@@ -38,6 +38,7 @@ async def test_no_device_is_held_for_pods_that_are_not_there_and_the_job_keeps_i
     make_pods(world, owner)
     await world.run(10)
     before = world.only()
+    world.core.faults.answer("patch", 403, count=1)  # it cannot be suspended, so that its pods are evicted
     await world.drain("node-a")
     await world.run(30)
     await world.drain("node-a", undo=True)
@@ -54,6 +55,17 @@ async def test_no_device_is_held_for_pods_that_are_not_there_and_the_job_keeps_i
     await world.run(10)
     job = world.only()
     assert (job.job_id, job.phase, job.attempt) == (before.job_id, "running", 2)
+
+
+async def test_an_owner_that_does_not_take_its_pods_away_has_them_evicted(world: AdoptionWorld) -> None:
+    """As of a controller that is down, or does not know of suspension."""
+    make_pods(world, make_training_job(world))
+    await world.run(10)
+    await world.drain("node-a")
+    await world.run(20)
+    assert world.only().phase == "evicting"
+    await world.run(60)
+    assert world.only().phase == "queued"
 
 
 async def test_pods_that_were_there_all_the_time_are_said_to_be(world: AdoptionWorld) -> None:
