@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter
 from tessera_schemas.adopted import Adopted
 from tessera_schemas.base import Count, JobId, Key, Lenient, Name, NodeName, Strict, Text
 from tessera_schemas.config import ConfigBody
-from tessera_schemas.facts import CheckpointPath
+from tessera_schemas.facts import CheckpointAt, CheckpointPath
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Reason
 from tessera_schemas.templates import ParameterName, Value, digest_of
@@ -70,6 +70,7 @@ class CancelJob(Strict):
     job_id: JobId
     tenant: Name | None = None
     why: Text = ""
+    now: Annotated[bool, Field(description="Without the checkpoint notice, or what is left of it")] = False
 
 
 class HoldJob(Strict):
@@ -109,6 +110,7 @@ class ReportCheckpoint(Strict):
     path: CheckpointPath
     attempt: Annotated[Count, Field(description="Of which run; 0: of whichever runs then")] = 0
     tenant: Name | None = None
+    at: Annotated[CheckpointAt, Field(description="Tells it from earlier ones in the same place, such as a step")] = ""
 
 
 class DrainNode(Strict):

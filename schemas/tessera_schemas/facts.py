@@ -31,6 +31,8 @@ TraceParent = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2}-[0-9a-f]{
 CheckpointPath = Annotated[str, StringConstraints(min_length=1, max_length=1024), AfterValidator(_printable)]
 """Where a checkpoint is, in the program's own words: handed to the next attempt as it stands."""
 
+CheckpointAt = Annotated[str, StringConstraints(max_length=256)]
+
 Ranks = Annotated[tuple[Count, ...], Field(max_length=REPLICAS_MAX)]
 PlanCause = Literal["preemption", "reclaim", "defragment"]
 
@@ -76,6 +78,7 @@ class CancelRequested(Strict):
     job_id: JobId
     tenant: str = ""
     why: Text = ""
+    now: Annotated[bool, Field(description="Without the checkpoint notice, or what is left of it")] = False
 
 
 class HoldRequested(Strict):
@@ -97,13 +100,18 @@ class PriorityRequested(Strict):
 
 
 class CheckpointReported(Strict):
-    """The owner of a job says that its run `attempt` (0: the one there is) has saved its work."""
+    """
+    The owner of a job says that its run `attempt` (0: the one there is) has saved its work.
+
+    A checkpoint is new once per run: the same `path` again needs another `at`.
+    """
 
     kind: Literal["checkpoint_reported"]
     job_id: JobId
     tenant: Name
     path: CheckpointPath
     attempt: Count = 0
+    at: Annotated[CheckpointAt, Field(description="Tells it from earlier ones in the same place, such as a step")] = ""
 
 
 class DrainRequested(Strict):
@@ -327,6 +335,7 @@ class CheckpointSaved(Strict):
     kind: Literal["checkpoint_saved"]
     run_id: RunId
     path: Annotated[str, StringConstraints(max_length=1024)] = ""
+    at: Annotated[CheckpointAt, Field(description="Tells it from earlier ones in the same place, such as a step")] = ""
 
 
 class Shrink(Strict):

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from tessera_schemas.base import Count, Digest, JobId, Millis, Name, NodeName, Positive, RunId, Strict, Text, Uid
-from tessera_schemas.facts import Fact, Ranks
+from tessera_schemas.facts import CheckpointAt, Fact, Ranks
 from tessera_schemas.orders import Order
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
@@ -127,7 +127,8 @@ class Revoked(Strict):
     """
     The run is to be stopped and its pods removed; what it holds stays held until it is released.
 
-    `then` says what becomes of the job once it is released.
+    `then` says what becomes of the job once it is released. A cancel may come while the run is being stopped already:
+    for a job that was to be tried again, or with `now`.
     """
 
     kind: Literal["revoked"]
@@ -136,6 +137,7 @@ class Revoked(Strict):
     then: Literal["requeue", "failed", "cancelled"]
     by: Annotated[str, Field(max_length=200, description="Who or what caused it")] = ""
     avoid: Annotated[tuple[NodeName, ...], Field(max_length=64, description="Nodes that failed it")] = ()
+    now: Annotated[bool, Field(description="Without the checkpoint notice, or what is left of it")] = False
 
 
 class Spared(Strict):
@@ -183,6 +185,7 @@ class Saved(Strict):
     kind: Literal["saved"]
     run_id: RunId
     path: Annotated[str, Field(max_length=1024)] = ""
+    at: CheckpointAt = ""
 
 
 class Held(Strict):

@@ -39,10 +39,20 @@ def test_a_sample_leaves_no_field_at_its_default(entry: Registered) -> None:
         value = value.records[0]
     elif isinstance(value, CloudEvent) and issubclass(entry.model, PublicEvent):
         value = entry.model.model_validate(value.data)
-    assert entry.model.model_fields.keys() - value.model_dump(exclude_defaults=True) == NOT_WITH_OTHERS.get(
-        entry.id, set()
-    )
+    unused = entry.model.model_fields.keys() - value.model_dump(exclude_defaults=True)
+    assert unused - LATER.get(entry.id, set()) == NOT_WITH_OTHERS.get(entry.id, set())
 
+
+LATER = {
+    "command.cancel_job.v1": {"now"},
+    "command.report_checkpoint.v1": {"at"},
+    "fact.cancel_requested.v1": {"now"},
+    "fact.checkpoint_reported.v1": {"at"},
+    "fact.checkpoint_saved.v1": {"at"},
+    "record.revoked.v1": {"now"},
+    "record.saved.v1": {"at"},
+}
+"""Optional fields that came after a type's golden bytes, which never change and are read without them."""
 
 NOT_WITH_OTHERS = {"fact.plan_proposed.v1": {"shrinks"}}
 """Fields that exclude another one of their type: a plan that moves runs shrinks none."""

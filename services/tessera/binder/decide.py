@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from tessera.domain.checkpoints import is_known
 from tessera.domain.entities import Run
 from tessera_schemas.facts import AnyFact, PodsBound, RunEnded, RunStarted
 from tessera_schemas.labels import (
@@ -31,6 +32,7 @@ from tessera_schemas.reasons import Code, Reason
 Json = dict[str, Any]
 NOTICE_SECONDS_MAX = 3600
 PATH_CHARACTERS_MAX = 1024
+AT_CHARACTERS_MAX = 256
 WORTH_A_NOTICE = frozenset(
     {
         Code.CANCELLED,
@@ -76,6 +78,11 @@ class Pod:
     @property
     def over(self) -> bool:
         return self.phase in ENDED_PHASES
+
+    @property
+    def checkpoint_at(self) -> str:
+        """As much of it as a fact holds."""
+        return self.saved_at[:AT_CHARACTERS_MAX]
 
 
 def read_pod(pod: Json) -> Pod:
@@ -223,19 +230,20 @@ def is_due_notice(run: Run, pod: Pod) -> bool:
     since, goes_on = (run.resized_ts, not run.over) if run.revoked is None else (run.stopped_ts, False)
     well = run.started and (goes_on or (run.revoked is not None and run.revoked.code in WORTH_A_NOTICE))
     waits = pod.notice_seconds > 0 and pod.phase == "Running" and not pod.deleting
-    return well and waits and run.saved_ts < since
+    return well and waits and run.saved_ts < since and not run.hurried
 
 
 def is_new_checkpoint(run: Run, known_path: str, pod: Pod, told: tuple[str, str] | None) -> bool:
     """
     Whether what the pod shows is a checkpoint that the ledger does not know; `told` is what it showed at the last look.
 
-    After a restart nothing is told: then a path that the ledger has for this run counts as known. A checkpoint that
-    seems older than it is costs less than one that seems newer.
+    The ledger knows the run's last checkpoints, whichever pod reported them. Of a run from before it did, what is shown
+    at the first look counts as known if it is the job's path: a checkpoint that seems older than it is costs less than
+    one that seems newer.
     """
-    if pod.uid not in run.permitted or not is_path(pod.saved) or told == (pod.saved, pod.saved_at):
+    if pod.uid not in run.permitted or not is_path(pod.saved) or is_known(run, pod.saved, pod.checkpoint_at):
         return False
-    return told is not None or not run.saved_ts or pod.saved != known_path
+    return told is not None or not run.saved_ts or bool(run.saved_marks) or pod.saved != known_path
 
 
 def is_path(text: str) -> bool:

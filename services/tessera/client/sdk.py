@@ -168,18 +168,23 @@ class Tessera:
             raise Refused(answer.reasons, answer.job_id)
         return Submitted(job, chosen.key, answer is not None)
 
-    async def checkpoint(self, job: str, path: str, attempt: int = 0) -> None:
+    async def checkpoint(self, job: str, path: str, attempt: int = 0, at: str = "") -> None:
         """
         Say that the job's program has saved its work at `path`: stopping it now loses only what comes after.
 
-        `attempt` is the run's TESSERA_ATTEMPT; 0: whichever runs. Raises Refused.
+        `attempt` is the run's TESSERA_ATTEMPT; 0: whichever runs. A path is new once per run: who saves in the same
+        place again gives another `at`, such as the step. Raises Refused.
         """
-        told = {"job_id": job, "path": path, "attempt": attempt, "tenant": self.tenant}
+        told = {"job_id": job, "path": path, "attempt": attempt, "tenant": self.tenant, "at": at}
         await self._order(_read({"kind": "report_checkpoint", **told}), job)
 
-    async def cancel(self, job: str, why: str = "") -> None:
-        """Ask for a job of this tenant to be cancelled; returns once the request is stored. Raises Refused."""
-        await self._order(CancelJob(kind="cancel_job", v=1, job_id=job, tenant=self.tenant, why=why), job)
+    async def cancel(self, job: str, why: str = "", now: bool = False) -> None:
+        """
+        Ask for a job of this tenant to be cancelled; returns once the request is stored. Raises Refused.
+
+        With `now` it gets no checkpoint notice, nor what is left of one: SIGTERM and the grace after it remain.
+        """
+        await self._order(CancelJob(kind="cancel_job", v=1, job_id=job, tenant=self.tenant, why=why, now=now), job)
 
     async def hold(self, job: str) -> None:
         """Ask that a job of this tenant does not start (again) until it is released. Raises Refused."""

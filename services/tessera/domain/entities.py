@@ -120,6 +120,7 @@ class Run:
     `resized_ts` is when it last grew or shrank, `next_rank` the next that was never used, `failures` how often it had
     to go on without pods that failed. `kept_ts` is when a disruption budget last kept it from being evicted.
     `released_ranks` are pods, of the gang or beyond it, that have ended before the run and hold nothing any more.
+    `saved_marks` are its last checkpoints (`domain.checkpoints`); `hurried`: it is stopped without its notice.
     """
 
     run_id: str
@@ -149,6 +150,8 @@ class Run:
     failures: int = 0
     kept_ts: int = later(0)
     released_ranks: tuple[int, ...] = later(())
+    saved_marks: tuple[str, ...] = later(())
+    hurried: bool = later(False)
 
     @property
     def permitted(self) -> tuple[str, ...]:

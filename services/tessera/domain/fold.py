@@ -8,6 +8,7 @@ The committer tries its decisions with the same `apply_record` on an overlay, so
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tessera.domain.checkpoints import marks_with
 from tessera.domain.devices import while_held
 from tessera.domain.entities import Drain, Earmark, EndedJob, Extra, Job, Left, Line, Run, Use
 from tessera.domain.errors import Contradiction, UnknownFormat
@@ -67,6 +68,8 @@ from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code
 
 AVOID_MAX = 16
+FORMAT_OF_MARKS = 2
+"""Ledgers before remembered no checkpoints; their states hash as they did."""
 EVICTIONS = frozenset({Code.PREEMPTED, Code.RECLAIMED, Code.DEFRAGMENTED})
 """The reasons that stop a run for another job's sake: they count against the job's eviction budget."""
 NO_FAILURES = frozenset({Code.SHRUNK, Code.NODE_LOST, Code.NODE_SHRUNK, Code.NODE_DRAINED})
@@ -351,12 +354,13 @@ def _started(state: State, record: Started, facts: Sequence[TakenFact]) -> None:
 def _revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> None:
     run = _run(state, record.run_id)
     if run.stopping:
-        # A cancel that finds the run on its way out only changes what becomes of the job afterwards.
-        if run.over or (run.then, record.then) != ("requeue", "cancelled"):
+        # A cancel that finds the run on its way out changes what becomes of the job afterwards, or ends its notice.
+        hurries = record.now and not run.hurried and record.then in (run.then, "cancelled")
+        if run.over or not (hurries or (run.then, record.then) == ("requeue", "cancelled")):
             raise Contradiction(f"record {state.n}: run {run.run_id} is stopping already")
-        state.put_run(evolved(run, then=record.then))
+        state.put_run(evolved(run, then=record.then, hurried=run.hurried or record.now))
         return
-    state.put_run(evolved(run, revoked=record.reason, then=record.then, stopped_ts=state.ts))
+    state.put_run(evolved(run, revoked=record.reason, then=record.then, stopped_ts=state.ts, hurried=record.now))
     job = _job(state, run.job_id)
     if record.reason.code in ENDS_OF_ITS_OWN:
         _learn(state, run, job)
@@ -380,7 +384,8 @@ def _warned(state: State, record: Warned, facts: Sequence[TakenFact]) -> None:
 
 def _saved(state: State, record: Saved, facts: Sequence[TakenFact]) -> None:
     run = _run(state, record.run_id)
-    state.put_run(evolved(run, saved_ts=state.ts))
+    marks = marks_with(run, record.path, record.at) if state.format >= FORMAT_OF_MARKS else run.saved_marks
+    state.put_run(evolved(run, saved_ts=state.ts, saved_marks=marks))
     if record.path:
         state.put_job(evolved(_job(state, run.job_id), saved_path=record.path))
 

@@ -116,7 +116,7 @@ class Handlers:
 
     async def cancel_job(self, request: web.Request) -> web.Response:
         body = await read_body(request, models.CancelBody)
-        return await self._order(request, CancelJob, "cancel_job", why=body.why)
+        return await self._order(request, CancelJob, "cancel_job", why=body.why, now=body.now)
 
     async def hold_job(self, request: web.Request) -> web.Response:
         await read_body(request, models.NoBody)
@@ -146,7 +146,7 @@ class Handlers:
         if body.attempt not in (None, known.attempt):
             numbers = {"attempt": known.attempt, "said": body.attempt or 0}
             raise refused(Code.NOT_RUNNING, "attempt", "that attempt is over", numbers)
-        told = {"path": body.path, "attempt": known.attempt}
+        told = {"path": body.path, "attempt": known.attempt, "at": body.at}
         return await self._order(request, ReportCheckpoint, "report_checkpoint", **told)
 
     async def explain_job(self, request: web.Request) -> web.Response:

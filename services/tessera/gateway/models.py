@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue, StringConstraints
 
 from tessera_schemas.base import INT_MAX, Count, Key, Lenient, Name, Strict, Text
-from tessera_schemas.facts import CheckpointPath
+from tessera_schemas.facts import CheckpointAt, CheckpointPath
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.templates import Parameter, ParameterName, Value
@@ -62,10 +62,14 @@ class CheckpointBody(Strict):
 
     path: CheckpointPath
     attempt: Annotated[int | None, Field(ge=1, strict=True)] = None
+    at: Annotated[CheckpointAt, Field(description="Tells it from earlier ones in the same place, such as a step")] = ""
 
 
 class CancelBody(Strict):
+    """With `now` a running job is not given its checkpoint notice, nor what is left of it."""
+
     why: Text = ""
+    now: bool = False
 
 
 class NoBody(Strict):

@@ -233,6 +233,12 @@ async def test_a_count_that_could_not_be_published_is_kept(monkeypatch: pytest.M
     assert counted.repeats == 1
 
 
+async def test_a_cancel_says_whether_it_is_to_be_now() -> None:
+    world = World()
+    await world.submits(CANCEL, CANCEL | {"now": True, "why": "at once"})
+    assert [fact.now for fact in world.facts] == [False, True]
+
+
 async def test_a_cancel_is_the_tenants_own_and_an_operators_is_anybodys() -> None:
     world = await World.with_policy()
     await world.submits(CANCEL)

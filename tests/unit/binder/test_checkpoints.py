@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tessera.binder.decide import is_path
-from tessera_schemas.facts import DrainRequested
+from tessera_schemas.facts import CheckpointReported, DrainRequested
 from tessera_schemas.labels import CHECKPOINT_ANNOTATION, CHECKPOINT_AT_ANNOTATION
 from tests.unit.binder.cluster_world import World, train
 
@@ -38,13 +38,111 @@ async def drained(world: World, job: str) -> None:
     await world.run(5)
 
 
-async def test_each_new_path_is_said_once(world: World) -> None:
+async def test_each_path_is_new_once(world: World) -> None:
     job = await world.submit()
     for path in ("s3://bucket/1", "s3://bucket/2", "s3://bucket/1"):
         write(world, job, path)
         await world.run(15)
-    assert paths(world) == ["s3://bucket/1", "s3://bucket/2", "s3://bucket/1"]
-    assert world.job(job).saved_path == "s3://bucket/1"
+    assert paths(world) == ["s3://bucket/1", "s3://bucket/2"]
+    assert world.job(job).saved_path == "s3://bucket/2"
+
+
+async def test_who_saves_in_two_places_in_turn_writes_a_time_beside_them(world: World) -> None:
+    job = await world.submit()
+    for number, path in enumerate(("/a", "/b", "/a")):
+        write(world, job, path, at=str(number))
+        await world.run(15)
+    assert paths(world) == ["/a", "/b", "/a"]
+    assert world.job(job).saved_path == "/a"
+
+
+# -- several pods report the same checkpoints, each when it comes to it
+
+
+@pytest.fixture
+async def pair(world: World) -> str:
+    """A job of two pods with a notice of a minute."""
+    return await world.submit(spec=train(replicas=2, notice=60))
+
+
+def since_stop(world: World, job: str) -> int:
+    """How far `saved_ts` lies behind the stop; below 0: nothing was saved since."""
+    run = world.current(job)
+    return run.saved_ts - run.stopped_ts
+
+
+async def stop(world: World, job: str, seconds: float = 3) -> None:
+    (node,) = world.nodes_of(job)
+    await world.commit(DrainRequested(kind="drain_requested", node=node, evict=True))
+    await world.run(seconds)
+
+
+async def test_an_old_path_that_another_pod_reports_late_ends_no_notice(world: World, pair: str) -> None:
+    for path in ("/100", "/200"):
+        write(world, pair, path)
+        await world.run(5)
+    await stop(world, pair)
+    write(world, pair, "/100", rank=1)
+    await world.run(5)
+    assert (world.job(pair).phase, world.job(pair).saved_path) == ("evicting", "/200")
+    assert since_stop(world, pair) < 0
+    write(world, pair, "/300", rank=1)
+    await world.run(10)
+    assert (world.job(pair).attempt, world.job(pair).saved_path) == (2, "/300")
+
+
+async def test_what_waited_to_be_said_when_the_run_was_stopped_ends_no_notice(world: World, pair: str) -> None:
+    write(world, pair, "/shard-0/100")
+    await world.run(0.5)
+    write(world, pair, "/shard-1/100", rank=1)
+    await world.run(0.5)
+    await stop(world, pair, seconds=10)
+    assert world.job(pair).phase == "evicting"
+    assert since_stop(world, pair) < 0
+
+
+async def test_each_pod_may_write_a_time_of_its_own_beside_one_checkpoint(world: World, pair: str) -> None:
+    write(world, pair, "/ckpt", at="10:00:00")
+    await world.run(5)
+    write(world, pair, "/ckpt", rank=1, at="10:00:01")
+    await world.run(5)
+    assert paths(world) == ["/ckpt"]
+    await stop(world, pair)
+    write(world, pair, "/ckpt", rank=1, at="10:10:01")
+    await world.run(5)
+    assert world.job(pair).phase == "evicting"
+    write(world, pair, "/ckpt", at="10:20:00")
+    await world.run(10)
+    assert world.job(pair).attempt == 2
+
+
+async def test_a_binder_that_starts_anew_knows_which_checkpoints_are_old(world: World, pair: str) -> None:
+    for path in ("/100", "/200"):
+        write(world, pair, path)
+        await world.run(5)
+    write(world, pair, "/100", rank=1)
+    await world.stop("binder")
+    world.start_binder()
+    await world.run(30)
+    assert world.job(pair).saved_path == "/200"
+    assert paths(world) == ["/100", "/200"]
+
+
+async def test_an_order_that_reports_an_old_checkpoint_ends_no_notice(world: World, pair: str) -> None:
+    def reported(path: str, at: str = "") -> CheckpointReported:
+        return CheckpointReported(kind="checkpoint_reported", job_id=pair, tenant="lab", path=path, at=at)
+
+    await world.commit(reported("/100"))
+    await world.commit(reported("/200"))
+    await world.run(1)
+    await stop(world, pair)
+    await world.commit(reported("/200"))
+    await world.commit(reported("/100"))
+    await world.run(5)
+    assert (world.job(pair).phase, world.job(pair).saved_path) == ("evicting", "/200")
+    await world.commit(reported("/200", at="step 900"))
+    await world.run(10)
+    assert world.job(pair).attempt == 2
 
 
 async def test_the_same_place_is_said_again_when_the_time_beside_it_changes(world: World) -> None:

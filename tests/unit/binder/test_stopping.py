@@ -70,6 +70,32 @@ async def test_a_cancelled_job_gets_its_notice_too(world: World) -> None:
     assert world.job(job).phase == "cancelled"
 
 
+async def cancel_now(world: World, job: str) -> None:
+    await world.commit(CancelRequested(kind="cancel_requested", job_id=job, now=True))
+
+
+async def test_a_job_that_is_cancelled_now_gets_no_notice(world: World) -> None:
+    job = await world.submit(spec=train(replicas=2, notice=NOTICE))
+    await cancel_now(world, job)
+    await world.run(8)
+    assert world.job(job).phase == "cancelled"
+    assert notices(world) == []
+
+
+async def test_a_notice_that_runs_ends_when_the_job_is_cancelled_now_and_once_is_enough(world: World) -> None:
+    for stop in (cancel, drain):
+        job = await world.submit(f"k-{stop.__name__}", spec=train(notice=NOTICE))
+        await stop(world, job)
+        await world.run(5)
+        assert world.job(job).phase == "evicting"
+        await cancel_now(world, job)
+        await cancel_now(world, job)
+        await cancel(world, job)
+        await world.run(8)
+        assert world.job(job).phase == "cancelled"
+        await world.commit(DrainRequested(kind="drain_requested", node="node-a", undo=True))
+
+
 async def test_a_checkpoint_that_follows_the_notice_ends_it(world: World) -> None:
     job = await world.submit(spec=train(notice=NOTICE, saves_every=1000))
     await drain(world, job)

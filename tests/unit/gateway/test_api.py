@@ -454,12 +454,12 @@ async def test_cancel_hold_and_release_go_out_as_the_jobs_tenant_also_for_an_ope
     await world.commit(admitted("k1"))
     owner, operator = world.token("lab"), world.token(None)
     async with world.gateway():
-        cancelled = await world.ask("POST", f"/v1/jobs/{K1}/cancel", operator, {"why": "maintenance"})
+        cancelled = await world.ask("POST", f"/v1/jobs/{K1}/cancel", operator, {"why": "maintenance", "now": True})
         held = await world.ask("POST", f"/v1/jobs/{K1}/hold", owner)
         released = await world.ask("POST", f"/v1/jobs/{K1}/release", owner, {})
     assert [(said.status, said.body["state"]) for said in (cancelled, held, released)] == [(202, "accepted")] * 3
     assert world.commands == [
-        ("lab", {"kind": "cancel_job", "v": 1, "job_id": K1, "tenant": "lab", "why": "maintenance"}),
+        ("lab", {"kind": "cancel_job", "v": 1, "job_id": K1, "tenant": "lab", "why": "maintenance", "now": True}),
         ("lab", {"kind": "hold_job", "v": 1, "job_id": K1, "tenant": "lab"}),
         ("lab", {"kind": "release_job", "v": 1, "job_id": K1, "tenant": "lab"}),
     ]

@@ -12,6 +12,7 @@ from tessera_schemas.facts import (
     HoldRequested,
     PlanProposed,
     PriorityRequested,
+    RunEnded,
     RunIdle,
     RunLost,
 )
@@ -131,15 +132,36 @@ def test_a_lost_run_is_tried_again_elsewhere_while_there_is_room_elsewhere() -> 
     assert again.placements[0].node == "node-b"  # type: ignore[union-attr]
 
 
-def test_a_node_whose_kubelet_refused_the_pod_is_avoided_and_one_on_which_it_failed_is_not() -> None:
+def test_a_node_that_refused_the_pod_or_on_which_it_failed_is_avoided_and_one_that_lost_it_is_not() -> None:
     refused = Reason(code=Code.POD_REFUSED_BY_NODE, detail="OutOfephemeral-storage")
-    for reason, avoid, then in ((refused, ("node-a",), "node-b"), (Reason(code=Code.POD_FAILED), (), "node-a")):
-        world = World(node_seen("node-a"), node_seen("node-b")).running(retry=Retry(max_attempts=3))
-        world.commit(ended(reason=reason, own=False))
+    failed, deleted = Reason(code=Code.POD_FAILED), Reason(code=Code.POD_DELETED)
+    elsewhere, there = (("node-a",), "node-b"), ((), "node-a")
+    for reason, (avoid, then) in ((refused, elsewhere), (failed, elsewhere), (deleted, there)):
+        world = World(node_seen("node-a"), node_seen("node-b")).running(retry=Retry(max_attempts=3, on_failure=True))
+        world.commit(ended(reason=reason, own=reason is failed))
         world.commit(run_absent(RUN))
         world.place(ms=60_000)
         assert world.job.avoid == avoid
         assert world.run.placements[0].node == then
+
+
+def test_of_a_gang_the_node_of_the_pod_that_failed_is_avoided_and_where_no_other_is_it_is_taken_again() -> None:
+    world = World(node_seen("node-a", 1), node_seen("node-b", 1), node_seen("node-c", 1))
+    world.queued(role(replicas=2), retry=Retry(on_failure=True)).place()
+    world.commit(made(pods=2))
+    world.commit(started())
+    second = world.run.placements[1].node
+    for _ in range(2):
+        run = world.run.run_id
+        world.commit(RunEnded(kind="run_ended", run_id=run, reason=Reason(code=Code.POD_FAILED), own=True, rank=1))
+        world.commit(run_absent(run))
+        world.place(ms=60_000)
+        if world.job.attempt == 2:
+            assert second not in {place.node for place in world.run.placements}
+            world.commit(made(world.run.run_id, pods=2))
+            world.commit(started(world.run.run_id))
+    assert len(world.job.avoid) == 2
+    assert world.job.phase == "allocated"
 
 
 def test_an_avoided_node_is_better_than_none() -> None:

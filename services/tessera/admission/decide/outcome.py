@@ -176,7 +176,8 @@ def _requested(command: Strict, tenant: str) -> Outcome:
     fact: Request
     match command:
         case CancelJob():
-            fact = CancelRequested(kind="cancel_requested", job_id=command.job_id, tenant=tenant, why=command.why)
+            told = {"why": command.why, "now": command.now}
+            fact = CancelRequested(kind="cancel_requested", job_id=command.job_id, tenant=tenant, **told)
         case HoldJob():
             fact = HoldRequested(kind="hold_requested", job_id=command.job_id, tenant=tenant)
         case ReleaseJob():
@@ -187,10 +188,8 @@ def _requested(command: Strict, tenant: str) -> Outcome:
                 kind="priority_requested", job_id=command.job_id, tenant=tenant, priority_class=name
             )
         case ReportCheckpoint():
-            path, attempt = command.path, command.attempt
-            fact = CheckpointReported(
-                kind="checkpoint_reported", job_id=command.job_id, tenant=tenant, path=path, attempt=attempt
-            )
+            told = {"path": command.path, "attempt": command.attempt, "at": command.at}
+            fact = CheckpointReported(kind="checkpoint_reported", job_id=command.job_id, tenant=tenant, **told)
         case _:
             raise TypeError(f"{type(command).__name__} asks nothing of a job")
     return Outcome(fact, Answer(accepted=True, job_id=fact.job_id))

@@ -128,6 +128,9 @@ def checkpoint(
     attempt: Annotated[
         int, typer.Option(envvar="TESSERA_ATTEMPT", min=0, help="Of which run; 0: of whichever runs now")
     ] = 0,
+    at: Annotated[
+        str, typer.Option(help="Tells it from an earlier one in the same place, such as the step; a path counts once")
+    ] = "",
     home: Home = None,
     shard: InShard = None,
     identity: As = None,
@@ -137,7 +140,7 @@ def checkpoint(
     async def work() -> None:
         where = find(home, shard=shard)
         async with Tessera.at(where, where.tenant(identity)) as tessera:
-            await tessera.checkpoint(job, path, attempt)
+            await tessera.checkpoint(job, path, attempt, at)
         print(f"job {job}: checkpoint {path} is reported")
 
     carry_out(work())
@@ -146,6 +149,9 @@ def checkpoint(
 def cancel(
     job: str,
     why: Annotated[str, typer.Option(help="For the record")] = "",
+    now: Annotated[
+        bool, typer.Option("--now", help="Without its checkpoint notice; also cuts a notice short that it is having")
+    ] = False,
     home: Home = None,
     shard: InShard = None,
     identity: As = None,
@@ -156,7 +162,8 @@ def cancel(
         where = find(home, shard=shard)
         who = ordering.giver(where, identity)
         found = await ordering.meant(where, who, job, "cancel")
-        answered = await ordering.give(where, who, CancelJob(kind="cancel_job", v=1, job_id=found, why=why), found)
+        order = CancelJob(kind="cancel_job", v=1, job_id=found, why=why, now=now)
+        answered = await ordering.give(where, who, order, found)
         print(f"job {found}: cancellation " + ("is under way" if answered else "is stored, not yet answered"))
 
     carry_out(work())

@@ -233,7 +233,7 @@ class Story:
 
     def _revoked(self, r: m.Revoked, job: Job, run: Run) -> None:
         if job.phase == "evicting":  # a cancel that comes while the run is stopped to be tried again
-            self.demand((run.then, r.then) == ("requeue", "cancelled"), "I4", f"{r.run_id} is revoked twice")
+            self.demand(r.now or (run.then, r.then) == ("requeue", "cancelled"), "I4", f"{r.run_id} is revoked twice")
         else:
             on_time = job.phase == "running" or self.ts <= run.deadline + LATE_MS
             self.demand(on_time, "I3", f"{r.run_id} is revoked long after its deadline")

@@ -172,7 +172,7 @@ def commands(shard: str, random: Random, jobs: int, seconds: float, evicts: bool
         if random.random() < 0.05:
             made.append(_submit(shard, at + random.uniform(0, 3), tenant, f"key-{index}", job_spec(random)))
         if random.random() < 0.2:
-            made.append(cancel(shard, tenant, f"key-{index}", at + random.uniform(0, 6)))
+            made.append(cancel(shard, tenant, f"key-{index}", at + random.uniform(0, 6), now=random.random() < 0.3))
         made += _controls(shard, random, tenant, job_id(shard, tenant, f"key-{index}"), at)
     for body in (b"{", b"[]", b'{"kind":"submit_job","v":1,"key":"x","spec":{}}', b'{"kind":"submit_job","v":9}'):
         made.append(Command(random.uniform(0.5, seconds), submit(shard, random.choice(TENANTS)), body))
@@ -183,8 +183,8 @@ def commands(shard: str, random: Random, jobs: int, seconds: float, evicts: bool
     return sorted(made, key=lambda command: (command.at, command.data))
 
 
-def cancel(shard: str, tenant: str, key: str, at: float = 0.0) -> Command:
-    command = CancelJob(kind="cancel_job", v=1, job_id=job_id(shard, tenant, key))
+def cancel(shard: str, tenant: str, key: str, at: float = 0.0, now: bool = False) -> Command:
+    command = CancelJob(kind="cancel_job", v=1, job_id=job_id(shard, tenant, key), now=now)
     return Command(at, submit(shard, tenant), command.to_bytes(), tenant)
 
 

@@ -98,9 +98,12 @@ def on_cancel_requested(draft: Draft, index: int, fact: CancelRequested) -> None
         draft.add(Finished(kind="finished", job_id=job.job_id, phase="cancelled", reason=reason))
         return
     run = draft.state.runs.get(job.run_id)
-    if run is not None and (not run.stopping or run.then == "requeue"):
-        by = fact.tenant or "operator"
-        draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then="cancelled", by=by))
+    if run is None or run.over:
+        return
+    hurries = fact.now and not run.hurried
+    if not run.stopping or run.then == "requeue" or hurries:
+        by, then = fact.tenant or "operator", "failed" if run.then == "failed" else "cancelled"
+        draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then=then, by=by, now=hurries))
 
 
 def give_up_earmark(draft: Draft, owner: str) -> None:

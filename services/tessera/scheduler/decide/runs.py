@@ -1,5 +1,6 @@
 """Facts about runs: made, bound, started, ended, idle, lost, absent; and what a deadline ends."""
 
+from tessera.domain.checkpoints import is_known
 from tessera.domain.entities import Job, Run
 from tessera.domain.fold import EVICTIONS
 from tessera.domain.phases import Phase
@@ -43,6 +44,10 @@ from tessera_schemas.reasons import Code, Reason
 
 NOT_ITS_FAULT = EVICTIONS | {Code.NODE_LOST, Code.NODE_DRAINED, Code.NODE_SHRUNK, Code.QUEUE_DRAINED}
 """Reasons that spend none of a job's attempts. The time in which it is tried again bounds them."""
+
+
+FAILURES_OF_NODES = frozenset({Code.POD_REFUSED_BY_NODE, Code.POD_FAILED})
+"""Reasons of one pod that count against its node, for its job alone."""
 
 
 def end_overdue(draft: Draft) -> None:
@@ -142,17 +147,20 @@ def on_run_ended(draft: Draft, index: int, fact: RunEnded) -> None:
     if run is None or not run.uids:
         return
     if fact.reason is not None:
-        revoke(draft, run, fact.reason, "binder", own=fact.own, avoid=_refusing(run, fact))
+        revoke(draft, run, fact.reason, "binder", own=fact.own, avoid=_failing(run, fact))
         return
     if not run.started:
         draft.add(Started(kind="started", run_id=run.run_id))
     draft.add(Finished(kind="finished", job_id=run.job_id, phase="succeeded", exit_code=0))
 
 
-def _refusing(run: Run, fact: RunEnded) -> tuple[str, ...]:
-    """The node whose kubelet did not take the pod: it knows of something that is in no book here, such as its disk."""
-    refused = fact.reason is not None and fact.reason.code is Code.POD_REFUSED_BY_NODE
-    return tuple(place.node for place in run.all_placements if refused and place.rank == fact.rank)
+def _failing(run: Run, fact: RunEnded) -> tuple[str, ...]:
+    """
+    The node on which the pod failed, or whose kubelet did not take it: something may be wrong there that is in no book
+    here, such as its disk or a GPU. The job's next attempt avoids it while there is room on others.
+    """
+    counts = fact.reason is not None and fact.reason.code in FAILURES_OF_NODES
+    return tuple(place.node for place in run.all_placements if counts and place.rank == fact.rank)
 
 
 def on_eviction_blocked(draft: Draft, index: int, fact: EvictionBlocked) -> None:
@@ -285,17 +293,23 @@ def on_run_idle(draft: Draft, index: int, fact: RunIdle) -> None:
 
 def on_checkpoint_saved(draft: Draft, index: int, fact: CheckpointSaved) -> None:
     """Also from a run that is being stopped: saving is what its notice is for."""
-    _save(draft, fact.run_id, fact.path)
+    _save(draft, fact.run_id, fact.path, fact.at)
 
 
 def on_checkpoint_reported(draft: Draft, index: int, fact: CheckpointReported) -> None:
     """As if its pod had said it. What an earlier attempt saved does not count for the one that runs now."""
     job = draft.state.jobs.get(fact.job_id)
     if job is not None and job.tenant == fact.tenant and fact.attempt in (0, job.attempt):
-        _save(draft, job.run_id, fact.path)
+        _save(draft, job.run_id, fact.path, fact.at)
 
 
-def _save(draft: Draft, run_id: str, path: str) -> None:
+def _save(draft: Draft, run_id: str, path: str, at: str) -> None:
+    """
+    A checkpoint is new once per run, whichever of its pods report it: a late report of an old one must neither end a
+    notice in which nothing was saved, nor become the place where the next attempt goes on.
+    """
     run = draft.state.runs.get(run_id)
-    if run is not None and run.started and not run.over and draft.state.jobs.get(run.job_id) is not None:
-        draft.add(Saved(kind="saved", run_id=run.run_id, path=path))
+    if run is None or not run.started or run.over or draft.state.jobs.get(run.job_id) is None:
+        return
+    if not is_known(run, path, at):
+        draft.add(Saved(kind="saved", run_id=run.run_id, path=path, at=at))
