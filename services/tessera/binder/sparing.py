@@ -60,6 +60,17 @@ class Sparing:
         stopping = [other for other in others if other is not None and other.revoked is not None]
         return [run, *(other for other in stopping if other.run_id != run.run_id)]
 
+    async def tell(self, run: Run) -> None:
+        """Users' pods are told for whom they stop, while room is kept for that job; another tenant's has no name."""
+        if run.revoked is None or run.revoked.code not in EVICTIONS:
+            return
+        owners = (mark.owner for mark in self._state.earmarks.values() if run.run_id in mark.victims)
+        job = next((found for owner in owners if (found := self._state.jobs.get(owner)) is not None), None)
+        name = "" if job is None else "a job of another tenant"
+        if job is not None and job.tenant == run.tenant:
+            name = f"job {job.name} ({job.job_id})"
+        await self._adopted.tell_preempted(run, run.revoked, name)
+
     async def _say_untouched(self, run: Run, against: Against) -> None:
         if self._said.get(run.run_id) == run.stopped_ts:
             return

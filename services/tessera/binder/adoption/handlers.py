@@ -14,6 +14,7 @@ import structlog
 from tessera.binder.adoption.books import Books
 from tessera.binder.adoption.claim import GENERATION, is_of, is_up_to_date
 from tessera.binder.adoption.conditions import Conditions
+from tessera.binder.adoption.groups import OwnerRef, controller_of
 from tessera.binder.adoption.known import Adoptions
 from tessera.binder.adoption.owners import NotAllowed, Owners, ending_of, why_failed
 from tessera.binder.adoption.patience import Patience, Settling
@@ -30,7 +31,7 @@ from tessera.domain.state import State
 from tessera.kernel.errors import Transient
 from tessera.kernel.facts import Facts
 from tessera.kernel.leases import Members, partition_of, rounds
-from tessera.kernel.ports import Outgoing
+from tessera.kernel.ports import ApiError, Outgoing
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry
 from tessera.kernel.worklist import Worklist
@@ -191,15 +192,25 @@ class Adopting:
             await self._conditions.tell([pod], of_group(reason))
 
     async def _tell(self, group_id: str, waiting: list[Json], verdict: Verdict | None) -> None:
-        """On the pods; on the suspended Job that has none yet."""
+        """On the pods; on the suspended Job that has none yet; on their owner, too, where somebody has to act."""
         left = self._patience.left(group_id, verdict)
         if left > 0:
             self.worklist.name_later(group_id, left)
             return
         await self._conditions.tell(waiting, verdict)
         job = None if waiting else self._suspended.job(group_id)
+        if job is None and waiting and verdict is not None and verdict.warning:
+            controller = controller_of(waiting[0])
+            job = None if controller is None else await self._owner_to_tell(controller)
         if job is not None and verdict is not None:
             await self._conditions.tell_once(job, verdict)
+
+    async def _owner_to_tell(self, ref: OwnerRef) -> Json | None:
+        """Whom `kubectl describe` shows it on; None where we may not look, since the pods say it all the same."""
+        try:
+            return await self._owners.look(ref)
+        except (NotAllowed, ApiError):
+            return None
 
     # -- a group that is whole ------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from tessera.binder.adoption.known import Adoptions
 from tessera.binder.adoption.owners import Owners, ending_of
 from tessera.binder.adoption.reading import Json, mapping, text
 from tessera.binder.adoption.suspending import can_be_suspended, is_ours_to_suspend, is_suspended
-from tessera.binder.adoption.verdicts import of_blocked_eviction
+from tessera.binder.adoption.verdicts import of_blocked_eviction, of_preempted
 from tessera.binder.adoption.watch import Groups
 from tessera.binder.calls import Refused
 from tessera.binder.decide import Pod, read_pod
@@ -32,6 +32,7 @@ from tessera_schemas.labels import GIVEN_BACK_ANNOTATION, NAMES_US, USERS_PODS, 
 from tessera_schemas.reasons import Code, Reason
 
 BLOCKED = 429
+TOLD_MAX = 8
 TAKES_AWAY_SECONDS = 30.0
 """So long a controller has to take the pods of a suspended owner away; then they are evicted."""
 
@@ -211,6 +212,14 @@ class AdoptedRuns:
         bound = [pod for run in runs for pod in self._users.bound(run.run_id).values()]
         found = (self._groups.informer.objects.get(pod.uid) for pod in bound if not (pod.over or pod.deleting))
         return await against_evicting(self._cluster, [pod for pod in found if pod is not None])
+
+    async def tell_preempted(self, run: Run, reason: Reason, preemptor: str) -> None:
+        """An event on its first pods, beside those of its controller; each once, and nobody waits for more of them."""
+        bound = sorted(self._users.bound(run.run_id).values(), key=lambda pod: (pod.name, pod.uid))
+        for pod in bound[:TOLD_MAX]:
+            found = self._groups.informer.objects.get(pod.uid)
+            if found is not None:
+                await self._conditions.tell_once(found, of_preempted(run.job_id, reason, preemptor))
 
     async def say_blocked(self, run: Run, against: Against) -> None:
         """The run is to stop, and waits whole until all of it may."""

@@ -102,6 +102,13 @@ def of_blocked_eviction(reason: Reason) -> Verdict:
     return _verdict(reason, "to be evicted", warning=True)
 
 
+def of_preempted(job: str, reason: Reason, preemptor: str) -> Verdict:
+    """The pod stops for another job; an event only, since its own conditions are the kubelet's by then."""
+    way_out = "it is queued again and starts once there is room"
+    message = f"job {job} gives way to {preemptor or 'another job'}: {reason.sentence()}; {way_out}"
+    return Verdict("Preempted", message[:MESSAGE_CHARACTERS], warning=False)
+
+
 def of_group(found: Reason) -> Verdict:
     """What `group_of`, `size_of` or `spec_of` has against the pods: something to wait for, or a refusal."""
     waits = found.code in (Code.GANG_INCOMPLETE, Code.OWNER_NOT_FOUND)

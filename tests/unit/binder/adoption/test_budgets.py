@@ -88,6 +88,9 @@ async def test_a_gang_that_may_go_goes_whole(world: AdoptionWorld) -> None:
     await world.run(40)
     assert "spared" not in world.kinds()
     assert (world.kinds().count("requeued"), world.only().attempt) == (1, 2)
+    told = [event for event in world.events() if event["reason"] == "Preempted"]
+    assert len(told) == 4, "once for each pod"
+    assert "gives way to job urgent" in told[0]["message"]
 
 
 async def test_what_stops_for_the_same_job_goes_on_with_it_unless_it_was_touched(world: AdoptionWorld) -> None:

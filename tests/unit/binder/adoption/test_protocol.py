@@ -73,6 +73,15 @@ async def test_a_refused_group_says_why_and_is_adopted_once_the_reason_is_gone(w
     assert world.only().phase == "running"
 
 
+async def test_a_refused_job_says_so_itself_beside_its_pods(world: AdoptionWorld) -> None:
+    """Its own status says no more than that none of its pods runs."""
+    world.make_job(labels={"tessera.io/queue": "nowhere"})
+    await world.run(10)
+    about = [event for event in world.events() if event["involvedObject"]["kind"] == "Job"]
+    assert [(event["reason"], event["type"]) for event in about] == [("NoSuchQueue", "Warning")]
+    assert "To go on: " in about[0]["message"]
+
+
 async def test_a_gang_waits_for_its_last_pod_and_says_so(world: AdoptionWorld) -> None:
     gang = {"labels": {"tessera.io/gang": "pair"}, "notes": {"tessera.io/gang-size": "2"}}
     world.make_pod("pair-a", **gang)
