@@ -17,6 +17,7 @@ class Exit(IntEnum):
     REFUSED = 6
     TIMED_OUT = 7
     CANCELLED = 8
+    NOT_RECOMPUTED = 9
 
 
 class Failure(Exception):

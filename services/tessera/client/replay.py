@@ -5,9 +5,14 @@ Two things are verified. *Validity* of every message of any age: chain, epochs, 
 capacity, quota, gangs. And *recomputation*, compared exactly, of every decision, order and proposed plan whose engine
 id this build carries; what another engine decided is counted and said, never passed over in silence.
 
+An engine changes only where a committer opens an epoch: otherwise a message that names another engine could take
+itself out of the recomputation. A ledger that was cut short, or changed with every hash done again, is whole by itself;
+only a head that was remembered elsewhere, the `anchor`, can tell.
+
 Two passes: orders and plans are functions of an older state, so they are collected by that state first.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -32,6 +37,25 @@ from tessera_schemas.orders import Order
 FINDINGS_MAX = 20
 
 
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a ledger ended at some time: message `n`, and the chain hash after it."""
+
+    n: int
+    chain: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Head":
+        """`N:HASH`, as `tessera ledger head` prints it; raises ValueError for anything else."""
+        n, _, chain = text.strip().partition(":")
+        if not n.isdigit() or not re.fullmatch(r"[0-9a-f]{64}", chain):
+            raise ValueError(f"{text!r} is no head; write N:HASH as `tessera ledger head` prints it")
+        return cls(int(n), chain)
+
+    def __str__(self) -> str:
+        return f"{self.n}:{self.chain}"
+
+
 @dataclass(slots=True)
 class ReplayReport:
     """What a replay found; `ok` only if nothing contradicts and nothing differs."""
@@ -48,6 +72,14 @@ class ReplayReport:
     findings: list[str] = field(default_factory=list)
     n: int = 0
     state_hash: str = ""
+    chain: str = ""
+    anchored: bool = False
+    other_engines: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every decision, order and plan was recomputed; else they are only known to be valid."""
+        return not (self.not_recomputed or self.orders_not_recomputed or self.plans_not_recomputed)
 
     @property
     def ok(self) -> bool:
@@ -60,10 +92,10 @@ class ReplayReport:
             self.findings.append(text)
 
 
-def verify(stored: Iterable[bytes]) -> ReplayReport:
+def verify(stored: Iterable[bytes], anchor: Head | None = None) -> ReplayReport:
     """Replay a whole ledger, given as its stored bytes from the first message on."""
     ledger = list(stored)
-    replay = Replay()
+    replay = Replay(anchor)
     for data in ledger:
         replay.note_orders(data)
     for data in ledger:
@@ -75,8 +107,9 @@ def verify(stored: Iterable[bytes]) -> ReplayReport:
 class Replay:
     """First every message through `note_orders`, then every message through `check`, in order; then `finish`."""
 
-    def __init__(self) -> None:
+    def __init__(self, anchor: Head | None = None) -> None:
         self.report = ReplayReport()
+        self._anchor, self._engine = anchor, ""
         self._shard = Shard()
         self._orders: dict[int, list[tuple[int, Order]]] = defaultdict(list)
         self._plans: dict[int, list[tuple[int, PlanProposed]]] = defaultdict(list)
@@ -112,7 +145,9 @@ class Replay:
             report.found(str(error))
             self._broken = True
             return False
-        report.messages, report.n = report.messages + 1, state.n
+        self._engine = entry.message.engine
+        self._check_anchor()
+        report.messages, report.n, report.chain = report.messages + 1, state.n, state.chain
         report.records += len(entry.message.records)
         self._check_what_was_made_here()
         return True
@@ -124,8 +159,18 @@ class Replay:
         for n in () if self._broken else sorted(self._plans):
             for at, fact in self._plans[n]:
                 self.report.found(f"message {at}: the plan for job {fact.job_id} comes from state {n}, never reached")
+        if self._anchor is not None and not self._broken and self._anchor.n > self.report.n:
+            self.report.found(f"the ledger ends at {self.report.n}, before its anchor at {self._anchor.n}: it was cut")
         self.report.state_hash = self._shard.hasher.of(self._shard.state)
         return self.report
+
+    def _check_anchor(self) -> None:
+        state, anchor = self._shard.state, self._anchor
+        if anchor is None or anchor.n != state.n:
+            return
+        self.report.anchored = anchor.chain == state.chain
+        if not self.report.anchored:
+            self.report.found(f"message {state.n}: its chain hash is {state.chain}, the anchor says {anchor.chain}")
 
     def _recompute(self, message: LedgerMessage) -> None:
         """Both halves run before the fold, while the state is the one that the message was decided from."""
@@ -134,6 +179,7 @@ class Replay:
             report.found(f"message {message.n}: {text}")
         if message.engine != ENGINE_ID:
             report.not_recomputed += 1
+            report.other_engines[message.engine] = report.other_engines.get(message.engine, 0) + 1
             return
         try:
             expected = decide(self._shard.state, inputs_of(message))
@@ -161,6 +207,8 @@ class Replay:
     def _inconsistencies(self, message: LedgerMessage) -> Iterator[str]:
         """What the envelope claims against what is known."""
         state = self._shard.state
+        if self._engine and message.engine != self._engine and not message.holder:
+            yield f"its engine is {message.engine}, after {self._engine}, and it opens no epoch"
         if message.policy != state.config.version:
             yield f"policy {message.policy}, but configuration {state.config.version} is in force"
         opened = [record.epoch for record in message.records if isinstance(record, EpochOpened)]

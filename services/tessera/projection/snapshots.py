@@ -21,6 +21,7 @@ class Picture:
 
     n: int
     state_hash: str
+    chain: str
     last_event: Cursor
     chunks: list[bytes]
 
@@ -45,7 +46,7 @@ class Snapshots:
         for chunk in chunks_of(state):
             chunks.append(chunk)
             await self._ports.clock.sleep(0)
-        await self._pictures.put(Picture(state.n, state_hash, last_event, chunks))
+        await self._pictures.put(Picture(state.n, state_hash, state.chain, last_event, chunks))
 
     async def run(self) -> None:
         while True:
@@ -56,7 +57,9 @@ class Snapshots:
                     self._ports.bus, self._shard, picture.chunks, picture.n, picture.state_hash, last_event
                 )
                 self._next_at = self._ports.clock.monotonic() + self._every
-                log.info("snapshot_stored", n=picture.n, chunks=len(picture.chunks))
+                # Logs are kept elsewhere than the ledger, so that its head can be held against them later.
+                head = f"{picture.n}:{picture.chain}"
+                log.info("snapshot_stored", n=picture.n, chunks=len(picture.chunks), ledger_head=head)
             except KernelError as error:
                 log.warning("snapshot_not_stored", n=picture.n, error=str(error))
             finally:

@@ -1,14 +1,20 @@
 """Replay refuses every ledger that this engine would not have written."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from tessera.client.replay import verify
+from tessera.client.cli import app
+from tessera.client.outcomes import Exit
+from tessera.client.replay import Head, verify
+from tessera.engine import ENGINE_ID
 from tessera_schemas.config import ConfigBody, Limits, Policy, Tenant
-from tessera_schemas.facts import PodsMade, RunStarted
+from tessera_schemas.facts import CancelRequested, PodsMade, RunStarted
 from tests.builders import admitted, config_body, job_spec, node_seen, queue, role
+from tests.contract.golden_files import FOLDER
 from tests.ledgers import Committed, rechain
 from tests.rounds import Rounds
 
@@ -66,17 +72,72 @@ def test_a_device_given_twice_is_refused_even_under_an_engine_that_is_not_ours()
 
     report = verify(rechain(stored, at, change))
     assert report.not_recomputed == 1
-    assert "does not fit" in report.findings[0] or "device 0 has 0 left" in report.findings[0]
+    assert any("does not fit" in text or "device 0 has 0 left" in text for text in report.findings)
 
 
-def test_what_another_engine_decided_within_the_rules_is_counted_and_not_called_wrong() -> None:
+def renamed(message: dict[str, Any]) -> None:
+    message["engine"] = "elsewhere-9"
+
+
+def test_a_forged_placement_whose_message_names_another_engine_is_refused() -> None:
+    """Nobody recomputes what another engine decided, so that its name must not be anybody's choice."""
     stored = good()
+    at = allocation(stored)
 
     def change(message: dict[str, Any]) -> None:
-        message["engine"] = "elsewhere-9"
+        renamed(message)
+        placements(message)[0].update(devices=[6, 7])
 
-    report = verify(rechain(stored, 4, change))
-    assert (report.ok, report.not_recomputed, report.recomputed) == (True, 1, len(stored) - 1)
+    report = verify(rechain(stored, at, change))
+    assert f"message {at}: its engine is elsewhere-9, after {ENGINE_ID}, and it opens no epoch" in report.findings
+
+
+def test_what_another_engine_decided_in_its_own_epoch_is_valid_and_said_to_be_not_recomputed() -> None:
+    stored = good()
+    for at in range(1, len(stored) + 1):
+        stored = rechain(stored, at, renamed)
+    report = verify(stored)
+    assert (report.ok, report.complete, report.findings) == (True, False, [])
+    assert (report.not_recomputed, report.other_engines) == (len(stored), {"elsewhere-9": len(stored)})
+
+
+def test_a_head_that_was_kept_tells_a_ledger_that_was_cut_or_changed_with_every_hash_done_again() -> None:
+    stored = good()
+    whole = verify(stored)
+    anchor = Head.parse(f"{whole.n}:{whole.chain}")
+    assert verify(stored, anchor).anchored
+    assert verify(stored[:-2], anchor).findings == [
+        f"the ledger ends at {len(stored) - 2}, before its anchor at {len(stored)}: it was cut"
+    ]
+
+    def other_input(message: dict[str, Any]) -> None:
+        message["facts"][0]["fact"].update(why="somebody else")
+
+    made = Committed().begin()
+    made.commit(CancelRequested(kind="cancel_requested", job_id="a" * 20, tenant="lab", why="a typing error"))
+    end = verify(made.stored)
+    changed = rechain(made.stored, end.n, other_input)
+    assert verify(changed).ok  # nothing else can tell: the decision is the same
+    report = verify(changed, Head(end.n, end.chain))
+    assert "the anchor says" in report.findings[0]
+
+
+@pytest.mark.parametrize("text", ["", "12", "12:", "x:" + "0" * 64, "12:" + "0" * 63, "12:" + "g" * 64])
+def test_what_is_no_head_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="write N:HASH"):
+        Head.parse(text)
+
+
+def test_the_command_ends_with_a_code_of_its_own_when_something_could_not_be_recomputed(tmp_path: Path) -> None:
+    release = FOLDER / "ledgers" / "0.3-demo.jsonl"
+    said = CliRunner().invoke(app, ["replay", "--verify", "--from-file", str(release)])
+    assert said.exit_code == Exit.NOT_RECOMPUTED
+    assert "the rest is not proved" in said.stdout
+    mine = tmp_path / "ours.jsonl"
+    mine.write_bytes(b"".join(data + b"\n" for data in good()))
+    assert CliRunner().invoke(app, ["replay", "--verify", "--from-file", str(mine)]).exit_code == Exit.OK
+    anchored = ["replay", "--verify", "--from-file", str(mine), "--anchor", f"99:{'0' * 64}"]
+    assert CliRunner().invoke(app, anchored).exit_code == Exit.FAILED
 
 
 @pytest.mark.parametrize(

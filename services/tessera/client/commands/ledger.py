@@ -13,7 +13,7 @@ from tessera.client.commands.context import As, Format, Home, InShard, carry_out
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.reading import LedgerFile, StoredLedger
 from tessera.client.rendering import Column, Output, say, show, show_value
-from tessera.client.replay import Replay, ReplayReport
+from tessera.client.replay import Head, Replay, ReplayReport
 from tessera.client.where import find
 
 LONG = 2_000  # messages from which on a progress bar is worth its lines
@@ -21,27 +21,65 @@ LONG = 2_000  # messages from which on a progress bar is worth its lines
 
 def replay(
     verify: Annotated[bool, typer.Option("--verify", help="Verify and recompute everything")] = False,
+    anchor: Annotated[
+        str, typer.Option(help="A head that was kept elsewhere, N:HASH of `tessera ledger head`", metavar="N:HASH")
+    ] = "",
     from_file: Annotated[Path | None, typer.Option(help="A ledger exported by `tessera ledger inspect`")] = None,
     output: Format = Output.TABLE,
     home: Home = None,
     shard: InShard = None,
     identity: As = None,
 ) -> None:
-    """Replay the ledger: every record valid, every decision recomputed and equal."""
+    """
+    Replay the ledger: every record valid, every decision recomputed and equal.
+
+    Exit code 0: all of it; 1: something is wrong; 9: all is valid, but some was decided by engines that this build does
+    not carry and could not be recomputed.
+    """
 
     async def work() -> Exit:
         if not verify:
             raise Failure(Exit.USAGE, "replay: say --verify; there is no other replay")
         if from_file is not None:
-            report = await _replayed(LedgerFile(from_file))
+            report = await _replayed(LedgerFile(from_file), _head(anchor))
         else:
             async with stored_ledger(find(home, shard=shard), identity) as ledger:
-                report = await _replayed(ledger)
+                report = await _replayed(ledger, _head(anchor))
         if output in (Output.JSON, Output.YAML):
             show_value(output, {"ok": report.ok, **asdict(report)}, report.n)
         else:
             print("\n".join(report_lines(report)))
-        return Exit.OK if report.ok else Exit.FAILED
+        if not report.ok:
+            return Exit.FAILED
+        return Exit.OK if report.complete else Exit.NOT_RECOMPUTED
+
+    carry_out(work())
+
+
+def head(
+    output: Format = Output.TABLE,
+    home: Home = None,
+    shard: InShard = None,
+    identity: As = None,
+) -> None:
+    """
+    The ledger's end as N:HASH: keep it elsewhere, and `tessera replay --verify --anchor` proves all that led there.
+
+    The hash covers every message up to N, so that no ledger that was cut before N, or altered, has it.
+    """
+
+    async def work() -> Exit:
+        async with stored_ledger(find(home, shard=shard), identity) as ledger:
+            walk = ChainWalk()
+            async for seq, data in ledger.messages():
+                walk.step(seq, data)
+        if walk.broken:
+            raise Failure(Exit.FAILED, f"ledger: the chain holds up to {walk.n}; {walk.broken}")
+        if output in (Output.JSON, Output.YAML):
+            show_value(output, {"n": walk.n, "chain": walk.chain}, walk.n)
+        else:
+            print(Head(walk.n, walk.chain))
+        return Exit.OK
 
     carry_out(work())
 
@@ -98,13 +136,28 @@ def report_lines(report: ReplayReport) -> list[str]:
     lines = [
         f"messages       {report.messages} with {report.records} records, all read",
         f"recomputed     {report.recomputed} messages, {report.orders} orders, {report.plans} plans, compared exactly",
-        f"not recomputed {report.not_recomputed} messages, {others}: other engines",
+        f"not recomputed {report.not_recomputed} messages, {others}: other engines{_engines(report)}",
         f"final state    n {report.n}, hash {report.state_hash}",
     ]
+    if report.anchored:
+        lines.append("anchor         the ledger holds the head that was kept")
+    if report.ok and report.complete:
+        return [*lines, "ok: every record is valid, and every decision recomputed is equal"]
     if report.ok:
-        return [*lines, "ok: every record is valid, and everything recomputed is equal"]
+        return [*lines, "valid, and what could be recomputed is equal; the rest is not proved (exit code 9)"]
     more = report.wrong - len(report.findings)
     return [*lines, f"NOT ok: {report.wrong} findings", *report.findings, *([f"and {more} more"] if more else [])]
+
+
+def _engines(report: ReplayReport) -> str:
+    return "".join(f", {engine} ×{count}" for engine, count in sorted(report.other_engines.items()))
+
+
+def _head(text: str) -> Head | None:
+    try:
+        return Head.parse(text) if text else None
+    except ValueError as error:
+        raise Failure(Exit.USAGE, f"--anchor: {error}") from error
 
 
 def _entry(data: bytes) -> list[Entry]:
@@ -114,9 +167,9 @@ def _entry(data: bytes) -> list[Entry]:
         return []  # the walk says so
 
 
-async def _replayed(ledger: StoredLedger | LedgerFile) -> ReplayReport:
+async def _replayed(ledger: StoredLedger | LedgerFile, anchor: Head | None) -> ReplayReport:
     """Two passes; see `replay`."""
-    replay, count = Replay(), await ledger.count()
+    replay, count = Replay(anchor), await ledger.count()
     columns = ("replay", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=count < LONG, transient=True) as progress:
         bar = progress.add_task("replay", total=2 * count)
