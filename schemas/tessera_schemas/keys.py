@@ -18,9 +18,12 @@ generation; a rebuild fills a new one and then moves the pointer.
 | `config` | `config` | `Config`, with its version |
 """
 
+from tessera_schemas.subjects import OPERATOR, SERVICES
+
 VIEWS = ("jobs", "queues", "nodes", "config")
 WRITERS = ("projection",)  # the only user that may run scripts
-READERS = ("admission", "gateway", "operator")
+READERS = (*(service for service in SERVICES if service not in WRITERS), OPERATOR)
+"""Those that use no view see by the cursor whether the ledger still has its end."""
 
 
 def current(shard: str) -> str:

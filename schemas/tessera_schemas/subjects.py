@@ -165,6 +165,7 @@ def streams(shard: str) -> tuple[StreamSpec, ...]:
             ("queueing",),
             ("scheduler", "operator"),
             "Per pool, the next jobs in line.",
+            fetchers=SERVICES,  # here and below: to see whether the ledger still has its end
             live=True,
             last=1,
         ),
@@ -185,6 +186,7 @@ def streams(shard: str) -> tuple[StreamSpec, ...]:
             ("projection",),
             ("tenant", "projection", "gateway", "operator"),
             "Public CloudEvents, a pure function of the ledger.",
+            fetchers=SERVICES,
             own=f"events.{shard}.{{self}}.>",
             unconfined=("projection",),
             live=True,
@@ -197,6 +199,7 @@ def streams(shard: str) -> tuple[StreamSpec, ...]:
             ("projection",),
             followers,
             "Snapshots of the fold in chunks, the manifest last.",
+            fetchers=SERVICES,
             last=10,
         ),
         StreamSpec(

@@ -225,11 +225,11 @@ PUBLISH: dict[str, set[str] | frozenset[str]] = {
     "$JS.API.DIRECT.GET.LEDGER_main": FOLLOWERS | {"admission"},
     "$JS.API.STREAM.MSG.GET.LEDGER_main": FOLLOWERS | {"admission"},
     "$JS.API.DIRECT.GET.FACTS_main": {"scheduler", "operator"},
-    "$JS.API.DIRECT.GET.ORDERS_main.order.main.pool": {"scheduler", "operator"},
-    "$JS.API.DIRECT.GET.EVENTS_main": {"projection", "gateway", "operator"},
-    "$JS.API.DIRECT.GET.EVENTS_main.events.main.acme.q.x": {"projection", "gateway", "operator"},
-    "$JS.API.STREAM.MSG.GET.EVENTS_main": {"projection", "gateway", "operator"},
-    "$JS.API.DIRECT.GET.SNAP_main": FOLLOWERS,
+    "$JS.API.DIRECT.GET.ORDERS_main.order.main.pool": SERVICES | {"operator"},
+    "$JS.API.DIRECT.GET.EVENTS_main": SERVICES | {"operator"},
+    "$JS.API.DIRECT.GET.EVENTS_main.events.main.acme.q.x": SERVICES | {"operator"},
+    "$JS.API.STREAM.MSG.GET.EVENTS_main": SERVICES | {"operator"},
+    "$JS.API.DIRECT.GET.SNAP_main": SERVICES | {"operator"},
     "$JS.API.DIRECT.GET.DLQ_main": {"operator"},
     "$JS.API.DIRECT.GET.LEASES_main": SERVICES,
     "$JS.API.STREAM.MSG.GET.LEASES_main": SERVICES,
@@ -362,13 +362,13 @@ async def test_a_user_of_redis_reads_or_writes_its_own_shard_only(
         await client.aclose()
 
 
-async def test_redis_knows_no_user_without_a_password_and_none_for_services_that_need_none(platform: Platform) -> None:
+async def test_redis_knows_no_user_without_a_password_and_no_tenant(platform: Platform) -> None:
     client = Redis.from_url(platform.redis.url)
     with pytest.raises((ResponseError, AuthenticationError)):
         await client.ping()
     await client.aclose()
     have = {name for name in IDENTITIES if platform.credentials.read(name).redis is not None}
-    assert have == {"projection", "admission", "gateway", "operator"}
+    assert have == {*SERVICES, "operator"}
 
 
 # -- what a service checks before it works

@@ -112,7 +112,8 @@ class CredentialDirectory:
         path = self.file(identity.name)
         if path.exists():
             old = read_credential(path)
-            credential = Credential(identity, old.nats, old.redis, old.cluster_token)
+            fresh = _new_credential(identity, self.shard)  # a role may have got business at Redis since
+            credential = Credential(identity, old.nats, old.redis or fresh.redis, old.cluster_token)
         else:
             credential = _new_credential(identity, self.shard)
         return _write_if_changed(path, json.dumps(asdict(credential), indent=2) + "\n")

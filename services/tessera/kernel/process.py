@@ -22,12 +22,14 @@ from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.health import Health
 from tessera.kernel.kubeconfig import find_access
 from tessera.kernel.ledger import StreamLedger
+from tessera.kernel.ledger_end import LedgerEnd
 from tessera.kernel.nats_bus import NatsBus
 from tessera.kernel.niceness import give_way
 from tessera.kernel.preflight import check_bus, check_cluster, check_redis
 from tessera.kernel.redis_store import RedisStore
 from tessera.kernel.service import Ports
 from tessera.kernel.settings import ServiceSettings
+from tessera.kernel.store_probe import StoreProbe
 from tessera.kernel.telemetry import Metrics, configure_logs
 from tessera.kernel.together import cancel_all
 from tessera_schemas import subjects
@@ -130,7 +132,7 @@ async def serve_until_told(
     serve: Serve, ports: Ports, settings: ServiceSettings, stop: asyncio.Event, end: BoundedEnd
 ) -> None:
     """Until told to stop; then it has `drain_seconds` to finish what is in flight."""
-    serving = asyncio.ensure_future(serve(ports, settings, stop))
+    serving = asyncio.ensure_future(_watched(serve, ports, settings, stop))
     stopping = asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -149,3 +151,18 @@ async def serve_until_told(
     finally:
         end.begin()
         await cancel_all(serving, stopping)
+
+
+async def _watched(serve: Serve, ports: Ports, settings: ServiceSettings, stop: asyncio.Event) -> None:
+    """Serve, from a ledger that has its end and as long as it has; ready while NATS stores."""
+    end, probe = LedgerEnd(ports, settings.shard), StoreProbe(ports, settings.shard, settings.service)
+    ports.health.check("store", lambda: probe.trouble)
+    await end.check()
+    serving = asyncio.ensure_future(serve(ports, settings, stop))
+    watching, probing = asyncio.ensure_future(end.watch()), asyncio.ensure_future(probe.watch())
+    try:
+        done, _ = await asyncio.wait([serving, watching, probing], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        await cancel_all(serving, watching, probing)

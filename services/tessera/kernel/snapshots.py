@@ -85,6 +85,13 @@ async def find_snapshot(bus: Bus, ledger: Ledger, shard: str, wanted: Callable[[
     return None
 
 
+async def newest_snapshot_n(bus: Bus, shard: str) -> int:
+    """Up to which record the newest snapshot goes, whether or not it can be used; 0 when there is none."""
+    message = await bus.last(subjects.stream("SNAP", shard), subjects.snapshot_manifest(shard))
+    manifest = None if message is None else _manifest(message)
+    return 0 if manifest is None else manifest.n
+
+
 def _manifest(message: Message) -> Manifest | None:
     try:
         return Manifest.model_validate_json(message.data)

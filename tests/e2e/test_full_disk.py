@@ -1,0 +1,55 @@
+"""NATS on a disk without room: it stays connected and answers, and every service says that it is not ready."""
+
+import asyncio
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tessera.lab.platform import NATS, Platform
+from tests.e2e.live import eventually
+
+pytestmark = pytest.mark.timeout(120)
+DISK_BYTES = 16 * 2**20
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a few MiB; making one needs the right to mount."""
+    folder = tmp_path / "up"
+    folder.mkdir()
+    mounted = shutil.which("mount") and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)], capture_output=True
+    )
+    if not mounted or mounted.returncode:
+        pytest.skip("no right to mount a file system here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+async def test_a_service_is_not_ready_while_nats_cannot_store_and_ready_after_its_restart(small_disk: Path) -> None:
+    async with Platform(small_disk, ["scheduler"], cluster=False) as platform:
+
+        async def says(text: str) -> bool:
+            return text in (await platform.ready("scheduler")).get("store", "")
+
+        await eventually(lambda: says("ok"), "the scheduler is ready")
+        ballast = small_disk / "ballast"
+        await asyncio.to_thread(fill, ballast)
+        await eventually(lambda: says("NATS does not store"), "it says that nothing is stored")
+        ballast.unlink()
+        await platform.restart(NATS)
+        await eventually(lambda: says("ok"), "it is ready again")
+
+
+def fill(ballast: Path) -> None:
+    """Take all the room there is."""
+    with ballast.open("wb", buffering=0) as file:
+        for size in (2**16, 2**12):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                continue

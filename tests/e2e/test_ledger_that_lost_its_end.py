@@ -1,0 +1,53 @@
+"""
+A ledger that lost its end while nobody ran: whoever starts on it halts, up and red, and nothing is written anywhere.
+"""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tessera_schemas import subjects
+from tests.e2e.live import Live, configuration, eventually, job
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+
+def stored_ledger(live: Live) -> Path:
+    (folder,) = Path(live.home).glob("**/streams/LEDGER_main")
+    return folder
+
+
+async def test_an_older_copy_of_the_ledger_halts_every_service(tmp_path: Path) -> None:
+    async with Live.at(tmp_path / "up", configuration()) as live:
+        first = await live.submit(job("before"))
+        await live.until_ended(first.job_id)
+        older = shutil.copytree(stored_ledger(live), tmp_path / "older")
+        then = await live.ledger_end()
+        second = await live.submit(job("after"))
+        await live.until_ended(second.job_id)
+        end = await live.ledger_end()
+        await eventually(lambda: redis_is_at(live, end), "the views are as new as the ledger")
+        await live.stop_looking()
+        await asyncio.gather(*(live.platform.stop(service) for service in subjects.SERVICES))
+
+        async with live.down("nats"):
+            folder = stored_ledger(live)
+            shutil.rmtree(folder)
+            shutil.copytree(older, folder)
+        await eventually(lambda: live.bus.connected, "we are connected again")
+        assert then <= await live.ledger_end() < end
+        halted = await asyncio.gather(*(reason_of(live, service) for service in subjects.SERVICES))
+        assert all("it lost its end" in reason for reason in halted), halted
+        assert await live.ledger_end() < end
+
+
+async def reason_of(live: Live, service: str) -> str:
+    async with live.another(service) as instance:
+        return await instance.until_halted()
+
+
+async def redis_is_at(live: Live, n: int) -> bool:
+    async with live.store() as store:
+        return await store.cursor() >= n

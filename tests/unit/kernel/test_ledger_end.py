@@ -1,0 +1,77 @@
+"""A ledger that lost its end: whatever knows more of it than it holds halts the service."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from tessera.kernel.errors import InvariantViolation, Transient
+from tessera.kernel.ledger_end import LedgerEnd
+from tessera.kernel.memory.store import MemoryStore, MemoryViews
+from tessera.kernel.ports import Outgoing
+from tessera.kernel.snapshots import Manifest
+from tessera_schemas import subjects
+from tessera_schemas.orders import Order
+from tests.builders import SHARD
+from tests.unit.scheduler.committers import World
+from tests.virtual_time import ImpatientClock, settle
+
+END = 3
+
+
+async def shard(lost: str = "") -> LedgerEnd:
+    """A ledger of three messages, of which every witness knows the last; the one that is `lost` knows of a fourth."""
+    world, clock = World(), ImpatientClock()
+    known = {name: END + (name == lost) for name in ("events", "snapshot", "order", "redis")}
+    for _ in range(END):
+        await world.bus.publish(Outgoing(subjects.ledger(SHARD), b"{}"))
+    event = subjects.event(SHARD, "lab", "default", "job.bound.v1")
+    await world.bus.publish(Outgoing(event, b"{}", headers={"Tessera-Cursor": f"{known['events']}.1"}))
+    manifest = Manifest(v=1, n=known["snapshot"], state_hash="0" * 64, chunks=())
+    await world.bus.publish(Outgoing(subjects.snapshot_manifest(SHARD), manifest.to_bytes()))
+    order = Order(v=1, pool="default", basis_n=known["order"], ts=1, engine="e", policy=0, jobs=())
+    await world.order(order)
+    store = MemoryStore(MemoryViews(clock))
+    await store.replace(known["redis"], ())
+    return LedgerEnd(replace(world.ports(), store=store, clock=clock), SHARD)
+
+
+async def test_a_ledger_of_which_nobody_knows_more_than_it_holds_is_whole() -> None:
+    await (await shard()).check()
+
+
+@pytest.mark.parametrize(
+    ("lost", "witness"),
+    [("events", "the public events"), ("snapshot", "a snapshot"), ("order", "an order"), ("redis", "Redis")],
+)
+async def test_each_witness_of_a_later_record_halts(lost: str, witness: str) -> None:
+    end = await shard(lost)
+    with pytest.raises(InvariantViolation, match=f"the ledger ends at 3, but {witness} of this shard knows record 4"):
+        await end.check()
+
+
+async def test_it_is_seen_while_a_service_runs_too() -> None:
+    end = await shard()
+    watching = asyncio.ensure_future(end.watch())
+    await end._ports.store.replace(END + 1, ())
+    with pytest.raises(InvariantViolation, match="Redis of this shard knows record 4"):
+        await watching
+
+
+async def test_an_order_from_the_future_halts_nobody_who_runs() -> None:
+    """It may be forged by whoever has queueing's credential; the committer leaves it until its time has come."""
+    end = await shard("order")
+    watching = asyncio.ensure_future(end.watch())
+    await settle()
+    assert not watching.done()
+    watching.cancel()
+
+
+async def test_a_witness_that_cannot_be_asked_stops_nobody() -> None:
+    end = await shard()
+
+    async def away() -> int:
+        raise Transient("no answer")
+
+    end._witnesses = dict.fromkeys(end._witnesses, away)
+    await end.check()

@@ -1,0 +1,30 @@
+"""Readiness says whether NATS stores, not only whether it answers."""
+
+from tessera.kernel.errors import Full, Transient
+from tessera.kernel.memory.bus import MemoryBus
+from tessera.kernel.store_probe import StoreProbe
+from tessera_schemas import subjects
+from tests.builders import SHARD
+from tests.unit.scheduler.committers import Faults, World
+
+
+async def test_what_is_not_stored_is_trouble_until_something_is() -> None:
+    world, faults = World(), Faults()
+    probe = StoreProbe(world.ports("scheduler-1", faults), SHARD, "scheduler")
+    await probe.probe()
+    assert probe.trouble is None
+    faults.before_publish["lease."] = [Transient("no space left on device"), Full("insufficient storage")]
+    await probe.probe()
+    assert probe.trouble is not None
+    assert "NATS does not store: no space left on device; is its disk full?" in probe.trouble
+    await probe.probe()
+    assert "insufficient storage" in probe.trouble
+    await probe.probe()
+    assert probe.trouble is None
+
+
+async def test_a_probe_is_no_replica() -> None:
+    world = World()
+    await StoreProbe(world.ports(), SHARD, "scheduler").probe()
+    leases = await MemoryBus(world.broker).last_all(subjects.stream("LEASES", SHARD), f"lease.{SHARD}.scheduler.*")
+    assert leases == []
