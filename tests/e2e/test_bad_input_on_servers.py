@@ -24,6 +24,7 @@ from tessera_schemas.commands import REPLY_HEADER, Answer
 from tessera_schemas.facts import JobRefused, NodeSeen
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import LEDGER_MESSAGE, Checkpoint, JobTurnedAway, LedgerMessage, LeftChanged
+from tessera_schemas.orders import HEADS_MAX, Order
 from tessera_schemas.reasons import Code
 from tests.e2e.live import SECONDS, Live, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well, stored_events
@@ -331,3 +332,16 @@ async def test_no_service_can_suppress_another_services_facts_under_ids_that_it_
         answers = [await lab.ask(number, encoded(command(_key=f"fore-{number}"))) for number in (2, 3, 4)]
         assert [answer.accepted for _, answer in answers] == [True] * 3
         await live.until_ended(*(answer.job_id for _, answer in answers))
+
+
+async def test_wrong_orders_stop_no_pool(live: Live) -> None:
+    """From states that never were, of pools that nobody has, and one that no ledger message could hold."""
+    place, shard, jobs = find(live.home), live.platform.shard, ("a" * 20,) * HEADS_MAX
+    wrong = [Order(v=1, pool="default", basis_n=2**53 - 1, ts=2**53 - 1, engine="nobody", policy=1)]
+    wrong += [Order(v=1, pool=f"a-{i:02}", basis_n=1, ts=1, engine="nobody", policy=1, jobs=jobs) for i in range(12)]
+    wrong += [Order(v=1, pool="default", basis_n=live.state.n, ts=1, engine="x" * 500_000, policy=1)]
+    async with place.bus(place.identity("queueing")) as bus:
+        await bus.publish_all([Outgoing(subjects.order(shard, order.pool), order.to_bytes()) for order in wrong])
+    done = await live.submit(job("after-the-wrong-orders"))
+    await live.until_ended(done.job_id)
+    assert live.phase(done.job_id) == "succeeded"

@@ -24,6 +24,7 @@ from tessera_schemas.ledger import AnyRecord, LedgerMessage, Waiting
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 
 RETRY_SECONDS = 0.2
+ORDERS_ALONE_SECONDS = 300  # an idle ledger grows by one message in so long, and its lines are no older
 
 log = structlog.get_logger()
 
@@ -51,7 +52,7 @@ class Committer:
     async def lead(self, stop: asyncio.Event) -> None:
         """Open a new epoch and commit until `stop`; raises Deposed or InvariantViolation."""
         await self._open_epoch()
-        async with Inbox(self._ports, self._settings.shard, self._shard.state.facts_upto) as inbox:
+        async with Inbox(self._ports, self._settings.shard, self._shard.state) as inbox:
             while not stop.is_set():
                 await self._wait(inbox, stop)
                 inbox.wake.clear()
@@ -98,9 +99,9 @@ class Committer:
         while True:
             inputs = self._take_in(inbox, limit)
             records = self._decide(inputs)
-            # Orders alone change nothing: they wait for the next message that does.
-            if inputs.facts_upto == self._shard.state.facts_upto and all(r.kind == "checkpoint" for r in records):
-                return False
+            if self._changes_nothing(inputs, records):
+                await self._ports.clock.sleep(0)
+                return inbox.came_to_nothing(inputs.orders)
             entry = self._message(inputs, records)
             if len(entry.stored) <= MESSAGE_BYTES_MAX or len(inputs.facts) <= 1:
                 break
@@ -109,10 +110,17 @@ class Committer:
         await self._commit(entry)
         return True
 
+    def _changes_nothing(self, inputs: Inputs, records: tuple[AnyRecord, ...]) -> bool:
+        """Orders alone wait for the next message that changes something; when there is none for long, they go alone."""
+        state = self._shard.state
+        if inputs.facts_upto != state.facts_upto or any(record.kind != "checkpoint" for record in records):
+            return False
+        return not inputs.orders or inputs.ts - state.ts < ORDERS_ALONE_SECONDS * 1000
+
     def _take_in(self, inbox: Inbox, limit: int) -> Inputs:
-        clock, metrics, state = self._ports.clock, self._ports.metrics, self._shard.state
+        clock, metrics = self._ports.clock, self._ports.metrics
         started = clock.monotonic()
-        inputs = self._inputs(inbox.facts(state, limit), inbox.orders(state))
+        inputs = self._inputs(inbox.facts(limit), inbox.orders())
         metrics.step(Step.TAKE_IN, clock.monotonic() - started)
         metrics.queue_depth.set(inbox.waiting)
         return inputs

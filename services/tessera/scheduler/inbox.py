@@ -5,6 +5,7 @@ A fact that cannot be read, or that comes from a service that may not say it, is
 without a letter, one that says the same as an earlier one of the same cause: a command that was delivered twice is one
 fact, or the second would undo what came between. It must be the same in full and on the same subject, where its
 service alone may write, so that nobody can keep a fact out by saying another one first.
+An order that cannot be read, or that is not about the pool of its subject, is ignored: queueing publishes it again.
 """
 
 import asyncio
@@ -32,7 +33,9 @@ WAITING_MAX = 4096
 REPEATS_AFTER = 8192  # facts back; so many are remembered, and read again by a new committer
 FACTS_BYTES_MAX = 128 * 1024  # of one message; a ledger message also repeats what the facts say in its records
 FACT_BYTES_MAX = 160 * 1024  # the permit of the largest gang
-ORDERS_BYTES_MAX = 64 * 1024
+ORDER_BYTES_MAX = 16 * 1024  # of one: 512 jobs and the envelope
+ORDERS_BYTES_MAX = 64 * 1024  # of one message
+AHEAD_MAX = 256  # orders from states that are not reached yet: more pools than a shard has
 
 CAUSE_BYTES_MAX = 1_024
 _CAUSE = re.compile(rb'"cause":"[^"]+"\}$')
@@ -43,10 +46,13 @@ log = structlog.get_logger()
 class Inbox:
     """Filled by two followers; emptied by the cycle. `wake` is set whenever something came."""
 
-    def __init__(self, ports: Ports, shard: str, facts_after: int) -> None:
-        self._ports, self._shard, self._seen_upto = ports, shard, facts_after
+    def __init__(self, ports: Ports, shard: str, state: State) -> None:
+        self._ports, self._shard, self._state, self._seen_upto = ports, shard, state, state.facts_upto
         self._facts: deque[tuple[int, int, TakenFact | None]] = deque()
         self._orders: dict[str, Order] = {}
+        self._ahead: dict[str, Order] = {}
+        self._tried: dict[str, int] = {}  # pool: the turn at which its order came to nothing at `_tried_n`
+        self._tried_n = self._turn = self._untried = 0
         self._taken = asyncio.Event()
         self._known: dict[bytes, int] = {}
         self._dead_letters = DeadLetters(ports.bus, shard, "scheduler", subjects.stream("FACTS", shard))
@@ -120,19 +126,16 @@ class Inbox:
 
     async def _on_orders(self, batch: list[Message]) -> None:
         for message in batch:
-            try:
-                order = ORDER.validate_json(message.data)
-            except ValidationError as error:
-                log.warning("order_ignored", seq=message.seq, reason=str(error))
-                continue
-            known = self._orders.get(order.pool)
-            # An order that hung somewhere arrives after a newer one.
-            if known is None or (order.basis_n, order.ts) > (known.basis_n, known.ts):
-                self._orders[order.pool] = order
+            order = _readable(message)
+            if isinstance(order, str):
+                log.warning("order_ignored", seq=message.seq, subject=message.subject, reason=order)
+            else:
+                self._keep(order)
         self.wake.set()
 
-    def facts(self, state: State, limit: int) -> tuple[int, tuple[TakenFact, ...]]:
+    def facts(self, limit: int) -> tuple[int, tuple[TakenFact, ...]]:
         """The next facts not yet in the ledger, and the sequence up to which they reach; they stay here."""
+        state = self._state
         while self._facts and self._facts[0][0] <= state.facts_upto:
             self._facts.popleft()
             self._taken.set()
@@ -146,28 +149,76 @@ class Inbox:
                 found.append(fact)
         return upto, tuple(found)
 
-    def orders(self, state: State) -> tuple[Order, ...]:
+    def orders(self) -> tuple[Order, ...]:
         """
-        Orders newer than the lines in `state`; one made from a state we have not reached yet waits.
+        Orders newer than the lines in the state, as many as a message has room for.
 
-        Those whose pools have waited longest come first, as many as a message has room for.
+        First those that were not tried at this state, then those tried longest ago; among these the ones whose pools
+        have waited longest. So none is hidden for long by others that come to nothing.
         """
-        fresh: list[tuple[int, str]] = []
+        state, pools = self._state, self._state.tree.queues_of
+        self._look_ahead()
+        fresh: list[tuple[int, int, str]] = []
+        for pool in [pool for pool in self._orders if pool not in pools]:
+            del self._orders[pool]
         for pool, order in self._orders.items():
             line = state.lines.get(pool)
-            if order.basis_n > state.n:
-                continue
             if line is None or (order.basis_n, order.ts) > (line.basis_n, line.ts):
-                fresh.append((line.basis_n if line else -1, pool))
+                fresh.append((self._tried.get(pool, 0), line.basis_n if line else -1, pool))
+        self._untried = sum(1 for tried, _, _ in fresh if not tried)
         found: list[Order] = []
         size = 0
-        for _, pool in sorted(fresh):
+        for _, _, pool in sorted(fresh):
             size += len(self._orders[pool].to_bytes())
             if found and size > ORDERS_BYTES_MAX:
                 break
             found.append(self._orders[pool])
         return tuple(found)
 
+    def came_to_nothing(self, orders: tuple[Order, ...]) -> bool:
+        """With these orders nothing changes at this state; whether there are others that were not tried yet."""
+        self._turn += 1
+        self._untried -= sum(1 for order in orders if not self._tried.get(order.pool))
+        self._tried |= {order.pool: self._turn for order in orders}
+        return self._untried > 0
+
+    def _look_ahead(self) -> None:
+        """What was tried may work now, and what was made from a later state may be of this one."""
+        if self._state.n != self._tried_n:
+            self._tried_n, self._tried = self._state.n, {}
+        for order in [order for order in self._ahead.values() if order.basis_n <= self._state.n]:
+            del self._ahead[order.pool]
+            self._keep(order)
+
+    def _keep(self, order: Order) -> None:
+        """
+        Remember the newest order of the pool.
+
+        One that hung somewhere comes after a newer one. One from a state that is not reached yet waits beside it, and
+        never in place of it: it may be wrong. Of a pool that nobody configured none is kept.
+        """
+        pool = order.pool
+        if order.basis_n > self._state.n:
+            self._ahead[pool] = order
+            if len(self._ahead) > AHEAD_MAX:
+                del self._ahead[next(iter(self._ahead))]
+            return
+        known = self._orders.get(pool)
+        if pool in self._state.tree.queues_of and (known is None or order.basis_n >= known.basis_n):
+            self._orders[pool] = order
+            self._tried.pop(pool, None)
+
     @property
     def waiting(self) -> int:
         return len(self._facts)
+
+
+def _readable(message: Message) -> Order | str:
+    """The order that a message carries, or why it is none."""
+    if len(message.data) > ORDER_BYTES_MAX:
+        return f"larger than {ORDER_BYTES_MAX} bytes"
+    try:
+        order = ORDER.validate_json(message.data)
+    except ValidationError as error:
+        return f"cannot be read: {error.errors(include_url=False, include_input=False)[:3]}"
+    return order if message.subject.endswith(f".{order.pool}") else f"is about pool {order.pool}"

@@ -3,8 +3,9 @@
 from tessera.domain.state import State
 from tessera.engine import ENGINE_ID
 from tessera.scheduler.inbox import Inbox
+from tessera_schemas.config import Config
 from tessera_schemas.orders import Order
-from tests.builders import SHARD
+from tests.builders import SHARD, config_body
 from tests.unit.scheduler.committers import World
 
 
@@ -15,8 +16,9 @@ def order(basis_n: int, ts: int) -> Order:
 async def test_an_order_that_hung_somewhere_does_not_push_out_a_newer_one() -> None:
     world, state = World(), State()
     state.n = 9
-    async with Inbox(world.ports(), SHARD, facts_after=0) as inbox:
+    state.set_config(Config(version=1, body=config_body()))
+    async with Inbox(world.ports(), SHARD, state) as inbox:
         await world.order(order(basis_n=5, ts=2))
         await world.order(order(basis_n=3, ts=1))
         await world.clock.run(1)
-        assert [waiting.basis_n for waiting in inbox.orders(state)] == [5]
+        assert [waiting.basis_n for waiting in inbox.orders()] == [5]
