@@ -23,8 +23,10 @@ class MessageParser(Parser):
     def __init__(self, client: object, on_message: OnMessage) -> None:
         super().__init__(client)
         self._on_message = on_message
+        self.reads = 0  # grows with each piece that was read from the connection
 
     async def parse(self, data: bytes = b"") -> None:
+        self.reads += 1
         if self.state == AWAITING_CONTROL_LINE:
             if self.buf:
                 data = bytes(self.buf) + data

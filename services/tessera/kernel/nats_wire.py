@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import nats.errors
@@ -19,6 +20,7 @@ import structlog
 from nats.aio.client import Client
 
 from tessera.kernel.clock import SystemClock
+from tessera.kernel.deadline import Deadline
 from tessera.kernel.errors import KernelError, Poison, StartupError, Transient, UnknownOutcome
 from tessera.kernel.nats_parser import MessageParser
 from tessera.kernel.nats_protocol import header_block, publish_command
@@ -51,7 +53,7 @@ class _Client(Client):
     def __init__(self) -> None:
         super().__init__()
         self.routes: dict[int, Route] = {}
-        self._ps = MessageParser(self, self._route)
+        self._ps: MessageParser = MessageParser(self, self._route)
         self._sending = False
 
     def _route(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
@@ -110,6 +112,9 @@ class _Client(Client):
                 self._transport.writelines(self._pending)
             self.forget_unsent()
 
+    def reads(self) -> int:
+        return self._ps.reads
+
     def forget_unsent(self) -> None:
         self._pending, self._pending_data_size = [], 0
 
@@ -117,11 +122,11 @@ class _Client(Client):
 class _Waiting:
     """Somebody waits for replies to `subject`; `reply` gets each of them, `fail` the reason why no more will come."""
 
-    __slots__ = ("fail", "reply", "subject", "timer")
+    __slots__ = ("deadline", "fail", "reply", "subject")
 
     def __init__(self, subject: str, reply: Callable[[Reply], None], fail: Callable[[KernelError], None]) -> None:
         self.subject, self.reply, self.fail = subject, reply, fail
-        self.timer: asyncio.TimerHandle | None = None
+        self.deadline: Deadline | None = None
 
 
 class NatsWire:
@@ -222,7 +227,8 @@ class NatsWire:
         """
         Send a request and return the future of its one reply; an error is its *result*, so none is ever lost.
 
-        UnknownOutcome after `timeout` seconds or a disconnect, Transient when the request certainly had no effect.
+        UnknownOutcome after `timeout` seconds, once the socket has been read, or a disconnect; Transient when the
+        request certainly had no effect.
         """
         future: asyncio.Future[Reply | KernelError] = asyncio.get_running_loop().create_future()
 
@@ -324,7 +330,7 @@ class NatsWire:
     def _expire_after(self, token: bytes, seconds: float) -> None:
         waiting = self._waiting.get(token)
         if waiting is not None:
-            waiting.timer = asyncio.get_running_loop().call_later(seconds, self._expire, token)
+            waiting.deadline = Deadline(seconds, partial(self._expire, token), self._client.reads)
 
     def _expire(self, token: bytes) -> None:
         waiting = self._forget(token)
@@ -333,8 +339,8 @@ class NatsWire:
 
     def _forget(self, token: bytes) -> _Waiting | None:
         waiting = self._waiting.pop(token, None)
-        if waiting is not None and waiting.timer is not None:
-            waiting.timer.cancel()
+        if waiting is not None and waiting.deadline is not None:
+            waiting.deadline.cancel()
         return waiting
 
     def _on_reply(self, subject: bytes, _reply: bytes, data: bytes, headers: bytes) -> None:
