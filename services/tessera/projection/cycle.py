@@ -23,7 +23,7 @@ from tessera.projection.views import Views
 from tessera_schemas.ledger import Checkpoint, LedgerMessage
 
 SHARE_SECONDS = 0.02
-YIELD_BYTES = 1 << 20  # of ledger folded in one go; then the lease is renewed and the sinks run
+YIELD_SECONDS = 0.01  # of folding in one go; then the lease is renewed, answers are read and the sinks run
 
 
 class Cycle:
@@ -56,18 +56,18 @@ class Cycle:
 
         Raises InvariantViolation when the ledger contradicts itself.
         """
-        await self._publisher.room()
-        folded_bytes = records = 0
+        clock, records = self._ports.clock, 0
+        began = clock.monotonic()
         for message in messages:
+            await self._publisher.room()
             entry = decode_entry(message)
             if leading and self._snapshots.due:
                 await self._picture(entry.message)
             self._step(entry)
             records += len(entry.message.records)
-            folded_bytes += len(message.data)
-            if folded_bytes >= YIELD_BYTES:
-                folded_bytes = 0
-                await self._ports.clock.sleep(0)
+            if clock.monotonic() - began >= YIELD_SECONDS:
+                await clock.sleep(0)
+                began = clock.monotonic()
         newest = entry.message
         self._ports.metrics.ledger_n.set(newest.n)
         self._ports.metrics.hop((self._ports.clock.now_ms() - newest.ts) / 1000)

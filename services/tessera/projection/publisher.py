@@ -23,6 +23,8 @@ from tessera_schemas import subjects
 from tessera_schemas.events import CONTENT_TYPE, CURSOR_HEADER
 
 BATCH = 256
+SOON = 4 * BATCH  # events that are under way anyway; a leader that gets through folds no further ahead than this
+WAITING_BYTES_MAX = 32 << 20
 STAND_BY_SECONDS = 0.5  # how soon a standby sees that it leads, and what the leader has published
 PUZZLED_MAX = 6  # with the back-off some nine seconds, far longer than a new stream leader takes to know its stream
 
@@ -46,6 +48,8 @@ class Publisher:
         self._stream, self._all = subjects.stream("EVENTS", shard), f"events.{shard}.>"
         self._keep_ms = _kept_seconds(shard) * 1000
         self._waiting: deque[StoredEvent] = deque()
+        self.waiting_bytes = 0
+        self._gets_through = False
         self._filled, self._emptied = asyncio.Event(), asyncio.Event()
         self._seq, self._sure = 0, False
         self._from_ts = 0
@@ -72,14 +76,24 @@ class Publisher:
 
     def offer(self, events: Iterable[StoredEvent]) -> None:
         """Take events in ledger order."""
-        self._waiting.extend(event for event in events if event.cursor > self.published)
+        for event in events:
+            if event.cursor > self.published:
+                self._waiting.append(event)
+                self.waiting_bytes += len(event.data)
         self._ports.metrics.queue_depth.set(len(self._waiting))
         if self._waiting:
             self._filled.set()
 
     async def room(self) -> None:
-        """Wait while too many events wait: folding on would only fill the memory."""
-        while len(self._waiting) >= self._waiting_max:
+        """
+        Wait while too many events wait: folding on would fill the memory, and take the CPU from publishing.
+
+        While nothing gets through, folding goes on for longer, since the views need not wait for the events.
+        """
+        while (
+            len(self._waiting) >= (SOON if self._gets_through else self._waiting_max)
+            or self.waiting_bytes >= WAITING_BYTES_MAX
+        ):
             self._emptied.clear()
             await self._emptied.wait()
 
@@ -95,12 +109,15 @@ class Publisher:
             try:
                 if leading():
                     await self._publish()
+                    self._gets_through = True
                 else:
+                    self._gets_through = False
                     await self._look()
                     await self._ports.clock.sleep(STAND_BY_SECONDS)
                 failures, self.trouble = 0, None
             except Transient as error:
-                self.trouble = f"events wait: {error}"
+                self._gets_through, self.trouble = False, f"events wait: {error}"
+                self._emptied.set()
                 log.warning("events_wait", error=str(error), waiting=len(self._waiting))
                 await self._ports.clock.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
                 failures += 1
@@ -171,7 +188,7 @@ class Publisher:
 
     def _stored_up_to(self, cursor: Cursor, seq: int) -> None:
         while self._waiting and self._waiting[0].cursor <= cursor:
-            self._waiting.popleft()
+            self.waiting_bytes -= len(self._waiting.popleft().data)
         self.published, self._seq = cursor, seq
         self._ports.metrics.queue_depth.set(len(self._waiting))
         if not self._waiting:
