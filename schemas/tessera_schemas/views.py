@@ -39,6 +39,19 @@ class JobView(Lenient):
     idle_ts: Annotated[int, Field(description="When the run was warned for idleness; 0: it was not")] = 0
     avoid: Annotated[tuple[str, ...], Field(description="Nodes that failed it")] = ()
     owner: Annotated[str, Field(description="Of adopted work: what users made in Kubernetes, such as `Job/train`")] = ""
+    held_pods: Annotated[
+        int, Field(description="That its run has now: more than `pods` where it grew, fewer where some have ended")
+    ] = 0
+    held_gpu_milli: Annotated[int, Field(description="That these hold; `gpu_milli` is what its gang asks for")] = 0
+
+    @property
+    def pods_now(self) -> int:
+        """What its run has, while there is one; else what its gang asks for."""
+        return self.held_pods or self.pods
+
+    @property
+    def gpu_milli_now(self) -> int:
+        return self.held_gpu_milli if self.held_pods else self.gpu_milli
 
 
 class QuotaUse(Lenient):

@@ -51,6 +51,7 @@ LATER = {
     "fact.checkpoint_saved.v1": {"at"},
     "record.revoked.v1": {"now"},
     "record.saved.v1": {"at"},
+    "view.job.v1": {"held_pods", "held_gpu_milli"},
 }
 """Optional fields that came after a type's golden bytes, which never change and are read without them."""
 

@@ -67,7 +67,7 @@ def _group(name: str, jobs: list[JobView]) -> Group:
         name,
         len(holding),
         len(waiting),
-        sum(job.gpu_milli for job in holding),
+        sum(job.gpu_milli_now for job in holding),
         sum(job.gpu_milli for job in waiting),
         min((job.submitted_ts for job in waiting), default=0),
     )

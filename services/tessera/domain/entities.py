@@ -92,6 +92,8 @@ class EndedJob:
     trace: str = ""
     reason: Reason | None = None
     exit_code: int | None = None
+    priority_class: str = later("")
+    evictions: int = later(0)
 
 
 @quick

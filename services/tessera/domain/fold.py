@@ -68,8 +68,8 @@ from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code
 
 AVOID_MAX = 16
-FORMAT_OF_MARKS = 2
-"""Ledgers before remembered no checkpoints; their states hash as they did."""
+FORMAT_OF_LATER = 2
+"""Before, no checkpoints of a run were remembered, nor class and evictions of an ended job: states hash as they did."""
 EVICTIONS = frozenset({Code.PREEMPTED, Code.RECLAIMED, Code.DEFRAGMENTED})
 """The reasons that stop a run for another job's sake: they count against the job's eviction budget."""
 NO_FAILURES = frozenset({Code.SHRUNK, Code.NODE_LOST, Code.NODE_SHRUNK, Code.NODE_DRAINED})
@@ -384,7 +384,7 @@ def _warned(state: State, record: Warned, facts: Sequence[TakenFact]) -> None:
 
 def _saved(state: State, record: Saved, facts: Sequence[TakenFact]) -> None:
     run = _run(state, record.run_id)
-    marks = marks_with(run, record.path, record.at) if state.format >= FORMAT_OF_MARKS else run.saved_marks
+    marks = marks_with(run, record.path, record.at) if state.format >= FORMAT_OF_LATER else run.saved_marks
     state.put_run(evolved(run, saved_ts=state.ts, saved_marks=marks))
     if record.path:
         state.put_job(evolved(_job(state, run.job_id), saved_path=record.path))
@@ -498,9 +498,16 @@ def _finished(state: State, record: Finished, facts: Sequence[TakenFact]) -> Non
             job.trace,
             record.reason,
             record.exit_code,
+            _class_of(job) if state.format >= FORMAT_OF_LATER else "",
+            job.evictions if state.format >= FORMAT_OF_LATER else 0,
         )
     )
     _tally_tenant(state, job.tenant, job.amount, -1)
+
+
+def _class_of(job: Job) -> str:
+    """As it is shown: adopted work has the class that Kubernetes knows."""
+    return job.priority_class if job.adopted is None else job.adopted.priority_class
 
 
 def _learn(state: State, run: Run, job: Job) -> None:

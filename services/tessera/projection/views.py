@@ -167,7 +167,7 @@ class Views:
         if run is None:
             return {}
         told = {name: getattr(run, name) for name in ("flavor", "saved_ts", "idle_ts")}
-        return {**told, "placements": run.places}
+        return told | self._held(run.run_id)
 
     def _ended(self, job: EndedJob) -> bytes:
         """An ended job has no place in any line, hence no priority."""
@@ -179,13 +179,18 @@ class Views:
             ended_ts=job.ended_ts,
             reason=job.reason,
             exit_code=job.exit_code,
-            placements=self._placements(f"{job.job_id}-{job.attempt}"),
+            priority_class=job.priority_class,
+            evictions=job.evictions,
+            **self._held(f"{job.job_id}-{job.attempt}"),
         ).to_bytes()
 
-    def _placements(self, run_id: str) -> tuple[Placement, ...]:
+    def _held(self, run_id: str) -> dict[str, Any]:
         """What the job's run holds until it is released."""
         run = self._state.runs.get(run_id)
-        return () if run is None else run.places
+        if run is None:
+            return {}
+        places = run.places
+        return {"placements": places, "held_pods": len(places), "held_gpu_milli": run.amount.gpu_milli}
 
     def _queue(self, name: str) -> bytes | None:
         state = self._state

@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from tessera.client.commands.drains import drain_line, on_node
 from tessera.client.commands.preempt import VICTIMS, plan_lines, planned
 from tessera.client.commands.queues import queue_facts, stopped
+from tessera.client.commands.views import job_columns, job_facts
 from tessera.client.explain import explain, explained, explanation_lines, story_lines
 from tessera.client.outcomes import Failure
 from tessera.client.overview import groups, node_line, overview
@@ -124,6 +125,19 @@ def test_the_overview_says_who_uses_the_gpus_and_why_jobs_wait() -> None:
     assert "ops 0 0 1 4" in told
     assert "NoFit 1 8 1m" in told
     assert "not looked at yet 1 4 1m" in told
+
+
+def test_elastic_jobs_count_as_what_they_hold_and_waiting_ones_as_their_gang() -> None:
+    grown = view("a", gpus=8, pods=2, held_pods=10, held_gpu_milli=40_000)
+    ending = view("b", gpus=8, tenant="ops", pods=4, held_pods=1, held_gpu_milli=2000)
+    told = [" ".join(line.split()) for line in overview([grown, ending], NODES, TREE, NOW)]
+    assert "lab 40 1 0 0" in told
+    assert "ops 2 1 0 0" in told
+    assert dict(job_facts(grown, NOW))["gpus"] == "40 now, 8 of its gang"
+    assert dict(job_facts(ending, NOW))["pods"] == "1 now, 4 of its gang"
+    assert dict(job_facts(view("c", "queued"), NOW))["gpus"] == "8"
+    row = [column.value(grown) for column in job_columns(NOW)]
+    assert "40" in row
 
 
 def test_an_empty_shard_is_told_in_a_line() -> None:

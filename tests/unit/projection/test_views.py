@@ -17,6 +17,7 @@ from tessera.lab.sim.planner import plan_for
 from tessera.projection.views import Views, all_views
 from tessera_schemas.config import Config, ConfigBody, Flavor, PriorityClass, Queue, Quota
 from tessera_schemas.facts import (
+    CancelRequested,
     CheckpointSaved,
     DrainRequested,
     HoldRequested,
@@ -132,6 +133,39 @@ def test_a_job_shows_where_it_is_for_as_long_as_its_devices_are_held():
     assert (views.view("jobs", run[:-2]).phase, len(views.view("jobs", run[:-2]).placements)) == ("succeeded", 1)
     ledger.commit(run_absent(run))
     assert views.fold(ledger.stored[-1:]).view("jobs", run[:-2]).placements == ()
+
+
+def test_a_job_shows_what_it_holds_beside_what_its_gang_asks_for():
+    """It may have grown beyond its gang, or pods of it may have ended."""
+    ledger = Committed().begin(body=config_body(policy={"grow_after_seconds": 0}))
+    ledger.commit(admitted("k1", job_spec(role(replicas=2, max_replicas=5, gpus=2))))
+    ledger.commit(orders=(ledger.line(),))
+    run, views = first_run(), Followed()
+    ledger.commit(PodsMade(kind="pods_made", run_id=run, uids=("uid-0", "uid-1")))
+    ledger.commit(RunStarted(kind="run_started", run_id=run))
+    shown = views.fold(ledger.stored).view("jobs", run[:-2])
+    assert (shown.pods, shown.gpu_milli, shown.held_pods, shown.held_gpu_milli) == (2, 4000, 5, 10_000)
+    at = len(ledger.stored)
+    ledger.commit(run_absent(run).model_copy(update={"ranks": (0,)}))
+    shown = views.fold(ledger.stored[at:]).view("jobs", run[:-2])
+    assert (shown.pods_now, shown.gpu_milli_now) == (4, 8000)
+
+
+def test_an_ended_job_keeps_its_class_and_how_often_it_was_evicted():
+    ledger = Committed().begin(node_seen("node-a", 1), body=config_body(policy=PREEMPTS))
+    ledger.commit(admitted("k1", job_spec(priority_class="low")))
+    ledger.commit(orders=(ledger.line(),))
+    low, high = first_run(), first_run("k2")[:-2]
+    ledger.commit(PodsMade(kind="pods_made", run_id=low, uids=("uid-0",)))
+    ledger.commit(RunStarted(kind="run_started", run_id=low))
+    ledger.commit(admitted("k2", job_spec(priority_class="high")))
+    made = plan_for(ledger.state, ledger.state.jobs.get(high), [ledger.state.runs.get(low)])
+    assert made is not None
+    ledger.commit(made)
+    ledger.commit(run_absent(low))
+    ledger.commit(CancelRequested(kind="cancel_requested", job_id=low[:-2], tenant="lab"))
+    shown = Followed().fold(ledger.stored).view("jobs", low[:-2])
+    assert (shown.phase, shown.priority_class, shown.evictions) == ("cancelled", "low", 1)
 
 
 def test_a_queue_shows_what_waits_and_what_it_holds():

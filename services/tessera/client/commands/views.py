@@ -101,8 +101,8 @@ def job_columns(now_ms: int) -> list[Column[JobView]]:
         Column("TENANT", lambda job: job.tenant, shrinks=True, wide=True),
         Column("QUEUE", lambda job: job.queue, shrinks=True),
         Column("PHASE", lambda job: job.phase),
-        Column("GPUS", lambda job: said_milli(job.gpu_milli), right=True),
-        Column("PODS", lambda job: str(job.pods), right=True, wide=True),
+        Column("GPUS", lambda job: said_milli(job.gpu_milli_now), right=True),
+        Column("PODS", lambda job: str(job.pods_now), right=True, wide=True),
         Column("TRY", lambda job: str(job.attempt), right=True, wide=True),
         Column("PRIO", lambda job: str(job.priority), right=True, wide=True),
         Column("AGE", lambda job: said_age(now_ms - job.submitted_ts), right=True),
@@ -124,8 +124,8 @@ def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
         ("adopted from", job.owner),
         ("phase", job.phase),
         ("why", job.reason.sentence() if job.reason is not None else ""),
-        ("gpus", said_milli(job.gpu_milli)),
-        ("pods", str(job.pods)),
+        ("gpus", _now(said_milli(job.gpu_milli_now), said_milli(job.gpu_milli))),
+        ("pods", _now(str(job.pods_now), str(job.pods))),
         ("priority", "" if job.phase in ENDED else str(job.priority)),
         ("attempt", str(job.attempt) if job.attempt else ""),
         ("submitted", f"{said_age(now_ms - job.submitted_ts)} ago"),
@@ -135,6 +135,10 @@ def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
         ("key", job.key),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _now(has: str, gang: str) -> str:
+    return has if has == gang else f"{has} now, {gang} of its gang"
 
 
 def _state_of(node: NodeView) -> str:
