@@ -75,6 +75,7 @@ class Code(StrEnum):
     OWNER_NOT_FOUND = "OwnerNotFound"
     BLOCKED_BY_DISRUPTION_BUDGET = "BlockedByDisruptionBudget"
     BEHIND_RESERVATION = "BehindReservation"
+    VOLUME_NOT_READY = "VolumeNotReady"
     # why a plan is not carried out
     VICTIM_GONE = "VictimGone"
     PLAN_DOES_NOT_FIT = "PlanDoesNotFit"
@@ -168,6 +169,7 @@ SENTENCES: dict[Code, str] = {
     Code.OWNER_NOT_FOUND: "the object that says how many pods belong together is not there",
     Code.BLOCKED_BY_DISRUPTION_BUDGET: "a disruption budget keeps a pod of it from being evicted; it is tried again",
     Code.BEHIND_RESERVATION: "it would delay the start of a job before it, for which room is kept",
+    Code.VOLUME_NOT_READY: "a volume that it needs is not there for it",
     Code.VICTIM_GONE: "a run that it would evict does not run any more",
     Code.PLAN_DOES_NOT_FIT: "it would not fit even without the runs to be evicted",
     Code.EVICTION_BUDGET_SPENT: "a run that it would evict may not be evicted again",

@@ -538,6 +538,11 @@ async def test_an_object_that_is_not_there_or_of_no_kind_is_not_found(api: Setup
     assert (await refused(api.cluster.get_object(version, kind, api.ns, api.name()))).status == 404
 
 
+async def test_an_object_of_no_namespace_is_read_by_its_kind(api: Setup):
+    assert (await refused(api.cluster.get_object("v1", "PersistentVolume", "", api.name()))).status == 404
+    assert (await refused(api.cluster.get_object("storage.k8s.io/v1", "StorageClass", "", api.name()))).status == 404
+
+
 def suspended_job(api: Setup) -> dict[str, Any]:
     template = {"spec": {**pod("any")["spec"], "restartPolicy": "Never"}}
     meta = {"name": api.name(), "namespace": api.ns}

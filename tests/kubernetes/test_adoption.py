@@ -268,6 +268,66 @@ async def test_a_pod_that_grew_in_place_gets_no_neighbour_that_does_not_fit(
     users.delete_pods("neighbour")
 
 
+# -- volume claims ----------------------------------------------------------------------------------------------------
+
+
+def with_claim(name: str) -> Json:
+    """A pod with the claim of its own name."""
+    made = pod(name, seconds=2, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": name}}])
+    made["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    return made
+
+
+def make_claim(users: Users, name: str, storage_class: str = "", **more: Any) -> None:
+    asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **more}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}}
+    users.create(claim | {"spec": asked | {"storageClassName": storage_class}})
+
+
+def make_volume(users: Users, name: str, node: str, storage_class: str = "") -> None:
+    """A disk of one node, for the claim of the same name."""
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": storage_class,
+        "local": {"path": "/disk"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+        "claimRef": {"namespace": users.namespace, "name": name},
+    }
+    users.api.create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec})
+
+
+async def test_a_pod_waits_for_its_claim_by_name_and_goes_where_its_volume_is(users: Users) -> None:
+    users.create(with_claim("disk"))
+    told = await users.until_told("disk", "VolumeNotReady")
+    assert "claim disk is not there" in told["message"]
+    make_volume(users, "disk", "gpu-1")
+    make_claim(users, "disk", volumeName="disk")
+    await users.until_phase("disk", "Running", "Succeeded")
+    assert (users.pod("disk") or {})["spec"]["nodeName"] == "gpu-1"
+    users.delete_pods("disk")
+
+
+async def test_a_volume_is_made_on_the_node_of_its_first_consumer_before_the_pod_is_bound(users: Users) -> None:
+    kind = {"provisioner": "volumes.example.com", "volumeBindingMode": "WaitForFirstConsumer"}
+    users.api.create({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "later"}, **kind})
+    make_claim(users, "made", "later")
+    users.create(with_claim("made"))
+    path = f"/api/v1/namespaces/{users.namespace}/persistentvolumeclaims/made"
+
+    def chosen() -> str:
+        notes = users.api.get(path)["metadata"].get("annotations") or {}
+        return str(notes.get("volume.kubernetes.io/selected-node", ""))
+
+    await users.until(chosen, "a node is written on the claim")
+    assert "nodeName" not in (users.pod("made") or {})["spec"]
+    make_volume(users, "made", chosen(), "later")
+    await users.until_phase("made", "Running", "Succeeded")
+    assert (users.pod("made") or {})["spec"]["nodeName"] == chosen()
+    users.delete_pods("made")
+
+
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 

@@ -25,6 +25,7 @@ RESOURCES = (
     *("pods", "pods/binding", "pods/eviction", "pods/status", "pods/exec", "pods/attach", "pods/portforward"),
     *("pods/ephemeralcontainers", "pods/log", "nodes", "nodes/status", "nodes/proxy", "events", "services"),
     *("secrets", "configmaps", "serviceaccounts", "serviceaccounts/token", "namespaces", "persistentvolumeclaims"),
+    *("persistentvolumes", "storage.k8s.io/storageclasses"),
     *("batch/jobs", "batch/jobs/status", "batch/cronjobs", "apps/deployments", "policy/poddisruptionbudgets"),
     *("jobset.x-k8s.io/jobsets", "scheduling.x-k8s.io/podgroups", "kubeflow.org/pytorchjobs"),
     *("rbac.authorization.k8s.io/roles", "rbac.authorization.k8s.io/clusterroles"),

@@ -21,6 +21,7 @@ from tessera.binder.stopping import Stopping
 from tessera.binder.templates import Templates
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
+from tessera.kernel.errors import Transient
 from tessera.kernel.facts import Facts
 from tessera.kernel.informer import Delta
 from tessera.kernel.leases import Members, partition_of, rounds
@@ -30,7 +31,7 @@ from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry
 from tessera.kernel.worklist import Worklist
 from tessera_schemas.facts import AnyFact, BindFailed, PodsMade, RunEnded
-from tessera_schemas.job import JobSpec
+from tessera_schemas.job import JobSpec, Role
 from tessera_schemas.ledger import Allocated, Finished, Grown, Permitted, Released, Revoked, Saved, Shrunk, Spared
 from tessera_schemas.placement import Placement
 
@@ -222,10 +223,35 @@ class Runs:
         """Bind every permitted UID that is not bound yet; one that is, is compared."""
         bound = self._bound.setdefault(run.run_id, {})
         todo = [(placement, uid) for placement, uid in zip(run.placements, run.uids, strict=True) if uid not in bound]
+        await self._prepare_volumes(job, run, todo)
         if job.adopted is not None and len(todo) == len(run.uids) > 1:  # a gang that lost a pod meanwhile loses no more
             await all_of([self._adopted.target(job, run, uid, fresh=False) for uid in run.uids])
         await all_of([self._bind_one(job, run, placement, uid, bound) for placement, uid in todo])
 
+    async def _prepare_volumes(self, job: Job, run: Run, todo: list[tuple[Placement, str]]) -> None:
+        """All volumes first, since a pod that is bound without one holds its devices for nothing."""
+        if job.adopted is None:
+            spec = await self._templates.of(job)
+            of_role = {role.name: _claims_of(role) for role in spec.roles}
+            claims = [(placement, uid, of_role[placement.role]) for placement, uid in todo]
+        else:
+            claims = [(placement, uid, self._adopted.claim_names(uid)) for placement, uid in todo]
+        await all_of([self._prepare_one(job, *each) for each in claims if each[2]])
+
+    async def _prepare_one(self, job: Job, placement: Placement, uid: str, claims: list[tuple[str, str]]) -> None:
+        node = self._state.nodes.get(placement.node)
+        if node is None:
+            raise Transient(f"node {placement.node} is gone")
+        against = await self._adopted.volumes.prepare(job.tenant, claims, node, uid)
+        if against is not None:
+            raise Refused(placement.rank, against)
+
     async def _bind_one(self, job: Job, run: Run, placement: Placement, uid: str, bound: dict[str, None]) -> None:
         await self._calls.bind(job, run, placement, uid)
         bound[uid] = None
+
+
+def _claims_of(role: Role) -> list[tuple[str, str]]:
+    """The volume claims of a role's pods, each with its field."""
+    volumes = enumerate(role.template.volumes)
+    return [(f"template.volumes[{index}]", volume.name) for index, volume in volumes if volume.kind == "claim"]

@@ -21,6 +21,7 @@ def resource_of(kind: str) -> str:
 
 
 def object_path(api_version: str, kind: str, namespace: str, name: str) -> str:
-    """Of one object that is in a namespace; `v1` is the group without a name."""
+    """Of one object, in a namespace or ("") in none; `v1` is the group without a name."""
     root = "/apis/" if "/" in api_version else "/api/"
-    return f"{root}{api_version}/namespaces/{namespace}/{resource_of(kind)}/{name}"
+    within = f"namespaces/{namespace}/" if namespace else ""
+    return f"{root}{api_version}/{within}{resource_of(kind)}/{name}"

@@ -288,7 +288,7 @@ class Cluster(Protocol):
         """409 AlreadyExists when the name is taken."""
 
     async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject:
-        """Any object in a namespace; 404 when it is not there, or the cluster has no such kind."""
+        """Any object, in a namespace or in none (""); 404 when it is not there, or the cluster has no such kind."""
 
     async def patch_object(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
         """A merge patch; 409 when it names another UID or version, 404 when the object is gone."""

@@ -50,6 +50,7 @@ GENERATIONS_MAX = 1000
 ABOUT_TO_START = (Phase.ALLOCATED, Phase.BINDING)
 REPLACED_SECONDS = 1.0  # so long its owner takes to make another pod in the place of one
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 15.0, 600.0
+VOLUME_AGAIN_SECONDS = 2.0
 REMEMBERED = 16_384
 
 log = structlog.get_logger()
@@ -142,6 +143,8 @@ class Adopting:
             await self._settle(group_id, waiting, found, live)
             return
         if found is not None:
+            if found.code is Code.VOLUME_NOT_READY:  # nobody tells of volumes
+                self.worklist.name_later(group_id, VOLUME_AGAIN_SECONDS)
             await self._tell(group_id, waiting, of_group(found))
         else:
             self._adoptions.forget(group_id)

@@ -16,6 +16,8 @@ from tessera.binder.adoption.owners import Owners, ending_of
 from tessera.binder.adoption.reading import Json, mapping, text
 from tessera.binder.adoption.suspending import can_be_suspended, is_ours_to_suspend, is_suspended
 from tessera.binder.adoption.verdicts import of_blocked_eviction, of_preempted
+from tessera.binder.adoption.volume_claims import VolumeClaims
+from tessera.binder.adoption.volumes import claim_names
 from tessera.binder.adoption.watch import Groups
 from tessera.binder.calls import Refused
 from tessera.binder.decide import Pod, read_pod
@@ -43,8 +45,15 @@ class AdoptedRuns:
     """Every step may be repeated. Pods that succeeded are remembered until their run is forgotten."""
 
     def __init__(
-        self, ports: Ports, settings: BinderSettings, groups: Groups, owners: Owners, adoptions: Adoptions
+        self,
+        ports: Ports,
+        settings: BinderSettings,
+        groups: Groups,
+        owners: Owners,
+        adoptions: Adoptions,
+        volumes: VolumeClaims,
     ) -> None:
+        self.volumes = volumes
         self._cluster, self._clock, self._settings = ports.cluster, ports.clock, settings
         self._groups, self._owners = groups, owners
         self._users = UsersPods(groups.informer, read_pod, self._note_gone)
@@ -139,6 +148,11 @@ class AdoptedRuns:
         of_tenant = f"{NAMES_US},metadata.namespace={job.tenant}"
         pods, _ = await self._cluster.list("pods", USERS_PODS, of_tenant, without_managed_fields)
         return {text(pod, "metadata", "uid"): pod for pod in pods}
+
+    def claim_names(self, uid: str) -> list[tuple[str, str]]:
+        """The volume claims of a user's pod, each with its field."""
+        pod = self._groups.informer.objects.get(uid)
+        return [] if pod is None else claim_names(mapping(pod, "spec"))
 
     # -- end ------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from tessera.binder.adoption.from_template import priority_of, spec_of_suspended
 from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.reading import Json, mapping, text
 from tessera.binder.adoption.spec import Adoption
+from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.kernel.informer import Informer
 from tessera_schemas.labels import SCHEDULER_NAME, SHARD_LABEL
 from tessera_schemas.reasons import Reason
@@ -15,8 +16,11 @@ from tessera_schemas.subjects import MAIN_SHARD
 class Suspended:
     """Follows the watch of all batch Jobs; `on_change` is called with the group id of one that is, or was, ours."""
 
-    def __init__(self, jobs: Informer, owners: Owners, shard: str, on_change: Callable[[str], None]) -> None:
-        self._jobs, self._owners, self._shard, self._on_change = jobs, owners, shard, on_change
+    def __init__(
+        self, jobs: Informer, owners: Owners, volumes: VolumeClaims, shard: str, on_change: Callable[[str], None]
+    ) -> None:
+        self._jobs, self._owners, self._volumes = jobs, owners, volumes
+        self._shard, self._on_change = shard, on_change
         self._by_group: dict[str, str] = {}
 
     def ids(self) -> list[str]:
@@ -35,7 +39,14 @@ class Suspended:
         if job is None:
             return None
         priority = priority_of(job, await self._owners.priority_classes())
-        return priority if isinstance(priority, Reason) else spec_of_suspended(job, priority)
+        if isinstance(priority, Reason):
+            return priority
+        placeable = await self._volumes.placeable(
+            text(job, "metadata", "namespace"), [mapping(job, "spec", "template")]
+        )
+        if isinstance(placeable, Reason):
+            return placeable
+        return spec_of_suspended({**job, "spec": {**mapping(job, "spec"), "template": placeable[0]}}, priority)
 
     def job(self, group_id: str) -> Json | None:
         return self._jobs.objects.get(self._by_group.get(group_id, ""))

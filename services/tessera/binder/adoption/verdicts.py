@@ -36,6 +36,7 @@ WAYS_OUT: dict[Code, str] = {
     Code.GANG_INCOMPLETE: "it goes on once the missing pods are made",
     Code.OWNER_NOT_FOUND: "it goes on once the object is made",
     Code.FORBIDDEN: "an operator adds it to the ClusterRole tessera-owner-reader",
+    Code.VOLUME_NOT_READY: "it goes on once the claim is bound and free",
     Code.LIMIT_EXCEEDED: "it goes on once others of this namespace have ended",
     Code.BACKOFF: "it is tried again by itself; why its last run ended: `tessera explain`",
     Code.ON_HOLD: "let it go with `tessera release`",
@@ -111,7 +112,7 @@ def of_preempted(job: str, reason: Reason, preemptor: str) -> Verdict:
 
 def of_group(found: Reason) -> Verdict:
     """What `group_of`, `size_of` or `spec_of` has against the pods: something to wait for, or a refusal."""
-    waits = found.code in (Code.GANG_INCOMPLETE, Code.OWNER_NOT_FOUND)
+    waits = found.code in (Code.GANG_INCOMPLETE, Code.OWNER_NOT_FOUND, Code.VOLUME_NOT_READY)
     return of_waiting(found) if waits else of_refusal([found])
 
 

@@ -8,6 +8,7 @@ from tessera.binder.adoption.known import Adoptions
 from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.adoption.suspended import Suspended
+from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.adoption.watch import Groups
 from tessera.binder.settings import BinderSettings
 from tessera.domain.state import State
@@ -27,10 +28,11 @@ class UsersWork:
         self._jobs = Informer(cluster, "jobs", clock, who=ports.instance)
         owners = Owners(cluster, clock, self._jobs)
         self._groups = Groups(self.pods, owners, clock, settings.shard, self._changed)
-        self._suspended = Suspended(self._jobs, owners, settings.shard, self._changed)
+        volumes = VolumeClaims(cluster, owners)
+        self._suspended = Suspended(self._jobs, owners, volumes, settings.shard, self._changed)
         self.hear: list[Callable[[list[Delta]], None]] = [self._groups.take]
-        adoptions = Adoptions(owners)
-        self.runs = AdoptedRuns(ports, settings, self._groups, owners, adoptions)
+        adoptions = Adoptions(owners, volumes)
+        self.runs = AdoptedRuns(ports, settings, self._groups, owners, adoptions, volumes)
         self._adopting = Adopting(ports, settings, state, self._groups, owners, adoptions, self._suspended, members)
 
     def problem(self) -> str | None:

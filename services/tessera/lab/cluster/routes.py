@@ -14,7 +14,7 @@ _ON_SUBRESOURCE = {
     ("PATCH", "nodes", "status"): "patch",
     ("PATCH", "podgroups.scheduling.k8s.io", "status"): "patch",
 }
-_WITHOUT_NAMESPACE = ("nodes", "priorityclasses")
+_WITHOUT_NAMESPACE = ("nodes", "persistentvolumes", "priorityclasses", "storageclasses")
 
 
 @dataclass(frozen=True, slots=True)

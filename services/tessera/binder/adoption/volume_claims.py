@@ -1,0 +1,121 @@
+"""
+The volume claims of pods, looked up: where they let their pods go, and the node said to those that wait for one.
+
+Kubernetes' handshake for a claim that waits for its first consumer: the scheduler writes the node on the claim, whoever
+makes volumes makes one there, and only then the pod is bound. A claim that was given up loses the mark again.
+"""
+
+from collections.abc import Sequence
+
+import structlog
+
+from tessera.binder.adoption.groups import OwnerRef
+from tessera.binder.adoption.owners import Owners
+from tessera.binder.adoption.reading import Json, mapping, text
+from tessera.binder.adoption.volumes import (
+    SELECTED_NODE_ANNOTATION,
+    Reach,
+    claim_names,
+    of_single_claim,
+    on_one_pod_only,
+    reach_of,
+    reaches,
+    volume_of,
+    with_conditions,
+)
+from tessera.domain.resources import Node
+from tessera.kernel.errors import Transient
+from tessera.kernel.ports import ApiError, Cluster
+from tessera_schemas.labels import has_ended
+from tessera_schemas.reasons import Code, Reason
+
+log = structlog.get_logger()
+
+
+class VolumeClaims:
+    def __init__(self, cluster: Cluster, owners: Owners) -> None:
+        self._cluster, self._owners = cluster, owners
+
+    async def placeable(self, namespace: str, pods: Sequence[Json]) -> list[Json] | Reason:
+        """
+        The pods with the nodes that their claims let them go to, or why they are not placed now.
+
+        Raises ApiError (NotAllowed without the right to read claims), Transient.
+        """
+        found: list[Json] = []
+        named = [name for pod in pods for _, name in claim_names(mapping(pod, "spec"))]
+        for pod in pods:
+            conditions: list[Json] = []
+            for field, name in claim_names(mapping(pod, "spec")):
+                reach = await self._reach(namespace, field, name, text(pod, "metadata", "uid"), named.count(name))
+                if isinstance(reach, Reason):
+                    return reach
+                conditions += reach.conditions
+            found.append(with_conditions(pod, conditions))
+        return found
+
+    async def prepare(self, namespace: str, names: Sequence[tuple[str, str]], node: Node, uid: str) -> Reason | None:
+        """
+        All claims bound to volumes that the node reaches, or why a pod may not be bound there.
+
+        Raises Transient while a volume is being made.
+        """
+        making = ""
+        for field, name in names:
+            reach = await self._reach(namespace, field, name, uid, 1)
+            if isinstance(reach, Reason):
+                return reach
+            if not reaches(reach.conditions, node):
+                detail = f"claim {name}: its volume is not within reach of node {node.name}"
+                return Reason(code=Code.VOLUME_NOT_READY, field=field, detail=detail)
+            if reach.provisions:
+                await self._select(namespace, name, node.name)
+                making = making or name
+        if making:
+            raise Transient(f"the volume of claim {namespace}/{making} is being made for node {node.name}")
+        return None
+
+    async def _reach(self, namespace: str, field: str, name: str, uid: str, pods: int) -> Reach | Reason:
+        claim = await self._claim(namespace, name)
+        volume = await self._owners.look(OwnerRef("v1", "PersistentVolume", "", volume_of(claim))) if claim else None
+        kind = await self._class(claim) if claim and not volume_of(claim) else None
+        if on_one_pod_only(claim):
+            holder = await self._holder(namespace, name, uid)
+            against = of_single_claim(field, name, pods, holder)
+            if against is not None:
+                return against
+        return reach_of(field, name, claim, volume, kind)
+
+    async def _claim(self, namespace: str, name: str) -> Json | None:
+        """One that is bound stays so for as long as it is there; any other is looked at anew."""
+        ref = OwnerRef("v1", "PersistentVolumeClaim", namespace, name)
+        known = await self._owners.look(ref)
+        return known if known is not None and volume_of(known) else await self._owners.look(ref, fresh=True)
+
+    async def _class(self, claim: Json) -> Json | None:
+        name = text(claim, "spec", "storageClassName")
+        return await self._owners.look(OwnerRef("storage.k8s.io/v1", "StorageClass", "", name)) if name else None
+
+    async def _holder(self, namespace: str, name: str, uid: str) -> str:
+        """The pod that is bound and has the claim; "" for none."""
+        pods, _ = await self._cluster.list("pods", "", f"metadata.namespace={namespace}")
+        for pod in pods:
+            there = text(pod, "spec", "nodeName") and not has_ended(pod) and text(pod, "metadata", "uid") != uid
+            if there and any(name == used for _, used in claim_names(mapping(pod, "spec"))):
+                return text(pod, "metadata", "name")
+        return ""
+
+    async def _select(self, namespace: str, name: str, node: str) -> None:
+        ref = OwnerRef("v1", "PersistentVolumeClaim", namespace, name)
+        claim = await self._owners.look(ref, fresh=True)
+        if claim is None or text(claim, "metadata", "annotations", SELECTED_NODE_ANNOTATION) == node:
+            return
+        version = claim["metadata"]["resourceVersion"]
+        chosen = {"resourceVersion": version, "annotations": {SELECTED_NODE_ANNOTATION: node}}
+        try:
+            await self._cluster.patch_object(ref.api_version, ref.kind, namespace, name, {"metadata": chosen})
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+            raise Transient(f"claim {namespace}/{name} has changed: {error.message}") from error
+        log.info("volume_asked_for", claim=name, namespace=namespace, node=node)
