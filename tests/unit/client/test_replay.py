@@ -8,15 +8,23 @@ import pytest
 from typer.testing import CliRunner
 
 from tessera.client.cli import app
+from tessera.client.commands.ledger import compare_events
 from tessera.client.outcomes import Exit
+from tessera.client.reading import ledger_of
 from tessera.client.replay import Head, verify
 from tessera.engine import ENGINE_ID
+from tessera.kernel.memory.broker import MemoryBroker
+from tessera.kernel.memory.bus import MemoryBus
+from tessera.kernel.ports import Outgoing
 from tessera_schemas.config import ConfigBody, Limits, Policy, Tenant
+from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.facts import CancelRequested, PodsMade, RunStarted
-from tests.builders import admitted, config_body, job_spec, node_seen, queue, role
+from tessera_schemas.subjects import event
+from tests.builders import SHARD, admitted, config_body, job_spec, node_seen, queue, role
 from tests.contract.golden_files import FOLDER
 from tests.ledgers import Committed, rechain
 from tests.rounds import Rounds
+from tests.virtual_time import VirtualClock
 
 
 def good() -> list[bytes]:
@@ -368,3 +376,14 @@ def test_a_run_that_grew_over_what_it_may_use_is_refused(body: ConfigBody, words
     stored = grown()
     report = verify(rechain(stored, 2, change))
     assert any(f"message {len(stored)}: " in finding and words in finding for finding in report.findings)
+
+
+async def test_events_about_a_record_that_the_ledger_lacks_are_found() -> None:
+    broker = MemoryBroker(VirtualClock())
+    broker.add_shard(SHARD)
+    ledger, report = ledger_of(MemoryBus(broker), SHARD), verify([])
+    for n, wrong in ((0, 0), (3, 1)):
+        broker.store(Outgoing(event(SHARD, "lab", "default", "job.bound.v1"), b"{}", headers={CURSOR_HEADER: f"{n}.1"}))
+        await compare_events(ledger, report)
+        assert report.wrong == wrong
+    assert report.findings == ["the public events know record 3, but the ledger ends at 0: it lost its end"]

@@ -15,6 +15,8 @@ from tessera.client.reading import LedgerFile, StoredLedger
 from tessera.client.rendering import Column, Output, say, show, show_value
 from tessera.client.replay import Head, Replay, ReplayReport
 from tessera.client.where import find
+from tessera_schemas import subjects
+from tessera_schemas.events import CURSOR_HEADER
 
 LONG = 2_000  # messages from which on a progress bar is worth its lines
 
@@ -45,6 +47,7 @@ def replay(
         else:
             async with stored_ledger(find(home, shard=shard), identity) as ledger:
                 report = await _replayed(ledger, _head(anchor))
+                await compare_events(ledger, report)
         if output in (Output.JSON, Output.YAML):
             show_value(output, {"ok": report.ok, **asdict(report)}, report.n)
         else:
@@ -147,6 +150,18 @@ def report_lines(report: ReplayReport) -> list[str]:
         return [*lines, "valid, and what could be recomputed is equal; the rest is not proved (exit code 9)"]
     more = report.wrong - len(report.findings)
     return [*lines, f"NOT ok: {report.wrong} findings", *report.findings, *([f"and {more} more"] if more else [])]
+
+
+async def compare_events(ledger: StoredLedger, report: ReplayReport) -> None:
+    """The public events follow from the ledger: none may be about a record that it lacks."""
+    last = await ledger.bus.last(subjects.stream("EVENTS", ledger.shard), f"events.{ledger.shard}.>")
+    cursor = "" if last is None else last.headers.get(CURSOR_HEADER, "")
+    n = cursor.partition(".")[0]
+    # What was appended since we began is not looked at, so the end is asked for again.
+    tail = await ledger.ledger.tail()
+    end = 0 if tail is None else tail.seq
+    if n.isdigit() and int(n) > end:
+        report.found(f"the public events know record {n}, but the ledger ends at {end}: it lost its end")
 
 
 def _engines(report: ReplayReport) -> str:
