@@ -18,6 +18,10 @@ from tessera_schemas.pod_template import ObjectName
 from tessera_schemas.templates import JobTemplate
 
 YEAR_SECONDS = 31_536_000
+GRANTED = (
+    "Granted. Where none is named, `apply` writes down `normal` and those below it; of a configuration applied "
+    "before 0.4, none named means all"
+)
 
 
 class Subscriber(Strict):
@@ -60,9 +64,13 @@ class PodGrants(Strict):
 class Tenant(Strict):
     name: Name
     limits: Limits = Limits()
-    priority_classes: Annotated[tuple[Name, ...], Field(description="Granted; empty: all")] = ()
+    priority_classes: Annotated[tuple[Name, ...], Field(description=GRANTED)] = ()
     subscribers: Annotated[tuple[Subscriber, ...], Field(max_length=32)] = ()
     pod_grants: PodGrants = later(PodGrants())
+    weight: Annotated[
+        Count,
+        Field(le=1_000_000, description="Its part of a queue that others use too; 0: only what nobody else asks for"),
+    ] = later(1)
 
 
 class Flavor(Strict):
@@ -111,6 +119,14 @@ class Queue(Strict):
         Literal["none", "hold", "hold_and_drain"],
         Field(description="hold: nothing of it starts; hold_and_drain: what runs goes back to it, too"),
     ] = "none"
+    reclaim: Annotated[
+        Literal["any", "lower_priority", "never"],
+        Field(
+            description="Whose runs are stopped when a job within the queue's nominal quota waits for what others "
+            "borrowed. any: of every priority class. lower_priority: of lower classes than that job's. never: it waits "
+            "until they end. Under every preset"
+        ),
+    ] = later("any")
 
 
 class Pool(Strict):
@@ -140,8 +156,8 @@ class Policy(Strict):
     preset: Annotated[
         Literal["off", "priority", "fair"],
         Field(
-            description="Who may be evicted for a waiting job. off: nobody. priority: lower classes of the same queue. "
-            "fair: also runs of other queues that hold quota lent by the job's queue"
+            description="Who of its own queue may be evicted for a waiting job. off: nobody. priority, fair: lower "
+            "classes. What other queues borrowed is taken back under each of them, as the queue's `reclaim` says"
         ),
     ] = "off"
     placement: Annotated[

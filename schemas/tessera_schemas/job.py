@@ -16,7 +16,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from tessera_schemas import mig
 from tessera_schemas.base import GPU_MILLI as GPU_MILLI
-from tessera_schemas.base import INT_MAX, Count, Name, Positive, Strict
+from tessera_schemas.base import INT_MAX, Count, Name, Positive, Strict, later
 from tessera_schemas.devices import Kind
 from tessera_schemas.pod_template import LabelKey as LabelKey
 from tessera_schemas.pod_template import Template as Template
@@ -313,6 +313,10 @@ class JobSpec(Strict):
     ] = None
     datasets: Annotated[tuple[DatasetHint, ...], Field(max_length=16)] = ()
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=32)] = Field(default_factory=dict)
+    user: Annotated[
+        LabelValue,
+        Field(description="Whose job of the tenant's people it is: in a queue they take turns, as tenants do"),
+    ] = later("")
 
     @model_validator(mode="after")
     def _roles(self) -> Self:

@@ -95,3 +95,11 @@ def test_a_mig_instance_counts_as_the_part_of_a_gpu_that_it_takes_at_most() -> N
 @pytest.mark.parametrize("name", ["rdma/hca", "nvidia.com/hostdev", "vpc.amazonaws.com/efa", "example.com/fpga"])
 def test_further_devices_have_the_names_that_nodes_give_them(name: str) -> None:
     assert is_device(name)
+
+
+def test_a_field_that_came_later_is_written_where_it_says_something_and_nowhere_else() -> None:
+    plain, named = (JobSpec.model_validate(spec({}) | more) for more in ({}, {"user": "ada"}))
+    assert b'"user"' not in plain.to_bytes()
+    assert b'"user":"ada"' in named.to_bytes()
+    assert JobSpec.model_validate_json(named.to_bytes()) == named
+    assert plain.digest() != named.digest()

@@ -21,7 +21,8 @@ class Job:
     stopped for other jobs. `first_ts` is when its first run was allocated; `avoid` are nodes that failed it, newest
     last; `saved_path` is where its last checkpoint is; `told_ts` is when it was last told to wait for another reason
     than before. `adopted` is what it is in Kubernetes, where users made it there, and `away` that its
-    owner has yet to make its pods again. Times are ledger milliseconds.
+    owner has yet to make its pods again. `user` is whose of the tenant it is, "" where
+    nobody said. Times are ledger milliseconds.
     """
 
     job_id: str
@@ -54,6 +55,7 @@ class Job:
     time_limit_seconds: int = 0
     adopted: Adopted | None = None
     away: bool = False
+    user: str = later("")
 
     @property
     def pods(self) -> int:
@@ -154,6 +156,7 @@ class Run:
     released_ranks: tuple[int, ...] = later(())
     saved_marks: tuple[str, ...] = later(())
     hurried: bool = later(False)
+    user: str = later("")
 
     @property
     def permitted(self) -> tuple[str, ...]:

@@ -245,6 +245,7 @@ def _job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]) -> 
         fact.trace,
         time_limit_seconds=spec.time_limit_seconds or 0,
         adopted=fact.adopted,
+        user=spec.user,
     )
     state.put_job(job)
     _tally_tenant(state, job.tenant, job.amount, 1)
@@ -285,6 +286,7 @@ def _allocated(state: State, record: Allocated, facts: Sequence[TakenFact]) -> N
             state.ts,
             record.deadline,
             flavor=record.flavor,
+            user=job.user,
         )
     )
 

@@ -1,6 +1,6 @@
 """The configuration as decisions ask for it: the queue tree, its quotas, priority classes, flavors of nodes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -9,6 +9,7 @@ from tessera.domain.resources import Amount, Node
 from tessera_schemas.config import Config, Flavor, Level, Policy, Queue, Quota, Tenant
 
 RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
+UNLIMITED = 2**63 - 1
 Cell = tuple[str, str]
 """What one quota is about: (flavor, resource); flavor "" counts all nodes."""
 
@@ -55,6 +56,30 @@ class QueueTree:
         return {name: {(q.flavor, q.resource): q for q in queue.quotas} for name, queue in self.queues.items()}
 
     @cached_property
+    def own(self) -> dict[str, tuple[int, int, int]]:
+        """
+        How much of each of RESOURCES a queue may use, with all below it, without borrowing; UNLIMITED without quotas.
+
+        Of all flavors together: by the quotas of any flavor, else by the sum of those of each.
+        """
+        return {name: self._own(name) for name in self.queues}
+
+    def _own(self, queue: str) -> tuple[int, int, int]:
+        cells = self.covered[self.roots[queue]]
+        quotas = [quota for name in self._below(queue) for quota in self.queues[name].quotas]
+        cpu, memory, gpu = (
+            sum(q.nominal for q in quotas if q.resource == r and bool(q.flavor) is (("", r) not in cells))
+            if any(resource == r for _, resource in cells)
+            else UNLIMITED
+            for r in RESOURCES
+        )
+        return cpu, memory, gpu
+
+    def _below(self, queue: str) -> list[str]:
+        """The queue and all below it."""
+        return [queue, *(name for child in self.children.get(queue, ()) for name in self._below(child))]
+
+    @cached_property
     def roots(self) -> dict[str, str]:
         """The top of the tree that each queue is in; itself when it has no parent."""
         return {name: self.path(name)[-1] for name in self.queues}
@@ -87,6 +112,10 @@ class QueueTree:
         if job is not None and job.adopted is not None:
             return job.adopted.priority
         return self.priority(job.priority_class if job is not None else "")
+
+    def revocable(self, job: Job) -> bool:
+        """Whether a run of the job may be evicted for other jobs, without which nothing may be borrowed for it."""
+        return job.preemptible and job.evictions < self.policy.evictions_max
 
     def stopped(self, queue: str) -> str | None:
         """The queue, or the one above it, that an operator stopped; None when jobs of it may start."""
@@ -144,7 +173,11 @@ def queue_tree(config: Config) -> QueueTree:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """A quota that a job does not fit into: what it wants of `cell` and what is left, borrowing included."""
+    """
+    A quota that a job does not fit into: what it wants of `cell` and what is left, borrowing included.
+
+    `firm`: what may be borrowed does not count, since the job may not be evicted; `used` is then by such jobs.
+    """
 
     queue: str
     cell: Cell
@@ -152,6 +185,11 @@ class Over:
     available: int
     used: int
     nominal: int
+    firm: bool = False
+
+
+Holding = tuple[str, str, Amount]
+"""Of which queue, on which flavor, how much."""
 
 
 class QuotaBook:
@@ -161,20 +199,37 @@ class QuotaBook:
     A queue keeps to itself what its lending limit does not let go; the rest of its nominal quota is its parent's, and
     is there for everybody below that parent, within their borrowing limits. The formulas are Kueue's for hierarchical
     cohorts. Sums of one tree are made when first asked for, in one pass over it.
+
+    Work that may not be evicted is *firm*: it does not borrow, so that what is lent can always be taken back. Its sum
+    in each queue stays within the nominal quotas of the queue and of those above it.
     """
 
-    def __init__(self, tree: QueueTree, held: Mapping[str, Amount]) -> None:
-        """`held` is what each leaf holds by name (all nodes), and by "name/flavor" of each flavor."""
+    def __init__(
+        self, tree: QueueTree, held: Mapping[str, Amount], firm: Callable[[], Iterable[Holding]] = tuple
+    ) -> None:
+        """
+        `held` is what each leaf holds by name (all nodes), and by "name/flavor" of each flavor.
+
+        `firm` lists what firm work holds; it is asked once, by the first firm job that its queue alone may not hold.
+        """
         self._tree, self._held = tree, dict(held)
+        self._list_firm = firm
+        self._firm: dict[str, Amount] | None = None
         self._quota: dict[tuple[str, Cell], int] = {}
         self._use: dict[tuple[str, Cell], int] = {}
         self._summed: set[tuple[str, Cell]] = set()
 
     def copy(self) -> "QuotaBook":
         """A book that changes apart from this one."""
-        return QuotaBook(self._tree, self._held)
+        made = QuotaBook(self._tree, self._held, self._list_firm)
+        made._firm = None if self._firm is None else dict(self._firm)
+        return made
 
-    def over(self, queue: str, flavor: str, amount: Amount) -> Over | None:
+    def lacks(self, job: Job, flavor: str) -> Over | None:
+        """The first quota that keeps the job from starting on nodes of `flavor`; None when there is room."""
+        return self.over(job.queue, flavor, job.amount, firm=not self._tree.revocable(job))
+
+    def over(self, queue: str, flavor: str, amount: Amount, firm: bool = False) -> Over | None:
         """The first quota that `amount` more on nodes of `flavor` would exceed; None when there is room."""
         tree = self._tree
         for cell in _cells(tree, queue, flavor, amount):
@@ -182,7 +237,44 @@ class QuotaBook:
             if wanted > left:
                 quota = tree.quotas[queue].get(cell)
                 return Over(queue, cell, wanted, left, self.used(queue, cell), quota.nominal if quota else 0)
+        return self._over_own(queue, flavor, amount) if firm else None
+
+    def _over_own(self, queue: str, flavor: str, amount: Amount) -> Over | None:
+        """The first quota for which `amount` more of firm work would have to be borrowed."""
+        tree = self._tree
+        if tree.queues[queue].parent is None:
+            return None  # it has nobody to borrow from
+        for cell in _cells(tree, queue, flavor, amount):
+            wanted, quota = getattr(amount, cell[1]), tree.quotas[queue].get(cell)
+            used, nominal = self.used(queue, cell), quota.nominal if quota else 0
+            if used + wanted <= nominal:
+                continue
+            used = self._firm_of_leaf(queue, cell)
+            if used + wanted > nominal and self._firm_beyond(tree.roots[queue], cell, (queue, wanted)):
+                return Over(queue, cell, wanted, max(0, nominal - used), used, nominal, firm=True)
         return None
+
+    def _firm_beyond(self, queue: str, cell: Cell, more: tuple[str, int]) -> int:
+        """What of the firm use in and below the queue its own nominal quota and theirs do not hold; `more` counts."""
+        tree = self._tree
+        use = self._firm_of_leaf(queue, cell) + (more[1] if more[0] == queue else 0)
+        use += sum(self._firm_beyond(child, cell, more) for child in tree.children.get(queue, ()))
+        quota = tree.quotas[queue].get(cell)
+        return max(0, use - (quota.nominal if quota else 0))
+
+    def _firm_of_leaf(self, queue: str, cell: Cell) -> int:
+        if self._firm is None:
+            self._firm = {}
+            for name, flavor, amount in self._list_firm():
+                self._count_firm(name, flavor, amount, 1)
+        flavor, resource = cell
+        held = self._firm.get(f"{queue}/{flavor}" if flavor else queue)
+        return 0 if held is None else int(getattr(held, resource))
+
+    def _count_firm(self, queue: str, flavor: str, amount: Amount, sign: int) -> None:
+        if self._firm is not None:
+            for name in (queue, f"{queue}/{flavor}") if flavor else (queue,):
+                self._firm[name] = self._firm.get(name, Amount()).plus(amount, sign)
 
     def borrows(self, queue: str, flavor: str, amount: Amount) -> bool:
         """Whether the queue would hold more than its own nominal quota with `amount` more, of anything asked for."""
@@ -202,6 +294,12 @@ class QuotaBook:
             if self.used(queue, cell) > self._quota[queue, cell]:
                 return True
         return False
+
+    def start(self, job: Job, flavor: str) -> None:
+        """The job takes what it asks for; until firm work was listed, the list has it."""
+        self.add(job.queue, flavor, job.amount)
+        if not self._tree.revocable(job):
+            self._count_firm(job.queue, flavor, job.amount, 1)
 
     def add(self, queue: str, flavor: str, amount: Amount, sign: int = 1) -> None:
         """A run of the queue takes (1) or gives back (-1) `amount`."""

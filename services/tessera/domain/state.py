@@ -5,6 +5,7 @@ Only `fold` writes here. The sorted indexes are derived from the tables and belo
 reads the base's and sees its own writes in the tables.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from sortedcontainers import SortedList
@@ -12,8 +13,8 @@ from sortedcontainers import SortedList
 from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Left, Line, Run, Use
 from tessera.domain.mix import Mix, Seen
 from tessera.domain.phases import Phase
-from tessera.domain.queues import QueueTree, QuotaBook, queue_tree
-from tessera.domain.resources import NOTHING, WHOLE_GPU, Amount, Node
+from tessera.domain.queues import Holding, QueueTree, QuotaBook, queue_tree
+from tessera.domain.resources import NOTHING, WHOLE_GPU, Amount, Node, placed_amount
 from tessera.domain.runtimes import Sketch
 from tessera.domain.table import Table
 from tessera_schemas.config import Config
@@ -122,12 +123,26 @@ class State:
         What is kept for a job counts as used, except for job `besides`: else others would take the quota while the
         runs that it waits for are being stopped.
         """
-        book = QuotaBook(self.tree, {name: use.amount for name, use in self.queue_use.items()})
+        held = {name: use.amount for name, use in self.queue_use.items()}
+        book = QuotaBook(self.tree, held, lambda: self._firm(besides))
         for owner, mark in self.earmarks.items():
             job = self.jobs.get(owner)
             if job is not None and owner != besides and job.queue in self.tree.queues:
                 book.add(job.queue, mark.flavor, job.amount)
         return book
+
+    def _firm(self, besides: str) -> Iterator[Holding]:
+        """What jobs hold, or have kept for them, that may not be evicted; pods beyond a gang may always go."""
+        revocable = self.tree.revocable
+        for run in self.runs.values():
+            job = None if run.stopping else self.jobs.get(run.job_id)
+            if job is not None and not revocable(job):
+                extra = placed_amount(run.roles, tuple(one.placement for one in run.extra)) if run.extra else NOTHING
+                yield run.queue, run.flavor, run.amount.plus(extra, -1)
+        for owner, mark in self.earmarks.items():
+            job = self.jobs.get(owner)
+            if job is not None and owner != besides and not revocable(job):
+                yield job.queue, mark.flavor, job.amount
 
     def put_node(self, node: Node) -> None:
         """A node as the cluster describes it now: it may have grown, shrunk, come or gone."""
@@ -155,17 +170,25 @@ class State:
             index.node_changes(None, node)
 
 
+InLine = tuple[int, int, int, str]
+"""-priority, then age (ledger n, index), then the id."""
+
+
 class Index:
     """
     What must be found in order without looking at everything; every order ends in a unique id.
 
-    `waiting` holds the queued jobs of each leaf that are in line: priority first, then age. `runs_on` says which runs
-    hold something on a node; `capacity` is what all nodes of a pool have together; `elastic` runs may change their
-    size. `derived` is what others worked out from the nodes: they see to it that it is up to date.
+    `waiting` holds the queued jobs of each leaf that are in line: priority first, then age; `lines` the same apart for
+    each tenant, and for each of its users. `held` is what runs hold by (queue, tenant), and by (queue, tenant, user)
+    where a user is named. `runs_on` says which runs hold something on a node; `capacity` is what all nodes of a pool
+    have together; `elastic` runs may change their size. `derived` is what others worked out from the nodes: they see to
+    it that it is up to date.
     """
 
     def __init__(self) -> None:
-        self.waiting: dict[str, SortedList[tuple[int, int, int, str]]] = {}
+        self.waiting: dict[str, SortedList[InLine]] = {}
+        self.lines: dict[str, dict[str, dict[str, SortedList[InLine]]]] = {}
+        self.held: dict[tuple[str, ...], Amount] = {}
         self.retry_at: SortedList[tuple[int, str]] = SortedList()
         self.start_by: SortedList[tuple[int, str]] = SortedList()
         self.forget_at: SortedList[tuple[int, str]] = SortedList()
@@ -198,6 +221,19 @@ class Index:
             self.start_by.add((new.deadline, new.run_id))
         if old is None or new is None or (old.extra, old.released_ranks) != (new.extra, new.released_ranks):
             self._stand(old, new)
+        if old is None or new is None or old.amount is not new.amount:
+            self._hold(old, -1)
+            self._hold(new, 1)
+
+    def _hold(self, run: Run | None, sign: int) -> None:
+        if run is None:
+            return
+        for who in sharers(run.queue, run.tenant, run.user):
+            held = self.held.get(who, NOTHING).plus(run.amount, sign)
+            if held == NOTHING:
+                self.held.pop(who, None)
+            else:
+                self.held[who] = held
 
     def _stand(self, old: Run | None, new: Run | None) -> None:
         """The run stands on other nodes than before."""
@@ -221,7 +257,7 @@ class Index:
 
     def rebuild_waiting(self, state: State) -> None:
         """A new configuration moves queues between pools and priorities up and down."""
-        self.waiting, self.orphaned = {}, {}
+        self.waiting, self.lines, self.orphaned = {}, {}, {}
         for job in state.jobs.values():
             if job.phase is Phase.QUEUED:
                 self._wait(state, job)
@@ -230,13 +266,29 @@ class Index:
         if state.tree.pool(job.queue) is None:
             self.orphaned[job.job_id] = None
         elif not job.kept_out:
-            self.waiting.setdefault(job.queue, SortedList()).add(_place_in_line(state.tree, job))
+            place = _place_in_line(state.tree, job)
+            self.waiting.setdefault(job.queue, SortedList()).add(place)
+            users = self.lines.setdefault(job.queue, {}).setdefault(job.tenant, {})
+            users.setdefault(job.user, SortedList()).add(place)
 
     def _leave(self, state: State, job: Job) -> None:
         if state.tree.pool(job.queue) is None:
             self.orphaned.pop(job.job_id, None)
         elif not job.kept_out:
-            self.waiting[job.queue].remove(_place_in_line(state.tree, job))
+            place = _place_in_line(state.tree, job)
+            self.waiting[job.queue].remove(place)
+            tenants = self.lines[job.queue]
+            users = tenants[job.tenant]
+            users[job.user].remove(place)
+            if not users[job.user]:
+                del users[job.user]
+                if not users:
+                    del tenants[job.tenant]
+
+
+def sharers(queue: str, tenant: str, user: str) -> tuple[tuple[str, ...], ...]:
+    """Who is counted for what a job of the queue holds: its tenant, and its user where one is named."""
+    return ((queue, tenant), (queue, tenant, user)) if user else ((queue, tenant),)
 
 
 def _stands(job: Job) -> tuple[str, bool]:
@@ -244,5 +296,5 @@ def _stands(job: Job) -> tuple[str, bool]:
     return job.priority_class, job.kept_out
 
 
-def _place_in_line(tree: QueueTree, job: Job) -> tuple[int, int, int, str]:
+def _place_in_line(tree: QueueTree, job: Job) -> InLine:
     return (-tree.priority_of(job), job.taken_n, job.fact_index, job.job_id)

@@ -1,27 +1,38 @@
 """
-Who is next in a pool: priority class first, then fair share between queues, then age.
+Who is next in a pool: within nominal quota first, then priority class, then fair share, then age.
 
-The fair share is dominant resource fairness down the queue tree: at every inner queue the child goes first that holds
-the least of the pool for its weight, where what the line gives a queue already counts as held. A child of weight 0
-goes only when no child with a weight asks. Jobs in back-off, held jobs and jobs of stopped queues are left out.
+At every inner queue a child that stays within its nominal quota goes before one that would borrow, whatever their
+classes: else a class that many may use could keep an owner out. Then the higher class goes first. Among equals the
+fair share decides, which is dominant resource fairness: first is whose runs hold the least of the pool for their
+weight, where what the line gives them counts as held. It decides between the queues below one, in a queue between its
+tenants, and for a tenant between the users that its jobs name; so a flood of one delays the others by no more than
+their shares. Weight 0 goes only when nobody with a weight asks. A queue that is `strict_fifo` goes by class and age
+alone. Jobs in back-off, held jobs and jobs of stopped queues are left out.
 
 Source: Ghodsi et al., Dominant Resource Fairness, NSDI 2011, section 4.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heapreplace
 from itertools import islice
 
+from sortedcontainers import SortedList
+
 from tessera.domain.entities import Job
+from tessera.domain.queues import UNLIMITED
 from tessera.domain.resources import NOTHING, Amount
-from tessera.domain.state import State
+from tessera.domain.state import InLine, State
 from tessera_schemas.orders import HEADS_MAX
 
 SHARE_UNIT = 1_000_000
 WEIGHT_UNIT = 1_000_000
 
-Key = tuple[int, int, int, int, int, str]
-"""-priority, 1 for weight 0, share for the weight, then the age of the first job (ledger n, index) and its id."""
+Key = tuple[bool, int, int, int, int, int, str]
+"""Whether it borrows, -priority, 1 for weight 0, share for the weight, the first job's age (ledger n, index) and id."""
+
+Own = tuple[int, int, int]
+FREE: Own = (UNLIMITED, UNLIMITED, UNLIMITED)
+"""Nothing that it holds is borrowed."""
 
 
 def order(state: State, pool: str, ts: int) -> tuple[str, ...]:
@@ -33,7 +44,8 @@ def line(state: State, pool: str, ts: int) -> Iterator[str]:
     """All eligible jobs of the pool, in their order."""
     capacity = state.index.capacity.get(pool, NOTHING)
     roots = sorted({state.tree.roots[queue] for queue in state.tree.queues_of.get(pool, ())})
-    return _merged([branch for root in roots if (branch := _branch(state, root, capacity, ts)) is not None])
+    making = _Making(state, capacity, ts)
+    return _merged([branch for root in roots if (branch := making.queue(root)) is not None])
 
 
 def dominant_share(held: Amount, capacity: Amount) -> int:
@@ -67,18 +79,31 @@ def next_retry(state: State, ts: int) -> int | None:
 
 
 class _Branch:
-    """A queue with somebody waiting in or below it: its next job, and what it holds with what the line gave it."""
+    """
+    A queue, tenant or user with somebody waiting: its next job, and what it holds with what the line gave it.
 
-    def __init__(self, state: State, name: str, capacity: Amount) -> None:
-        self._weight, self._capacity = state.tree.queues[name].weight, capacity
-        self._priority = state.tree.priority_of
-        self.held = held_below(state, name)
+    `own` is how much of each resource it may hold without borrowing.
+    """
+
+    def __init__(self, making: "_Making", held: Amount, weight: int = 1, own: Own = FREE) -> None:
+        self._weight, self._own, self._capacity, self.held = weight, own, making.capacity, held
+        self._priority = making.state.tree.priority_of
         self.first: Job
 
     @property
     def key(self) -> Key:
         job, share = self.first, weighted_share(self.held, self._capacity, self._weight)
-        return (-self._priority(job), *share, job.taken_n, job.fact_index, job.job_id)
+        return (self._borrows(job), -self._priority(job), *share, job.taken_n, job.fact_index, job.job_id)
+
+    def _borrows(self, job: Job) -> bool:
+        if self._own is FREE:
+            return False
+        held, more, (cpu, memory, gpu) = self.held, job.amount, self._own
+        return (
+            held.cpu_milli + more.cpu_milli > cpu
+            or held.memory_bytes + more.memory_bytes > memory
+            or (more.gpu_milli > 0 and held.gpu_milli + more.gpu_milli > gpu)
+        )
 
     def advance(self) -> bool:
         """Give the first job its place; False when nobody is left."""
@@ -90,8 +115,10 @@ class _Branch:
 
 
 class _Leaf(_Branch):
-    def __init__(self, state: State, name: str, capacity: Amount, jobs: Iterator[Job]) -> None:
-        super().__init__(state, name, capacity)
+    """Jobs that stand by class and age."""
+
+    def __init__(self, making: "_Making", jobs: Iterator[Job], held: Amount, weight: int = 1, own: Own = FREE) -> None:
+        super().__init__(making, held, weight, own)
         self._jobs = jobs
         self.waits = self._next()
 
@@ -103,8 +130,10 @@ class _Leaf(_Branch):
 
 
 class _Inner(_Branch):
-    def __init__(self, state: State, name: str, capacity: Amount, below: list[_Branch]) -> None:
-        super().__init__(state, name, capacity)
+    """Branches that share."""
+
+    def __init__(self, making: "_Making", below: list[_Branch], held: Amount, weight: int = 1, own: Own = FREE) -> None:
+        super().__init__(making, held, weight, own)
         self._heap = _heap(below)
         self.first = self._heap[0][1].first
 
@@ -115,23 +144,62 @@ class _Inner(_Branch):
         return found
 
 
-def _branch(state: State, name: str, capacity: Amount, ts: int) -> _Branch | None:
-    """The queue with everything below it, as far as somebody waits there; None when nobody does."""
-    if state.tree.queues[name].stop_policy != "none":
-        return None
-    children = state.tree.children.get(name)
-    if children is None:
-        leaf = _Leaf(state, name, capacity, _eligible(state, name, ts)) if state.index.waiting.get(name) else None
-        return leaf if leaf is not None and leaf.waits else None
-    below = [branch for child in children if (branch := _branch(state, child, capacity, ts)) is not None]
-    return _Inner(state, name, capacity, below) if below else None
+class _Making:
+    """Makes the branches of one line, as far as somebody waits in them."""
 
+    def __init__(self, state: State, capacity: Amount, ts: int) -> None:
+        self.state, self.capacity, self._ts = state, capacity, ts
 
-def _eligible(state: State, queue: str, ts: int) -> Iterator[Job]:
-    for _, _, _, job_id in state.index.waiting[queue]:
-        job = state.jobs.get(job_id)
-        if job is not None and job.not_before <= ts:
-            yield job
+    def queue(self, name: str) -> _Branch | None:
+        """The queue with everything below it."""
+        tree, queue = self.state.tree, self.state.tree.queues[name]
+        if queue.stop_policy != "none":
+            return None
+        own = FREE if queue.parent is None else tree.own[name]
+        held = held_below(self.state, name)
+        children = tree.children.get(name)
+        if children is not None:
+            return self._shared([self.queue(child) for child in children], held, queue.weight, own)
+        tenants = self.state.index.lines.get(name, {})
+        if len(tenants) == 1 and queue.queueing_strategy != "strict_fifo":
+            ((tenant, users),) = tenants.items()
+            if len(users) > 1:
+                return self._shared(self._users(name, tenant, users), held, queue.weight, own)
+        elif len(tenants) > 1 and queue.queueing_strategy != "strict_fifo":
+            return self._shared([self._tenant(name, *each) for each in tenants.items()], held, queue.weight, own)
+        return self._leaf(self.state.index.waiting.get(name, ()), held, queue.weight, own)
+
+    def _tenant(self, queue: str, tenant: str, users: Mapping[str, "SortedList[InLine]"]) -> _Branch | None:
+        held, found = self._held(queue, tenant), self.state.tree.tenants.get(tenant)
+        weight = 1 if found is None else found.weight
+        if len(users) > 1:
+            return self._shared(self._users(queue, tenant, users), held, weight)
+        return self._leaf(next(iter(users.values())), held, weight)
+
+    def _users(self, queue: str, tenant: str, users: Mapping[str, "SortedList[InLine]"]) -> list[_Branch | None]:
+        """Jobs that name no user are one user's."""
+        named = [self._held(queue, tenant, user) for user in users if user]
+        rest = self._held(queue, tenant)
+        for held in named:
+            rest = rest.plus(held, -1)
+        return [self._leaf(jobs, self._held(queue, tenant, user) if user else rest) for user, jobs in users.items()]
+
+    def _held(self, *who: str) -> Amount:
+        return self.state.index.held.get(who, NOTHING)
+
+    def _shared(self, below: list[_Branch | None], held: Amount, weight: int, own: Own = FREE) -> _Branch | None:
+        found = [branch for branch in below if branch is not None]
+        return _Inner(self, found, held, weight, own) if found else None
+
+    def _leaf(self, jobs: Iterable[InLine], held: Amount, weight: int = 1, own: Own = FREE) -> _Branch | None:
+        leaf = _Leaf(self, self._eligible(jobs), held, weight, own)
+        return leaf if leaf.waits else None
+
+    def _eligible(self, jobs: Iterable[InLine]) -> Iterator[Job]:
+        for _, _, _, job_id in jobs:
+            job = self.state.jobs.get(job_id)
+            if job is not None and job.not_before <= self._ts:
+                yield job
 
 
 def _heap(branches: list[_Branch]) -> list[tuple[Key, _Branch]]:
