@@ -53,6 +53,13 @@ class Rounds(Committed):
 
     # -- what tests say
 
+    def configure(self, **policy: Any) -> None:
+        """Other rules from now on."""
+        body = self.state.config.body
+        rules = body.policy.model_copy(update=policy)
+        proposed = config_proposed(body.model_copy(update={"policy": rules}), self.state.config.version)
+        self.commit(proposed)
+
     def submit(self, key: str, gpus: int = 1, pods: int = 1, queue: str = "research", **more: Any) -> str:
         """A job of equal pods; returns its id. `priority` is its class."""
         shape = {

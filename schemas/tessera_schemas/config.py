@@ -18,10 +18,6 @@ from tessera_schemas.pod_template import ObjectName
 from tessera_schemas.templates import JobTemplate
 
 YEAR_SECONDS = 31_536_000
-GRANTED = (
-    "Granted. Where none is named, `apply` writes down `normal` and those below it; of a configuration applied "
-    "before 0.4, none named means all"
-)
 
 
 class Subscriber(Strict):
@@ -64,7 +60,7 @@ class PodGrants(Strict):
 class Tenant(Strict):
     name: Name
     limits: Limits = Limits()
-    priority_classes: Annotated[tuple[Name, ...], Field(description=GRANTED)] = ()
+    priority_classes: Annotated[tuple[Name, ...], Field(description="Granted; empty: all")] = ()
     subscribers: Annotated[tuple[Subscriber, ...], Field(max_length=32)] = ()
     pod_grants: PodGrants = later(PodGrants())
     weight: Annotated[

@@ -137,8 +137,8 @@ class State:
         for run in self.runs.values():
             job = None if run.stopping else self.jobs.get(run.job_id)
             if job is not None and not revocable(job):
-                extra = placed_amount(run.roles, tuple(one.placement for one in run.extra)) if run.extra else NOTHING
-                yield run.queue, run.flavor, run.amount.plus(extra, -1)
+                gang = placed_amount(run.roles, run.gang_places) if run.extra else run.amount
+                yield run.queue, run.flavor, gang
         for owner, mark in self.earmarks.items():
             job = self.jobs.get(owner)
             if job is not None and owner != besides and not revocable(job):

@@ -18,7 +18,7 @@ from tessera.domain.resources import Node
 from tessera.domain.state import State
 from tessera.engine.gangs import place_gang
 from tessera.engine.losses import Loss, eviction_cost
-from tessera.engine.moves import NO_ROOM, Bases, Ground, may_move, most_to_lose, net_gpu_seconds, no_gain
+from tessera.engine.moves import NO_ROOM, Bases, Ground, lacks_again, may_move, most_to_lose, net_gpu_seconds, no_gain
 from tessera.engine.node_steps import node_steps, take
 from tessera.engine.ordering import line
 from tessera.engine.places import Places
@@ -118,7 +118,7 @@ class _Search:
         self._parts = [part for unit in units(job.roles) for part in unit.parts]
 
     def find(self) -> Found | Reason:
-        over = self._book.over(self._job.queue, self._flavor, self._job.amount)
+        over = self._book.lacks(self._job, self._flavor)
         if over is not None:
             return quota_reason(over)
         if not isinstance(self._place(()), Reason):
@@ -153,7 +153,7 @@ class _Search:
 
     def _may_have_again(self, run: Run) -> bool:
         self._book.add(run.queue, run.flavor, run.amount, -1)
-        over = self._book.over(run.queue, run.flavor, run.amount)
+        over = lacks_again(self._state, self._book, run)
         self._book.add(run.queue, run.flavor, run.amount)
         return over is None
 

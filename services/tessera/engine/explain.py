@@ -136,7 +136,7 @@ def _resources(fork: Fork, job: Job, pool: str) -> Iterator[Reason]:
     tree = fork.state.tree
     own = fork.state.earmarks.get(job.job_id) is not None
     for flavor in () if own else tree.flavors_for(job.queue, job.amount)[:FLAVORS_MAX]:
-        over = fork.book.over(job.queue, flavor, job.amount)
+        over = fork.book.lacks(job, flavor)
         if over is not None:
             yield quota_reason(over)
         placed = place_gang(job.roles, *fork.pool(pool, flavor))
@@ -159,7 +159,7 @@ def _besides(fork: Fork, job: Job, pool: str, eyes: Eyes, reasons: tuple[Reason,
     codes = {reason.code for reason in reasons}
     if Code.WAITING_FOR_QUOTA in codes:
         empty = QuotaBook(tree, {})
-        if all(empty.over(job.queue, flavor, job.amount) for flavor in tree.flavors_for(job.queue, job.amount)):
+        if all(empty.lacks(job, flavor) for flavor in tree.flavors_for(job.queue, job.amount)):
             yield "It asks for more than the whole quota: it never starts until the quota is raised."
     if Code.NO_FIT in codes or Code.NO_NODES in codes:
         nodes_of_pool = [node for node in state.nodes.values() if node.pool == pool]

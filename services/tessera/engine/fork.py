@@ -100,14 +100,15 @@ class Fork:
 
     def _pass(self, jobs: Sequence[Job]) -> None:
         """Each starts where it can; what was refused to one is not asked again for its like until somebody starts."""
-        refused: set[tuple[str, tuple[RoleNeed, ...]]] = set()
+        refused: set[tuple[str, bool, tuple[RoleNeed, ...]]] = set()
         for job in jobs:
-            if (job.queue, job.roles) in refused or not self._waits(job, self._job):
+            alike = job.queue, self.state.tree.revocable(job), job.roles
+            if alike in refused or not self._waits(job, self._job):
                 continue
             if self._start(job):
                 refused.clear()
             else:
-                refused.add((job.queue, job.roles))
+                refused.add(alike)
 
     def _chosen(self, job: Job) -> Choice | Reason:
         pool = self.state.tree.pool(job.queue) or ""

@@ -22,7 +22,8 @@ from tessera_schemas.reasons import Code
 RESTART_MS = 300_000
 """What every eviction loses besides work: stop, queue, start, warm up. So ten small victims are not free."""
 
-ELASTIC, LENT, OWN = range(3)
+ELASTIC, LENT, OWN, SPENT = range(4)
+"""Whose it is. SPENT: lent, but evicted as often as its job may be; it goes where nothing else is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,10 @@ class Loss:
     amount: Amount
 
     @property
+    def is_lent(self) -> bool:
+        return self.level[0] in (LENT, SPENT)
+
+    @property
     def key(self) -> tuple[tuple[int, int], int, str, int]:
         """Cheapest first, of one elastic run the pods that came last; unique."""
         return self.level, self.cost, self.run.run_id, 0 if self.rank is None else -self.rank
@@ -51,7 +56,7 @@ def losses(
     state: State, job: Job, cause: PlanCause, book: QuotaBook, flavor: str
 ) -> tuple[list[Loss], "Counter[Code]"]:
     """What may be taken for `job`, cheapest first, and how many runs may not be, by the rule that protects them."""
-    found, kept = list(_grown(state, job)), Counter[Code]()
+    found, kept = list(_grown(state, job, cause, book, flavor)), Counter[Code]()
     tree = state.tree
     root = tree.roots[job.queue]
     for run in state.runs.values():
@@ -60,20 +65,27 @@ def losses(
             continue
         against = may_evict(state, job, run, cause, book, flavor)
         if against is None:
-            found.append(_whole(state, run, OWN if ours else LENT))
+            found.append(_whole(state, run, OWN if ours else _lent(state, run)))
         else:
             kept[against.code] += 1
     return sorted(found, key=lambda loss: loss.key), kept
 
 
-def _grown(state: State, job: Job) -> Iterator[Loss]:
+def _lent(state: State, run: Run) -> int:
+    job = state.jobs.get(run.job_id)
+    return LENT if job is not None and state.tree.revocable(job) else SPENT
+
+
+def _grown(state: State, job: Job, cause: PlanCause, book: QuotaBook, flavor: str) -> Iterator[Loss]:
     """The pods that elastic runs grew by; the newest go first, which have done the least."""
+    wanted = state.tree.priority_of(job)
     for run in state.runs.found(state.index.elastic):
         for extra in run.surplus:
             rank = extra.placement.rank
-            if may_shrink(state, job, run, (rank,)) is not None:
+            if may_shrink(state, job, run, (rank,), cause, book, flavor) is not None:
                 continue
-            amount, level = placed_amount(run.roles, (extra.placement,)), (ELASTIC, _priority(state, run))
+            amount, priority = placed_amount(run.roles, (extra.placement,)), _priority(state, run)
+            level = ELASTIC if priority <= wanted else LENT, priority
             yield Loss(run, rank, level, weight(amount), (extra.placement,), amount)
 
 

@@ -16,10 +16,10 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import Node
 from tessera.domain.state import State
 from tessera.engine.gangs import place_gang
-from tessera.engine.losses import LENT, Loss
+from tessera.engine.losses import Loss
 from tessera.engine.node_steps import node_steps, take
 from tessera.engine.places import Places
-from tessera.engine.plans import may_evict, quota_reason, would_borrow
+from tessera.engine.plans import may_evict, may_shrink, quota_reason, would_borrow
 from tessera.engine.taste.tastes import taste_of
 from tessera.engine.units import bundles_for, units
 from tessera.engine.walk_back import Fixed
@@ -82,7 +82,7 @@ class Search:
         elif verdict is None:
             return Found((), placed)
         emptied, losses, done = dict(self._nodes), self._losses(), 0
-        if self._cause == "reclaim" and all(loss.level[0] != LENT for loss in losses):
+        if self._cause == "reclaim" and not any(loss.is_lent for loss in losses):
             losses = ()  # nothing was lent: what its own queue has to give is preemption's
         for level in sorted({loss.level for loss in losses}):
             upto = [loss for loss in losses if loss.level <= level]
@@ -200,7 +200,7 @@ class Search:
     def _quota_as_booked(self) -> Reason | None:
         """Why the job may not start as the book stands now; what is reclaimed is for a queue that keeps to its own."""
         queue, amount = self._job.queue, self._job.amount
-        over = self._book.over(queue, self._flavor, amount)
+        over = self._book.lacks(self._job, self._flavor)
         if over is None and self._cause == "reclaim" and self._book.borrows(queue, self._flavor, amount):
             return would_borrow(queue)
         return quota_reason(over) if over else None
@@ -223,7 +223,12 @@ class _Admission:
         asked = run.queue, run.flavor, amount.cpu_milli > 0, amount.memory_bytes > 0, amount.gpu_milli > 0
         if asked in self._spent:  # what a queue does not hold any more, it does not hold later
             return False
-        if loss.rank is None and may_evict(state, job, run, cause, self._book, flavor) is not None:
+        against = None
+        if loss.rank is None:
+            against = may_evict(state, job, run, cause, self._book, flavor)
+        elif loss.is_lent:
+            against = may_shrink(state, job, run, (loss.rank,), cause, self._book, flavor)
+        if against is not None:
             self._spent.add(asked)
             return False
         self._book.add(run.queue, run.flavor, amount, -1)

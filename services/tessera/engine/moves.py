@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from tessera.domain.entities import Job, Run
 from tessera.domain.evolve import evolved
 from tessera.domain.phases import Phase
+from tessera.domain.queues import Over, QuotaBook
 from tessera.domain.resources import Node, RoleNeed
 from tessera.domain.state import State
 from tessera.engine.losses import eviction_cost, weight
@@ -62,6 +63,13 @@ def _could_start_again(state: State, owner: Job, job: Job, run: Run) -> bool:
         and tree.stopped(job.queue) is None
         and run.flavor in tree.flavors_for(job.queue, job.amount)
     )
+
+
+def lacks_again(state: State, book: QuotaBook, run: Run) -> Over | None:
+    """The quota that the job of `run`, which `book` does not count any more, would lack after one eviction more."""
+    job = state.jobs.get(run.job_id)
+    firm = job is None or not state.tree.revocable(evolved(job, evictions=job.evictions + 1))
+    return book.over(run.queue, run.flavor, run.amount, firm)
 
 
 def gained(state: State, owner: Job) -> int:

@@ -4,7 +4,8 @@ Plans that make room: which runs may be evicted for which job, and whether the p
 Proposers search plans and the committer judges them at the head of the ledger; both ask here, so that they agree on
 the rules. None of them can loop: a victim is of a lower class than its preemptor, or it holds quota that the
 preemptor's queue has a right to and stays within; and a run that is too young, or whose job was evicted too often, is
-nobody's victim (ADR 0013).
+nobody's victim (ADR 0013). Borrowed quota goes back whatever the preset says and however often its holder was evicted
+(ADR 0020).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,13 +24,6 @@ from tessera_schemas.facts import PlanCause
 from tessera_schemas.mig import GEOMETRIES
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
-
-CAUSES: dict[str, frozenset[PlanCause]] = {
-    "off": frozenset(),
-    "priority": frozenset({"preemption"}),
-    "fair": frozenset({"preemption", "reclaim"}),
-}
-"""For what each preset allows to evict runs. Elastic runs shrink under every preset."""
 
 EVICTED_AS: dict[PlanCause, Code] = {
     "preemption": Code.PREEMPTED,
@@ -61,6 +55,16 @@ def pods_away(job: Job) -> Reason:
     return Reason(code=Code.GANG_INCOMPLETE, numbers={"pods_wanted": job.pods}, detail=f"{owner} makes its pods again")
 
 
+def not_allowed(state: State, owner: Job, cause: PlanCause) -> Reason | None:
+    """Why nobody is evicted for `owner` and this cause; elastic runs shrink, and runs move, all the same."""
+    preset, queue = state.tree.policy.preset, state.tree.queues.get(owner.queue)
+    if cause == "preemption" and preset == "off":
+        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="policy.preset", detail=preset)
+    if cause == "reclaim" and (queue is None or queue.reclaim == "never"):
+        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field=f"queues.{owner.queue}.reclaim", detail="never")
+    return None
+
+
 def may_evict(
     state: State, owner: Job, run: Run, cause: PlanCause, book: QuotaBook, flavor: str | None = None
 ) -> Reason | None:
@@ -71,11 +75,11 @@ def may_evict(
     is the one that `owner` would start on; None: the run's own.
     """
     policy, victim = state.tree.policy, state.jobs.get(run.job_id)
-    if cause not in CAUSES[policy.preset]:
-        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="policy.preset", detail=policy.preset)
+    if (refused := not_allowed(state, owner, cause)) is not None:
+        return refused
     if victim is None or victim.job_id == owner.job_id or run.stopping or victim.phase is not Phase.RUNNING:
         return Reason(code=Code.VICTIM_GONE, detail=run.run_id)
-    against = protected(state, victim, run)
+    against = protected(state, victim, run, lent=cause == "reclaim" and run.queue != owner.queue)
     if against is not None:
         return against
     if not _gives_way(state, owner, victim, run, cause, book, run.flavor if flavor is None else flavor):
@@ -83,15 +87,20 @@ def may_evict(
     return None
 
 
-def protected(state: State, victim: Job, run: Run) -> Reason | None:
-    """Why nobody may evict the run now: not preemptible, too young, evicted too often, or kept by a budget just now."""
+def protected(state: State, victim: Job, run: Run, lent: bool = False) -> Reason | None:
+    """
+    Why nobody may evict the run now: not preemptible, too young, evicted too often, or kept by a budget just now.
+
+    `lent`: it holds quota that goes back to its owner. A budget that is spent since it started does not keep that.
+    """
     policy, age_seconds = state.tree.policy, (state.ts - run.started_ts) // 1000
     if run.kept_ts and state.ts - run.kept_ts < KEPT_SECONDS * 1000:
         left = KEPT_SECONDS - (state.ts - run.kept_ts) // 1000
         return Reason(
             code=Code.BLOCKED_BY_DISRUPTION_BUDGET, detail=run.run_id, numbers={"not_asked_again_for_seconds": left}
         )
-    if victim.preemptible and age_seconds >= policy.min_runtime_seconds and victim.evictions < policy.evictions_max:
+    within = lent or victim.evictions < policy.evictions_max
+    if victim.preemptible and age_seconds >= policy.min_runtime_seconds and within:
         return None
     numbers = {"age_seconds": age_seconds, "evictions": victim.evictions, "preemptible": int(victim.preemptible)}
     return Reason(code=Code.EVICTION_BUDGET_SPENT, detail=run.run_id, numbers=numbers)
@@ -99,18 +108,19 @@ def protected(state: State, victim: Job, run: Run) -> Reason | None:
 
 def _gives_way(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause, book: QuotaBook, flavor: str) -> bool:
     """
-    A lower class of the same queue; or, to reclaim, a class no higher in a queue of the same tree that was lent more.
+    A lower class of the same queue; or, to reclaim, a queue of the same tree that was lent more, as `reclaim` says.
 
     Between queues the fair share is not asked: what is taken back is the owner's by its quota, and the earmark keeps
     it until the owner starts. Lent to the victim's side means that every queue from the victim's up to the one that
     it shares with the owner's uses more than its own, of something that both jobs ask for.
     """
     tree = state.tree
+    lower = tree.priority_of(victim) < tree.priority_of(owner)
     if owner.queue == victim.queue:
-        return tree.priority_of(victim) < tree.priority_of(owner)
+        return lower and tree.policy.preset != "off"
     if cause != "reclaim" or tree.roots[owner.queue] != tree.roots.get(victim.queue):
         return False
-    if tree.priority_of(victim) > tree.priority_of(owner):
+    if not lower and tree.queues[owner.queue].reclaim == "lower_priority":
         return False
     common, shared = _common(owner.amount, run.amount), set(tree.path(owner.queue))
     below = [queue for queue in tree.path(victim.queue) if queue not in shared]
@@ -188,13 +198,18 @@ def book_without(state: State, gone: Iterable[tuple[Run, tuple[Placement, ...]]]
 
 
 def outranked(state: State, job: Job, nodes: Iterable[str]) -> list[Earmark]:
-    """Earmarks on these nodes whose owners are of a strictly lower class than `job`, by owner."""
+    """
+    Earmarks on these nodes whose owners are of a strictly lower class than `job`, by owner.
+
+    Room that was taken back for a queue stays that queue's: else a higher class that has to give back would return.
+    """
     named, priority = set(nodes), state.tree.priority_of
     return [
         mark
         for owner, mark in sorted(state.earmarks.items())
         if (other := state.jobs.get(owner)) is not None
         and priority(other) < priority(job)
+        and (mark.cause != "reclaim" or other.queue == job.queue)
         and any(placement.node in named for placement in mark.placements)
     ]
 
@@ -212,20 +227,29 @@ def nodes_for(state: State, pool: str, flavor: str, avoid: Sequence[str] = ()) -
     return nodes
 
 
-def may_shrink(state: State, owner: Job, run: Run, ranks: Sequence[int]) -> Reason | None:
+def may_shrink(
+    state: State, owner: Job, run: Run, ranks: Sequence[int], cause: PlanCause, book: QuotaBook, flavor: str
+) -> Reason | None:
     """
     Why these pods of `run` may not be removed for `owner`, naming the rule; None when they may.
 
     Whatever the preset: what an elastic run has beyond its gang it has only as long as nobody of at least its own
-    priority class waits for the room.
+    priority class waits for the room, and as no owner reclaims what was lent for it.
     """
     job, priority = state.jobs.get(run.job_id), state.tree.priority_of
     staying = {extra.placement.rank for extra in run.surplus}
     if job is None or job.job_id == owner.job_id or run.stopping or not set(ranks) <= staying:
         return Reason(code=Code.VICTIM_GONE, detail=run.run_id)
-    if priority(job) > priority(owner):
-        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="priority_class", detail=run.run_id)
-    return None
+    if priority(job) <= priority(owner) or gives_back(state, owner, job, run, cause, book, flavor):
+        return None
+    return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="priority_class", detail=run.run_id)
+
+
+def gives_back(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause, book: QuotaBook, flavor: str) -> bool:
+    """Whether the run holds quota that was lent and that `owner` may reclaim."""
+    if cause != "reclaim" or run.queue == owner.queue or not_allowed(state, owner, cause) is not None:
+        return False
+    return _gives_way(state, owner, victim, run, cause, book, flavor)
 
 
 def extra_places(run: Run, ranks: Sequence[int]) -> tuple[Placement, ...]:
@@ -326,10 +350,12 @@ def quota_reason(over: Over) -> Reason:
         "used": min(over.used, INT_MAX),
         "nominal_quota": over.nominal,
     }
+    detail = "work that may not be evicted does not borrow: it waits for its own queue's quota" if over.firm else ""
     return Reason(
         code=Code.WAITING_FOR_QUOTA,
         field=f"queues.{over.queue}.{resource}" + (f" of {flavor}" if flavor else ""),
         numbers=numbers,
+        detail=detail,
     )
 
 

@@ -16,7 +16,7 @@ from tessera.domain.state import State
 from tessera.engine.fits import never_fits, room_for
 from tessera.engine.fork import Fork
 from tessera.engine.holders import Eyes, said_amount, said_queue
-from tessera.engine.plans import CAUSES, nodes_without
+from tessera.engine.plans import nodes_without
 from tessera.engine.starting import Choice
 from tessera.engine.victims import Plan, Victim, plan
 from tessera_schemas.facts import PlanCause
@@ -182,10 +182,9 @@ def planned(state: State, job: Job) -> Plan | None:
     """What preemption or reclamation would propose: lent quota is taken back first."""
     causes: tuple[PlanCause, ...] = ("reclaim", "preemption")
     for cause in causes:
-        if cause in CAUSES[state.tree.policy.preset] or (cause == "preemption" and state.index.elastic):
-            made = plan(state, job, state.ts, cause)
-            if isinstance(made, Plan):
-                return made
+        made = plan(state, job, state.ts, cause)
+        if isinstance(made, Plan):
+            return made
     return None
 
 

@@ -28,7 +28,7 @@ def choose(tree: QueueTree, book: QuotaBook, job: Job, place: Place) -> Choice |
         flavors = tuple(sorted(flavors, key=lambda f: (book.borrows(job.queue, f, job.amount), flavors.index(f))))
     reasons: list[Reason] = []
     for flavor in flavors:
-        over = book.over(job.queue, flavor, job.amount)
+        over = book.lacks(job, flavor)
         found = quota_reason(over) if over else _placed(job, flavor, place)
         if not isinstance(found, Reason):
             return flavor, found

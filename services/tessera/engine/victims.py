@@ -17,12 +17,12 @@ from tessera.engine import ENGINE_ID
 from tessera.engine.losses import ELASTIC, Loss, losses, lost_ms
 from tessera.engine.making_room import Found, Key, Search
 from tessera.engine.plans import (
-    CAUSES,
     Held,
     book_without,
     leaving,
     nodes_for,
     nodes_less,
+    not_allowed,
     outranked,
     quota_reason,
     startable,
@@ -57,7 +57,7 @@ class Plan:
     Who gives way, in an order in which each of them may, and where the job goes then on nodes of `flavor`.
 
     `outranked` are the owners of lesser earmarks that end with it. `moves` says where each victim goes on, of a plan
-    that defragments, and `net_gpu_seconds` what that gains.
+    that defragments, and `net_gpu_seconds` what that gains. `takes_back`: something of it is quota that was lent.
     """
 
     job_id: str
@@ -69,17 +69,13 @@ class Plan:
     outranked: tuple[str, ...] = ()
     moves: tuple[Move, ...] = ()
     net_gpu_seconds: int = 0
+    takes_back: bool = False
 
     @property
     def nodes(self) -> frozenset[str]:
         """Where room is kept for anybody."""
         moved = (placement for move in self.moves for placement in move.placements)
         return frozenset(placement.node for placement in (*self.placements, *moved))
-
-    @property
-    def takes_back(self) -> bool:
-        """Whether a run of another queue is evicted, for quota that was lent."""
-        return any(victim.queue != self.queue and not victim.ranks for victim in self.victims)
 
 
 def plan(state: State, job: Job, ts: int, cause: PlanCause) -> Plan | Reason:
@@ -92,8 +88,9 @@ def plan(state: State, job: Job, ts: int, cause: PlanCause) -> Plan | Reason:
     now.ts = max(ts, state.ts)
     if not startable(now, job) or now.earmarks.get(job.job_id) is not None:
         return Reason(code=Code.NOT_WAITING, detail=job.job_id)
-    if cause not in CAUSES[now.tree.policy.preset] and not (cause == "preemption" and now.index.elastic):
-        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="policy.preset", detail=now.tree.policy.preset)
+    against = not_allowed(now, job, cause)
+    if against is not None and not (cause == "preemption" and now.index.elastic):
+        return against
     return _Planner(now, job, cause).plan()
 
 
@@ -166,7 +163,8 @@ class _Planner:
             numbers = {"victims": len(victims), "pods": len(found.placements)}
             return Reason(code=Code.NO_FIT, field="roles", numbers=numbers, detail="one plan cannot name so many")
         owners = tuple(mark.owner for mark in marks)
-        return Plan(job.job_id, job.queue, self._cause, flavor, victims, found.placements, owners)
+        lent = any(loss.is_lent for loss in found.taken)
+        return Plan(job.job_id, job.queue, self._cause, flavor, victims, found.placements, owners, takes_back=lent)
 
     def _over(self, flavor: str, found: Found, marks: list[Earmark]) -> Over | None:
         """The search counted the quota of all lesser earmarks; only those that the plan ends give theirs back."""
@@ -175,7 +173,7 @@ class _Planner:
             _give_back(self._state, book, mark.owner, mark.flavor)
         for loss in found.taken:
             book.add(loss.run.queue, loss.run.flavor, loss.amount, -1)
-        return book.over(self._job.queue, flavor, self._job.amount)
+        return book.lacks(self._job, flavor)
 
     def _only_waits(self) -> Reason:
         if not self._going:

@@ -13,7 +13,7 @@ def preemption_plan(state: State, job: Job, ts: int) -> Plan | Reason:
     What its queue has lent goes first: where some of that would do, it is reclamation's to propose.
     """
     found = plan(state, job, ts, "preemption")
-    if isinstance(found, Reason) or state.tree.policy.preset != "fair" or all(v.ranks for v in found.victims):
+    if isinstance(found, Reason) or all(v.ranks for v in found.victims):
         return found
     lent = plan(state, job, ts, "reclaim")
     if isinstance(lent, Plan) and lent.takes_back:

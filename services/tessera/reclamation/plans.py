@@ -6,6 +6,7 @@ from tessera.domain.entities import Job
 from tessera.domain.resources import NOTHING
 from tessera.domain.state import State
 from tessera.engine.defragment import defragmentation
+from tessera.engine.plans import not_allowed
 from tessera.engine.victims import Plan, plan
 from tessera_schemas.reasons import Code, Reason
 
@@ -21,8 +22,9 @@ def reclamation_plan(state: State, job: Job, ts: int) -> Plan | Reason:
 
 def reclaim_plan(state: State, job: Job, ts: int) -> Plan | Reason:
     """Whom of other queues to evict for `job`. What its own queue alone has to give is preemption's to propose."""
-    if state.tree.policy.preset != "fair":
-        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="policy.preset", detail=state.tree.policy.preset)
+    against = not_allowed(state, job, "reclaim")
+    if against is not None:
+        return against
     if not _others_hold_something(state, job):
         return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field=f"queues.{job.queue}", detail="nobody to take back from")
     found = plan(state, job, ts, "reclaim")

@@ -25,6 +25,11 @@ def lending(victim: str = "normal", owner: str = "normal", own: int = 4, used: i
     return rounds
 
 
+def spent(rounds: Rounds) -> Rounds:
+    rounds.configure(evictions_max=0)
+    return rounds
+
+
 def verdict(rounds: Rounds, cause: PlanCause = "reclaim") -> Code | None:
     state, owner, run = rounds.state, rounds.job("owner"), rounds.run("victim")
     against = may_evict(state, owner, run, cause, state.quota_book())
@@ -36,13 +41,13 @@ def verdict(rounds: Rounds, cause: PlanCause = "reclaim") -> Code | None:
     [
         ("it holds what was lent", lending(), "reclaim", None),
         ("a lower class that holds what was lent", lending(victim="low"), "reclaim", None),
-        ("a higher class keeps even that", lending(victim="high"), "reclaim", Code.NOT_ALLOWED_BY_PRESET),
+        ("a higher class that holds what was lent", lending(victim="high"), "reclaim", None),
         ("it holds only its own", lending(used=4), "reclaim", Code.NOT_ALLOWED_BY_PRESET),
         ("preemption is for one queue", lending(victim="low"), "preemption", Code.NOT_ALLOWED_BY_PRESET),
-        ("the preset allows no reclaim", lending(preset="priority"), "reclaim", Code.NOT_ALLOWED_BY_PRESET),
+        ("what was lent goes back under every preset", lending(preset="off"), "reclaim", None),
         ("the preset allows nothing", lending(preset="off"), "preemption", Code.NOT_ALLOWED_BY_PRESET),
         ("it is too young", lending(min_runtime_seconds=3600), "reclaim", Code.EVICTION_BUDGET_SPENT),
-        ("its budget is spent", lending(evictions_max=0), "reclaim", Code.EVICTION_BUDGET_SPENT),
+        ("its budget is spent since it borrowed", spent(lending()), "reclaim", None),
     ],
     ids=lambda value: value if isinstance(value, str) and " " in value else "",
 )

@@ -290,19 +290,51 @@ def test_a_plan_that_is_carried_out_whole_passes_until_its_owner_runs() -> None:
         assert broken(shard) == set()
 
 
+def taking_back(reclaim: str) -> ConfigBody:
+    lender = Queue.model_validate({"name": "q1", "parent": "all", "quotas": (quota(1000),), "reclaim": reclaim})
+    return config_body(Queue(name="all"), Queue(name="q0", parent="all", quotas=(quota(0),)), lender, policy=FAIR)
+
+
+def test_an_owner_takes_lent_quota_back_from_every_class_and_from_spent_budgets() -> None:
+    assert (
+        broken(Plan("reclaim", owner={"priority_class": "low"}, victim={"priority_class": "high"}).carried_out())
+        == set()
+    )
+    shard = Plan("reclaim")
+    spent = tree([quota(0)], [quota(1000)], policy=FAIR.model_copy(update={"evictions_max": 0}))
+    shard.add(m.ConfigSet(kind="config_set", fact=0, version=2), facts=[config_proposed(spent, 1)])
+    assert broken(shard.carried_out()) == set()
+
+
+def test_work_that_may_not_be_evicted_does_not_borrow() -> None:
+    firm = job_spec(ROLES, queue="q0", preemptible=False)
+    for body, engine, wrong in (
+        (tree([quota(0)], [quota(1000)]), "test-1", {"I6"}),
+        (tree([quota(0)], [quota(1000)], top=[quota(1000)]), "test-1", set()),
+        (tree([quota(1000)], [quota(0)]), "test-1", set()),
+        (tree([quota(0)], [quota(1000)]), "tessera-3", set()),
+    ):
+        shard = Shard(node_seen("node-a", gpus=8), body=body)
+        shard.queued("k1", firm)
+        shard.add(allocation(), engine=engine)
+        assert broken(shard) == wrong
+
+
 @pytest.mark.parametrize(
     "make",
     [
         pytest.param(lambda: Plan(policy={"preset": "off"}).carried_out(), id="the preset is off"),
-        pytest.param(lambda: Plan("reclaim", policy={"preset": "priority"}).carried_out(), id="reclaim by priority"),
+        pytest.param(
+            lambda: Plan("reclaim", body=taking_back("never")).carried_out(), id="a queue that never reclaims"
+        ),
         pytest.param(lambda: Plan(policy={"min_runtime_seconds": 9}).carried_out(), id="a victim too young"),
         pytest.param(lambda: Plan(policy={"evictions_max": 0}).carried_out(), id="a victim out of budget"),
         pytest.param(lambda: Plan(victim={"preemptible": False}).carried_out(), id="a victim not preemptible"),
         pytest.param(lambda: Plan(victim={"priority_class": "high"}).carried_out(), id="a victim of the same class"),
         pytest.param(lambda: Plan(victims_queue="q0").carried_out(), id="preemption in another queue"),
         pytest.param(
-            lambda: Plan("reclaim", owner={"priority_class": "low"}, victim={"priority_class": "high"}).carried_out(),
-            id="reclaim from a higher class",
+            lambda: Plan("reclaim", body=taking_back("lower_priority"), owner={"priority_class": "low"}).carried_out(),
+            id="a queue that reclaims from lower classes",
         ),
         pytest.param(
             lambda: Plan("reclaim", body=config_body(*APART, policy=FAIR)).carried_out(), id="reclaim from another tree"

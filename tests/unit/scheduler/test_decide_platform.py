@@ -359,7 +359,7 @@ def test_a_plan_is_refused_when_its_victim_does_not_run_any_more() -> None:
 
 def test_a_plan_is_refused_under_a_preset_that_does_not_allow_it() -> None:
     assert refusal(contested(preset="off").commit(plan())) is Code.NOT_ALLOWED_BY_PRESET
-    assert refusal(contested(preset="priority").commit(plan(cause="reclaim"))) is Code.NOT_ALLOWED_BY_PRESET
+    assert refusal(contested(preset="off").commit(plan(cause="reclaim"))) is Code.NOT_ALLOWED_BY_PRESET
 
 
 def test_a_plan_is_refused_when_a_budget_is_spent() -> None:

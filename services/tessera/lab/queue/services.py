@@ -4,10 +4,11 @@ The queueing replay through all services: each job a gang that comes at its time
 A policy here is a configuration of the platform: `fifo` is a strict queue, `skip` lets everybody start who fits, and
 `reserve` keeps room for the first that finds none (`backfill: reserve`). Unlike in the replay through the engine alone
 nothing is learnt before the first job, the rest of a gang above whole nodes goes wherever it fits, and of jobs of one
-second the shorter goes first under every policy.
+second the shorter goes first under every policy. All virtual clusters are one tenant: the policies go by age, and
+between tenants the platform would share.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.kernel.errors import StartupError
@@ -19,7 +20,7 @@ from tessera.lab.traces.philly import TraceJob
 from tessera_schemas.config import ConfigBody, Limits, Policy, Queue, Tenant
 from tessera_schemas.job import Resources
 
-QUEUE = "default"
+QUEUE, TENANT = "default", "trace"
 GPUS_PER_POD_MAX = 64
 CPU_MILLI_PER_GPU = 1000
 POLICIES: Mapping[str, tuple[str, Policy]] = {
@@ -48,15 +49,14 @@ def through_services(
     """`sizes` are the nodes' GPUs. Raises StartupError for a policy the platform does not have, and Undecided."""
     refuse(policy, sizes)
     begin_s = min(one.submit_s for one in jobs)
-    tenants = {vc: f"vc-{at}" for at, vc in enumerate(sorted({one.vc for one in jobs}))}
     arrivals = {
-        one.line: Arrival((one.submit_s - begin_s) * 1000, tenants[one.vc], str(one.line), spec)
+        one.line: Arrival((one.submit_s - begin_s) * 1000, TENANT, str(one.line), spec)
         for one in sorted(jobs, key=lambda one: (*by_arrival(one), one.line))
         for spec in [job("job", QUEUE, pods_of(one.gpus, sizes[0]), one.duration_s)]
     }
 
     async def play(crew: TraceCrew) -> ThroughServices:
-        await crew.start(_nodes(sizes), _config(policy, tenants.values()))
+        await crew.start(_nodes(sizes), _config(policy))
         diary = await follow(crew, list(arrivals.values()), tell)
         replay = await crew.close()
         mine = [arrivals[one.line] for one in jobs]
@@ -89,11 +89,11 @@ def _nodes(sizes: Sequence[int]) -> list[NodeRow]:
     return [NodeRow.sized(f"node-{at:05d}", CPU_MILLI_PER_GPU * gpus, gpus, gpus) for at, gpus in enumerate(sizes)]
 
 
-def _config(policy: str, tenants: Iterable[str]) -> ConfigBody:
+def _config(policy: str) -> ConfigBody:
     strategy, rules = POLICIES[policy]
     queue = Queue.model_validate({"name": QUEUE, "queueing_strategy": strategy})
-    unlimited = tuple(Tenant(name=tenant, limits=Limits(jobs=None)) for tenant in tenants)
-    return ConfigBody(tenants=unlimited, queues=(queue,), policy=rules)
+    unlimited = Tenant(name=TENANT, limits=Limits(jobs=None))
+    return ConfigBody(tenants=(unlimited,), queues=(queue,), policy=rules)
 
 
 def _seconds(milliseconds: int) -> int:

@@ -24,12 +24,8 @@ class Quotas:
 
     def path(self, name: str) -> list[Queue]:
         """The queue and those above it; none of a queue that is not there."""
-        found = []
         queue = self.queues.get(name)
-        while queue is not None:
-            found.append(queue)
-            queue = self.queues.get(queue.parent) if queue.parent else None
-        return found
+        return [] if queue is None else [queue, *self.path(queue.parent or "")]
 
     def add(self, queue: str, flavor: str, amount: Mapping[str, int], sign: int = 1) -> None:
         for cell in self.cells(flavor, amount):
@@ -68,6 +64,20 @@ class Quotas:
         cells = [cell for cell in self.cells(flavor, amount) if self.covers(queue.name, cell)]
         return any(self.used(queue, cell) > self._total(queue, cell) for cell in cells)
 
+    def firm_beyond(self, name: str, cell: Cell, use: Mapping[tuple[str, Cell], int]) -> bool:
+        """Whether `use` of a leaf is more than its nominal quota and those above it hold, beside that of the others."""
+        path = self.path(name)
+        if len(path) < 2 or not self.covers(name, cell) or not self._beyond(path[0], cell, use):
+            return False
+        return self._beyond(path[-1], cell, use) > 0
+
+    def _beyond(self, queue: Queue, cell: Cell, use: Mapping[tuple[str, Cell], int]) -> int:
+        quota, below = (
+            self.quota(queue, cell),
+            sum(self._beyond(child, cell, use) for child in self.children(queue.name)),
+        )
+        return max(0, use.get((queue.name, cell), 0) + below - (quota.nominal if quota else 0))
+
     def covers(self, name: str, cell: Cell) -> bool:
         return any(self.quota(queue, cell) for queue in self._tree(name))
 
@@ -87,21 +97,18 @@ class Quotas:
 
     def used(self, queue: Queue, cell: Cell) -> int:
         """What the queue takes: itself, and what those below it take beyond what they keep to themselves."""
-        spill = (max(0, self.used(child, cell) - self._kept(child, cell)) for child in self._below(queue))
+        spill = (max(0, self.used(child, cell) - self._kept(child, cell)) for child in self.children(queue.name))
         return self.use[queue.name, cell] + sum(spill)
 
     def _total(self, queue: Queue, cell: Cell) -> int:
         quota = self.quota(queue, cell)
-        lent = sum(self._total(child, cell) - self._kept(child, cell) for child in self._below(queue))
+        lent = sum(self._total(child, cell) - self._kept(child, cell) for child in self.children(queue.name))
         return lent + (quota.nominal if quota else 0)
 
     def _kept(self, queue: Queue, cell: Cell) -> int:
         quota = self.quota(queue, cell)
         limited = quota is not None and quota.lending_limit is not None
         return max(0, self._total(queue, cell) - (quota.lending_limit or 0)) if quota and limited else 0
-
-    def _below(self, queue: Queue) -> list[Queue]:
-        return self.children(queue.name)
 
     def children(self, name: str) -> list[Queue]:
         return [other for other in self.queues.values() if other.parent == name]

@@ -1,12 +1,12 @@
 """What each record may do by the policy and the operators' words, in the order of the ledger."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from tessera.lab.checker.report import Report
-from tessera.lab.rules_checker.quotas import RESOURCES, Quotas
+from tessera.lab.rules_checker.quotas import RESOURCES, Cell, Quotas
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
 from tessera_schemas.adopted import Adopted
@@ -16,7 +16,13 @@ from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code
 
 CAUSE = {Code.PREEMPTED: "preemption", Code.RECLAIMED: "reclaim", Code.DEFRAGMENTED: "defragment"}
-ALLOWED = {"off": (), "priority": ("preemption",), "fair": ("preemption", "reclaim")}
+OLDER = "tessera-3"
+"""The last engine by which work that may not be evicted could borrow."""
+
+
+Pods = tuple[Placement, ...]
+Held = dict[str, int]
+"""How much of each resource."""
 
 
 @dataclass(slots=True)
@@ -61,25 +67,12 @@ class Rules:
 
     def take(self, message: m.LedgerMessage) -> None:
         self.n, self.ts, self.message, self.used = message.n, message.ts, message, {}
-        for taken in message.facts:
-            self._fact(taken.fact)
+        self.asked |= {ASKED[type(t.fact)](t.fact) for t in message.facts if type(t.fact) in ASKED}
         for record in message.records:
             getattr(self, f"_{record.kind}", lambda _: None)(record)
-        self.demand(
-            not self.used, "plan", f"the earmarks of {sorted(self.used)} are used, but their owners do not start"
-        )
+        used = sorted(self.used)
+        self.demand(not used, "plan", f"the earmarks of {used} are used, but their owners do not start")
         self._plans(message)
-
-    def _fact(self, fact: f.AnyFact) -> None:
-        """Who asked for what, whenever it was: a record may only do what somebody asked for who may."""
-        if isinstance(fact, f.HoldRequested):
-            self.asked.add(("held", fact.job_id, fact.undo, fact.tenant))
-        elif isinstance(fact, f.PriorityRequested):
-            self.asked.add(("priority_set", fact.job_id, fact.priority_class, fact.tenant))
-        elif isinstance(fact, f.CancelRequested):
-            self.asked.add(("cancelled", fact.job_id, True, fact.tenant))
-        elif isinstance(fact, f.DrainRequested):
-            self.asked.add(("node_drained", fact.node, fact.undo, ""))
 
     def _cited(self, index: int) -> f.AnyFact | None:
         return self.message.facts[index].fact if index < len(self.message.facts) else None
@@ -191,16 +184,28 @@ class Rules:
     def _starts(self, what: str, job: Job, flavor: str, places: tuple[Placement, ...]) -> None:
         self.demand(not job.held, "hold", f"{what}: the job is held")
         self._takes(what, job, flavor, places, job.amount)
+        beyond = [] if self.message.engine == OLDER or self._revocable(job) else self._firm_beyond(job, flavor)
+        self.demand(not beyond, "I6", f"{what}: it may not be evicted, and borrows {beyond}")
 
-    def _takes(
-        self,
-        what: str,
-        job: Job,
-        flavor: str,
-        places: tuple[Placement, ...],
-        amount: dict[str, int],
-        whole: dict[str, int] | None = None,
-    ) -> None:
+    def _revocable(self, job: Job) -> bool:
+        return job.preemptible and job.evictions < self.policy.evictions_max
+
+    def _firm_beyond(self, job: Job, flavor: str) -> list[Cell]:
+        """Of what work that may not be evicted holds more than the quotas of its queue and of those above it."""
+        use: Counter[tuple[str, Cell]] = Counter()
+        held = [(run.job, run.flavor, self._gang(run)) for run in self.runs.values() if not run.stopping]
+        kept = [(self.jobs[o], mark.flavor, self.jobs[o].amount) for o, mark in self.marks.items() if o in self.jobs]
+        for each, on, amount in (*held, *kept):
+            for cell in () if self._revocable(each) else self.quotas.cells(on, amount):
+                use[each.spec.queue, cell] += amount[cell[1]]
+        cells = self.quotas.cells(flavor, job.amount)
+        return [cell for cell in cells if self.quotas.firm_beyond(job.spec.queue, cell, use)]
+
+    def _gang(self, run: Run) -> Held:
+        more = _amount(run.job.spec, [(role, 1) for role in run.roles.values()])
+        return {name: run.amount[name] - more[name] for name in RESOURCES}
+
+    def _takes(self, what: str, job: Job, flavor: str, places: Pods, amount: Held, whole: Held | None = None) -> None:
         """Something is given to the job (`whole`: what it has then): quotas, flavors, the queue and nodes allow it."""
         quotas, queue = self.quotas, job.spec.queue
         path = quotas.path(queue)
@@ -244,9 +249,8 @@ class Rules:
         if r.reason.code is Code.IDLE:
             since = None if run.warned_ts is None else self.ts - run.warned_ts
             due = since is not None and since >= self.policy.idle_reclaim_seconds * 1000
-            self.demand(
-                due and self.policy.idle in ("requeue", "fail"), "idle", f"{r.run_id} was warned {since} ms ago"
-            )
+            due = due and self.policy.idle in ("requeue", "fail")
+            self.demand(due, "idle", f"{r.run_id} was warned {since} ms ago")
         if r.reason.code in CAUSE:
             self._evicted(r, run, CAUSE[Code(r.reason.code)])
         run.stopping, run.victim = True, r.reason.code in CAUSE and r.then == "requeue"
@@ -265,22 +269,26 @@ class Rules:
         """One run is stopped for another job's sake; whether that plan is whole is judged with its message."""
         policy, owner, victim = self.policy, self.jobs.get(r.by), run.job
         text = f"{r.run_id} is stopped for {r.by} ({cause}, preset {policy.preset})"
-        allowed = policy.defragment if cause == "defragment" else cause in ALLOWED[policy.preset]
-        self.demand(allowed, "plan", f"{text}: the preset does not allow it")
         age = None if run.started_ts is None else (self.ts - run.started_ts) // 1000
         self.demand(age is not None and age >= policy.min_runtime_seconds, "plan", f"{text}: its age is {age} s")
         self.demand(victim.preemptible, "plan", f"{text}: it is not preemptible")
-        self.demand(victim.evictions < policy.evictions_max, "plan", f"{text}: {victim.evictions} evictions")
+        self.demand(owner is not None, "plan", f"{text}: there is no such job")
         if owner is None:
-            self.demand(False, "plan", f"{text}: there is no such job")
             return
         queues, lower = (owner.spec.queue, victim.spec.queue), self._priority(owner) - self._priority(victim)
+        reclaim = self.quotas.queues[queues[0]].reclaim if queues[0] in self.quotas.queues else "never"
+        allowed = {"defragment": policy.defragment, "reclaim": reclaim != "never"}.get(cause, policy.preset != "off")
+        self.demand(allowed, "plan", f"{text}: the preset does not allow it")
+        lent = cause == "reclaim" and queues[0] != queues[1]
+        spent = victim.evictions >= policy.evictions_max
+        self.demand(lent or not spent, "plan", f"{text}: {victim.evictions} evictions")
         shares = self.quotas.root(queues[0]) == self.quotas.root(queues[1])
         if cause == "defragment":
             moves = lower >= 0 and self._pool(owner) == self._pool(victim)
             self.demand(moves, "plan", f"{text}: it is of another pool, or {-lower} higher in priority")
             return
-        right = lower > 0 if queues[0] == queues[1] else cause == "reclaim" and shares and lower >= 0
+        right = lent and shares and (lower > 0 or reclaim == "any")
+        right = right if queues[0] != queues[1] else lower > 0 and policy.preset != "off"
         self.demand(right, "plan", f"{text}: queues {queues}, {lower} lower in priority")
 
     def _pool(self, job: Job) -> str:
@@ -331,16 +339,14 @@ class Rules:
             back = [t.fact for t in self.message.facts if isinstance(t.fact, f.PodsBack) and t.fact.job_id == r.job_id]
             self.demand(r.uids in [fact.uids for fact in back], "adopted", f"{r.job_id} is back with pods of nobody")
             job.away, job.adopted = False, job.adopted.model_copy(update={"uids": r.uids})
-            if r.preemptible is not None:
-                job.preemptible = r.preemptible
+            job.preemptible = job.preemptible if r.preemptible is None else r.preemptible
 
     def _plans(self, message: m.LedgerMessage) -> None:
         """A plan is carried out whole in the message that takes it in, or refused there."""
         refused = {r.fact for r in message.records if isinstance(r, m.PlanRefused)}
         marks = [r for r in message.records if isinstance(r, m.EarmarkSet)]
-        revoked = Counter(
-            (r.by, r.run_id) for r in message.records if isinstance(r, m.Revoked) and r.reason.code in CAUSE
-        )
+        evicted = [r for r in message.records if isinstance(r, m.Revoked) and r.reason.code in CAUSE]
+        revoked = Counter((r.by, r.run_id) for r in evicted)
         plans = [taken.fact for i, taken in enumerate(message.facts) if i not in refused]
         accepted = [plan for plan in plans if isinstance(plan, f.PlanProposed)]
         due = Counter((plan.job_id, run_id) for plan in accepted for run_id in plan.victims)
@@ -364,14 +370,19 @@ class Rules:
 
 
 PLANS = tuple(CAUSE.values())
+ASKED: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
+    f.HoldRequested: lambda fact: ("held", fact.job_id, fact.undo, fact.tenant),
+    f.PriorityRequested: lambda fact: ("priority_set", fact.job_id, fact.priority_class, fact.tenant),
+    f.CancelRequested: lambda fact: ("cancelled", fact.job_id, True, fact.tenant),
+    f.DrainRequested: lambda fact: ("node_drained", fact.node, fact.undo, ""),
+}
+"""Who asked for what, whenever it was: a record may only do what somebody asked for who may."""
+COUNTED = {name: "total_gpu_milli" if name == "gpu_milli" else name for name in RESOURCES}
+"""The property of a pod's resources that counts against the quotas of each."""
 
 
 def _amount(spec: JobSpec, pods: list[tuple[str, int]]) -> dict[str, int]:
     """What so many pods of these roles count against quotas; a role that is not there counts nothing."""
     asked = {role.name: role.resources for role in spec.roles}
     pods = [(role, count) for role, count in pods if role in asked]
-    return {
-        "cpu_milli": sum(count * asked[role].cpu_milli for role, count in pods),
-        "memory_bytes": sum(count * asked[role].memory_bytes for role, count in pods),
-        "gpu_milli": sum(count * asked[role].total_gpu_milli for role, count in pods),
-    }
+    return {name: sum(count * getattr(asked[role], field) for role, count in pods) for name, field in COUNTED.items()}

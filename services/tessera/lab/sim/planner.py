@@ -12,7 +12,7 @@ from tessera.domain.entities import Job, Run
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
 from tessera.engine.gangs import Room
-from tessera.engine.plans import CAUSES, may_evict, nodes_for, nodes_without, startable
+from tessera.engine.plans import may_evict, nodes_for, nodes_without, startable
 from tessera_schemas.facts import PlanCause, PlanProposed
 from tessera_schemas.reasons import Reason
 
@@ -49,7 +49,8 @@ def _misplaced(plan: PlanProposed, state: State, random: Random) -> PlanProposed
 def _choices(state: State, job: Job, running: Sequence[Run]) -> Iterator[tuple[Job, list[Run], PlanCause]]:
     """What may be evicted for the job: all of it up to a few, then one at a time."""
     book = state.quota_book()
-    for cause in sorted(CAUSES[state.tree.policy.preset]):
+    causes: tuple[PlanCause, ...] = ("preemption", "reclaim")
+    for cause in causes:
         allowed = [run for run in running if may_evict(state, job, run, cause, book) is None]
         if allowed:
             yield job, allowed[:VICTIMS_MAX], cause
@@ -65,7 +66,7 @@ def plan_for(state: State, owner: Job, victims: list[Run], cause: PlanCause = "p
         nodes = {node.name: node for node in nodes_for(state, pool, flavor)}
         nodes |= {name: node for name, node in nodes_without(state, victims, ()).items() if name in nodes}
         placed = Room(nodes.values()).place(owner.roles)
-        if isinstance(placed, Reason) or book.over(owner.queue, flavor, owner.amount):
+        if isinstance(placed, Reason) or book.lacks(owner, flavor):
             continue
         return PlanProposed(
             kind="plan_proposed",

@@ -37,7 +37,7 @@ class Kept(Places):
         self._kept: list[Reservation] = []
         self._used: QuotaBook | None = None  # with what is kept; made with the first reservation
         self._left: dict[tuple[str, tuple[str, ...], int], Room] = {}  # by how many reservations a job outlives
-        self._behind: dict[tuple[str, tuple[RoleNeed, ...], tuple[str, ...], int], Reason] = {}
+        self._behind: dict[tuple[str, bool, tuple[RoleNeed, ...], tuple[str, ...], int], Reason] = {}
         self._news: list[tuple[str, Reason]] = []
 
     def wants(self, job: Job) -> bool:
@@ -56,7 +56,7 @@ class Kept(Places):
 
     def find(self, job: Job) -> Choice | Reason:
         """Where the job may start now, delaying nobody for whom room is kept; or why it may not."""
-        known = self._behind.get((job.queue, job.roles, job.avoid, self.reach(job)))
+        known = self._behind.get((job.queue, self.may_borrow(job), job.roles, job.avoid, self.reach(job)))
         if known is not None:
             return known
         verdict = super().find(job)
@@ -70,7 +70,7 @@ class Kept(Places):
         super().taken(job, flavor, placements)
         if self._used is None:
             return
-        self._used.add(job.queue, flavor, job.amount)
+        self._used.start(job, flavor)
         for reservation in self._outlived(job):
             taken(reservation.ahead, job.roles, placements)
         changed = {placement.node for placement in placements}
@@ -113,13 +113,13 @@ class Kept(Places):
         self._used = book = self._used or self._state.quota_book()
         best: tuple[int, int, str, Opening] | None = None
         for at, flavor in enumerate(self._state.tree.flavors_for(job.queue, job.amount)):
-            opening = None if book.over(job.queue, flavor, job.amount) else self._opening(job, flavor)
+            opening = None if book.lacks(job, flavor) else self._opening(job, flavor)
             if opening is not None and (best is None or opening.at < best[0]):
                 best = opening.at, at, flavor, opening
         if best is None:
             return None
         _, _, flavor, opening = best
-        book.add(job.queue, flavor, job.amount)
+        book.start(job, flavor)
         return reserved(job, flavor, opening, self._kept, self._waited(job, "closing"))
 
     def _opening(self, job: Job, flavor: str) -> Opening | None:
@@ -150,7 +150,7 @@ class Kept(Places):
         outlived, book = self._outlived(job), self._used
         assert book is not None  # some room is kept
         closed = any(kept.closes for kept in self._kept)
-        if not closed and not outlived and book.over(job.queue, verdict[0], job.amount) is None:
+        if not closed and not outlived and book.lacks(job, verdict[0]) is None:
             return verdict
 
         def place(roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]) -> tuple[Placement, ...] | Reason:
@@ -166,5 +166,5 @@ class Kept(Places):
         }
         field = found.field if found is not None and found.code is Code.WAITING_FOR_QUOTA else ""
         reason = Reason(code=Code.BEHIND_RESERVATION, field=field, numbers=numbers)
-        self._behind[job.queue, job.roles, job.avoid, len(outlived)] = reason
+        self._behind[job.queue, self.may_borrow(job), job.roles, job.avoid, len(outlived)] = reason
         return reason

@@ -16,7 +16,7 @@ from tessera_schemas.reasons import Code, Reason
 PODS_PER_MESSAGE = 2048
 """How much one message places of one pool, so that it does not take long; the next one reaches the rest of the line."""
 
-Alike = tuple[str, int, tuple[str, ...], int]
+Alike = tuple[str, bool, int, tuple[str, ...], int]
 """What equal jobs have in common: they get one verdict."""
 
 PERMIT_BYTES = 128  # besides its UIDs
@@ -54,7 +54,7 @@ def _may_still_be_had(state: State, job: Job, mark: Earmark) -> bool:
 def _not_yet(state: State, job: Job, mark: Earmark) -> Reason | None:
     stopping = sum(1 for run_id in mark.victims if state.runs.get(run_id) is not None)
     book = state.quota_book(besides=job.job_id)
-    over = book.over(job.queue, mark.flavor, job.amount)
+    over = book.lacks(job, mark.flavor)
     nodes = nodes_without(state, (), (mark,))
     if over is None and not any(placement_faults(job.roles, mark.placements, nodes)):
         return None
@@ -117,7 +117,7 @@ def _asked(draft: Draft, job: Job, size: int, places: Places, refused: dict[Alik
 
 def _alike(job: Job, places: Places) -> Alike:
     """Roles by identity, since the line keeps them alive during the pass."""
-    return job.queue, id(job.roles), job.avoid, places.reach(job)
+    return job.queue, places.may_borrow(job), id(job.roles), job.avoid, places.reach(job)
 
 
 def _allocate(draft: Draft, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:

@@ -37,6 +37,10 @@ class Places:
         """Equal jobs of equal reach get one answer."""
         return 0
 
+    def may_borrow(self, job: Job) -> bool:
+        """Whether quota of other queues may be had for the job."""
+        return self._state.tree.revocable(job)
+
     def news(self) -> Iterable[tuple[str, Reason]]:
         """What jobs before this one are to be told besides, since the last call."""
         return ()
@@ -63,7 +67,7 @@ class Places:
     def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
         """The job was allocated there: the only room there is knows it too, several are made anew."""
         if self._book is not None:
-            self._book.add(job.queue, flavor, job.amount)
+            self._book.start(job, flavor)
         if len(self._rooms) > 1:
             self._rooms.clear()
         for room in self._rooms.values():

@@ -7,7 +7,7 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import Node, placed_amount
 from tessera.domain.state import State
 from tessera.engine.losses import eviction_cost
-from tessera.engine.moves import GPU_SECOND, Bases, Ground, may_move, without_gain
+from tessera.engine.moves import GPU_SECOND, Bases, Ground, lacks_again, may_move, without_gain
 from tessera.engine.plans import (
     EVICTED_AS,
     Held,
@@ -150,7 +150,7 @@ def _shrink(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: l
         run = state.runs.get(shrink.run_id)
         if run is None or shrink.run_id in named:
             return Reason(code=Code.VICTIM_GONE, detail=shrink.run_id)
-        against = may_shrink(state, job, run, shrink.ranks)
+        against = may_shrink(state, job, run, shrink.ranks, fact.cause, book, fact.flavor)
         if against is not None:
             return against
         named.add(shrink.run_id)
@@ -169,7 +169,7 @@ def _move(state: State, job: Job, fact: PlanProposed, book: QuotaBook) -> Reason
     ground.take(job.roles, fact.placements)
     runs = state.runs.found(move.run_id for move in fact.moves)
     for run, move in zip(runs, fact.moves, strict=True):
-        over = book.over(run.queue, run.flavor, run.amount)
+        over = lacks_again(state, book, run)
         if over is not None:
             return quota_reason(over)
         book.add(run.queue, run.flavor, run.amount)
@@ -198,7 +198,7 @@ def _room(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: lis
 
 
 def _faults(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: list[Held]) -> Reason | None:
-    over = book.over(job.queue, fact.flavor, job.amount)
+    over = book.lacks(job, fact.flavor)
     if over is not None:
         return quota_reason(over)
     fault = next(_misplaced(state, job, fact.flavor, fact.placements, nodes_less(state, held)), None)

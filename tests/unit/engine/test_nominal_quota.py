@@ -1,0 +1,152 @@
+"""Nominal quota is a promise: what is borrowed is revocable, whoever borrows it, and the owner gets it back."""
+
+from typing import Any
+
+import pytest
+
+from tessera.domain.evolve import evolved
+from tessera_schemas.config import Queue
+from tessera_schemas.reasons import Code, Reason
+from tests.rounds import Rounds, share
+
+
+def lent(*queues: Queue, gpus: int = 16, preset: str = "off", **policy: Any) -> Rounds:
+    """An owner and a borrower of 8 GPUs each below one root, on one node; nothing of the policy is configured."""
+    queues = queues or (share("owner", 8), share("borrower", 8))
+    return Rounds(Queue(name="all"), *queues, nodes={"node-a": gpus}, preset=preset, **policy)
+
+
+def reason(rounds: Rounds, key: str) -> Reason:
+    found = rounds.job(key).reason
+    assert found is not None
+    return found
+
+
+# -- who may borrow
+
+
+def test_work_that_is_not_preemptible_waits_for_quota_of_its_own_queue_and_is_told_so() -> None:
+    rounds = lent()
+    rounds.submit("firm", gpus=16, queue="borrower", preemptible=False)
+    rounds.submit("own", gpus=8, queue="borrower", preemptible=False)
+    rounds.settle()
+    assert rounds.running("own")
+    assert not rounds.running("firm")
+    assert reason(rounds, "firm").code is Code.WAITING_FOR_QUOTA
+    assert "does not borrow" in reason(rounds, "firm").detail
+
+
+def test_a_spent_eviction_budget_does_not_borrow_either() -> None:
+    rounds = lent(evictions_max=0)
+    rounds.submit("spent", gpus=16, queue="borrower")
+    rounds.settle()
+    assert not rounds.running("spent")
+    assert "does not borrow" in reason(rounds, "spent").detail
+
+
+def test_preemptible_work_of_the_same_queue_does_not_keep_the_rest_from_its_own_quota() -> None:
+    """What borrows is the work that can be taken back, whichever came first."""
+    rounds = lent()
+    rounds.submit("soft", gpus=8, queue="borrower")
+    rounds.settle()
+    rounds.submit("firm", gpus=8, queue="borrower", preemptible=False)
+    rounds.settle()
+    assert rounds.running("soft", "firm")
+    rounds.submit("promised", gpus=8, queue="owner")
+    rounds.settle()
+    assert rounds.running("promised", "firm")
+    assert not rounds.running("soft")
+
+
+def test_quota_of_the_queues_above_is_a_queues_own_too_and_a_siblings_is_not() -> None:
+    team = [share("team", 4, parent="all"), share("train", 0, parent="team"), share("serve", 4, parent="team")]
+    rounds = lent(share("other", 8), *team)
+    rounds.submit("firm", gpus=4, queue="train", preemptible=False)
+    rounds.submit("more", gpus=1, queue="train", preemptible=False)
+    rounds.settle()
+    assert rounds.running("firm")
+    assert not rounds.running("more")
+
+
+def test_room_kept_for_a_job_does_not_let_it_borrow_what_it_may_not() -> None:
+    """A mark made while the job was preemptible enough, and a budget that was lowered since."""
+    rounds = lent(evictions_max=1, min_runtime_seconds=0)
+    rounds.submit("borrows", gpus=16, queue="borrower")
+    rounds.settle()
+    rounds.submit("promised", gpus=8, queue="owner")
+    rounds.settle()
+    assert rounds.running("promised")
+    assert not rounds.running("borrows")
+    rounds.finish("promised")
+    rounds.settle()
+    assert not rounds.running("borrows"), "it was evicted as often as it may be"
+
+
+# -- who gives back
+
+
+@pytest.mark.parametrize("preset", ["off", "priority", "fair"])
+@pytest.mark.parametrize("priority", ["low", "normal", "urgent"])
+def test_an_owner_gets_its_nominal_quota_under_every_preset_from_every_class(preset: str, priority: str) -> None:
+    rounds = lent(preset=preset)
+    rounds.submit("borrows", gpus=16, queue="borrower", priority=priority)
+    rounds.settle()
+    rounds.submit("promised", gpus=8, queue="owner", priority="low")
+    rounds.settle()
+    assert rounds.running("promised")
+    assert rounds.evicted() == [["borrows"]]
+
+
+def test_a_higher_class_of_another_queue_does_not_outrank_room_that_was_taken_back() -> None:
+    rounds = lent(share("owner", 8), share("borrower", 8), gpus=16)
+    rounds.submit("borrows", gpus=16, queue="borrower", priority="urgent")
+    rounds.settle()
+    rounds.submit("promised", gpus=8, queue="owner", priority="low")
+    rounds.settle()
+    rounds.settle()
+    assert rounds.running("promised")
+    assert len(rounds.plans) == 1
+
+
+def test_a_queue_that_reclaims_lower_classes_only_or_never_says_so_and_is_obeyed() -> None:
+    for policy, class_, gets in (
+        ("never", "urgent", False),
+        ("lower_priority", "normal", False),
+        ("lower_priority", "high", True),
+    ):
+        rounds = lent(share("owner", 8, reclaim=policy), share("borrower", 8))
+        rounds.submit("borrows", gpus=16, queue="borrower", priority="normal")
+        rounds.settle()
+        rounds.submit("promised", gpus=8, queue="owner", priority=class_)
+        rounds.settle()
+        assert rounds.running("promised") is gets, (policy, class_)
+
+
+def test_a_run_whose_budget_is_spent_while_it_borrows_gives_back_what_was_lent_all_the_same() -> None:
+    rounds = lent()
+    rounds.submit("borrows", gpus=16, queue="borrower")
+    rounds.settle()
+    rounds.configure(evictions_max=0)
+    rounds.submit("promised", gpus=8, queue="owner")
+    rounds.settle()
+    assert rounds.running("promised")
+
+
+def test_of_runs_that_hold_lent_quota_those_past_their_budget_go_last() -> None:
+    rounds = lent(share("owner", 8), share("borrower", 4), gpus=12, evictions_max=2)
+    rounds.submit("spent", gpus=4, queue="borrower", priority="low")
+    rounds.submit("soft", gpus=8, queue="borrower", priority="high")
+    rounds.settle()
+    rounds.state.put_job(evolved(rounds.job("spent"), evictions=2))
+    rounds.submit("promised", gpus=4, queue="owner")
+    assert rounds.victims("promised", "reclaim") == ["soft"]
+
+
+def test_what_an_elastic_run_of_a_higher_class_grew_by_on_lent_quota_is_given_back() -> None:
+    rounds = lent(grow_after_seconds=0)
+    rounds.submit("grown", gpus=8, queue="borrower", priority="urgent", max_replicas=2, preemptible=False)
+    rounds.settle()
+    assert len(rounds.run("grown").extra) == 1
+    rounds.submit("promised", gpus=8, queue="owner", priority="low")
+    rounds.settle()
+    assert rounds.running("promised", "grown")
