@@ -60,6 +60,12 @@ class Rounds(Committed):
         proposed = config_proposed(body.model_copy(update={"policy": rules}), self.state.config.version)
         self.commit(proposed)
 
+    def shares(self, *queues: Queue) -> None:
+        """Other quotas from now on, below the same root."""
+        body = self.state.config.body
+        root = tuple(queue for queue in body.queues if queue.parent is None)
+        self.commit(config_proposed(body.model_copy(update={"queues": (*root, *queues)}), self.state.config.version))
+
     def submit(self, key: str, gpus: int = 1, pods: int = 1, queue: str = "research", **more: Any) -> str:
         """A job of equal pods; returns its id. `priority` is its class."""
         shape = {

@@ -32,7 +32,7 @@ class JobView(Lenient):
     priority_class: str = ""
     held: Annotated[bool, Field(description="It does not start until it is let go")] = False
     evictions: Annotated[int, Field(description="How often it was stopped for other jobs")] = 0
-    flavor: Annotated[str, Field(description="Of the nodes that its run is on, where quotas tell flavors apart")] = ""
+    flavor: Annotated[str, Field(description="Of its run's nodes, where quotas tell flavors apart; !a: any but a")] = ""
     earmarked_until: Annotated[int, Field(description="Until when room is kept for it; 0: none is")] = 0
     saved_ts: Annotated[int, Field(description="Up to when the run's work is saved; 0: not at all")] = 0
     saved_path: Annotated[str, Field(description="Where its last checkpoint is")] = ""

@@ -63,7 +63,7 @@ def _room(state: State, pool: str, flavor: str, placements: tuple[Placement, ...
             continue
         if node.pool != pool:
             yield f"rank {placement.rank}: node {node.name} is of pool {node.pool}, not {pool}"
-        if flavor and state.tree.flavor_of(node) != flavor:
+        if not state.tree.is_on(node, flavor):
             yield f"rank {placement.rank}: node {node.name} is not of flavor {flavor}"
         if state.drains.get(node.name) is not None:
             yield f"rank {placement.rank}: node {node.name} is being drained"

@@ -10,8 +10,10 @@ from tessera_schemas.config import Config, Flavor, Level, Policy, Queue, Quota, 
 
 RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
 UNLIMITED = 2**63 - 1
+BUT = "!"
+"""Begins what stands in place of a flavor for all nodes but those of some: `!a100,l4`."""
 Cell = tuple[str, str]
-"""What one quota is about: (flavor, resource); flavor "" counts all nodes."""
+"""What one quota is about: (flavor, resource); flavor "" counts all nodes, those of every flavor with them."""
 
 
 @dataclass(frozen=True)
@@ -135,19 +137,32 @@ class QueueTree:
                 return flavor.name
         return ""
 
+    def is_on(self, node: Node, flavor: str) -> bool:
+        """Whether the node is one of a flavor as `flavors_for` names it."""
+        if not flavor:
+            return True
+        found = self.flavor_of(node)
+        return found not in flavor[1:].split(",") if flavor.startswith(BUT) else found == flavor
+
     def flavors_for(self, queue: str, amount: Amount) -> tuple[str, ...]:
         """
-        The flavors on which a job that holds `amount` may start, in the order to try them; ("",) is any node.
+        The flavors on which a job that holds `amount` may start, in the order to try them; "" is any node.
 
-        Only quotas of what the job asks for make it choose. A queue's own quotas give the order; what it may only
-        borrow comes in the order of the configuration.
+        Quotas of a flavor make a job choose, as far as they are of what it asks for; a job is on nodes of one choice.
+        All other nodes together are a choice, too (`!a100,l4`: neither of these), where a quota of any flavor counts
+        each resource for which there are quotas of some. A queue's own quotas give the order; what it may only borrow
+        comes in the order of the configuration, all other nodes last.
         """
-        cells = [(f, r) for f, r in self.covered[self.roots[queue]] if f and getattr(amount, r)]
+        covered = self.covered[self.roots[queue]]
+        cells = {(f, r) for f, r in covered if f and getattr(amount, r)}
         if not cells:
             return ("",)
-        own = dict.fromkeys(q.flavor for q in self.queues[queue].quotas if (q.flavor, q.resource) in cells)
         named = {flavor for flavor, _ in cells}
-        return (*own, *(f.name for f in self.flavors if f.name in named and f.name not in own))
+        rest = BUT + ",".join(sorted(named)) if all(("", r) in covered for _, r in cells) else ""
+        quotas = self.queues[queue].quotas
+        own = [q.flavor or rest for q in quotas if getattr(amount, q.resource) and (q.flavor in named or not q.flavor)]
+        lent = [flavor.name for flavor in self.flavors if flavor.name in named]
+        return tuple(flavor for flavor in dict.fromkeys((*own, *lent, rest)) if flavor)
 
 
 @lru_cache(maxsize=8)

@@ -32,6 +32,10 @@ class Attempt:
     def node(self, name: str) -> Node:
         return self._changed.get(name) or self._nodes[name]
 
+    def before(self, name: str) -> Node:
+        """The node without the pods of this try."""
+        return self._nodes[name]
+
     def nodes(self) -> Iterable[Node]:
         return (self.node(name) for name in self._nodes)
 

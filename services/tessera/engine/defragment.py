@@ -130,7 +130,7 @@ class _Search:
         if isinstance(lacking, Reason):
             return lacking
         if every[0].cost > self._most:
-            return no_gain(self._state, self._job, every[0].cost)
+            return no_gain(self._state, self._job, every[0].cost, at_least=True)
         found = self._cheapest(every)
         if found is not None and _cost(found.taken) > self._most:
             return no_gain(self._state, self._job, _cost(found.taken))

@@ -12,9 +12,12 @@ from tessera.domain.entities import EndedJob, Job
 from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
+from tessera.engine.before import said_before
 from tessera.engine.fork import Fork
-from tessera.engine.gangs import inadmissible, place_gang
+from tessera.engine.gangs import place_gang
 from tessera.engine.holders import NOBODY, Eyes, Holders, of_quota, of_room
+from tessera.engine.lent import said_lent
+from tessera.engine.never import unreachable
 from tessera.engine.plans import quota_reason
 from tessera.engine.remedies import Change, remedies
 from tessera.engine.reserving import Forecast, soonest
@@ -152,18 +155,21 @@ def _besides(fork: Fork, job: Job, pool: str, eyes: Eyes, reasons: tuple[Reason,
         nodes = sorted({placement.node for placement in mark.placements})
         yield f"Room on {_some(nodes)} is kept for it ({mark.cause}) for {_left(mark.deadline, state.ts)} more."
     yield from _kept(fork, job, pool)
+    yield from said_before(fork, job, eyes)
     head, _ = fork.behind(job)
     if head is not None:
         who = f"{head.name} ({head.job_id})" if eyes.may_see(head.tenant) else "of another tenant"
         yield f"The first job of queue {job.queue} is {who}; the queue lets nobody pass it (strict_fifo)."
     codes = {reason.code for reason in reasons}
     if Code.WAITING_FOR_QUOTA in codes:
+        yield from said_lent(state, fork.book, job, eyes)
         empty = QuotaBook(tree, {})
         if all(empty.lacks(job, flavor) for flavor in tree.flavors_for(job.queue, job.amount)):
             yield "It asks for more than the whole quota: it never starts until the quota is raised."
     if Code.NO_FIT in codes or Code.NO_NODES in codes:
         nodes_of_pool = [node for node in state.nodes.values() if node.pool == pool]
-        never = inadmissible(job.roles, nodes_of_pool)
+        flavors = tree.flavors_for(job.queue, job.amount)
+        never = unreachable(job.roles, nodes_of_pool, tree, job.queue, flavors)
         if never is not None:
             yield f"Even empty, the pool could not hold it: {never.sentence()}"
         yield from _drained(state, pool)

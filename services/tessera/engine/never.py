@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from tessera.domain.queues import BUT, QueueTree
 from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed, emptied, gang_amount
 from tessera.engine.fits import never_fits
 from tessera.engine.places import Places
@@ -37,6 +38,40 @@ def inadmissible(roles: tuple[RoleNeed, ...], nodes: Iterable[Node]) -> Reason |
         if never is not None:
             return never
     return _too_much_together(roles, empty)
+
+
+def unreachable(
+    roles: tuple[RoleNeed, ...], nodes: Iterable[Node], tree: QueueTree, queue: str, flavors: Iterable[str]
+) -> Reason | None:
+    """
+    Why no state of these nodes could ever hold the gang on any of these flavors, which the queue's quotas reach.
+
+    A gang starts on nodes of one flavor. Without any nodes nothing is known, of any flavor.
+    """
+    there = [node for node in nodes if not node.gone]
+    refused: list[tuple[str, Reason]] = []
+    for flavor in flavors if there else ():
+        of_it = [node for node in there if tree.is_on(node, flavor)]
+        against = (
+            inadmissible(roles, of_it) if of_it else Reason(code=Code.INADMISSIBLE, detail="there is no such node")
+        )
+        if against is None:
+            return None
+        refused.append((flavor, against))
+    if not refused:
+        return None
+    anywhere = inadmissible(roles, there)
+    if anywhere is not None:
+        return anywhere
+    tried = "; ".join(f"{said_flavor(flavor)}: {against.detail}" for flavor, against in refused)
+    detail = f"other nodes could hold it, but no quota of queue {queue} reaches them. Of those that one does: {tried}"
+    first = refused[0][1]
+    return Reason(code=Code.INADMISSIBLE, field="queue", numbers=first.numbers, detail=detail[:1024])
+
+
+def said_flavor(flavor: str) -> str:
+    """A flavor as `flavors_for` names it, for people."""
+    return f"any but {flavor[1:].replace(',', ', ')}" if flavor.startswith(BUT) else flavor
 
 
 def _role_inadmissible(role: RoleNeed, verdict: Reason, nodes: dict[str, Node]) -> Reason:

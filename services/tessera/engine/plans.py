@@ -216,12 +216,12 @@ def outranked(state: State, job: Job, nodes: Iterable[str]) -> list[Earmark]:
 
 def nodes_for(state: State, pool: str, flavor: str, avoid: Sequence[str] = ()) -> list[Node]:
     """The nodes of a pool and flavor ("" for all) as decisions see them: a drained node is not ready."""
-    flavor_of, drained = state.tree.flavor_of, {name for name, _ in state.drains.items()}
+    drained = {name for name, _ in state.drains.items()}
     nodes = [node for node in state.nodes.values() if node.pool == pool]
     if avoid:
         nodes = [node for node in nodes if node.name not in avoid]
     if flavor:
-        nodes = [node for node in nodes if flavor_of(node) == flavor]
+        nodes = [node for node in nodes if state.tree.is_on(node, flavor)]
     if drained:
         nodes = [evolved(node, ready=False) if node.name in drained else node for node in nodes]
     return nodes
@@ -350,7 +350,11 @@ def quota_reason(over: Over) -> Reason:
         "used": min(over.used, INT_MAX),
         "nominal_quota": over.nominal,
     }
-    detail = "work that may not be evicted does not borrow: it waits for its own queue's quota" if over.firm else ""
+    detail = ""
+    if over.firm:
+        detail = "work that may not be evicted does not borrow: it waits for its own queue's quota"
+    elif over.used + over.wanted <= over.nominal:
+        detail = "others borrow what is its own"
     return Reason(
         code=Code.WAITING_FOR_QUOTA,
         field=f"queues.{over.queue}.{resource}" + (f" of {flavor}" if flavor else ""),

@@ -2,7 +2,8 @@
 Why a part of a gang found no place, in numbers: how many nodes failed which test, and how near the nearest came.
 
 Every node is counted once, under a name that begins with `nodes_`: the first test that it failed, or that it has room
-for a pod but the pods together have none.
+for a pod but the pods together have none, or that pods of the gang itself, which had found a place, have filled it. How
+near the nearest came is said of the nodes as they are, without these.
 """
 
 from collections import Counter
@@ -18,11 +19,12 @@ from tessera_schemas.reasons import Code, Reason
 
 UNLABELLED = "nodes_without_label"
 IN_PART = "nodes_with_room_for_a_part"
+OWN = "nodes_filled_by_its_own_pods"
 Numbers = dict[str, int]
 
 
 def no_fit(part: Part, attempt: Attempt, pods: int) -> Reason:
-    """No node has room for one pod more; the numbers are of the nodes with the pods that had found a place."""
+    """No node has room for one pod more."""
     return Reason(code=Code.NO_FIT, field=f"roles.{part.role.name}", numbers=_numbers(part, attempt, pods, ""))
 
 
@@ -68,14 +70,14 @@ def _numbers(part: Part, attempt: Attempt, pods: int, label: str) -> Numbers:
     """The counts in an order that no table's order changes, then the nearest miss of each device that is asked for."""
     values = attempt.places.values(label) if label else {}
     counted = Counter({miss.value: count for miss, count in attempt.places.unsuited(part).items()})
-    suited = [attempt.node(name) for name in attempt.suited(part)]
+    suited = [attempt.before(name) for name in attempt.suited(part)]
     for node in suited:
-        miss = short_of(part, node)
+        miss = short_of(part, attempt.node(node.name))
         if miss is not None:
-            counted[miss.value] += 1
+            counted[miss.value if short_of(part, node) is not None else OWN] += 1
         else:
             counted[IN_PART if not label or node.name in values else UNLABELLED] += 1
-    ordered = (*(miss.value for miss in Miss), UNLABELLED, IN_PART)
+    ordered = (*(miss.value for miss in Miss), OWN, UNLABELLED, IN_PART)
     numbers = {name: counted[name] for name in ordered if counted[name]}
     numbers |= {"nodes": counted.total(), "pods_placed": len(attempt.placed), "pods": pods}
     for need in part.needs:

@@ -143,6 +143,14 @@ def test_a_least_gain_can_be_asked_for() -> None:
     assert reason.code is Code.NO_NET_GAIN
 
 
+def test_where_even_the_cheapest_run_loses_too_much_its_loss_is_said_as_the_least() -> None:
+    """Two runs would have to move; which, nobody has searched."""
+    rounds = stuck(scattered(), hours=0)
+    numbers = why_not(rounds).numbers
+    assert numbers["lost_gpu_seconds_at_least"] > numbers["gained_gpu_seconds"]
+    assert "lost_gpu_seconds" not in numbers
+
+
 def test_work_that_was_saved_is_not_lost_so_that_its_job_moves_sooner() -> None:
     rounds = stuck(scattered(), hours=0)
     rounds.commit(ms=3 * 60_000)

@@ -122,6 +122,14 @@ def test_a_no_says_how_many_pods_had_found_a_place_and_for_which_role_there_was_
     assert (reason.numbers["pods_placed"], reason.numbers["pods"]) == (2, 5)
 
 
+def test_a_no_after_a_part_was_placed_tells_how_near_the_nodes_come_as_they_are() -> None:
+    """Not as they would be with the pods of the gang that had found a place: nobody could find that node."""
+    reason = refused(roles((3, need(gpus=8))), cluster(node("a"), node("b")))
+    assert reason.numbers["most_gpus_free_on_a_node"] == 8
+    assert (reason.numbers["pods_placed"], reason.numbers["nodes_filled_by_its_own_pods"]) == (2, 2)
+    assert "nodes_short_of_gpu" not in reason.numbers
+
+
 def test_a_no_for_a_share_names_the_largest_share_there_is() -> None:
     reason = refused(
         roles((1, need(gpu_milli=600))), cluster(node("a", gpus=2, free=(500, 200), device_profile="shares"))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tessera.domain.queues import QueueTree, queue_tree
 from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed, no_slices_taken
-from tessera.engine.gangs import inadmissible
+from tessera.engine.never import unreachable
 from tessera_schemas.config import Config
 from tessera_schemas.reasons import Reason
 from tessera_schemas.templates import JobTemplate
@@ -26,15 +26,22 @@ class Pools:
         self._by_pool: dict[str, list[Node]] = {}
         for node in self.nodes:
             self._by_pool.setdefault(node.pool, []).append(node)
-        self._verdicts: dict[tuple[str, tuple[RoleNeed, ...]], Reason | None] = {}
+        self._verdicts: dict[tuple[str, str, tuple[str, ...], int, tuple[RoleNeed, ...]], Reason | None] = {}
 
-    def inadmissible(self, pool: str, roles: tuple[RoleNeed, ...]) -> Reason | None:
-        """Why no state of the pool could ever hold the gang; None when one could, or when it has no nodes yet."""
-        key = (pool, roles)
+    def inadmissible(
+        self, tree: QueueTree, queue: str, flavors: tuple[str, ...], roles: tuple[RoleNeed, ...]
+    ) -> Reason | None:
+        """
+        Why no state of the queue's pool could ever hold the gang on one of these flavors; None when one could.
+
+        Nothing is refused for a pool that has no nodes yet.
+        """
+        pool = tree.queues[queue].pool
+        key = (pool, queue if flavors != ("",) else "", flavors, tree.version, roles)
         if key not in self._verdicts:
             if len(self._verdicts) >= VERDICTS_MAX:
                 self._verdicts.clear()
-            self._verdicts[key] = inadmissible(roles, self._by_pool.get(pool, ()))
+            self._verdicts[key] = unreachable(roles, self._by_pool.get(pool, ()), tree, queue, flavors)
         return self._verdicts[key]
 
 

@@ -42,24 +42,33 @@ def of_job(command: SubmitJob | AdoptJob, tenant: str, policy: Policy) -> list[R
     pool = tree.pool(spec.queue)
     if pool is not None:
         roles = shared(with_labels([role_need(role, submitted is None) for role in spec.roles], tree.levels))
-        against += _over_quota(spec.queue, gang_amount(roles), tree, spec.preemptible)
-        verdict = None if unknown else policy.pools.inadmissible(pool, roles)
+        flavors, over = _within_quota(spec.queue, gang_amount(roles), tree, spec.preemptible)
+        against += over
+        verdict = None if unknown else policy.pools.inadmissible(tree, spec.queue, flavors, roles)
         against += [in_short(verdict, tree.levels)] if verdict is not None else []
     return against
 
 
-def _over_quota(queue: str, amount: Amount, tree: QueueTree, preemptible: bool) -> list[Reason]:
-    """Whether no flavor's quota could ever hold the job, everything that may be borrowed for it included."""
+def _within_quota(
+    queue: str, amount: Amount, tree: QueueTree, preemptible: bool
+) -> tuple[tuple[str, ...], list[Reason]]:
+    """
+    The flavors whose quotas could hold the job, everything that may be borrowed for it included.
+
+    Where none could, all of them, and why not.
+    """
     book, against = QuotaBook(tree, {}), []
-    for flavor in tree.flavors_for(queue, amount):
+    flavors, within = tree.flavors_for(queue, amount), list[str]()
+    for flavor in flavors:
         over = book.over(queue, flavor, amount, firm=not preemptible or not tree.policy.evictions_max)
         if over is None:
-            return []
+            within.append(flavor)
+            continue
         numbers = {"wanted": over.wanted, "most": over.available, "nominal_quota": over.nominal}
         where = f"queues.{queue}.{over.cell[1]}" + (f" of {over.cell[0]}" if over.cell[0] else "")
         why = "it may not be evicted, and only what may be evicted borrows" if over.firm else ""
         against.append(refusal(Code.EXCEEDS_MAX_QUOTA, where, why, numbers=numbers))
-    return against
+    return (tuple(within), []) if within else (flavors, [r for at, r in enumerate(against) if r not in against[:at]])
 
 
 def of_priority(name: str, tenant: str, policy: Policy) -> list[Reason]:

@@ -53,11 +53,8 @@ class Quotas:
 
     def borrows(self, name: str, flavor: str, amount: Mapping[str, int]) -> bool:
         """Whether a leaf would hold, with `amount` more, above its nominal quota of anything that is asked for."""
-        for cell in self.cells(flavor, amount) if name in self.queues else ():
-            quota = self.quota(self.queues[name], cell)
-            if self.covers(name, cell) and self.use[name, cell] + amount[cell[1]] > (quota.nominal if quota else 0):
-                return True
-        return False
+        cells = [cell for cell in self.cells(flavor, amount) if self.covers(name, cell)]
+        return any(self.use[name, cell] + amount[cell[1]] > self._nominal(self.queues[name], cell) for cell in cells)
 
     def lent(self, queue: Queue, flavor: str, amount: Mapping[str, int]) -> bool:
         """Whether the queue, with those below it, takes more than they have, of anything that is asked for."""
@@ -72,11 +69,8 @@ class Quotas:
         return self._beyond(path[-1], cell, use) > 0
 
     def _beyond(self, queue: Queue, cell: Cell, use: Mapping[tuple[str, Cell], int]) -> int:
-        quota, below = (
-            self.quota(queue, cell),
-            sum(self._beyond(child, cell, use) for child in self.children(queue.name)),
-        )
-        return max(0, use.get((queue.name, cell), 0) + below - (quota.nominal if quota else 0))
+        below = sum(self._beyond(child, cell, use) for child in self.children(queue.name))
+        return max(0, use.get((queue.name, cell), 0) + below - self._nominal(queue, cell))
 
     def covers(self, name: str, cell: Cell) -> bool:
         return any(self.quota(queue, cell) for queue in self._tree(name))
@@ -85,15 +79,20 @@ class Quotas:
         return self.path(name)[-1].name if name in self.queues else ""
 
     def flavors(self, name: str, amount: Mapping[str, int]) -> set[str]:
-        """The flavors that a job of the queue must choose from; none when its quotas do not tell them apart."""
-        return {q.flavor for queue in self._tree(name) for q in queue.quotas if q.flavor and amount.get(q.resource)}
+        """What a job of the queue must choose from: flavors of quotas, and where others reach further all but those."""
+        cells = {(q.flavor, q.resource) for queue in self._tree(name) for q in queue.quotas if amount.get(q.resource)}
+        named = {flavor for flavor, _ in cells if flavor}
+        rest = all(("", resource) in cells for flavor, resource in cells if flavor)
+        return named | ({"!" + ",".join(sorted(named)) if named else ""} if rest else set())
+
+    def is_on(self, node: NodeSeen, flavor: str) -> bool:
+        of = self.flavor_of(node)
+        return of not in flavor[1:].split(",") if flavor[:1] == "!" else flavor in ("", of)
 
     def flavor_of(self, node: NodeSeen) -> str:
-        for flavor in self.body.flavors if self.body else ():
-            model = not flavor.gpu_models or node.gpu_model in flavor.gpu_models
-            if model and flavor.node_labels.items() <= node.labels.items():
-                return flavor.name
-        return ""
+        flavors = self.body.flavors if self.body else ()
+        of_it = (each for each in flavors if each.node_labels.items() <= node.labels.items())
+        return next((each.name for each in of_it if not each.gpu_models or node.gpu_model in each.gpu_models), "")
 
     def used(self, queue: Queue, cell: Cell) -> int:
         """What the queue takes: itself, and what those below it take beyond what they keep to themselves."""
@@ -101,9 +100,12 @@ class Quotas:
         return self.use[queue.name, cell] + sum(spill)
 
     def _total(self, queue: Queue, cell: Cell) -> int:
-        quota = self.quota(queue, cell)
         lent = sum(self._total(child, cell) - self._kept(child, cell) for child in self.children(queue.name))
-        return lent + (quota.nominal if quota else 0)
+        return lent + self._nominal(queue, cell)
+
+    def _nominal(self, queue: Queue, cell: Cell) -> int:
+        quota = self.quota(queue, cell)
+        return quota.nominal if quota else 0
 
     def _kept(self, queue: Queue, cell: Cell) -> int:
         quota = self.quota(queue, cell)

@@ -215,9 +215,9 @@ class Rules:
         drained = sorted({place.node for place in places} & self.drained)
         self.demand(not drained, "drain", f"{what}: nodes {drained} are drained")
         named = quotas.flavors(queue, whole or amount)
-        self.demand(flavor in (named or {""}), "I6", f"{what}: flavor {flavor!r} of {sorted(named)}")
-        foreign = [p.node for p in places if p.node in self.nodes and quotas.flavor_of(self.nodes[p.node]) != flavor]
-        self.demand(not (flavor and foreign), "I6", f"{what}: nodes {foreign} are not of flavor {flavor}")
+        self.demand(flavor in named, "I6", f"{what}: flavor {flavor!r} of {sorted(named)}")
+        foreign = [p.node for p in places if p.node in self.nodes and not quotas.is_on(self.nodes[p.node], flavor)]
+        self.demand(not foreign, "I6", f"{what}: nodes {foreign} are not of flavor {flavor}")
         quotas.add(queue, flavor, amount)
         over = list(quotas.over(queue, flavor, amount))
         self.demand(not over, "I6", f"{what}: {'; '.join(over)}")

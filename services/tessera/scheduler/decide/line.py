@@ -47,7 +47,7 @@ def _may_still_be_had(state: State, job: Job, mark: Earmark) -> bool:
     """The nodes may be of another pool or flavor by now, and the queue's quotas may tell other flavors apart."""
     tree, nodes = state.tree, state.nodes.found(placement.node for placement in mark.placements)
     return mark.flavor in tree.flavors_for(job.queue, job.amount) and all(
-        node.pool == tree.pool(job.queue) and (not mark.flavor or tree.flavor_of(node) == mark.flavor) for node in nodes
+        node.pool == tree.pool(job.queue) and tree.is_on(node, mark.flavor) for node in nodes
     )
 
 

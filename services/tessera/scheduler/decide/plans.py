@@ -211,7 +211,7 @@ def _misplaced(
     pool = state.tree.pool(job.queue)
     for placement in placements:
         node = nodes.get(placement.node) or state.nodes.get(placement.node)
-        if node is None or node.pool != pool or (flavor and state.tree.flavor_of(node) != flavor):
+        if node is None or node.pool != pool or not state.tree.is_on(node, flavor):
             yield f"node {placement.node} is not of pool {pool}, flavor {flavor or 'any'}"
             return
         if state.drains.get(placement.node) is not None:

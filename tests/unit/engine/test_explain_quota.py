@@ -1,0 +1,77 @@
+"""Explain names who holds a queue's own quota and why it stays there, and why others stand before a job."""
+
+from typing import Any
+
+import pytest
+
+from tessera.engine.explain import explain
+from tessera_schemas.config import Queue
+from tests.builders import admitted, job_spec, role
+from tests.rounds import Rounds, share
+
+
+def told(rounds: Rounds, key: str, viewer: str | None = None) -> str:
+    found = explain(rounds.state, rounds.job(key).job_id, rounds.ts, viewer)
+    assert found is not None
+    return "\n".join((found.sentence(), *found.said))
+
+
+def borrowed(owner: Any = None, **more: Any) -> Rounds:
+    policy = more.pop("policy", {})
+    queues = owner or share("owner", 8), share("borrower", 8)
+    rounds = Rounds(Queue(name="all"), *queues, nodes={"node-a": 16}, preset="off", **policy)
+    rounds.submit("soft", gpus=16, queue="borrower", **more)
+    rounds.round(plans=False)
+    rounds.round(plans=False)
+    rounds.submit("promised", gpus=8, queue="owner")
+    rounds.round(plans=False)
+    return rounds
+
+
+@pytest.mark.parametrize(
+    ("rounds", "why"),
+    [
+        (borrowed(), "taken back as soon as a plan fits"),
+        (borrowed(policy={"min_runtime_seconds": 60}), "before it has run for 60 s (policy.min_runtime_seconds)"),
+        (borrowed(share("owner", 8, reclaim="never")), "because queues.owner.reclaim is never"),
+        (borrowed(share("owner", 8, reclaim="lower_priority")), "reclaim is lower_priority, and its class is no lower"),
+    ],
+    ids=["taken back", "too young", "never", "no lower class"],
+)
+def test_an_owner_is_told_which_queue_borrows_its_quota_and_why_it_keeps_it(rounds: Rounds, why: str) -> None:
+    said = told(rounds, "promised")
+    assert "others borrow what is its own" in said
+    assert f"Lent to queue borrower, 16 GPUs in 1 run ({rounds.run('soft').run_id}): " in said
+    assert why in said
+
+
+def test_a_run_that_got_its_loan_by_other_means_and_is_not_preemptible_is_named() -> None:
+    rounds = Rounds(Queue(name="all"), share("owner", 4), share("borrower", 12), nodes={"node-a": 16})
+    rounds.submit("firm", gpus=12, queue="borrower", preemptible=False)
+    rounds.settle()
+    rounds.shares(share("owner", 12), share("borrower", 4))
+    rounds.submit("promised", gpus=8, queue="owner")
+    rounds.settle()
+    assert "Lent to queue borrower, 12 GPUs in 1 run" in told(rounds, "promised")
+    assert "not reclaimable because it is not preemptible" in told(rounds, "promised")
+    assert rounds.run("firm").run_id not in told(rounds, "promised", viewer="other")
+
+
+def test_a_job_is_told_why_others_stand_before_it() -> None:
+    rounds = Rounds(nodes={"node-a": 1})
+    for key, tenant, priority in (
+        ("runs", "lab", "normal"),
+        ("high", "lab", "high"),
+        ("theirs", "other", "normal"),
+        ("first", "lab", "normal"),
+        ("asked", "lab", "normal"),
+    ):
+        spec = job_spec(role(gpus=1), name=key, priority_class=priority)
+        rounds.commit(admitted(key, spec, tenant))
+        rounds.round(plans=False)
+    said = told(rounds, "asked")
+    assert (
+        "Before it in line: 1 of a higher priority class, 1 of tenants that hold less for their weight, 1 older."
+        in said
+    )
+    assert "Its tenant holds 1 GPU in queue research, with weight 1." in said
