@@ -111,6 +111,18 @@ async def test_no_pod_of_a_labelled_gang_is_placed_before_the_last_one_is_there(
     users.delete_pods("trio-0", "trio-1", "trio-2")
 
 
+async def test_a_pod_that_has_succeeded_gives_its_gpus_to_who_waits_while_its_gang_goes_on(users: Users) -> None:
+    for number, seconds in enumerate((1, 600)):
+        users.create(pod_of_gang("uneven", number, 2, gpus=8, seconds=seconds))
+    await users.until_phase("uneven-1", "Running")
+    users.create(pod("next", gpus=8))
+    await users.until_succeeded("uneven-0", "next")
+    told = users.pod("uneven-1")
+    assert told is not None
+    assert told["status"]["phase"] == "Running"
+    users.delete_pods("uneven-0", "uneven-1", "next")
+
+
 async def test_two_sizes_in_one_gang_are_refused_on_its_pods_by_name(users: Users) -> None:
     users.create(pod_of_gang("odd", 0, 2))
     users.create(pod_of_gang("odd", 1, 3))
