@@ -1,5 +1,6 @@
 """The arguments of each part of the control plane: what a throw-away cluster on the loopback needs, and no more."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -8,6 +9,10 @@ from tests.kubernetes.certificates import Certificates
 
 STAGES = Path(__file__).with_name("stages.yaml")
 NODE_LABEL = "type=kwok"
+WORKLOADS = ("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling", "WorkloadAwarePreemption")
+WORKLOADS_OF_JOBS = (*WORKLOADS, "WorkloadWithJob")
+"""Kubernetes' own gangs; and those that the Job controller makes."""
+WORKLOAD_API = "scheduling.k8s.io/v1alpha2=true"
 # What a cluster does with jobs, pods and nodes; volumes, clouds and certificates are nobody's here.
 CONTROLLERS = (
     "job-controller,cronjob-controller,deployment-controller,replicaset-controller,statefulset-controller,"
@@ -33,8 +38,10 @@ def etcd(data: Path, clients: str, peers: str) -> list[str]:
     ]
 
 
-def api_server(port: int, etcd_url: str, tokens: Path, made: Certificates) -> list[str]:
+def api_server(port: int, etcd_url: str, tokens: Path, made: Certificates, gates: Sequence[str] = ()) -> list[str]:
     return [
+        *_gates(gates),
+        *([f"--runtime-config={WORKLOAD_API}"] if gates else []),
         f"--etcd-servers={etcd_url}",
         "--bind-address=127.0.0.1",
         "--advertise-address=127.0.0.1",
@@ -52,8 +59,11 @@ def api_server(port: int, etcd_url: str, tokens: Path, made: Certificates) -> li
     ]
 
 
-def controller_manager(kubeconfig: Path, made: Certificates, silence_seconds: int) -> list[str]:
+def controller_manager(
+    kubeconfig: Path, made: Certificates, silence_seconds: int, gates: Sequence[str] = ()
+) -> list[str]:
     return [
+        *_gates(gates),
         f"--kubeconfig={kubeconfig}",
         f"--controllers={CONTROLLERS}",
         "--leader-elect=false",
@@ -77,7 +87,7 @@ def kwok(kubeconfig: Path, lease_seconds: int) -> list[str]:
     ]
 
 
-def kube_scheduler(kubeconfig: Path, config: Path) -> list[str]:
+def kube_scheduler(kubeconfig: Path, config: Path, gates: Sequence[str] = ()) -> list[str]:
     """Its default of 50 calls per second would be all that a comparison with it measures."""
     client = {"kubeconfig": str(kubeconfig), "qps": 5000, "burst": 5000}
     body = {
@@ -87,4 +97,8 @@ def kube_scheduler(kubeconfig: Path, config: Path) -> list[str]:
         "clientConnection": client,
     }
     config.write_text(yaml.safe_dump(body))
-    return [f"--config={config}", "--secure-port=0"]
+    return [*_gates(gates), f"--config={config}", "--secure-port=0"]
+
+
+def _gates(names: Sequence[str]) -> list[str]:
+    return [f"--feature-gates={','.join(f'{name}=true' for name in names)}"] if names else []

@@ -5,7 +5,7 @@ On a machine that has no such programs and cannot build them the tests are skipp
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,9 +32,9 @@ def own_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane
 
 
 @contextmanager
-def running(directory: Path) -> Iterator[ControlPlane]:
+def running(directory: Path, gates: Sequence[str] = ()) -> Iterator[ControlPlane]:
     try:
-        plane = ControlPlane(directory, lease_seconds=4, silence_seconds=6)
+        plane = ControlPlane(directory, lease_seconds=4, silence_seconds=6, gates=gates)
     except Unavailable as error:
         if os.environ.get("CI"):
             raise

@@ -39,7 +39,8 @@ class ControlPlane:
     Runs for as long as the `with` lasts. What it writes is under `directory`.
 
     `lease_seconds` is how long the lease of a node lasts that KWOK renews, `silence_seconds` after how long without
-    one the node's condition becomes Unknown. Short ones make a lost node quick to test and cost requests.
+    one the node's condition becomes Unknown. Short ones make a lost node quick to test and cost requests. `gates` are
+    features that are switched on everywhere.
     """
 
     def __init__(
@@ -50,11 +51,12 @@ class ControlPlane:
         silence_seconds: int = 50,
         kubelets: bool = True,
         scheduler: bool = False,
+        gates: Sequence[str] = (),
         say: Callable[[str], None] = print,
     ) -> None:
         self.directory = directory.resolve()
         self._lease_seconds, self._silence_seconds = lease_seconds, silence_seconds
-        self._kubelets, self._scheduler = kubelets, scheduler
+        self._kubelets, self._scheduler, self._gates = kubelets, scheduler, tuple(gates)
         self._tokens = identities.new_tokens()
         self.parts: dict[str, Server] = {}
         self._port = 0
@@ -209,7 +211,7 @@ class ControlPlane:
         for attempt in range(1, PORT_ATTEMPTS + 1):
             self._port = free_port()
             arguments = commands.api_server(
-                self._port, self._etcd_url, self.directory / "tokens.csv", self._certificates
+                self._port, self._etcd_url, self.directory / "tokens.csv", self._certificates, self._gates
             )
             try:
                 self._start("kube-apiserver", arguments, lambda _: self._is_ready())
@@ -221,14 +223,14 @@ class ControlPlane:
 
     def _start_the_others(self) -> None:
         controllers = self.kubeconfig(identities.CONTROLLERS)
-        arguments = commands.controller_manager(controllers, self._certificates, self._silence_seconds)
+        arguments = commands.controller_manager(controllers, self._certificates, self._silence_seconds, self._gates)
         self._start("kube-controller-manager", arguments, self._has_default_account)
         if self._kubelets:
             self._start("kwok", commands.kwok(self.kubeconfig(identities.KUBELETS), self._lease_seconds))
         if self._scheduler:
             config = self.directory / "kube-scheduler.yaml"
             kubeconfig = self.kubeconfig(identities.SCHEDULER)
-            self._start("kube-scheduler", commands.kube_scheduler(kubeconfig, config))
+            self._start("kube-scheduler", commands.kube_scheduler(kubeconfig, config, self._gates))
 
     def _is_ready(self) -> bool:
         try:

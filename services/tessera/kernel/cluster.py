@@ -180,6 +180,9 @@ class HttpCluster:
     async def patch_pod_status(self, namespace: str, name: str, patch: JsonObject) -> None:
         await self._merge(f"{_pod(namespace, name)}/status", patch, self._told_lane)
 
+    async def patch_status(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
+        await self._merge(f"{object_path(api_version, kind, namespace, name)}/status", patch, self._told_lane)
+
     async def create_event(self, namespace: str, event: JsonObject) -> None:
         await self._call("POST", f"/api/v1/namespaces/{namespace}/events", body=event, lane=self._told_lane)
 

@@ -284,6 +284,9 @@ class Cluster(Protocol):
     async def patch_pod_status(self, namespace: str, name: str, patch: JsonObject) -> None:
         """A merge patch of the pod's status; 409 when it names another UID or version, 404 when the pod is gone."""
 
+    async def patch_status(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
+        """The same of any object in a namespace that has a status."""
+
     async def create_event(self, namespace: str, event: JsonObject) -> None:
         """409 AlreadyExists when the name is taken."""
 

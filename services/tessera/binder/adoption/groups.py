@@ -13,12 +13,12 @@ from enum import StrEnum
 
 from tessera.binder.adoption.gang_marks import GANGS, TASK_GROUP, GangMark, gang_mark, parts_of, size_said
 from tessera.binder.adoption.marks import said
+from tessera.binder.adoption.pod_groups import WORKLOAD_API, GroupPolicy, policy_of
 from tessera.binder.adoption.reading import Json, at, items, mapping, no, text
 from tessera.binder.adoption.sizes import comes_in_stages, comes_in_waves, is_apart, pods_said
 from tessera_schemas.labels import FINALIZER, SCHEDULER_NAME
 from tessera_schemas.reasons import Code, Reason
 
-WORKLOAD_API = "scheduling.k8s.io/v1beta1"
 TRAINING_NAME_LABEL = "training.kubeflow.org/job-name"
 
 
@@ -56,7 +56,8 @@ class Group:
 
     `owner` is the object that `size_of` and `spec_of` have to see, None where they need none. `size` is what the pod
     itself says about it; 0 where the owner says it, or all pods together. For a pod by itself `name` is the pod's.
-    `mark` is what the pods name the gang by.
+    `mark` is what the pods name the gang by. `policy` is what Kubernetes' own group of them asks for, and `pod_group`
+    that group, whose status we write.
     """
 
     kind: Kind
@@ -66,10 +67,14 @@ class Group:
     size: int = 0
     owner: OwnerRef | None = None
     mark: GangMark | None = None
+    policy: GroupPolicy | None = None
+    pod_group: OwnerRef | None = None
 
     @property
     def at_least(self) -> bool:
         """Whether further pods start by themselves, once as many as it needs are at work."""
+        if self.policy is not None:
+            return self.kind is not Kind.POD
         return self.mark is not None and self.mark.at_least
 
     @property
@@ -90,6 +95,9 @@ def group_of(pod: Json, known: Known) -> Group | OwnerRef | Reason:
     there yet) or a refusal (a gang without a size).
     """
     marked = gang_mark(pod)
+    named = text(pod, "spec", "schedulingGroup", "podGroupName")
+    if named and (marked is None or marked[0] is not GANGS[0]):
+        return _of_pod_group(pod, named, known)
     if marked is not None:
         return _marked(pod, *marked, known)
     if said(pod, TASK_GROUP):
@@ -118,7 +126,10 @@ def size_of(group: Group, owner: Json | None, pods: Sequence[Json] = ()) -> int 
         return group.size or len(pods)
     if owner is None or not _is_it(group.owner, owner):
         return not_found(group.owner)
-    return pods_said(group.owner.kind, owner)
+    wanted = pods_said(group.owner.kind, owner)
+    if isinstance(wanted, Reason) or group.policy is None:
+        return wanted
+    return min(wanted, group.policy.min_count)
 
 
 def waits(pod: Json) -> bool:
@@ -162,6 +173,34 @@ def _marked(pod: Json, mark: GangMark, name: str, field: str, known: Known) -> G
     job = controller if controller is not None and _is_job(controller) and not mark.kind else None
     prefix = "gang" if mark is GANGS[0] else f"gang/{mark.names[0]}"
     return Group(Kind.GANG, namespace, name, f"{prefix}/{namespace}/{name}", size, job, mark)
+
+
+def _of_pod_group(pod: Json, name: str, known: Known) -> Group | OwnerRef | Reason:
+    """
+    The group that Kubernetes' own PodGroup makes of its pods.
+
+    One that a Job's controller made for its pods is the Job's group, with what the PodGroup asks for: so the Job's
+    own life, retries and suspension go on deciding.
+    """
+    ref = OwnerRef(WORKLOAD_API, "PodGroup", text(pod, "metadata", "namespace"), name)
+    if ref not in known:
+        return ref
+    found = known[ref]
+    if found is None:
+        return not_found(ref)
+    policy = policy_of(found)
+    if isinstance(policy, Reason):
+        return policy
+    controller = controller_of(pod)
+    job = controller if controller is not None and _is_job(controller) else None
+    if not policy.min_count:
+        return replace(alone(pod, job), policy=policy, pod_group=ref)
+    if job is not None and controller_of(found) == job:
+        own = _of_job(pod, job, known)
+        if not isinstance(own, Group) or own.kind is Kind.JOB:
+            return replace(own, policy=policy, pod_group=ref) if isinstance(own, Group) else own
+    group_id = f"{ref.group}/{ref.kind}/{ref.namespace}/{text(found, 'metadata', 'uid')}"
+    return Group(Kind.POD_GROUP, ref.namespace, name, group_id, policy.min_count, job, None, policy, ref)
 
 
 def alone(pod: Json, owner: OwnerRef | None = None) -> Group:

@@ -14,11 +14,12 @@ import structlog
 from tessera.binder.adoption.books import Books
 from tessera.binder.adoption.claim import GENERATION, is_of, is_up_to_date
 from tessera.binder.adoption.conditions import Conditions
-from tessera.binder.adoption.groups import OwnerRef, controller_of
+from tessera.binder.adoption.group_status import GroupStatus
+from tessera.binder.adoption.groups import Kind, OwnerRef, controller_of
 from tessera.binder.adoption.known import Adoptions
 from tessera.binder.adoption.owners import NotAllowed, Owners, ending_of, why_failed
 from tessera.binder.adoption.patience import Patience, Settling
-from tessera.binder.adoption.reading import Json
+from tessera.binder.adoption.reading import Json, text
 from tessera.binder.adoption.spec import Adoption
 from tessera.binder.adoption.suspended import Suspended
 from tessera.binder.adoption.suspending import can_be_suspended, is_left_alone, is_ours_to_suspend, is_suspended
@@ -85,6 +86,7 @@ class Adopting:
         self._facts = Facts(ports.bus, settings.shard, "binder")
         self._books = Books(state)
         self._conditions = Conditions(ports.cluster, ports.clock)
+        self._group_status = GroupStatus(ports.cluster, ports.clock, owners)
         self._patience = Patience(ports.clock, settings.tell_seconds)
         self._settling = Settling(ports.clock, settings.settle_seconds)
         self._submitted: dict[str, Submitted] = {}
@@ -133,6 +135,7 @@ class Adopting:
             await self._tell_alone(group_id.removeprefix(ALONE))
             return
         live, waiting = self._books.jobs(group_id), self._groups.waiting(group_id)
+        await self._tell_if_placed(group_id, live)
         if live and all(job.phase in ABOUT_TO_START for job in live):
             self._is_placed(group_id, live)
             return  # what becomes of its run leads here again
@@ -156,6 +159,15 @@ class Adopting:
         self._patience.settled(group_id)
         for job in live:
             self._without_pods_since.pop(job.job_id, None)
+
+    async def _tell_if_placed(self, group_id: str, live: list[Job]) -> None:
+        """Kubernetes' own group of the pods says when as many as it needs have their nodes."""
+        group = self._groups.get(group_id)
+        if group is None or group.pod_group is None or not live:
+            return
+        placed = sum(bool(text(pod, "spec", "nodeName")) for pod in self._groups.pods(group_id))
+        if placed >= live[0].pods:
+            await self._group_status.tell(group.pod_group, None)
 
     async def _found(self, group_id: str, waiting: list[Json]) -> Adoption | Reason | None:
         """The job that the group amounts to now; None when nothing of it waits."""
@@ -201,6 +213,9 @@ class Adopting:
             self.worklist.name_later(group_id, left)
             return
         await self._conditions.tell(waiting, verdict)
+        group = self._groups.get(group_id)
+        if verdict is not None and group is not None and group.pod_group is not None and group.kind is not Kind.POD:
+            await self._group_status.tell(group.pod_group, verdict)
         job = None if waiting else self._suspended.job(group_id)
         if job is None and waiting and verdict is not None and verdict.warning:
             controller = controller_of(waiting[0])

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import structlog
 
-from tessera.binder.adoption.groups import WORKLOAD_API, OwnerRef
+from tessera.binder.adoption.groups import OwnerRef
+from tessera.binder.adoption.pod_groups import OLDER_WORKLOAD_API, WORKLOAD_API
 from tessera.binder.adoption.reading import Json, items, no, text
 from tessera.binder.adoption.suspending import suspension
 from tessera.kernel.api_paths import resource_of
@@ -21,7 +22,7 @@ REMEMBERED_SECONDS = 15.0
 FORGET_AT = 4096
 COMPLETE = ("Complete", "Completed", "Succeeded", "SuccessCriteriaMet")
 FAILED = ("Failed", "FailureTarget")
-OLDER = {WORKLOAD_API: (WORKLOAD_API, "scheduling.k8s.io/v1alpha2")}
+OLDER = {WORKLOAD_API: (WORKLOAD_API, OLDER_WORKLOAD_API)}
 """By apiVersion: those in which a server may serve the same kind, the newest first."""
 
 log = structlog.get_logger()

@@ -90,9 +90,10 @@ def _by_other_pods(spec: Json) -> Iterator[tuple[str, str]]:
     for index, constraint in enumerate(items(spec, "topologySpreadConstraints")):
         if constraint.get("whenUnsatisfiable") != "ScheduleAnyway":
             yield f"topologySpreadConstraints[{index}].whenUnsatisfiable", "ScheduleAnyway is accepted"
-    for field in ("workloadRef", "schedulingGroup"):
-        if spec.get(field):
-            yield field, "groups of this kind are not read; a PodGroup or a gang label is"
+    if spec.get("workloadRef"):
+        yield "workloadRef", "servers have schedulingGroup instead, since 1.36"
+    if spec.get("schedulingGroup") and not text(spec, "schedulingGroup", "podGroupName"):
+        yield "schedulingGroup", "a podGroupName is honoured"
 
 
 def _by_claims(spec: Json) -> Iterator[tuple[str, str]]:

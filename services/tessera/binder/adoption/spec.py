@@ -16,16 +16,18 @@ from pydantic import ValidationError
 from tessera.binder.adoption.gang_marks import parts_of
 from tessera.binder.adoption.groups import Group, Kind, OwnerRef, controller_of
 from tessera.binder.adoption.marks import REQUIRED_TOPOLOGY, not_honoured, queue_said, refused_mark, said
+from tessera.binder.adoption.pod_groups import TOPOLOGY
 from tessera.binder.adoption.ranks import as_name, chosen, missing_part, ranked
 from tessera.binder.adoption.reading import Json, mapping, no, text, whole
 from tessera.binder.adoption.roles import invalid
 from tessera.binder.adoption.survival import survives_eviction
-from tessera_schemas.adopted import Adopted
-from tessera_schemas.job import JobSpec, Retry, Role
+from tessera_schemas.adopted import PRIORITY_MAX, PRIORITY_MIN, Adopted
+from tessera_schemas.job import JobSpec, Retry, Role, Topology
 from tessera_schemas.labels import QUEUE_LABEL
 from tessera_schemas.reasons import Code, Reason
 
 QUEUE = "default"
+SHARED = "pod-group"
 GRACE_SECONDS, GRACE_SECONDS_MAX = 30, 3600
 SHAPE_CHARACTERS, ANCHOR_CHARACTERS = 16, 40
 BROUGHT_BACK = Retry(max_attempts=1000, backoff_max_seconds=60, on_failure=True, give_up_seconds=31_536_000)
@@ -68,7 +70,10 @@ def spec_of(group: Group, pods: Sequence[Json], size: int, owner: Json | None = 
     if isinstance(ranks, Reason):
         return ranks
     in_order = [pod for _, pod in ranks]
-    spec = _job_spec(group, [role for role, _ in ranks], in_order, owner)
+    roles = _in_one_domain(group, [role for role, _ in ranks])
+    if isinstance(roles, Reason):
+        return roles
+    spec = _job_spec(group, roles, in_order, owner)
     if isinstance(spec, Reason):
         return spec
     try:
@@ -127,6 +132,19 @@ def _disagreement(group: Group, pods: Sequence[Json]) -> Reason | None:
     return None
 
 
+def _in_one_domain(group: Group, roles: list[Role]) -> list[Role] | Reason:
+    """All pods of Kubernetes' own group share a domain of the node label that it names."""
+    if group.policy is None or not group.policy.topology:
+        return roles
+    if any(role.topology is not None and role.topology.required for role in roles):
+        return no(Code.GANG_DISAGREES, TOPOLOGY, f"the pods ask for a domain of their own by {REQUIRED_TOPOLOGY}")
+    try:
+        shared = Topology(level=group.policy.topology, group=SHARED)
+    except ValidationError as error:
+        return invalid(error, TOPOLOGY)
+    return [role.model_copy(update={"topology": shared}) for role in roles]
+
+
 # -- the job ----------------------------------------------------------------------------------------------------------
 
 
@@ -170,14 +188,17 @@ def _grace(pod: Json) -> int:
 def _adopted(group: Group, pods: Sequence[Json]) -> Adopted:
     """The least priority of the pods: one that has a higher one does not take the others along."""
     least = min(pods, key=lambda pod: (_priority(pod), text(pod, "spec", "priorityClassName")))
+    priority, name = _priority(least), text(least, "spec", "priorityClassName")
+    if group.policy is not None and group.policy.priority is not None:
+        priority, name = group.policy.priority, group.policy.priority_class
     owner = _lives_by(group, pods[0])
     return Adopted(
         api_version=owner.api_version[:200],
         owner_kind=owner.kind,
         owner_name=owner.name,
         owner_uid=owner.uid[:64],
-        priority=_priority(least),
-        priority_class=text(least, "spec", "priorityClassName")[:253],
+        priority=max(PRIORITY_MIN, min(priority, PRIORITY_MAX)),
+        priority_class=name[:253],
     )
 
 

@@ -15,14 +15,15 @@ import structlog
 
 from tessera.binder.adoption.groups import Group, OwnerRef, alone, group_of, size_of, waits
 from tessera.binder.adoption.owners import NotAllowed, Owners
-from tessera.binder.adoption.reading import Json, mapping, text
+from tessera.binder.adoption.pod_groups import TOPOLOGY
+from tessera.binder.adoption.reading import Json, mapping, no, text
 from tessera.kernel.errors import Transient
 from tessera.kernel.informer import Delta, Informer
 from tessera.kernel.ports import Clock
 from tessera.kernel.worklist import Worklist
 from tessera_schemas.job import REPLICAS_MAX
 from tessera_schemas.labels import SHARD_LABEL, has_ended
-from tessera_schemas.reasons import Reason
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.subjects import MAIN_SHARD
 
 LOOKS_MAX = 4
@@ -142,7 +143,7 @@ class Groups:
         if isinstance(size, int):
             whole.needs = size
         self._count(uid, pod)
-        return alone(pod) if waits(pod) and whole.is_at_work else found
+        return _by_itself(pod, found) if waits(pod) and whole.is_at_work else found
 
     def _count(self, uid: str, pod: Json | None) -> None:
         """Follow which pods of a gang are at work; when enough are, the others are looked at again."""
@@ -177,6 +178,13 @@ class Groups:
         if not members:
             del self._members[group_id], self._groups[group_id]
         self._on_change(group_id)
+
+
+def _by_itself(pod: Json, of: Group) -> Group | Reason:
+    """A pod beyond those that its gang needs: nothing would keep it in the domain that the others are in."""
+    if of.policy is not None and of.policy.topology:
+        return no(Code.NOT_SUPPORTED_YET, TOPOLOGY, "pods beyond minCount are not kept in its domain; raise minCount")
+    return alone(pod, of.owner)
 
 
 def _is_at_work(delta: Delta) -> bool:

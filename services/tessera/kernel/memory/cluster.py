@@ -148,6 +148,12 @@ class MemoryCluster:
         self._core.patch("pods", namespace, name, orjson.loads(orjson.dumps(patch)), "status")
         await self.after("patch")
 
+    async def patch_status(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
+        resource = self._core.resource(api_version, kind)
+        await self._enter("patch", resource)
+        self._core.patch(resource, namespace, name, orjson.loads(orjson.dumps(patch)), "status")
+        await self.after("patch")
+
     async def create_event(self, namespace: str, event: JsonObject) -> None:
         await self._enter("create", "events")
         self._core.create("events", namespace, orjson.loads(orjson.dumps(event)))
