@@ -9,6 +9,7 @@ import typer
 from tessera.client.commands import (
     config,
     dlq,
+    doctor,
     drains,
     events,
     explain,
@@ -64,6 +65,7 @@ app.command()(slurm.sinfo)
 app.command()(events.events)
 app.command()(views.nodes)
 app.command()(ledger.replay)
+app.command()(doctor.doctor)
 inspecting.command("inspect")(ledger.inspect)
 inspecting.command("head")(ledger.head)
 inspecting.callback()(lambda: None)

@@ -26,6 +26,7 @@ class Conditions:
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster, self._clock = cluster, clock
         self._told: dict[tuple[str, str], None] = {}
+        self._not_let_in: dict[str, None] = {}
 
     async def tell(self, pods: Sequence[Json], verdict: Verdict | None) -> None:
         """Say on each pod why it waits, unless that is what it says already."""
@@ -70,10 +71,18 @@ class Conditions:
                 text(meta, "namespace"), text(meta, "name"), {"metadata": named, **patch}
             )
         except ApiError as error:
-            if error.status not in PASSES:
+            if error.status == 403:
+                self._note_not_let_in(text(meta, "namespace"), error)
+            elif error.status not in PASSES:
                 raise
             return False
         return True
+
+    def _note_not_let_in(self, namespace: str, error: ApiError) -> None:
+        """Its pods cannot be told, so the log and `tessera doctor` say it: the namespace has not let the binder in."""
+        if namespace not in self._not_let_in:
+            self._not_let_in[namespace] = None
+            log.warning("namespace_not_let_in", namespace=namespace, error=str(error))
 
     async def _make_event(self, thing: Json, verdict: Verdict, now: str) -> None:
         """The condition says it already: an event that cannot be made is not worth another try."""

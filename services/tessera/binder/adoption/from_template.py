@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tessera.binder.adoption.groups import Group, Kind, OwnerRef, controller_of, group_of, size_of
+from tessera.binder.adoption.marks import KUEUE_QUEUE
 from tessera.binder.adoption.reading import Json, items, mapping, no, text
 from tessera.binder.adoption.sizes import comes_in_waves
 from tessera.binder.adoption.spec import Adoption, spec_of
 from tessera_schemas.labels import SCHEDULER_NAME
 from tessera_schemas.reasons import Code, Reason
 
-KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 SUSPENDS_ITSELF = ("jobset.x-k8s.io", "kubeflow.org", "kueue.x-k8s.io")
 JOB_CONTROLLER = "kubernetes.io/job-controller"
 
@@ -19,11 +19,15 @@ def spec_of_suspended(job: Json, priority: int) -> Adoption | Reason | None:
     """
     The job of a suspended batch Job, from its template; `priority` is the value of the template's PriorityClass.
 
-    None: not ours to let go (another scheduler, not suspended, ended, or suspended by whatever else looks after it).
+    None: nothing to let go (another scheduler, not suspended, ended, part of a JobSet or training job). A Reason where
+    something else looks after it, or where it cannot be one job.
     Its pods give the same key once it is let go, unless something on the way changed them.
     """
-    if not _is_ours_to_let_go(job):
+    if not _waits_for_us(job):
         return None
+    other = _whose_to_let_go(job)
+    if other is not None:
+        return other
     if comes_in_waves(job):
         way_out = "more than parallelism: resume it, its pods queue one by one"
         return no(Code.NOT_SUPPORTED_YET, "spec.completions", way_out)
@@ -60,20 +64,28 @@ def _value(priority_class: Json) -> int:
     return said if type(said) is int else 0
 
 
-def _is_ours_to_let_go(job: Json) -> bool:
-    spec, meta = mapping(job, "spec"), mapping(job, "metadata")
-    controller = controller_of(job)
-    elsewhere = (
-        spec.get("managedBy") not in (None, "", JOB_CONTROLLER)
-        or KUEUE_LABEL in mapping(meta, "labels")
-        or (controller is not None and controller.group in SUSPENDS_ITSELF)
-    )
+def _waits_for_us(job: Json) -> bool:
+    spec = mapping(job, "spec")
     ended = any(
         text(condition, "type") in ("Complete", "Failed") and condition.get("status") == "True"
         for condition in items(job, "status", "conditions")
     )
+    controller = controller_of(job)
+    part_of_another = controller is not None and controller.group in SUSPENDS_ITSELF  # which is looked at instead
     names_us = text(spec, "template", "spec", "schedulerName") == SCHEDULER_NAME
-    return spec.get("suspend") is True and names_us and not (elsewhere or ended or meta.get("deletionTimestamp"))
+    over = ended or part_of_another or mapping(job, "metadata").get("deletionTimestamp")
+    return spec.get("suspend") is True and names_us and not over
+
+
+def _whose_to_let_go(job: Json) -> Reason | None:
+    """What else looks after the suspended Job, by the field that says so: then it resumes the Job, and we do not."""
+    managed_by = mapping(job, "spec").get("managedBy")
+    if managed_by not in (None, "", JOB_CONTROLLER):
+        return no(Code.ON_HOLD, "spec.managedBy", f"{managed_by} resumes it; its pods queue then")
+    if KUEUE_QUEUE in mapping(job, "metadata", "labels"):
+        detail = "Kueue resumes it, and its pods queue then; without this label Tessera resumes it"
+        return no(Code.ON_HOLD, f"metadata.labels[{KUEUE_QUEUE}]", detail)
+    return None
 
 
 def _pod_of_template(job: Json, ref: OwnerRef, priority: int) -> Json:

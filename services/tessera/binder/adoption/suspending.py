@@ -5,8 +5,8 @@ So a Job is stopped for others' sake without a failure that its controller count
 pods. A mark on it tells what we suspended from what its user did: that one stays as it is. Pure.
 """
 
-from tessera.binder.adoption.from_template import KUEUE_LABEL
 from tessera.binder.adoption.groups import OwnerRef, controller_of
+from tessera.binder.adoption.marks import KUEUE_QUEUE
 from tessera.binder.adoption.reading import Json, at, mapping, text
 from tessera.domain.entities import Job
 from tessera_schemas.adopted import Adopted
@@ -31,7 +31,7 @@ def is_ours_to_suspend(owner: Json) -> bool:
     meta, managed = mapping(owner, "metadata"), text(owner, "spec", "managedBy")
     elsewhere = managed not in ("", "kubernetes.io/job-controller", "jobset.sigs.k8s.io/jobset-controller")
     return (
-        by_hand and not elsewhere and KUEUE_LABEL not in mapping(meta, "labels") and not meta.get("deletionTimestamp")
+        by_hand and not elsewhere and KUEUE_QUEUE not in mapping(meta, "labels") and not meta.get("deletionTimestamp")
     )
 
 

@@ -19,6 +19,7 @@ MESSAGE_CHARACTERS = 1000
 CONDITION = "PodScheduled"
 NOT_HONOURED = "tessera.io/NotHonoured"
 """The condition that names what a pod would like and does not get; it does not keep it from being placed."""
+SUSPENDED = "SuspendedByAnother"
 COMPONENT = "tessera-binder"
 
 WAYS_OUT: dict[Code, str] = {
@@ -112,6 +113,8 @@ def of_preempted(job: str, reason: Reason, preemptor: str) -> Verdict:
 
 def of_group(found: Reason) -> Verdict:
     """What `group_of`, `size_of` or `spec_of` has against the pods: something to wait for, or a refusal."""
+    if found.code is Code.ON_HOLD:  # something else has to let it go, and the reason says what
+        return Verdict(SUSPENDED, f"not submitted yet: {found.field}: {found.detail}"[:MESSAGE_CHARACTERS], False)
     waits = found.code in (Code.GANG_INCOMPLETE, Code.OWNER_NOT_FOUND, Code.VOLUME_NOT_READY)
     return of_waiting(found) if waits else of_refusal([found])
 

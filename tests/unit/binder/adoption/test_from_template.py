@@ -47,17 +47,16 @@ def test_a_suspended_job_is_the_job_that_its_pods_will_be() -> None:
         batch_job(),
         suspended() | {"status": {"conditions": [{"type": "Failed", "status": "True"}]}},
         suspended({"schedulerName": "default-scheduler"}),
-        suspended(managedBy="kueue.x-k8s.io/multikueue"),
         batch_job(owner=batch_job("other")),
     ],
-    ids=["it goes on", "it has ended", "another scheduler's", "another controller's", "no template"],
+    ids=["it goes on", "it has ended", "another scheduler's", "no template"],
 )
 def test_only_a_suspended_job_that_names_us_and_that_nobody_else_looks_after_is_taken(job: Json) -> None:
     assert spec_of_suspended(job, 0) is None
 
 
-def test_a_job_that_a_job_set_or_kueue_suspends_is_theirs_to_let_go() -> None:
-    queued, owned = suspended(), suspended()
+def test_a_job_that_a_job_set_or_kueue_suspends_is_theirs_to_let_go_and_says_so_by_the_field() -> None:
+    queued, owned, managed = suspended(), suspended(), suspended(managedBy="kueue.x-k8s.io/multikueue")
     queued["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
     reference = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -67,8 +66,12 @@ def test_a_job_that_a_job_set_or_kueue_suspends_is_theirs_to_let_go() -> None:
         "controller": True,
     }
     owned["metadata"]["ownerReferences"] = [reference]
-    assert spec_of_suspended(queued, 0) is None
     assert spec_of_suspended(owned, 0) is None
+    fields = ("metadata.labels[kueue.x-k8s.io/queue-name]", "spec.managedBy")
+    for job, field in zip((queued, managed), fields, strict=True):
+        found = spec_of_suspended(job, 0)
+        assert isinstance(found, Reason)
+        assert (found.code, found.field) == (Code.ON_HOLD, field)
 
 
 @pytest.mark.parametrize(

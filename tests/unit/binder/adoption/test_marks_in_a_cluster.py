@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 
 from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.kernel.ports import ApiError
-from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld
+from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, batch_job
 
 Json = dict[str, Any]
 GANGS: dict[str, Any] = {
@@ -129,3 +130,32 @@ async def test_an_owner_that_the_binder_may_not_read_is_said_on_its_pods(
     assert told["reason"] == "Forbidden"
     assert "rayclusters.ray.io" in told["message"]
     assert "tessera-owner-reader" in told["message"]
+
+
+async def test_a_suspended_job_with_another_queues_label_is_told_who_has_to_resume_it(world: AdoptionWorld) -> None:
+    job = batch_job(suspend=True)
+    job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "theirs"}
+    world.core.create("jobs", NS, job)
+    await world.run(30)
+    (event,) = world.events()
+    assert (event["reason"], event["type"]) == ("SuspendedByAnother", "Normal")
+    assert "kueue.x-k8s.io/queue-name" in event["message"]
+    assert world.job_object()["spec"]["suspend"] is True
+    assert world.adopted() == []
+
+
+async def test_a_pod_of_a_namespace_that_is_not_let_in_is_not_asked_about_for_ever(
+    world: AdoptionWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def forbidden(_self: MemoryCluster, namespace: str, name: str, _patch: Json) -> None:
+        asked.append(f"{namespace}/{name}")
+        raise ApiError(403, "Forbidden", "cannot patch")
+
+    monkeypatch.setattr(MemoryCluster, "patch_pod_status", forbidden)
+    world.make_pod("train", labels={"tessera.io/queue": "nowhere"})
+    with capture_logs() as logs:
+        await world.run(30)
+    assert len(asked) <= 10
+    assert [line["namespace"] for line in logs if line["event"] == "namespace_not_let_in"] == [NS]

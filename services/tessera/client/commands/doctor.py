@@ -1,0 +1,67 @@
+"""`doctor`: what keeps work from starting, and what to do about it."""
+
+from typing import Any
+
+from pydantic import SecretStr
+
+from tessera.client import where
+from tessera.client.commands.context import Home, InShard, carry_out
+from tessera.client.doctor import Finding, of_cluster, of_servers
+from tessera.client.outcomes import Exit
+from tessera.client.shard_views import ShardViews
+from tessera.client.where import Where
+from tessera.kernel.cluster import HttpCluster
+from tessera.kernel.errors import StartupError
+from tessera.kernel.kubeconfig import find_access
+from tessera.kernel.settings import ServiceSettings, load_settings
+from tessera_schemas.subjects import OPERATOR
+
+
+def doctor(home: Home = None, shard: InShard = None) -> None:
+    """Look for what keeps work from starting: servers, the Kubernetes API, namespaces that are not let in."""
+
+    async def work() -> Exit | None:
+        found = await _findings(where.find(home, shard=shard))
+        for finding in found:
+            print(finding.line())
+        if not found:
+            print("nothing found")
+        return Exit.FAILED if found else None
+
+    carry_out(work())
+
+
+async def _findings(place: Where) -> list[Finding]:
+    settings = _settings(place)
+    found = await of_servers(settings)
+    async with place.store(place.identity(OPERATOR)) as store:
+        config = await ShardViews(store).config()
+    if not config.version:
+        found.append(Finding("no configuration has been applied", "`tessera config init`, then `tessera apply`"))
+    try:
+        cluster = _cluster(settings)
+    except StartupError as error:
+        return [*found, Finding(*str(error).partition("; ")[::2])]
+    try:
+        tenants = {tenant.name for tenant in config.body.tenants} if config.body else set()
+        return [*found, *await of_cluster(cluster, tenants)]
+    finally:
+        await cluster.close()
+
+
+def _settings(place: Where) -> ServiceSettings:
+    """The servers of the shard, and of the environment what says where Kubernetes is."""
+    redis = place.identity(OPERATOR).redis
+    said: dict[str, Any] = {"shard": place.shard, "nats_url": place.nats_url, "redis_url": place.redis_url}
+    if redis is not None:
+        said |= {"redis_user": redis.user, "redis_password": SecretStr(redis.password)}
+    if place.nats_monitor_url:
+        said["nats_monitor_url"] = place.nats_monitor_url
+    return load_settings(ServiceSettings, **said)
+
+
+def _cluster(settings: ServiceSettings) -> HttpCluster:
+    if settings.cluster_url:
+        return HttpCluster(settings.cluster_url, settings.cluster_token.get_secret_value())
+    access = find_access()
+    return HttpCluster(access.url, access.token, access.ca_file, client=access.client)
