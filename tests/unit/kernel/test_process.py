@@ -1,11 +1,12 @@
 """What becomes of a service whose loops fail, whatever the other loops do with their cancellation. Time is virtual."""
 
 import asyncio
-from typing import Any, cast
+from dataclasses import replace
 
 from tessera.kernel.ending import BoundedEnd
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.health import Health
+from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.process import serve_until_told
 from tessera.kernel.service import Ports
 from tessera.kernel.settings import ServiceSettings
@@ -13,6 +14,7 @@ from tessera.kernel.telemetry import Metrics
 from tessera.kernel.together import END_SECONDS, together
 from tessera.lab.sim.loop import VirtualClock, VirtualLoop
 from tests.unit.kernel.test_together import Swallowing
+from tests.unit.scheduler.committers import World
 
 
 class NoEnd(BoundedEnd):
@@ -24,6 +26,13 @@ class NoEnd(BoundedEnd):
         self.begun += 1
 
 
+def in_memory(clock: VirtualClock) -> Ports:
+    """Of a shard in memory, whose ledger is empty."""
+    metrics = Metrics("projection")
+    store = MemoryStore(MemoryViews(clock))
+    return replace(World().ports(), clock=clock, health=Health(clock, metrics), metrics=metrics, store=store)
+
+
 async def violates_after_a_second() -> None:
     await asyncio.sleep(1)
     raise InvariantViolation("EVENTS diverge")
@@ -31,9 +40,8 @@ async def violates_after_a_second() -> None:
 
 def test_a_service_halts_although_its_other_loops_swallow_their_cancellation() -> None:
     loop = VirtualLoop()
-    clock, metrics, nobody = VirtualClock(loop), Metrics("projection"), cast(Any, None)
-    health = Health(clock, metrics)
-    ports = Ports(clock, nobody, nobody, nobody, nobody, health, metrics, "projection-1", str)
+    ports = in_memory(VirtualClock(loop))
+    health = ports.health
 
     async def serve(_ports: Ports, _settings: ServiceSettings, stop: asyncio.Event) -> None:
         await together(stop, violates_after_a_second(), Swallowing(lost=1).run(), Swallowing(lost=None).run())
@@ -54,8 +62,7 @@ def test_a_service_halts_although_its_other_loops_swallow_their_cancellation() -
 
 def test_a_service_that_was_told_to_stop_ends_although_a_loop_never_does() -> None:
     loop = VirtualLoop()
-    clock, metrics, nobody = VirtualClock(loop), Metrics("projection"), cast(Any, None)
-    ports = Ports(clock, nobody, nobody, nobody, nobody, Health(clock, metrics), metrics, "projection-1", str)
+    ports = in_memory(VirtualClock(loop))
 
     async def serve(_ports: Ports, _settings: ServiceSettings, _stop: asyncio.Event) -> None:
         await Swallowing(lost=None).run()
