@@ -96,6 +96,30 @@ class Quota(Strict):
     lending_limit: Annotated[Count | None, Field(description="Most of the nominal quota that others may use")] = None
 
 
+IdleAction = Literal["off", "warn", "requeue", "fail"]
+
+
+class IdleRule(Strict):
+    """
+    What becomes of a queue's runs that hold GPUs and use none, and of those below it.
+
+    A value left out is that of the queue above it, at last the policy's (`idle`, `idle_warn_seconds`, …).
+    """
+
+    action: IdleAction | None = None
+    busy_percent: Annotated[
+        int | None,
+        Field(
+            ge=1, le=100, strict=True, description="From this use on a GPU counts as used; else as reclamation is set"
+        ),
+    ] = None
+    warn_seconds: Annotated[Positive | None, Field(le=YEAR_SECONDS, description="Unused for so long: a warning")] = None
+    reclaim_seconds: Annotated[Positive | None, Field(le=YEAR_SECONDS, description="From the warning on")] = None
+    jobs_choose: Annotated[bool, Field(description="Whether jobs may say `idle` themselves; false holds below it")] = (
+        True
+    )
+
+
 class Queue(Strict):
     """One leaf or inner node of the queue tree; jobs name leaves."""
 
@@ -123,6 +147,7 @@ class Queue(Strict):
             "until they end. Under every preset"
         ),
     ] = later("any")
+    idle: Annotated[IdleRule | None, Field(description="Held but idle GPUs; left out: as above it")] = later(None)
 
 
 class Pool(Strict):

@@ -289,6 +289,23 @@ class Retry(Strict):
     ] = 1_209_600
 
 
+class JobIdle(Strict):
+    """
+    What counts as idle of this job, where its queue lets jobs say so; it turns on nothing that its queue leaves off.
+
+    A value left out is the queue's.
+    """
+
+    allow_idle: Annotated[bool, Field(description="It may hold GPUs and use none, as sessions do")] = False
+    busy_percent: Annotated[
+        int | None, Field(ge=1, le=100, strict=True, description="From this use on a GPU counts as used")
+    ] = None
+    warn_seconds: Annotated[
+        int | None,
+        Field(ge=1, le=31_536_000, strict=True, description="How long unused before a warning"),
+    ] = None
+
+
 class DatasetHint(Strict):
     name: Name
     size_bytes: Count = 0
@@ -317,6 +334,7 @@ class JobSpec(Strict):
         LabelValue,
         Field(description="Whose job of the tenant's people it is: in a queue they take turns, as tenants do"),
     ] = later("")
+    idle: JobIdle | None = None
 
     @model_validator(mode="after")
     def _roles(self) -> Self:

@@ -49,7 +49,7 @@ LATER = {
     "fact.cancel_requested.v1": {"now"},
     "fact.checkpoint_reported.v1": {"at"},
     "fact.checkpoint_saved.v1": {"at"},
-    "job_spec.v1": {"user"},
+    "job_spec.v1": {"user", "idle"},
     "record.revoked.v1": {"now"},
     "record.saved.v1": {"at"},
     "view.job.v1": {"held_pods", "held_gpu_milli"},

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tessera_schemas.job import JobSpec, is_device, not_supported_yet
+from tessera_schemas.job import JobIdle, JobSpec, is_device, not_supported_yet
 from tests.builders import job_spec, role
 
 
@@ -103,3 +103,10 @@ def test_a_field_that_came_later_is_written_where_it_says_something_and_nowhere_
     assert b'"user":"ada"' in named.to_bytes()
     assert JobSpec.model_validate_json(named.to_bytes()) == named
     assert plain.digest() != named.digest()
+
+
+def test_what_a_job_says_on_idle_gpus_stands_in_its_stored_form_and_nothing_does_where_it_says_none() -> None:
+    said = job_spec(idle=JobIdle(allow_idle=True, busy_percent=10, warn_seconds=7200))
+    assert b'"idle":{"allow_idle":true,"busy_percent":10,"warn_seconds":7200}' in said.to_bytes()
+    assert type(said).model_validate_json(said.to_bytes()) == said
+    assert b"idle" not in job_spec().to_bytes()

@@ -5,7 +5,6 @@ from dataclasses import asdict
 from textwrap import wrap
 from typing import Any
 
-from tessera.client.quantities import said_age
 from tessera.client.rendering import COLUMNS, plain
 from tessera.client.story import Line
 from tessera.engine.explain import Explanation, explain
@@ -13,6 +12,7 @@ from tessera.engine.holders import Holder, Holders
 from tessera.kernel.ports import Ledger
 from tessera.kernel.shard import decode_entry
 from tessera_schemas.facts import JobAdmitted
+from tessera_schemas.units import said_age
 
 __all__ = ["Explanation", "explain", "explained", "explanation_lines", "time_limits"]
 

@@ -36,7 +36,7 @@ QUOTAS: dict[str, Convert] = {
     "memory": ("memory_bytes", quantities.memory_bytes),
     "gpus": ("gpu_milli", quantities.gpu_milli),
 }
-OFF_IS_A_WORD = ("preset", "backfill", "idle")
+OFF_IS_A_WORD = ("preset", "backfill", "idle", "action")
 OF_ITS_NODES = ("gpu_models", "node_selector", "affinity", "tolerations", "topology", "spread")
 ONE_ROLE = ("replicas", "resources", *OF_ITS_NODES, "template")
 """What a job with a single role may say at its top level."""
@@ -150,6 +150,8 @@ def _init_container(container: Any, where: str) -> Any:
 
 
 def _queue(queue: Any, where: str) -> Any:
+    if isinstance(queue, dict) and isinstance(queue.get("idle"), dict):
+        queue = {**queue, "idle": {name: _word_off(name, value) for name, value in queue["idle"].items()}}
     if not isinstance(queue, dict) or not isinstance(queue.get("quotas"), dict):
         return queue
     named = _converted(queue["quotas"], QUOTAS, where)

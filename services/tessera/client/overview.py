@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from tessera.client.quantities import said_age, said_milli
 from tessera.client.queues import QUEUES, queue_rows
 from tessera.client.rendering import Column, table
 from tessera.client.shard_views import ENDED
+from tessera_schemas.units import said_age, said_milli
 from tessera_schemas.views import JobView, NodeView, QueueView
 
 QUEUED = "queued"

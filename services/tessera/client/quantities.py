@@ -59,28 +59,3 @@ def _whole(number: Fraction, text: str | float, hint: str) -> int:
     if number.denominator != 1:
         raise QuantityError(f"{text!r} is no whole number of the smallest unit of {hint}")
     return number.numerator
-
-
-def said_memory(value: int) -> str:
-    """1099511627776 as `1Ti`; never longer than seven characters."""
-    for power, letter in ((5, "Pi"), (4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
-        if value >= 1024**power:
-            tenths = value * 10 // 1024**power
-            return f"{tenths // 10}{letter}" if tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10}{letter}"
-    return str(value)
-
-
-def said_milli(value: int) -> str:
-    """1500 thousandths as `1.5`."""
-    whole, rest = divmod(value, 1000)
-    return f"{whole}.{rest:03}".rstrip("0") if rest else str(whole)
-
-
-def said_age(milliseconds: int) -> str:
-    """The two largest units, such as `3h12m`."""
-    total = max(0, milliseconds) // 1000
-    for size, unit, below, lower in ((86_400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
-        if total >= size:
-            rest = total % size // below
-            return f"{total // size}{unit}{rest}{lower}" if rest else f"{total // size}{unit}"
-    return f"{total}s"

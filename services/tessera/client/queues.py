@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.client.quantities import said_memory, said_milli
 from tessera.client.rendering import Column
+from tessera_schemas.units import said_memory, said_milli
 from tessera_schemas.views import NodeView, QueueView, QuotaUse
 
 RESOURCES = {"gpu_milli": "gpus", "cpu_milli": "cpu", "memory_bytes": "memory"}

@@ -6,7 +6,7 @@ from tessera.domain.evolve import later, quick
 from tessera.domain.phases import Phase
 from tessera.domain.resources import NOTHING, Amount, RoleNeed
 from tessera_schemas.adopted import Adopted
-from tessera_schemas.job import Retry
+from tessera_schemas.job import JobIdle, Retry
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 
@@ -56,6 +56,7 @@ class Job:
     adopted: Adopted | None = None
     away: bool = False
     user: str = later("")
+    idle: JobIdle | None = later(None)
 
     @property
     def pods(self) -> int:

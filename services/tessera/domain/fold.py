@@ -246,6 +246,7 @@ def _job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]) -> 
         time_limit_seconds=spec.time_limit_seconds or 0,
         adopted=fact.adopted,
         user=spec.user,
+        idle=spec.idle,
     )
     state.put_job(job)
     _tally_tenant(state, job.tenant, job.amount, 1)

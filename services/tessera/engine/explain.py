@@ -8,7 +8,8 @@ The first reason is the one that the committer would give now; the others would 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tessera.domain.entities import EndedJob, Job
+from tessera.domain.entities import EndedJob, Job, Run
+from tessera.domain.idle import idle_policy
 from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
@@ -22,6 +23,7 @@ from tessera.engine.plans import quota_reason
 from tessera.engine.remedies import Change, remedies
 from tessera.engine.reserving import Forecast, soonest
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.units import said_age
 
 FLAVORS_MAX = 4  # of which each is told why it does not do
 DRAINED_MAX = 3
@@ -224,10 +226,23 @@ def _on_its_way(state: State, job: Job) -> Iterator[str]:
         yield f"It is being stopped, then {run.then}: {run.revoked.sentence()}"
     elif not run.started:
         yield f"All its pods have to run within {_left(run.deadline, state.ts)}, else it is tried again."
-    if run.idle_ts:
-        yield "It was warned: it holds GPUs and uses none."
+    yield from _idle(state, job, run)
     if job.held:
         yield "It is held: it goes on, but would not start again."
+
+
+def _idle(state: State, job: Job, run: Run) -> Iterator[str]:
+    """What becomes of it while it uses none of its GPUs, once that is so, or if it has a word of its own on it."""
+    policy = idle_policy(state.tree, run.queue, job)
+    if policy.allowed:
+        yield "It may hold GPUs and use none (idle.allow_idle)."
+    elif run.idle_ts and policy.action != "off":
+        since = f"It was warned {said_age(state.ts - run.idle_ts)} ago: it holds GPUs and uses none"
+        after = said_age(max(0, run.idle_ts + policy.reclaim_seconds * 1000 - state.ts))
+        ends = {"requeue": f"in {after} it goes back to its queue", "fail": f"in {after} it is ended as failed"}
+        yield f"{since}; {ends.get(policy.action, 'nothing is taken from it')}."
+    elif job.idle is not None and policy.action != "off":
+        yield f"It is warned once all its GPUs were unused for {said_age(policy.warn_seconds * 1000)}."
 
 
 def _some(names: Sequence[str]) -> str:

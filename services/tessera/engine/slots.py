@@ -9,11 +9,12 @@ add up to the idle ones exactly; idle is what no run holds. Exact integers, from
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
 from tessera.domain.entities import Earmark
+from tessera.domain.idle import idle_policy
 from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.domain.state import State
 from tessera.engine.fits import fits, never_fits, never_key, room_for
@@ -68,14 +69,27 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
+class Unused:
+    """Held, but idle: by how many runs, and how many thousandths of GPUs."""
+
+    runs: int = 0
+    gpu_milli: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Slots:
-    """One pool. `stranded` has every cause, and its sum is `idle_gpu_milli`."""
+    """
+    One pool. `stranded` has every cause, and its sum is `idle_gpu_milli`.
+
+    `unused` is what else is idle: GPUs that runs hold which were warned that they use none of theirs.
+    """
 
     pool: str
     gpus: int
     idle_gpu_milli: int
     stranded: tuple[tuple[Stranded, int], ...]
     sizes: tuple[Size, ...]
+    unused: Unused = Unused()
 
 
 def slots(state: State, pool: str) -> Slots:
@@ -83,7 +97,20 @@ def slots(state: State, pool: str) -> Slots:
     tally = Tally(pool, asked(state, pool), state.earmarks.values())
     for node in nodes_for(state, pool, ""):
         tally.add(node)
-    return tally.sum()
+    return replace(tally.sum(), unused=unused(state, pool))
+
+
+def unused(state: State, pool: str) -> Unused:
+    """What runs of the pool hold that were warned for idleness and have not used a GPU since."""
+    idle = [
+        run
+        for run in state.runs.values()
+        if run.idle_ts
+        and not run.stopping
+        and state.tree.pool(run.queue) == pool
+        and idle_policy(state.tree, run.queue, state.jobs.get(run.job_id)).action != "off"
+    ]
+    return Unused(len(idle), sum(run.amount.gpu_milli for run in idle))
 
 
 def asked(state: State, pool: str) -> Asked:

@@ -110,6 +110,9 @@ class Metrics:
         self._idle = Gauge(
             "tessera_idle_gpus", "GPUs that no run holds, by what keeps them", ["pool", "cause"], registry=r
         )
+        self._unused = Gauge(
+            "tessera_held_idle_gpus", "GPUs of runs that were warned that they use none", ["pool"], registry=r
+        )
         self.ledger_n = Gauge("tessera_ledger_n", "The newest ledger record this process has folded", registry=r)
 
     def hop(self, seconds: float) -> None:
@@ -126,7 +129,9 @@ class Metrics:
         """The labels are bounded by the configuration and by the largest node; a pool that went is not shown."""
         self._slots.clear()
         self._idle.clear()
+        self._unused.clear()
         for left in pools:
+            self._unused.labels(left.pool).set(left.unused.gpu_milli / 1000)
             for size in left.sizes:
                 self._slots.labels(left.pool, str(size.gpus), "pool").set(size.slots)
                 for level, most in size.largest:

@@ -4,6 +4,7 @@ from typing import Protocol
 
 import structlog
 
+from tessera.domain.idle import anybody_is_judged, idle_policy
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
 from tessera.kernel.facts import Facts
@@ -50,7 +51,7 @@ class Idleness:
     async def report(self) -> None:
         while True:
             await self._ports.clock.sleep(self._settings.utilisation_seconds)
-            if self._state.tree.policy.idle == "off":
+            if not anybody_is_judged(self._state.tree):
                 continue
             try:
                 await self._measure()
@@ -59,11 +60,12 @@ class Idleness:
 
     async def _measure(self) -> None:
         usage = await self._utilisation.usage()
-        clock, policy, ours = self._ports.clock, self._state.tree.policy, self._members.partitions()
+        clock, ours = self._ports.clock, self._members.partitions()
         for run in list(self._state.runs.values()):
             if not run.started or run.stopping or partition_of(run.job_id) not in ours:
                 continue
-            idle_seconds = self._activity.look(run, usage, int(clock.monotonic()))
+            policy = idle_policy(self._state.tree, run.queue, self._state.jobs.get(run.job_id))
+            idle_seconds = self._activity.look(run, usage, int(clock.monotonic()), policy.busy_percent)
             fact = to_say(run, idle_seconds, policy, clock.now_ms())
             if fact is not None:  # it may be so, not so, and so again: no identity
                 await self._facts.publish(fact)

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from tessera.domain.state import State
 from tessera.kernel.informer import Informer
 from tessera.kernel.leases import Members
 from tessera.kernel.ledger_loop import fold_ledger
@@ -13,6 +14,7 @@ from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry, restore
 from tessera.kernel.together import together
 from tessera.kernel.users_pods import UsersPods
+from tessera.reclamation.exporters import Exporters
 from tessera.reclamation.handlers import Absences, GonePods, only_what_is_judged
 from tessera.reclamation.idleness import Idleness, Utilisation
 from tessera.reclamation.learning import learn_aside
@@ -36,7 +38,7 @@ async def serve(
     """
     Report each stopping run of our partitions once nothing of it is left, and what others have lost.
 
-    The use of GPUs is read from `utilisation`, else from the settings' Prometheus, else by nobody.
+    The use of GPUs is read from `utilisation`, else from the settings' Prometheus or exporters, else by nobody.
     """
     shard = await restore(ports.bus, ports.ledger, settings.shard)
     members = Members(ports.bus, ports.clock, settings.shard, "reclamation", ports.instance, settings.lease_seconds)
@@ -50,8 +52,8 @@ async def serve(
     absences = Absences(ports, settings, shard.state, pods, users, members, gone)
     troubles = NodeTroubles(node_informer, ports.clock, settings.node_gone_seconds)
     losses = Losses(ports, settings, shard.state, pods, users, troubles, members)
-    prometheus = Prometheus(settings.utilisation_url, settings.utilisation_query)
-    idleness = Idleness(ports, settings, shard.state, utilisation or prometheus, members)
+    source = source_of(settings, shard.state)
+    idleness = Idleness(ports, settings, shard.state, utilisation or source, members)
     proposals = Proposals(ports, settings.shard, "reclamation", shard.state, members, reclamation_plan, settings.heads)
     prices = Prices(ports, settings, shard.state, members, learn)
     ports.health.check("pods", lambda: None if informer.synced else "the pods have not been listed yet")
@@ -78,12 +80,26 @@ async def serve(
             follow_nodes(),
             losses.report(),
             proposals.propose(),
-            *([idleness.report()] if utilisation or settings.utilisation_url else []),
+            *([idleness.report()] if utilisation or settings.measures else []),
             *([prices.learn_all()] if settings.prices != "off" else []),
         )
     finally:
         await informer.close()
         await users_informer.close()
         await node_informer.close()
-        await prometheus.close()
+        await source.close()
         await members.leave()
+
+
+def source_of(settings: ReclamationSettings, state: State) -> Prometheus | Exporters:
+    """Where the settings say that the use of GPUs is measured."""
+    if not settings.utilisation_exporter:
+        return Prometheus(settings.utilisation_url, settings.utilisation_query)
+    url, metric = settings.utilisation_exporter, settings.utilisation_metric
+    return Exporters(url, metric, lambda: nodes_in_use(state))
+
+
+def nodes_in_use(state: State) -> set[str]:
+    """The nodes on which runs hold GPUs now."""
+    runs = (run for run in state.runs.values() if run.started and not run.stopping)
+    return {placement.node for run in runs for placement in run.places if placement.devices}

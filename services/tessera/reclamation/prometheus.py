@@ -1,12 +1,11 @@
 """The use of GPUs as Prometheus has it from the DCGM exporter: one instant query, read into percent per pod."""
 
-from typing import Any
-
 import aiohttp
 import orjson
 
 from tessera.kernel.errors import Transient
 from tessera.reclamation.decide.idleness import Usage
+from tessera.reclamation.decide.samples import busiest
 
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 TIMEOUT_SECONDS = 10.0
@@ -15,9 +14,6 @@ TIMEOUT_SECONDS = 10.0
 class Prometheus:
     """
     Prometheus' HTTP query API at `url`; `query` gives one sample for each pod, the percent of its busiest GPU.
-
-    A scrape that does not honour the exporter's labels renames them to `exported_…`; these come first, since `pod` is
-    then the exporter's own.
     """
 
     def __init__(self, url: str, query: str) -> None:
@@ -60,23 +56,6 @@ def read_usage(answer: bytes) -> Usage:
         body = orjson.loads(answer)
         if body["status"] != "success" or body["data"]["resultType"] != "vector":
             raise Transient("prometheus: the query gives no vector")
-        found: dict[tuple[str, str], int] = {}
-        for sample in body["data"]["result"]:
-            pod, percent = _pod(sample["metric"]), _percent(sample["value"][1])
-            if pod is not None and percent is not None:
-                found[pod] = max(percent, found.get(pod, 0))
-        return found
+        return busiest((sample["metric"], sample["value"][1]) for sample in body["data"]["result"])
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise Transient(f"prometheus: the answer cannot be read: {error!r}") from error
-
-
-def _pod(labels: dict[str, Any]) -> tuple[str, str] | None:
-    pod = labels.get("exported_pod") or labels.get("pod")
-    namespace = labels.get("exported_namespace") if labels.get("exported_pod") else labels.get("namespace")
-    return (str(namespace or ""), str(pod)) if pod else None
-
-
-def _percent(text: str) -> int | None:
-    """Rounded up, so that the least use is not none; None for NaN and the infinite."""
-    value = float(text)
-    return -int(-value // 1) if 0 <= value <= 1_000_000 else None

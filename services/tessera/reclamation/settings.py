@@ -1,8 +1,8 @@
 """Settings of reclamation."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tessera.kernel.settings import ServiceSettings
 from tessera.reclamation.decide.prices import FROM_ARRIVALS
@@ -31,6 +31,16 @@ class ReclamationSettings(ServiceSettings):
         min_length=1,
         description="One sample per pod, in percent; its window must not be shorter than `utilisation_seconds`",
     )
+    utilisation_exporter: str = Field(
+        "",
+        pattern="^(https?://.+)?$",
+        description="Where there is no Prometheus: the exporter of each node, such as http://{node}:9400/metrics",
+    )
+    utilisation_metric: str = Field(
+        "DCGM_FI_DEV_GPU_UTIL",
+        pattern="^[a-zA-Z_:][a-zA-Z0-9_:]*$",
+        description="Of the exporters: the use of a GPU in percent, with labels namespace and pod",
+    )
     utilisation_busy_percent: int = Field(3, ge=1, le=100, description="From here on a GPU counts as used")
     utilisation_seconds: int = Field(30, ge=1, le=3600, description="How often the use of GPUs is asked for")
     heads: int = Field(
@@ -43,3 +53,14 @@ class ReclamationSettings(ServiceSettings):
         FROM_ARRIVALS, ge=1, le=1_000_000, description="Pods that a pool was asked for before its prices are learnt"
     )
     learning_seconds: float = Field(900.0, gt=0, le=86_400, description="Learning that takes longer is given up")
+
+    @property
+    def measures(self) -> bool:
+        """Whether anybody measures the use of GPUs."""
+        return bool(self.utilisation_url or self.utilisation_exporter)
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.utilisation_url and self.utilisation_exporter:
+            raise ValueError("utilisation_url and utilisation_exporter: name one of them, not both")
+        return self

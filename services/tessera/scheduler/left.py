@@ -8,11 +8,12 @@ for more than a small part of the time.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import structlog
 
 from tessera.engine.plans import nodes_for
-from tessera.engine.slots import Tally, asked
+from tessera.engine.slots import Tally, asked, unused
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Shard
 from tessera.kernel.together import cancel_all
@@ -57,5 +58,5 @@ async def _measure_once(ports: Ports, shard: Shard) -> None:
             tally.add(node)
             if at % NODES_AT_ONCE == NODES_AT_ONCE - 1:
                 await ports.clock.sleep(0)
-        found.append(tally.sum())
+        found.append(replace(tally.sum(), unused=unused(state, pool)))
     ports.metrics.left_of_pools(found)

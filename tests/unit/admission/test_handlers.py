@@ -2,6 +2,7 @@
 
 import asyncio
 
+import orjson
 import pytest
 
 from tessera.admission.handlers import reply_inbox
@@ -10,10 +11,11 @@ from tessera.admission.settings import AdmissionSettings
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Outgoing
 from tessera_schemas.base import job_id
-from tessera_schemas.commands import REPLY_HEADER
+from tessera_schemas.commands import REPLY_HEADER, SubmitJob
 from tessera_schemas.config import ConfigBody, Queue, Tenant
 from tessera_schemas.facts import CancelRequested, ConfigProposed, FactMessage, JobAdmitted, JobRefused
-from tests.builders import SHARD, config_body, queue
+from tessera_schemas.job import JobIdle
+from tests.builders import SHARD, config_body, job_spec, queue
 from tests.unit.admission.admission_world import World, changed, encoded, node, submit
 from tests.virtual_time import VirtualClock
 
@@ -338,3 +340,16 @@ async def test_a_job_larger_than_its_queues_whole_quota_is_refused_until_the_quo
     world.clock.now += 0.1
     await world.batch(("other", CANCEL), ("lab", submit("k2")))
     assert world.facts[-1].kind == "job_admitted"
+
+
+async def test_a_job_says_what_counts_as_idle_only_where_its_queue_lets_it() -> None:
+    strict = config_body(Queue.model_validate({"name": "research", "idle": {"jobs_choose": False}}))
+    refusing, admitting = await World.with_policy(strict), await World.with_policy(config_body())
+    command = SubmitJob(kind="submit_job", v=1, key="k1", spec=job_spec(idle=JobIdle(allow_idle=True)))
+    for world in (refusing, admitting):
+        await world.submits(orjson.loads(command.to_bytes()))
+    (refused,), (admitted,) = refusing.facts, admitting.facts
+    assert isinstance(refused, JobRefused)
+    assert [(reason.code.value, reason.field) for reason in refused.reasons] == [("InvalidField", "idle")]
+    assert isinstance(admitted, JobAdmitted)
+    assert admitted.spec.idle == JobIdle(allow_idle=True)

@@ -5,7 +5,7 @@ from rich.cells import cell_len
 from tessera.client.commands.slots import lines
 from tessera.client.rendering import COLUMNS
 from tessera.engine.slots import slots
-from tessera_schemas.facts import DrainRequested
+from tessera_schemas.facts import DrainRequested, RunIdle
 from tessera_schemas.job import Topology
 from tests.builders import node_seen
 from tests.rounds import Rounds
@@ -37,4 +37,16 @@ def test_long_names_of_levels_give_way() -> None:
     rounds = Rounds(nodes=[node_seen("node-a", 8, labels={level: "r1"})])
     rounds.submit("gang", gpus=8, topology=Topology(level=level, required=True))
     rounds.settle()
+    assert all(cell_len(line) <= COLUMNS for line in printed(rounds))
+
+
+def test_gpus_that_are_held_and_not_used_stand_below_the_idle_ones() -> None:
+    rounds = Rounds(idle="warn", idle_warn_seconds=60)
+    for key in ("one", "two"):
+        rounds.submit(key, gpus=2)
+    rounds.settle()
+    rounds.commit(RunIdle(kind="run_idle", run_id=rounds.run("one").run_id, idle_seconds=60))
+    assert printed(rounds)[-1] == "         2 more are held, but 1 run uses none of theirs (warned)"
+    rounds.commit(RunIdle(kind="run_idle", run_id=rounds.run("two").run_id, idle_seconds=60))
+    assert printed(rounds)[-1] == "         4 more are held, but 2 runs use none of theirs (warned)"
     assert all(cell_len(line) <= COLUMNS for line in printed(rounds))

@@ -8,6 +8,7 @@ from tessera.client import files, quantities
 from tessera.client.keys import CI_SYSTEMS, choose_key
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.submitting import name_of, spec_of_options
+from tessera_schemas import units
 
 CI = {
     "GitHub": {
@@ -95,14 +96,14 @@ def test_what_is_no_quantity_of_cpu_is_refused_and_never_rounded(text: object) -
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        (quantities.said_memory(2**40), "1Ti"),
-        (quantities.said_memory(3 * 2**29), "1.5Gi"),
-        (quantities.said_memory(7), "7"),
-        (quantities.said_milli(1500), "1.5"),
-        (quantities.said_milli(96_000), "96"),
-        (quantities.said_age(59_000), "59s"),
-        (quantities.said_age(3_720_000), "1h2m"),
-        (quantities.said_age(-5), "0s"),
+        (units.said_memory(2**40), "1Ti"),
+        (units.said_memory(3 * 2**29), "1.5Gi"),
+        (units.said_memory(7), "7"),
+        (units.said_milli(1500), "1.5"),
+        (units.said_milli(96_000), "96"),
+        (units.said_age(59_000), "59s"),
+        (units.said_age(3_720_000), "1h2m"),
+        (units.said_age(-5), "0s"),
     ],
 )
 def test_numbers_are_said_shortly(said: str, expected: str) -> None:

@@ -19,6 +19,7 @@ from tessera_schemas.facts import (
     PodsBack,
     PriorityRequested,
 )
+from tessera_schemas.job import JobIdle
 from tessera_schemas.reasons import Code, Reason
 from tests.builders import (
     SHARD,
@@ -542,3 +543,26 @@ def gives_back(release: str) -> Shard:
 def test_quota_comes_back_with_each_pod_that_ends_unless_its_role_goes_together() -> None:
     assert broken(gives_back("pod")) == set()
     assert broken(gives_back("together")) == {"release"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "own", "seconds", "right"),
+    [
+        pytest.param({"action": "fail"}, None, 3600, True, id="its queue says so"),
+        pytest.param({"action": "off"}, None, 3600, False, id="its queue says that it may be idle"),
+        pytest.param({"action": "fail", "reclaim_seconds": 7200}, None, 3600, False, id="its queue gives it longer"),
+        pytest.param({"action": "fail"}, {"allow_idle": True}, 3600, False, id="the job may be idle"),
+        pytest.param(
+            {"action": "fail", "jobs_choose": False}, {"allow_idle": True}, 3600, True, id="the job may not choose"
+        ),
+    ],
+)
+def test_an_idle_run_is_stopped_as_its_queue_and_its_job_say(
+    rule: dict[str, Any], own: dict[str, Any] | None, seconds: int, right: bool
+) -> None:
+    queues = (Queue(name="q0"), Queue.model_validate({"name": "q1", "quotas": [quota(1000)], "idle": rule}))
+    body = config_body(*queues, policy=Policy(preset="fair", idle="warn"))
+    shard = Plan(body=body, victim={"idle": JobIdle(**own)} if own else {})
+    shard.add(m.Warned(kind="warned", run_id=first_run(), idle_seconds=1))
+    shard.add(shard.revoke(reason=Reason(code=Code.IDLE), by="reclamation"), ms=seconds * 1000)
+    assert broken(shard) == (set() if right else {"idle"})

@@ -7,6 +7,7 @@ import pytest
 from tessera.kernel.errors import Transient
 from tessera.reclamation.decide.idleness import Activity
 from tessera_schemas.config import Policy
+from tessera_schemas.job import JobIdle
 from tessera_schemas.labels import pod_name
 from tessera_schemas.reasons import Code
 from tests.builders import job_spec, role
@@ -105,6 +106,17 @@ async def test_while_the_measurement_is_away_nobody_becomes_idle() -> None:
         assert not w.current(job).idle_ts
         await w.run(90, turn=5)
         assert w.current(job).idle_ts
+
+
+async def test_a_job_that_may_be_idle_is_left_alone_and_one_with_its_own_threshold_is_not() -> None:
+    told = Told()
+    async with world("requeue", told) as w:
+        session = await idle_run(w, told, idle=JobIdle(allow_idle=True))
+        slow = await w.submit("k2", train(seconds=100_000, idle=JobIdle(busy_percent=50)))
+        told.percent[w.current(slow).run_id] = 30
+        await w.run(WARN + RECLAIM + 300, turn=5)
+        assert (w.job(session).attempt, w.current(session).idle_ts) == (1, 0)
+        assert w.job(slow).attempt == 2
 
 
 # -- the count itself

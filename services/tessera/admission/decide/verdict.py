@@ -11,6 +11,7 @@ from tessera.admission.decide.dangerous import in_reserved_domain
 from tessera.admission.decide.parse import Json, refusal
 from tessera.admission.decide.pods import malformed, not_granted
 from tessera.admission.decide.policy import Policy
+from tessera.domain.idle import jobs_choose
 from tessera.domain.levels import in_short, unknown_levels, with_labels
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.resources import Amount, gang_amount, role_need, shared
@@ -37,6 +38,9 @@ def of_job(command: SubmitJob | AdoptJob, tenant: str, policy: Policy) -> list[R
     owner = tree.tenants.get(tenant)
     against += not_granted(spec, owner.pod_grants) if owner is not None else []
     against += _over_job_limit(spec, tenant, tree)
+    if spec.idle is not None and not jobs_choose(tree, spec.queue):
+        detail = f"queue {spec.queue} does not let jobs say what counts as idle; leave it out"
+        against.append(refusal(Code.INVALID_FIELD, "idle", detail))
     unknown = unknown_levels(spec.roles, tree.levels)
     against += unknown
     pool = tree.pool(spec.queue)

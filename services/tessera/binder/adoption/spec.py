@@ -22,8 +22,8 @@ from tessera.binder.adoption.reading import Json, mapping, no, text, whole
 from tessera.binder.adoption.roles import invalid
 from tessera.binder.adoption.survival import survives_eviction
 from tessera_schemas.adopted import PRIORITY_MAX, PRIORITY_MIN, Adopted
-from tessera_schemas.job import JobSpec, Retry, Role, Topology
-from tessera_schemas.labels import QUEUE_LABEL
+from tessera_schemas.job import JobIdle, JobSpec, Retry, Role, Topology
+from tessera_schemas.labels import ALLOW_IDLE_ANNOTATION, QUEUE_LABEL
 from tessera_schemas.reasons import Code, Reason
 
 QUEUE = "default"
@@ -163,6 +163,7 @@ def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json
                 "termination_grace_seconds": max(map(_grace, pods)),
                 "ttl_seconds_after_finished": 0,
                 "retry": BROUGHT_BACK if returns else NOT_BROUGHT_BACK,
+                "idle": JobIdle(allow_idle=True) if all(map(_may_be_idle, pods)) else None,
             }
         )
     except ValidationError as error:
@@ -170,6 +171,10 @@ def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json
             detail = f"{queue!r} is no name of a queue; the label {QUEUE_LABEL} counts before it"
             return no(Code.INVALID_FIELD, field or "spec.queue", detail)
         return invalid(error, "spec")
+
+
+def _may_be_idle(pod: Json) -> bool:
+    return text(pod, "metadata", "annotations", ALLOW_IDLE_ANNOTATION) == "true"
 
 
 def _time_limit(pods: Sequence[Json]) -> int | None:

@@ -6,10 +6,10 @@ import typer
 
 from tessera.client.commands.context import Format, Home, InShard, carry_out
 from tessera.client.dead_letters import DeadLetterBox, Letter, shown
-from tessera.client.quantities import said_age
 from tessera.client.rendering import Column, Output, show, show_value
 from tessera.client.where import find
 from tessera.kernel.clock import SystemClock
+from tessera_schemas.units import said_age
 
 Number = Annotated[int, typer.Argument(help="Its number, as `tessera dlq list` says it", min=1)]
 

@@ -8,7 +8,6 @@ import typer
 from tessera.client import ordering
 from tessera.client.commands.context import As, Format, Home, InShard, carry_out, stored_ledger
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.quantities import said_age, said_milli
 from tessera.client.rendering import COLUMNS, Column, Output, plain, show_value, table
 from tessera.client.where import find
 from tessera.domain.entities import Job
@@ -21,6 +20,7 @@ from tessera.preemption.decide import preemption_plan
 from tessera.reclamation.plans import reclaim_plan
 from tessera_schemas.facts import Move
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.units import said_age, said_milli
 
 
 def preempt(

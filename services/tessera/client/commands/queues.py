@@ -8,11 +8,11 @@ import typer
 from tessera.client import applying
 from tessera.client.commands.context import As, Format, Home, InShard, carry_out, shard_views
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.quantities import said_milli
 from tessera.client.queues import QUEUES, QUOTAS, QueueRow, queue_rows, quota_rows, state_of
 from tessera.client.rendering import Output, plain, show, show_value, table
 from tessera_schemas.config import ConfigBody, Queue
 from tessera_schemas.subjects import OPERATOR
+from tessera_schemas.units import said_milli
 
 Name = Annotated[str, typer.Argument(help="The queue's name")]
 StopPolicy = Literal["none", "hold", "hold_and_drain"]

@@ -7,11 +7,11 @@ import typer
 
 from tessera.client.commands.context import As, Format, Home, InShard, carry_out, stored_ledger
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.quantities import said_milli
 from tessera.client.rendering import Column, Output, plain, show_value, table
 from tessera.client.where import find
 from tessera.engine.slots import Slots, Stranded
 from tessera.engine.slots import slots as left_of
+from tessera_schemas.units import said_milli
 
 SAID = {
     Stranded.OTHERS: "held by pods that Tessera does not manage",
@@ -80,4 +80,13 @@ def lines(found: list[Slots], wide: bool = False) -> list[str]:
     for each in found:
         said.append(f"pool {each.pool}: {said_milli(each.idle_gpu_milli)} of {each.gpus} GPUs are idle"[:80])
         said += [f"  {said_milli(milli):>8} {SAID[cause]}" for cause, milli in each.stranded if milli]
+        said += _unused_lines(each)
     return said
+
+
+def _unused_lines(left: Slots) -> list[str]:
+    """What is held and not used is no idle GPU of the pool: nothing may start there."""
+    if not left.unused.runs:
+        return []
+    runs = "1 run uses" if left.unused.runs == 1 else f"{left.unused.runs} runs use"
+    return [f"  {said_milli(left.unused.gpu_milli):>8} more are held, but {runs} none of theirs (warned)"[:80]]

@@ -7,11 +7,11 @@ import typer
 from tessera.client.commands.context import As, Format, Home, InShard, carry_out, shard_views
 from tessera.client.live import watch
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.quantities import said_age, said_memory, said_milli
 from tessera.client.rendering import Column, Output, plain, show, show_value, table
 from tessera.client.shard_views import ENDED
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.reasons import PublicReason
+from tessera_schemas.units import said_age, said_memory, said_milli
 from tessera_schemas.views import JobView, NodeView, OthersView
 
 LIMIT = 200

@@ -248,9 +248,9 @@ class Rules:
             return
         if r.reason.code is Code.IDLE:
             since = None if run.warned_ts is None else self.ts - run.warned_ts
-            due = since is not None and since >= self.policy.idle_reclaim_seconds * 1000
-            due = due and self.policy.idle in ("requeue", "fail")
-            self.demand(due, "idle", f"{r.run_id} was warned {since} ms ago")
+            action, reclaim_seconds = self._idle(run.job.spec)
+            due = since is not None and since >= reclaim_seconds * 1000
+            self.demand(due and action in ("requeue", "fail"), "idle", f"{r.run_id} was warned {since} ms ago")
         if r.reason.code in CAUSE:
             self._evicted(r, run, CAUSE[Code(r.reason.code)])
         run.stopping, run.victim = True, r.reason.code in CAUSE and r.then == "requeue"
@@ -264,6 +264,14 @@ class Rules:
         if run is not None:
             self.demand(run.victim, "plan", f"{r.run_id} is spared, but stops for no other job")
             run.stopping = run.victim = False
+
+    def _idle(self, spec: JobSpec) -> tuple[str, int]:
+        """What becomes of idle runs of the job, and how long after their warning: the lowest queue that says it."""
+        rules = [queue.idle for queue in self.quotas.path(spec.queue) if queue.idle is not None]
+        if spec.idle is not None and spec.idle.allow_idle and all(rule.jobs_choose for rule in rules):
+            return "off", 0
+        action = next((rule.action for rule in rules if rule.action), self.policy.idle)
+        return action, next((r.reclaim_seconds for r in rules if r.reclaim_seconds), self.policy.idle_reclaim_seconds)
 
     def _evicted(self, r: m.Revoked, run: Run, cause: str) -> None:
         """One run is stopped for another job's sake; whether that plan is whole is judged with its message."""

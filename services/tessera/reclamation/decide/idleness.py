@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessera.domain.entities import Run
-from tessera_schemas.config import Policy
+from tessera.domain.idle import IdlePolicy
 from tessera_schemas.facts import RunIdle
 from tessera_schemas.labels import pod_name
 
@@ -24,10 +24,15 @@ class Activity:
         self._busy, self._gap = busy_percent, gap_seconds
         self._seen: dict[str, _Seen] = {}
 
-    def look(self, run: Run, usage: Usage, now: int) -> int | None:
-        """Seconds of idleness as of `now`, 0 when it is in use; None when that is not known."""
+    def look(self, run: Run, usage: Usage, now: int, busy_percent: int = 0) -> int | None:
+        """
+        Seconds of idleness as of `now`, 0 when it is in use; None when that is not known.
+
+        From `busy_percent` on a GPU of this run counts as used; 0: as for all.
+        """
+        busy = busy_percent or self._busy
         measured = [_of_pod(run, rank, usage) for rank in _ranks_with_gpus(run)]
-        if any(percent is not None and percent >= self._busy for percent in measured):
+        if any(percent is not None and percent >= busy for percent in measured):
             self._seen.pop(run.run_id, None)
             return 0
         if not measured or None in measured:
@@ -56,16 +61,16 @@ def _of_pod(run: Run, rank: int, usage: Usage) -> int | None:
     return usage.get((run.tenant, name), usage.get(("", name)))
 
 
-def to_say(run: Run, idle_seconds: int | None, policy: Policy, now_ms: int) -> RunIdle | None:
+def to_say(run: Run, idle_seconds: int | None, policy: IdlePolicy, now_ms: int) -> RunIdle | None:
     """
     The fact that would change something: idle for long enough to be warned about, in use again after a warning, or
     idle for long enough since then. `now_ms` is the wall clock's; the committer judges by the ledger's.
     """
-    if policy.idle == "off" or not run.started or run.stopping or idle_seconds is None:
+    if policy.action == "off" or not run.started or run.stopping or idle_seconds is None:
         return None
     warned = bool(run.idle_ts)
-    long_enough = idle_seconds >= policy.idle_warn_seconds
-    due = policy.idle != "warn" and now_ms - run.idle_ts >= policy.idle_reclaim_seconds * 1000
+    long_enough = idle_seconds >= policy.warn_seconds
+    due = policy.takes and now_ms - run.idle_ts >= policy.reclaim_seconds * 1000
     if (warned and idle_seconds == 0) or (long_enough and (not warned or due)):
         return RunIdle(kind="run_idle", run_id=run.run_id, idle_seconds=idle_seconds)
     return None

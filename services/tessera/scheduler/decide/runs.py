@@ -3,6 +3,7 @@
 from tessera.domain.checkpoints import is_known
 from tessera.domain.entities import Job, Run
 from tessera.domain.fold import EVICTIONS
+from tessera.domain.idle import idle_policy
 from tessera.domain.phases import Phase
 from tessera.engine.plans import in_the_way, pods_away
 from tessera.scheduler.decide.draft import Draft, say_waiting
@@ -276,18 +277,21 @@ def on_run_lost(draft: Draft, index: int, fact: RunLost) -> None:
 
 
 def on_run_idle(draft: Draft, index: int, fact: RunIdle) -> None:
-    """Warn first; what is still idle long after the warning gives its devices back, if the policy says so."""
-    run, policy = _active(draft, fact.run_id), draft.state.tree.policy
-    if run is None or not run.started or policy.idle == "off":
+    """Warn first; what is still idle long after the warning gives its devices back, if job, queue or policy say so."""
+    run = _active(draft, fact.run_id)
+    if run is None or not run.started:
+        return
+    policy = idle_policy(draft.state.tree, run.queue, draft.state.jobs.get(run.job_id))
+    if policy.action == "off":
         return
     if not run.idle_ts:
-        if fact.idle_seconds >= policy.idle_warn_seconds:
+        if fact.idle_seconds >= policy.warn_seconds:
             draft.add(Warned(kind="warned", run_id=run.run_id, idle_seconds=fact.idle_seconds))
-    elif fact.idle_seconds < policy.idle_warn_seconds:
+    elif fact.idle_seconds < policy.warn_seconds:
         draft.add(Warned(kind="warned", run_id=run.run_id, idle_seconds=0))
-    elif policy.idle != "warn" and draft.state.ts - run.idle_ts >= policy.idle_reclaim_seconds * 1000:
+    elif policy.takes and draft.state.ts - run.idle_ts >= policy.reclaim_seconds * 1000:
         reason = Reason(code=Code.IDLE, numbers={"idle_seconds": fact.idle_seconds})
-        then = "failed" if policy.idle == "fail" else "requeue"
+        then = "failed" if policy.action == "fail" else "requeue"
         draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then=then, by="reclamation"))
 
 

@@ -280,3 +280,14 @@ def test_no_pod_whatever_its_shape_makes_the_question_fail(spec: Json, meta: Jso
     assert isinstance(found, Adoption | Reason)
     gang_of = group(gang("a")[0])
     assert isinstance(spec_of(gang_of, [hostile], 1), Adoption | Reason)
+
+
+def test_pods_that_all_say_so_may_hold_gpus_and_use_none() -> None:
+    says = {"tessera.io/allow-idle": "true"}
+    job = batch_job(parallelism=2)
+    idle = adoption(of_job(2, job, annotations=says), job).spec.idle
+    assert idle is not None
+    assert idle.allow_idle
+    one_of_two = [pod("train-0", owner=job, annotations=says), pod("train-1", owner=job)]
+    assert adoption(one_of_two, job).spec.idle is None
+    assert adoption(of_job(2, job, annotations={"tessera.io/allow-idle": "maybe"}), job).spec.idle is None
