@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, StringConstraints
 
 from tessera_schemas.base import INT_MAX, Lenient, Strict, Text
+from tessera_schemas.units import said_number
 
 
 class Code(StrEnum):
@@ -218,7 +219,7 @@ class PublicReason(Lenient):
     def sentence(self) -> str:
         """The reason as one line for people."""
         about = f"{self.field}: " if self.field else ""
-        numbers = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in sorted(self.numbers.items()))
+        numbers = ", ".join(said_number(name, value, self.field) for name, value in sorted(self.numbers.items()))
         extra = "; ".join(part for part in (self.detail, numbers) if part)
         known = SENTENCES.get(Code(self.code), "") if self.code in CODES else "a reason that this version does not know"
         return f"{self.code}: {about}{known}" + (f" ({extra})" if extra else "")

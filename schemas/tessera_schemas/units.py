@@ -49,6 +49,9 @@ UNITS: Mapping[str, tuple[Callable[[int], str], str]] = {
 }
 """By the word that says a number's unit in its name: how it is written, and what is said in place of the word."""
 
+ALONE = {"bytes": "size", "ts": "at"}
+"""What is said of a number whose whole name is its unit."""
+
 OF_RESOURCE = frozenset({"wanted", "available", "used", "nominal", "nominal_quota", "most", "lent", "borrowed"})
 """Numbers without a unit in their name, which count in that of the quota that their reason is about."""
 
@@ -67,4 +70,4 @@ def said_number(name: str, value: int, about: str = "") -> str:
         return f"{name.replace('_', ' ')} {write(value)}"
     write, instead = UNITS[unit] if unit else (str, "")
     said = " ".join(instead if word == unit else word for word in words if word != unit or instead)
-    return f"{said} {write(value)}".strip()
+    return f"{said or ALONE.get(unit, '')} {write(value)}".strip()

@@ -268,7 +268,7 @@ async def test_the_sdk_refuses_what_is_too_large_before_it_sends_anything(live: 
     begin = live.state.n
     arguments = ["x" * 32_000] * (size // 32_000 + 1)
     spec = read(command(roles=template(args=arguments))["spec"])
-    with pytest.raises(Refused, match=r"TooLarge: the body is too large .*bytes max 131072") as refused:
+    with pytest.raises(Refused, match=r"TooLarge: the body is too large .*max 128Ki") as refused:
         await live.clients["lab"].submit(spec, "too-large")
     assert [reason.code for reason in refused.value.reasons] == [Code.TOO_LARGE]
     done = await live.submit(job("after-the-refusal"))

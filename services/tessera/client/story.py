@@ -10,6 +10,7 @@ from tessera_schemas import ledger as records
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.ledger import AnyRecord, LedgerMessage
 from tessera_schemas.reasons import Reason
+from tessera_schemas.units import said_age
 
 JOB_ID = re.compile(r"\b([a-z2-7]{20})(?:-[0-9]{1,6})?\b")
 
@@ -92,7 +93,14 @@ def _survives(preemptible: bool | None) -> str:
 
 
 def _requeued(record: records.Requeued, message: LedgerMessage) -> str:
-    return f"queued again, not before {_time(record.not_before)}"
+    later = record.not_before > message.ts
+    return "queued again" + (f", not before {_time(record.not_before)}" if later else "")
+
+
+def _warned(record: records.Warned, message: LedgerMessage) -> str:
+    if not record.idle_seconds:
+        return "its GPUs are in use again: the warning is taken back"
+    return f"warned: it holds GPUs and has used none for {said_age(1000 * record.idle_seconds)}"
 
 
 def _kept(record: records.EarmarkSet, message: LedgerMessage) -> str:
@@ -133,7 +141,7 @@ TELL: dict[type[Any], Callable[[Any, LedgerMessage], str]] = {
     records.Released: lambda record, _: _released(record.ranks) if record.ranks else RELEASED,
     records.Grown: lambda record, _: f"grows by {_pods(len(record.placements))}",
     records.Shrunk: lambda record, _: f"shrinks by {_pods(len(record.ranks))}: {record.reason.sentence()}",
-    records.Warned: lambda record, _: f"warned: it holds GPUs and has used none for {record.idle_seconds} s",
+    records.Warned: _warned,
     records.Saved: lambda record, _: "its work is saved" + (f" in {record.path}" if record.path else ""),
     records.Held: lambda record, _: f"{'let go' if record.undo else 'held'} by {record.by}",
     records.BackInLine: lambda record, _: "its pods are there again" + _survives(record.preemptible),

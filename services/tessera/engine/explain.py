@@ -254,4 +254,4 @@ def _places(count: int) -> str:
 
 
 def _left(deadline: int, ts: int) -> str:
-    return f"{max(0, deadline - ts + 999) // 1000} s"
+    return said_age(deadline - ts + 999)

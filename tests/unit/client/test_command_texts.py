@@ -18,11 +18,11 @@ from tessera.client.story import Line, story
 from tessera.engine.victims import Plan, Victim
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import HoldRequested, PriorityRequested
-from tessera_schemas.ledger import LEDGER_MESSAGE
+from tessera_schemas.ledger import LEDGER_MESSAGE, LedgerMessage, Requeued
 from tessera_schemas.placement import Placement
-from tessera_schemas.reasons import Code, PublicReason
+from tessera_schemas.reasons import Code, PublicReason, Reason
 from tessera_schemas.views import JobView, NodeView, QueueView, QuotaUse
-from tests.builders import admitted, config_body, job_spec, role
+from tests.builders import admitted, config_body, config_proposed, job_spec, role
 from tests.rounds import Rounds
 
 NOW = 1_760_000_000_000
@@ -169,6 +169,25 @@ def test_a_plan_names_its_victims_and_the_work_that_is_lost() -> None:
     assert max(map(len, lines)) <= COLUMNS
 
 
+def test_a_held_job_is_told_that_it_is_held_and_not_that_it_does_not_wait() -> None:
+    rounds = full()
+    job_id = rounds.job("it").job_id
+    rounds.commit(HoldRequested(kind="hold_requested", job_id=job_id, tenant="lab"))
+    found = planned(rounds.state, rounds.job("it"), rounds.ts)
+    assert isinstance(found, Reason)
+    assert found.code is Code.ON_HOLD
+    assert "`tessera release`" in " ".join(plan_lines(rounds.state, rounds.job("it"), found))
+
+
+def test_a_job_in_back_off_or_of_a_stopped_queue_is_told_so_by_a_dry_run() -> None:
+    rounds = full()
+    stopped = config_body(Queue(name="research", stop_policy="hold"), policy={"preset": "priority"})
+    rounds.commit(config_proposed(stopped, 1))
+    found = planned(rounds.state, rounds.job("it"), rounds.ts)
+    assert isinstance(found, Reason)
+    assert found.code is Code.QUEUE_STOPPED
+
+
 def test_without_a_plan_the_reason_is_told() -> None:
     rounds = full("off")
     lines = plan_lines(rounds.state, rounds.job("it"), planned(rounds.state, rounds.job("it"), rounds.ts))
@@ -287,3 +306,14 @@ def test_a_tenant_that_looks_at_its_job_reads_no_other_tenants_name() -> None:
     for name in (theirs.job_id, "secret"):
         assert name not in value
         assert name not in "\n".join(explanation_lines(answer, {}, rounds.ts))
+
+
+def test_a_job_that_is_queued_again_at_once_is_not_told_a_moment_in_1970() -> None:
+    def told(**more: int) -> str:
+        record = Requeued(kind="requeued", job_id="a" * 20, reason=Reason(code=Code.NODE_LOST), **more)
+        message = LedgerMessage.model_construct(n=1, ts=NOW, facts=(), records=(record,))
+        (line,) = story(message, "a" * 20)
+        return line.text
+
+    assert told(not_before=0) == told(not_before=NOW) == "queued again"
+    assert told(not_before=NOW + 20_000) == "queued again, not before 10-09 08:53:40"

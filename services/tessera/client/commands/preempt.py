@@ -14,6 +14,7 @@ from tessera.domain.entities import Job
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
 from tessera.engine.defragment import defragmentation
+from tessera.engine.fork import Fork
 from tessera.engine.victims import Plan, Victim
 from tessera.kernel.clock import SystemClock
 from tessera.preemption.decide import preemption_plan
@@ -58,12 +59,19 @@ def preempt(
 
 def planned(state: State, job: Job, ts: int) -> Plan | Reason:
     """What the services would propose: lent quota is taken back, else its own queue gives way, else runs move."""
+    kept_out = next((reason for reason in Fork(state, job, ts).gates(job) if reason.code in NO_PLAN_LIFTS), None)
+    if kept_out is not None:
+        return kept_out
     lent = reclaim_plan(state, job, ts)
     found = lent if isinstance(lent, Plan) else preemption_plan(state, job, ts)
     if isinstance(found, Plan) or not state.tree.policy.defragment:
         return found
     moves = defragmentation(state, job, ts)
     return moves if isinstance(moves, Plan) or moves.code is Code.NO_NET_GAIN else found
+
+
+NO_PLAN_LIFTS = (Code.NO_SUCH_QUEUE, Code.ON_HOLD, Code.BACKOFF, Code.GANG_INCOMPLETE, Code.QUEUE_STOPPED)
+"""Reasons for which nobody plans: not room is missing, but the word of somebody, or time."""
 
 
 def plan_lines(state: State, job: Job, found: Plan | Reason) -> list[str]:

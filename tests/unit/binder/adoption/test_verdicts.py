@@ -59,7 +59,7 @@ def test_the_pods_after_one_that_failed_say_how_long_their_job_waits_and_not_tha
     assert verdict is not None
     assert (verdict.code, verdict.warning) == ("Backoff", False)
     assert "attempts 3" in verdict.message
-    assert "seconds left 60" in verdict.message
+    assert "time left 1m" in verdict.message
     assert later is not None
     assert later.code == "WaitingForTurn"
 
