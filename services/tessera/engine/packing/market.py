@@ -28,7 +28,7 @@ LEVELS = 129  # of CPU in the tables of an auction
 
 
 class Terms(NamedTuple):
-    """How the auction is held. Tuned on other seeds than those reported."""
+    """How the auction is held. Tuned on seeds of which some are reported too (docs/lab.md)."""
 
     draws: int = 48  # mixes
     sales: int = 4  # of the whole cluster, per mix

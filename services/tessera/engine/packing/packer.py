@@ -51,7 +51,7 @@ MOST_DEVICES = 32
 DEFAULT_CPU_PER_GPU = 10_000
 
 # How much of fragmented and of stranded GPUs counts, in thousandths, and how much fullness pulls, in millionths of a
-# GPU. Tuned on other seeds than those reported; the optimum is flat.
+# GPU. Tuned in the lab, where the optimum is flat (docs/lab.md).
 WEIGHTS = (200, 50, 22_000, DEFAULT_CPU_PER_GPU)
 
 

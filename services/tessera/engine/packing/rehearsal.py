@@ -28,7 +28,7 @@ TAKEN = ("cpu", "memory", "pods", "free", "kinds")  # what a placement changes o
 
 
 class Rehearsal(NamedTuple):
-    """How prices are tried. Chosen on other seeds than those reported."""
+    """How prices are tried. Chosen in the lab (docs/lab.md)."""
 
     rounds: int = 3
     tries: int = 48  # groups per round

@@ -14,7 +14,7 @@ import numpy as np
 from tessera.client.outcomes import Exit, Failure
 from tessera.domain.fold import apply_record
 from tessera.domain.mix import see
-from tessera.domain.resources import Need, RoleNeed, empty_node
+from tessera.domain.resources import Need, Node, RoleNeed, empty_node
 from tessera.domain.state import State
 from tessera.engine.gangs import Room
 from tessera.engine.lesson import Lesson, lesson_of
@@ -22,6 +22,7 @@ from tessera.engine.packing.learner import learnt
 from tessera.engine.packing.policies import DEFAULT
 from tessera.engine.taste.tastes import taste_of
 from tessera.lab.pack.protocol import LOAD_PERCENT, MOST_PODS_PER_NODE, arrivals, curve, load_percent, node_order
+from tessera.lab.pack.replay import RefusedThoughItFits
 from tessera.lab.traces.alibaba import WHOLE, Trace, TracePod
 from tessera.reclamation.decide.prices import FROM_ARRIVALS, fact_of
 from tessera.scheduler.decide.prices import why_not
@@ -58,7 +59,7 @@ class LiveRun:
 def live(
     trace: Trace, policy: str, seed: int, learnt_by: str = HOW[0], late: int = 0, learn: Learn = learnt
 ) -> LiveRun:
-    """Fill the cluster once, as the committer would. `learnt_by` is one of `HOW`."""
+    """Fill the cluster once, as the committer would. `learnt_by` is one of `HOW`. Raises RefusedThoughItFits."""
     learnt_by = learnt_by if policy == DEFAULT else HOW[-1]
     state, teacher = _cluster(trace, policy, seed), _Teacher(learnt_by, late, learn)
     asked = np.array([pod.total_gpu_milli for pod in trace.pods], np.int64)
@@ -73,6 +74,8 @@ def live(
         if taste is not room.places.taste:
             room = Room(list(room.nodes.values()), taste=taste)
         placed[number] = not isinstance(room.place(roles), Reason)
+        if not placed[number] and any(has_room(node, trace.pods[at]) for node in room.nodes.values()):
+            raise RefusedThoughItFits(f"{policy}, seed {seed}, arrival {number}: dropped, but a node has room for it")
     used = curve(load_percent(asked, trace.gpu_milli), np.cumsum(np.where(placed, asked, 0)) / trace.gpu_milli)
     return LiveRun(
         trace=trace.name,
@@ -148,6 +151,15 @@ def _cluster(trace: Trace, policy: str, seed: int) -> State:
         )
         state.put_node(empty_node(seen))
     return state
+
+
+def has_room(node: Node, pod: TracePod) -> bool:
+    """Whether the node could take the pod: a second look, written apart from the engine's, as the protocol asks."""
+    if pod.models and node.gpu_model not in pod.models:
+        return False
+    if pod.cpu_milli > node.cpu_free or pod.memory_mib * MIB > node.memory_free or node.pods_free < 1:
+        return False
+    return sum(left >= (pod.gpu_milli or WHOLE) for left in node.gpu_free) >= pod.gpus
 
 
 def _role(pod: TracePod) -> RoleNeed:

@@ -4,10 +4,14 @@ import pytest
 
 from tessera.client.outcomes import Failure
 from tessera.domain.mix import SETTLED_AT
+from tessera.domain.resources import empty_node
+from tessera.engine.gangs import Room
 from tessera.engine.lesson import Lesson
-from tessera.lab.pack.live import lines_of, live, parse_how
-from tessera.lab.pack.replay import replay, stage
+from tessera.lab.pack.live import has_room, lines_of, live, parse_how
+from tessera.lab.pack.replay import RefusedThoughItFits, replay, stage
 from tessera.lab.traces.alibaba import Trace, TraceNode, TracePod
+from tessera_schemas.facts import NodeSeen
+from tessera_schemas.reasons import Code, Reason
 
 CLUSTER = tuple([TraceNode(96_000, 1000, 8, "A")] * 10 + [TraceNode(32_000, 1000, 2, "B")] * 4)
 PODS = (
@@ -70,3 +74,29 @@ def test_runs_are_a_table_or_values() -> None:
     assert head.startswith("trace,policy,learnt_by")
     assert row.startswith("small,bestfit,")
     assert len(lines_of([run])) == 2
+
+
+def test_a_pod_that_is_dropped_although_a_node_has_room_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Room, "place", lambda room, roles: Reason(code=Code.NO_FIT))
+    with pytest.raises(RefusedThoughItFits, match="bestfit, seed 1, arrival 0"):
+        live(TRACE, "bestfit", seed=1)
+
+
+@pytest.mark.parametrize(
+    ("pod", "fits"),
+    [
+        (TracePod(4000, 10, 8, 1000), True),
+        (TracePod(4000, 10, 9, 1000), False),
+        (TracePod(96_001, 10, 1, 1000), False),
+        (TracePod(4000, 1001, 1, 1000), False),
+        (TracePod(4000, 10, 1, 470), True),
+        (TracePod(4000, 10, 1, 1000, ("B", "A")), True),
+        (TracePod(4000, 10, 1, 1000, ("B",)), False),
+        (TracePod(4000, 10, 0, 0), True),
+    ],
+)
+def test_the_second_look_counts_cpu_memory_models_and_gpus(pod: TracePod, fits: bool) -> None:
+    seen = NodeSeen(
+        kind="node_seen", name="a", cpu_milli=96_000, memory_bytes=1000 * 2**20, pods=9, gpus=8, gpu_model="A"
+    )
+    assert has_room(empty_node(seen), pod) is fits
