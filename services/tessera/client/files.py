@@ -13,6 +13,7 @@ import yaml
 
 from tessera.client import quantities
 from tessera.client.outcomes import Exit, Failure
+from tessera.kernel import text_file
 from tessera_schemas.templates import PLACEHOLDER
 
 Json = dict[str, Any]
@@ -61,12 +62,9 @@ def read_yaml(path: Path) -> Json:
 def read_text(path: Path) -> str:
     """A file of text as some editors write it: with or without a byte-order mark. Raises Failure."""
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise Failure(Exit.USAGE, f"{path}: cannot be read ({error.strerror}); name another file") from error
-    except UnicodeDecodeError as error:
-        why = f"is not UTF-8 (byte {error.start + 1}); save it as UTF-8"
-        raise Failure(Exit.USAGE, f"{path}: {why}") from error
+        return text_file.read_text(path)
+    except text_file.UnreadableFile as error:
+        raise Failure(Exit.USAGE, str(error)) from error
 
 
 def parse_yaml(text: str, where: str) -> Json:

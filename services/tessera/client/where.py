@@ -122,7 +122,7 @@ def find(home: Path | None = None, environment: Mapping[str, str] = os.environ, 
     directory = home or Path(environment.get(HOME_VARIABLE) or DEFAULT_HOME)
     path = directory / "platform.json"
     try:
-        state = json.loads(path.read_text())
+        state = json.loads(path.read_text(encoding="utf-8-sig"))
         return Where(
             _one_of(state["shards"], wanted, directory),
             state["nats_url"],

@@ -108,7 +108,7 @@ def digest(secret: str) -> str:
 def read_entries(path: Path) -> dict[str, Entry]:
     """Raises StartupError for a file that is there and is none of ours."""
     try:
-        entries = Entries.model_validate(tomllib.loads(path.read_text())).root
+        entries = Entries.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig"))).root
     except (OSError, ValueError) as error:
         why = "is not a file of tokens" if isinstance(error, ValueError) else f"cannot be read ({error})"
         raise StartupError(f"tokens: {path} {why}; make tokens with `tessera token new`") from error

@@ -150,7 +150,7 @@ def _new_credential(identity: Identity, shard: str) -> Credential:
 def read_credential(path: Path) -> Credential:
     """One identity's file. Raises StartupError when it is missing or is not a credential."""
     try:
-        raw = json.loads(path.read_text())
+        raw = json.loads(path.read_text(encoding="utf-8-sig"))
         who = raw["identity"]
         return Credential(
             Identity(who["name"], who["role"], tuple(who["subscribers"])),

@@ -110,7 +110,7 @@ def _toml_values(service: str) -> dict[str, Any]:
     if not path.exists() and CONFIG_FILE_VARIABLE not in os.environ:
         return {}
     try:
-        values = tomllib.loads(path.read_text())
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise StartupError(f"{path}: cannot be read ({error.strerror}); see {CONFIG_FILE_VARIABLE}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -121,7 +121,7 @@ def _toml_values(service: str) -> dict[str, Any]:
 
 def _logins(path: Path) -> dict[str, Any]:
     try:
-        raw = json.loads(path.read_text())
+        raw = json.loads(path.read_text(encoding="utf-8-sig"))
         redis = raw["redis"] or {"user": "", "password": ""}
         return {
             "nats_user": raw["nats"]["user"],

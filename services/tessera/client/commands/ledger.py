@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import typer
 from rich.console import Console
@@ -100,7 +100,7 @@ def inspect(
     async def work() -> Exit:
         async with stored_ledger(find(home, shard=shard), identity) as ledger:
             walk, shown = ChainWalk(), list[Entry]()
-            file = export.open("wb") if export is not None else None
+            file = _opened(export) if export is not None else None
             try:
                 async for seq, data in ledger.messages():
                     walk.step(seq, data)
@@ -117,6 +117,13 @@ def inspect(
         return Exit.OK
 
     carry_out(work())
+
+
+def _opened(file: Path) -> BinaryIO:
+    try:
+        return file.open("wb")
+    except OSError as error:
+        raise Failure(Exit.USAGE, f"{file}: cannot be written ({error.strerror}); name another file") from error
 
 
 ENTRIES: list[Column[Entry]] = [

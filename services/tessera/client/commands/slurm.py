@@ -225,7 +225,4 @@ async def _partitions(views: ShardViews) -> list[Partition]:
 
 
 def _text(file: Path) -> str:
-    try:
-        return file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise Failure(Exit.USAGE, f"{file}: cannot be read ({error}); name another file") from error
+    return files.read_text(file)

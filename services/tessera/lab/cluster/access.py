@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import ApiError
+from tessera.kernel.text_file import read_text
 from tessera.lab.cluster import answers
 from tessera.lab.cluster.routes import Call
 
@@ -74,8 +75,8 @@ class _Tokens(RootModel[dict[str, _Entry]]): ...
 def access_from_file(path: Path) -> Access:
     """Read YAML or JSON: token -> {identity, verbs}. Raises StartupError that names the file."""
     try:
-        entries = _Tokens.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))).root
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        entries = _Tokens.model_validate(yaml.safe_load(read_text(path))).root
+    except yaml.YAMLError as error:
         raise StartupError(f"{path}: cannot be read: {' '.join(str(error).split())}") from error
     except ValidationError as error:
         # Only the kind of mistake: the value may hold a token.

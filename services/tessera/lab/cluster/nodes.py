@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import JsonObject
+from tessera.kernel.text_file import read_text
 from tessera.lab.cluster.quantities import thousandths, units
 from tessera_schemas.job import is_device
 from tessera_schemas.labels import (
@@ -117,10 +118,7 @@ class _TraceRow(_Strict):
 
 def nodes_from_file(path: Path) -> list[JsonObject]:
     """Node objects, ready to be created. Raises NodesFileError: file, line or entry, field, what is wrong."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise NodesFileError(f"{path}: cannot be read: {error}") from error
+    text = read_text(path)
     rows = _from_csv(path, text) if path.suffix == ".csv" else _from_yaml(path, text)
     nodes: dict[str, JsonObject] = {}
     for where, row in rows:

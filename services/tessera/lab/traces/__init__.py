@@ -8,10 +8,12 @@ is named together with where to get it, and a malformed row with its file, line 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import TypeVar
 
 from tessera.kernel.errors import StartupError
+from tessera.kernel.text_file import read_text
 
 DATA_VARIABLE = "TESSERA_DATA"
 DEFAULT_DATA = Path("../shared/data")
@@ -76,9 +78,13 @@ class Row:
 
 
 def read_table(path: Path, needed: Sequence[str], make: Callable[[Row], T]) -> Iterator[T]:
-    """One thing per row of a CSV file with a heading; `needed` are the columns that must be there."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = csv.DictReader(file)
+    """
+    One thing per row of a CSV file with a heading; `needed` are the columns that must be there.
+
+    Raises UnreadableFile for what is no text, MalformedRow for what is no table, or one without a row.
+    """
+    rows = csv.DictReader(StringIO(read_text(path), newline=""))
+    try:
         missing = [column for column in needed if column not in (rows.fieldnames or ())]
         if missing:
             raise MalformedRow(path, 1, missing[0], f"no such column; needed are {', '.join(needed)}")
@@ -87,3 +93,7 @@ def read_table(path: Path, needed: Sequence[str], make: Callable[[Row], T]) -> I
             if None in values:
                 raise row.malformed("(end)", "more fields than the heading has")
             yield make(row)
+    except csv.Error as error:
+        raise MalformedRow(path, rows.line_num, "(row)", f"is no row of a table ({error})") from error
+    if rows.line_num <= 1:
+        raise MalformedRow(path, 2, needed[0], "there is no row below the heading")

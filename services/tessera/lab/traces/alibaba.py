@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tessera.kernel.errors import StartupError
 from tessera.lab.traces import Row, find_data, read_table
 
 FOLDER = "gpu-v2023"
@@ -18,6 +19,8 @@ PODS = "openb_pod_list_{trace}.csv"
 PUBLISHED = "published_results.csv"
 WHOLE = 1000
 MOST_GPUS = 16
+MODELS_MAX = 62
+"""Of nodes and pods together: each is a bit of a signed number of 64."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -58,11 +61,15 @@ def read_trace(
     """A trace by the name it was published under (`default`, `gpuspec33`, …), or from files of one's own."""
     pods = pods or find_data(Path(FOLDER, PODS.format(trace=name)), SOURCE, environment, directory)
     nodes = nodes or find_data(Path(FOLDER, NODES), SOURCE, environment, directory)
-    return Trace(
+    trace = Trace(
         name,
         tuple(read_table(nodes, ("cpu_milli", "memory_mib", "gpu", "model"), _node)),
         tuple(read_table(pods, ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli"), _pod)),
     )
+    models = {node.model for node in trace.nodes} | {model for pod in trace.pods for model in pod.models}
+    if len(models) > MODELS_MAX:
+        raise StartupError(f"{nodes}, {pods}: {len(models)} GPU models are more than {MODELS_MAX}; leave some out")
+    return trace
 
 
 def _node(row: Row) -> TraceNode:
