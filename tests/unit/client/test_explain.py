@@ -95,7 +95,7 @@ def test_a_running_job_says_what_it_holds_and_an_ended_one_how_it_ended() -> Non
     assert running is not None
     assert running.notes == (
         "Attempt 1 holds 1 place on node-a.",
-        "All its pods have to run within 600 s, else it is tried again.",
+        "All its pods have to run within 10m, else it is tried again.",
     )
     job = made.run_to_its_end("k9")
     ended = explain(made.state, job, made.ts)
