@@ -283,7 +283,7 @@ def test_a_run_on_its_way_says_by_when_it_has_to_start() -> None:
     rounds = Rounds(nodes={"node-a": 8})
     rounds.submit("it", gpus=2)
     rounds.commit(orders=(rounds.line(),))
-    assert "within 600 s" in explained(rounds, "it").said[1]
+    assert "within 10m" in explained(rounds, "it").said[1]
     run = rounds.run("it").run_id
     rounds.commit(PodsMade(kind="pods_made", run_id=run, uids=("u",)))
     rounds.commit(RunStarted(kind="run_started", run_id=run))
