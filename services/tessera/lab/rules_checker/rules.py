@@ -247,10 +247,9 @@ class Rules:
         if run is None or run.stopping:
             return
         if r.reason.code is Code.IDLE:
-            since = None if run.warned_ts is None else self.ts - run.warned_ts
-            action, reclaim_seconds = self._idle(run.job.spec)
-            due = since is not None and since >= reclaim_seconds * 1000
-            self.demand(due and action in ("requeue", "fail"), "idle", f"{r.run_id} was warned {since} ms ago")
+            since, (action, reclaim_seconds) = self.ts - (run.warned_ts or self.ts), self._idle(run.job.spec)
+            due = action in ("requeue", "fail") and run.warned_ts and since >= reclaim_seconds * 1000
+            self.demand(bool(due), "idle", f"{r.run_id} was warned {since} ms ago")
         if r.reason.code in CAUSE:
             self._evicted(r, run, CAUSE[Code(r.reason.code)])
         run.stopping, run.victim = True, r.reason.code in CAUSE and r.then == "requeue"
@@ -288,14 +287,12 @@ class Rules:
         allowed = {"defragment": policy.defragment, "reclaim": reclaim != "never"}.get(cause, policy.preset != "off")
         self.demand(allowed, "plan", f"{text}: the preset does not allow it")
         lent = cause == "reclaim" and queues[0] != queues[1]
-        spent = victim.evictions >= policy.evictions_max
-        self.demand(lent or not spent, "plan", f"{text}: {victim.evictions} evictions")
-        shares = self.quotas.root(queues[0]) == self.quotas.root(queues[1])
+        self.demand(lent or victim.evictions < policy.evictions_max, "plan", f"{text}: {victim.evictions} evictions")
         if cause == "defragment":
             moves = lower >= 0 and self._pool(owner) == self._pool(victim)
             self.demand(moves, "plan", f"{text}: it is of another pool, or {-lower} higher in priority")
             return
-        right = lent and shares and (lower > 0 or reclaim == "any")
+        right = (lower > 0 or reclaim == "any") and lent and len({*map(self.quotas.root, queues)}) == 1
         right = right if queues[0] != queues[1] else lower > 0 and policy.preset != "off"
         self.demand(right, "plan", f"{text}: queues {queues}, {lower} lower in priority")
 
@@ -303,10 +300,9 @@ class Rules:
         return next((queue.pool for queue in self.quotas.path(job.spec.queue)), "")
 
     def _priority(self, job: Job) -> int:
-        if job.adopted is not None:
-            return job.adopted.priority
         classes = self.quotas.body.priority_classes if self.quotas.body else ()
-        return next((entry.value for entry in classes if entry.name == job.priority_class), 0)
+        value = next((entry.value for entry in classes if entry.name == job.priority_class), 0)
+        return value if job.adopted is None else job.adopted.priority
 
     def _shrunk(self, r: m.Shrunk) -> None:
         if (run := self.runs.get(r.run_id)) is not None:
