@@ -18,17 +18,20 @@ from tessera_schemas.reasons import Code, Reason
 
 DEPTH_MAX = 32
 REASONS_MAX = 64
+CHARSETS = ("utf-8", "utf8", "us-ascii", "ascii")
 
 M = TypeVar("M", bound=BaseModel)
 
 
 async def read_body(request: web.Request, model: type[M]) -> M:
     """Raises Refusal. An empty body is `{}`."""
-    if request.headers.get("Content-Encoding", "identity") != "identity":
-        raise refused(Code.INVALID_FIELD, "Content-Encoding", "send the body as it is")
+    if any(coding.lower() != "identity" for coding in request.headers.getall("Content-Encoding", [])):
+        raise refused(Code.INVALID_FIELD, "Content-Encoding", "send the body uncompressed and without Content-Encoding")
     data = await request.read()
     if data and request.content_type != "application/json":
         raise refused(Code.INVALID_FIELD, "Content-Type", "must be application/json")
+    if data and (request.charset or "utf-8").lower() not in CHARSETS:
+        raise refused(Code.INVALID_FIELD, "Content-Type", "JSON is read as UTF-8; leave charset out")
     raw = strict_json(data or b"{}")
     if not isinstance(raw, dict):
         raise refused(Code.NOT_JSON, detail="the body must be a JSON object")

@@ -29,6 +29,8 @@ STRANGERS = "strangers"
 STRANGERS_PER_SECOND = 20
 """Requests without a valid token, of everybody together, that are answered and logged one by one."""
 
+BROKEN_BODY = "it ended early or its chunks are broken; send it with its Content-Length, or as whole chunks"
+
 HTTP_CODES = {404: Code.NO_SUCH_PATH, 405: Code.METHOD_NOT_ALLOWED, 413: Code.TOO_LARGE}
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -84,6 +86,8 @@ class Guard:
             raise refused(Code.UNAVAILABLE, "body", "it did not come in time", {"seconds": seconds}) from None
         except web.HTTPRequestEntityTooLarge:
             raise refused(Code.TOO_LARGE, "body", "", {"bytes_max": self._settings.body_bytes_max}) from None
+        except (web.RequestPayloadError, ConnectionError):
+            raise refused(Code.INVALID_FIELD, "body", BROKEN_BODY) from None
 
     def _said(self, refusal: Refusal) -> web.Response:
         for reason in refusal.reasons:

@@ -37,7 +37,8 @@ async def _in_every_answer(_request: web.Request, response: web.StreamResponse) 
 
 async def listen(app: web.Application, settings: GatewaySettings) -> web.AppRunner:
     """Raises StartupError when the address is not ours or is taken, or the certificate is none."""
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+    # A compressed body is refused by name, so it is never unpacked: neither bombs nor broken ones reach a decoder.
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, auto_decompress=False)
     await runner.setup()
     try:
         site = web.TCPSite(runner, settings.api_host, settings.api_port, ssl_context=_tls(settings))

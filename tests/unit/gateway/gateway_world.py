@@ -191,8 +191,8 @@ class World:
         """Wait until the gateway has ended by itself; raises what it raised."""
         await asyncio.wait_for(asyncio.shield(self._serving), SECONDS)
 
-    def measured(self, name: str) -> float:
-        return self.metrics.registry.get_sample_value(name) or 0.0
+    def measured(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(name, {**labels}) or 0.0
 
     @property
     def url(self) -> str:

@@ -1,0 +1,85 @@
+"""Bodies that are not what their headers say: the client is told what to send; nothing becomes a mistake of ours."""
+
+import asyncio
+import gzip
+import json
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.unit.gateway.gateway_world import SECONDS, World
+
+BODY = b'{"key": "k1"}'
+JSON = "Content-Type: application/json"
+
+
+async def send(world: World, token: str, *headers: str, body: bytes) -> tuple[int, dict[str, object]]:
+    """Status and body of the answer to raw bytes, as a client sends them that gets its framing wrong."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    try:
+        lines = ["POST /v1/jobs HTTP/1.1", "Host: localhost", f"Authorization: Bearer {token}", *headers]
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+        await writer.drain()
+        await asyncio.sleep(0.02)
+        writer.write(body)
+        async with asyncio.timeout(SECONDS):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            length = next(line for line in head.lower().split("\r\n") if line.startswith("content-length:"))
+            return int(head.split()[1]), json.loads(await reader.readexactly(int(length.split(":")[1])))
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "x-none", "GZIP"])
+@pytest.mark.parametrize("body", [BODY, gzip.compress(BODY)], ids=["plain", "gzip"])
+async def test_a_body_with_a_content_coding_is_refused_whatever_it_holds(
+    world: World, coding: str, body: bytes
+) -> None:
+    token = world.token("lab")
+    with capture_logs() as logs:
+        async with world.gateway():
+            length = f"Content-Length: {len(body)}"
+            status, said = await send(world, token, JSON, f"Content-Encoding: {coding}", length, body=body)
+    assert (status, said["code"], said["field"]) == (422, "InvalidField", "Content-Encoding")
+    assert "without Content-Encoding" in str(said["sentence"])
+    assert "request_failed" not in [entry["event"] for entry in logs]
+
+
+@pytest.mark.parametrize("body", [b"xyz\r\n", b"5\r\nhelloworld\r\n"], ids=["no size", "too long"])
+async def test_chunks_that_are_none_are_no_body_that_came_in_time(world: World, body: bytes) -> None:
+    token = world.token("lab")
+    with capture_logs() as logs:
+        async with world.gateway(body_seconds=0.1):
+            status, said = await send(world, token, JSON, "Transfer-Encoding: chunked", body=body)
+    assert (status, said["code"], said["field"]) == (503, "Unavailable", "body")
+    assert "request_failed" not in [entry["event"] for entry in logs]
+
+
+@pytest.mark.parametrize("framing", ["Content-Length: 100", "Transfer-Encoding: chunked"])
+async def test_a_client_that_goes_away_within_its_body_is_no_mistake_of_ours(world: World, framing: str) -> None:
+    token = world.token("lab")
+    with capture_logs() as logs:
+        async with world.gateway():
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(send(world, token, JSON, framing, body=b""), 0.1)
+            while not world.measured("tessera_gateway_requests_total", route="submit", status="422"):
+                await asyncio.sleep(0.01)
+    assert "request_failed" not in [entry["event"] for entry in logs]
+
+
+@pytest.mark.parametrize("charset", ["utf-16", "latin-1", "none-such"])
+async def test_another_charset_than_utf_8_is_refused(world: World, charset: str) -> None:
+    token = world.token("lab")
+    async with world.gateway():
+        headers = (f"{JSON}; charset={charset}", f"Content-Length: {len(BODY)}")
+        status, said = await send(world, token, *headers, body=BODY)
+    assert (status, said["code"], said["field"]) == (422, "InvalidField", "Content-Type")
+    assert "UTF-8" in str(said["sentence"])
+
+
+async def test_utf_8_by_name_and_identity_are_taken(world: World) -> None:
+    token = world.token("lab")
+    async with world.gateway():
+        headers = (f"{JSON}; charset=UTF-8", "Content-Encoding: Identity", f"Content-Length: {len(BODY)}")
+        _, said = await send(world, token, *headers, body=BODY)
+    assert said["field"] not in ("Content-Type", "Content-Encoding")
