@@ -1,11 +1,14 @@
-"""The HTTP listener: the table of routes behind the guard."""
+"""The HTTP listener: the table of routes behind the guard, behind the door."""
 
+import asyncio
+import socket
 import ssl
 from pathlib import Path
 
 import orjson
 from aiohttp import web
 
+from tessera.gateway.door import BACKLOG, Door
 from tessera.gateway.guard import Guard
 from tessera.gateway.handlers import Handlers
 from tessera.gateway.openapi import document
@@ -35,28 +38,67 @@ async def _in_every_answer(_request: web.Request, response: web.StreamResponse) 
     response.headers.update({"Server": "tessera", "X-Content-Type-Options": "nosniff"})
 
 
-async def listen(app: web.Application, settings: GatewaySettings) -> web.AppRunner:
+class Listener:
+    """The application behind its door."""
+
+    def __init__(self, runner: web.AppRunner, door: Door) -> None:
+        self._runner, self._door = runner, door
+
+    @property
+    def port(self) -> int:
+        return self._door.port
+
+    async def close(self) -> None:
+        """Accept nothing more, and finish requests in flight; more than once does no harm."""
+        await self._door.close()
+        await self._runner.cleanup()
+
+
+async def listen(app: web.Application, settings: GatewaySettings, door: Door) -> Listener:
     """Raises StartupError when the address is not ours or is taken, or the certificate is none."""
     # A compressed body is refused by name, so it is never unpacked: neither bombs nor broken ones reach a decoder.
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, auto_decompress=False)
-    await runner.setup()
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        shutdown_timeout=SHUTDOWN_SECONDS,
+        keepalive_timeout=settings.head_seconds,  # counts from the start of a connection, too, whatever came of a head
+        auto_decompress=False,
+    )
     try:
-        site = web.TCPSite(runner, settings.api_host, settings.api_port, ssl_context=_tls(settings))
-        await site.start()
+        tls = _tls(settings)
+        sockets = await _bind(settings.api_host, settings.api_port)
     except OSError as error:
-        await runner.cleanup()
         raise StartupError(
             f"gateway: cannot listen on {settings.api_host}:{settings.api_port} ({error.strerror or error}); set "
             "api_host, api_port (0 takes a free one), or the TLS files"
         ) from error
+    await runner.setup()
+    assert runner.server is not None
+    door.open(sockets, runner.server, tls)
     if settings.api_port_file is not None:
-        _write(settings.api_port_file, port_of(runner))
-    return runner
+        _write(settings.api_port_file, door.port)
+    return Listener(runner, door)
 
 
-def port_of(runner: web.AppRunner) -> int:
-    taken: int = runner.addresses[0][1]
-    return taken
+async def _bind(host: str, port: int) -> list[socket.socket]:
+    """A listener for each address of a name; "" means all of this machine. Raises OSError."""
+    flags, kind = socket.AI_PASSIVE, socket.SOCK_STREAM
+    found = await asyncio.get_running_loop().getaddrinfo(host or None, port, type=kind, flags=flags)
+    listeners: list[socket.socket] = []
+    try:
+        for family, _, _, _, address in dict.fromkeys(found):
+            listeners.append(socket.socket(family, kind))
+            listeners[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listeners[-1].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listeners[-1].bind(address)
+            listeners[-1].listen(BACKLOG)
+            listeners[-1].setblocking(False)
+    except OSError:
+        for listener in listeners:
+            listener.close()
+        raise
+    return listeners
 
 
 def _tls(settings: GatewaySettings) -> ssl.SSLContext | None:

@@ -6,10 +6,11 @@ from functools import partial
 import structlog
 
 from tessera.gateway.commanding import Arrivals, Commands
+from tessera.gateway.door import Door
 from tessera.gateway.guard import Guard
 from tessera.gateway.handlers import Handlers
 from tessera.gateway.hub import Hub
-from tessera.gateway.listening import application, listen, port_of
+from tessera.gateway.listening import application, listen
 from tessera.gateway.measures import Measures
 from tessera.gateway.settings import GatewaySettings, check_exposure
 from tessera.gateway.streaming import Streams
@@ -47,15 +48,16 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
         Streams(hub, settings, tokens, clock, measures),
         clock,
     )
-    runner = await listen(application(settings, Guard(settings, tokens, clock, measures), handlers), settings)
-    log.info("gateway_listens", host=settings.api_host, port=port_of(runner), tokens=len(tokens))
+    app = application(settings, Guard(settings, tokens, clock, measures), handlers)
+    listener = await listen(app, settings, Door(settings, measures, clock))
+    log.info("gateway_listens", host=settings.api_host, port=listener.port, tokens=len(tokens))
     ports.health.started()
 
     async def until_stopped() -> None:
         # What answers requests in flight goes on until they are answered, and ends with them.
         await stop.wait()
         hub.close()
-        await runner.cleanup()
+        await listener.close()
 
     try:
         linger = partial(wait_for, arrivals.expected, clock, LINGER_SECONDS)
@@ -63,4 +65,4 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
         await together(asyncio.Event(), until_stopped(), folding, hub.run(clock), tokens.keep_fresh(clock))
     finally:
         hub.close()
-        await runner.cleanup()
+        await listener.close()

@@ -14,6 +14,13 @@ class Measures:
             "tessera_gateway_requests_total", "Requests answered", ["route", "status"], registry=registry
         )
         self.streams = Gauge("tessera_gateway_event_streams", "Event streams that are open", registry=registry)
+        self.connections = Gauge("tessera_gateway_connections", "Connections that are open", registry=registry)
+        self.turned_away = Counter(
+            "tessera_gateway_connections_turned_away_total",
+            "Connections that were closed at once, by the setting that they were over",
+            ["limit"],
+            registry=registry,
+        )
         self.dropped = Counter(
             "tessera_gateway_slow_readers_total", "Event streams dropped because nobody read them", registry=registry
         )

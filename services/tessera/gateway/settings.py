@@ -26,6 +26,13 @@ class GatewaySettings(ServiceSettings):
 
     body_bytes_max: int = Field(120 * 1024, ge=1024, le=127 * 1024, description="A command of it must fit on SUBMIT")
     body_seconds: float = Field(10.0, gt=0, le=300, description="How long a client may take to send a body")
+    head_seconds: float = Field(
+        30.0, gt=0, le=3600, description="How long a connection may be open without a whole request head"
+    )
+    connections_max: int = Field(4096, ge=1, le=60_000, description="Of everybody, and no more than the process can")
+    connections_per_address: int = Field(
+        512, ge=1, le=60_000, description="Behind a proxy all come from its address: raise it to connections_max"
+    )
     requests_per_second: int = Field(50, ge=1, le=100_000, description="Per token, on average")
     requests_burst: int = Field(100, ge=1, le=100_000, description="Per token, at once")
     publish_seconds: float = Field(2.0, gt=0, le=60, description="To store a command, before the client is told 503")

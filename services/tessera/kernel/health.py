@@ -26,6 +26,7 @@ from tessera.kernel.telemetry import Metrics
 
 TICK_SECONDS = 1.0
 STALLED_SECONDS = 15.0
+IDLE_SECONDS = 75.0  # a connection without a request, new or kept open, is closed; longer than between two probes
 Check = Callable[[], str | None]
 """Says in words why not, or None when well. Reads state that is there; it never waits and never asks a server."""
 
@@ -77,7 +78,7 @@ class Health:
         app.router.add_get("/startupz", self._startupz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._serve_metrics)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_SECONDS)
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, host, port).start()

@@ -17,6 +17,7 @@ from tessera.kernel import ids
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.cluster import HttpCluster
 from tessera.kernel.collecting import collect_rarely
+from tessera.kernel.descriptors import raise_soft_limit
 from tessera.kernel.ending import BoundedEnd
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.health import Health
@@ -48,6 +49,7 @@ def run_service(serve: Serve, settings: ServiceSettings) -> None:
     Raises StartupError when something it needs is missing or wrong.
     """
     collect_rarely()
+    raise_soft_limit()
     try:
         import uvloop  # faster where it exists; nothing depends on it
 

@@ -165,7 +165,7 @@ class World:
         port_file.unlink(missing_ok=True)
         given = {"api_port": 0, "api_port_file": port_file, "tokens_file": self.tokens_file, **settings}
         self.stop, ports = asyncio.Event(), self.ports()
-        self.metrics = ports.metrics
+        self.metrics, self.health = ports.metrics, ports.health
         tasks = [
             asyncio.create_task(serve(ports, GatewaySettings(**given), self.stop)),
             asyncio.create_task(self._admission()),

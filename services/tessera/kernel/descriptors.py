@@ -1,0 +1,21 @@
+"""How many files and connections this process may open."""
+
+import resource
+
+WANTED = 65_536  # some systems allow a billion, and then programs that we start close each of them
+
+
+def raise_soft_limit() -> None:
+    """To the hard one, which needs no right; a shell's usual 1,024 is the limit of programs that use select()."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = WANTED if hard == resource.RLIM_INFINITY else min(hard, WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):  # a sandbox says no; what is there has to do
+            return
+
+
+def soft_limit() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return WANTED if soft == resource.RLIM_INFINITY else soft
