@@ -8,6 +8,7 @@ machines are noisy.
 import os
 
 import pytest
+import structlog
 from hypothesis import settings
 
 # What several folders' tests call says what it found, as they do: named before anybody imports it.
@@ -16,3 +17,9 @@ pytest.register_assert_rewrite("tests.contract.cluster_suite", "tests.e2e.live",
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", print_blob=True, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+@pytest.fixture(autouse=True)
+def logs_are_told() -> None:
+    """The command keeps all but errors to itself, for its whole process: no other test is to miss a line for it."""
+    structlog.reset_defaults()

@@ -19,7 +19,7 @@ from tessera.engine.gangs import place_gang
 from tessera.engine.losses import Loss
 from tessera.engine.node_steps import node_steps, take
 from tessera.engine.places import Places
-from tessera.engine.plans import may_evict, may_shrink, quota_reason, would_borrow
+from tessera.engine.plans import lacks_quota, may_evict, may_shrink
 from tessera.engine.taste.tastes import taste_of
 from tessera.engine.units import bundles_for, units
 from tessera.engine.walk_back import Fixed
@@ -199,11 +199,7 @@ class Search:
 
     def _quota_as_booked(self) -> Reason | None:
         """Why the job may not start as the book stands now; what is reclaimed is for a queue that keeps to its own."""
-        queue, amount = self._job.queue, self._job.amount
-        over = self._book.lacks(self._job, self._flavor)
-        if over is None and self._cause == "reclaim" and self._book.borrows(queue, self._flavor, amount):
-            return would_borrow(queue)
-        return quota_reason(over) if over else None
+        return lacks_quota(self._book, self._job, self._flavor, self._cause)
 
 
 class _Admission:

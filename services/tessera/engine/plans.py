@@ -363,6 +363,15 @@ def quota_reason(over: Over) -> Reason:
     )
 
 
+def lacks_quota(book: QuotaBook, job: Job, flavor: str, cause: PlanCause) -> Reason | None:
+    """Why the job may not start as the book stands; what is reclaimed is for a queue that keeps to its own."""
+    over = book.lacks(job, flavor)
+    if over is not None:
+        return quota_reason(over)
+    borrows = cause == "reclaim" and book.borrows(job.queue, flavor, job.amount)
+    return would_borrow(job.queue) if borrows else None
+
+
 def would_borrow(queue: str) -> Reason:
     """Nothing is taken back from others for a queue that would then hold more than its own."""
     return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field=f"queues.{queue}", detail="it would borrow itself")

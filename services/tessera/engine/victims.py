@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass
 
 from tessera.domain.entities import Earmark, Job
-from tessera.domain.queues import Over, QuotaBook
+from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.engine import ENGINE_ID
 from tessera.engine.losses import ELASTIC, Loss, losses, lost_ms
@@ -19,12 +19,12 @@ from tessera.engine.making_room import Found, Key, Search
 from tessera.engine.plans import (
     Held,
     book_without,
+    lacks_quota,
     leaving,
     nodes_for,
     nodes_less,
     not_allowed,
     outranked,
-    quota_reason,
     startable,
 )
 from tessera_schemas.base import INT_MAX
@@ -155,9 +155,9 @@ class _Planner:
     def _plan(self, flavor: str, found: Found, over_lesser: bool) -> Plan | Reason:
         state, job = self._state, self._job
         marks = outranked(state, job, {p.node for p in found.placements}) if over_lesser else []
-        over = self._over(flavor, found, marks) if over_lesser else None
-        if over is not None:
-            return quota_reason(over)
+        lacking = self._lacks_quota(flavor, found, marks) if over_lesser else None
+        if lacking is not None:
+            return lacking
         victims = tuple(_victims(state, found.taken))
         if len(victims) > VICTIMS_MAX or sum(80 + len(p.node) + len(p.role) for p in found.placements) > PLAN_BYTES_MAX:
             numbers = {"victims": len(victims), "pods": len(found.placements)}
@@ -166,14 +166,14 @@ class _Planner:
         lent = any(loss.is_lent for loss in found.taken)
         return Plan(job.job_id, job.queue, self._cause, flavor, victims, found.placements, owners, takes_back=lent)
 
-    def _over(self, flavor: str, found: Found, marks: list[Earmark]) -> Over | None:
+    def _lacks_quota(self, flavor: str, found: Found, marks: list[Earmark]) -> Reason | None:
         """The search counted the quota of all lesser earmarks; only those that the plan ends give theirs back."""
         book = book_without(self._state, self._going)
         for mark in marks:
             _give_back(self._state, book, mark.owner, mark.flavor)
         for loss in found.taken:
             book.add(loss.run.queue, loss.run.flavor, loss.amount, -1)
-        return book.lacks(self._job, flavor)
+        return lacks_quota(book, self._job, flavor, self._cause)
 
     def _only_waits(self) -> Reason:
         if not self._going:
