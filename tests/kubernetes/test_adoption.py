@@ -268,6 +268,7 @@ def resize(users: Users, name: str, cpu: str) -> None:
 async def test_a_pod_that_grew_in_place_gets_no_neighbour_that_does_not_fit(
     users: Users, live: KubernetesLive, scheduler: str
 ) -> None:
+    await live.until(lambda state: not len(state.runs), "nothing of the test before holds CPU")
     users.create(of_cpu("grows", "1", scheduler, **({} if scheduler == "tessera" else {"nodeName": "gpu-1"})))
     await users.until_phase("grows", "Running")
     before = live.state.nodes.get("gpu-1").cpu_free
