@@ -9,7 +9,6 @@ service looks before it begins and all the while, and halts its shard.
 What cannot be asked is passed over: losing Redis, or a credential made before this was asked, stops nobody.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from pydantic import ValidationError
 from tessera.kernel.errors import InvariantViolation, KernelError
 from tessera.kernel.service import Ports
 from tessera.kernel.snapshots import newest_snapshot_n
+from tessera.kernel.together import together_all
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.orders import ORDER
@@ -80,7 +80,7 @@ class LedgerEnd:
 
     async def _look(self, names: list[str]) -> tuple[Witness, int] | None:
         """The newest witness and the ledger's end, where the first is behind the second."""
-        seen = await asyncio.gather(*(self._ask(name) for name in names))
+        seen = await together_all(*(self._ask(name) for name in names))
         newest = max((witness for witness in seen if witness is not None), key=lambda witness: witness.n, default=None)
         if newest is None:
             return None
