@@ -10,29 +10,35 @@ from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import JobQueued
 
-REMEMBERED = 4096
+REMEMBERED, BYTES_MAX = 4096, 32 * 2**20
+"""As many specs, and as many bytes of them, as are remembered; a spec may have 120 KB."""
 
 
 class Templates:
-    """Specs by job id, at most `REMEMBERED` of them."""
+    """
+    Specs by job id, as the bytes that a ledger message has of them: so what they take is known exactly.
+
+    Reading one again costs microseconds, and is needed once or twice in the life of a run.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._specs: OrderedDict[str, JobSpec] = OrderedDict()
+        self._specs: OrderedDict[str, bytes] = OrderedDict()
+        self._bytes = 0
 
     def note(self, entry: Entry) -> None:
-        """Remember the specs that this entry took in."""
+        """Remember the specs that this entry took in; the pods of adopted jobs are there already."""
         for record in entry.message.records:
             if type(record) is JobQueued:
                 fact = entry.message.facts[record.fact].fact
-                if isinstance(fact, JobAdmitted):
+                if isinstance(fact, JobAdmitted) and fact.adopted is None:
                     self._remember(record.job_id, fact.spec)
 
     async def of(self, job: Job) -> JobSpec:
         """The spec of a live job, from memory or from ledger message `job.taken_n`."""
         known = self._specs.get(job.job_id)
         if known is not None:
-            return known
+            return JobSpec.model_validate_json(known)
         message = await self._ledger.read(job.taken_n)
         if message is not None:
             fact = decode_entry(message).message.facts[job.fact_index].fact
@@ -42,6 +48,10 @@ class Templates:
         raise InvariantViolation(f"ledger message {job.taken_n} does not hold job {job.job_id}")
 
     def _remember(self, job_id: str, spec: JobSpec) -> None:
-        self._specs[job_id] = spec
-        if len(self._specs) > REMEMBERED:
-            self._specs.popitem(last=False)
+        stored = spec.to_bytes()
+        if len(stored) > BYTES_MAX:
+            return
+        self._bytes += len(stored) - len(self._specs.pop(job_id, b""))
+        self._specs[job_id] = stored
+        while self._bytes > BYTES_MAX or len(self._specs) > REMEMBERED:
+            self._bytes -= len(self._specs.popitem(last=False)[1])
