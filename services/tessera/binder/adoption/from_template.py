@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tessera.binder.adoption.groups import Group, Kind, OwnerRef, controller_of, group_of, size_of
-from tessera.binder.adoption.marks import KUEUE_QUEUE
+from tessera.binder.adoption.mark_table import KUEUE_QUEUE
 from tessera.binder.adoption.reading import Json, items, mapping, no, text
 from tessera.binder.adoption.sizes import comes_in_waves
 from tessera.binder.adoption.spec import Adoption, spec_of

@@ -9,8 +9,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tessera.binder.adoption.marks import KUEUE, LWS, YUNIKORN, found_in, said
-from tessera.binder.adoption.reading import Json, mapping, no, text, whole
+from tessera.binder.adoption.mark_table import KUEUE, LWS, YUNIKORN
+from tessera.binder.adoption.marks import found_in, said
+from tessera.binder.adoption.reading import Json, mapping, no, number_in, text, whole
 from tessera_schemas.job import REPLICAS_MAX
 from tessera_schemas.labels import GANG_LABEL, GANG_SIZE_ANNOTATION, POD_GROUP_LABEL
 from tessera_schemas.reasons import Code, Reason
@@ -90,7 +91,7 @@ def size_said(mark: GangMark, name: str, pod: Json) -> int | Reason:
     field = field or f"metadata.{mark.size_in}[{mark.size}]"
     if not words:
         return no(Code.MISSING_FIELD, field, f"gang {name} does not say how many pods it has")
-    size = int(words) if words.isascii() and words.isdecimal() and len(words) < 10 else 0
+    size = number_in(words)
     if not 1 <= size <= REPLICAS_MAX:
         return no(Code.INVALID_FIELD, field, f"{words!r} is no number of pods", pods_max=REPLICAS_MAX)
     return size

@@ -15,7 +15,7 @@ from tessera.binder.adoption.gang_marks import GANGS, TASK_GROUP, GangMark, gang
 from tessera.binder.adoption.marks import said
 from tessera.binder.adoption.pod_groups import WORKLOAD_API, GroupPolicy, policy_of
 from tessera.binder.adoption.reading import Json, at, items, mapping, no, text
-from tessera.binder.adoption.sizes import comes_in_stages, comes_in_waves, is_apart, pods_said
+from tessera.binder.adoption.sizes import comes_in_stages, comes_in_waves, is_apart, least_pods, pods_said
 from tessera_schemas.labels import FINALIZER, SCHEDULER_NAME
 from tessera_schemas.reasons import Code, Reason
 
@@ -236,7 +236,12 @@ def _of_job(pod: Json, ref: OwnerRef, known: Known) -> Group | OwnerRef | Reason
         owner = known.get(above)
         if not isinstance(whole, Group) or owner is None or not _goes_apart(owner):
             return whole
-    return alone(pod, ref) if comes_in_waves(job) else itself
+    if comes_in_waves(job):
+        return alone(pod, ref)
+    least = least_pods(job)
+    if isinstance(least, Reason):
+        return least
+    return replace(itself, policy=GroupPolicy(least)) if least else itself
 
 
 def _goes_apart(owner: Json) -> bool:

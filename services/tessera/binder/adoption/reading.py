@@ -40,6 +40,11 @@ def whole(value: Any, *path: str) -> int | None:
     return found if type(found) is int and found >= 0 else None
 
 
+def number_in(words: str) -> int:
+    """The number that an annotation or a label says in digits; 0 where it says none."""
+    return int(words) if words.isascii() and words.isdecimal() and len(words) < 10 else 0
+
+
 def no(code: Code, field: str = "", detail: str = "", **numbers: int) -> Reason:
     """A reason whose texts and numbers come from users: cut to what can be written down."""
     bounded = {name: max(-INT_MAX, min(number, INT_MAX)) for name, number in numbers.items()}

@@ -11,8 +11,9 @@ from itertools import chain
 from pydantic import ValidationError
 
 from tessera.binder.adoption.amounts import resources_of
-from tessera.binder.adoption.marks import refused_mark, topology_of
+from tessera.binder.adoption.marks import refused_mark
 from tessera.binder.adoption.reading import Json, at, items, mapping, no, text
+from tessera.binder.adoption.topology_marks import topology_of
 from tessera_schemas.job import Operator, Role, Template
 from tessera_schemas.labels import RELEASE_ANNOTATION
 from tessera_schemas.reasons import Code, Reason

@@ -5,7 +5,9 @@ Pods that have succeeded are not made again, so they are not counted; then what 
 what is waited for.
 """
 
-from tessera.binder.adoption.reading import Json, at, items, mapping, no, text, whole
+from tessera.binder.adoption.mark_table import LEAST_PODS
+from tessera.binder.adoption.marks import found_in
+from tessera.binder.adoption.reading import Json, at, items, mapping, no, number_in, text, whole
 from tessera_schemas.job import REPLICAS_MAX
 from tessera_schemas.reasons import Code, Reason
 
@@ -44,6 +46,13 @@ def comes_in_waves(job: Json) -> bool:
     """More completions than pods at once: its pods are independent of each other and start as each finds room."""
     completions = completions_of(job)
     return completions is not None and completions > _shape(mapping(job, "spec"))
+
+
+def least_pods(job: Json) -> int | Reason:
+    """With how many pods a batch Job may begin, by Kueue's mark; 0 where it says nothing."""
+    words, field = found_in(job, LEAST_PODS)
+    least = number_in(words)
+    return no(Code.INVALID_FIELD, f"Job.{field}", f"{words!r} is no number of pods") if words and not least else least
 
 
 def completions_of(job: Json) -> int | None:

@@ -13,14 +13,17 @@ from itertools import chain
 
 from pydantic import ValidationError
 
+from tessera.binder.adoption.durations import grace, time_limit
 from tessera.binder.adoption.gang_marks import parts_of
 from tessera.binder.adoption.groups import Group, Kind, OwnerRef, controller_of
-from tessera.binder.adoption.marks import REQUIRED_TOPOLOGY, not_honoured, queue_said, refused_mark, said
+from tessera.binder.adoption.mark_table import LEAST_PODS, REQUIRED_TOPOLOGY
+from tessera.binder.adoption.marks import not_honoured, queue_said, refused_mark, said
 from tessera.binder.adoption.pod_groups import TOPOLOGY
 from tessera.binder.adoption.ranks import as_name, chosen, missing_part, ranked
-from tessera.binder.adoption.reading import Json, mapping, no, text, whole
+from tessera.binder.adoption.reading import Json, mapping, no, text
 from tessera.binder.adoption.roles import invalid
 from tessera.binder.adoption.survival import survives_eviction
+from tessera.binder.adoption.topology_marks import NETWORK, network_topology, unnamed_preference
 from tessera_schemas.adopted import PRIORITY_MAX, PRIORITY_MIN, Adopted
 from tessera_schemas.job import JobIdle, JobSpec, Retry, Role, Topology
 from tessera_schemas.labels import ALLOW_IDLE_ANNOTATION, QUEUE_LABEL
@@ -28,7 +31,6 @@ from tessera_schemas.reasons import Code, Reason
 
 QUEUE = "default"
 SHARED = "pod-group"
-GRACE_SECONDS, GRACE_SECONDS_MAX = 30, 3600
 SHAPE_CHARACTERS, ANCHOR_CHARACTERS = 16, 40
 BROUGHT_BACK = Retry(max_attempts=1000, backoff_max_seconds=60, on_failure=True, give_up_seconds=31_536_000)
 """How often pods are made again, and how soon, is their owner's to say: when it gives up, the job is cancelled."""
@@ -70,7 +72,7 @@ def spec_of(group: Group, pods: Sequence[Json], size: int, owner: Json | None = 
     if isinstance(ranks, Reason):
         return ranks
     in_order = [pod for _, pod in ranks]
-    roles = _in_one_domain(group, [role for role, _ in ranks])
+    roles = _in_one_domain(group, [role for role, _ in ranks], owner)
     if isinstance(roles, Reason):
         return roles
     spec = _job_spec(group, roles, in_order, owner)
@@ -81,8 +83,7 @@ def spec_of(group: Group, pods: Sequence[Json], size: int, owner: Json | None = 
     except ValidationError as error:
         return invalid(error, "metadata.ownerReferences")
     uids = tuple(text(pod, "metadata", "uid") for pod in in_order)
-    wishes = dict.fromkeys(chain.from_iterable(map(not_honoured, (*in_order, *((owner,) if owner else ())))))
-    return Adoption(_key(group, in_order, spec, adopted), spec, group, adopted, uids, tuple(wishes))
+    return Adoption(_key(group, in_order, spec, adopted), spec, group, adopted, uids, _wishes(group, in_order, owner))
 
 
 # -- which pods -------------------------------------------------------------------------------------------------------
@@ -132,23 +133,40 @@ def _disagreement(group: Group, pods: Sequence[Json]) -> Reason | None:
     return None
 
 
-def _in_one_domain(group: Group, roles: list[Role]) -> list[Role] | Reason:
-    """All pods of Kubernetes' own group share a domain of the node label that it names."""
-    if group.policy is None or not group.policy.topology:
+def _in_one_domain(group: Group, roles: list[Role], owner: Json | None) -> list[Role] | Reason:
+    """All pods of Kubernetes' own group, or of Volcano's, share a domain of the node label that it names."""
+    asked, field = network_topology(owner), NETWORK
+    if isinstance(asked, Reason):
+        return asked
+    if group.policy is not None and group.policy.topology:
+        asked, field = {"level": group.policy.topology}, TOPOLOGY
+    if asked is None:
         return roles
     if any(role.topology is not None and role.topology.required for role in roles):
-        return no(Code.GANG_DISAGREES, TOPOLOGY, f"the pods ask for a domain of their own by {REQUIRED_TOPOLOGY}")
+        return no(Code.GANG_DISAGREES, field, f"the pods ask for a domain of their own by {REQUIRED_TOPOLOGY}")
     try:
-        shared = Topology(level=group.policy.topology, group=SHARED)
+        shared = Topology.model_validate({**asked, "group": SHARED})
     except ValidationError as error:
-        return invalid(error, TOPOLOGY)
+        return invalid(error, field)
     return [role.model_copy(update={"topology": shared}) for role in roles]
+
+
+def _wishes(group: Group, pods: Sequence[Json], owner: Json | None) -> tuple[str, ...]:
+    said = list(chain.from_iterable(map(not_honoured, pods)))
+    if owner is not None:
+        said += [*not_honoured(owner), *unnamed_preference(owner)]
+        if group.kind is Kind.POD and LEAST_PODS in mapping(owner, "metadata", "annotations"):
+            said.append(f"{LEAST_PODS}: its pods start one by one")
+    return tuple(dict.fromkeys(said))
 
 
 # -- the job ----------------------------------------------------------------------------------------------------------
 
 
 def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json | None) -> JobSpec | Reason:
+    limit = time_limit(pods, owner)
+    if isinstance(limit, Reason):
+        return limit
     named, field = queue_said(pods[0])
     queue = named or text(owner, "spec", "queue") or QUEUE
     returns = all(controller_of(pod) is not None for pod in pods)
@@ -159,8 +177,8 @@ def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json
                 "queue": queue,
                 "preemptible": survives_eviction(group, pods, owner),
                 "roles": tuple({role.name: role for role in roles}.values()),
-                "time_limit_seconds": _time_limit(pods),
-                "termination_grace_seconds": max(map(_grace, pods)),
+                "time_limit_seconds": limit,
+                "termination_grace_seconds": max(map(grace, pods)),
                 "ttl_seconds_after_finished": 0,
                 "retry": BROUGHT_BACK if returns else NOT_BROUGHT_BACK,
                 "idle": JobIdle(allow_idle=True) if all(map(_may_be_idle, pods)) else None,
@@ -175,19 +193,6 @@ def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json
 
 def _may_be_idle(pod: Json) -> bool:
     return text(pod, "metadata", "annotations", ALLOW_IDLE_ANNOTATION) == "true"
-
-
-def _time_limit(pods: Sequence[Json]) -> int | None:
-    """The kubelets end the pods by then; known only when it holds for all of them."""
-    limits = [whole(pod, "spec", "activeDeadlineSeconds") for pod in pods]
-    known = [min(limit, 31_536_000) for limit in limits if limit]
-    return max(known) if len(known) == len(pods) else None
-
-
-def _grace(pod: Json) -> int:
-    """For the books only: a pod is evicted with the grace that it says itself, however long."""
-    said = whole(pod, "spec", "terminationGracePeriodSeconds")
-    return GRACE_SECONDS if said is None else min(said, GRACE_SECONDS_MAX)
 
 
 def _adopted(group: Group, pods: Sequence[Json]) -> Adopted:

@@ -6,7 +6,7 @@ pods. A mark on it tells what we suspended from what its user did: that one stay
 """
 
 from tessera.binder.adoption.groups import OwnerRef, controller_of
-from tessera.binder.adoption.marks import KUEUE_QUEUE
+from tessera.binder.adoption.mark_table import KUEUE_QUEUE
 from tessera.binder.adoption.reading import Json, at, mapping, text
 from tessera.domain.entities import Job
 from tessera_schemas.adopted import Adopted

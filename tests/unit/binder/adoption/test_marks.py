@@ -6,7 +6,8 @@ import pytest
 
 from tessera.binder.adoption.gang_marks import GANGS
 from tessera.binder.adoption.groups import Group, Kind, group_of, size_of
-from tessera.binder.adoption.marks import PREFIXES, TABLE, Treatment, not_honoured, refused_mark
+from tessera.binder.adoption.mark_table import PREFIXES, TABLE, Treatment
+from tessera.binder.adoption.marks import not_honoured, refused_mark
 from tessera.binder.adoption.roles import role_of
 from tessera.binder.adoption.spec import Adoption, spec_of
 from tessera_schemas.job import Role
@@ -46,7 +47,7 @@ def test_a_refused_mark_is_refused_by_its_name_and_the_way_out(key: str) -> None
 
 @pytest.mark.parametrize("key", [key for key, mark in TABLE.items() if mark.treatment is Treatment.SAID])
 def test_a_mark_that_is_passed_over_is_said(key: str) -> None:
-    assert any(key in sentence for sentence in not_honoured(pod(labels={key: "x"})))
+    assert any(key in sentence for sentence in not_honoured(pod(labels={key: TABLE[key].value or "x"})))
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
@@ -114,6 +115,110 @@ def test_an_exclusive_domain_is_honoured_where_job_set_has_chosen_the_nodes() ->
     exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": RACK}
     assert isinstance(role_of(pod(annotations=exclusive)), Reason)
     assert role(annotations=exclusive | {"alpha.jobset.sigs.k8s.io/node-selector": "true"})
+
+
+def volcano(pods: int, **spec: Any) -> tuple[list[Json], Json]:
+    its = an_object("scheduling.volcano.sh/v1beta1", "PodGroup", "one", minMember=pods, **spec)
+    named = {"scheduling.k8s.io/group-name": "one"}
+    return [pod(f"one-{number}", annotations=named) for number in range(pods)], its
+
+
+def of_volcano(pods: list[Json], its: Json) -> Adoption | Reason:
+    asked = group_of(pods[0], {})
+    found = group_of(pods[0], {asked: its})  # type: ignore[dict-item]
+    assert isinstance(found, Group), found
+    return spec_of(found, pods, len(pods), its)
+
+
+@pytest.mark.parametrize(("mode", "required"), [({}, True), ({"mode": "hard"}, True), ({"mode": "soft"}, False)])
+def test_a_tier_of_volcano_that_has_a_name_is_a_domain(mode: Json, required: bool) -> None:
+    found = of_volcano(*volcano(2, networkTopology={**mode, "highestTierName": "rack"}))
+    assert isinstance(found, Adoption), found
+    (role,) = found.spec.roles
+    assert role.topology is not None
+    assert (role.topology.level, role.topology.required) == ("rack", required)
+    assert role.topology.group, "all pods of the group share it"
+
+
+def test_a_tier_of_volcano_by_its_number_is_refused_by_name_where_it_is_a_condition() -> None:
+    found = of_volcano(*volcano(2, networkTopology={"mode": "hard", "highestTierAllowed": 2}))
+    assert isinstance(found, Reason)
+    assert (found.code, found.field) == (
+        Code.NOT_SUPPORTED_YET,
+        "PodGroup.spec.networkTopology.highestTierAllowed",
+    )
+
+
+def test_a_tier_of_volcano_by_its_number_is_said_where_it_is_a_preference() -> None:
+    found = of_volcano(*volcano(2, networkTopology={"mode": "soft", "highestTierAllowed": 2}))
+    assert isinstance(found, Adoption), found
+    assert any("PodGroup.spec.networkTopology" in sentence for sentence in found.wishes)
+
+
+# -- time and number --------------------------------------------------------------------------------------------------
+
+
+def marked_job(key: str, value: str, where: str = "labels", **spec: Any) -> tuple[Json, list[Json]]:
+    job = batch_job(**spec)
+    job["metadata"][where] = {f"kueue.x-k8s.io/{key}": value}
+    return job, [pod(f"train-{number}", owner=job) for number in range(spec["parallelism"])]
+
+
+def test_kueues_longest_execution_time_is_the_time_limit() -> None:
+    job, pods = marked_job("max-exec-time-seconds", "3600", parallelism=2, completions=2)
+    assert adoption(pods, job).spec.time_limit_seconds == 3600
+    shorter = [{**each, "spec": {**each["spec"], "activeDeadlineSeconds": 60}} for each in pods]
+    assert adoption(shorter, job).spec.time_limit_seconds == 60
+
+
+@pytest.mark.parametrize("words", ["soon", "-1", "0"])
+def test_an_execution_time_that_is_none_is_refused_by_name(words: str) -> None:
+    job, pods = marked_job("max-exec-time-seconds", words, parallelism=1, completions=1)
+    found = spec_of(group(pods[0], job), pods, 1, job)
+    assert isinstance(found, Reason)
+    assert (found.code, found.field) == (
+        Code.INVALID_FIELD,
+        "Job.metadata.labels[kueue.x-k8s.io/max-exec-time-seconds]",
+    )
+
+
+def test_a_job_starts_with_the_least_of_its_pods_that_it_names() -> None:
+    job, pods = marked_job("job-min-parallelism", "2", "annotations", parallelism=4, completions=4)
+    its = group(pods[0], job)
+    assert (its.kind, size_of(its, job), its.at_least) == (Kind.JOB, 2, True)
+    assert adoption(pods, job).spec.roles[0].replicas == 2
+
+
+def test_more_than_it_has_in_parallel_is_all_of_a_job() -> None:
+    job, pods = marked_job("job-min-parallelism", "9", "annotations", parallelism=4, completions=4)
+    assert size_of(group(pods[0], job), job) == 4
+
+
+def test_a_least_number_that_is_none_is_refused_by_name() -> None:
+    job, pods = marked_job("job-min-parallelism", "half", "annotations", parallelism=4, completions=4)
+    found = group_of(pods[0], {ref(job): job})
+    assert isinstance(found, Reason)
+    assert found.field == "Job.metadata.annotations[kueue.x-k8s.io/job-min-parallelism]"
+
+
+def test_a_least_number_of_pods_that_start_one_by_one_is_said() -> None:
+    job, pods = marked_job("job-min-parallelism", "2", "annotations", parallelism=4, completions=9)
+    found = spec_of(group(pods[0], job), pods[:1], 1, job)
+    assert isinstance(found, Adoption), found
+    assert any("job-min-parallelism" in sentence for sentence in found.wishes)
+
+
+# -- Spark ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_driver_of_spark_is_placed_and_told_that_its_executors_come_one_by_one() -> None:
+    spark = {"spark-app-selector": "spark-1"}
+    driver = pod("driver", labels={"spark-role": "driver", **spark})
+    assert group(driver).kind is Kind.POD
+    assert [sentence.partition(":")[0] for sentence in not_honoured(driver)] == ["spark-role"]
+    maker = {"apiVersion": "v1", "kind": "Pod", **driver}
+    executor = pod("executor", labels={"spark-role": "executor", **spark}, owner=maker)
+    assert (group(executor).kind, not_honoured(executor)) == (Kind.POD, [])
 
 
 # -- shares -----------------------------------------------------------------------------------------------------------
