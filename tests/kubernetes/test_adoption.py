@@ -157,6 +157,21 @@ async def test_a_job_whose_pods_come_in_waves_completes_pod_by_pod(users: Users)
 # -- suspended Jobs ---------------------------------------------------------------------------------------------------
 
 
+async def test_a_job_begins_with_the_least_that_kueues_mark_names_and_ends_in_the_time_that_it_names(
+    users: Users,
+) -> None:
+    more_than_there_is = batch_job("least", 3, gpus=8)
+    more_than_there_is["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "2"}
+    users.create(more_than_there_is)
+    endless = batch_job("endless", gpus=0, seconds=3600, backoffLimit=0)
+    endless["metadata"]["labels"] = {"kueue.x-k8s.io/max-exec-time-seconds": "1"}
+    users.create(endless)
+    await users.until_complete("least")
+    await users.until(lambda: condition(users.job("endless"), "Failed", "True"), "its time is over")
+    users.delete("job", "least")
+    users.delete("job", "endless")
+
+
 async def test_a_suspended_job_is_let_go_once_there_is_room_for_it(users: Users) -> None:
     users.create(batch_job("full", 2, gpus=8, seconds=4))
     await users.until_running("full")

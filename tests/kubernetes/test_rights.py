@@ -29,6 +29,7 @@ RESOURCES = (
     *("batch/jobs", "batch/jobs/status", "batch/cronjobs", "apps/deployments", "policy/poddisruptionbudgets"),
     *("jobset.x-k8s.io/jobsets", "scheduling.x-k8s.io/podgroups", "scheduling.k8s.io/podgroups"),
     "scheduling.k8s.io/podgroups/status",
+    "leaderworkerset.x-k8s.io/leaderworkersets",
     *("ray.io/rayclusters", "scheduling.volcano.sh/podgroups", "kubeflow.org/pytorchjobs"),
     *("rbac.authorization.k8s.io/roles", "rbac.authorization.k8s.io/clusterroles"),
     *("rbac.authorization.k8s.io/rolebindings", "rbac.authorization.k8s.io/clusterrolebindings"),

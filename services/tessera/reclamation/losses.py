@@ -141,10 +141,13 @@ class Losses:
         for run_id in (*self._pods.runs(), *self._users.runs()):
             run = self._state.runs.get(run_id)
             pods = (*self._pods.of(run_id).values(), *self._users.bound(run_id).values())
-            limits = [pod["spec"].get("activeDeadlineSeconds") for pod in pods]
-            limit = next((limit for limit in limits if limit is not None), None)
-            if run is not None and limit is not None:
-                found.append(overdue(run, int(limit), slack, now_ms))
+            job = None if run is None else self._state.jobs.get(run.job_id)
+            by_kubelet = [int(limit) for pod in pods if (limit := pod["spec"].get("activeDeadlineSeconds"))]
+            by_us = job.time_limit_seconds if job is not None else 0  # users' pods need not say it themselves
+            if run is not None and (by_kubelet or by_us):
+                found.append(
+                    overdue(run, by_kubelet[0], slack, now_ms) if by_kubelet else overdue(run, by_us, 0, now_ms)
+                )
         return [fact for fact in found if fact is not None]
 
     def _active(self, run_ids: dict[str, None] | tuple[str, ...]) -> list[Run]:

@@ -19,6 +19,7 @@ from tessera_schemas.reasons import Code, Reason
 POD_GROUP_API = "scheduling.x-k8s.io/v1alpha1"
 VOLCANO_API = "scheduling.volcano.sh/v1beta1"
 RAY_API = "ray.io/v1"
+LWS_API = "leaderworkerset.x-k8s.io/v1"
 TASK_GROUP, TASK_GROUPS = f"{YUNIKORN}task-group-name", f"{YUNIKORN}task-groups"
 PARTS_MAX = 64
 
@@ -31,7 +32,8 @@ class GangMark:
 
     `at_least`: further pods start by themselves once the gang is at work. `settles`: where there is no such object the
     gang is the pods that are there, once no more have come for a while. `only_with` is a mark without which the name
-    means no gang.
+    means no gang. `made_by` is the object that makes the pods, perhaps one after the other: apiVersion, kind, and the
+    label that has its name.
     """
 
     names: tuple[str, ...]
@@ -43,6 +45,7 @@ class GangMark:
     at_least: bool = False
     settles: bool = False
     only_with: str = ""
+    made_by: tuple[str, str, str] = ("", "", "")
 
 
 GANGS = (
@@ -63,7 +66,7 @@ GANGS = (
     ),
     GangMark((f"{KUEUE}pod-group-name",), size=f"{KUEUE}pod-group-total-count"),
     GangMark((f"{YUNIKORN}app-id", "applicationId"), parts=TASK_GROUPS, at_least=True, only_with=TASK_GROUP),
-    GangMark((f"{LWS}group-key",), size=f"{LWS}size"),
+    GangMark((f"{LWS}group-key",), size=f"{LWS}size", made_by=(LWS_API, "LeaderWorkerSet", f"{LWS}name")),
     GangMark(
         ("gang.scheduling.koordinator.sh/name",), size="gang.scheduling.koordinator.sh/min-available", at_least=True
     ),

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 
-from tessera.binder.adoption.groups import Group, size_of
-from tessera.binder.adoption.owners import Owners
-from tessera.binder.adoption.reading import Json, mapping
+from tessera.binder.adoption.groups import Group, OwnerRef, size_of
+from tessera.binder.adoption.owners import NotAllowed, Owners
+from tessera.binder.adoption.reading import Json, mapping, text
+from tessera.binder.adoption.sizes import leader_comes_first
 from tessera.binder.adoption.spec import Adoption, spec_of
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.adoption.volumes import claim_names
-from tessera_schemas.reasons import Reason
+from tessera_schemas.reasons import Code, Reason
 
 REMEMBERED = 4096
 
@@ -42,13 +43,24 @@ class Adoptions:
             return await self._with_claims(group, waiting, owner)
         known = self._known.get(group.id)
         if known is not None and known.is_of(group, waiting, owner):
-            return known.found
+            return await self._or_never(group, waiting, known.found)
         size = size_of(group, owner, waiting)
         found = size if isinstance(size, Reason) else spec_of(group, waiting, size, owner)
         if len(self._known) >= REMEMBERED:
             self._known.clear()
         self._known[group.id] = _Look(group, tuple(waiting), owner, found)
-        return found
+        return await self._or_never(group, waiting, found)
+
+    async def _or_never(self, group: Group, waiting: list[Json], found: Adoption | Reason) -> Adoption | Reason:
+        """The same; of pods that will never be all there at once, that. Without the right to look, they wait."""
+        maker = maker_of(group, waiting[0])
+        if maker is None or not isinstance(found, Reason) or found.code is not Code.GANG_INCOMPLETE:
+            return found
+        try:
+            workers = await self._owners.look(maker)
+        except NotAllowed:
+            return found
+        return (leader_comes_first(workers) if workers is not None else None) or found
 
     async def _with_claims(self, group: Group, waiting: list[Json], owner: Json | None) -> Adoption | Reason:
         """Claims change while their pods do not, so that nothing is remembered."""
@@ -61,3 +73,10 @@ class Adoptions:
     def forget(self, group_id: str) -> None:
         """Nothing of it waits."""
         self._known.pop(group_id, None)
+
+
+def maker_of(group: Group, pod: Json) -> OwnerRef | None:
+    """The object that makes the gang's pods, where its mark names one."""
+    api_version, kind, label = ("", "", "") if group.mark is None else group.mark.made_by
+    name = text(pod, "metadata", "labels", label)
+    return OwnerRef(api_version, kind, group.namespace, name) if name else None

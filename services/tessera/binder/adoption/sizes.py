@@ -65,6 +65,14 @@ def comes_in_stages(job_set: Json) -> bool:
     return in_order or any(part.get("dependsOn") for part in items(job_set, "spec", "replicatedJobs"))
 
 
+def leader_comes_first(workers: Json) -> Reason | None:
+    """Its workers are made once their leader is ready: they cannot start with it."""
+    if text(workers, "spec", "startupPolicy") != "LeaderReady":
+        return None
+    way_out = "workers that are made once their leader is ready cannot start together with it; use LeaderCreated"
+    return no(Code.NOT_SUPPORTED_YET, "LeaderWorkerSet.spec.startupPolicy", way_out)
+
+
 def is_apart(training_job: Json) -> bool:
     """Its launcher is made once its workers run."""
     return text(training_job, "spec", "launcherCreationPolicy") == "WaitForWorkersReady"

@@ -17,6 +17,7 @@ from tessera.binder.adoption.groups import Group, OwnerRef, alone, group_of, siz
 from tessera.binder.adoption.owners import NotAllowed, Owners
 from tessera.binder.adoption.pod_groups import TOPOLOGY
 from tessera.binder.adoption.reading import Json, mapping, no, text
+from tessera.binder.adoption.topology_marks import NETWORK, network_topology
 from tessera.kernel.errors import Transient
 from tessera.kernel.informer import Delta, Informer
 from tessera.kernel.ports import Clock
@@ -143,7 +144,7 @@ class Groups:
         if isinstance(size, int):
             whole.needs = size
         self._count(uid, pod)
-        return _by_itself(pod, found) if waits(pod) and whole.is_at_work else found
+        return _by_itself(pod, found, owner) if waits(pod) and whole.is_at_work else found
 
     def _count(self, uid: str, pod: Json | None) -> None:
         """Follow which pods of a gang are at work; when enough are, the others are looked at again."""
@@ -180,10 +181,13 @@ class Groups:
         self._on_change(group_id)
 
 
-def _by_itself(pod: Json, of: Group) -> Group | Reason:
+def _by_itself(pod: Json, of: Group, owner: Json | None) -> Group | Reason:
     """A pod beyond those that its gang needs: nothing would keep it in the domain that the others are in."""
     if of.policy is not None and of.policy.topology:
         return no(Code.NOT_SUPPORTED_YET, TOPOLOGY, "pods beyond minCount are not kept in its domain; raise minCount")
+    tier = network_topology(owner)
+    if isinstance(tier, dict) and tier["required"]:
+        return no(Code.NOT_SUPPORTED_YET, NETWORK, "pods beyond minMember are not kept in its domain; raise minMember")
     return alone(pod, of.owner)
 
 

@@ -31,6 +31,7 @@ KINDS = {
     "podgroups.scheduling.k8s.io": ("scheduling.k8s.io/v1alpha2", "PodGroup"),
     "podgroups.scheduling.volcano.sh": ("scheduling.volcano.sh/v1beta1", "PodGroup"),
     "rayclusters": ("ray.io/v1", "RayCluster"),
+    "leaderworkersets": ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
     "jobsets": ("jobset.x-k8s.io/v1alpha2", "JobSet"),
     "pytorchjobs": ("kubeflow.org/v1", "PyTorchJob"),
 }

@@ -70,11 +70,11 @@ def shrunk(run: Run, node: Node) -> RunLost:
 
 
 def overdue(run: Run, limit_seconds: int, slack_seconds: int, now_ms: int) -> RunLost | None:
-    """The fact, if the run has gone on beyond its time limit and its kubelets have not ended it."""
+    """The fact, if the run has gone on beyond its time limit; with slack, which its kubelets have had to end it."""
     if not run.started or run.stopping or now_ms < run.started_ts + (limit_seconds + slack_seconds) * 1000:
         return None
     numbers = {"limit_seconds": limit_seconds, "seconds": (now_ms - run.started_ts) // 1000}
-    reason = Reason(code=Code.TIME_LIMIT, numbers=numbers, detail="its kubelet did not end it")
+    reason = Reason(code=Code.TIME_LIMIT, numbers=numbers, detail="its kubelet did not end it" if slack_seconds else "")
     return RunLost(kind="run_lost", run_id=run.run_id, reason=reason)
 
 

@@ -117,6 +117,57 @@ async def test_a_preference_that_is_not_honoured_is_said_on_the_pod_that_is_plac
     assert [event["reason"] for event in world.events()] == ["NotHonoured"]
 
 
+async def test_a_job_is_stopped_once_it_has_run_for_as_long_as_kueues_mark_allows(world: AdoptionWorld) -> None:
+    job = batch_job(seconds=3600)
+    job["metadata"]["labels"] = {"kueue.x-k8s.io/max-exec-time-seconds": "100"}
+    world.core.create("jobs", NS, job)
+    await world.run(60)
+    assert world.only().phase == "running"
+    (first,) = [pod["metadata"]["uid"] for pod in world.owned()]
+    await world.run(150)
+    assert first not in [pod["metadata"]["uid"] for pod in world.owned()]
+
+
+async def test_a_job_begins_with_the_least_of_its_pods_and_the_others_come_as_there_is_room(
+    world: AdoptionWorld,
+) -> None:
+    world.make_pod("other", gpus=3, seconds=30)
+    await world.run(5)
+    job = batch_job(pods=4, gpus=2)
+    job["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "2"}
+    world.core.create("jobs", NS, job)
+    await world.run(10)
+    assert bound(world, "train") == 2
+    await world.run(40)
+    assert bound(world, "train") == 4
+
+
+async def test_pods_beyond_those_that_volcano_keeps_in_one_domain_are_refused_by_name(world: AdoptionWorld) -> None:
+    tier = {"highestTierName": "kubernetes.io/hostname"}
+    make_volcano_group(world, "one", minMember=2, networkTopology=tier)
+    for number in range(3):
+        make_pod(world, "volcano", "one", number, seconds=600)
+    await world.run(20)
+    assert bound(world, "one") == 2
+    (left,) = [pod for pod in world.owned("one") if not pod["spec"].get("nodeName")]
+    assert "PodGroup.spec.networkTopology" in world.condition(left)["message"]
+
+
+async def test_workers_that_are_made_once_their_leader_is_ready_are_no_gang_and_it_is_told(
+    world: AdoptionWorld,
+) -> None:
+    for name, policy in (("one", "LeaderReady"), ("two", "LeaderCreated")):
+        spec = {"startupPolicy": policy}
+        world.core.create("leaderworkersets", NS, {"metadata": {"name": name}, "spec": spec})
+        labels, notes = GANGS["leader and workers"](name, 0)
+        world.make_pod(f"{name}-0", labels={**labels, "leaderworkerset.sigs.k8s.io/name": name}, notes=notes)
+    await world.run(20)
+    (one,), (two,) = world.owned("one"), world.owned("two")
+    told = world.condition(one)
+    assert (told["reason"], "LeaderWorkerSet.spec.startupPolicy" in told["message"]) == ("NotSupportedYet", True)
+    assert world.condition(two)["reason"] == "GangIncomplete"
+
+
 async def test_an_owner_that_the_binder_may_not_read_is_said_on_its_pods(
     world: AdoptionWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
