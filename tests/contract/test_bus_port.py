@@ -12,6 +12,8 @@ from tessera.kernel.work import work
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 from tests.contract.bus_worlds import World
 
+PATIENT = 30.0  # seconds, for what certainly comes
+
 A, B = {"Nats-Msg-Id": "a"}, {"Nats-Msg-Id": "b"}
 
 
@@ -22,7 +24,7 @@ def out(subject: str, data: bytes = b"x", **fields: object) -> Outgoing:
 async def drain(source: Follow, count: int) -> list[Message]:
     got: list[Message] = []
     while len(got) < count:
-        batch = await source.next(timeout=5)
+        batch = await source.next(timeout=PATIENT)
         assert batch, f"only {len(got)} of {count} came"
         got += batch
     return got
@@ -284,7 +286,7 @@ class TestWorking:
         bus = await self.queue(world, ack_wait_seconds=0.2)
         queue = bus.work("Q", "worker")
         await bus.publish(out("q.a", b"first", headers={"k": "v"}))
-        first, again = await queue.next(timeout=2), await queue.next(timeout=2)
+        first, again = await queue.next(timeout=PATIENT), await queue.next(timeout=PATIENT)
         assert [first[0].deliveries, again[0].deliveries] == [1, 2]
         assert first[0].message == again[0].message == Message("q.a", 1, b"first", {"k": "v"})
 
@@ -292,17 +294,17 @@ class TestWorking:
         bus = await self.queue(world)
         queue = bus.work("Q", "worker")
         await bus.publish(out("q.a"))
-        await queue.nak((await queue.next(timeout=2))[0], 0.3)
+        await queue.nak((await queue.next(timeout=PATIENT))[0], 1)
         assert await queue.next(timeout=0.1) == []
-        assert (await queue.next(timeout=2))[0].deliveries == 2
+        assert (await queue.next(timeout=PATIENT))[0].deliveries == 2
 
     async def test_a_queue_in_order_hands_out_nothing_behind_what_was_put_off(self, world: World) -> None:
         bus = await self.queue(world, pending_max=1)
         queue, other = bus.work("Q", "worker"), (await world.connect()).work("Q", "worker")
         await bus.publish_all([out("q.a", b"drain"), out("q.a", b"undo")])
-        (first,) = await queue.next(timeout=2)
+        (first,) = await queue.next(timeout=PATIENT)
         assert await other.next(timeout=0.1) == []
-        await queue.nak(first, 0.3)
+        await queue.nak(first, 1)
         assert [*await other.next(timeout=0.1), *await queue.next(timeout=0.1)] == []
         got: list[bytes] = []
         while len(got) < 2:
@@ -316,47 +318,47 @@ class TestWorking:
         bus = await self.queue(world)
         queue = bus.work("Q", "worker")
         await bus.publish(out("q.a"))
-        await queue.nak((await queue.next(timeout=2))[0], 0)
-        assert (await queue.next(timeout=2))[0].deliveries == 2
+        await queue.nak((await queue.next(timeout=PATIENT))[0], 0)
+        assert (await queue.next(timeout=PATIENT))[0].deliveries == 2
 
     async def test_a_terminated_message_never_comes_again(self, world: World) -> None:
-        bus = await self.queue(world, ack_wait_seconds=0.1)
+        bus = await self.queue(world, ack_wait_seconds=0.5)
         queue = bus.work("Q", "worker")
         await bus.publish(out("q.a"))
-        await queue.term((await queue.next(timeout=2))[0])
-        assert await queue.next(timeout=0.3) == []
+        await queue.term((await queue.next(timeout=PATIENT))[0])
+        assert await queue.next(timeout=0.7) == []
 
     async def test_a_message_in_progress_is_not_handed_out_again(self, world: World) -> None:
-        bus = await self.queue(world, ack_wait_seconds=0.3)
+        bus = await self.queue(world, ack_wait_seconds=1)
         queue = bus.work("Q", "worker")
         await bus.publish(out("q.a"))
-        delivery = (await queue.next(timeout=2))[0]
-        for _ in range(5):
-            await asyncio.sleep(0.1)
+        delivery = (await queue.next(timeout=PATIENT))[0]
+        for _ in range(4):
+            await asyncio.sleep(0.3)
             await queue.in_progress(delivery)
         assert await queue.next(timeout=0.05) == []
-        assert (await queue.next(timeout=2))[0].deliveries == 2
+        assert (await queue.next(timeout=PATIENT))[0].deliveries == 2
 
     async def test_a_late_ack_counts(self, world: World) -> None:
-        bus = await self.queue(world, ack_wait_seconds=0.1)
+        bus = await self.queue(world, ack_wait_seconds=0.5)
         queue = bus.work("Q", "worker")
         await bus.publish(out("q.a"))
-        first = (await queue.next(timeout=2))[0]
-        await queue.next(timeout=2)
+        first = (await queue.next(timeout=PATIENT))[0]
+        await queue.next(timeout=PATIENT)
         await queue.ack(first)
-        assert await queue.next(timeout=0.3) == []
+        assert await queue.next(timeout=0.7) == []
 
     async def test_closing_gives_what_was_not_seen_to_another_replica_at_once(self, world: World) -> None:
         bus = await self.queue(world)
         leaving = bus.work("Q", "worker")
         await bus.publish_all([out("q.a")] * 10)
-        assert len(await leaving.next(limit=4, timeout=2)) == 4
+        assert len(await leaving.next(limit=4, timeout=PATIENT)) == 4
         await leaving.close()
         assert await leaving.next() == []
         staying = (await world.connect()).work("Q", "worker")
         got: list[Delivery] = []
         while len(got) < 6:
-            batch = await staying.next(timeout=2)
+            batch = await staying.next(timeout=PATIENT)
             assert batch
             got += batch
         assert sorted(delivery.message.seq for delivery in got) == [5, 6, 7, 8, 9, 10]
@@ -368,7 +370,7 @@ class TestWorking:
         got: list[int] = []
         while len(got) < 100:
             await asyncio.sleep(0.05)  # the handler is slow; what was asked for comes meanwhile
-            batch = await queue.next(timeout=5)
+            batch = await queue.next(timeout=PATIENT)
             assert batch
             for delivery in batch:
                 assert delivery.deliveries == 1

@@ -1,30 +1,47 @@
-"""A loop that stood still does not take an answer that lies in its socket for none; on asyncio's loop and on uvloop."""
+"""An answer that is on its way, or lies in the socket, is not taken for none; on asyncio's loop and on uvloop."""
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
+import orjson
 import pytest
 import uvloop
 
+from tessera.kernel.nats_bus import NatsBus
 from tests.contract.bus_worlds import NatsWorld
 from tests.contract.test_bus_port import out
 from tests.servers import NatsServer
 
-ACK_SECONDS = 0.2
+ACK_SECONDS = 0.6  # and as long again for a server that gets no CPU
+DRIPS_PER_ACK = 8
 LARGE = bytes(200_000)
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 RUNNERS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 
 
-async def stand_still() -> None:
-    """Long enough for every deadline to be over, after what was written has gone out."""
+async def stand_still(until: Callable[[], bool] = lambda: True) -> None:
+    """Long enough for every deadline to be over, after what was written has gone out, and `until` it had its effect."""
     for _ in range(3):
         await asyncio.sleep(0)
-    time.sleep(3 * ACK_SECONDS)
+    give_up_at = time.monotonic() + 60
+    while not until():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.05)
+    time.sleep(1.25 * ACK_SECONDS)
+
+
+def stored(server: NatsServer, stream: str = "S") -> int:
+    """How many messages the stream holds, by the server's monitoring page: this loop stands still."""
+    with urllib.request.urlopen(f"{server.monitor_url}/jsz?streams=1", timeout=60) as answer:
+        accounts = orjson.loads(answer.read())["account_details"]
+    streams = [found for account in accounts for found in account.get("stream_detail", ())]
+    return sum(found["state"]["messages"] for found in streams if found["name"] == stream)
 
 
 @RUNNERS
@@ -34,7 +51,7 @@ def test_a_publish_that_was_acknowledged_meanwhile_is_no_unknown_outcome(own_nat
         await world.add_stream("S", "s")
         bus = await world.connect(ack_seconds=ACK_SECONDS)
         publishing = asyncio.ensure_future(bus.publish_all([out("s", b"x")] * 100))
-        await stand_still()
+        await stand_still(lambda: stored(own_nats_server) == 100)
         assert await publishing == list(range(1, 101))
         await world.close()
 
@@ -61,12 +78,52 @@ def test_an_answer_behind_much_that_was_sent_before_it_counts(own_nats_server: N
         flooding.start()
         flooding.join()
         publishing = asyncio.ensure_future(bus.publish(out("s", b"x")))
-        await stand_still()
+        await stand_still(lambda: stored(own_nats_server) == 2)
         assert await publishing == 2
         assert len(heard) == 40
         await world.close()
 
     run(main())
+
+
+@RUNNERS
+def test_an_answer_behind_what_still_comes_when_its_time_is_over_counts(run: Run) -> None:
+    async def main() -> None:
+        async with drip_feeder() as url:
+            bus = await NatsBus.connect(url, ack_seconds=ACK_SECONDS)
+            assert await bus.publish(out("s", b"x")) == 7
+            await bus.close()
+
+    run(main())
+
+
+@asynccontextmanager
+async def drip_feeder() -> AsyncIterator[str]:
+    """
+    A server that says much, in drips over several times `ACK_SECONDS`, before it answers a publish; all in order.
+
+    It reads nothing meanwhile, as a server whose reader is slow.
+    """
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"max_payload":1048576,"headers":true}\r\n')
+        while line := await reader.readline():
+            if line.startswith(b"PING"):
+                writer.write(b"PONG\r\n")
+            elif line.startswith((b"PUB", b"HPUB")):
+                _, _, reply, *_, size = line.split()
+                await reader.readexactly(int(size) + 2)
+                for _ in range(2 * DRIPS_PER_ACK):
+                    await asyncio.sleep(ACK_SECONDS / DRIPS_PER_ACK)
+                    writer.write(b"MSG flood 99 1\r\nx\r\n")
+                answer = b'{"stream":"S","seq":7}'
+                writer.write(b"MSG %s 1 %d\r\n%s\r\n" % (reply, len(answer), answer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
 
 
 @RUNNERS

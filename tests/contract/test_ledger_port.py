@@ -49,7 +49,7 @@ async def test_records_are_read_by_number_and_followed_in_order(world: World) ->
     assert third is not None
     assert third.data == b"3"
     follow = main.follow(after=2)
-    assert [(message.seq, message.data) for message in await follow.next(timeout=5)] == [(3, b"3"), (4, b"4")]
+    assert [(message.seq, message.data) for message in await follow.next(timeout=30)] == [(3, b"3"), (4, b"4")]
 
 
 async def test_a_full_ledger_halts_the_shard(world: World) -> None:

@@ -230,7 +230,7 @@ class TestFollowing:
         follow = bus.follow("S", "s", 0)
         assert await follow.next(timeout=0.05) == []
         closing = asyncio.ensure_future(follow.close())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not bus._wire._client._pongs:  # until the server is asked whether all has come
                 await asyncio.sleep(0)
         closing.cancel()
@@ -255,7 +255,7 @@ class TestWorking:
         bus = await own_world.connect()
         queue = bus.work("Q", "worker")
         await bus.publish(out("q"))
-        await queue.ack((await queue.next(timeout=5))[0])
+        await queue.ack((await queue.next(timeout=30))[0])
         waiting = asyncio.ensure_future(queue.next())
         back = reconnected(bus)
         own_nats_server.restart()
@@ -276,7 +276,7 @@ class TestWorking:
         queue = bus.work("Q", "worker")
         got = 0
         while got < 2000:
-            batch = await queue.next(timeout=5)
+            batch = await queue.next(timeout=30)
             assert 0 < len(batch) <= 256
             for delivery in batch:
                 await queue.ack(delivery)

@@ -76,7 +76,7 @@ async def events_in(bus: NatsBus) -> list[tuple[str, str, bytes]]:
     last = await bus.last(subjects.stream("EVENTS", SHARD), f"events.{SHARD}.>")
     source, found = bus.follow(subjects.stream("EVENTS", SHARD), f"events.{SHARD}.>", 0), []
     while last is not None and (not found or found[-1].seq < last.seq):
-        found += await source.next(timeout=5)
+        found += await source.next(timeout=30)
     await source.close()
     return [(message.subject, message.headers[CURSOR_HEADER], message.data) for message in found]
 

@@ -30,6 +30,6 @@ async def test_one_that_leaves_at_once_takes_no_event_with_it(tmp_path: Path) ->
             await stays.next(timeout=0.1)
             for seq in range(1, 9):
                 assert await projection.publish(event) == seq
-                (delivery,) = await stays.next(timeout=5)
+                (delivery,) = await stays.next(timeout=30)
                 assert (delivery.message.seq, delivery.deliveries) == (seq, 1)
                 await stays.ack(delivery)

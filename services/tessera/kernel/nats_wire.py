@@ -30,6 +30,7 @@ Route = Callable[[bytes, bytes, bytes, bytes], None]
 """Called with subject, reply subject, data, raw headers. Must not raise."""
 
 FLUSH_SECONDS = 2.0
+PING = b"PING\r\n"
 
 log = structlog.get_logger()
 
@@ -114,6 +115,18 @@ class _Client(Client):
 
     def reads(self) -> int:
         return self._ps.reads
+
+    def when_read(self, done: Callable[[], None]) -> None:
+        """Call `done` once everything has been read that the server sent before it reads this: it answers in order."""
+
+        def on_pong(pong: "asyncio.Future[bool]") -> None:
+            if not pong.cancelled():
+                done()
+
+        pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        pong.add_done_callback(on_pong)
+        self._pongs.append(pong)
+        self.write(PING)
 
     def forget_unsent(self) -> None:
         self._pending, self._pending_data_size = [], 0
@@ -227,8 +240,8 @@ class NatsWire:
         """
         Send a request and return the future of its one reply; an error is its *result*, so none is ever lost.
 
-        UnknownOutcome after `timeout` seconds, once the socket has been read, or a disconnect; Transient when the
-        request certainly had no effect.
+        UnknownOutcome after a disconnect, or after `timeout` seconds, once all is read that the server had sent by then
+        (if it is silent, after as long again); Transient when the request certainly had no effect.
         """
         future: asyncio.Future[Reply | KernelError] = asyncio.get_running_loop().create_future()
 
@@ -330,7 +343,8 @@ class NatsWire:
     def _expire_after(self, token: bytes, seconds: float) -> None:
         waiting = self._waiting.get(token)
         if waiting is not None:
-            waiting.deadline = Deadline(seconds, partial(self._expire, token), self._client.reads)
+            expire = partial(self._expire, token)
+            waiting.deadline = Deadline(seconds, expire, self._client.reads, lambda: self._client.when_read(expire))
 
     def _expire(self, token: bytes) -> None:
         waiting = self._forget(token)

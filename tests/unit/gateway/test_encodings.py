@@ -61,7 +61,7 @@ async def test_a_client_that_goes_away_within_its_body_is_no_mistake_of_ours(wor
     with capture_logs() as logs:
         async with world.gateway():
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(send(world, token, JSON, framing, body=b""), 0.1)
+                await asyncio.wait_for(send(world, token, JSON, framing, body=b""), 1)
             while not world.measured("tessera_gateway_requests_total", route="submit", status="422"):
                 await asyncio.sleep(0.01)
     assert "request_failed" not in [entry["event"] for entry in logs]

@@ -25,7 +25,7 @@ for n in range({number}):
     with contextlib.suppress(OSError):
         held[-1].send(b"GET /v1")
 print("held", flush=True)
-time.sleep(60)
+time.sleep(120)
 """
 TURNED_AWAY = "tessera_gateway_connections_turned_away_total"
 
@@ -47,7 +47,7 @@ async def flood(port: int, number: int) -> AsyncIterator[None]:
     running = await asyncio.create_subprocess_exec("python3", "-c", program, stdout=asyncio.subprocess.PIPE)
     try:
         assert running.stdout is not None
-        await asyncio.wait_for(running.stdout.readline(), 10)
+        await asyncio.wait_for(running.stdout.readline(), 60)
         yield
     finally:
         running.kill()
@@ -66,15 +66,15 @@ def half_open(port: int, address: str, number: int) -> list[socket.socket]:
 async def test_a_flood_that_would_take_every_descriptor_leaves_readyz_and_is_cut_in_time(world: World) -> None:
     token = world.token("lab")
     with descriptors(300), capture_logs() as logs:
-        async with world.gateway(head_seconds=1.5), flood(world.port, 500):
+        async with world.gateway(head_seconds=5), flood(world.port, 500):
             port = await world.health.serve("127.0.0.1", 0)
             try:
                 async with (
-                    aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=1)) as http,
+                    aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=4)) as http,
                     http.get(f"http://127.0.0.1:{port}/readyz") as answer,
                 ):
                     assert answer.status == 200
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     while True:
                         with suppress(aiohttp.ClientError):
                             assert (await world.ask("GET", "/v1/jobs", token)).status == 200
@@ -97,7 +97,7 @@ async def test_one_address_cannot_take_the_room_of_others(world: World) -> None:
         finally:
             for connection in held:
                 connection.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while world.measured("tessera_gateway_connections"):
                 await asyncio.sleep(0.01)
 
@@ -115,7 +115,7 @@ async def test_a_slow_or_silent_head_is_cut_and_an_event_stream_lives_on(world: 
             await asyncio.sleep(0.1)
         for reader, writer in (silent, slow):
             with suppress(ConnectionError):
-                assert await asyncio.wait_for(reader.read(), 2) == b""
+                assert await asyncio.wait_for(reader.read(), 30) == b""
             writer.close()
         world.event("lab")
         assert len(await stream.take(1)) == 1
