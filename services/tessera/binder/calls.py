@@ -30,6 +30,8 @@ from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
 RETRY_STATUS = (408, 409, 429)
+CHANGES_MAX = 3
+"""So often in a row a pod may have changed right before its bind, until that waits for its back-off."""
 
 T = TypeVar("T")
 
@@ -111,19 +113,34 @@ class Calls:
                 raise Refused(0, Reason(code=Code.BIND_REFUSED, detail=detail)) from error
 
     async def bind(self, job: Job, run: Run, placement: Placement, uid: str) -> None:
+        """
+        Bind the pod of one rank, unless it is bound already.
+
+        A user's pod that has changed meanwhile is bound as it is then, at once: it was told something, mostly, and
+        each moment of back-off would leave its gang bound in part.
+        """
         seen = (self._pods.of if job.adopted is None else self._adopted.bound)(run.run_id).get(uid)
         if seen is None or not seen.node:
-            self._check_ours(placement)
-            name, version, more = pod_name(run.run_id, placement.rank), "", {PERMIT_ANNOTATION: uid}
-            if job.adopted is not None:
-                tried = self._worklist.failures(run.run_id) > 0
-                name, version = await self._adopted.target(job, run, uid, fresh=tried)
-                more |= {RUN_ANNOTATION: run.run_id, RANK_ANNOTATION: str(placement.rank)}
-            annotations = await self._at_bind(job, name, placement) | more
-            try:
-                await self._cluster.bind_pod(job.tenant, name, uid, placement.node, annotations, version)
-            except ApiError as error:
-                await self._settle_bind(job, run, placement, name, uid, error)
+            error = await self._try_bind(job, run, placement, uid, self._worklist.failures(run.run_id) > 0)
+            changes = 0
+            while error is not None and error.status == 409 and job.adopted is not None and changes < CHANGES_MAX:
+                error, changes = await self._try_bind(job, run, placement, uid, fresh=True), changes + 1
+            if error is not None:
+                raise self._judged(run, placement.rank, error) from error
+
+    async def _try_bind(self, job: Job, run: Run, placement: Placement, uid: str, fresh: bool) -> ApiError | None:
+        """The refusal of a bind after which the pod is still there and unbound; None once it is bound."""
+        self._check_ours(placement)
+        name, version, more = pod_name(run.run_id, placement.rank), "", {PERMIT_ANNOTATION: uid}
+        if job.adopted is not None:
+            name, version = await self._adopted.target(job, run, uid, fresh)
+            more |= {RUN_ANNOTATION: run.run_id, RANK_ANNOTATION: str(placement.rank)}
+        annotations = await self._at_bind(job, name, placement) | more
+        try:
+            await self._cluster.bind_pod(job.tenant, name, uid, placement.node, annotations, version)
+        except ApiError as error:
+            return None if await self._is_bound(job, run, placement, name, uid, error) else error
+        return None
 
     async def _at_bind(self, job: Job, name: str, placement: Placement) -> dict[str, str]:
         """What the node's plugin reads, once it is this pod's turn."""
@@ -158,10 +175,8 @@ class Calls:
                 raise
         return Reason(code=Code.POD_DELETED, numbers={"rank": rank}, detail=f"{name} is gone")
 
-    async def _settle_bind(
-        self, job: Job, run: Run, placement: Placement, name: str, uid: str, error: ApiError
-    ) -> None:
-        """A refused bind: a lost reply of our own, a pod that is gone, or a real no."""
+    async def _is_bound(self, job: Job, run: Run, placement: Placement, name: str, uid: str, error: ApiError) -> bool:
+        """Whether a refused bind is a lost reply of our own; raises where the pod is gone, or the no is a real one."""
         rank = placement.rank
         if error.status not in (404, 409):
             raise self._judged(run, rank, error) from error
@@ -177,8 +192,7 @@ class Calls:
         ours = job.adopted is None or bound_for(pod) == run.run_id
         if node and (node != placement.node or not ours):
             raise Refused(rank, Reason(code=Code.BIND_REFUSED, detail=f"pod {name} is on {node} already"))
-        if not node:
-            raise self._judged(run, rank, error) from error
+        return bool(node)
 
     def _judged(self, run: Run, rank: int, error: ApiError) -> Exception:
         """Worth another try, or the end of this run: the budget of tries bounds what a refusal can cost."""

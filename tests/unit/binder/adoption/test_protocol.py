@@ -1,9 +1,13 @@
 """Users' own pods from their creation to their end: what the binder submits, claims, binds, evicts and tells."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from tessera.kernel.memory.cluster import MemoryCluster
 from tessera_schemas.commands import AdoptJob
 from tessera_schemas.config import Queue
 from tests.builders import SHARD
@@ -418,3 +422,27 @@ async def test_what_is_evicted_of_a_job_comes_back_without_the_pods_that_are_don
     (job,) = world.adopted()
     assert (job.phase, job.pods) == ("running", 2)
     assert free_gpus(world) == 4
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_pods_that_change_right_before_they_are_bound_do_not_keep_their_gang_bound_in_part(
+    world: AdoptionWorld, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """What they are told while they wait moves their version on: no other run has them for that."""
+    bind, changed = MemoryCluster.bind_pod, Counter[str]()
+
+    async def change_and_bind(self: MemoryCluster, namespace: str, name: str, uid: str, *args: Any) -> None:
+        if name != "train-0" and changed[name] < times:
+            changed[name] += 1
+            world.core.patch("pods", NS, name, {"status": {"message": f"told {changed[name]} times"}}, "status")
+        await bind(self, namespace, name, uid, *args)
+
+    monkeypatch.setattr(MemoryCluster, "bind_pod", change_and_bind)
+    with capture_logs() as logs:
+        for number in range(4):
+            notes = {"tessera.io/gang-size": "4"}
+            world.make_pod(f"train-{number}", labels={"tessera.io/gang": "train"}, notes=notes)
+        await world.run(10)
+    assert world.only().phase == "running"
+    assert changed.total() == 3 * times
+    assert [line["event"] for line in logs if line["event"] == "work_retries"] == []
