@@ -44,7 +44,7 @@ POD_GROUPS: Json = {
 async def live(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KubernetesLive]:
     own_plane.add_nodes(2, "gpu", gpus=8, cpu="16")
     own_plane.api().create(POD_GROUPS)
-    body = configuration(policy=Policy(preset="priority", min_runtime_seconds=0))
+    body = configuration(policy=Policy(preset="priority", min_runtime_seconds=0, earmark_seconds=10))
     async with live_on(own_plane, tmp_path_factory.mktemp("platform"), body) as live:
         Users(live).apply("priorities")
         yield live
@@ -86,10 +86,10 @@ def batch_job(name: str, count: int = 1, **more: Any) -> Json:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
-def pod_of_gang(gang: str, number: int, size: int, **more: Any) -> Json:
+def pod_of_gang(gang: str, number: int, size: int, labels: Json | None = None, **more: Any) -> Json:
     """One pod of a gang that is named by label and sized by annotation."""
     notes = {"tessera.io/gang-size": str(size)}
-    return pod(f"{gang}-{number}", labels={"tessera.io/gang": gang}, notes=notes, **more)
+    return pod(f"{gang}-{number}", labels={"tessera.io/gang": gang, **(labels or {})}, notes=notes, **more)
 
 
 def run_of(one: Json) -> str:
@@ -255,6 +255,27 @@ async def test_a_disruption_budget_is_respected_and_shown_and_the_urgent_job_goe
     await users.until_complete("pressing", "guarded")
     users.delete("job", "pressing")
     users.delete("job", "guarded")
+
+
+async def test_the_rest_of_a_gang_that_lost_a_pod_is_not_kept_for_ever_by_its_budget(users: Users) -> None:
+    for number in range(2):
+        users.create(pod_of_gang("halved", number, 2, labels={"app": "halved"}, seconds=3600))
+    await users.until_phase("halved-0", "Running")
+    await users.until_phase("halved-1", "Running")
+    budget = {"selector": {"matchLabels": {"app": "halved"}}, "minAvailable": 2}
+    users.create(
+        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "all"}, "spec": budget}
+    )
+    users.delete_pods("halved-0")
+    await users.until(
+        lambda: (
+            {"BlockedByDisruptionBudget", "DisruptionBudgetOverridden"}
+            <= {event["reason"] for event in users.events("halved-1")}
+        ),
+        "its budget is asked, and then overridden, and both are said",
+    )
+    await users.until(lambda: users.pod("halved-1") is None, "the rest of the gang is gone")
+    users.delete("poddisruptionbudget", "all")
 
 
 # -- pods that are resized in place -----------------------------------------------------------------------------------

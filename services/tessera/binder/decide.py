@@ -198,6 +198,12 @@ def missing(run: Run, pods: Mapping[str, Pod]) -> list[int]:
     return [rank for rank in gone if rank not in run.released_ranks]
 
 
+def is_touched(run: Run, pods: Mapping[str, Pod]) -> bool:
+    """Whether a pod of its gang has been stopped already, by whomever; one that succeeded has not."""
+    there = [pods.get(uid) for uid in run.uids]
+    return any(pod is None or pod.deleting or pod.phase == "Failed" for pod in there)
+
+
 def _first_broken(run: Run, pods: list[Pod | None]) -> RunEnded | None:
     """The first pod that ended otherwise than by success ends the gang."""
     for rank, pod in enumerate(pods):

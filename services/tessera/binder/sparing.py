@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from tessera.binder.adoption.budgets import Against
 from tessera.binder.adoption.runs import AdoptedRuns
-from tessera.binder.decide import WORTH_A_NOTICE, Pod
+from tessera.binder.decide import WORTH_A_NOTICE, Pod, is_touched
 from tessera.domain.entities import Run
 from tessera.domain.fold import EVICTIONS
 from tessera.domain.state import State
@@ -82,12 +82,6 @@ class Sparing:
             await self._adopted.tell_blocked(run, against)
         await self._facts.publish(fact, run.run_id)
         self._said[run.run_id] = run.stopped_ts
-
-
-def is_touched(run: Run, pods: Mapping[str, Pod]) -> bool:
-    """Whether a pod of its gang has been stopped already, by whomever; one that succeeded has not."""
-    there = [pods.get(uid) for uid in run.uids]
-    return any(pod is None or pod.deleting or pod.phase == "Failed" for pod in there)
 
 
 def _may_wait(run: Run) -> bool:

@@ -65,7 +65,7 @@ class Stopping:
             if not pod.deleting:
                 await self._adopted.give_back(run, pod)
         elif self._troubles.fenced(pod.node):
-            await self._adopted.evict(run.run_id, pod, 0)
+            await self._adopted.evict(run, pod, self._patience_seconds(), 0)
         elif pod.deleting:
             return
         elif is_due_notice(run, pod):
@@ -78,7 +78,11 @@ class Stopping:
         job = self._state.jobs.get(run.job_id)
         comes_back = run.then == "requeue" and run.revoked is not None and run.revoked.code in WORTH_A_NOTICE
         if job is None or not comes_back or not await self._adopted.suspend(job, run):
-            await self._adopted.evict(run.run_id, pod)
+            await self._adopted.evict(run, pod, self._patience_seconds())
+
+    def _patience_seconds(self) -> float:
+        """Half of the time for which a plan keeps room: then it is still kept once a budget has been overridden."""
+        return self._state.tree.policy.earmark_seconds / 2
 
     async def clear_away(self, run_id: str, pod: Pod) -> None:
         """A pod whose run the ledger has released, or never knew. One that another scheduler runs is not ours."""

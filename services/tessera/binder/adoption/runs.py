@@ -15,12 +15,12 @@ from tessera.binder.adoption.known import Adoptions
 from tessera.binder.adoption.owners import Owners, ending_of
 from tessera.binder.adoption.reading import Json, mapping, text
 from tessera.binder.adoption.suspending import can_be_suspended, is_ours_to_suspend, is_suspended
-from tessera.binder.adoption.verdicts import of_blocked_eviction, of_preempted
+from tessera.binder.adoption.verdicts import of_blocked_eviction, of_overridden_budget, of_preempted
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.adoption.volumes import claim_names
 from tessera.binder.adoption.watch import Groups
 from tessera.binder.calls import Refused
-from tessera.binder.decide import Pod, read_pod
+from tessera.binder.decide import Pod, is_touched, read_pod
 from tessera.binder.settings import BinderSettings
 from tessera.domain.entities import Job, Run
 from tessera.kernel.facts import Facts
@@ -62,6 +62,7 @@ class AdoptedRuns:
         self._succeeded: dict[str, dict[str, Pod]] = {}
         self._facts = Facts(ports.bus, settings.shard, "binder")
         self._blocked: dict[str, None] = {}
+        self._half_gone: dict[str, float] = {}
         self._suspending = asyncio.Lock()
         self._suspended: dict[str, float] = {}
 
@@ -74,6 +75,7 @@ class AdoptedRuns:
         self._claims.forget(run_id)
         self._succeeded.pop(run_id, None)
         self._blocked.pop(run_id, None)
+        self._half_gone.pop(run_id, None)
         self._suspended.pop(run_id, None)
 
     # -- pods -----------------------------------------------------------------------------------------------------
@@ -210,16 +212,38 @@ class AdoptedRuns:
         log.info("owner_suspended", job=job.job_id, owner=adopted.owner, namespace=job.tenant)
         return True
 
-    async def evict(self, run_id: str, pod: Pod, grace_seconds: int | None = None) -> None:
-        """Politely, always: a disruption budget that forbids it is shown, and asked again after a while."""
+    async def evict(self, run: Run, pod: Pod, patience_seconds: float, grace_seconds: int | None = None) -> None:
+        """
+        Politely: a disruption budget that forbids it is shown, and asked again after a while.
+
+        Not for ever once the gang has lost a pod: what is left of it does no work, holds its devices, and cannot start
+        again before all of it is gone. After `patience_seconds` of refusals it is deleted, which is said.
+        """
         try:
             await self._cluster.evict_pod(pod.namespace, pod.name, pod.uid, grace_seconds)
         except ApiError as error:
             if error.status in (404, 409):
                 return
-            if error.status == BLOCKED and error.retry_after_seconds is None:
-                await self._say_blocked(run_id, pod, error)
-            raise
+            if error.status != BLOCKED or error.retry_after_seconds is not None:
+                raise
+            await self._say_blocked(run.run_id, pod, error)
+            if not self._is_overdue(run, patience_seconds):
+                raise
+            await self._override(run, pod, patience_seconds, error)
+
+    def _is_overdue(self, run: Run, patience_seconds: float) -> bool:
+        """Whether a budget has kept half a gang for too long, as far as we have seen it."""
+        if not is_touched(run, self.with_ours(run, {})):
+            return False
+        now = self._clock.monotonic()
+        return now - self._half_gone.setdefault(run.run_id, now) >= patience_seconds
+
+    async def _override(self, run: Run, pod: Pod, patience_seconds: float, error: ApiError) -> None:
+        log.warning("disruption_budget_overridden", pod=pod.name, namespace=pod.namespace, run=run.run_id)
+        found = self._groups.informer.objects.get(pod.uid)
+        if found is not None:
+            await self._conditions.tell_once(found, of_overridden_budget(patience_seconds, error.message))
+        await self._cluster.delete_pod(pod.namespace, pod.name, pod.uid)
 
     async def against_evicting(self, runs: Sequence[Run]) -> Against | None:
         """Why users' pods of these runs cannot all be evicted now. Raises ApiError, Transient."""

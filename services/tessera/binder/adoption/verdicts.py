@@ -104,6 +104,13 @@ def of_blocked_eviction(reason: Reason) -> Verdict:
     return _verdict(reason, "to be evicted", warning=True)
 
 
+def of_overridden_budget(seconds: float, refusal: str) -> Verdict:
+    """An event only: what is left of a gang is deleted though a disruption budget forbids it."""
+    why = f"another pod of its gang is gone, and a disruption budget has kept this one for {seconds:.0f} seconds"
+    message = f"deleted: {why} ({refusal}); the gang starts again once all of it is gone"
+    return Verdict("DisruptionBudgetOverridden", message[:MESSAGE_CHARACTERS], warning=True)
+
+
 def of_preempted(job: str, reason: Reason, preemptor: str) -> Verdict:
     """The pod stops for another job; an event only, since its own conditions are the kubelet's by then."""
     way_out = "it is queued again and starts once there is room"

@@ -7,6 +7,7 @@ import pytest
 
 from tessera.binder.adoption.budgets import too_many
 from tessera.engine.victims import Plan, plan, proposal
+from tessera.kernel.memory.cluster import MemoryCluster
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import PlanProposed
 from tests.builders import config_body, config_proposed
@@ -150,3 +151,72 @@ def test_a_budget_counts_the_ready_pods_that_it_selects() -> None:
     both = too_many([budget(5), budget(5, "other")], pods)
     assert both is not None
     assert "budgets keep and other" in both.reason.detail, "the API server evicts no pod of two budgets"
+
+
+# -- a budget that shrinks between the look and the evictions ---------------------------------------------------------
+
+
+@pytest.fixture
+def shrinking(world: AdoptionWorld, monkeypatch: pytest.MonkeyPatch) -> AdoptionWorld:
+    """The first pod that is evicted takes all that the budget `keep` allows with it."""
+    evict = MemoryCluster.evict_pod
+
+    async def evict_and_shrink(self: MemoryCluster, *args: Any, **more: Any) -> None:
+        await evict(self, *args, **more)
+        if not more.get("dry_run"):
+            world.core.patch("poddisruptionbudgets", NS, "keep", {"status": {"disruptionsAllowed": 0}}, "status")
+
+    monkeypatch.setattr(MemoryCluster, "evict_pod", evict_and_shrink)
+    return world
+
+
+def make_gang(world: AdoptionWorld, pods: int = 4) -> None:
+    """Pods that nobody can suspend, so that they are evicted."""
+    notes = {"tessera.io/gang-size": str(pods), "tessera.io/preemptible": "true"}
+    for number in range(pods):
+        labels = {"app": "gang", "tessera.io/gang": "train"}
+        world.make_pod(f"train-{number}", gpus=8 // pods, labels=labels, notes=notes)
+
+
+async def test_the_rest_of_a_gang_goes_within_the_plans_deadline_though_its_budget_has_shrunk(
+    shrinking: AdoptionWorld,
+) -> None:
+    world = shrinking
+    world.core.create("poddisruptionbudgets", NS, budget(4))
+    make_gang(world)
+    await world.run(10)
+    run = world.only().run_id
+    await preempt(world)
+    await world.run(20)
+    assert len(world.owned()) == 3, "what the budget keeps is asked for again, politely"
+    reason = world.only().reason
+    assert reason is not None
+    assert (world.only().phase, reason.code) == ("evicting", "BlockedByDisruptionBudget")
+    await world.run(35)
+    assert world.owned() == []
+    assert world.state.runs.get(run) is None
+    assert [job.phase for job in (*world.adopted("urgent"), *world.ended("urgent"))] in (["running"], ["succeeded"])
+    told = [event for event in world.events() if event["reason"] == "DisruptionBudgetOverridden"]
+    assert len(told) == 3
+    assert "another pod of its gang is gone" in told[0]["message"]
+
+
+async def test_the_rest_of_a_gang_that_lost_a_pod_by_itself_is_not_kept_for_ever_either(world: AdoptionWorld) -> None:
+    world.core.create("poddisruptionbudgets", NS, budget(0))
+    make_gang(world)
+    await world.run(10)
+    world.core.delete("pods", NS, "train-0")
+    await world.run(20)
+    assert len(world.owned()) == 3
+    await world.run(60)
+    assert world.owned() == []
+    assert len(world.state.runs) == 0
+
+
+async def test_a_gang_of_which_nothing_is_gone_is_kept_for_as_long_as_its_budget_says(world: AdoptionWorld) -> None:
+    world.core.create("poddisruptionbudgets", NS, budget(0))
+    make_gang(world)
+    await world.run(10)
+    await world.drain("node-a")
+    await world.run(200)
+    assert len(world.owned()) == 4
