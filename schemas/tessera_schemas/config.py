@@ -148,6 +148,13 @@ class Queue(Strict):
         ),
     ] = later("any")
     idle: Annotated[IdleRule | None, Field(description="Held but idle GPUs; left out: as above it")] = later(None)
+    suspend_waiting: Annotated[
+        bool | None,
+        Field(
+            description="Whether Jobs, JobSets, RayClusters and training jobs that users made are suspended for as "
+            "long as they wait, so that they have no pods meanwhile; left out: as above it, at last false"
+        ),
+    ] = later(None)
 
 
 class Pool(Strict):

@@ -41,6 +41,8 @@ Written by the binder on users' own pods: run and rank as the pod is bound; or u
 milliseconds, runs were allocated that have let go of the pod before it was bound. On their owners: whether we suspended
 it ("true"), or have resumed it since ("false").
 """
+SUSPEND_WAITING_ANNOTATION = "tessera.io/suspend-waiting"
+"""Users' own, on an owner: whether it is suspended for as long as its job waits ("true", "false")."""
 
 NOTICE_ANNOTATION = "tessera.io/checkpoint-notice-seconds"
 EVICT_AT_ANNOTATION = "tessera.io/evict-at"

@@ -185,6 +185,40 @@ async def test_a_suspended_job_is_let_go_once_there_is_room_for_it(users: Users)
     users.delete("job", "parked")
 
 
+async def test_a_job_of_a_queue_that_waits_suspended_has_pods_only_while_it_has_room(users: Users) -> None:
+    users.create(batch_job("full", 2, gpus=8, seconds=600))
+    await users.until_running("full")
+    patient = batch_job("patient", 2, gpus=8, completionMode="Indexed", backoffLimit=0)
+    patient["metadata"] |= {"annotations": {"tessera.io/suspend-waiting": "true"}}
+    users.create(patient)
+    await users.until(lambda: users.job("patient")["spec"]["suspend"] and not users.pods("patient"), "it has no pods")
+    await users.until(lambda: any(e["reason"] == "WaitsSuspended" for e in users.events("patient")), "it is told why")
+    users.delete("job", "full")
+    await users.until_complete("patient")
+    assert users.job("patient")["metadata"]["annotations"]["tessera.io/suspended"] == "false"
+    ranks = {
+        pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]: pod["metadata"]["annotations"][
+            "tessera.io/rank"
+        ]
+        for pod in users.pods("patient")
+    }
+    assert ranks == {"0": "0", "1": "1"}
+    users.delete("job", "patient")
+
+
+async def test_a_job_written_for_kueue_waits_for_us_if_it_says_so_and_for_kueue_otherwise(users: Users) -> None:
+    for name, notes in (("moved", {"tessera.io/suspend-waiting": "true"}), ("stays", {})):
+        made = batch_job(name, suspend=True)
+        made["metadata"] |= {"labels": {"kueue.x-k8s.io/queue-name": "default"}, "annotations": notes}
+        users.create(made)
+    await users.until_complete("moved")
+    await users.until(lambda: users.events("stays"), "it says who resumes it")
+    assert {event["reason"] for event in users.events("stays")} == {"SuspendedByAnother", "Suspended"}
+    assert users.job("stays")["spec"]["suspend"] is True
+    users.delete("job", "moved")
+    users.delete("job", "stays")
+
+
 # -- who may be preempted ---------------------------------------------------------------------------------------------
 
 

@@ -35,7 +35,7 @@ from tessera_schemas.job import JobSpec, Role
 from tessera_schemas.ledger import Allocated, Finished, Grown, Permitted, Released, Revoked, Saved, Shrunk, Spared
 from tessera_schemas.placement import Placement
 
-CLAIM_AGAIN_SECONDS = 0.5
+CLAIM_AGAIN_SECONDS = 2.0
 NAME_A_RUN = (Permitted, Revoked, Spared, Released, Saved, Grown, Shrunk)
 
 

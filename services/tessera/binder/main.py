@@ -39,6 +39,7 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
     seconds = settings.others_seconds
     nodes = Nodes(node_informer, others, ownership, facts, shard.state, members, ports.clock, seconds)
     users.hear += [runs.on_users, nodes.on_users]
+    users.name_run = runs.worklist.name
     runs.hear.append(nodes.on_pods)
     ports.health.check("pods", lambda: None if pod_informer.synced else "the pods have not been listed yet")
     ports.health.check("services", runs.problem)

@@ -31,7 +31,8 @@ class BinderSettings(ServiceSettings):
         2.0,
         ge=0,
         le=600,
-        description="Users' pods that wait no longer than this are not told why; refused ones at once",
+        description="Users' pods that wait no longer than this are not told why, nor are their owners suspended by "
+        "policy; refused ones are told at once",
     )
     settle_seconds: float = Field(
         3.0,
@@ -40,7 +41,14 @@ class BinderSettings(ServiceSettings):
         description="A gang of which nobody says the size is whole once no further pod has come for so long",
     )
     claim_seconds: float = Field(
-        5.0, ge=0, le=3600, description="How long an allocated job waits for users' pods that are not there yet"
+        5.0, ge=0, le=3600, description="How long an allocated job waits for users' pods that nobody is about to make"
+    )
+    resumed_seconds: float = Field(
+        60.0,
+        ge=0,
+        le=3600,
+        description="How long an allocated job waits for the pods of an owner that was resumed for it; its controller "
+        "makes 20 a second unless it is told otherwise",
     )
     pods_gone_seconds: float = Field(
         900.0,

@@ -128,6 +128,7 @@ class World:
         facts, seconds = Facts(ports.bus, SHARD, "binder"), settings.others_seconds
         seen = Nodes(nodes, others, ownership, facts, self.state, members, self.clock, seconds)
         users.hear += [runs.on_users, seen.on_users]
+        users.name_run = runs.worklist.name
         runs.hear.append(seen.on_pods)
 
         async def on_ledger(entries: list[Entry]) -> None:

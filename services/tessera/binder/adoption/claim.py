@@ -11,11 +11,11 @@ import structlog
 
 from tessera.binder.adoption.known import Adoptions
 from tessera.binder.adoption.owners import Owners
+from tessera.binder.adoption.reading import Json
 from tessera.binder.adoption.spec import Adoption
-from tessera.binder.adoption.suspending import can_be_suspended, is_left_alone, is_ours_to_suspend, is_suspended
 from tessera.binder.adoption.watch import Groups
 from tessera.domain.entities import Job, Run
-from tessera.kernel.ports import Clock, Cluster
+from tessera.kernel.ports import ApiError, Clock, Cluster
 from tessera_schemas.reasons import Code, Reason
 
 GENERATION = "~"
@@ -40,36 +40,67 @@ def is_up_to_date(job: Job, adoption: Adoption) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Incomplete:
-    """The pods are not there yet, or are not what was allocated; since when, by the monotonic clock."""
+    """
+    The pods are not there yet, or are not what was allocated; since when, by the monotonic clock.
+
+    `coming`: their owner goes on, and its controller has yet to make them, or what they wait for.
+    """
 
     reason: Reason
     since: float
+    coming: bool
+
+
+@dataclass(slots=True)
+class _Waits:
+    since: float
+    group: str
+    pods: int
 
 
 log = structlog.get_logger()
+
+
+class NotResumed(Exception):
+    """The API server does not let us resume the owner; a repeat does not change that."""
+
+    def __init__(self, owner: Json, reason: Reason) -> None:
+        super().__init__(reason.sentence())
+        self.owner, self.reason = owner, reason
 
 
 class Claims:
     def __init__(self, cluster: Cluster, clock: Clock, groups: Groups, owners: Owners, adoptions: Adoptions) -> None:
         self._cluster, self._clock = cluster, clock
         self._groups, self._owners, self._adoptions = groups, owners, adoptions
-        self._since: dict[str, float] = {}
+        self._waits: dict[str, _Waits] = {}
+        self._waits_for: dict[str, str] = {}
 
     def forget(self, run_id: str) -> None:
-        self._since.pop(run_id, None)
+        waits = self._waits.pop(run_id, None)
+        if waits is not None:
+            self._waits_for.pop(waits.group, None)
+
+    def ready(self, group_id: str) -> str:
+        """The run that waits for this group's pods, once there may be enough of them; else ""."""
+        run_id = self._waits_for.get(group_id, "")
+        waits = self._waits.get(run_id)
+        return run_id if waits is not None and len(self._groups.waiting(group_id)) >= waits.pods else ""
 
     async def claim(self, job: Job, run: Run) -> tuple[str, ...] | Incomplete:
         """
         The UIDs in rank order, once all pods are there as they were allocated; to be asked once users' pods are listed.
 
-        Raises ApiError, Transient.
+        Raises NotResumed, ApiError, Transient.
         """
-        found = await self._pods_for(job)
-        if isinstance(found, Reason):
-            if await self._resume(job):
-                self._since[run.run_id] = self._clock.monotonic()
-            return Incomplete(found, self._since.setdefault(run.run_id, self._clock.monotonic()))
-        return found.uids
+        resumed, coming = await self._resume(job, at_first=run.run_id not in self._waits)
+        found = _none_yet(job) if resumed else await self._pods_for(job)
+        if not isinstance(found, Reason):
+            return found.uids
+        group = "" if job.adopted is None else job.adopted.group
+        waits = self._waits.setdefault(run.run_id, _Waits(self._clock.monotonic(), group, job.pods))
+        self._waits_for[group] = run.run_id
+        return Incomplete(found, waits.since, coming and found.code is not Code.GANG_DISAGREES)
 
     async def _pods_for(self, job: Job) -> Adoption | Reason:
         """The group's pods as the job that was allocated, or why they are not."""
@@ -77,20 +108,42 @@ class Claims:
         group = self._groups.get(job.adopted.group)
         waiting = self._groups.waiting(job.adopted.group)
         if group is None or not waiting:
-            numbers = {"pods": 0, "pods_wanted": job.pods}
-            return Reason(code=Code.GANG_INCOMPLETE, detail=job.adopted.owner, numbers=numbers)
+            return _none_yet(job)
         found = await self._adoptions.of(group, waiting)
         if isinstance(found, Reason) or is_as_said(job, found):
             return found
         return Reason(code=Code.GANG_DISAGREES, detail=f"{job.adopted.owner}: its pods ask for something else by now")
 
-    async def _resume(self, job: Job) -> bool:
-        """An owner that is suspended, by nothing else that looks after it, makes its pods once it is let go."""
-        if job.adopted is None or not can_be_suspended(job.adopted):
-            return False
-        owner = await self._owners.of(job.tenant, job.adopted, fresh=True)
-        if owner is None or not is_suspended(owner) or is_left_alone(owner, job) or not is_ours_to_suspend(owner):
-            return False
-        await self._owners.suspend(job.tenant, job.adopted, owner, False)
+    async def _resume(self, job: Job, at_first: bool) -> tuple[bool, bool]:
+        """
+        An owner that waits for us makes its pods once it is let go; whether it just was, and whether any are to come.
+        Pods that are there before that are about to be taken away.
+
+        What was seen of it last is good enough, since the patch names that version; another replica may have
+        suspended it a moment ago, so that one nobody watches is fetched at first.
+        """
+        found = await self._owners.suspension_of(job, fresh=at_first and not self._owners.watches(job))
+        if found is None or job.adopted is None:
+            return False, False
+        if not found[1].waits_for_us:
+            return False, not found[1].suspended
+        try:
+            await self._owners.suspend(job.tenant, job.adopted, found[0], False)
+        except ApiError as error:
+            if error.status == 404:
+                return False, False
+            if error.status != 409:
+                detail = f"{job.adopted.owner} is not resumed: {error.message}"
+                reason = Reason(code=Code.FORBIDDEN, field="spec.suspend", detail=detail[:512])
+                raise NotResumed(found[0], reason) from error
+            found = await self._owners.suspension_of(job, fresh=True)  # its controller writes to it, too
+            if found is None or not found[1].waits_for_us:
+                return False, found is not None and not found[1].suspended
+            await self._owners.suspend(job.tenant, job.adopted, found[0], False)
         log.info("owner_resumed", job=job.job_id, owner=job.adopted.owner, namespace=job.tenant)
-        return True
+        return True, True
+
+
+def _none_yet(job: Job) -> Reason:
+    owner = "" if job.adopted is None else job.adopted.owner
+    return Reason(code=Code.GANG_INCOMPLETE, detail=owner, numbers={"pods": 0, "pods_wanted": job.pods})

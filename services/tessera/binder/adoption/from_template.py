@@ -1,23 +1,25 @@
 """The job of a batch Job that was made suspended: adopted by its template, before it has any pod. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tessera.binder.adoption.groups import Group, Kind, OwnerRef, controller_of, group_of, size_of
-from tessera.binder.adoption.mark_table import KUEUE_QUEUE
 from tessera.binder.adoption.reading import Json, items, mapping, no, text
 from tessera.binder.adoption.sizes import comes_in_waves
-from tessera.binder.adoption.spec import Adoption, spec_of
-from tessera_schemas.labels import SCHEDULER_NAME
+from tessera.binder.adoption.spec import Adoption, queue_of, spec_of
+from tessera.binder.adoption.suspending import whose_else, wish_of
+from tessera_schemas.labels import SCHEDULER_NAME, SUSPEND_WAITING_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
 
 SUSPENDS_ITSELF = ("jobset.x-k8s.io", "kubeflow.org", "kueue.x-k8s.io")
-JOB_CONTROLLER = "kubernetes.io/job-controller"
 
 
-def spec_of_suspended(job: Json, priority: int) -> Adoption | Reason | None:
+def spec_of_suspended(
+    job: Json, priority: int, by_queue: Callable[[str], bool | None] = lambda _: None
+) -> Adoption | Reason | None:
     """
-    The job of a suspended batch Job, from its template; `priority` is the value of the template's PriorityClass.
+    The job of a suspended batch Job, from its template; `priority` is the value of the template's PriorityClass, and
+    `by_queue` what a queue says about owners that wait suspended.
 
     None: nothing to let go (another scheduler, not suspended, ended, part of a JobSet or training job). A Reason where
     something else looks after it, or where it cannot be one job.
@@ -25,15 +27,15 @@ def spec_of_suspended(job: Json, priority: int) -> Adoption | Reason | None:
     """
     if not _waits_for_us(job):
         return None
-    other = _whose_to_let_go(job)
+    meta = mapping(job, "metadata")
+    ref = OwnerRef("batch/v1", "Job", text(meta, "namespace"), text(meta, "name"), text(meta, "uid"))
+    pod = _pod_of_template(job, ref, priority)
+    other = _whose_to_resume(job, by_queue(queue_of(pod, job)[0]))
     if other is not None:
         return other
     if comes_in_waves(job):
         way_out = "more than parallelism: resume it, its pods queue one by one"
         return no(Code.NOT_SUPPORTED_YET, "spec.completions", way_out)
-    meta = mapping(job, "metadata")
-    ref = OwnerRef("batch/v1", "Job", text(meta, "namespace"), text(meta, "name"), text(meta, "uid"))
-    pod = _pod_of_template(job, ref, priority)
     group = group_of(pod, {ref: job})
     if not isinstance(group, Group) or group.kind is not Kind.JOB:
         return no(
@@ -77,15 +79,13 @@ def _waits_for_us(job: Json) -> bool:
     return spec.get("suspend") is True and names_us and not over
 
 
-def _whose_to_let_go(job: Json) -> Reason | None:
-    """What else looks after the suspended Job, by the field that says so: then it resumes the Job, and we do not."""
-    managed_by = mapping(job, "spec").get("managedBy")
-    if managed_by not in (None, "", JOB_CONTROLLER):
-        return no(Code.ON_HOLD, "spec.managedBy", f"{managed_by} resumes it; its pods queue then")
-    if KUEUE_QUEUE in mapping(job, "metadata", "labels"):
-        detail = "Kueue resumes it, and its pods queue then; without this label Tessera resumes it"
-        return no(Code.ON_HOLD, f"metadata.labels[{KUEUE_QUEUE}]", detail)
-    return None
+def _whose_to_resume(job: Json, by_queue: bool | None) -> Reason | None:
+    """Who else resumes the suspended Job, by the field that says so: then we do not."""
+    wished = wish_of(job)
+    if wished is False:
+        field = f"metadata.annotations[{SUSPEND_WAITING_ANNOTATION}]"
+        return no(Code.ON_HOLD, field, "its user resumes it, and its pods queue then")
+    return whose_else(job, by_queue if wished is None else wished)
 
 
 def _pod_of_template(job: Json, ref: OwnerRef, priority: int) -> Json:

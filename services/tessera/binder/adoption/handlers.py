@@ -14,16 +14,24 @@ import structlog
 from tessera.binder.adoption.books import Books
 from tessera.binder.adoption.claim import GENERATION, is_of, is_up_to_date
 from tessera.binder.adoption.conditions import Conditions
+from tessera.binder.adoption.ending import ending_of, why_failed
 from tessera.binder.adoption.group_status import GroupStatus
 from tessera.binder.adoption.groups import Kind, OwnerRef, controller_of
 from tessera.binder.adoption.known import Adoptions
-from tessera.binder.adoption.owners import NotAllowed, Owners, ending_of, why_failed
+from tessera.binder.adoption.owners import NotAllowed, Owners
 from tessera.binder.adoption.patience import Patience, Settling
 from tessera.binder.adoption.reading import Json, text
 from tessera.binder.adoption.spec import Adoption
 from tessera.binder.adoption.suspended import Suspended
-from tessera.binder.adoption.suspending import can_be_suspended, is_left_alone, is_ours_to_suspend, is_suspended
-from tessera.binder.adoption.verdicts import Verdict, of_ended, of_group, of_job, of_refusal, of_suspended_by_user
+from tessera.binder.adoption.verdicts import (
+    Verdict,
+    of_ended,
+    of_group,
+    of_job,
+    of_refusal,
+    of_suspended_by_user,
+    of_suspended_while_waiting,
+)
 from tessera.binder.adoption.watch import ALONE, Groups
 from tessera.binder.settings import BinderSettings
 from tessera.domain.entities import EndedJob, Job
@@ -40,6 +48,7 @@ from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import AdoptJob, CancelJob
 from tessera_schemas.facts import JobAdmitted, JobRefused, PodsBack, PodsGone
+from tessera_schemas.labels import has_ended
 from tessera_schemas.ledger import JobTurnedAway
 from tessera_schemas.reasons import Code, Reason
 
@@ -189,17 +198,46 @@ class Adopting:
         """One life at a time: a job that is not what the pods ask for goes first, if it is not at work."""
         for job in live:
             self._without_pods_since.pop(job.job_id, None)
-            if is_of(job, found) and not is_up_to_date(job, found) and job.phase is Phase.QUEUED:
+            if waiting and is_of(job, found) and await self._waits_suspended(job):
+                await self._say_without_pods(job)
+            elif is_of(job, found) and not is_up_to_date(job, found) and job.phase is Phase.QUEUED:
                 await self._conditions.tell_wishes(waiting, found.wishes)
                 preemptible = found.spec.preemptible
                 back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=preemptible, uids=found.uids)
                 await self._facts.publish(back)
             elif is_of(job, found):
-                await self._tell(group_id, waiting, of_job(job, self._state.ts))
+                verdict = of_job(job, self._state.ts)
+                if not await self._suspend_waiting(group_id, waiting, job, verdict):
+                    await self._tell(group_id, waiting, verdict)
             elif job.phase is Phase.QUEUED:
                 await self._cancel(job, OTHER_PODS)
         if not live:
             await self._submit(group_id, waiting, found)
+
+    async def _suspend_waiting(self, group_id: str, waiting: list[Json], job: Job, verdict: Verdict | None) -> bool:
+        """
+        By policy what does not start at once waits without pods; its user reads on the owner why. What has a pod at
+        work keeps the others, and a refusal leaves the owner as it is.
+        """
+        if verdict is None or job.phase is not Phase.QUEUED or job.adopted is None or not waiting:
+            return False
+        found = await self._owners.suspension_of(job)
+        if found is None or not found[1].waits_suspended or self._patience.left(group_id, verdict) > 0:
+            return False
+        if any(text(pod, "spec", "nodeName") and not has_ended(pod) for pod in self._groups.pods(group_id)):
+            return False
+        owner, _ = found
+        try:
+            await self._owners.suspend(job.tenant, job.adopted, owner, True)
+        except ApiError as error:
+            if error.status == 409:
+                raise
+            log.warning("owner_not_suspended", job=job.job_id, owner=job.adopted.owner, error=error.message)
+            return False
+        await self._say_without_pods(job)
+        await self._conditions.tell_once(owner, of_suspended_while_waiting(verdict))
+        log.info("owner_suspended", job=job.job_id, owner=job.adopted.owner, namespace=job.tenant, why=verdict.code)
+        return True
 
     async def _tell_alone(self, uid: str) -> None:
         pod, reason = self._groups.informer.objects.get(uid), self._groups.alone.get(uid)
@@ -280,9 +318,7 @@ class Adopting:
             return
         why = await self._why_over(job)
         if not why and await self._waits_suspended(job):
-            if job.away or job.adopted.uids:
-                back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=job.preemptible)
-                await self._facts.publish(back, "")
+            await self._say_without_pods(job)
             return
         now = self._ports.clock.monotonic()
         since = self._without_pods_since.setdefault(job.job_id, now)
@@ -298,23 +334,25 @@ class Adopting:
             await self._facts.publish(PodsGone(kind="pods_gone", job_id=job.job_id))
         self.worklist.name_later(group_id, left)
 
+    async def _say_without_pods(self, job: Job) -> None:
+        """It is in line all the same; pods that are still there are about to be taken away."""
+        if job.phase is Phase.QUEUED and job.adopted is not None and (job.away or job.adopted.uids):
+            back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=job.preemptible)
+            await self._facts.publish(back, "")
+
     async def _waits_suspended(self, job: Job) -> bool:
         """Its owner makes its pods once it is resumed, so that it may be allocated; said once."""
-        if job.adopted is None or not can_be_suspended(job.adopted):
-            return False
-        owner = await self._owners.of(job.tenant, job.adopted)
-        return owner is not None and is_suspended(owner) and is_ours_to_suspend(owner)
+        found = await self._owners.suspension_of(job)
+        return found is not None and found[1].waits_for_us
 
     async def _is_left_alone(self, group_id: str, live: list[Job]) -> bool:
         """Its user has suspended the owner: the jobs keep their place, out of line, for as long as that is so."""
         for job in live:
-            if job.phase is not Phase.QUEUED or job.adopted is None or not can_be_suspended(job.adopted):
-                return False
-            owner = await self._owners.of(job.tenant, job.adopted)
-            if owner is None or ending_of(owner) or not is_left_alone(owner, job):
+            found = await self._owners.suspension_of(job) if job.phase is Phase.QUEUED else None
+            if found is None or ending_of(found[0]) or not found[1].is_left_alone:
                 return False
             self._without_pods_since.pop(job.job_id, None)
-            await self._conditions.tell_once(owner, of_suspended_by_user(job))
+            await self._conditions.tell_once(found[0], of_suspended_by_user(job))
             if not job.away:
                 await self._facts.publish(PodsGone(kind="pods_gone", job_id=job.job_id), "")
         return bool(live)

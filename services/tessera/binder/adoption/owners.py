@@ -4,14 +4,15 @@ The objects that own users' pods, as the API has them: looked up, remembered for
 Batch Jobs come from a watch, since suspended ones have no pods that would lead to them; all others are fetched.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from tessera.binder.adoption.groups import OwnerRef
 from tessera.binder.adoption.pod_groups import OLDER_WORKLOAD_API, WORKLOAD_API
-from tessera.binder.adoption.reading import Json, items, no, text
-from tessera.binder.adoption.suspending import suspension
+from tessera.binder.adoption.reading import Json, no, text
+from tessera.binder.adoption.suspending import Look, can_be_suspended, look_at, suspension
+from tessera.domain.entities import Job
 from tessera.kernel.api_paths import resource_of
 from tessera.kernel.informer import Informer
 from tessera.kernel.ports import ApiError, Clock, Cluster
@@ -20,8 +21,6 @@ from tessera_schemas.reasons import Code
 
 REMEMBERED_SECONDS = 15.0
 FORGET_AT = 4096
-COMPLETE = ("Complete", "Completed", "Succeeded", "SuccessCriteriaMet")
-FAILED = ("Failed", "FailureTarget")
 OLDER = {WORKLOAD_API: (WORKLOAD_API, OLDER_WORKLOAD_API)}
 """By apiVersion: those in which a server may serve the same kind, the newest first."""
 
@@ -38,10 +37,15 @@ class NotAllowed(ApiError):
 
 
 class Owners:
-    """Looks in the watch's copy of batch Jobs first; what is not there yet may still be there at the API."""
+    """
+    Looks in the watch's copy of batch Jobs first; what is not there yet may still be there at the API. `by_queue` is
+    what a queue says about owners whose jobs wait.
+    """
 
-    def __init__(self, cluster: Cluster, clock: Clock, jobs: Informer) -> None:
-        self._cluster, self._clock, self._jobs = cluster, clock, jobs
+    def __init__(
+        self, cluster: Cluster, clock: Clock, jobs: Informer, by_queue: Callable[[str], bool | None] = lambda _: None
+    ) -> None:
+        self._cluster, self._clock, self._jobs, self.by_queue = cluster, clock, jobs, by_queue
         self._found: dict[OwnerRef, tuple[float, Json | None]] = {}
         self._classes: tuple[float, list[Json]] | None = None
         self._served = ""
@@ -69,12 +73,25 @@ class Owners:
             found = None if fresh else await self.of(namespace, adopted, fresh=True)
         return found
 
+    def watches(self, job: Job) -> bool:
+        """Whether changes of the job's owner come by themselves."""
+        return job.adopted is not None and (job.adopted.api_version, job.adopted.owner_kind) == ("batch/v1", "Job")
+
+    async def suspension_of(self, job: Job, fresh: bool = False) -> tuple[Json, Look] | None:
+        """The owner of an adopted job and who has the next word about it; None where its kind has no suspension."""
+        if job.adopted is None or not can_be_suspended(job.adopted):
+            return None
+        owner = await self.of(job.tenant, job.adopted, fresh)
+        if owner is None:
+            return None
+        return owner, look_at(owner, job.adopted.suspended, self.by_queue(job.queue))
+
     async def suspend(self, namespace: str, adopted: Adopted, owner: Json, suspend: bool) -> None:
-        """Suspend exactly this version of the owner, or resume it; what is remembered of it follows."""
+        """Suspend exactly this version of the owner, or resume it. Watched ones follow, others are fetched anew."""
         wanted = suspension(owner, suspend)
         name = adopted.owner_name
         await self._cluster.patch_object(adopted.api_version, adopted.owner_kind, namespace, name, wanted)
-        await self.of(namespace, adopted, fresh=True)
+        self._found.pop(OwnerRef(adopted.api_version, adopted.owner_kind, namespace, name, adopted.owner_uid), None)
 
     async def priority_classes(self) -> Sequence[Json]:
         """All of the cluster's, at most `REMEMBERED_SECONDS` old."""
@@ -100,19 +117,3 @@ class Owners:
             self._served = version if len(versions) > 1 else self._served
             return found
         return None
-
-
-def ending_of(owner: Json) -> str:
-    """`complete`, `failed`, or "" while the owner goes on: all of them say it by a condition of these names."""
-    said = {text(one, "type") for one in items(owner, "status", "conditions") if text(one, "status") == "True"}
-    if said.intersection(COMPLETE):
-        return "complete"
-    return "failed" if said.intersection(FAILED) else ""
-
-
-def why_failed(owner: Json) -> str:
-    """What the owner says about its failure, for people."""
-    for one in items(owner, "status", "conditions"):
-        if text(one, "type") in FAILED and text(one, "status") == "True":
-            return ": ".join(part for part in (text(one, "reason"), text(one, "message")) if part)[:400]
-    return ""

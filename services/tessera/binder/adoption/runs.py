@@ -9,13 +9,21 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from tessera.binder.adoption.budgets import Against, against_evicting
-from tessera.binder.adoption.claim import Claims, Incomplete
+from tessera.binder.adoption.claim import Claims, Incomplete, NotResumed
 from tessera.binder.adoption.conditions import Conditions
+from tessera.binder.adoption.ending import ending_of
 from tessera.binder.adoption.known import Adoptions
-from tessera.binder.adoption.owners import Owners, ending_of
+from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.reading import Json, mapping, text
-from tessera.binder.adoption.suspending import can_be_suspended, is_ours_to_suspend, is_suspended
-from tessera.binder.adoption.verdicts import of_blocked_eviction, of_overridden_budget, of_preempted
+from tessera.binder.adoption.suspending import Whose, can_be_suspended
+from tessera.binder.adoption.verdicts import (
+    Verdict,
+    of_blocked_eviction,
+    of_missing_pods,
+    of_not_resumed,
+    of_overridden_budget,
+    of_preempted,
+)
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.adoption.volumes import claim_names
 from tessera.binder.adoption.watch import Groups
@@ -105,13 +113,29 @@ class AdoptedRuns:
 
     async def claim(self, job: Job, run: Run) -> tuple[str, ...] | None:
         """The UIDs once all pods are there; None to look again soon. Refused when they do not come."""
-        found = await self._claims.claim(job, run)
+        try:
+            found = await self._claims.claim(job, run)
+        except NotResumed as error:
+            await self._conditions.tell_once(error.owner, of_not_resumed(error.reason))
+            raise Refused(0, error.reason) from error
         if not isinstance(found, Incomplete):
             return found
-        if self._clock.monotonic() - found.since >= self._settings.claim_seconds:
-            self._claims.forget(run.run_id)
-            raise Refused(0, found.reason)
-        return None
+        seconds = self._settings.resumed_seconds if found.coming else self._settings.claim_seconds
+        if self._clock.monotonic() - found.since < seconds:
+            return None
+        self._claims.forget(run.run_id)
+        if found.coming:
+            await self._tell_owner(job, of_missing_pods(found.reason, round(seconds)))
+        raise Refused(0, found.reason)
+
+    async def _tell_owner(self, job: Job, verdict: Verdict) -> None:
+        found = await self._owners.suspension_of(job)
+        if found is not None:
+            await self._conditions.tell_once(found[0], verdict)
+
+    def ready_to_claim(self, group_id: str) -> str:
+        """The run that waits for the pods of this group, now that they may all be there; else ""."""
+        return self._claims.ready(group_id)
 
     async def target(self, job: Job, run: Run, uid: str, fresh: bool) -> tuple[str, str]:
         """
@@ -197,10 +221,11 @@ class AdoptedRuns:
             return self._clock.monotonic() < self._suspended[run.run_id]
 
     async def _suspend_owner(self, job: Job, adopted: Adopted) -> bool:
-        owner = await self._owners.of(job.tenant, adopted, fresh=True)
-        if owner is None or ending_of(owner) or not is_ours_to_suspend(owner):
+        found = await self._owners.suspension_of(job, fresh=True)
+        if found is None or found[1].whose is Whose.ANOTHER:
             return False
-        if is_suspended(owner):
+        owner, look = found
+        if look.suspended:
             return True
         try:
             await self._owners.suspend(job.tenant, adopted, owner, True)

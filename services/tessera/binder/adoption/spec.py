@@ -167,8 +167,7 @@ def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json
     limit = time_limit(pods, owner)
     if isinstance(limit, Reason):
         return limit
-    named, field = queue_said(pods[0])
-    queue = named or text(owner, "spec", "queue") or QUEUE
+    queue, field = queue_of(pods[0], owner)
     returns = all(controller_of(pod) is not None for pod in pods)
     try:
         return JobSpec.model_validate(
@@ -187,8 +186,17 @@ def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json
     except ValidationError as error:
         if error.errors()[0]["loc"][:1] == ("queue",):
             detail = f"{queue!r} is no name of a queue; the label {QUEUE_LABEL} counts before it"
-            return no(Code.INVALID_FIELD, field or "spec.queue", detail)
+            return no(Code.INVALID_FIELD, field, detail)
         return invalid(error, "spec")
+
+
+def queue_of(pod: Json, owner: Json | None) -> tuple[str, str]:
+    """The queue of the pod's job, and the field that names it: the pod's own marks count before its owner's."""
+    named = queue_said(pod)
+    if not named[0] and owner is not None:
+        queue, field = queue_said(owner)
+        named = queue, f"{text(owner, 'kind')}.{field}"
+    return named if named[0] else (text(owner, "spec", "queue") or QUEUE, "spec.queue")
 
 
 def _may_be_idle(pod: Json) -> bool:

@@ -46,7 +46,8 @@ class Suspended:
         )
         if isinstance(placeable, Reason):
             return placeable
-        return spec_of_suspended({**job, "spec": {**mapping(job, "spec"), "template": placeable[0]}}, priority)
+        whole = {**job, "spec": {**mapping(job, "spec"), "template": placeable[0]}}
+        return spec_of_suspended(whole, priority, self._owners.by_queue)
 
     def job(self, group_id: str) -> Json | None:
         return self._jobs.objects.get(self._by_group.get(group_id, ""))

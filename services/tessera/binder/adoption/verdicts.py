@@ -99,6 +99,25 @@ def of_suspended_by_user(job: Job) -> Verdict:
     return Verdict("SuspendedByUser", message[:MESSAGE_CHARACTERS], warning=False)
 
 
+def of_suspended_while_waiting(why: Verdict) -> Verdict:
+    """On the owner, whose pods are taken away."""
+    message = f"{why.message}. It waits without pods: Tessera resumes it once it has its room"
+    return Verdict("WaitsSuspended", message[:MESSAGE_CHARACTERS], warning=False)
+
+
+def of_not_resumed(reason: Reason) -> Verdict:
+    """On the owner, whose job has its room."""
+    way_out = "the namespace lets the binder patch it (the RoleBinding in tenant/binder.yaml), or its user resumes it"
+    return Verdict("NotResumed", f"{reason.sentence()}. To go on: {way_out}"[:MESSAGE_CHARACTERS], warning=True)
+
+
+def of_missing_pods(reason: Reason, seconds: int) -> Verdict:
+    """On the owner, which was resumed and whose controller makes no pods: others get the room."""
+    why = f"resumed, and after {seconds} s not all of its pods are there: {reason.sentence()}"
+    way_out = "its events name what keeps them, such as a ResourceQuota or an admission rule; they queue once made"
+    return Verdict("PodsMissing", f"{why}. To go on: {way_out}"[:MESSAGE_CHARACTERS], warning=True)
+
+
 def of_blocked_eviction(reason: Reason) -> Verdict:
     """The run is to stop and a disruption budget does not let it; an event only, since the pod runs."""
     return _verdict(reason, "to be evicted", warning=True)

@@ -12,6 +12,7 @@ from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.adoption.watch import Groups
 from tessera.binder.settings import BinderSettings
 from tessera.domain.state import State
+from tessera.domain.suspension import suspends_waiting
 from tessera.kernel.informer import Delta, Informer
 from tessera.kernel.leases import Members
 from tessera.kernel.service import Ports
@@ -20,16 +21,20 @@ from tessera_schemas.labels import NAMES_US, USERS_PODS
 
 
 class UsersWork:
-    """`runs` is what is different about runs of adopted jobs; `hear` are told of each change of users' pods."""
+    """
+    `runs` is what is different about runs of adopted jobs; `hear` are told of each change of users' pods, and
+    `name_run` of a run whose pods have come.
+    """
 
     def __init__(self, ports: Ports, settings: BinderSettings, state: State, members: Members) -> None:
         cluster, clock = ports.cluster, ports.clock
         self.pods = Informer(cluster, "pods", clock, USERS_PODS, NAMES_US, who=ports.instance)
         self._jobs = Informer(cluster, "jobs", clock, who=ports.instance)
-        owners = Owners(cluster, clock, self._jobs)
+        owners = Owners(cluster, clock, self._jobs, lambda queue: suspends_waiting(state.tree, queue))
         self._groups = Groups(self.pods, owners, clock, settings.shard, self._changed)
         volumes = VolumeClaims(cluster, owners)
         self._suspended = Suspended(self._jobs, owners, volumes, settings.shard, self._changed)
+        self.name_run: Callable[[str], None] = lambda _: None
         self.hear: list[Callable[[list[Delta]], None]] = [self._groups.take]
         adoptions = Adoptions(owners, volumes)
         self.runs = AdoptedRuns(ports, settings, self._groups, owners, adoptions, volumes)
@@ -66,4 +71,7 @@ class UsersWork:
         await self._jobs.close()
 
     def _changed(self, group_id: str) -> None:
+        run_id = self.runs.ready_to_claim(group_id)
+        if run_id:
+            self.name_run(run_id)
         self._adopting.worklist.name(group_id)

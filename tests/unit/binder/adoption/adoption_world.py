@@ -31,8 +31,12 @@ class AdoptionWorld(World):
 
     async def __aenter__(self) -> "AdoptionWorld":
         await super().__aenter__()
-        self._tasks["jobs"] = [asyncio.create_task(JobController(self.core, self.clock).run())]
+        self.start_jobs()
         return self
+
+    def start_jobs(self) -> None:
+        """The Job controller; `stop("jobs")` stops it."""
+        self._tasks["jobs"] = [asyncio.create_task(JobController(self.core, self.clock).run())]
 
     async def turn(self) -> None:
         stored = self.broker.stream(f"SUBMIT_{SHARD}").messages

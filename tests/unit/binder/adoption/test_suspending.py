@@ -5,10 +5,14 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.adoption.suspending import can_be_suspended, is_ours_to_suspend, is_suspended, suspension
+from tessera.binder.adoption.suspending import Whose, can_be_suspended, is_suspended, look_at, suspension
+from tessera.domain.queues import queue_tree
+from tessera.domain.suspension import suspends_waiting
 from tessera_schemas.adopted import Adopted
-from tessera_schemas.labels import SUSPENDED_ANNOTATION
-from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld
+from tessera_schemas.config import Config, Queue
+from tessera_schemas.labels import SUSPEND_WAITING_ANNOTATION, SUSPENDED_ANNOTATION
+from tests.builders import config_body
+from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, batch_job, user_pod
 
 
 @pytest.fixture
@@ -26,6 +30,14 @@ async def drained(world: AdoptionWorld) -> None:
     world.make_job(pods=4, gpus=2, seconds=60, backoffLimit=4)
     await world.run(10)
     await world.drain("node-a")
+
+
+async def until(world: AdoptionWorld, phase: str) -> None:
+    for _ in range(40):
+        await world.run(0.25)
+        if world.adopted() and world.only().phase == phase:
+            return
+    raise AssertionError(world.adopted())
 
 
 async def test_a_job_is_stopped_by_suspending_it_and_comes_back_without_a_failure(world: AdoptionWorld) -> None:
@@ -48,7 +60,7 @@ async def test_a_job_that_its_user_suspends_stays_suspended(world: AdoptionWorld
     world.make_job(pods=2)
     await world.run(10)
     world.core.patch("jobs", NS, "train", {"spec": {"suspend": True}})
-    await world.run(1200)
+    await world.run(1200, turn=2.0)
     assert (world.job_object()["spec"]["suspend"], mark(world)) == (True, "")
     assert (world.only().phase, world.only().away) == ("queued", True)
     assert "SuspendedByUser" in {event["reason"] for event in world.events()}
@@ -126,12 +138,247 @@ def test_where_each_kind_says_that_it_is_suspended(api_version: str, kind: str, 
     assert not can_be_suspended(adopted.model_copy(update={"group": "gang/lab/pair"})), "others' pods may be in it"
 
 
-def test_what_another_controller_made_is_not_ours_to_suspend() -> None:
-    def made_by(api_version: str, kind: str) -> dict[str, Any]:
-        ref = {"apiVersion": api_version, "kind": kind, "name": "a", "uid": "u", "controller": True}
-        return {"metadata": {"ownerReferences": [ref]}}
+def job_object(suspend: bool = False, **meta: Any) -> dict[str, Any]:
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"suspend": suspend}}
 
-    assert is_ours_to_suspend({"metadata": {}})
-    assert is_ours_to_suspend(made_by("batch/v1", "CronJob"))
-    assert not is_ours_to_suspend(made_by("jobset.x-k8s.io/v1alpha2", "JobSet"))
-    assert not is_ours_to_suspend({"metadata": {}, "spec": {"managedBy": "kueue.x-k8s.io/multikueue"}})
+
+def made_by(api_version: str, kind: str) -> dict[str, Any]:
+    ref = {"apiVersion": api_version, "kind": kind, "name": "a", "uid": "u", "controller": True}
+    return job_object(ownerReferences=[ref])
+
+
+def notes(suspended: str = "", waiting: str = "") -> dict[str, str]:
+    said = {SUSPENDED_ANNOTATION: suspended, SUSPEND_WAITING_ANNOTATION: waiting}
+    return {name: value for name, value in said.items() if value}
+
+
+KUEUES = {"kueue.x-k8s.io/queue-name": "team"}
+
+
+@pytest.mark.parametrize(
+    ("owner", "whose"),
+    [
+        (job_object(), Whose.TESSERA),
+        (made_by("batch/v1", "CronJob"), Whose.TESSERA),
+        (made_by("jobset.x-k8s.io/v1alpha2", "JobSet"), Whose.ANOTHER),
+        (job_object() | {"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}, Whose.ANOTHER),
+        (job_object(labels=KUEUES), Whose.ANOTHER),
+        (job_object(labels=KUEUES, annotations=notes(waiting="true")), Whose.TESSERA),
+        (job_object(deletionTimestamp="now"), Whose.ANOTHER),
+        (job_object() | {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}, Whose.ANOTHER),
+    ],
+    ids=["by hand", "by a CronJob", "by a JobSet", "managed", "Kueue's", "Kueue's and it says so", "deleted", "over"],
+)
+def test_what_something_else_looks_after_is_not_ours_to_suspend(owner: dict[str, Any], whose: Whose) -> None:
+    assert look_at(owner, began_suspended=False, by_queue=None).whose is whose
+
+
+@pytest.mark.parametrize(
+    ("mark", "wish", "began_suspended", "whose"),
+    [
+        ("", "", True, Whose.TESSERA),
+        ("", "", False, Whose.USER),
+        ("true", "", False, Whose.TESSERA),
+        ("false", "", True, Whose.USER),
+        ("", "false", True, Whose.USER),
+        ("true", "false", False, Whose.TESSERA),
+    ],
+    ids=["submitted so", "suspended later", "we did", "we resumed it before", "its user resumes it", "preempted"],
+)
+def test_one_look_at_a_suspended_owner_says_who_resumes_it(
+    mark: str, wish: str, began_suspended: bool, whose: Whose
+) -> None:
+    look = look_at(job_object(True, annotations=notes(mark, wish)), began_suspended, by_queue=True)
+    assert look.whose is whose
+    assert (look.waits_for_us, look.is_left_alone) == (whose is Whose.TESSERA, whose is not Whose.TESSERA)
+    assert not look.waits_suspended
+
+
+@pytest.mark.parametrize("by_queue", [None, False, True])
+@pytest.mark.parametrize("wish", ["", "true", "false", "what?"])
+@pytest.mark.parametrize("mark", ["", "true", "false"])
+def test_an_owner_waits_suspended_by_its_own_word_or_else_its_queues_unless_somebody_resumed_it(
+    by_queue: bool | None, wish: str, mark: str
+) -> None:
+    look = look_at(job_object(annotations=notes(mark, wish)), False, by_queue)
+    said = by_queue if wish not in ("true", "false") else wish == "true"
+    assert look.waits_suspended == (bool(said) and mark != "true")
+
+
+def test_the_lowest_queue_that_says_whether_owners_wait_suspended_counts() -> None:
+    queues = (
+        Queue(name="top", suspend_waiting=True),
+        Queue(name="left", parent="top"),
+        Queue(name="right", parent="top", suspend_waiting=False),
+    )
+    tree = queue_tree(Config(version=1, body=config_body(*queues)))
+    assert [suspends_waiting(tree, name) for name in ("left", "right", "gone")] == [True, False, None]
+
+
+# -- waiting without pods, by policy ----------------------------------------------------------------------------------
+
+
+async def full_cluster(world: AdoptionWorld) -> None:
+    """Owners of the queue wait suspended, and its eight GPUs are taken for a minute."""
+    await world.configure(Queue(name="research", suspend_waiting=True))
+    world.make_job("full", pods=1, gpus=8, seconds=60)
+    await world.run(5)
+
+
+async def test_what_finds_room_is_never_suspended_and_what_waits_has_no_pods_meanwhile(world: AdoptionWorld) -> None:
+    await full_cluster(world)
+    assert (world.only("full").phase, world.job_object("full")["metadata"].get("annotations")) == ("running", None)
+    world.make_job(pods=2, gpus=4, seconds=10, backoffLimit=0)
+    await world.run(20)
+    assert (world.job_object()["spec"]["suspend"], mark(world), world.owned()) == (True, "true", [])
+    job = world.only()
+    assert (job.phase, job.away, job.adopted and job.adopted.uids) == ("queued", False, ())
+    (told,) = [event for event in world.events() if event["reason"] == "WaitsSuspended"]
+    assert "NoFit" in told["message"] or "no node" in told["message"], told["message"]
+    await world.run(50)
+    assert (world.job_object()["spec"]["suspend"], mark(world)) == (False, "false")
+    await world.run(15)
+    assert [(job.phase, job.attempt) for job in world.ended()] == [("succeeded", 1)]
+
+
+async def test_a_job_that_its_user_resumes_while_it_waits_keeps_its_pods(world: AdoptionWorld) -> None:
+    await full_cluster(world)
+    world.make_job(pods=1)
+    await world.run(20)
+    assert world.owned() == []
+    world.core.patch("jobs", NS, "train", {"spec": {"suspend": False}})
+    await world.run(30)
+    assert (world.job_object()["spec"]["suspend"], len(world.owned())) == (False, 1)
+    assert world.only().phase == "queued"
+
+
+async def test_a_job_says_for_itself_that_it_waits_with_pods(world: AdoptionWorld) -> None:
+    await full_cluster(world)
+    made = batch_job("train")
+    made["metadata"]["annotations"] = {SUSPEND_WAITING_ANNOTATION: "false"}
+    world.core.create("jobs", NS, made)
+    await world.run(30)
+    assert len(world.owned()) == 1
+
+
+async def test_one_that_is_submitted_suspended_and_whose_user_resumes_it_is_not_submitted(
+    world: AdoptionWorld,
+) -> None:
+    made = batch_job("train", suspend=True)
+    made["metadata"]["annotations"] = {SUSPEND_WAITING_ANNOTATION: "false"}
+    world.core.create("jobs", NS, made)
+    await world.run(30)
+    assert (world.adopted(), world.job_object()["spec"]["suspend"]) == ([], True)
+    assert {event["reason"] for event in world.events()} == {"SuspendedByAnother"}
+
+
+async def test_a_waiting_job_that_is_deleted_leaves_the_queue(world: AdoptionWorld) -> None:
+    await full_cluster(world)
+    world.make_job(pods=1)
+    await world.run(20)
+    world.core.delete("jobs", NS, "train")
+    await world.run(30)
+    assert world.adopted() == []
+
+
+async def test_a_template_that_is_changed_while_it_waits_is_what_is_placed(world: AdoptionWorld) -> None:
+    await full_cluster(world)
+    world.make_job(pods=1, gpus=1, seconds=10)
+    await world.run(20)
+    amounts = {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "4"}
+    container = {"name": "main", "image": "train:1", "resources": {"requests": amounts, "limits": amounts}}
+    world.core.patch("jobs", NS, "train", {"spec": {"template": {"spec": {"containers": [container]}}}})
+    await world.run(30)
+    assert [role.need.gpus for role in world.only().roles] == [4]
+    await world.run(40)
+    assert [job.phase for job in world.ended() if job.phase == "succeeded"] == ["succeeded"]
+
+
+async def test_a_binder_that_dies_between_the_allocation_and_the_resumption_is_followed_by_one_that_resumes(
+    world: AdoptionWorld,
+) -> None:
+    world.make_job(pods=1, suspend=True)
+    world.core.faults.answer("patch", 503, count=9)
+    await until(world, "allocated")
+    await world.stop("binder")
+    world.core.faults.clear()
+    await world.run(5)
+    assert (world.only().phase, world.job_object()["spec"]["suspend"]) == ("allocated", True)
+    world.start_binder()
+    await world.run(15)
+    assert world.only().phase == "running"
+    assert world.job_object()["spec"]["suspend"] is False
+
+
+async def test_an_owner_that_may_not_be_resumed_says_so_and_its_room_is_others(world: AdoptionWorld) -> None:
+    world.make_job(pods=1, suspend=True)
+    world.core.faults.answer("patch", 403, count=3)
+    await world.run(3)
+    assert world.only().phase == "queued"
+    told = [event for event in world.events() if event["reason"] == "NotResumed"]
+    assert [event["type"] for event in told] == ["Warning"]
+    assert "RoleBinding" in told[0]["message"]
+    await world.run(120)
+    assert world.only().phase == "running", "it is tried again, and the right is there by now"
+
+
+async def test_pods_that_a_resumed_owner_does_not_make_give_the_room_back_and_are_missed_by_name(
+    world: AdoptionWorld,
+) -> None:
+    await world.stop("jobs")
+    world.make_job(pods=1, suspend=True)
+    await world.run(30)
+    assert world.job_object()["spec"]["suspend"] is False
+    assert world.only().phase == "allocated"
+    await world.run(60)
+    assert (world.only().phase, world.only().away) == ("queued", True)
+    (told,) = [event for event in world.events() if event["reason"] == "PodsMissing"]
+    assert "ResourceQuota" in told["message"]
+    world.start_jobs()
+    await world.run(90)
+    assert world.only().phase == "running"
+
+
+def training_job(name: str) -> dict[str, Any]:
+    replicas = {"Master": {"replicas": 1, "restartPolicy": "OnFailure"}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name},
+        "spec": {"pytorchReplicaSpecs": replicas},
+    }
+
+
+async def test_a_training_job_waits_suspended_too_and_has_its_pods_again_once_there_is_room(
+    world: AdoptionWorld,
+) -> None:
+    """The test stands for its controller."""
+    await full_cluster(world)
+    uid = world.core.create("pytorchjobs", NS, training_job("torch")).uid
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "torch", "uid": uid, "controller": True}
+
+    def make() -> None:
+        kubeflow = "training.kubeflow.org/"
+        labels = {f"{kubeflow}job-name": "torch", f"{kubeflow}replica-type": "master"}
+        pod = user_pod("torch-master-0", seconds=10, labels=labels)
+        pod["metadata"]["ownerReferences"] = [owner]
+        world.core.create("pods", NS, pod)
+
+    def policy() -> dict[str, Any]:
+        return dict(world.core.get("pytorchjobs", NS, "torch").object["spec"].get("runPolicy") or {})
+
+    make()
+    await world.run(10)
+    assert policy() == {"suspend": True}
+    world.core.delete("pods", NS, "torch-master-0")
+    await world.run(15)
+    job = world.only("torch")
+    assert (job.phase, job.away, job.adopted and job.adopted.uids) == ("queued", False, ())
+    for _ in range(60):
+        await world.run(1)
+        if policy() == {"suspend": False}:
+            break
+    assert world.only("torch").phase == "allocated"
+    make()
+    await world.run(5)
+    assert (world.only("torch").phase, world.only("torch").attempt) == ("running", 1)

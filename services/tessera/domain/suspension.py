@@ -1,0 +1,9 @@
+"""Whether the owners of users' pods wait suspended, by the queue of their job."""
+
+from tessera.domain.queues import QueueTree
+
+
+def suspends_waiting(tree: QueueTree, queue: str) -> bool | None:
+    """What the lowest queue says that says it; None where none does, and of one that the configuration has dropped."""
+    names = tree.path(queue) if queue in tree.queues else ()
+    return next((said for name in names if (said := tree.queues[name].suspend_waiting) is not None), None)
