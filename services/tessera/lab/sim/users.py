@@ -15,6 +15,7 @@ from tessera_schemas.labels import (
     MANAGED_BY_LABEL,
     QUEUE_LABEL,
     SCHEDULER_NAME,
+    SUSPEND_WAITING_ANNOTATION,
 )
 from tessera_schemas.reasons import Code
 
@@ -68,7 +69,10 @@ class Users:
             "suspend": waves == 1 and self._random.random() < 0.4,
             "template": template,
         }
-        self._cluster.create("jobs", namespace, {"metadata": {"name": name}, "spec": spec})
+        meta: JsonObject = {"name": name}
+        if self._made % 2:
+            meta["annotations"] = {SUSPEND_WAITING_ANNOTATION: "true"}
+        self._cluster.create("jobs", namespace, {"metadata": meta, "spec": spec})
 
     def _make_gang(self) -> None:
         size, namespace, name = self._random.randrange(2, 4), self._namespace(), self._name()
