@@ -41,11 +41,22 @@ async def pipelined(work: Sequence[Callable[[], Awaitable[None]]], in_flight: in
     await asyncio.gather(*(one_after_another() for _ in range(in_flight)))
 
 
-class Bound:
-    """Counts the pods of a round that have a node, as a watch shows them, and when the last of each number came."""
+def has_node(pod: Json) -> bool:
+    return bool(pod.get("spec", {}).get("nodeName"))
 
-    def __init__(self, cluster: HttpCluster, selector: str) -> None:
-        self._cluster, self._selector = cluster, selector
+
+def is_there(_: Json) -> bool:
+    return True
+
+
+class Bound:
+    """
+    Counts the pods of a round that have a node (or of which else `counts` holds), as a watch shows them, and when the
+    last of each number came.
+    """
+
+    def __init__(self, cluster: HttpCluster, selector: str, counts: Callable[[Json], bool] = has_node) -> None:
+        self._cluster, self._selector, self._counts = cluster, selector, counts
         self.at: dict[str, float] = {}
         self._task: asyncio.Task[None] | None = None
         self._came = asyncio.Event()
@@ -67,7 +78,7 @@ class Bound:
                 async for event in self._cluster.watch("pods", version, self._selector):
                     meta = event.object["metadata"]
                     version = meta["resourceVersion"]
-                    if event.object.get("spec", {}).get("nodeName"):
+                    if self._counts(event.object):
                         self.at.setdefault(meta["uid"], loop.time())
                         self._came.set()
             except Transient:
