@@ -12,7 +12,7 @@ from tessera_schemas.adopted import Adopted
 from tessera_schemas.base import Count, JobId, Key, Millis, Name, NodeName, Positive, RunId, Strict, Text, Uid
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.devices import DeviceProfile, GpuUuid
-from tessera_schemas.job import REPLICAS_MAX, JobSpec, LabelKey, LabelValue
+from tessera_schemas.job import REPLICAS_MAX, JobSpec, LabelKey, LabelValue, RoleReach
 from tessera_schemas.mig import GEOMETRIES, resource_of
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
@@ -145,12 +145,17 @@ class PodsBound(Strict):
 
 
 class BindFailed(Strict):
-    """Kubernetes refused to create or bind a pod for good; the run cannot start."""
+    """
+    Kubernetes refused to create or bind a pod for good; the run cannot start.
+
+    `within` are the roles whose volumes tie them to nodes that the run was not placed on.
+    """
 
     kind: Literal["bind_failed"]
     run_id: RunId
     rank: Count
     reason: Reason
+    within: Annotated[tuple[RoleReach, ...], Field(max_length=64)] = ()
 
 
 class RunStarted(Strict):

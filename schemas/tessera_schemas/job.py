@@ -137,6 +137,13 @@ class AffinityTerm(Strict):
         return self
 
 
+class RoleReach(Strict):
+    """The nodes that the pods of a role may go to, as their volumes have it: those on which all terms hold."""
+
+    role: Name
+    terms: Annotated[tuple[AffinityTerm, ...], Field(min_length=1, max_length=64)]
+
+
 class Toleration(Strict):
     """
     Lets a pod onto nodes with a taint of this key, and of this value and effect where they are given.

@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter
 
 from tessera_schemas.base import Count, Digest, JobId, Millis, Name, NodeName, Positive, RunId, Strict, Text, Uid
 from tessera_schemas.facts import CheckpointAt, Fact, Ranks
+from tessera_schemas.job import RoleReach
 from tessera_schemas.orders import Order
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
@@ -138,6 +139,10 @@ class Revoked(Strict):
     by: Annotated[str, Field(max_length=200, description="Who or what caused it")] = ""
     avoid: Annotated[tuple[NodeName, ...], Field(max_length=64, description="Nodes that failed it")] = ()
     now: Annotated[bool, Field(description="Without the checkpoint notice, or what is left of it")] = False
+    within: Annotated[
+        tuple[RoleReach, ...],
+        Field(max_length=64, description="Where the job's next attempts may go, by their volumes"),
+    ] = ()
 
 
 class Spared(Strict):

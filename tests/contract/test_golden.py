@@ -46,11 +46,12 @@ def test_a_sample_leaves_no_field_at_its_default(entry: Registered) -> None:
 LATER = {
     "command.cancel_job.v1": {"now"},
     "command.report_checkpoint.v1": {"at"},
+    "fact.bind_failed.v1": {"within"},
     "fact.cancel_requested.v1": {"now"},
     "fact.checkpoint_reported.v1": {"at"},
     "fact.checkpoint_saved.v1": {"at"},
     "job_spec.v1": {"user", "idle"},
-    "record.revoked.v1": {"now"},
+    "record.revoked.v1": {"now", "within"},
     "record.saved.v1": {"at"},
     "view.job.v1": {"held_pods", "held_gpu_milli"},
 }

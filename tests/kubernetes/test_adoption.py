@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tessera.domain.state import State
 from tessera_schemas.config import Policy
+from tessera_schemas.job import Role, Volume
 from tests.e2e.live import configuration, job
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.api import STRATEGIC_PATCH
@@ -390,6 +392,30 @@ async def test_a_pod_waits_for_its_claim_by_name_and_goes_where_its_volume_is(us
     await users.until_phase("disk", "Running", "Succeeded")
     assert (users.pod("disk") or {})["spec"]["nodeName"] == "gpu-1"
     users.delete_pods("disk")
+
+
+async def test_a_job_of_ours_goes_where_the_volumes_of_its_roles_are(users: Users, live: KubernetesLive) -> None:
+    homes = {"left": "gpu-1", "right": "gpu-0"}
+    plain, roles = job("sorted", seconds=2), list[Role]()
+    for name, node in homes.items():
+        make_claim(users, name)
+        make_volume(users, name, node)
+        template = plain.roles[0].template.model_copy(
+            update={"volumes": (Volume(kind="claim", name=name, mount_path="/data"),)}
+        )
+        roles.append(plain.roles[0].model_copy(update={"name": name, "template": template}))
+    claims = "/api/v1/namespaces/lab/persistentvolumeclaims/"
+    await users.until(
+        lambda: all(users.api.get(f"{claims}{name}")["status"]["phase"] == "Bound" for name in homes), "both are bound"
+    )
+    submitted = await live.submit(plain.model_copy(update={"roles": tuple(roles)}))
+
+    def placed(state: State) -> dict[str, str]:
+        runs = [run for run in state.runs.values() if run.job_id == submitted.job_id and run.started]
+        return {place.role: place.node for run in runs for place in run.placements}
+
+    await live.until(lambda state: placed(state) == homes, "each role runs where its volume is")
+    await live.until_ended(submitted.job_id)
 
 
 async def test_a_volume_is_made_on_the_node_of_its_first_consumer_before_the_pod_is_bound(users: Users) -> None:

@@ -16,7 +16,7 @@ from tessera.kernel.errors import Transient
 from tessera.kernel.pods_by_run import PodsByRun
 from tessera.kernel.ports import ApiError, Cluster, JsonObject
 from tessera.kernel.worklist import Worklist
-from tessera_schemas.job import JobSpec
+from tessera_schemas.job import JobSpec, RoleReach
 from tessera_schemas.labels import (
     PERMIT_ANNOTATION,
     RANK_ANNOTATION,
@@ -37,11 +37,11 @@ T = TypeVar("T")
 
 
 class Refused(Exception):
-    """The API server said no in a way that a repeat does not change."""
+    """The API server said no in a way that a repeat does not change; on other nodes (`within`) it may not."""
 
-    def __init__(self, rank: int, reason: Reason) -> None:
+    def __init__(self, rank: int, reason: Reason, within: tuple[RoleReach, ...] = ()) -> None:
         super().__init__(reason.sentence())
-        self.rank, self.reason = rank, reason
+        self.rank, self.reason, self.within = rank, reason, within
 
 
 class Targets(Protocol):

@@ -15,11 +15,13 @@ from tessera.binder.extras import Extras
 from tessera.binder.hami_lock import HamiLock
 from tessera.binder.names import Names
 from tessera.binder.ownership import Ownership
+from tessera.binder.reach import check_reach, claims_of
 from tessera.binder.settings import BinderSettings
 from tessera.binder.sparing import Sparing
 from tessera.binder.stopping import Stopping
 from tessera.binder.templates import Templates
 from tessera.domain.entities import Job, Run
+from tessera.domain.fold import FORMAT_OF_LATER
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
 from tessera.kernel.facts import Facts
@@ -31,7 +33,7 @@ from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry
 from tessera.kernel.worklist import Worklist
 from tessera_schemas.facts import AnyFact, BindFailed, PodsMade, RunEnded
-from tessera_schemas.job import JobSpec, Role
+from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import Allocated, Finished, Grown, Permitted, Released, Revoked, Saved, Shrunk, Spared
 from tessera_schemas.placement import Placement
 
@@ -169,8 +171,7 @@ class Runs:
             if not run.bound:
                 await self._bind(job, run)
         except Refused as refused:
-            refusal = BindFailed(kind="bind_failed", run_id=run.run_id, rank=refused.rank, reason=refused.reason)
-            await self._say(run.run_id, refusal)
+            await self._say(run.run_id, self._refusal(run, refused))
             return
         await self._names.keep(job, run, pods.values())
         for fact in to_report(run, pods.values()):
@@ -178,6 +179,12 @@ class Runs:
             await self._say(run.run_id, judged)
         for rank in missing(run, pods):
             await self._report_vanished(job, run, rank)
+
+    def _refusal(self, run: Run, refused: Refused) -> BindFailed:
+        """A committer that is not of this version yet knows nothing of `within`."""
+        within = refused.within if self._state.format >= FORMAT_OF_LATER else ()
+        rank, reason = refused.rank, refused.reason
+        return BindFailed(kind="bind_failed", run_id=run.run_id, rank=rank, reason=reason, within=within)
 
     async def _report_vanished(self, job: Job, run: Run, rank: int) -> None:
         """Somebody took our finalizer off and deleted the pod: nothing will ever be seen to end."""
@@ -200,6 +207,7 @@ class Runs:
             await self._claim(job, run)
             return
         spec = await self._templates.of(job)
+        await check_reach(self._adopted.volumes, self._state, job, run, spec)
         await self._names.make(job, run, spec)
         made = self._made.setdefault(run.run_id, {})
         ranks = range(len(run.placements))
@@ -232,7 +240,7 @@ class Runs:
         """All volumes first, since a pod that is bound without one holds its devices for nothing."""
         if job.adopted is None:
             spec = await self._templates.of(job)
-            of_role = {role.name: _claims_of(role) for role in spec.roles}
+            of_role = {role.name: claims_of(role) for role in spec.roles}
             claims = [(placement, uid, of_role[placement.role]) for placement, uid in todo]
         else:
             claims = [(placement, uid, self._adopted.claim_names(uid)) for placement, uid in todo]
@@ -249,9 +257,3 @@ class Runs:
     async def _bind_one(self, job: Job, run: Run, placement: Placement, uid: str, bound: dict[str, None]) -> None:
         await self._calls.bind(job, run, placement, uid)
         bound[uid] = None
-
-
-def _claims_of(role: Role) -> list[tuple[str, str]]:
-    """The volume claims of a role's pods, each with its field."""
-    volumes = enumerate(role.template.volumes)
-    return [(f"template.volumes[{index}]", volume.name) for index, volume in volumes if volume.kind == "claim"]

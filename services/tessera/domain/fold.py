@@ -16,7 +16,16 @@ from tessera.domain.evolve import evolved
 from tessera.domain.levels import unknown_levels, with_labels
 from tessera.domain.mix import see
 from tessera.domain.phases import Phase, moved
-from tessera.domain.resources import Amount, RoleNeed, empty_node, gang_amount, placed_amount, role_need, shared
+from tessera.domain.resources import (
+    Amount,
+    RoleNeed,
+    empty_node,
+    gang_amount,
+    placed_amount,
+    role_need,
+    shared,
+    within_reach,
+)
 from tessera.domain.runtimes import kind_of, learn
 from tessera.domain.spec_hash import spec_hash
 from tessera.domain.state import State
@@ -368,7 +377,8 @@ def _revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> None:
     if record.reason.code in ENDS_OF_ITS_OWN:
         _learn(state, run, job)
     avoid = tuple(dict.fromkeys((*job.avoid, *record.avoid)))[-AVOID_MAX:]
-    _move(state, job, Phase.EVICTING, reason=record.reason, avoid=avoid)
+    roles = shared(tuple(within_reach(role, record.within) for role in job.roles)) if record.within else job.roles
+    _move(state, job, Phase.EVICTING, reason=record.reason, avoid=avoid, roles=roles)
 
 
 def _spared(state: State, record: Spared, facts: Sequence[TakenFact]) -> None:

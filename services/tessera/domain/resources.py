@@ -5,12 +5,13 @@ Capacity is checked per device, never on a sum: two halves on two GPUs are not o
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tessera.domain.evolve import evolved, later, quick
 from tessera_schemas.facts import NodeSeen
-from tessera_schemas.job import GPU_MILLI, Role, Toleration
+from tessera_schemas.job import GPU_MILLI, AffinityTerm, Role, RoleReach, Toleration
 from tessera_schemas.mig import GEOMETRIES, PROFILES
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
@@ -102,7 +103,19 @@ def role_need(role: Role, as_made: bool = False) -> RoleNeed:
 
 
 def _affinity(role: Role) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
-    return tuple(sorted((a.key, a.operator.value, tuple(sorted(set(a.values)))) for a in role.affinity))
+    return tuple(sorted(map(_condition, role.affinity)))
+
+
+def within_reach(need: RoleNeed, reaches: Sequence[RoleReach]) -> RoleNeed:
+    """The role kept to the nodes that its volumes reach; what was known of them before holds as well."""
+    terms = {term for reach in reaches if reach.role == need.name for term in map(_condition, reach.terms)}
+    if terms <= set(need.need.affinity):
+        return need
+    return replace(need, need=replace(need.need, affinity=tuple(sorted({*need.need.affinity, *terms}))))
+
+
+def _condition(term: AffinityTerm) -> tuple[str, str, tuple[str, ...]]:
+    return term.key, term.operator.value, tuple(sorted(set(term.values)))
 
 
 def _value_of(toleration: Toleration) -> str:

@@ -54,6 +54,16 @@ class VolumeClaims:
             found.append(with_conditions(pod, conditions))
         return found
 
+    async def conditions(self, namespace: str, names: Sequence[tuple[str, str]], pods: int) -> list[Json] | Reason:
+        """Those on the node of each of `pods` pods that have all of these claims. Raises ApiError, Transient."""
+        found: list[Json] = []
+        for field, name in names:
+            reach = await self._reach(namespace, field, name, "", pods)
+            if isinstance(reach, Reason):
+                return reach
+            found += reach.conditions
+        return found
+
     async def prepare(self, namespace: str, names: Sequence[tuple[str, str]], node: Node, uid: str) -> Reason | None:
         """
         All claims bound to volumes that the node reaches, or why a pod may not be bound there.

@@ -26,6 +26,7 @@ from tessera_schemas.facts import (
     RunStarted,
     RunUntouched,
 )
+from tessera_schemas.job import RoleReach
 from tessera_schemas.ledger import (
     BackInLine,
     Bound,
@@ -65,12 +66,20 @@ def end_overdue(draft: Draft) -> None:
         draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="deadline"))
 
 
-def revoke(draft: Draft, run: Run, reason: Reason, by: str, own: bool = False, avoid: tuple[str, ...] = ()) -> None:
+def revoke(
+    draft: Draft,
+    run: Run,
+    reason: Reason,
+    by: str,
+    own: bool = False,
+    avoid: tuple[str, ...] = (),
+    within: tuple[RoleReach, ...] = (),
+) -> None:
     """Stop a run; its job is tried again if its retry policy says so."""
     job = draft.state.jobs.get(run.job_id)
     again = job is not None and may_try_again(job, draft.state.ts, reason.code, own)
     then = "requeue" if again else "failed"
-    draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then=then, by=by, avoid=avoid))
+    draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then=then, by=by, avoid=avoid, within=within))
 
 
 def may_try_again(job: Job, ts: int, code: Code, own: bool = False) -> bool:
@@ -133,7 +142,7 @@ def on_pods_bound(draft: Draft, index: int, fact: PodsBound) -> None:
 def on_bind_failed(draft: Draft, index: int, fact: BindFailed) -> None:
     run = _active(draft, fact.run_id)
     if run is not None and not run.started:
-        revoke(draft, run, fact.reason, "binder")
+        revoke(draft, run, fact.reason, "binder", within=fact.within)
 
 
 def on_run_started(draft: Draft, index: int, fact: RunStarted) -> None:

@@ -24,8 +24,8 @@ NS = "lab"
 class AdoptionWorld(World):
     """What the binder submits is judged and committed at each turn; `commands` are what it sent."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(nodes=("node-a",), **settings)
+    def __init__(self, nodes: tuple[str, ...] = ("node-a",), **settings: Any) -> None:
+        super().__init__(nodes=nodes, **settings)
         self.commands: list[Any] = []
         self._read = 0
 

@@ -7,8 +7,9 @@ import pytest
 
 from tessera.binder.adoption.volumes import Reach, reach_of, reaches, with_conditions
 from tessera.kernel.ports import JsonObject
-from tessera_schemas.job import Role, Template, Volume
-from tests.builders import admitted, job_spec
+from tessera_schemas.facts import JobAdmitted
+from tessera_schemas.job import Retry, Template, Volume
+from tests.builders import admitted, job_spec, role
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, user_pod
 from tests.unit.binder.binder_builders import node
 from tests.unit.binder.cluster_world import train
@@ -213,18 +214,70 @@ async def test_a_claim_for_one_pod_is_not_given_to_a_second(world: AdoptionWorld
     assert "pod first has it" in told(world, "second")["message"]
 
 
+def job_with_claims(*claims: str, **more: Any) -> JobAdmitted:
+    """One role for each claim, of one pod."""
+    annotations = train().roles[0].template.annotations
+    roles = []
+    for claimed in claims:
+        volume = Volume(kind="claim", name=claimed, mount_path="/data")
+        template = Template(image="train:1", annotations=annotations, volumes=(volume,))
+        roles.append(role(f"with-{claimed}", **more).model_copy(update={"template": template}))
+    return admitted("k1", job_spec(*roles, retry=Retry(backoff_seconds=0)))
+
+
+def make_local(world: AdoptionWorld, claimed: str, node: str) -> None:
+    """A claim bound to a volume of one node."""
+    local = volume([on("kubernetes.io/hostname", node)])
+    world.core.create("persistentvolumes", "", {**local, "metadata": {"name": f"pv-{claimed}"}})
+    bound = {"metadata": {"name": claimed}, "spec": {"volumeName": f"pv-{claimed}"}, "status": {"phase": "Bound"}}
+    world.core.create("persistentvolumeclaims", NS, bound)
+
+
 async def test_a_job_of_ours_is_not_bound_without_its_volume(world: AdoptionWorld) -> None:
-    plain = train()
-    template = Template(
-        image="train:1",
-        annotations=plain.roles[0].template.annotations,
-        volumes=(Volume(kind="claim", name="data", mount_path="/data"),),
-    )
-    role: Role = plain.roles[0].model_copy(update={"template": template})
-    fact = admitted("k1", job_spec(role))
-    await world.commit(fact)
+    await world.commit(job_with_claims("data"))
     await world.run(5)
     reasons = [said.reason for said in world.said("bind_failed")]
     assert reasons
     assert reasons[0].code == "VolumeNotReady"
     assert "claim data is not there" in reasons[0].detail
+    assert not world.pods(), "and no pod is made for nothing"
+
+
+@pytest.mark.parametrize("nodes", [("a", "b", "c"), ("c", "a", "b")])
+async def test_a_job_of_ours_goes_where_the_volumes_of_each_of_its_roles_are(nodes: tuple[str, str, str]) -> None:
+    async with AdoptionWorld(nodes=("node-a", "node-b", "node-c")) as world:
+        claims = ("one", "two", "three")
+        for claimed, node in zip(claims, nodes, strict=True):
+            make_local(world, claimed, f"node-{node}")
+        fact = job_with_claims(*claims, gpus=2)
+        await world.commit(fact)
+        await world.run(10)
+        job = world.job(fact.job_id)
+        assert (job.phase, job.attempt <= 2) == ("running", True), "at most one attempt is lost for all roles together"
+        run = world.current(job.job_id)
+        assert [place.node for place in run.placements] == [f"node-{node}" for node in nodes]
+        assert len(world.pods()) == 3
+
+
+async def test_what_an_elastic_job_grows_by_goes_where_its_volumes_are_as_well() -> None:
+    async with AdoptionWorld(nodes=("node-a", "node-b")) as world:
+        make_local(world, "data", "node-a")
+        fact = job_with_claims("data", min_replicas=1, replicas=2, gpus=4)
+        await world.commit(fact)
+        await world.run(10)
+        job = world.job(fact.job_id)
+        assert job.phase == "running"
+        (need,) = [role.need for role in world.current(job.job_id).roles]
+        assert need.affinity == (("kubernetes.io/hostname", "In", ("node-a",)),), "so further pods go there, too"
+
+
+async def test_where_volumes_are_stays_known_for_later_attempts_and_other_conditions_hold_as_well() -> None:
+    async with AdoptionWorld(nodes=("node-a", "node-b")) as world:
+        make_local(world, "data", "node-b")
+        fact = job_with_claims("data", node_selector={"kubernetes.io/hostname": "node-a"})
+        await world.commit(fact)
+        await world.run(10)
+        job = world.job(fact.job_id)
+        assert (job.phase, job.attempt) == ("queued", 1)
+        assert job.reason is not None
+        assert job.reason.code in ("NoFit", "Inadmissible"), "no node is both, and it is not tried again in vain"
