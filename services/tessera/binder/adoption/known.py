@@ -40,7 +40,7 @@ class Adoptions:
         """The job that these pods amount to, as their owner is now. Raises ApiError, Transient."""
         owner = None if group.owner is None else await self._owners.look(group.owner)
         if any(claim_names(mapping(pod, "spec")) for pod in waiting):
-            return await self._with_claims(group, waiting, owner)
+            return await self._or_never(group, waiting, await self._with_claims(group, waiting, owner))
         known = self._known.get(group.id)
         if known is not None and known.is_of(group, waiting, owner):
             return await self._or_never(group, waiting, known.found)
