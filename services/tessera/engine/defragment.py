@@ -49,11 +49,12 @@ class Found:
         return _cost(self.taken), len(self.taken), tuple(loss.run.run_id for loss in self.taken)
 
 
-def defragmentation(state: State, job: Job, ts: int) -> Plan | Reason:
+def defragmentation(state: State, job: Job, ts: int, at_any_cost: bool = False) -> Plan | Reason:
     """
     The cheapest moves found that make room for `job` at the time `ts`; or why there are none.
 
     NoNetGain: some might, but they would lose more than the job lost by waiting so far; it may be tried again later.
+    `at_any_cost`: search also where even the cheapest run alone loses too much, so that the loss of the plan is told.
     """
     now = copy(state)  # read only: its tables and indexes are the state's
     now.ts = max(ts, state.ts)
@@ -68,9 +69,9 @@ def defragmentation(state: State, job: Job, ts: int) -> Plan | Reason:
     plans: list[tuple[tuple[int, int, tuple[str, ...]], int, Plan]] = []
     refused: list[Reason] = []
     for at, flavor in enumerate(now.tree.flavors_for(job.queue, job.amount)):
-        found = _Search(now, job, flavor, job.avoid).find()
+        found = _Search(now, job, flavor, job.avoid).find(at_any_cost)
         if job.avoid and isinstance(found, Reason):
-            found = _Search(now, job, flavor).find()
+            found = _Search(now, job, flavor).find(at_any_cost)
         plan = found if isinstance(found, Reason) else _plan(now, job, flavor, found)
         if isinstance(plan, Reason):
             refused.append(plan)
@@ -117,7 +118,7 @@ class _Search:
         self._moves_max = state.tree.policy.defragment_moves_max
         self._parts = [part for unit in units(job.roles) for part in unit.parts]
 
-    def find(self) -> Found | Reason:
+    def find(self, at_any_cost: bool = False) -> Found | Reason:
         over = self._book.lacks(self._job, self._flavor)
         if over is not None:
             return quota_reason(over)
@@ -129,11 +130,12 @@ class _Search:
         lacking = self._place(every)
         if isinstance(lacking, Reason):
             return lacking
-        if every[0].cost > self._most:
-            return no_gain(self._state, self._job, every[0].cost, at_least=True)
-        found = self._cheapest(every)
+        too_dear = every[0].cost > self._most
+        found = self._cheapest(every) if at_any_cost or not too_dear else None
         if found is not None and _cost(found.taken) > self._most:
             return no_gain(self._state, self._job, _cost(found.taken))
+        if too_dear:
+            return no_gain(self._state, self._job, every[0].cost, at_least=True)
         found = found or self._by_steps(every)
         if found is not None:
             return found

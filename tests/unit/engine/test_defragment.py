@@ -151,6 +151,15 @@ def test_where_even_the_cheapest_run_loses_too_much_its_loss_is_said_as_the_leas
     assert "lost_gpu_seconds" not in numbers
 
 
+def test_whoever_asks_is_told_what_the_plan_loses_and_not_what_its_cheapest_run_does() -> None:
+    rounds = stuck(scattered(), hours=0)
+    lost = sum(rounds.ts - rounds.run(key).started_ts + 300_000 for key in ("a", "b"))
+    told = planned(rounds.state, rounds.job("gang"), rounds.ts)
+    assert isinstance(told, Reason)
+    assert told.numbers["lost_gpu_seconds"] == -(-lost // 1000)
+    assert "lost_gpu_seconds_at_least" not in told.numbers
+
+
 def test_work_that_was_saved_is_not_lost_so_that_its_job_moves_sooner() -> None:
     rounds = stuck(scattered(), hours=0)
     rounds.commit(ms=3 * 60_000)

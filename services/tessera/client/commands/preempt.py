@@ -66,7 +66,7 @@ def planned(state: State, job: Job, ts: int) -> Plan | Reason:
     found = lent if isinstance(lent, Plan) else preemption_plan(state, job, ts)
     if isinstance(found, Plan) or not state.tree.policy.defragment:
         return found
-    moves = defragmentation(state, job, ts)
+    moves = defragmentation(state, job, ts, at_any_cost=True)
     return moves if isinstance(moves, Plan) or moves.code is Code.NO_NET_GAIN else found
 
 
