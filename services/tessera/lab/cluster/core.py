@@ -36,6 +36,7 @@ class SimCluster:
         self._store = Store(clock, seed, options or Options())
         self.faults = Faults()
         self.pages = Pages()
+        self._forced: set[str] = set()
 
     # -- the API ------------------------------------------------------------------------------------------------
 
@@ -194,7 +195,20 @@ class SimCluster:
 
     def vanish(self, namespace: str, name: str) -> None:
         """Take a pod's object off at once, finalizers and kubelet notwithstanding."""
-        self._store.remove(self._store.pods, self._store.pods.require(namespace, name))
+        pod = self._store.pods.require(namespace, name)
+        self._forced.add(pod.uid)
+        self._store.remove(self._store.pods, pod)
+
+    def still_runs(self, pod: JsonObject) -> bool:
+        """
+        Whether containers of a pod whose object is gone still hold its devices, and nobody vouched that they do not.
+
+        Who forces an object off vouches, and so does who says that a node is out of service or takes its object away.
+        """
+        uid, node = pod["metadata"]["uid"], self._store.nodes.get("", (pod.get("spec") or {}).get("nodeName") or "")
+        if node is None or uid in self._forced or not self._store.kubelets.has(uid):
+            return False
+        return all(taint["key"] != OUT_OF_SERVICE_TAINT for taint in node.object["spec"].get("taints", ()))
 
     def close_watches(self) -> None:
         for shelf in self._store.shelves.values():

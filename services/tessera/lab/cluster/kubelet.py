@@ -70,6 +70,10 @@ class Kubelets:
     def __len__(self) -> int:
         return len(self._runs)
 
+    def has(self, uid: str) -> bool:
+        """Whether containers of the pod run, or are about to, whatever the API shows of it."""
+        return uid in self._runs
+
     def use_of(self, node: str) -> NodeUse | None:
         return self._use.get(node)
 

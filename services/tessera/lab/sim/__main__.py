@@ -5,12 +5,14 @@ import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 from rich.console import Console
 from rich.progress import track
 
 from tessera.lab.sim.coverage import Coverage
-from tessera.lab.sim.world import Outcome, run_seed
+from tessera.lab.sim.guard import SEED_SECONDS, again
+from tessera.lab.sim.world import Outcome, judge_seed
 
 SHOWN_VIOLATIONS = 10
 
@@ -20,17 +22,23 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds (default 100)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (default 1)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=SEED_SECONDS,
+        help=f"how long one seed may take on the wall clock (default {SEED_SECONDS:g})",
+    )
     asked = parser.parse_args()
     console, total, failed = Console(), Coverage(), 0
     jobs = records = 0
     for outcome in track(
-        _outcomes(asked.first, asked.seeds, asked.workers), "seeds", total=asked.seeds, console=console
+        _outcomes(asked.first, asked.seeds, asked.workers, asked.seconds), "seeds", total=asked.seeds, console=console
     ):
         total.add(outcome.coverage)
         jobs, records = jobs + outcome.jobs, records + outcome.records
         if outcome.violations:
             failed += 1
-            console.print(f"[red]seed {outcome.seed} fails[/]; again: make sim FIRST={outcome.seed} SEEDS=1")
+            console.print(f"[red]seed {outcome.seed} fails[/]; {again(outcome.seed)}")
             for violation in outcome.violations[:SHOWN_VIOLATIONS]:
                 console.print(f"  {violation}", markup=False, highlight=False)
     console.print("\n".join(total.lines()), highlight=False)
@@ -43,12 +51,13 @@ def main() -> int:
     return 1 if failed or holes else 0
 
 
-def _outcomes(first: int, seeds: int, workers: int) -> Iterator[Outcome]:
+def _outcomes(first: int, seeds: int, workers: int, seconds: float) -> Iterator[Outcome]:
+    judge = partial(judge_seed, seconds=seconds)
     if workers == 1 or seeds == 1:
-        yield from map(run_seed, range(first, first + seeds))
+        yield from map(judge, range(first, first + seeds))
         return
     with ProcessPoolExecutor(workers) as pool:
-        yield from pool.map(run_seed, range(first, first + seeds))
+        yield from pool.map(judge, range(first, first + seeds))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from random import Random
+from traceback import format_exception
 from typing import Any
 
 import orjson
@@ -23,6 +24,7 @@ from tessera.lab.sim.chaos import Chaos
 from tessera.lab.sim.coverage import NAMED_POINTS, Coverage
 from tessera.lab.sim.crew import SHARD, Crew
 from tessera.lab.sim.faults import Rates, ServiceFaults
+from tessera.lab.sim.guard import SEED_SECONDS, SeedFailed, guarded
 from tessera.lab.sim.loop import VirtualLoop
 from tessera.lab.sim.users import Users
 from tessera.lab.sim.verify import books, digests, replayed
@@ -58,6 +60,7 @@ SETTLING_SECONDS = 60.0
 QUIET_SECONDS = 300.0
 FAULTS_MIN = 5
 JOBS = (20, 30)
+TRACEBACK_ENTRIES = 6
 
 
 @dataclass(slots=True)
@@ -161,14 +164,22 @@ class World:
         return rows
 
     def _record_pods(self) -> None:
-        """Every change of a pod with the ledger's n at that moment, for the checker."""
+        """
+        Every change of a pod with the ledger's n at that moment, for the checker.
+
+        Devices are held by what the kubelets run, not by objects: a pod whose object is gone under its containers is
+        still there.
+        """
         watch = self.crew.cluster.open_watch("pods", self.crew.cluster.resource_version)
         ledger = self.crew.broker.stream(f"LEDGER_{SHARD}")
 
         def take() -> None:
             for kind, data in watch.take():
                 last = ledger.last(f"ledger.{SHARD}")
-                self.pods.append(PodChange(kind, orjson.loads(data), 0 if last is None else last.seq))
+                pod = orjson.loads(data)
+                if kind == "DELETED" and self.crew.cluster.still_runs(pod):
+                    kind = "MODIFIED"
+                self.pods.append(PodChange(kind, pod, 0 if last is None else last.seq))
             if watch.closed:  # a fault that is meant for the services
                 self._record_pods()
 
@@ -248,17 +259,27 @@ def answered(command: Command) -> dict[str, str]:
     return {REPLY_HEADER: f"{inbox(sender)}.client"}
 
 
-def run_seed(seed: int) -> Outcome:
-    """Run one seed from beginning to end."""
-    loop = VirtualLoop()
+def run_seed(seed: int, seconds: float = SEED_SECONDS) -> Outcome:
+    """Run one seed from beginning to end. Raises SeedFailed, which names it, when it does not get there in time."""
+    with guarded(seed, seconds):
+        loop = VirtualLoop()
+        try:
+            asyncio.set_event_loop(loop)
+            outcome = loop.run_until_complete(World(seed, loop).run())
+            loop.run_until_complete(_end_all_tasks())
+            return outcome
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+def judge_seed(seed: int, seconds: float = SEED_SECONDS) -> Outcome:
+    """The same; a seed that does not come to its end is one that fails, beside the others."""
     try:
-        asyncio.set_event_loop(loop)
-        outcome = loop.run_until_complete(World(seed, loop).run())
-        loop.run_until_complete(_end_all_tasks())
-        return outcome
-    finally:
-        asyncio.set_event_loop(None)
-        loop.close()
+        return run_seed(seed, seconds)
+    except SeedFailed as failed:
+        told = "".join(format_exception(failed.__cause__)[-TRACEBACK_ENTRIES:]).rstrip()
+        return Outcome(seed, [f"{failed}\n{told}"], Coverage())
 
 
 async def _end_all_tasks() -> None:
