@@ -22,12 +22,13 @@ HOW = pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["sto
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
-    """A queue that owns the whole cluster and lends it to another one."""
+    """A team that owns the whole cluster, half of it through its queue, and lends it to another one."""
     home: Path = tmp_path_factory.mktemp("platform")
-    quota = Quota(resource="gpu_milli", nominal=GPUS * 1000)
+    half = Quota(resource="gpu_milli", nominal=GPUS * 500)
     queues = (
         Queue(name="all"),
-        Queue(name="default", parent="all", quotas=(quota,)),
+        Queue(name="team", parent="all", quotas=(half,)),
+        Queue(name="default", parent="team", quotas=(half,)),
         Queue(name="guest", parent="all"),
     )
     policy = Policy(preset="fair", min_runtime_seconds=0)
@@ -75,3 +76,20 @@ async def test_lent_quota_is_taken_back_and_every_plan_can_be_made_again(live: L
     report = verify(live.stored)
     assert report.findings == []
     assert report.plans >= 1
+
+
+async def test_what_is_a_teams_own_comes_back_to_its_queue_and_explain_names_who_has_it(live: Live) -> None:
+    """The queue itself has half of what the job asks for; the rest is of the queue above it."""
+    guest = await live.submit(job("guest", gpus=8, replicas=4, seconds=60, queue="guest"))
+    await live.until_phase(guest.job_id, "running")
+    async with live.down("reclamation"):
+        owner = await live.submit(job("owner", gpus=8, replicas=4, seconds=0.3))
+        await live.until(lambda state: state.jobs.get(owner.job_id) is not None, "it is taken in")
+        said = await live.command("explain", owner.job_id, "--as", "operator")
+        told = f"Lent of what is queue team's own to queue guest, 32 GPUs in 1 run ({guest.job_id}-1)"
+        assert told in " ".join(said.out.split())
+    await live.until_ended(owner.job_id)
+    assert evicted(live, owner.job_id) == [f"{guest.job_id}-1"]
+    await live.clients["lab"].cancel(guest.job_id)
+    await assert_all_is_well(live)
+    assert verify(live.stored).findings == []

@@ -17,7 +17,7 @@ from tessera.domain.snapshot import dump, load
 from tessera.domain.state import State
 from tessera.engine.gangs import place_gang
 from tessera.engine.heads import stuck_heads
-from tessera.engine.plans import book_without, leaving, nodes_for, nodes_less, outranked
+from tessera.engine.plans import book_without, is_its_own, leaving, nodes_for, nodes_less, outranked
 from tessera.engine.victims import Plan, Victim, plan, proposal
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import PlanCause
@@ -103,7 +103,9 @@ def enough(state: State, job: Job, made: Plan, victims: tuple[Victim, ...]) -> b
         book.add(owner.queue, mark.flavor, owner.amount, -1)
     if book.over(job.queue, made.flavor, job.amount):
         return False
-    if made.cause == "reclaim" and book.borrows(job.queue, made.flavor, job.amount):
+    wanted, priority = state.tree.priority_of(job), state.tree.priority_of
+    lenders = [v.queue for v in victims if not v.ranks or priority(state.jobs.get(v.job_id)) > wanted]
+    if made.cause == "reclaim" and not is_its_own(state.tree, book, job, made.flavor, lenders):
         return False
     nodes = {node.name: node for node in nodes_for(state, state.tree.pool(job.queue) or "", made.flavor)}
     nodes |= {name: node for name, node in nodes_less(state, held).items() if name in nodes}
@@ -173,12 +175,18 @@ def test_nothing_is_taken_back_for_a_queue_that_borrows_nor_from_one_that_does_n
         for victim in made.victims:
             if victim.queue != job.queue and not victim.ranks:
                 assert before.used(victim.queue, cell) > before_own(rounds, victim.queue)
-        back = sum(v.gpu_milli for v in made.victims if v.queue == job.queue)
-        gone = [(run, places) for run, places in leaving(rounds.state) if run.queue == job.queue]
-        back += sum(placed_amount(run.roles, places).gpu_milli for run, places in gone)
-        marks = [rounds.state.jobs.get(owner) for owner in made.outranked]
-        back += sum(owner.amount.gpu_milli for owner in marks if owner.queue == job.queue)
-        assert before.used(job.queue, cell) - back + job.amount.gpu_milli <= before_own(rounds, job.queue)
+        path = rounds.state.tree.path
+        lenders = {name for v in made.victims if v.queue != job.queue and not v.ranks for name in path(v.queue)}
+        keeps = []
+        for keeper in path(job.queue)[:-1]:
+            back = sum(v.gpu_milli for v in made.victims if keeper in path(v.queue))
+            gone = [(run, places) for run, places in leaving(rounds.state) if keeper in path(run.queue)]
+            back += sum(placed_amount(run.roles, places).gpu_milli for run, places in gone)
+            marks = [rounds.state.jobs.get(owner) for owner in made.outranked]
+            back += sum(owner.amount.gpu_milli for owner in marks if keeper in path(owner.queue))
+            if before.used(keeper, cell) - back + job.amount.gpu_milli <= before.total(keeper, cell):
+                keeps.append(keeper)
+        assert set(keeps) - lenders, "one queue from its own up keeps to its own, and is above none that gives back"
 
 
 def before_own(rounds: Rounds, queue: str) -> int:

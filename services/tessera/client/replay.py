@@ -199,7 +199,7 @@ class Replay:
             take_in(trial, message.n, message.ts, message.facts_upto, message.orders)
             for record in message.records:
                 if isinstance(record, Allocated | Grown):
-                    yield from violations(trial, record)
+                    yield from violations(trial, record, message.engine)
                 apply_record(trial, record, message.facts)
         except (Contradiction, KeyError, IndexError, ValueError):
             return  # the fold finds the same and says it better

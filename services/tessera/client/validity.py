@@ -14,10 +14,17 @@ from tessera.engine.plans import placement_faults
 from tessera_schemas.ledger import Allocated, Grown
 from tessera_schemas.placement import Placement
 
+LET_ALL_BORROW = frozenset({"tessera-1", "tessera-2", "tessera-3"})
+"""The engines by which work that may not be evicted could borrow, before nominal quota was a promise (ADR 0020)."""
 
-def violations(state: State, record: Allocated | Grown) -> Iterator[str]:
-    """What is wrong with `record` at `state`, which is the state right before it; earmarks of its owner are ended."""
-    yield from _of_allocation(state, record) if isinstance(record, Allocated) else _of_growth(state, record)
+
+def violations(state: State, record: Allocated | Grown, engine: str) -> Iterator[str]:
+    """
+    What is wrong with `record` of a message of `engine`, at the state right before it.
+
+    Earmarks of its owner are ended by then.
+    """
+    yield from _of_allocation(state, record, engine) if isinstance(record, Allocated) else _of_growth(state, record)
 
 
 def _of_growth(state: State, record: Grown) -> Iterator[str]:
@@ -32,7 +39,7 @@ def _of_growth(state: State, record: Grown) -> Iterator[str]:
     yield from (f"run {run.run_id}: {fault}" for fault in faults)
 
 
-def _of_allocation(state: State, record: Allocated) -> Iterator[str]:
+def _of_allocation(state: State, record: Allocated, engine: str) -> Iterator[str]:
     job = state.jobs.get(record.job_id)
     if job is None:
         return  # the fold refuses it
@@ -44,8 +51,14 @@ def _of_allocation(state: State, record: Allocated) -> Iterator[str]:
         return
     if record.flavor not in state.tree.flavors_for(job.queue, job.amount):
         yield f"job {job.job_id} starts on flavor {record.flavor or 'any'}, for which it has no quota"
-    over = state.quota_book().over(job.queue, record.flavor, job.amount)
-    if over is not None:
+    firm = engine not in LET_ALL_BORROW and not state.tree.revocable(job)
+    over = state.quota_book().over(job.queue, record.flavor, job.amount, firm)
+    if over is not None and over.firm:
+        yield (
+            f"job {job.job_id} may not be evicted, and borrows {over.cell} for queue {job.queue}: "
+            f"it wants {over.wanted}, {over.available} are left of its own"
+        )
+    elif over is not None:
         yield (
             f"job {job.job_id} takes queue {job.queue} over its quota of {over.cell}: "
             f"it wants {over.wanted}, {over.available} are left"

@@ -1,6 +1,6 @@
 """The configuration as decisions ask for it: the queue tree, its quotas, priority classes, flavors of nodes."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -298,6 +298,24 @@ class QuotaBook:
             if self.used(queue, cell) + getattr(amount, cell[1]) > (quota.nominal if quota else 0):
                 return True
         return False
+
+    def keepers(self, queue: str, flavor: str, amount: Amount) -> tuple[str, ...]:
+        """
+        The queues from this one up that hold no more than their own with `amount` more, of everything asked for.
+
+        What is lent of theirs goes back to it from whoever is not below them. Nobody is beside a root, so it is none.
+        """
+        cells, above = _cells(self._tree, queue, flavor, amount), self._tree.path(queue)
+        over = {name for cell in cells for name in self._over_with(above, cell, getattr(amount, cell[1]))}
+        return tuple(name for name in above if name not in over and self._tree.queues[name].parent is not None)
+
+    def _over_with(self, path: tuple[str, ...], cell: Cell, more: int) -> Iterator[str]:
+        """Queues of the path that hold above their own with `more` of the first; what one keeps is none of the next."""
+        for name in path:
+            used, kept = self.used(name, cell), self._kept(name, cell)
+            if used + more > self._quota[name, cell]:
+                yield name
+            more = max(0, used + more - kept) - max(0, used - kept)
 
     def holds_lent(self, queue: str, flavor: str, amount: Amount) -> bool:
         """

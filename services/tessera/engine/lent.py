@@ -29,28 +29,31 @@ class _Loan:
 def said_lent(state: State, book: QuotaBook, job: Job, eyes: Eyes) -> Iterator[str]:
     """A sentence for each queue and reason; nothing where the job would itself borrow."""
     said: dict[tuple[str, str], _Loan] = {}
+    whose = ""
     for flavor in state.tree.flavors_for(job.queue, job.amount):
         over = book.lacks(job, flavor)
-        if over is None or over.firm or over.used + over.wanted > over.nominal:
+        keepers = () if over is None or over.firm else book.keepers(job.queue, flavor, job.amount)
+        if not keepers:
             continue
-        for run in _borrowers(state, book, job, flavor):
+        for run in _borrowers(state, book, job, flavor, keepers[0]):
             loan = said.setdefault((eyes.queue(run.queue), _why(state, book, job, run, flavor)), _Loan([], NOTHING))
             loan.runs.append(run)
             loan.amount = loan.amount.plus(run.amount)
+        whose = "" if keepers[0] == job.queue else f" of what is {said_queue(eyes.queue(keepers[0]))}'s own"
         break
     for (queue, why), loan in sorted(said.items()):
         first = sorted(loan.runs, key=lambda run: (-run.amount.gpu_milli, run.run_id))
         names = [run.run_id for run in first if eyes.may_see(run.tenant)][:NAMED_MAX]
         runs = "1 run" if len(first) == 1 else f"{len(first)} runs"
         named = f" ({', '.join(names)}{', …' if len(names) < len(first) else ''})" if names else ""
-        yield f"Lent to {said_queue(queue)}, {said_amount(loan.amount)} in {runs}{named}: {why}."
+        yield f"Lent{whose} to {said_queue(queue)}, {said_amount(loan.amount)} in {runs}{named}: {why}."
 
 
-def _borrowers(state: State, book: QuotaBook, job: Job, flavor: str) -> Iterator[Run]:
-    """Runs of queues that hold more than their own of something that the job asks for."""
-    root = state.tree.roots[job.queue]
+def _borrowers(state: State, book: QuotaBook, job: Job, flavor: str, keeper: str) -> Iterator[Run]:
+    """Runs of queues that are not below `keeper` and hold more than their own of something that the job asks for."""
+    tree, root = state.tree, state.tree.roots[job.queue]
     for run in state.runs.values():
-        if run.queue != job.queue and state.tree.roots.get(run.queue) == root:
+        if tree.roots.get(run.queue) == root and keeper not in tree.path(run.queue):
             amount = run.amount if run.flavor == flavor else _shared(run.amount, job.amount)
             if book.holds_lent(run.queue, run.flavor if run.flavor == flavor else "", amount):
                 yield run

@@ -53,7 +53,8 @@ class Found:
 class Search:
     """
     For one job on the nodes of one flavor. `nodes` and `book` are without everything that comes free by itself;
-    `losses` gives what may be taken, cheapest first, and is only asked when that is needed.
+    `losses` gives what may be taken, cheapest first, and is only asked when that is needed. `keeper` is the queue for
+    whose own quota something is reclaimed.
     """
 
     def __init__(
@@ -65,9 +66,10 @@ class Search:
         nodes: dict[str, Node],
         book: QuotaBook,
         losses: Callable[[], Sequence[Loss]],
+        keeper: str,
     ) -> None:
         self._state, self._job, self._cause, self._flavor = state, job, cause, flavor
-        self._nodes, self._book, self._losses = nodes, book, losses
+        self._nodes, self._book, self._losses, self._keeper = nodes, book, losses, keeper
         self._places = Places(nodes, taste_of(state, state.tree.pool(job.queue) or ""))
         self._parts = [part for unit in units(job.roles) for part in unit.parts]
         self._short_of_quota = self._lacks_quota(()) is not None
@@ -198,8 +200,8 @@ class Search:
             self._book.add(loss.run.queue, loss.run.flavor, loss.amount, sign)
 
     def _quota_as_booked(self) -> Reason | None:
-        """Why the job may not start as the book stands now; what is reclaimed is for a queue that keeps to its own."""
-        return lacks_quota(self._book, self._job, self._flavor, self._cause)
+        """Why the job may not start as the book stands now."""
+        return lacks_quota(self._book, self._job, self._flavor, self._cause, self._keeper)
 
 
 class _Admission:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tessera.domain.entities import Earmark, Job, Run
 from tessera.domain.evolve import evolved
 from tessera.domain.phases import Phase
-from tessera.domain.queues import Over, QuotaBook
+from tessera.domain.queues import Over, QueueTree, QuotaBook
 from tessera.domain.resources import WHOLE_GPU, Amount, Need, Node, RoleNeed, placed_amount
 from tessera.domain.state import State
 from tessera.engine.fits import fits
@@ -363,13 +363,23 @@ def quota_reason(over: Over) -> Reason:
     )
 
 
-def lacks_quota(book: QuotaBook, job: Job, flavor: str, cause: PlanCause) -> Reason | None:
-    """Why the job may not start as the book stands; what is reclaimed is for a queue that keeps to its own."""
+def lacks_quota(book: QuotaBook, job: Job, flavor: str, cause: PlanCause, keeper: str) -> Reason | None:
+    """Why the job may not start as the book stands; what is reclaimed is for `keeper`, which then keeps to its own."""
     over = book.lacks(job, flavor)
     if over is not None:
         return quota_reason(over)
-    borrows = cause == "reclaim" and book.borrows(job.queue, flavor, job.amount)
+    borrows = cause == "reclaim" and keeper not in book.keepers(job.queue, flavor, job.amount)
     return would_borrow(job.queue) if borrows else None
+
+
+def is_its_own(tree: QueueTree, book: QuotaBook, job: Job, flavor: str, lenders: Iterable[str]) -> bool:
+    """
+    Whether what these queues give back is the job's: one queue from its own up keeps to its own, and is above none.
+
+    The queues of one team have its quota in common, so that none of them takes it from another.
+    """
+    above = {name for queue in lenders if queue != job.queue for name in tree.path(queue)}
+    return any(keeper not in above for keeper in book.keepers(job.queue, flavor, job.amount))
 
 
 def would_borrow(queue: str) -> Reason:

@@ -7,6 +7,7 @@ itself counts as free, so that nobody is evicted for a job that only has to wait
 """
 
 from collections import Counter
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 
@@ -19,13 +20,15 @@ from tessera.engine.making_room import Found, Key, Search
 from tessera.engine.plans import (
     Held,
     book_without,
-    lacks_quota,
+    is_its_own,
     leaving,
     nodes_for,
     nodes_less,
     not_allowed,
     outranked,
+    quota_reason,
     startable,
+    would_borrow,
 )
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Move, PlanCause, PlanProposed, Shrink
@@ -145,12 +148,33 @@ class _Planner:
         nodes = {node.name: node for node in nodes_for(state, state.tree.pool(job.queue) or "", flavor, avoid)}
         nodes |= {name: node for name, node in nodes_less(state, held).items() if name in nodes}
 
+        first: Reason | None = None
+        for keeper in self._keepers(book, flavor):
+            verdict = Search(
+                state, job, self._cause, flavor, nodes, book, self._pieces_for(keeper, book, flavor), keeper
+            ).find()
+            if isinstance(verdict, Found):
+                return verdict
+            first = first or verdict
+        assert first is not None
+        return first
+
+    def _keepers(self, book: QuotaBook, flavor: str) -> list[str]:
+        """For whose quota something may be taken back: of the queues that keep to theirs the lowest, then its own."""
+        lowest = book.keepers(self._job.queue, flavor, self._job.amount)[:1] if self._cause == "reclaim" else ()
+        return list(dict.fromkeys((*lowest, self._job.queue)))
+
+    def _pieces_for(self, keeper: str, book: QuotaBook, flavor: str) -> Callable[[], list[Loss]]:
+        """What may be taken; of what was lent only what is not below `keeper`, which has it in common."""
+
         def pieces() -> list[Loss]:
-            found, self._kept = losses(state, job, self._cause, book, flavor)
+            path = self._state.tree.path
+            found, self._kept = losses(self._state, self._job, self._cause, book, flavor)
+            found = [loss for loss in found if not loss.is_lent or keeper not in path(loss.run.queue)]
             self._pieces = len(found)
             return found
 
-        return Search(state, job, self._cause, flavor, nodes, book, pieces).find()
+        return pieces
 
     def _plan(self, flavor: str, found: Found, over_lesser: bool) -> Plan | Reason:
         state, job = self._state, self._job
@@ -173,7 +197,11 @@ class _Planner:
             _give_back(self._state, book, mark.owner, mark.flavor)
         for loss in found.taken:
             book.add(loss.run.queue, loss.run.flavor, loss.amount, -1)
-        return lacks_quota(book, self._job, flavor, self._cause)
+        lenders = [loss.run.queue for loss in found.taken if loss.is_lent]
+        if self._cause == "reclaim" and not is_its_own(self._state.tree, book, self._job, flavor, lenders):
+            return would_borrow(self._job.queue)
+        over = book.lacks(self._job, flavor)
+        return None if over is None else quota_reason(over)
 
     def _only_waits(self) -> Reason:
         if not self._going:

@@ -16,14 +16,14 @@ from tessera.engine import ENGINE_ID
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
-from tessera_schemas.config import ConfigBody, Limits, Policy, Tenant
+from tessera_schemas.config import ConfigBody, Limits, Policy, Queue, Tenant
 from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.facts import CancelRequested, PodsMade, RunStarted
 from tessera_schemas.subjects import event
 from tests.builders import SHARD, admitted, config_body, job_spec, node_seen, queue, role
 from tests.contract.golden_files import FOLDER
 from tests.ledgers import Committed, rechain
-from tests.rounds import Rounds
+from tests.rounds import Rounds, share
 from tests.virtual_time import VirtualClock
 
 
@@ -387,3 +387,28 @@ async def test_events_about_a_record_that_the_ledger_lacks_are_found() -> None:
         await compare_events(ledger, report)
         assert report.wrong == wrong
     assert report.findings == ["the public events know record 3, but the ledger ends at 0: it lost its end"]
+
+
+def lending(engine: str, **job: Any) -> list[str]:
+    """The findings about a ledger that another engine wrote, in which a job of 4 GPUs borrows 2 of its neighbour's."""
+    rounds = Rounds(Queue(name="all"), share("owner", 4), share("borrower", 4), evictions_max=3)
+    rounds.submit("borrows", gpus=4, queue="borrower", **job)
+    rounds.settle()
+
+    def change(message: dict[str, Any]) -> None:
+        message["facts"][0]["fact"]["body"] = lent.model_dump(mode="json", exclude_defaults=True)
+
+    body = rounds.state.config.body
+    lent = body.model_copy(update={"queues": (Queue(name="all"), share("owner", 6), share("borrower", 2))})
+    stored = rechain(rounds.stored, 2, change)
+    for at in range(1, len(stored) + 1):
+        stored = rechain(stored, at, lambda message: message.update(engine=engine))
+    return verify(stored).findings
+
+
+def test_work_that_may_not_be_evicted_and_borrows_is_refused_whoever_decided_it() -> None:
+    """What is recomputed is one thing; that what was lent can be taken back must hold of every engine's decisions."""
+    assert lending("elsewhere-9") == []
+    (said,) = lending("elsewhere-9", preemptible=False)
+    assert "may not be evicted, and borrows ('', 'gpu_milli') for queue borrower: it wants 4000, 2000 are left" in said
+    assert lending("tessera-3", preemptible=False) == []  # by which everybody could

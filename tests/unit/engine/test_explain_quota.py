@@ -45,6 +45,18 @@ def test_an_owner_is_told_which_queue_borrows_its_quota_and_why_it_keeps_it(roun
     assert why in said
 
 
+def test_who_waits_for_what_is_its_teams_own_is_told_who_has_it() -> None:
+    team = share("team", 8), share("owner", 0, parent="team", reclaim="never"), share("sibling", 0, parent="team")
+    rounds = Rounds(Queue(name="all"), *team, share("borrower", 8), nodes={"node-a": 16}, preset="off")
+    rounds.submit("soft", gpus=16, queue="borrower")
+    rounds.settle()
+    rounds.submit("promised", gpus=8, queue="owner")
+    rounds.settle()
+    said = told(rounds, "promised")
+    assert "Lent of what is queue team's own to queue borrower, 16 GPUs in 1 run" in said
+    assert "because queues.owner.reclaim is never" in said
+
+
 def test_a_run_that_got_its_loan_by_other_means_and_is_not_preemptible_is_named() -> None:
     rounds = Rounds(Queue(name="all"), share("owner", 4), share("borrower", 12), nodes={"node-a": 16})
     rounds.submit("firm", gpus=12, queue="borrower", preemptible=False)

@@ -150,3 +150,67 @@ def test_what_an_elastic_run_of_a_higher_class_grew_by_on_lent_quota_is_given_ba
     rounds.submit("promised", gpus=8, queue="owner", priority="low")
     rounds.settle()
     assert rounds.running("promised", "grown")
+
+
+# -- what a queue above has of its own
+
+
+TEAM = (share("team", 8), share("train", 0, parent="team"), share("serve", 0, parent="team"), share("other", 8))
+
+
+def test_a_leaf_gets_back_what_is_its_teams_own() -> None:
+    rounds = lent(*TEAM)
+    rounds.submit("borrows", gpus=16, queue="other")
+    rounds.settle()
+    rounds.submit("promised", gpus=8, queue="train")
+    rounds.settle()
+    assert rounds.running("promised")
+    assert rounds.evicted() == [["borrows"]]
+
+
+def test_what_a_sibling_lent_the_team_comes_back_to_the_team() -> None:
+    """A team's own is all that its queues have: they have it before others do."""
+    rounds = lent(
+        share("team", 0), share("train", 0, parent="team"), share("serve", 8, parent="team"), share("other", 8)
+    )
+    rounds.submit("borrows", gpus=16, queue="other")
+    rounds.settle()
+    rounds.submit("promised", gpus=8, queue="train")
+    rounds.settle()
+    assert rounds.running("promised")
+
+
+def test_queues_of_one_team_do_not_take_its_own_from_each_other() -> None:
+    rounds = lent(*TEAM, gpus=8)
+    rounds.submit("first", gpus=8, queue="serve")
+    rounds.settle()
+    rounds.submit("second", gpus=8, queue="train", priority="urgent")
+    rounds.settle()
+    assert rounds.running("first")
+    assert rounds.plans == []
+
+
+def test_a_team_that_uses_its_own_reclaims_no_more() -> None:
+    rounds = lent(*TEAM, share("third", 8), gpus=24)
+    rounds.submit("used", gpus=4, queue="serve")
+    rounds.submit("borrows", gpus=20, queue="other")
+    rounds.settle()
+    rounds.submit("beyond", gpus=8, queue="train")
+    rounds.settle()
+    assert rounds.running("used", "borrows")
+    rounds.submit("within", gpus=4, queue="train")
+    rounds.settle()
+    assert rounds.running("used", "within")
+
+
+def test_a_plan_for_a_teams_own_takes_nothing_from_the_team() -> None:
+    """`serve` holds what is the team's as well; only what left the team comes back."""
+    rounds = lent(*TEAM)
+    rounds.submit("ours", gpus=4, queue="serve", priority="low")
+    rounds.submit("small", gpus=4, queue="other", priority="high")
+    rounds.submit("large", gpus=8, queue="other", priority="high")
+    rounds.settle()
+    rounds.submit("promised", gpus=4, queue="train", priority="low")
+    rounds.settle()
+    assert rounds.running("ours", "promised", "large")
+    assert rounds.evicted() == [["small"]]

@@ -307,6 +307,19 @@ def test_an_owner_takes_lent_quota_back_from_every_class_and_from_spent_budgets(
     assert broken(shard.carried_out()) == set()
 
 
+def team(own: int, victims_parent: str = "all", **more: Any) -> ConfigBody:
+    """The owner's queue has nothing, the team above it `own`; the victim's is beside the team or in it."""
+    top = Queue(name="all"), Queue(name="team", parent="all", quotas=(quota(own),), **more)
+    leaves = Queue(name="q1", parent="team"), Queue(name="q0", parent=victims_parent, quotas=(quota(0),))
+    return config_body(*top, Queue(name="rest", parent="all", quotas=(quota(1000 - own),)), *leaves, policy=FAIR)
+
+
+def test_what_is_a_teams_own_comes_back_to_its_queues_from_those_beside_it_and_never_from_each_other() -> None:
+    assert broken(Plan("reclaim", body=team(1000)).carried_out()) == set()
+    assert broken(Plan("reclaim", body=team(0)).carried_out()) == {"plan"}
+    assert broken(Plan("reclaim", body=team(1000, victims_parent="team")).carried_out()) == {"plan"}
+
+
 def test_work_that_may_not_be_evicted_does_not_borrow() -> None:
     firm = job_spec(ROLES, queue="q0", preemptible=False)
     for body, engine, wrong in (

@@ -51,11 +51,6 @@ class Quotas:
             if most is not None and used > most:
                 yield f"queue {queue.name} uses {used} of {most} of {cell}"
 
-    def borrows(self, name: str, flavor: str, amount: Mapping[str, int]) -> bool:
-        """Whether a leaf would hold, with `amount` more, above its nominal quota of anything that is asked for."""
-        cells = [cell for cell in self.cells(flavor, amount) if self.covers(name, cell)]
-        return any(self.use[name, cell] + amount[cell[1]] > self._nominal(self.queues[name], cell) for cell in cells)
-
     def lent(self, queue: Queue, flavor: str, amount: Mapping[str, int]) -> bool:
         """Whether the queue, with those below it, takes more than they have, of anything that is asked for."""
         cells = [cell for cell in self.cells(flavor, amount) if self.covers(queue.name, cell)]

@@ -162,9 +162,9 @@ class Rules:
             if r.cause == "reclaim" and run in victims:
                 self.demand(self._lent(job, r, run), "plan", f"{r.owner}: {run.job.spec.queue} was lent nothing")
             self._count(run, -1)
-        borrows = r.cause == "reclaim" and self.quotas.borrows(job.spec.queue, r.flavor, job.amount)
-        self.demand(not borrows, "plan", f"{r.owner} reclaims, but its queue would borrow itself")
         self._starts(f"the earmark of {r.owner}", job, r.flavor, r.placements)
+        own = r.cause != "reclaim" or self._keeps_to_its_own(job, r.flavor, [run.job.spec.queue for run in victims])
+        self.demand(own, "plan", f"{r.owner} reclaims, but its queue would borrow itself")
         for run in (*victims, *others):
             self._count(run, 1)
 
@@ -173,8 +173,13 @@ class Rules:
         ours = {queue.name for queue in self.quotas.path(owner.spec.queue)}
         below = [queue for queue in self.quotas.path(victim.job.spec.queue) if queue.name not in ours]
         common = {name: min(owner.amount[name], victim.amount[name]) for name in RESOURCES}
-        flavor = r.flavor if r.flavor == victim.flavor else ""
-        return all(self.quotas.lent(queue, flavor, common) for queue in below)
+        return all(self.quotas.lent(q, r.flavor if r.flavor == victim.flavor else "", common) for q in below)
+
+    def _keeps_to_its_own(self, owner: Job, flavor: str, lenders: list[str]) -> bool:
+        """A queue from the owner's up, above none that gives back, has no more than its own; the owner counts."""
+        above = {queue.name for name in lenders if name != owner.spec.queue for queue in self.quotas.path(name)}
+        apart = [q for q in self.quotas.path(owner.spec.queue) if q.parent and q.name not in above]
+        return not all(self.quotas.lent(queue, flavor, owner.amount) for queue in apart)
 
     def _count(self, run: Run, sign: int) -> None:
         """What of the run is being stopped."""

@@ -13,6 +13,7 @@ from tessera.engine.plans import (
     Held,
     book_without,
     extra_places,
+    is_its_own,
     leaving,
     may_evict,
     may_shrink,
@@ -122,9 +123,17 @@ def _judge(state: State, fact: PlanProposed) -> list[Earmark] | Reason:
     )
     if against is not None:
         return against
-    if fact.cause == "reclaim" and book.borrows(job.queue, fact.flavor, job.amount):
+    if fact.cause == "reclaim" and not is_its_own(state.tree, book, job, fact.flavor, _lenders(state, job, fact)):
         return would_borrow(job.queue)
     return _room(state, job, fact, book, held)
+
+
+def _lenders(state: State, job: Job, fact: PlanProposed) -> list[str]:
+    """The queues of whose runs the plan takes something that no lower class has to give up anyway."""
+    wanted, priority = state.tree.priority_of(job), state.tree.priority_of
+    shrunk = [s.run_id for s in fact.shrinks]
+    above = [run for run in state.runs.found(shrunk) if priority(state.jobs.get(run.job_id)) > wanted]
+    return [run.queue for run in (*state.runs.found(fact.victims), *above)]
 
 
 def _evict(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: list[Held]) -> Reason | None:
