@@ -29,7 +29,10 @@ async def ran(live: Live) -> list[bytes]:
     file = live.home / "ledger.jsonl"
     said = await live.command("ledger", "inspect", "--export", str(file), "--last", "1")
     assert said.code == 0
-    return file.read_bytes().splitlines()
+    first, *stored, last = file.read_bytes().splitlines()
+    end = f"{live.shard.state.n}:{live.shard.state.chain}"
+    assert (json.loads(first), json.loads(last)) == ({"export": {"shard": "main"}}, {"head": end})
+    return stored
 
 
 async def verified(live: Live, stored: list[bytes]) -> Said:

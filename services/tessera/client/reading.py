@@ -12,6 +12,8 @@ from tessera.kernel.ports import Bus, Ledger, Message
 from tessera.kernel.shard import Shard, decode_entry, restore
 
 SILENCE_SECONDS = 30.0
+EXPORT, HEAD = b'{"export":', b'{"head":'
+"""How the first and the last line of an export begin; no message does."""
 
 
 @dataclass(slots=True)
@@ -66,18 +68,34 @@ class StoredLedger:
 
 @dataclass(frozen=True, slots=True)
 class LedgerFile:
-    """Messages one per line, as `tessera ledger inspect --export` writes them."""
+    """
+    Messages one per line, as `tessera ledger inspect --export` writes them.
+
+    Before them stands a line that says what follows, after them the head that they lead to, so that a file that was cut
+    tells by itself. Exports of 0.3 have neither.
+    """
 
     path: Path
 
     async def count(self) -> int:
         with self._open() as file:
-            return sum(1 for _ in file)
+            return sum(1 for line in file if not line.startswith((EXPORT, HEAD)))
 
     async def messages(self) -> AsyncIterator[tuple[int, bytes]]:
         with self._open() as file:
-            for seq, line in enumerate(file, start=1):
-                yield seq, line.rstrip(b"\n")
+            seq = 0
+            for line in file:
+                if not line.startswith((EXPORT, HEAD)):
+                    seq += 1
+                    yield seq, line.rstrip(b"\n")
+
+    def ends(self) -> tuple[bool, bytes]:
+        """Whether the first line says that a last one follows, and the last line when it is a head, else nothing."""
+        first = last = b""
+        with self._open() as file:
+            for line in file:
+                first, last = first or line, line
+        return first.startswith(EXPORT), last.rstrip(b"\n") if last.startswith(HEAD) else b""
 
     def _open(self) -> BinaryIO:
         try:

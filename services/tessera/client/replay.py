@@ -75,6 +75,7 @@ class ReplayReport:
     chain: str = ""
     anchored: bool = False
     other_engines: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def complete(self) -> bool:
@@ -179,7 +180,7 @@ class Replay:
             report.found(f"message {message.n}: {text}")
         if message.engine != ENGINE_ID:
             report.not_recomputed += 1
-            report.other_engines[message.engine] = report.other_engines.get(message.engine, 0) + 1
+            self._by_another(message.engine)
             return
         try:
             expected = decide(self._shard.state, inputs_of(message))
@@ -189,6 +190,13 @@ class Replay:
         report.recomputed += 1
         if expected != message.records:
             report.found(f"message {message.n}: {_first_difference(expected, message.records)}")
+
+    def _by_another(self, engine: str) -> None:
+        """
+        Something that this engine does not recompute. Of an order or a plan that is no finding: services are upgraded
+        one by one, and whoever proposes may be ahead of the committer or behind it.
+        """
+        self.report.other_engines[engine] = self.report.other_engines.get(engine, 0) + 1
 
     def _invalid(self, message: LedgerMessage) -> Iterator[str]:
         """Capacity and quota of all that a run takes, each at the state that the records before it leave."""
@@ -232,6 +240,7 @@ class Replay:
         for at, fact in self._plans.pop(state.n, ()):
             if fact.engine != ENGINE_ID:
                 self.report.plans_not_recomputed += 1
+                self._by_another(fact.engine)
                 continue
             self.report.plans += 1
             where = f"message {at}: the plan for job {fact.job_id}, made from state {state.n},"
@@ -246,6 +255,7 @@ class Replay:
         for at, order in self._orders.pop(state.n, ()):
             if order.engine != ENGINE_ID:
                 self.report.orders_not_recomputed += 1
+                self._by_another(order.engine)
                 continue
             self.report.orders += 1
             where = f"message {at}: the order of pool {order.pool}, made from state {state.n},"

@@ -304,6 +304,7 @@ def test_a_plan_of_another_engine_is_counted_and_not_called_wrong() -> None:
     stored = preempted()
     report = verify(rechain(stored, planned(stored), lambda m: plan_in(m).update(engine="elsewhere-9")))
     assert (report.findings, report.plans, report.plans_not_recomputed) == ([], 0, 1)
+    assert (report.complete, report.other_engines) == (False, {"elsewhere-9": 1})
 
 
 def grown() -> list[bytes]:

@@ -4,12 +4,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
+import orjson
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from tessera.client.chain import ChainWalk, Entry
 from tessera.client.commands.context import As, Format, Home, InShard, carry_out, stored_ledger
+from tessera.client.heads import kept_head, signature_of
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.reading import LedgerFile, StoredLedger
 from tessera.client.rendering import Column, Output, say, show, show_value
@@ -24,8 +26,15 @@ LONG = 2_000  # messages from which on a progress bar is worth its lines
 def replay(
     verify: Annotated[bool, typer.Option("--verify", help="Verify and recompute everything")] = False,
     anchor: Annotated[
-        str, typer.Option(help="A head that was kept elsewhere, N:HASH of `tessera ledger head`", metavar="N:HASH")
+        str,
+        typer.Option(
+            help="A head that was kept elsewhere: N:HASH of `tessera ledger head`, or a file that begins with it",
+            metavar="N:HASH|FILE",
+        ),
     ] = "",
+    public_key: Annotated[
+        Path | None, typer.Option(help="OpenSSH's public key by which the file of --anchor must be signed")
+    ] = None,
     from_file: Annotated[Path | None, typer.Option(help="A ledger exported by `tessera ledger inspect`")] = None,
     output: Format = Output.TABLE,
     home: Home = None,
@@ -42,11 +51,13 @@ def replay(
     async def work() -> Exit:
         if not verify:
             raise Failure(Exit.USAGE, "replay: say --verify; there is no other replay")
+        kept = kept_head(anchor, public_key)
         if from_file is not None:
-            report = await _replayed(LedgerFile(from_file), _head(anchor))
+            report = await _replayed(LedgerFile(from_file), kept)
+            compare_ends(LedgerFile(from_file), report)
         else:
             async with stored_ledger(find(home, shard=shard), identity) as ledger:
-                report = await _replayed(ledger, _head(anchor))
+                report = await _replayed(ledger, kept)
                 await compare_events(ledger, report)
         if output in (Output.JSON, Output.YAML):
             show_value(output, {"ok": report.ok, **asdict(report)}, report.n)
@@ -60,6 +71,7 @@ def replay(
 
 
 def head(
+    sign: Annotated[Path | None, typer.Option(help="Sign it with this private key of OpenSSH", metavar="KEY")] = None,
     output: Format = Output.TABLE,
     home: Home = None,
     shard: InShard = None,
@@ -68,7 +80,8 @@ def head(
     """
     The ledger's end as N:HASH: keep it elsewhere, and `tessera replay --verify --anchor` proves all that led there.
 
-    The hash covers every message up to N, so that no ledger that was cut before N, or altered, has it.
+    The hash covers every message up to N, so that no ledger that was cut before N, or altered, has it. Signed, it says
+    who kept it: `--anchor FILE --public-key KEY.pub`.
     """
 
     async def work() -> Exit:
@@ -78,10 +91,13 @@ def head(
                 walk.step(seq, data)
         if walk.broken:
             raise Failure(Exit.FAILED, f"ledger: the chain holds up to {walk.n}; {walk.broken}")
+        end = Head(walk.n, walk.chain)
+        signature = "" if sign is None else signature_of(end, sign)
         if output in (Output.JSON, Output.YAML):
-            show_value(output, {"n": walk.n, "chain": walk.chain}, walk.n)
+            signed = {"signature": signature} if signature else {}
+            show_value(output, {"n": walk.n, "chain": walk.chain, **signed}, walk.n)
         else:
-            print(Head(walk.n, walk.chain))
+            print(f"{end}\n{signature}", end="")
         return Exit.OK
 
     carry_out(work())
@@ -102,11 +118,15 @@ def inspect(
             walk, shown = ChainWalk(), list[Entry]()
             file = _opened(export) if export is not None else None
             try:
+                if file is not None:
+                    file.write(orjson.dumps({"export": {"shard": ledger.shard}}) + b"\n")
                 async for seq, data in ledger.messages():
                     walk.step(seq, data)
                     shown = [*shown, *_entry(data)][-last:] if last else []
                     if file is not None:
                         file.write(data + b"\n")
+                if file is not None and not walk.broken:
+                    file.write(orjson.dumps({"head": str(Head(walk.n, walk.chain))}) + b"\n")
             finally:
                 if file is not None:
                     file.close()
@@ -151,6 +171,7 @@ def report_lines(report: ReplayReport) -> list[str]:
     ]
     if report.anchored:
         lines.append("anchor         the ledger holds the head that was kept")
+    lines += [f"note           {note}" for note in report.notes]
     if report.ok and report.complete:
         return [*lines, "ok: every record is valid, and every decision recomputed is equal"]
     if report.ok:
@@ -175,11 +196,17 @@ def _engines(report: ReplayReport) -> str:
     return "".join(f", {engine} ×{count}" for engine, count in sorted(report.other_engines.items()))
 
 
-def _head(text: str) -> Head | None:
-    try:
-        return Head.parse(text) if text else None
-    except ValueError as error:
-        raise Failure(Exit.USAGE, f"--anchor: {error}") from error
+def compare_ends(file: LedgerFile, report: ReplayReport) -> None:
+    """An export ends with the head that its messages lead to; one that has none any more was cut."""
+    is_marked, last = file.ends()
+    if not last and not is_marked:
+        report.notes.append(
+            "the export has no last line with its head, as those of 0.3: nobody can tell whether it was cut"
+        )
+    elif not last:
+        report.found(f"the export ends after message {report.n}, without the line that names its head: it was cut")
+    elif last != orjson.dumps({"head": str(Head(report.n, report.chain))}):
+        report.found(f"the export's last line is {last.decode(errors='replace')[:120]}, its messages end at {report.n}")
 
 
 def _entry(data: bytes) -> list[Entry]:
