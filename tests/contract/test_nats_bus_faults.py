@@ -70,6 +70,23 @@ class TestStartup:
             await NatsBus.connect(nats_server.url, user="mallory", password="x", startup_seconds=60)
 
 
+class TestOpenServers:
+    async def test_a_server_that_came_back_without_its_users_is_told_and_so_is_one_with_them(
+        self, own_nats_server: NatsServer
+    ) -> None:
+        bus = await NatsBus.connect(own_nats_server.url, user="admin", password="admin")
+        try:
+            assert not bus.lets_anybody_in
+            again, config = reconnected(bus), own_nats_server.directory / "nats.conf"
+            users = next(line for line in config.read_text().splitlines() if line.startswith("authorization"))
+            config.write_text(config.read_text().replace(users, ""))
+            own_nats_server.restart()
+            await asyncio.wait_for(again.wait(), 30)
+            assert bus.lets_anybody_in
+        finally:
+            await bus.close()
+
+
 class TestPublishing:
     async def test_no_answer_in_time_is_an_unknown_outcome_and_the_append_may_come_later(
         self, own_world: NatsWorld, own_nats_server: NatsServer

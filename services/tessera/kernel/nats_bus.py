@@ -60,6 +60,11 @@ class NatsBus:
         """False while the connection is lost; it comes back by itself."""
         return self._wire.connected
 
+    @property
+    def lets_anybody_in(self) -> bool:
+        """Whether the server that was last connected to asks nobody for credentials."""
+        return self._wire.lets_anybody_in
+
     async def close(self) -> None:
         """Write out what is buffered, then disconnect."""
         await self._wire.close()

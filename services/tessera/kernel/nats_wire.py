@@ -113,6 +113,10 @@ class _Client(Client):
                 self._transport.writelines(self._pending)
             self.forget_unsent()
 
+    @property
+    def asks_for_credentials(self) -> bool:
+        return bool(self._server_info.get("auth_required"))
+
     def reads(self) -> int:
         return self._ps.reads
 
@@ -156,6 +160,11 @@ class NatsWire:
     def closed(self) -> bool:
         """The connection is gone for good: somebody closed it."""
         return self._client.is_closed
+
+    @property
+    def lets_anybody_in(self) -> bool:
+        """As the server said when it was last connected to: it may have come back with another configuration."""
+        return not self._client.asks_for_credentials
 
     @classmethod
     async def connect(

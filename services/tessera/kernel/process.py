@@ -108,7 +108,7 @@ async def _connect(
     stack.push_async_callback(cluster.close)
     if name in USES_CLUSTER:
         await check_cluster(cluster, settings.connect_seconds)
-    health.check("nats", lambda: None if bus.connected else f"not connected to {settings.nats_url}")
+    health.check("nats", lambda: trouble_of_nats(bus, settings))
     return Ports(
         clock=clock,
         bus=bus,
@@ -120,6 +120,15 @@ async def _connect(
         instance=instance,
         new_tx=ids.transaction_id,
     )
+
+
+def trouble_of_nats(bus: NatsBus, settings: ServiceSettings) -> str | None:
+    """A server that was refused at the start may come back with that configuration later."""
+    if not bus.connected:
+        return f"not connected to {settings.nats_url}"
+    if bus.lets_anybody_in and not settings.allow_anybody:
+        return f"{settings.nats_url} lets anybody in: include nats-auth.conf in its configuration, then reload it"
+    return None
 
 
 def _cluster(settings: ServiceSettings) -> HttpCluster:
