@@ -9,6 +9,7 @@ from tessera.binder.devices import NoDevice, at_bind
 from tessera.binder.hami_lock import HamiLock
 from tessera.binder.ownership import Ownership
 from tessera.binder.pods import in_shard, placement_of, pod_of, spec_label
+from tessera.binder.scheduled import ScheduledEvents
 from tessera.binder.settings import BinderSettings
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
@@ -65,10 +66,11 @@ class Calls:
         state: State,
         hami: HamiLock,
         adopted: Targets,
+        events: ScheduledEvents,
     ) -> None:
         self._cluster, self._settings, self._pods = cluster, settings, pods
         self._ownership, self._worklist, self._state, self._hami = ownership, worklist, state, hami
-        self._adopted = adopted
+        self._adopted, self._events = adopted, events
 
     async def make(self, job: Job, run: Run, rank: int, spec: JobSpec) -> str:
         """The UID of the pod of this rank, made now or by an earlier try."""
@@ -140,6 +142,7 @@ class Calls:
             await self._cluster.bind_pod(job.tenant, name, uid, placement.node, annotations, version)
         except ApiError as error:
             return None if await self._is_bound(job, run, placement, name, uid, error) else error
+        self._events.note(job, run, placement, name, uid)
         return None
 
     async def _at_bind(self, job: Job, name: str, placement: Placement) -> dict[str, str]:

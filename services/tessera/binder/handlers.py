@@ -16,6 +16,7 @@ from tessera.binder.hami_lock import HamiLock
 from tessera.binder.names import Names
 from tessera.binder.ownership import Ownership
 from tessera.binder.reach import check_reach, claims_of
+from tessera.binder.scheduled import ScheduledEvents
 from tessera.binder.settings import BinderSettings
 from tessera.binder.sparing import Sparing
 from tessera.binder.stopping import Stopping
@@ -69,8 +70,9 @@ class Runs:
         self.hear: list[Callable[[list[Delta]], None]] = []
         self.worklist = Worklist(self._work, ports.clock, settings.runs_at_once)
         self._stopping = Stopping(ports, settings, state, troubles, self.worklist, adopted)
+        self.events = ScheduledEvents(ports.cluster, ports.clock, settings.scheduled_events_per_second)
         hami = HamiLock(ownership.nodes, ports.cluster, ports.clock)
-        self._calls = Calls(ports.cluster, settings, pods, ownership, self.worklist, state, hami, adopted)
+        self._calls = Calls(ports.cluster, settings, pods, ownership, self.worklist, state, hami, adopted, self.events)
         self._names = Names(ports.cluster, ports.clock, settings.shard, self._calls, state)
         self._extras = Extras(self._calls, self._stopping, self._facts, self._templates, state)
         self._sparing = Sparing(state, adopted, self._facts, ports.clock, self.worklist)

@@ -61,6 +61,7 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
             runs.follow_services(),
             runs.resync(),
             runs.worklist.run(),
+            runs.events.tell(),
             *users.loops(),
             nodes.follow(),
             *(nodes.follow_others(informer) for informer in others.informers),

@@ -56,6 +56,9 @@ class BinderSettings(ServiceSettings):
         le=86_400,
         description="How long a queued job waits for its owner to make its pods again; batch Jobs wait up to 600 s",
     )
+    scheduled_events_per_second: float = Field(
+        20.0, ge=0, le=1000, description="Events `Scheduled` on bound pods, made no faster than this; 0: none"
+    )
     attempts: int = Field(
         5, ge=1, le=100, description="Tries of a call that the API server refuses, before the run fails"
     )

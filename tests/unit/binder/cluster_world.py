@@ -142,7 +142,7 @@ class World:
             seen.resync(settings.resync_seconds),
             seen.worklist.run(),
         )
-        run_loops = (runs.follow_pods(), runs.follow_services(), runs.resync(), runs.worklist.run())
+        run_loops = (runs.follow_pods(), runs.follow_services(), runs.resync(), runs.worklist.run(), runs.events.tell())
         self._start("binder", *run_loops, *node_loops, *users.loops())
 
     def _start_reclamation(self) -> None:

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.binder.adoption.reading import Json, items, mapping, text
-from tessera.domain.entities import EndedJob, Job
+from tessera.domain.entities import EndedJob, Job, Run
 from tessera.domain.phases import Phase
 from tessera_schemas.labels import SCHEDULER_NAME
+from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.units import said_milli
 
 MESSAGE_CHARACTERS = 1000
 """An event's note may have 1,024."""
@@ -135,6 +137,16 @@ def of_preempted(job: str, reason: Reason, preemptor: str) -> Verdict:
     way_out = "it is queued again and starts once there is room"
     message = f"job {job} gives way to {preemptor or 'another job'}: {reason.sentence()}; {way_out}"
     return Verdict("Preempted", message[:MESSAGE_CHARACTERS], warning=False)
+
+
+def of_scheduled(job: Job, run: Run, placement: Placement) -> Verdict:
+    """The pod was bound; an event only, and of a large gang its first pods speak for all."""
+    gpus = said_milli(placement.gpu_milli * len(placement.devices))
+    held = f" with {gpus} GPU{'' if gpus == '1' else 's'}" if placement.devices else ""
+    nodes, pods = len({place.node for place in run.places}), len(run.places)
+    gang = f", rank {placement.rank} of {pods} pods on {nodes} node{'' if nodes == 1 else 's'}" if pods > 1 else ""
+    message = f"placed on {placement.node}{held} for job {job.job_id}, attempt {run.attempt}{gang}"
+    return Verdict("Scheduled", message[:MESSAGE_CHARACTERS], warning=False)
 
 
 def of_group(found: Reason) -> Verdict:

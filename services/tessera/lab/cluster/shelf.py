@@ -93,6 +93,10 @@ class Shelf:
             raise answers.not_found(self.resource, name)
         return found
 
+    @property
+    def oldest(self) -> Version:
+        return next(iter(self._by_key.values()))
+
     def with_uid(self, uid: str) -> Version | None:
         return self._by_uid.get(uid)
 

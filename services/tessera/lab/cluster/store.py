@@ -51,6 +51,9 @@ class WallClock(Protocol):
     def now_ms(self) -> int: ...
 
 
+EVENTS_MAX = 10_000  # a real server forgets them after an hour
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """
@@ -85,6 +88,8 @@ class Store:
         return shelf
 
     def create(self, shelf: Shelf, namespace: str, obj: JsonObject) -> Version:
+        if shelf.resource == "events" and len(shelf) >= EVENTS_MAX:
+            shelf.remove(shelf.oldest)
         created = shelf.add(self._filled(shelf, namespace, obj))
         if shelf is self.nodes:
             self.kubelets.node_changed(created)

@@ -80,6 +80,10 @@ class AdoptionWorld(World):
         return next((c for c in pod["status"].get("conditions", ()) if c["type"] == "PodScheduled"), {})
 
     def events(self) -> list[JsonObject]:
+        """What somebody was told, but for the event that every bound pod gets."""
+        return [event for event in self.all_events() if event["reason"] != "Scheduled"]
+
+    def all_events(self) -> list[JsonObject]:
         return [event.object for event in self.core.list("events")[0]]
 
     def adopted(self, name: str = "train") -> list[Job]:

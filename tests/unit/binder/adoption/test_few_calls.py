@@ -44,11 +44,13 @@ async def world() -> AsyncIterator[AdoptionWorld]:
         yield world
 
 
-async def test_a_pod_that_finds_room_costs_its_bind_and_nothing_else(calls: Counter[str], world: AdoptionWorld) -> None:
+async def test_a_pod_that_finds_room_costs_its_bind_and_an_event_in_its_own_time(
+    calls: Counter[str], world: AdoptionWorld
+) -> None:
     world.make_job(pods=3)
     await world.run(20)
     assert world.only().phase == "running"
-    assert calls == {"bind": 3}
+    assert calls == {"bind": 3, "create": 3}
 
 
 async def test_a_pod_is_looked_at_before_it_is_bound_once_a_bind_was_refused(
@@ -58,7 +60,7 @@ async def test_a_pod_is_looked_at_before_it_is_bound_once_a_bind_was_refused(
     world.make_pod("alone")
     await world.run(20)
     assert world.only("alone").phase == "running"
-    assert calls == {"bind": 2, "get": 2}  # what became of the refused one, and as what to bind it
+    assert calls == {"bind": 2, "get": 2, "create": 1}  # what became of the refused one, and as what to bind it
 
 
 async def test_a_pod_that_changes_between_permit_and_bind_is_bound_as_it_is_then(world: AdoptionWorld) -> None:
@@ -173,7 +175,7 @@ async def test_a_pod_that_is_placed_within_a_moment_is_told_nothing(calls: Count
     await world.run(5)
     assert world.only("second").phase == "running"
     assert world.events() == []
-    assert calls == {"bind": 2}
+    assert calls == {"bind": 2, "create": 2}
 
 
 async def test_the_pods_of_a_gang_that_are_made_one_after_the_other_are_told_nothing(world: AdoptionWorld) -> None:
