@@ -31,6 +31,9 @@ _UID_CHANGED = "metadata.uid: Invalid value"
 _PAGE = 500  # objects asked for at once: a page is answered well within the time-out, however many there are
 
 
+_REVIEWS = "authorization.k8s.io/v1"
+
+
 class HttpCluster:
     """
     A cluster at `base_url`.
@@ -186,6 +189,21 @@ class HttpCluster:
     async def create_event(self, namespace: str, event: JsonObject) -> None:
         await self._call("POST", f"/api/v1/namespaces/{namespace}/events", body=event, lane=self._told_lane)
 
+    async def may(self, namespace: str, verb: str, resource: str, group: str = "", user: str = "") -> bool:
+        """
+        Whether we may do it there, or `user` may.
+
+        Everybody may ask of himself; to ask of others takes the right to create SubjectAccessReviews.
+        """
+        name, _, sub = resource.partition("/")
+        asked = {"namespace": namespace, "verb": verb, "group": group, "resource": name, "subresource": sub}
+        kind = "SubjectAccessReview" if user else "SelfSubjectAccessReview"
+        whose: JsonObject = {"user": user, "groups": groups_of(user)} if user else {}
+        spec = {"resourceAttributes": asked, **whose}
+        review = {"apiVersion": _REVIEWS, "kind": kind, "spec": spec}
+        answer = _decoded(await self._call("POST", f"/apis/{_REVIEWS}/{kind.lower()}s", body=review))
+        return bool(answer["status"]["allowed"])
+
     async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject:
         return _decoded(await self._call("GET", object_path(api_version, kind, namespace, name)))
 
@@ -296,6 +314,14 @@ class HttpCluster:
 
 class _PageLost(Exception):
     """The server no longer knows the version of which the first pages were."""
+
+
+def groups_of(user: str) -> list[str]:
+    """The groups that the API server puts a service account into."""
+    account = user.split(":")
+    if account[:2] != ["system", "serviceaccount"] or len(account) != 4:
+        return ["system:authenticated"]
+    return ["system:serviceaccounts", f"system:serviceaccounts:{account[2]}", "system:authenticated"]
 
 
 def _selecting(label_selector: str, field_selector: str) -> dict[str, str]:

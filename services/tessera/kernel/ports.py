@@ -290,6 +290,9 @@ class Cluster(Protocol):
     async def create_event(self, namespace: str, event: JsonObject) -> None:
         """409 AlreadyExists when the name is taken."""
 
+    async def may(self, namespace: str, verb: str, resource: str, group: str = "") -> bool:
+        """Whether we may do it there; `resource` with its subresource, as `pods/binding`. "" is the whole cluster."""
+
     async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject:
         """Any object, in a namespace or in none (""); 404 when it is not there, or the cluster has no such kind."""
 

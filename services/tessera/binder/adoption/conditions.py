@@ -16,6 +16,7 @@ from tessera.kernel.ports import ApiError, Clock, Cluster
 
 PASSES = (404, 409)
 REMEMBERED = 4096
+CLOSED_SECONDS = 60.0
 
 log = structlog.get_logger()
 
@@ -26,7 +27,7 @@ class Conditions:
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster, self._clock = cluster, clock
         self._told: dict[tuple[str, str], None] = {}
-        self._not_let_in: dict[str, None] = {}
+        self._not_let_in: dict[str, float] = {}
 
     async def tell(self, pods: Sequence[Json], verdict: Verdict | None) -> None:
         """Say on each pod why it waits, unless that is what it says already."""
@@ -62,9 +63,9 @@ class Conditions:
 
     async def _patch(self, pod: Json, patch: Json | None) -> bool:
         """Whether it was written: there is something to say, and the pod is as we have seen it."""
-        if patch is None:
-            return False
         meta = mapping(pod, "metadata")
+        if patch is None or self._clock.monotonic() < self._not_let_in.get(text(meta, "namespace"), 0.0):
+            return False
         named = {"uid": text(meta, "uid"), "resourceVersion": text(meta, "resourceVersion")}
         try:
             await self._cluster.patch_pod_status(
@@ -79,10 +80,10 @@ class Conditions:
         return True
 
     def _note_not_let_in(self, namespace: str, error: ApiError) -> None:
-        """Its pods cannot be told, so the log and `tessera doctor` say it: the namespace has not let the binder in."""
+        """Its pods cannot be told, so the log and `tessera doctor` say it; asked again after a while, for all of them."""
         if namespace not in self._not_let_in:
-            self._not_let_in[namespace] = None
-            log.warning("namespace_not_let_in", namespace=namespace, error=str(error))
+            log.warning("pods_not_told", namespace=namespace, error=str(error))
+        self._not_let_in[namespace] = self._clock.monotonic() + CLOSED_SECONDS
 
     async def _make_event(self, thing: Json, verdict: Verdict, now: str) -> None:
         """The condition says it already: an event that cannot be made is not worth another try."""

@@ -18,6 +18,7 @@ from tessera.binder.adoption.ending import ending_of, why_failed
 from tessera.binder.adoption.group_status import GroupStatus
 from tessera.binder.adoption.groups import Kind, OwnerRef, controller_of
 from tessera.binder.adoption.known import Adoptions
+from tessera.binder.adoption.let_in import LetIn
 from tessera.binder.adoption.owners import NotAllowed, Owners
 from tessera.binder.adoption.patience import Patience, Settling
 from tessera.binder.adoption.reading import Json, text
@@ -28,6 +29,7 @@ from tessera.binder.adoption.verdicts import (
     of_ended,
     of_group,
     of_job,
+    of_not_let_in,
     of_refusal,
     of_suspended_by_user,
     of_suspended_while_waiting,
@@ -95,6 +97,7 @@ class Adopting:
         self._facts = Facts(ports.bus, settings.shard, "binder")
         self._books = Books(state)
         self._conditions = Conditions(ports.cluster, ports.clock)
+        self._let_in = LetIn(ports.cluster, ports.clock)
         self._group_status = GroupStatus(ports.cluster, ports.clock, owners)
         self._patience = Patience(ports.clock, settings.tell_seconds)
         self._settling = Settling(ports.clock, settings.settle_seconds)
@@ -274,6 +277,9 @@ class Adopting:
         key, ended = self._next_key(found)
         if ended is not None:
             await self._tell(group_id, waiting, of_ended(ended))
+            return
+        if not await self._let_in.holds(found.group.namespace):
+            await self._tell(group_id, waiting, of_not_let_in(found.group.namespace))
             return
         job, now = job_id(self._settings.shard, found.group.namespace, key), self._ports.clock.monotonic()
         before = self._submitted.get(job)

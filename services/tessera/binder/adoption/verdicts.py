@@ -23,6 +23,7 @@ NOT_HONOURED = "tessera.io/NotHonoured"
 """The condition that names what a pod would like and does not get; it does not keep it from being placed."""
 SUSPENDED = "SuspendedByAnother"
 COMPONENT = "tessera-binder"
+LET_IN = "an operator applies the RoleBinding of deploy/kubernetes/tenant there"
 
 WAYS_OUT: dict[Code, str] = {
     Code.NOT_CONFIGURED: "an operator applies a configuration",
@@ -147,6 +148,12 @@ def of_scheduled(job: Job, run: Run, placement: Placement) -> Verdict:
     gang = f", rank {placement.rank} of {pods} pods on {nodes} node{'' if nodes == 1 else 's'}" if pods > 1 else ""
     message = f"placed on {placement.node}{held} for job {job.job_id}, attempt {run.attempt}{gang}"
     return Verdict("Scheduled", message[:MESSAGE_CHARACTERS], warning=False)
+
+
+def of_not_let_in(namespace: str) -> Verdict:
+    """The binder may not bind there: the pods can be told only where it may at least do that."""
+    message = f"not submitted: namespace {namespace} has not let the binder in. To go on: {LET_IN}"
+    return Verdict("NamespaceNotLetIn", message, warning=True)
 
 
 def of_group(found: Reason) -> Verdict:

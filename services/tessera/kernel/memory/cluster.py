@@ -159,6 +159,9 @@ class MemoryCluster:
         self._core.create("events", namespace, orjson.loads(orjson.dumps(event)))
         await self.after("create")
 
+    async def may(self, namespace: str, verb: str, resource: str, group: str = "") -> bool:
+        return self._verbs is None or verb in self._verbs
+
     async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject:
         await self._enter("get", resource_of(kind))
         found = self._core.get(self._core.resource(api_version, kind), namespace, name)

@@ -209,4 +209,4 @@ async def test_a_pod_of_a_namespace_that_is_not_let_in_is_not_asked_about_for_ev
     with capture_logs() as logs:
         await world.run(30)
     assert len(asked) <= 10
-    assert [line["namespace"] for line in logs if line["event"] == "namespace_not_let_in"] == [NS]
+    assert [line["namespace"] for line in logs if line["event"] == "pods_not_told"] == [NS]

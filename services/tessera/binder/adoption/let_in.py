@@ -1,0 +1,48 @@
+"""Which namespaces have let the binder in: the API server is asked, and believed for a while."""
+
+import asyncio
+
+import structlog
+
+from tessera.kernel.ports import ApiError, Clock, Cluster
+
+OPEN_SECONDS, CLOSED_SECONDS = 300.0, 10.0
+REMEMBERED = 4096
+
+log = structlog.get_logger()
+
+
+class LetIn:
+    """A namespace in which the binder may not bind is not let in, whatever else it may do there."""
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self._cluster, self._clock = cluster, clock
+        self._known: dict[str, tuple[bool, float]] = {}
+        self._asking = asyncio.Lock()
+
+    async def holds(self, namespace: str) -> bool:
+        """Raises Transient. A server that cannot say lets us in: then a bind tells."""
+        known = self._believed(namespace)
+        if known is not None:
+            return known
+        async with self._asking:
+            known = self._believed(namespace)  # somebody else may have asked meanwhile
+            return await self._ask(namespace) if known is None else known
+
+    def _believed(self, namespace: str) -> bool | None:
+        found, until = self._known.get(namespace, (False, 0.0))
+        return found if self._clock.monotonic() < until else None
+
+    async def _ask(self, namespace: str) -> bool:
+        try:
+            may = await self._cluster.may(namespace, "create", "pods/binding")
+        except ApiError as error:
+            log.info("rights_not_known", namespace=namespace, error=str(error))
+            may = True
+        before = self._known.get(namespace, (True, 0.0))[0]
+        if before and not may:
+            log.warning("namespace_not_let_in", namespace=namespace)
+        if len(self._known) >= REMEMBERED:
+            self._known.clear()
+        self._known[namespace] = may, self._clock.monotonic() + (OPEN_SECONDS if may else CLOSED_SECONDS)
+        return may
