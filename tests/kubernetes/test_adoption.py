@@ -3,6 +3,7 @@ Everything that users may already have, on a real API server: gangs by label and
 pods under a disruption budget, and pods that cannot be honoured. One line in them names our scheduler.
 """
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,10 +13,11 @@ import pytest_asyncio
 from tessera.domain.state import State
 from tessera_schemas.config import Policy
 from tessera_schemas.job import Role, Volume
-from tests.e2e.live import configuration, job
+from tests.e2e.live import configuration, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.api import STRATEGIC_PATCH
 from tests.kubernetes.control_plane import ControlPlane
+from tests.kubernetes.deployed import deploy, let_in
 from tests.kubernetes.live import KubernetesLive, live_on
 from tests.kubernetes.users import Users, condition, scheduled
 
@@ -488,3 +490,50 @@ async def test_after_all_of_it_everything_is_well_and_no_pod_of_a_user_has_our_f
     assert not any("tessera.io/held" in one["metadata"].get("finalizers", ()) for one in theirs)
     assert not any(condition(one, "PodScheduled", "False") for one in theirs if one["spec"].get("nodeName"))
     await assert_all_is_well(live)
+
+
+# -- namespaces that are not let in, and what the doctor says of them ------------------------------------------------
+
+
+async def test_work_of_a_namespace_that_is_not_let_in_waits_unsubmitted_and_the_doctor_names_it(
+    live: KubernetesLive, users: Users
+) -> None:
+    live.plane.add_namespace("closed")
+    strangers = Users(live, "closed")
+    strangers.create(pod("shut-out"))
+    await eventually(lambda: "namespace_not_let_in" in logs_of(live, "binder"), "the binder has asked")
+    found = await doctor(live)
+    assert "namespace closed is not let in: 1 pod or suspended Job that names tessera waits" in found
+    assert "kubectl apply -n closed -f deploy/kubernetes/tenant/binder.yaml" in found
+    assert "namespace closed is no tenant" in found
+    assert "binder may not" not in found
+    let_in(live.plane, "closed")
+    told = await strangers.until_told("shut-out", "NoSuchTenant")  # so it was submitted
+    assert told["status"] == "False"
+    strangers.delete_pods("shut-out")
+
+
+async def test_the_doctor_finds_nothing_where_all_is_well_and_names_the_rights_that_an_older_role_lacks(
+    live: KubernetesLive, users: Users
+) -> None:
+    await eventually(lambda: users.pod("shut-out") is None, "the pod before is gone")
+    assert "nothing found" in await doctor(live)
+    role = users.api.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/tessera-binder")
+    rules = [rule for rule in role["rules"] if rule["resources"] != ["jobs"]]
+    users.kubectl("apply", "-f", "-", stdin=json.dumps({**role, "rules": rules}))
+    try:
+        assert "binder may not patch jobs of batch in " in await doctor(live)
+    finally:
+        deploy(live.plane)
+
+
+async def doctor(live: KubernetesLive) -> str:
+    """What it prints for an administrator of the cluster."""
+    environment = {"KUBECONFIG": str(live.plane.kubeconfig()), "TESSERA_ALLOW_UNSYNCED": "true"}
+    said = await live.command("doctor", environment={**environment, "TESSERA_ALLOW_ANYBODY": "true"})
+    print(said.out, said.err)
+    return said.out + said.err
+
+
+def logs_of(live: KubernetesLive, service: str) -> str:
+    return "".join(log.read_text() for log in (live.platform.directory / "logs").glob(f"*{service}*.log"))

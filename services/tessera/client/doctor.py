@@ -9,14 +9,19 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tessera.client.rights import BIND, CLUSTER_WIDE, OF_TENANT, Right, Rights, account, lacking
 from tessera.kernel.errors import StartupError, Transient
 from tessera.kernel.ports import ApiError, JsonObject
 from tessera.kernel.preflight import check_redis, check_synced
 from tessera.kernel.settings import ServiceSettings
-from tessera_schemas.labels import NAMES_US, USERS_PODS
+from tessera_schemas.labels import NAMES_US, SCHEDULER_NAME, USERS_PODS
 
-RBAC, BINDING = "rbac.authorization.k8s.io/v1", "tessera-binder"
-LET_IN = "kubectl apply -k deploy/kubernetes/tenant, with its name in place of demo (deploy/kubernetes/README.md)"
+LET_IN = "kubectl apply -n {} -f deploy/kubernetes/tenant/binder.yaml"
+ROLES = "kubectl apply -k deploy/kubernetes/base"
+MAKE_TENANT = "name it under tenants in the configuration and `tessera apply` it"
+NO_RIGHTS = "{} has no rights at all"
+NOTHING_STARTS = "no pod of this tenant can be made or bound"
+NAMESPACES_MAX, SAID_MAX = 100, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +33,12 @@ class Finding:
         return f"{self.what}; {self.way_out}"
 
 
-class Reader(Protocol):
+class Reader(Rights, Protocol):
     """What is asked of the Kubernetes API."""
 
     async def list(
         self, kind: str, label_selector: str = "", field_selector: str = ""
     ) -> tuple[list[JsonObject], str]: ...
-    async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject: ...
 
 
 async def of_servers(settings: ServiceSettings) -> list[Finding]:
@@ -50,46 +54,84 @@ async def of_servers(settings: ServiceSettings) -> list[Finding]:
 
 
 async def of_cluster(cluster: Reader, tenants: Collection[str]) -> list[Finding]:
-    """The API answers; whoever has pods that name our scheduler is let in, and is a tenant."""
+    """The API answers; our services have their rights; whoever has work for us is let in, and is a tenant."""
     try:
         pods, _ = await cluster.list("pods", USERS_PODS, NAMES_US)
-        waiting = waiting_by_namespace(pods)
-        return [
-            finding
-            for namespace, count in sorted(waiting.items())
-            for finding in await _of_namespace(cluster, namespace, count, tenants)
-        ]
+        jobs, _ = await cluster.list("jobs")
     except ApiError as error:
-        return [Finding(f"Kubernetes API: {error}", "use a kubeconfig that may list pods and read role bindings")]
+        return [Finding(f"Kubernetes API: {error}", "use a kubeconfig that may list pods and Jobs")]
     except Transient as error:
         return [Finding(f"Kubernetes API does not answer ({error})", "set KUBECONFIG or TESSERA_CLUSTER_URL")]
+    waiting = waiting_by_namespace(pods, jobs)
+    strangers = [
+        Finding(f"namespace {name} is no tenant: {said_waiting(waiting[name])}", MAKE_TENANT)
+        for name in sorted(waiting.keys() - set(tenants))
+    ]
+    return [*strangers, *await _of_rights(cluster, tenants, waiting)]
 
 
-def waiting_by_namespace(pods: Sequence[JsonObject]) -> Counter[str]:
-    """How many pods without a node each namespace has."""
-    return Counter(
-        pod["metadata"]["namespace"]
-        for pod in pods
-        if not (pod.get("spec") or {}).get("nodeName") and "deletionTimestamp" not in pod["metadata"]
-    )
+def waiting_by_namespace(pods: Sequence[JsonObject], jobs: Sequence[JsonObject] = ()) -> Counter[str]:
+    """How many pods without a node, and suspended Jobs, that name our scheduler each namespace has."""
+    waiting = [pod for pod in pods if not (pod.get("spec") or {}).get("nodeName")]
+    waiting += [job for job in jobs if _is_suspended_for_us(job)]
+    return Counter(each["metadata"]["namespace"] for each in waiting if "deletionTimestamp" not in each["metadata"])
 
 
-async def _of_namespace(cluster: Reader, namespace: str, count: int, tenants: Collection[str]) -> list[Finding]:
-    pods = "1 pod that names tessera waits" if count == 1 else f"{count} pods that name tessera wait"
+def said_waiting(count: int) -> str:
+    return "1 pod or suspended Job that names tessera waits" if count == 1 else f"{count} that name tessera wait"
+
+
+def _is_suspended_for_us(job: JsonObject) -> bool:
+    spec = job.get("spec") or {}
+    template = (spec.get("template") or {}).get("spec") or {}
+    return spec.get("suspend") is True and template.get("schedulerName") == SCHEDULER_NAME
+
+
+async def _of_rights(cluster: Reader, tenants: Collection[str], waiting: Counter[str]) -> list[Finding]:
+    try:
+        found = [each for service in CLUSTER_WIDE for each in await _of_service(cluster, service)]
+        if any(finding.what.startswith(NO_RIGHTS.format(account("binder"))) for finding in found):
+            return found
+        return [*found, *await _of_namespaces(cluster, sorted({*tenants, *waiting})[:NAMESPACES_MAX], waiting)]
+    except ApiError as error:
+        if error.status == 404:  # the simulated cluster knows no rights
+            return []
+        return [Finding(f"Kubernetes API: {error}", "use a kubeconfig that may create subjectaccessreviews")]
+    except Transient as error:
+        return [Finding(f"Kubernetes API does not answer ({error})", "try again")]
+
+
+async def _of_service(cluster: Reader, service: str) -> list[Finding]:
+    """What it may do in the whole cluster."""
+    lacks = await lacking(cluster, service, CLUSTER_WIDE[service])
+    if not lacks:
+        return []
+    if len(lacks) == len(CLUSTER_WIDE[service]):
+        return [Finding(NO_RIGHTS.format(account(service)), f"{ROLES}; no other account is looked at")]
+    return [Finding(f"{service} may not {_said(lacks)} in the cluster", ROLES)]
+
+
+async def _of_namespaces(cluster: Reader, names: Sequence[str], waiting: Counter[str]) -> list[Finding]:
+    """Where the binder may not bind it is not let in; where it may, it lacks what an older role did not have."""
     found: list[Finding] = []
-    if not await _is_let_in(cluster, namespace):
-        found.append(Finding(f"namespace {namespace} is not let in: {pods}, and the binder may not tell them", LET_IN))
-    if namespace not in tenants:
-        way_out = "name it under tenants in the configuration and `tessera apply` it"
-        found.append(Finding(f"namespace {namespace} is no tenant: {pods}", way_out))
+    by_lack: dict[tuple[Right, ...], list[str]] = {}
+    for name in names:
+        lacks = await lacking(cluster, "binder", OF_TENANT, name)
+        if BIND in lacks:
+            detail = f"{said_waiting(waiting[name])}, and nothing can tell them" if waiting[name] else NOTHING_STARTS
+            found.append(Finding(f"namespace {name} is not let in: {detail}", LET_IN.format(name)))
+        elif lacks:
+            by_lack.setdefault(tuple(lacks), []).append(name)
+    for rights, where in by_lack.items():
+        found.append(Finding(f"binder may not {_said(rights)} in {said_some(where)}", ROLES))
     return found
 
 
-async def _is_let_in(cluster: Reader, namespace: str) -> bool:
-    try:
-        await cluster.get_object(RBAC, "RoleBinding", namespace, BINDING)
-    except ApiError as error:
-        if error.status != 404:
-            raise
-        return False
-    return True
+def _said(rights: Sequence[Right]) -> str:
+    return said_some([str(right) for right in rights])
+
+
+def said_some(words: Sequence[str]) -> str:
+    """The first few, and how many more."""
+    more = len(words) - SAID_MAX
+    return ", ".join(words[:SAID_MAX]) + (f" and {more} more" if more > 0 else "")

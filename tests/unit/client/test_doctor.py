@@ -1,52 +1,106 @@
-"""`tessera doctor`: pods that wait in silence are found from outside, each with the way out."""
+"""`tessera doctor`: work that waits in silence, and rights that are lacking, each found with the way out."""
 
+from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tessera.client.doctor import Finding, of_cluster
+from tessera.client.rights import BIND, CLUSTER_WIDE, OF_TENANT, Right, account
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError
 
 Json = dict[str, Any]
+ROLES = Path(__file__).parents[3] / "deploy" / "kubernetes" / "base" / "roles.yaml"
+EVERYTHING = frozenset(OF_TENANT.union(*CLUSTER_WIDE.values()))
 
 
 def pod(namespace: str, node: str = "") -> Json:
     return {"metadata": {"namespace": namespace}, "spec": {"nodeName": node} if node else {}}
 
 
-class Api:
-    """Namespaces in `let_in` have the binder's RoleBinding."""
+def suspended_job(namespace: str, scheduler: str = "tessera") -> Json:
+    template = {"spec": {"schedulerName": scheduler}}
+    return {"metadata": {"namespace": namespace}, "spec": {"suspend": True, "template": template}}
 
-    def __init__(self, *pods: Json, let_in: tuple[str, ...] = (), fails: Exception | None = None) -> None:
-        self.pods, self.let_in, self.fails = list(pods), let_in, fails
+
+class Api:
+    """Namespaces in `let_in` have the binder's RoleBinding; `lacks` are rights that nobody has."""
+
+    def __init__(
+        self,
+        *pods: Json,
+        jobs: tuple[Json, ...] = (),
+        let_in: tuple[str, ...] = (),
+        lacks: frozenset[Right] = frozenset(),
+        fails: Exception | None = None,
+        fails_to_say: Exception | None = None,
+    ) -> None:
+        self.pods, self.jobs, self.let_in, self.lacks = list(pods), list(jobs), let_in, lacks
+        self.fails, self.fails_to_say = fails, fails_to_say
 
     async def list(self, kind: str, label_selector: str = "", field_selector: str = "") -> tuple[list[Json], str]:
-        assert (kind, field_selector) == ("pods", "spec.schedulerName=tessera")
         if self.fails is not None:
             raise self.fails
-        return self.pods, "1"
+        assert kind == "jobs" or field_selector == "spec.schedulerName=tessera"
+        return (self.jobs if kind == "jobs" else self.pods), "1"
 
-    async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> Json:
-        assert (kind, name) == ("RoleBinding", "tessera-binder")
-        if namespace not in self.let_in:
-            raise ApiError(404, "NotFound", "there is none")
-        return {}
+    async def may(self, namespace: str, verb: str, resource: str, group: str = "", user: str = "") -> bool:
+        if self.fails_to_say is not None:
+            raise self.fails_to_say
+        right = Right(group, resource, verb)
+        if namespace:
+            assert user == account("binder")
+            return namespace in self.let_in and right in OF_TENANT - self.lacks
+        service = user.rpartition("-")[2]
+        return right in CLUSTER_WIDE[service] - self.lacks
 
 
-async def test_a_namespace_that_is_not_let_in_is_named_with_its_waiting_pods_and_the_way_in() -> None:
-    found = await of_cluster(Api(pod("default"), pod("default"), pod("lab"), let_in=("lab",)), {"default", "lab"})
-    assert [finding.what for finding in found] == [
-        "namespace default is not let in: 2 pods that name tessera wait, and the binder may not tell them"
-    ]
-    assert "deploy/kubernetes/tenant" in found[0].way_out
+async def lines(api: Api, *tenants: str) -> list[str]:
+    return [finding.line() for finding in await of_cluster(api, set(tenants))]
+
+
+async def test_a_namespace_that_is_not_let_in_is_named_with_its_waiting_work_and_the_way_in() -> None:
+    api = Api(pod("default"), pod("lab"), jobs=(suspended_job("default"),), let_in=("lab",))
+    (line,) = await lines(api, "default", "lab")
+    assert line.startswith("namespace default is not let in: 2 that name tessera wait, and nothing can tell them; ")
+    assert line.endswith("kubectl apply -n default -f deploy/kubernetes/tenant/binder.yaml")
+
+
+async def test_a_tenant_whose_namespace_is_not_let_in_is_named_before_it_has_any_work() -> None:
+    (line,) = await lines(Api(let_in=("lab",)), "lab", "sales")
+    assert line.startswith("namespace sales is not let in: no pod of this tenant can be made or bound; kubectl apply")
 
 
 async def test_a_namespace_that_is_no_tenant_is_named() -> None:
-    (found,) = await of_cluster(Api(pod("lab"), let_in=("lab",)), set())
-    assert found.line().startswith("namespace lab is no tenant: 1 pod that names tessera waits; name it under tenants")
+    (line,) = await lines(Api(pod("lab"), let_in=("lab",)))
+    assert line.startswith("namespace lab is no tenant: 1 pod or suspended Job that names tessera waits; name it under")
 
 
-async def test_nothing_is_found_where_all_is_well_and_pods_that_run_are_no_matter() -> None:
-    assert await of_cluster(Api(pod("lab"), pod("default", node="a"), let_in=("lab",)), {"lab"}) == []
+async def test_nothing_is_found_where_all_is_well_and_what_runs_or_is_anothers_is_no_matter() -> None:
+    api = Api(pod("lab"), pod("x", node="a"), jobs=(suspended_job("x", "default-scheduler"),), let_in=("lab",))
+    assert await lines(api, "lab") == []
+
+
+async def test_rights_that_an_older_role_did_not_give_are_named_once_for_all_namespaces() -> None:
+    lacks = frozenset({Right("batch", "jobs", "patch"), Right("ray.io", "rayclusters", "get")})
+    tenants = [f"t{number}" for number in range(6)]
+    assert await lines(Api(let_in=tuple(tenants), lacks=lacks), *tenants) == [
+        "binder may not get rayclusters of ray.io in the cluster; kubectl apply -k deploy/kubernetes/base",
+        "binder may not patch jobs of batch in t0, t1, t2, t3 and 2 more; kubectl apply -k deploy/kubernetes/base",
+    ]
+
+
+async def test_an_account_without_any_right_is_one_finding() -> None:
+    found = await lines(Api(lacks=EVERYTHING), "lab")
+    assert len(found) == 2
+    assert all("has no rights at all; kubectl apply -k deploy/kubernetes/base" in line for line in found)
+
+
+async def test_a_cluster_that_knows_no_rights_has_none_to_lack_and_who_may_not_ask_is_told() -> None:
+    assert await lines(Api(fails_to_say=ApiError(404, "NotFound", "no such path")), "lab") == []
+    (line,) = await lines(Api(fails_to_say=ApiError(403, "Forbidden", "cannot create")), "lab")
+    assert "subjectaccessreviews" in line
 
 
 async def test_an_api_that_does_not_answer_or_refuses_is_a_finding() -> None:
@@ -54,3 +108,27 @@ async def test_an_api_that_does_not_answer_or_refuses_is_a_finding() -> None:
         (found,) = await of_cluster(Api(fails=fails), set())
         assert isinstance(found, Finding)
         assert "Kubernetes API" in found.what
+
+
+def test_the_rights_looked_for_are_those_that_the_manifests_give() -> None:
+    documents = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(ROLES.read_text())}
+
+    def of(role: str) -> frozenset[Right]:
+        rules = documents["ClusterRole", role]["rules"]
+        return frozenset(
+            Right(group, resource, verb)
+            for rule in rules
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        )
+
+    for service, needed in CLUSTER_WIDE.items():
+        bound = [
+            each["roleRef"]["name"]
+            for (kind, _), each in documents.items()
+            if kind == "ClusterRoleBinding" and f"tessera-{service}" in {one["name"] for one in each["subjects"]}
+        ]
+        assert frozenset().union(*map(of, bound)) == needed
+    assert of("tessera-binder") == OF_TENANT
+    assert BIND in OF_TENANT

@@ -80,7 +80,7 @@ class Conditions:
         return True
 
     def _note_not_let_in(self, namespace: str, error: ApiError) -> None:
-        """Its pods cannot be told, so the log and `tessera doctor` say it; asked again after a while, for all of them."""
+        """Its pods cannot be told, so the log and `tessera doctor` say it; tried again after a while."""
         if namespace not in self._not_let_in:
             log.warning("pods_not_told", namespace=namespace, error=str(error))
         self._not_let_in[namespace] = self._clock.monotonic() + CLOSED_SECONDS

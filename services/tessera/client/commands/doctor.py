@@ -11,7 +11,7 @@ from tessera.client.outcomes import Exit
 from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where
 from tessera.kernel.cluster import HttpCluster
-from tessera.kernel.errors import StartupError
+from tessera.kernel.errors import KernelError, StartupError
 from tessera.kernel.kubeconfig import find_access
 from tessera.kernel.settings import ServiceSettings, load_settings
 from tessera_schemas.subjects import OPERATOR
@@ -25,7 +25,7 @@ def doctor(home: Home = None, shard: InShard = None) -> None:
         for finding in found:
             print(finding.line())
         if not found:
-            print("nothing found")
+            print("nothing found: NATS, Redis, the configuration, and the rights on Kubernetes are as they should be")
         return Exit.FAILED if found else None
 
     carry_out(work())
@@ -33,17 +33,20 @@ def doctor(home: Home = None, shard: InShard = None) -> None:
 
 async def _findings(place: Where) -> list[Finding]:
     settings = _settings(place)
-    found = await of_servers(settings)
-    async with place.store(place.identity(OPERATOR)) as store:
-        config = await ShardViews(store).config()
-    if not config.version:
+    found, config = await of_servers(settings), None
+    try:
+        async with place.store(place.identity(OPERATOR)) as store:
+            config = await ShardViews(store).config()
+    except KernelError as error:
+        found.append(Finding(f"Redis: the configuration cannot be read ({error})", "see the other findings, try again"))
+    if config is not None and not config.version:
         found.append(Finding("no configuration has been applied", "`tessera config init`, then `tessera apply`"))
     try:
         cluster = _cluster(settings)
     except StartupError as error:
         return [*found, Finding(*str(error).partition("; ")[::2])]
     try:
-        tenants = {tenant.name for tenant in config.body.tenants} if config.body else set()
+        tenants = {tenant.name for tenant in config.body.tenants} if config and config.body else set()
         return [*found, *await of_cluster(cluster, tenants)]
     finally:
         await cluster.close()
