@@ -5,11 +5,12 @@ from typing import Any
 
 from tessera_schemas.base import Strict, job_id, run_id
 from tessera_schemas.config import ConfigBody, Policy, Queue, Quota, Tenant
-from tessera_schemas.facts import ConfigProposed, JobAdmitted, NodeSeen, RunAbsent, owner
+from tessera_schemas.facts import ConfigProposed, JobAdmitted, NodeSeen, RunAbsent, WorkRefused, owner
 from tessera_schemas.job import JobSpec, Resources, Role, Template
 from tessera_schemas.ledger import GENESIS, AnyRecord, EpochOpened, LedgerMessage, TakenFact, chain_hash
 from tessera_schemas.orders import Order
 from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code, Reason
 
 SHARD = "main"
 GIB = 2**30
@@ -134,3 +135,25 @@ class Chain:
             return fact
         self.facts_upto += 1
         return TakenFact(seq=self.facts_upto, service=owner(fact), fact=fact)
+
+
+def work_refused(
+    group: str = "batch/Job/lab/uid-0",
+    refused: bool = True,
+    tenant: str = "lab",
+    field: str = "metadata.labels[tessera.io/queue]",
+    number: int = 0,
+) -> WorkRefused:
+    """What the binder says of a Job whose queue is not there, or that it is refused no more."""
+    why = Reason(code=Code.NO_SUCH_QUEUE, field=field, numbers={"number": number})
+    work_id = job_id(SHARD, "", group)
+    reasons = (why,) if refused else ()
+    return WorkRefused(
+        kind="work_refused",
+        work_id=work_id,
+        tenant=tenant,
+        group=group,
+        owner="Job/train",
+        queue="nowhere",
+        reasons=reasons,
+    )

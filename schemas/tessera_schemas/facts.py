@@ -201,6 +201,26 @@ class RunUntouched(Strict):
     kept: bool = False
 
 
+REFUSED_PER_TENANT, REFUSED_MAX = 32, 1024
+"""So much refused work is shown at most."""
+
+
+class WorkRefused(Strict):
+    """
+    Work that users made in Kubernetes and that is not taken in as it is; without `reasons` it is refused no more.
+
+    `group` is by what its pods are found again, and `work_id` is made of it.
+    """
+
+    kind: Literal["work_refused"]
+    work_id: JobId
+    tenant: Name
+    group: Annotated[str, StringConstraints(max_length=600, pattern=r"^[\x21-\x7e]*$")]
+    owner: Annotated[str, StringConstraints(max_length=320)] = ""
+    queue: Annotated[str, StringConstraints(max_length=63)] = ""
+    reasons: Annotated[tuple[Reason, ...], Field(max_length=8)] = ()
+
+
 class PodsBack(Strict):
     """
     All pods of an adopted job, which were its owner's to make again, wait to be placed: it may start again.
@@ -430,6 +450,7 @@ AnyFact = (
     | RunEnded
     | EvictionBlocked
     | RunUntouched
+    | WorkRefused
     | PodsBack
     | PodsGone
     | PodsLost
@@ -459,6 +480,7 @@ OWNERS: dict[type[Strict], str] = {
     RunEnded: "binder",
     EvictionBlocked: "binder",
     RunUntouched: "binder",
+    WorkRefused: "binder",
     PodsBack: "binder",
     PodsGone: "binder",
     PodsLost: "binder",

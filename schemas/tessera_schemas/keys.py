@@ -16,11 +16,12 @@ generation; a rebuild fills a new one and then moves the pointer.
 | `queues` | queue name | `QueueView` |
 | `nodes` | node name | `NodeView` |
 | `config` | `config` | `Config`, with its version |
+| `refused` | an id of its own | `JobView` of phase `refused`: users' work in Kubernetes that is not taken in |
 """
 
 from tessera_schemas.subjects import OPERATOR, SERVICES
 
-VIEWS = ("jobs", "queues", "nodes", "config")
+VIEWS = ("jobs", "queues", "nodes", "config", "refused")
 WRITERS = ("projection",)  # the only user that may run scripts
 READERS = (*(service for service in SERVICES if service not in WRITERS), OPERATOR)
 """Those that use no view see by the cursor whether the ledger still has its end."""

@@ -347,6 +347,13 @@ class PricesRefused(Strict):
     reason: Reason
 
 
+class RefusalNoted(Strict):
+    """What fact `fact` says of work that users made is shown to readers, until it is refused no more."""
+
+    kind: Literal["refusal_noted"]
+    fact: Count
+
+
 AnyRecord = (
     FormatRaised
     | EpochOpened
@@ -381,6 +388,7 @@ AnyRecord = (
     | LeftChanged
     | MixPriced
     | PricesRefused
+    | RefusalNoted
 )
 Record = Annotated[AnyRecord, Field(discriminator="kind")]
 

@@ -212,6 +212,15 @@ FACTS: tuple[facts.AnyFact, ...] = (
     facts.PriorityRequested(kind="priority_requested", job_id=JOB, priority_class="high", tenant="lab"),
     facts.EvictionBlocked(kind="eviction_blocked", run_id=RUN, reason=WHY),
     facts.RunUntouched(kind="run_untouched", run_id=RUN, revoked_ts=TS, reason=WHY, kept=True),
+    facts.WorkRefused(
+        kind="work_refused",
+        work_id=OTHER,
+        tenant="lab",
+        group="batch/Job/lab/uid-0",
+        owner="Job/train",
+        queue="research",
+        reasons=(WHY,),
+    ),
     facts.PodsBack(kind="pods_back", job_id=JOB, preemptible=False, uids=("uid-0", "uid-1")),
     facts.PodsGone(kind="pods_gone", job_id=JOB),
     facts.CheckpointReported(kind="checkpoint_reported", job_id=JOB, tenant="lab", path="/data/step-100", attempt=2),
@@ -351,6 +360,7 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
         pool="default",
         reason=Reason(code=Code.PRICES_OUTDATED, numbers={"settled": 3, "settled_now": 4}),
     ),
+    ledger.RefusalNoted(kind="refusal_noted", fact=4),
 )
 
 JOB_FIELDS = {"job_id": JOB, "name": "train-llm", "queue": "research"}

@@ -164,7 +164,7 @@ class Live:
         await self.until(lambda state: state.config.version == expected_version + 1, "the configuration is in force")
         # Admission reads it from the views; a submit before that is refused for a tenant that is not there yet.
         async with self.store() as store:
-            await eventually(lambda: _at_least(store, self.state.n), "the views have the configuration")
+            await eventually(lambda: at_least(store, self.state.n), "the views have the configuration")
 
     async def submit(self, spec: JobSpec, tenant: str = "lab", key: str | None = None, **more: Any) -> Submitted:
         key = key or next(self.keys)
@@ -472,7 +472,7 @@ def terminal(state: State, job: str) -> bool:
     return ended is not None and ended.phase in TERMINAL
 
 
-async def _at_least(store: RedisStore, n: int) -> bool:
+async def at_least(store: RedisStore, n: int) -> bool:
     return await store.cursor() >= n
 
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 from tessera.domain.state import State
 from tessera_schemas.config import Policy
 from tessera_schemas.job import Role, Volume
-from tests.e2e.live import configuration, eventually, job
+from tests.e2e.live import at_least, configuration, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.api import STRATEGIC_PATCH
 from tests.kubernetes.control_plane import ControlPlane
@@ -133,6 +133,23 @@ async def test_two_sizes_in_one_gang_are_refused_on_its_pods_by_name(users: User
     told = await users.until_told("odd-0", "GangDisagrees")
     assert "tessera.io/gang-size" in told["message"]
     users.delete_pods("odd-0", "odd-1")
+
+
+async def test_a_refused_job_is_listed_says_so_itself_and_is_listed_no_more_once_it_is_gone(users: Users) -> None:
+    users.create(batch_job("lost", labels={"tessera.io/queue": "nowhere"}))
+    await eventually(lambda: refused(users) == [("Job/lost", "NoSuchQueue")], "it is noted")
+    noted = users.live.state.n
+    async with users.live.store() as store:
+        await eventually(lambda: at_least(store, noted), "the views have it")
+    rows = (await users.live.command("ls", "-o", "json", "--phase", "refused")).json["items"]
+    assert [(row["name"], row["owner"], row["reason"]["code"]) for row in rows] == [("lost", "Job/lost", "NoSuchQueue")]
+    assert "NoSuchQueue" in users.kubectl("describe", "job", "lost", "--namespace", users.namespace)
+    users.delete("job", "lost")
+    await eventually(lambda: refused(users) == [], "nothing is refused any more")
+
+
+def refused(users: Users) -> list[tuple[str, str]]:
+    return [(work.owner, work.reasons[0].code) for work in users.live.state.refused.values()]
 
 
 async def test_pods_of_a_pod_group_wait_for_it_and_then_start_together(users: Users) -> None:

@@ -26,6 +26,17 @@ class ShardViews:
         found = [JobView.from_bytes(stored) for stored in (await self.store.get_all("jobs")).values()]
         return sorted(found, key=lambda job: (job.phase in ENDED, job.submitted_ts, job.job_id))
 
+    async def all_work(self) -> list[JobView]:
+        """Live jobs, then users' work in Kubernetes that is refused, whose ids are no jobs', then ended jobs."""
+        jobs, found = await self.jobs(), (await self.store.get_all("refused")).values()
+        refused = sorted(map(JobView.from_bytes, found), key=lambda work: (work.submitted_ts, work.job_id))
+        return sorted([*jobs, *refused], key=lambda job: (job.phase in ENDED) * 2 + (job.phase == "refused"))
+
+    async def work(self, named: str) -> JobView:
+        """A job, or refused work, by the same names. Raises Failure."""
+        stored = await self.store.get("jobs", named)
+        return JobView.from_bytes(stored) if stored is not None else one_of(await self.all_work(), named)
+
     async def nodes(self) -> list[NodeView]:
         found = [NodeView.from_bytes(stored) for stored in (await self.store.get_all("nodes")).values()]
         return sorted(found, key=lambda node: (node.pool, node.name))

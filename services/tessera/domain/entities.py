@@ -244,6 +244,20 @@ class Left:
 
 @quick
 @dataclass(frozen=True, slots=True)
+class RefusedWork:
+    """What users made in Kubernetes and what is not taken in as it is; `group` finds its pods."""
+
+    work_id: str
+    tenant: str
+    group: str
+    owner: str
+    queue: str
+    reasons: tuple[Reason, ...]
+    since_ts: int
+
+
+@quick
+@dataclass(frozen=True, slots=True)
 class Drain:
     """A node on which nothing new starts, because an operator said so."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tessera.domain.checkpoints import marks_with
 from tessera.domain.devices import while_held
-from tessera.domain.entities import Drain, Earmark, EndedJob, Extra, Job, Left, Line, Run, Use
+from tessera.domain.entities import Drain, Earmark, EndedJob, Extra, Job, Left, Line, RefusedWork, Run, Use
 from tessera.domain.errors import Contradiction, UnknownFormat
 from tessera.domain.evolve import evolved
 from tessera.domain.levels import unknown_levels, with_labels
@@ -31,7 +31,7 @@ from tessera.domain.spec_hash import spec_hash
 from tessera.domain.state import State
 from tessera_schemas.base import run_id
 from tessera_schemas.config import Config
-from tessera_schemas.facts import ConfigProposed, JobAdmitted, NodeSeen, PricesLearnt
+from tessera_schemas.facts import ConfigProposed, JobAdmitted, NodeSeen, PricesLearnt, WorkRefused
 from tessera_schemas.ledger import (
     FORMAT,
     Allocated,
@@ -60,6 +60,7 @@ from tessera_schemas.ledger import (
     PlanRefused,
     PricesRefused,
     PrioritySet,
+    RefusalNoted,
     Released,
     Requeued,
     Revoked,
@@ -565,6 +566,19 @@ def _mix_priced(state: State, record: MixPriced, facts: Sequence[TakenFact]) -> 
     state.mixes.put(mix.pool, evolved(mix, prices=fact.prices, priced=fact.settled, priced_gpus=fact.gpus))
 
 
+def _refusal_noted(state: State, record: RefusalNoted, facts: Sequence[TakenFact]) -> None:
+    fact = facts[record.fact].fact
+    if not isinstance(fact, WorkRefused):
+        raise Contradiction(f"record {state.n}: fact {record.fact} refuses nothing")
+    known = state.refused.get(fact.work_id)
+    if not fact.reasons:
+        state.refused.drop(fact.work_id)
+        return
+    since = state.ts if known is None else known.since_ts
+    work = RefusedWork(fact.work_id, fact.tenant, fact.group, fact.owner, fact.queue, fact.reasons, since)
+    state.refused.put(work.work_id, work)
+
+
 APPLY: dict[type[Any], Callable[[State, Any, Sequence[TakenFact]], None]] = {
     FormatRaised: _format_raised,
     EpochOpened: _epoch_opened,
@@ -599,4 +613,5 @@ APPLY: dict[type[Any], Callable[[State, Any, Sequence[TakenFact]], None]] = {
     LeftChanged: _left_changed,
     MixPriced: _mix_priced,
     PricesRefused: _nothing,
+    RefusalNoted: _refusal_noted,
 }

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 from pydantic import TypeAdapter
 
-from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Left, Line, Run, Use
+from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Left, Line, RefusedWork, Run, Use
 from tessera.domain.errors import Contradiction
 from tessera.domain.mix import Mix, Seen
 from tessera.domain.resources import Node
@@ -34,6 +34,7 @@ ROWS: dict[str, tuple[TypeAdapter[Any], str]] = {
     "seen": (TypeAdapter(Seen), "key"),
     "mixes": (TypeAdapter(Mix), "pool"),
     "lefts": (TypeAdapter(Left), "pool"),
+    "refused": (TypeAdapter(RefusedWork), "work_id"),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sortedcontainers import SortedList
 
-from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Left, Line, Run, Use
+from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Left, Line, RefusedWork, Run, Use
 from tessera.domain.mix import Mix, Seen
 from tessera.domain.phases import Phase
 from tessera.domain.queues import Holding, QueueTree, QuotaBook, queue_tree
@@ -34,8 +34,9 @@ TABLES = (
     "seen",
     "mixes",
     "lefts",
+    "refused",
 )
-LATER_TABLES: frozenset[str] = frozenset()
+LATER_TABLES: frozenset[str] = frozenset({"refused"})
 """Of them, those that came after 0.3: an empty one is no part of the state's hash. They stand last, as they came."""
 
 
@@ -64,6 +65,7 @@ class State:
         self.seen: Table[Seen] = Table()
         self.mixes: Table[Mix] = Table()
         self.lefts: Table[Left] = Table()
+        self.refused: Table[RefusedWork] = Table()
         self.index = Index()
         self.is_base = True
 

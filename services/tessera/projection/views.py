@@ -18,7 +18,7 @@ from tessera.domain.state import State
 from tessera.kernel.ports import Change
 from tessera.projection.made import view
 from tessera_schemas.config import Queue, Quota
-from tessera_schemas.facts import NodeSeen
+from tessera_schemas.facts import NodeSeen, WorkRefused
 from tessera_schemas.keys import VIEWS
 from tessera_schemas.ledger import (
     Allocated,
@@ -36,6 +36,7 @@ from tessera_schemas.ledger import (
     OutOfLine,
     Permitted,
     PrioritySet,
+    RefusalNoted,
     Released,
     Requeued,
     Revoked,
@@ -49,7 +50,7 @@ from tessera_schemas.ledger import (
 from tessera_schemas.placement import Placement
 from tessera_schemas.views import JobView, NodeView, OthersView, QueueView, QuotaUse
 
-JOBS, QUEUES, NODES, CONFIG = VIEWS
+JOBS, QUEUES, NODES, CONFIG, REFUSED = VIEWS
 Field = tuple[str, str]
 """View and key."""
 
@@ -85,6 +86,7 @@ class Views:
         queues |= self._sharing(quotas)
         fields: dict[Field, None] = {(JOBS, job_id): None for job_id in jobs}
         fields |= {(NODES, name): None for name in nodes}
+        fields |= {(REFUSED, work_id): None for work_id in refused_in(message)}
         if state.tree is not tree:
             fields[CONFIG, CONFIG] = None
             queues |= dict.fromkeys(tree.queues) | dict.fromkeys(self._queues())
@@ -102,6 +104,7 @@ class Views:
         yield from ((NODES, name) for name, _ in state.nodes.items())
         yield from ((JOBS, job_id) for job_id, _ in state.jobs.items())
         yield from ((JOBS, job_id) for job_id, _ in state.ended.items())
+        yield from ((REFUSED, work_id) for work_id, _ in state.refused.items())
 
     def value(self, field: Field) -> bytes | None:
         """The field as of the state; None when there is no such entity."""
@@ -279,12 +282,35 @@ class Views:
         config = self._state.config
         return config.to_bytes() if config.version else None
 
+    def _refused(self, work_id: str) -> bytes | None:
+        """In the form of a job, which it would be: of no phase that a job has, and nothing is asked for or held."""
+        work = self._state.refused.get(work_id)
+        if work is None:
+            return None
+        return view(
+            JobView,
+            job_id=work.work_id,
+            tenant=work.tenant,
+            queue=work.queue,
+            name=work.owner.rpartition("/")[2],
+            key="",
+            phase=REFUSED,
+            priority=0,
+            attempt=0,
+            pods=0,
+            gpu_milli=0,
+            submitted_ts=work.since_ts,
+            reason=work.reasons[0],
+            owner=work.owner,
+        ).to_bytes()
+
     # What makes a field's value, by view.
     _MAKE: ClassVar[dict[str, Callable[["Views", str], bytes | None]]] = {
         JOBS: _job,
         QUEUES: _queue,
         NODES: _node,
         CONFIG: _config,
+        REFUSED: _refused,
     }
 
 
@@ -313,6 +339,15 @@ def touched(state: State, message: LedgerMessage) -> tuple[dict[str, None], dict
             if isinstance(fact, NodeSeen):  # the fold refuses any other
                 nodes[fact.name] = None
     return jobs, nodes, quotas
+
+
+def refused_in(message: LedgerMessage) -> Iterator[str]:
+    """The refused work of which `message` says something."""
+    for record in message.records:
+        if type(record) is RefusalNoted:
+            fact = message.facts[record.fact].fact
+            if isinstance(fact, WorkRefused):  # the fold refuses any other
+                yield fact.work_id
 
 
 def _shared(job: Job | EndedJob) -> dict[str, Any]:

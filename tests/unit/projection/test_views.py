@@ -42,11 +42,12 @@ from tests.builders import (
     queue,
     role,
     run_absent,
+    work_refused,
 )
 from tests.ledgers import Committed
 from tests.random_ledger import random_ledger
 
-MODELS: dict[str, Any] = {"jobs": JobView, "queues": QueueView, "nodes": NodeView, "config": Config}
+MODELS: dict[str, Any] = {"jobs": JobView, "queues": QueueView, "nodes": NodeView, "config": Config, "refused": JobView}
 PREEMPTS = {"preset": "priority", "min_runtime_seconds": 0}
 Rows = dict[str, dict[str, bytes]]
 
@@ -324,3 +325,19 @@ def test_an_unknown_queue_is_shown_only_while_runs_hold_something_for_it(live):
     state = State()
     state.queue_use.put("ghost", Use("ghost", live))
     assert [change.key for change in all_views(state)] == ["ghost"] * live
+
+
+def test_refused_work_is_shown_until_it_is_refused_no_more():
+    books = Committed()
+    books.begin(node_seen("a"))
+    followed = Followed().fold(books.stored)
+    books.commit(work_refused())
+    followed.fold(books.stored[-1:])
+    (stored,) = followed.rows["refused"].values()
+    shown = JobView.from_bytes(stored)
+    assert (shown.phase, shown.name, shown.owner, shown.queue) == ("refused", "train", "Job/train", "nowhere")
+    assert shown.reason is not None
+    assert shown.reason.code == "NoSuchQueue"
+    assert followed.rows == rebuilt(books.state)
+    books.commit(work_refused(refused=False))
+    assert followed.fold(books.stored[-1:]).rows["refused"] == {}

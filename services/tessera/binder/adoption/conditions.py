@@ -16,7 +16,7 @@ from tessera.kernel.ports import ApiError, Clock, Cluster
 
 PASSES = (404, 409)
 REMEMBERED = 4096
-CLOSED_SECONDS = 60.0
+CLOSED_SECONDS = 10.0
 
 log = structlog.get_logger()
 

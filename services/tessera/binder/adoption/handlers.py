@@ -7,6 +7,7 @@ save messages: the same key is the same job. A group has one job at a time. What
 pods that ask for something else make another job, once the one before has ended.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -21,11 +22,13 @@ from tessera.binder.adoption.known import Adoptions
 from tessera.binder.adoption.let_in import LetIn
 from tessera.binder.adoption.owners import NotAllowed, Owners
 from tessera.binder.adoption.patience import Patience, Settling
-from tessera.binder.adoption.reading import Json, text
+from tessera.binder.adoption.reading import Json, no, text
+from tessera.binder.adoption.refusals import Refusals
 from tessera.binder.adoption.spec import Adoption
 from tessera.binder.adoption.suspended import Suspended
 from tessera.binder.adoption.verdicts import (
     Verdict,
+    is_refusal,
     of_ended,
     of_group,
     of_job,
@@ -97,6 +100,8 @@ class Adopting:
         self._facts = Facts(ports.bus, settings.shard, "binder")
         self._books = Books(state)
         self._conditions = Conditions(ports.cluster, ports.clock)
+        self._refusals = Refusals(state, self._facts, ports.clock, settings.shard)
+        self._against: dict[str, Sequence[Reason]] = {}
         self._let_in = LetIn(ports.cluster, ports.clock)
         self._group_status = GroupStatus(ports.cluster, ports.clock, owners)
         self._patience = Patience(ports.clock, settings.tell_seconds)
@@ -128,7 +133,7 @@ class Adopting:
         """Look at everything once users' pods are listed, now and then, and as soon as our partitions change."""
         async for _ in rounds(self._members, self._ports.clock, self._settings.resync_seconds, lambda: self._is_synced):
             self._groups.resolve_again()
-            known = (*self._groups.ids(), *self._books.groups(), *self._suspended.ids())
+            known = (*self._groups.ids(), *self._books.groups(), *self._suspended.ids(), *self._refusals.groups())
             for group in dict.fromkeys((*known, *(f"{ALONE}{uid}" for uid in self._groups.alone))):
                 self.worklist.name(group)
 
@@ -143,9 +148,14 @@ class Adopting:
             return  # `resync` names everything once they are listed
         if partition_of(group_id) not in self._members.partitions():
             return
+        self._against.pop(group_id, None)
         if group_id.startswith(ALONE):
             await self._tell_alone(group_id.removeprefix(ALONE))
-            return
+        else:
+            await self._look(group_id)
+        await self._say_refused(group_id, self._against.pop(group_id, ()))
+
+    async def _look(self, group_id: str) -> None:
         live, waiting = self._books.jobs(group_id), self._groups.waiting(group_id)
         await self._tell_if_placed(group_id, live)
         if live and all(job.phase in ABOUT_TO_START for job in live):
@@ -160,6 +170,8 @@ class Adopting:
         if found is not None:
             if found.code is Code.VOLUME_NOT_READY:  # nobody tells of volumes
                 self.worklist.name_later(group_id, VOLUME_AGAIN_SECONDS)
+            if is_refusal(found):
+                self._against[group_id] = (found,)
             await self._tell(group_id, waiting, of_group(found))
         else:
             self._adoptions.forget(group_id)
@@ -245,7 +257,16 @@ class Adopting:
     async def _tell_alone(self, uid: str) -> None:
         pod, reason = self._groups.informer.objects.get(uid), self._groups.alone.get(uid)
         if pod is not None and reason is not None:
+            if is_refusal(reason):
+                self._against[f"{ALONE}{uid}"] = (reason,)
             await self._conditions.tell([pod], of_group(reason))
+
+    async def _say_refused(self, group_id: str, reasons: Sequence[Reason]) -> None:
+        """For those who list jobs: the work is no job, and its objects say it one by one."""
+        group, uid = self._groups.get(group_id), group_id.removeprefix(ALONE)
+        pods = self._groups.pods(group_id) if group is not None else [self._groups.informer.objects.get(uid)]
+        thing = next((pod for pod in pods if pod is not None), None) or self._suspended.job(group_id)
+        await self._refusals.say(group_id, reasons if thing is not None else (), group, thing)
 
     async def _tell(self, group_id: str, waiting: list[Json], verdict: Verdict | None) -> None:
         """On the pods; on the suspended Job that has none yet; on their owner, too, where somebody has to act."""
@@ -279,11 +300,14 @@ class Adopting:
             await self._tell(group_id, waiting, of_ended(ended))
             return
         if not await self._let_in.holds(found.group.namespace):
+            detail = "has not let the binder in"
+            self._against[group_id] = (no(Code.FORBIDDEN, f"namespace {found.group.namespace}", detail),)
             await self._tell(group_id, waiting, of_not_let_in(found.group.namespace))
             return
         job, now = job_id(self._settings.shard, found.group.namespace, key), self._ports.clock.monotonic()
         before = self._submitted.get(job)
         if before is not None and before.reasons:
+            self._against[group_id] = before.reasons
             await self._tell(group_id, waiting, of_refusal(before.reasons))
         if before is not None and now < before.again_at:
             self.worklist.name_later(group_id, before.again_at - now)

@@ -160,8 +160,13 @@ def of_group(found: Reason) -> Verdict:
     """What `group_of`, `size_of` or `spec_of` has against the pods: something to wait for, or a refusal."""
     if found.code is Code.ON_HOLD:  # something else has to let it go, and the reason says what
         return Verdict(SUSPENDED, f"not submitted yet: {found.field}: {found.detail}"[:MESSAGE_CHARACTERS], False)
-    waits = found.code in (Code.GANG_INCOMPLETE, Code.OWNER_NOT_FOUND, Code.VOLUME_NOT_READY)
-    return of_waiting(found) if waits else of_refusal([found])
+    return of_refusal([found]) if is_refusal(found) else of_waiting(found)
+
+
+def is_refusal(found: Reason) -> bool:
+    """Whether somebody has to change something; else the group only waits."""
+    waits = (Code.GANG_INCOMPLETE, Code.OWNER_NOT_FOUND, Code.VOLUME_NOT_READY, Code.ON_HOLD)
+    return found.code not in waits
 
 
 def of_wishes(sentences: Sequence[str]) -> Verdict:

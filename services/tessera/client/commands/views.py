@@ -28,7 +28,7 @@ def ls(
     shard: InShard = None,
     identity: As = None,
 ) -> None:
-    """List jobs: live ones first, oldest first."""
+    """List jobs: work in Kubernetes that is refused, then live ones, oldest first, then ended ones."""
     phases = set(phase.lower().split(",")) if phase else None
 
     def wanted(job: JobView) -> bool:
@@ -44,7 +44,8 @@ def ls(
         async with shard_views(home, identity, shard) as (_, views):
 
             async def read() -> tuple[int, list[JobView], str]:
-                as_of, found = await views.as_of(), [job for job in await views.jobs() if wanted(job)]
+                as_of = await views.as_of()
+                found = [job for job in await views.all_work() if wanted(job)]
                 hidden = max(0, len(found) - limit)
                 return as_of, found, f"{len(found)} jobs" + (f", {hidden} not shown (--limit)" if hidden else "")
 
@@ -70,7 +71,7 @@ def get(job: str, output: Format = Output.TABLE, home: Home = None, shard: InSha
 
     async def work() -> None:
         async with shard_views(home, identity, shard) as (_, views):
-            as_of, found = await views.as_of(), await views.job(job)
+            as_of, found = await views.as_of(), await views.work(job)
         if output in (Output.JSON, Output.YAML):
             show_value(output, plain(found), as_of)
             return

@@ -26,6 +26,7 @@ from tessera.scheduler.decide.line import place_line, start_marked
 from tessera.scheduler.decide.nodes import on_drain_requested, on_node_seen
 from tessera.scheduler.decide.plans import on_plan_proposed
 from tessera.scheduler.decide.prices import on_prices_learnt
+from tessera.scheduler.decide.refused import on_work_refused
 from tessera.scheduler.decide.runs import (
     end_overdue,
     on_bind_failed,
@@ -70,6 +71,7 @@ from tessera_schemas.facts import (
     RunLost,
     RunStarted,
     RunUntouched,
+    WorkRefused,
 )
 from tessera_schemas.ledger import FORMAT, AnyRecord, Checkpoint, EpochOpened, FormatRaised
 
@@ -123,6 +125,7 @@ JUDGE: dict[type[Any], Callable[[Draft, int, Any], None]] = {
     RunEnded: on_run_ended,
     EvictionBlocked: on_eviction_blocked,
     RunUntouched: on_run_untouched,
+    WorkRefused: on_work_refused,
     PodsBack: on_pods_back,
     PodsGone: on_pods_gone,
     PodsLost: on_pods_lost,
