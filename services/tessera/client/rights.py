@@ -42,6 +42,7 @@ CLUSTER_WIDE: dict[str, frozenset[Right]] = {
         _all("jobset.x-k8s.io", ("jobsets",), ("get",)),
         *(_all(group, ("podgroups",), ("get",)) for group in POD_GROUPS),
         _all("ray.io", ("rayclusters",), ("get",)),
+        _all("leaderworkerset.x-k8s.io", ("leaderworkersets",), ("get",)),
         _all("policy", ("poddisruptionbudgets",), ("list",)),
         _all("scheduling.k8s.io", ("priorityclasses",), ("list",)),
         _all("kubeflow.org", TRAINING_JOBS, ("get",)),
