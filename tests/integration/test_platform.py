@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -52,6 +53,12 @@ def platform(directory: Path, said: list[str] | None = None, cluster: bool = Fal
     return Platform(directory, services=["binder"], cluster=cluster, command=stand_in, say=say)
 
 
+def told(running: Platform) -> dict[str, dict[str, Any]]:
+    """What `platform.json` says now."""
+    state: dict[str, dict[str, Any]] = json.loads((running.directory / "platform.json").read_text())
+    return state
+
+
 async def until_ready(running: Platform, old_pid: int | None) -> None:
     async with asyncio.timeout(SECONDS):
         while running.pid("binder") in (old_pid, None) or (await running.ready("binder")).get("startup") != "ok":
@@ -76,6 +83,12 @@ async def test_a_killed_service_is_started_again_and_one_line_says_so(tmp_path: 
         pid = running.pid("binder")
         running.kill("binder")
         await until_ready(running, pid)
+        port = (running.directory / "run" / "binder.port").read_text().strip()
+        async with asyncio.timeout(SECONDS):
+            while told(running)["http"].get("binder") != f"http://127.0.0.1:{port}":
+                assert ":0" not in told(running)["http"].get("binder", "")
+                await asyncio.sleep(0.05)
+        assert told(running)["pids"]["binder"] == running.pid("binder")
     assert [line for line in said if "binder ended with code -9; starting it again in 0.2 s" in line]
 
 

@@ -82,8 +82,7 @@ class Guard:
             async with asyncio.timeout(self._settings.body_seconds):
                 await request.read()
         except TimeoutError:
-            seconds = int(self._settings.body_seconds)
-            raise refused(Code.UNAVAILABLE, "body", "it did not come in time", {"seconds": seconds}) from None
+            raise refused(Code.INVALID_FIELD, "body", f"not there in time: {BROKEN_BODY}") from None
         except web.HTTPRequestEntityTooLarge:
             raise refused(Code.TOO_LARGE, "body", "", {"bytes_max": self._settings.body_bytes_max}) from None
         except (web.RequestPayloadError, ConnectionError):

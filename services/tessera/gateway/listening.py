@@ -1,12 +1,15 @@
 """The HTTP listener: the table of routes behind the guard, behind the door."""
 
 import asyncio
+import logging
 import socket
 import ssl
 from pathlib import Path
 
 import orjson
+import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from tessera.gateway.door import BACKLOG, Door
 from tessera.gateway.guard import Guard
@@ -17,6 +20,8 @@ from tessera.gateway.settings import GatewaySettings
 from tessera.kernel.errors import StartupError
 
 SHUTDOWN_SECONDS = 5.0  # for requests in flight; streams are told at once
+
+log = structlog.get_logger()
 
 
 def application(settings: GatewaySettings, guard: Guard, handlers: Handlers) -> web.Application:
@@ -38,6 +43,20 @@ async def _in_every_answer(_request: web.Request, response: web.StreamResponse) 
     response.headers.update({"Server": "tessera", "X-Content-Type-Options": "nosniff"})
 
 
+class NoHttp(logging.Filter):
+    """What is no HTTP is answered with 400 and is the client's mistake: a line for debugging, and no traceback."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            log.debug("request_malformed", error=type(error).__name__)
+            return False
+        return True
+
+
+NO_HTTP = NoHttp()
+
+
 class Listener:
     """The application behind its door."""
 
@@ -57,9 +76,12 @@ class Listener:
 async def listen(app: web.Application, settings: GatewaySettings, door: Door) -> Listener:
     """Raises StartupError when the address is not ours or is taken, or the certificate is none."""
     # A compressed body is refused by name, so it is never unpacked: neither bombs nor broken ones reach a decoder.
+    told = logging.getLogger(__name__)
+    told.addFilter(NO_HTTP)
     runner = web.AppRunner(
         app,
         access_log=None,
+        logger=told,
         shutdown_timeout=SHUTDOWN_SECONDS,
         keepalive_timeout=settings.head_seconds,  # counts from the start of a connection, too, whatever came of a head
         auto_decompress=False,

@@ -6,9 +6,11 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import Clock
 from tessera.kernel.together import cancel_all
 
@@ -41,7 +43,7 @@ def _end_with_parent() -> None:
 class Child:
     """
     A supervised process. `spawn` is asked at every start, so that a restart may differ; `ready` returns when the
-    process serves; `changed` is called after every start.
+    process serves; `changed` is called after every start, and again when the process serves.
     """
 
     def __init__(
@@ -136,6 +138,9 @@ class Child:
             await self.clock.sleep(wait)
             wait = min(2 * wait, BACKOFF_SECONDS_MAX)
             await self._launch()
+            self._changed()
+            with suppress(StartupError):  # it ended again, or is not well: that is looked at above, and by others
+                await self._ready(self)
             self._changed()
 
     async def _end(self, number: int) -> None:

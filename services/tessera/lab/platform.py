@@ -243,6 +243,9 @@ class Platform:
     def _state_file(self) -> Path:
         return self.directory / "platform.json"
 
+    def _port(self, part: str) -> int:
+        return _port(self._port_file(part))
+
     def _port_file(self, part: str) -> Path:
         return self.directory / "run" / f"{part}.port"
 
@@ -393,7 +396,9 @@ class Platform:
             "credentials": str(self.credentials.root),
             "platform_pid": os.getpid(),
             "pids": {name: child.pid for name, child in self._children.items()},
-            "http": {name: f"http://{LOOPBACK}:{_port(self._port_file(name))}" for name in self.parts},
+            "http": {
+                name: f"http://{LOOPBACK}:{port}" for name in self.parts if (port := _port(self._port_file(name)))
+            },
             "seconds": {name: round(seconds, 3) for name, seconds in self.timings.items()},
         }
         fresh = self._state_file.with_suffix(".new")

@@ -201,7 +201,7 @@ async def test_a_body_that_never_ends_is_given_up(world: World) -> None:
             f"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Length: 100\r\n\r\n"
         )
         writer.write(head.encode() + b"{")
-        assert b" 503 " in await asyncio.wait_for(reader.readline(), 10)
+        assert b" 422 " in await asyncio.wait_for(reader.readline(), 10)
         writer.close()
 
 

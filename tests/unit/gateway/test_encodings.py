@@ -46,13 +46,31 @@ async def test_a_body_with_a_content_coding_is_refused_whatever_it_holds(
 
 
 @pytest.mark.parametrize("body", [b"xyz\r\n", b"5\r\nhelloworld\r\n"], ids=["no size", "too long"])
-async def test_chunks_that_are_none_are_no_body_that_came_in_time(world: World, body: bytes) -> None:
+async def test_chunks_that_are_none_are_the_clients_mistake(world: World, body: bytes) -> None:
     token = world.token("lab")
     with capture_logs() as logs:
         async with world.gateway(body_seconds=0.1):
             status, said = await send(world, token, JSON, "Transfer-Encoding: chunked", body=body)
-    assert (status, said["code"], said["field"]) == (503, "Unavailable", "body")
+    assert (status, said["code"], said["field"]) == (422, "InvalidField", "body")
+    assert "chunks" in str(said["sentence"])
     assert "request_failed" not in [entry["event"] for entry in logs]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"GET / HTTP/9.9\r\n\r\n", b"GET /v1/jobs HTTP/1.1\r\nno colon\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\r\n\r\n"],
+    ids=["version", "header", "TLS"],
+)
+async def test_a_head_that_is_no_http_is_answered_and_logs_no_traceback(
+    world: World, head: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world.gateway():
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        writer.write(head)
+        async with asyncio.timeout(SECONDS):
+            assert (await reader.readline()).split()[1] == b"400"
+        writer.close()
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 @pytest.mark.parametrize("framing", ["Content-Length: 100", "Transfer-Encoding: chunked"])
