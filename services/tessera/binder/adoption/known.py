@@ -1,7 +1,9 @@
 """What each group of users' pods amounted to at the last look: it is looked at several times on its way to a node."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tessera.binder.adoption.gpu_memory import asks_for_memory, with_shares
 from tessera.binder.adoption.groups import Group, OwnerRef, size_of
 from tessera.binder.adoption.owners import NotAllowed, Owners
 from tessera.binder.adoption.reading import Json, mapping, text
@@ -32,15 +34,15 @@ class _Look:
 class Adoptions:
     """Shared by whoever asks, so that one answer serves to submit, to compare and to claim."""
 
-    def __init__(self, owners: Owners, volumes: VolumeClaims) -> None:
-        self._owners, self._volumes = owners, volumes
+    def __init__(self, owners: Owners, volumes: VolumeClaims, gpu_sizes: Callable[[], Sequence[int]]) -> None:
+        self._owners, self._volumes, self._gpu_sizes = owners, volumes, gpu_sizes
         self._known: dict[str, _Look] = {}
 
     async def of(self, group: Group, waiting: list[Json]) -> Adoption | Reason:
         """The job that these pods amount to, as their owner is now. Raises ApiError, Transient."""
         owner = None if group.owner is None else await self._owners.look(group.owner)
-        if any(claim_names(mapping(pod, "spec")) for pod in waiting):
-            return await self._or_never(group, waiting, await self._with_claims(group, waiting, owner))
+        if any(claim_names(mapping(pod, "spec")) or asks_for_memory(pod) for pod in waiting):
+            return await self._or_never(group, waiting, await self._looked_up(group, waiting, owner))
         known = self._known.get(group.id)
         if known is not None and known.is_of(group, waiting, owner):
             return await self._or_never(group, waiting, known.found)
@@ -62,12 +64,12 @@ class Adoptions:
             return found
         return (leader_comes_first(workers) if workers is not None else None) or found
 
-    async def _with_claims(self, group: Group, waiting: list[Json], owner: Json | None) -> Adoption | Reason:
-        """Claims change while their pods do not, so that nothing is remembered."""
+    async def _looked_up(self, group: Group, waiting: list[Json], owner: Json | None) -> Adoption | Reason:
+        """Claims change while their pods do not, and GPUs come and go, so that nothing is remembered."""
         size = size_of(group, owner, waiting)
         if isinstance(size, Reason):
             return size
-        pods = await self._volumes.placeable(group.namespace, waiting)
+        pods = await self._volumes.placeable(group.namespace, with_shares(waiting, self._gpu_sizes()))
         return pods if isinstance(pods, Reason) else spec_of(group, pods, size, owner)
 
     def forget(self, group_id: str) -> None:

@@ -1,8 +1,9 @@
 """Suspended batch Jobs that name our scheduler: they have no pods yet, so their templates are submitted."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tessera.binder.adoption.from_template import priority_of, spec_of_suspended
+from tessera.binder.adoption.gpu_memory import with_shares
 from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.reading import Json, mapping, text
 from tessera.binder.adoption.spec import Adoption
@@ -17,9 +18,15 @@ class Suspended:
     """Follows the watch of all batch Jobs; `on_change` is called with the group id of one that is, or was, ours."""
 
     def __init__(
-        self, jobs: Informer, owners: Owners, volumes: VolumeClaims, shard: str, on_change: Callable[[str], None]
+        self,
+        jobs: Informer,
+        owners: Owners,
+        volumes: VolumeClaims,
+        gpu_sizes: Callable[[], Sequence[int]],
+        shard: str,
+        on_change: Callable[[str], None],
     ) -> None:
-        self._jobs, self._owners, self._volumes = jobs, owners, volumes
+        self._jobs, self._owners, self._volumes, self._gpu_sizes = jobs, owners, volumes, gpu_sizes
         self._shard, self._on_change = shard, on_change
         self._by_group: dict[str, str] = {}
 
@@ -41,9 +48,8 @@ class Suspended:
         priority = priority_of(job, await self._owners.priority_classes())
         if isinstance(priority, Reason):
             return priority
-        placeable = await self._volumes.placeable(
-            text(job, "metadata", "namespace"), [mapping(job, "spec", "template")]
-        )
+        template = with_shares([mapping(job, "spec", "template")], self._gpu_sizes())
+        placeable = await self._volumes.placeable(text(job, "metadata", "namespace"), template)
         if isinstance(placeable, Reason):
             return placeable
         whole = {**job, "spec": {**mapping(job, "spec"), "template": placeable[0]}}

@@ -1,8 +1,10 @@
 """What the binder does about users' own pods, put together: two watches, and the parts that read them."""
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
+from tessera.binder.adoption.gpu_memory import sizes_of_shared_gpus
 from tessera.binder.adoption.handlers import Adopting
 from tessera.binder.adoption.known import Adoptions
 from tessera.binder.adoption.owners import Owners
@@ -33,10 +35,11 @@ class UsersWork:
         owners = Owners(cluster, clock, self._jobs, lambda queue: suspends_waiting(state.tree, queue))
         self._groups = Groups(self.pods, owners, clock, settings.shard, self._changed)
         volumes = VolumeClaims(cluster, owners)
-        self._suspended = Suspended(self._jobs, owners, volumes, settings.shard, self._changed)
+        gpu_sizes = partial(sizes_of_shared_gpus, state)
+        self._suspended = Suspended(self._jobs, owners, volumes, gpu_sizes, settings.shard, self._changed)
         self.name_run: Callable[[str], None] = lambda _: None
         self.hear: list[Callable[[list[Delta]], None]] = [self._groups.take]
-        adoptions = Adoptions(owners, volumes)
+        adoptions = Adoptions(owners, volumes, gpu_sizes)
         self.runs = AdoptedRuns(ports, settings, self._groups, owners, adoptions, volumes)
         self._adopting = Adopting(ports, settings, state, self._groups, owners, adoptions, self._suspended, members)
 

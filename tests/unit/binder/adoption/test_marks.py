@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.binder.adoption.gang_marks import GANGS
+from tessera.binder.adoption.gpu_memory import asks_for_memory, with_share
 from tessera.binder.adoption.groups import Group, Kind, group_of, size_of
 from tessera.binder.adoption.mark_table import PREFIXES, TABLE, Treatment
 from tessera.binder.adoption.marks import not_honoured, refused_mark
@@ -242,6 +243,28 @@ def test_a_share_that_cannot_be_given_is_refused_by_its_name(notes: Json, code: 
     found = role_of(pod(annotations=notes))
     assert isinstance(found, Reason)
     assert (found.code, found.field) == (code, f"metadata.annotations[{list(notes)[-1]}]")
+
+
+SIZES = (80 * 2**30, 40 * 2**30, 16 * 2**30)
+
+
+@pytest.mark.parametrize(("mib", "share"), [("4096", 250), ("16384", 400), ("20000", 489), ("79000", 965)])
+def test_a_memory_of_a_gpu_is_a_share_of_the_smallest_that_has_as_much(mib: str, share: int) -> None:
+    found = role_of(with_share(pod(annotations={"gpu-memory": mib}), SIZES))
+    assert isinstance(found, Role), found
+    assert (found.resources.gpu_milli, found.resources.gpu_memory_bytes) == (share, int(mib) * 2**20)
+
+
+@pytest.mark.parametrize("mib", ["81920", "half", "0", "-5"])
+def test_a_memory_that_no_share_has_is_refused_by_its_name(mib: str) -> None:
+    found = role_of(with_share(pod(annotations={"gpu-memory": mib}), SIZES))
+    assert isinstance(found, Reason)
+    assert found.field == "metadata.annotations[gpu-memory]"
+
+
+def test_a_memory_of_several_gpus_is_not_taken_for_one() -> None:
+    assert not asks_for_memory(pod(annotations={"gpu-memory": "4096", "gpu-fraction-num-devices": "2"}))
+    assert not asks_for_memory(pod(annotations={"gpu-memory": "4096", "tessera.io/gpu-milli": "250"}))
 
 
 # -- queues -----------------------------------------------------------------------------------------------------------

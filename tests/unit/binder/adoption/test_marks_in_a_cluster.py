@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.kernel.ports import ApiError
+from tessera.lab.cluster.nodes import NodeRow, node_object
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, batch_job
 
 Json = dict[str, Any]
@@ -166,6 +167,19 @@ async def test_workers_that_are_made_once_their_leader_is_ready_are_no_gang_and_
     told = world.condition(one)
     assert (told["reason"], "LeaderWorkerSet.spec.startupPolicy" in told["message"]) == ("NotSupportedYet", True)
     assert world.condition(two)["reason"] == "GangIncomplete"
+
+
+async def test_pods_that_say_the_memory_that_they_need_share_a_gpu(world: AdoptionWorld) -> None:
+    row = NodeRow(name="shared", cpu="64", memory="512Gi", gpus=1, gpu_memory="80Gi", device_profile="shares")
+    world.core.create("nodes", "", node_object(row, "shared"))
+    await world.run(5)
+    world.make_job("first", gpus=0, pods=2, notes={"gpu-memory": "40960"})
+    await world.run(10)
+    world.make_job("second", gpus=0, pods=1, notes={"gpu-memory": "20480"}, suspend=True)
+    await world.run(10)
+    assert [pod["spec"].get("nodeName") for pod in world.owned("first")] == ["shared"] * 2
+    second = world.only("second")
+    assert (second.phase, second.roles[0].need.gpu_milli) == ("queued", 250)
 
 
 async def test_an_owner_that_the_binder_may_not_read_is_said_on_its_pods(
