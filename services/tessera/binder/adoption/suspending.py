@@ -72,7 +72,8 @@ def look_at(owner: Json, began_suspended: bool, by_queue: bool | None) -> Look:
     if ending_of(owner) or mapping(owner, "metadata").get("deletionTimestamp") or whose_else(owner, said) is not None:
         return Look(suspended, Whose.ANOTHER)
     if not suspended:  # whoever resumed it while the mark is ours wants its pods to be there
-        return Look(False, Whose.TESSERA, waits_suspended=bool(said) and mark != OURS)
+        as_before = said is None and began_suspended and mark == LET_GO
+        return Look(False, Whose.TESSERA, waits_suspended=as_before or (bool(said) and mark != OURS))
     ours = mark == OURS or (not mark and began_suspended and wished is not False)
     return Look(True, Whose.TESSERA if ours else Whose.USER)
 

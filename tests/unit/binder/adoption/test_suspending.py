@@ -205,6 +205,16 @@ def test_an_owner_waits_suspended_by_its_own_word_or_else_its_queues_unless_some
     assert look.waits_suspended == (bool(said) and mark != "true")
 
 
+RESUMED = [("false", None, True), ("", None, False), ("false", False, False)]
+
+
+@pytest.mark.parametrize(("mark", "by_queue", "waits"), RESUMED)
+def test_what_was_submitted_suspended_waits_so_again_unless_its_user_or_its_queue_wants_pods(
+    mark: str, by_queue: bool | None, waits: bool
+) -> None:
+    assert look_at(job_object(annotations=notes(mark)), True, by_queue).waits_suspended is waits
+
+
 def test_the_lowest_queue_that_says_whether_owners_wait_suspended_counts() -> None:
     queues = (
         Queue(name="top", suspend_waiting=True),
@@ -382,3 +392,21 @@ async def test_a_training_job_waits_suspended_too_and_has_its_pods_again_once_th
     make()
     await world.run(5)
     assert (world.only("torch").phase, world.only("torch").attempt) == ("running", 1)
+
+
+async def test_a_job_that_is_allocated_while_its_owner_is_being_suspended_starts_with_its_next_pods(
+    world: AdoptionWorld,
+) -> None:
+    await world.configure(Queue(name="research", stop_policy="hold", suspend_waiting=True))
+    world.make_job(pods=1)
+    await until(world, "queued")
+    (uid,) = world.only().adopted.uids  # type: ignore[union-attr]
+    await world.clock.run(3)  # the binder acts, and what it says is not taken in yet
+    assert (world.job_object()["spec"]["suspend"], world.owned()) == (True, [])
+    await world.configure(Queue(name="research", suspend_waiting=True))
+    await world.commit()
+    permitted = [run.uids for run in world.state.runs.values()]
+    assert permitted == [(uid,)], "the run is permitted to a pod that is gone"
+    await world.run(40)
+    assert world.only().phase == "running"
+    assert world.job_object()["status"]["failed"] == 0
