@@ -108,6 +108,7 @@ class Adopting:
         self._settling = Settling(ports.clock, settings.settle_seconds)
         self._submitted: dict[str, Submitted] = {}
         self._cancelled: dict[str, float] = {}
+        self._not_let_in_until: dict[str, float] = {}
         self._without_pods_since: dict[str, float] = {}
         self.worklist = Worklist(self._work, ports.clock, settings.groups_at_once)
 
@@ -232,7 +233,7 @@ class Adopting:
     async def _suspend_waiting(self, group_id: str, waiting: list[Json], job: Job, verdict: Verdict | None) -> bool:
         """
         By policy what does not start at once waits without pods; its user reads on the owner why. What has a pod at
-        work keeps the others, and a refusal leaves the owner as it is.
+        work keeps the others. A refusal leaves the owner as it is, and its namespace is not tried again for a while.
         """
         if verdict is None or job.phase is not Phase.QUEUED or job.adopted is None or not waiting:
             return False
@@ -241,12 +242,16 @@ class Adopting:
             return False
         if any(text(pod, "spec", "nodeName") and not has_ended(pod) for pod in self._groups.pods(group_id)):
             return False
+        now = self._ports.clock.monotonic()
+        if now < self._not_let_in_until.get(job.tenant, 0.0):
+            return False
         owner, _ = found
         try:
             await self._owners.suspend(job.tenant, job.adopted, owner, True)
         except ApiError as error:
-            if error.status == 409:
+            if error.status != 403:
                 raise
+            self._not_let_in_until[job.tenant] = now + AGAIN_SECONDS_MAX
             log.warning("owner_not_suspended", job=job.job_id, owner=job.adopted.owner, error=error.message)
             return False
         await self._say_without_pods(job)

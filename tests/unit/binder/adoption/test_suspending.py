@@ -262,6 +262,17 @@ async def test_a_job_that_its_user_resumes_while_it_waits_keeps_its_pods(world: 
     assert world.only().phase == "queued"
 
 
+async def test_where_owners_may_not_be_suspended_they_wait_with_pods_and_it_is_not_asked_all_the_time(
+    world: AdoptionWorld,
+) -> None:
+    await full_cluster(world)
+    world.core.faults.answer("patch", 403, count=1)
+    world.make_job(pods=1)
+    await world.run(40)
+    assert (len(world.owned()), world.job_object()["spec"].get("suspend", False)) == (1, False)
+    assert world.condition(world.owned()[0])["reason"] == "NoFit"
+
+
 async def test_a_job_says_for_itself_that_it_waits_with_pods(world: AdoptionWorld) -> None:
     await full_cluster(world)
     made = batch_job("train")
