@@ -36,6 +36,16 @@ class Limits(Strict):
     gpus: Annotated[Positive | None, Field(description="GPUs asked for by jobs that have not ended")] = None
     gpus_per_job: Positive | None = None
     pods_per_job: Positive | None = None
+    submits_per_second: Annotated[
+        Positive | None, Field(le=1_000_000, description="Jobs handed in, lastingly; orders about jobs as many again")
+    ] = later(100)
+    submits_burst: Annotated[Positive, Field(le=10_000_000, description="And so many at once after a pause")] = later(
+        20_000
+    )
+    bytes_per_second: Annotated[
+        Positive | None, Field(description="Of what is handed in, lastingly: the ledger keeps it for good")
+    ] = later(256 * 1024)
+    bytes_burst: Annotated[Positive, Field(description="And so many at once after a pause")] = later(64 * 1024**2)
 
 
 class PodGrants(Strict):

@@ -5,6 +5,7 @@ A reason is a code, numbers that a program can use, and the field or object it i
 made from them (`Reason.sentence`), so that nothing is said in two ways.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated
 
@@ -43,6 +44,7 @@ class Code(StrEnum):
     IDEMPOTENCY_CONFLICT = "IdempotencyConflict"
     LIMIT_EXCEEDED = "LimitExceeded"
     GANG_DISAGREES = "GangDisagrees"
+    TENANT_BUDGET_EXCEEDED = "TenantBudgetExceeded"
     LEDGER_FULL = "LedgerFull"
     CONFIG_CONFLICT = "ConfigConflict"
     NO_SUCH_JOB = "NoSuchJob"
@@ -140,7 +142,8 @@ SENTENCES: dict[Code, str] = {
     Code.IDEMPOTENCY_CONFLICT: "the key was used before for a different job",
     Code.LIMIT_EXCEEDED: "the tenant is at its limit",
     Code.GANG_DISAGREES: "the pods of one gang do not say the same",
-    Code.LEDGER_FULL: "the ledger is full; an operator must act",
+    Code.TENANT_BUDGET_EXCEEDED: "the tenant hands in more than its configuration lets it; send it again later",
+    Code.LEDGER_FULL: "the ledger is nearly full and takes no new work; an operator has to enlarge it",
     Code.CONFIG_CONFLICT: "the configuration has changed since; read it again",
     Code.NO_SUCH_JOB: "there is no such job",
     Code.ALREADY_ENDED: "the job has ended already",
@@ -148,7 +151,7 @@ SENTENCES: dict[Code, str] = {
     Code.UNAUTHORIZED: "no valid token; send one as `Authorization: Bearer TOKEN`",
     Code.FORBIDDEN: "this request is not allowed",
     Code.RATE_LIMITED: "too many requests; try again later",
-    Code.BACKLOG_FULL: "commands of this tenant come faster than they are read; try again later",
+    Code.BACKLOG_FULL: "commands come faster than they are read; try again later",
     Code.NO_SUCH_PATH: "there is nothing at this path",
     Code.METHOD_NOT_ALLOWED: "the path does not know this method",
     Code.UNAVAILABLE: "a part that this needs is away; try again later",
@@ -208,6 +211,11 @@ SENTENCES: dict[Code, str] = {
 CODES = frozenset(code.value for code in Code)
 
 
+RETRY_NUMBER = "retry_after_seconds"
+TEMPORARY = frozenset({Code.TENANT_BUDGET_EXCEEDED, Code.LEDGER_FULL})
+"""What is refused for these may be sent again as it is, after so many seconds by the reason's `RETRY_NUMBER`."""
+
+
 class PublicReason(Lenient):
     """A reason as readers of events and views see it: a code that they do not know yet is still a code."""
 
@@ -231,3 +239,8 @@ class Reason(PublicReason, Strict):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     code: Code
+
+
+def is_temporary(reasons: Iterable[PublicReason]) -> bool:
+    """Whether the same may be sent again later: an earlier try that was refused so says nothing about this one."""
+    return any(reason.code in TEMPORARY for reason in reasons)

@@ -52,6 +52,9 @@ UNITS: Mapping[str, tuple[Callable[[int], str], str]] = {
 ALONE = {"bytes": "size", "ts": "at"}
 """What is said of a number whose whole name is its unit."""
 
+WORDED = {"retry_after_seconds": "retry after"}
+"""Names that say more than a number and its unit."""
+
 OF_RESOURCE = frozenset({"wanted", "available", "used", "nominal", "nominal_quota", "most", "lent", "borrowed"})
 """Numbers without a unit in their name, which count in that of the quota that their reason is about."""
 
@@ -69,5 +72,5 @@ def said_number(name: str, value: int, about: str = "") -> str:
         write = next((UNITS[word][0] for word in ("milli", "bytes") if word in resource), str)
         return f"{name.replace('_', ' ')} {write(value)}"
     write, instead = UNITS[unit] if unit else (str, "")
-    said = " ".join(instead if word == unit else word for word in words if word != unit or instead)
+    said = WORDED.get(name) or " ".join(instead if word == unit else word for word in words if word != unit or instead)
     return f"{said or ALONE.get(unit, '')} {write(value)}".strip()

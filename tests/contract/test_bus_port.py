@@ -7,7 +7,7 @@ import pytest
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.dead_letters import BODY_BYTES_MAX, DeadLetters
 from tessera.kernel.errors import Conflict, Full, Poison, Transient
-from tessera.kernel.ports import Bus, Delivery, Follow, Message, Outgoing
+from tessera.kernel.ports import Bus, Delivery, Follow, Message, Outgoing, Usage
 from tessera.kernel.work import work
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 from tests.contract.bus_worlds import World
@@ -115,6 +115,19 @@ class TestPublishing:
         with pytest.raises(Full):
             await bus.publish(out("s.a", bytes(350)))
         assert await bus.get("S", 1) is not None
+
+    async def test_how_full_a_stream_is_can_be_asked(self, world: World) -> None:
+        await world.add_stream("S", "s.>", bytes_max=5000)
+        await world.add_stream("T", "t.>")
+        bus = await world.connect()
+        assert await bus.usage("S") == Usage(0, 5000)
+        await bus.publish(out("s.a", bytes(1000)))
+        used = await bus.usage("S")
+        assert 1000 <= used.bytes < 1200
+        assert used.bytes_max == 5000
+        assert (await bus.usage("T")).bytes_max == 0
+        with pytest.raises(Transient):
+            await bus.usage("NONE")
 
     async def test_one_full_subject_leaves_room_for_the_others(self, world: World) -> None:
         await world.add_stream("S", "s.*", messages_per_subject_max=1)

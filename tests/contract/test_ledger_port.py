@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.kernel.errors import Conflict, InvariantViolation
+from tessera.kernel.errors import Conflict, Full, InvariantViolation
 from tessera.kernel.ledger import StreamLedger
 from tessera.kernel.ports import Outgoing
 from tests.contract.bus_worlds import World
@@ -52,11 +52,12 @@ async def test_records_are_read_by_number_and_followed_in_order(world: World) ->
     assert [(message.seq, message.data) for message in await follow.next(timeout=30)] == [(3, b"3"), (4, b"4")]
 
 
-async def test_a_full_ledger_halts_the_shard(world: World) -> None:
-    main = await ledger(world, messages_max=1)
+async def test_a_full_ledger_refuses_and_takes_what_still_fits(world: World) -> None:
+    main = await ledger(world, bytes_max=1000)
     await main.append(b"record", 0)
-    with pytest.raises(InvariantViolation, match="full"):
-        await main.append(b"record", 1)
+    with pytest.raises(Full):
+        await main.append(bytes(2000), 1)
+    assert await main.append(b"record", 1) == 2
 
 
 async def test_a_stream_that_somebody_else_wrote_to_halts_the_shard(world: World) -> None:

@@ -15,12 +15,12 @@ from aiohttp.typedefs import Middleware
 
 from tessera.gateway.measures import Measures
 from tessera.gateway.problems import Refusal, refused
-from tessera.gateway.rates import Buckets
 from tessera.gateway.settings import GatewaySettings
 from tessera.gateway.tokens import Caller, TokenFile
 from tessera.kernel.errors import Transient
 from tessera.kernel.health import is_loopback
 from tessera.kernel.ports import Clock
+from tessera.kernel.rates import Buckets
 from tessera.kernel.telemetry import bind, take_trace
 from tessera_schemas.reasons import CODES, Code
 

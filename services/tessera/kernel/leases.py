@@ -177,6 +177,11 @@ class Members:
         """The partitions that this replica works now; the same members give the same shares everywhere."""
         return self._ours
 
+    @property
+    def count(self) -> int:
+        """How many replicas are alive, this one included."""
+        return len(self._live)
+
     async def _keep_renewing(self) -> None:
         while True:
             await self._clock.sleep(self._lease_seconds / RENEWALS_PER_LEASE)

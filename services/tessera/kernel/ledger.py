@@ -4,7 +4,7 @@ The Ledger port: one stream `LEDGER_<shard>` with the one subject `ledger.<shard
 The stream's sequence is the record number n. Chain, epochs and what a record means are the committer's business.
 """
 
-from tessera.kernel.errors import Full, InvariantViolation
+from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ports import Bus, Follow, Message, Outgoing
 from tessera_schemas import subjects
 
@@ -16,10 +16,7 @@ class StreamLedger:
 
     async def append(self, data: bytes, expected_seq: int) -> int:
         out = Outgoing(self._subject, data, expected_last_subject_seq=expected_seq)
-        try:
-            seq = await self._bus.publish(out)
-        except Full as error:
-            raise InvariantViolation(f"{self._stream} is full: raise its limits with `tessera init`") from error
+        seq = await self._bus.publish(out)
         if seq != expected_seq + 1:
             # The subject stood at expected_seq but the stream did not: something else wrote to it or took records out.
             raise InvariantViolation(f"{self._stream}: appended after {expected_seq}, but it became {seq}")

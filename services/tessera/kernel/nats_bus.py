@@ -15,7 +15,7 @@ from tessera.kernel.nats_protocol import publish_headers, publish_outcome
 from tessera.kernel.nats_reads import NatsReads
 from tessera.kernel.nats_wire import NatsWire, Reply
 from tessera.kernel.nats_work import NatsWork
-from tessera.kernel.ports import Message, Outgoing
+from tessera.kernel.ports import Message, Outgoing, Usage
 
 ACK_SECONDS = 5.0
 WINDOW = 512  # publishes under way at once
@@ -102,6 +102,9 @@ class NatsBus:
 
     async def last_all(self, stream: str, subject: str) -> list[Message]:
         return await self._reads.last_all(stream, subject)
+
+    async def usage(self, stream: str) -> Usage:
+        return await self._reads.usage(stream)
 
     async def send(self, subject: str, data: bytes) -> None:
         await self._wire.send(subject, data)

@@ -11,7 +11,7 @@ import orjson
 from tessera.kernel.errors import KernelError, Poison, Transient
 from tessera.kernel.nats_protocol import number, own_headers, status, status_text, stored_message
 from tessera.kernel.nats_wire import NatsWire, Reply
-from tessera.kernel.ports import Message
+from tessera.kernel.ports import Message, Usage
 
 READ_BYTES = 4 << 20  # per direct get; one message of any size comes through all the same
 READ_SECONDS = 5.0
@@ -69,6 +69,16 @@ class NatsReads:
         request = {"seq": first, "batch": limit, "next_by_subj": subject, "max_bytes": READ_BYTES}
         messages, pending, _ = await self._batch(stream, request)
         return messages, pending
+
+    async def usage(self, stream: str) -> Usage:
+        """How full the stream is, as its leader has it."""
+        reply = await self._one(f"$JS.API.STREAM.INFO.{stream}", {})
+        if status(reply.headers):
+            raise _unreadable(stream, reply)
+        answer = orjson.loads(reply.data)
+        if error := answer.get("error"):
+            raise Transient(f"{stream}: {error.get('description')}")
+        return Usage(answer["state"]["bytes"], max(0, answer["config"].get("max_bytes", 0)))
 
     async def _batch(self, stream: str, request: dict[str, object]) -> tuple[list[Message], int, int]:
         subject = f"$JS.API.DIRECT.GET.{stream}"

@@ -60,6 +60,14 @@ class Outgoing:
     expected_last_subject_seq: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How much a stream holds; `bytes_max` is 0 where nothing bounds it."""
+
+    bytes: int
+    bytes_max: int
+
+
 class Follow(Protocol):
     """An ordered reader of a stream: no gap, no repeat, no ack; its cursor is the caller's."""
 
@@ -111,6 +119,9 @@ class Bus(Protocol):
     async def last_all(self, stream: str, subject: str) -> list[Message]:
         """The newest message of every subject that matches the wildcard `subject`."""
 
+    async def usage(self, stream: str) -> Usage:
+        """How full the stream is. Raises Transient when nobody says."""
+
     async def send(self, subject: str, data: bytes) -> None:
         """At most once, not stored: answers to a client's private inbox."""
 
@@ -126,7 +137,7 @@ class Ledger(Protocol):
         Append by compare-and-swap on the literal ledger subject and return the new sequence.
 
         Raises Conflict (somebody else wrote `expected_seq` + 1), UnknownOutcome (look for the transaction id at the
-        tail; never resend), Transient (certainly not stored), InvariantViolation (the ledger is full).
+        tail; never resend), Transient (certainly not stored; Full: the ledger has no room for it).
         """
 
     async def tail(self) -> Message | None:

@@ -113,6 +113,10 @@ class Metrics:
         self._unused = Gauge(
             "tessera_held_idle_gpus", "GPUs of runs that were warned that they use none", ["pool"], registry=r
         )
+        self.ledger_bytes = Gauge("tessera_ledger_bytes", "What the ledger holds", registry=r)
+        self.ledger_bytes_max = Gauge(
+            "tessera_ledger_bytes_max", "What it may hold; 0: nothing bounds it, or not seen yet", registry=r
+        )
         self.ledger_n = Gauge("tessera_ledger_n", "The newest ledger record this process has folded", registry=r)
 
     def hop(self, seconds: float) -> None:

@@ -13,7 +13,8 @@ import structlog
 
 from tessera.domain.errors import Contradiction
 from tessera.engine import ENGINE_ID
-from tessera.kernel.errors import Conflict, InvariantViolation, Transient, UnknownOutcome
+from tessera.kernel.errors import Conflict, Full, InvariantViolation, Transient, UnknownOutcome
+from tessera.kernel.ledger_room import WAY_OUT
 from tessera.kernel.ledger_time import LedgerTime
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry, Shard
@@ -24,6 +25,7 @@ from tessera_schemas.ledger import AnyRecord, LedgerMessage, Waiting
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 
 RETRY_SECONDS = 0.2
+FULL_SECONDS = 1.0  # until a full ledger is tried again
 ORDERS_ALONE_SECONDS = 300  # an idle ledger grows by one message in so long, and its lines are no older
 
 log = structlog.get_logger()
@@ -47,21 +49,26 @@ class Committer:
         self._ports, self._settings, self._shard = ports, settings, shard
         self._time = LedgerTime(ports.clock, shard.state.ts)
         self._busy = False
+        self._full: str | None = None
         self.epoch = 0
+        ports.health.check("ledger", lambda: self._full)
 
     async def lead(self, stop: asyncio.Event) -> None:
         """Open a new epoch and commit until `stop`; raises Deposed or InvariantViolation."""
-        await self._open_epoch()
-        async with Inbox(self._ports, self._settings.shard, self._shard.state) as inbox:
-            while not stop.is_set():
-                await self._wait(inbox, stop)
-                inbox.wake.clear()
-                while not stop.is_set() and await self._cycle(inbox):
-                    if self._busy and inbox.waiting < self._settings.facts_per_message:
-                        await self._ports.clock.sleep(self._settings.share_seconds)
+        try:
+            await self._open_epoch(stop)
+            async with Inbox(self._ports, self._settings.shard, self._shard.state) as inbox:
+                while not stop.is_set():
+                    await self._wait(inbox, stop)
+                    inbox.wake.clear()
+                    while not stop.is_set() and await self._cycle(inbox):
+                        if self._busy and inbox.waiting < self._settings.facts_per_message:
+                            await self._ports.clock.sleep(self._settings.share_seconds)
+        finally:
+            self._full = None
 
-    async def _open_epoch(self) -> None:
-        while True:
+    async def _open_epoch(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
             try:
                 await self._shard.catch_up(self._ports.ledger)
                 self.epoch = self._shard.state.epoch + 1
@@ -95,7 +102,7 @@ class Committer:
 
     async def _cycle(self, inbox: Inbox) -> bool:
         """One message, if anything calls for one; True when there may be more to do at once."""
-        limit = self._settings.facts_per_message
+        limit = 1 if self._full else self._settings.facts_per_message
         while True:
             inputs = self._take_in(inbox, limit)
             records = self._decide(inputs)
@@ -120,7 +127,10 @@ class Committer:
     def _take_in(self, inbox: Inbox, limit: int) -> Inputs:
         clock, metrics = self._ports.clock, self._ports.metrics
         started = clock.monotonic()
-        inputs = self._inputs(inbox.facts(limit), inbox.orders())
+        facts = inbox.facts(limit)
+        # What is left of a full ledger is for facts, one at a time: nothing new starts while some wait.
+        is_behind = self._full is not None and facts[0] > self._shard.state.facts_upto
+        inputs = self._inputs(facts, () if is_behind else inbox.orders())
         metrics.step(Step.TAKE_IN, clock.monotonic() - started)
         metrics.queue_depth.set(inbox.waiting)
         return inputs
@@ -180,11 +190,15 @@ class Committer:
         except UnknownOutcome as error:
             log.warning("append_outcome_unknown", n=message.n, tx=message.tx, error=str(error))
             return await self._settle(message.tx)
+        except Full as error:
+            await self._wait_for_room(message.n, error)
+            return False
         except Transient as error:
             log.warning("append_failed", n=message.n, error=str(error))
             await clock.sleep(RETRY_SECONDS)
             return False
         appended = clock.monotonic()
+        self._full = None
         ports.metrics.step(Step.APPEND, appended - started)
         self._shard.fold(entry)
         ports.metrics.step(Step.FOLD, clock.monotonic() - appended)
@@ -193,6 +207,13 @@ class Committer:
             if type(record) is Waiting:
                 ports.metrics.reason(record.reason.code)
         return True
+
+    async def _wait_for_room(self, n: int, error: Full) -> None:
+        """Nothing is lost: facts stay where they are, and are taken in once there is room."""
+        if self._full is None:
+            log.error("ledger_full", n=n, error=str(error), fix=WAY_OUT)
+        self._full = f"LedgerFull: record {n} is not stored ({error}); {WAY_OUT}"
+        await self._ports.clock.sleep(FULL_SECONDS)
 
     async def _settle(self, tx: str) -> bool:
         """Read the tail through the leader until it is known whether `tx` got in; raises Deposed on a foreign epoch."""

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from tessera.kernel.errors import KernelError, UnknownOutcome
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.durable import Durable
-from tessera.kernel.ports import Delivery, Message, Outgoing
+from tessera.kernel.ports import Delivery, Message, Outgoing, Usage
 from tessera.kernel.waiting import wait_for
 
 POLL_SECONDS = 0.5
@@ -86,6 +86,11 @@ class MemoryBus:
     async def last_all(self, stream: str, subject: str) -> list[Message]:
         await self.before("last_all", subject)
         return self.broker.stream(stream).last_all(subject)
+
+    async def usage(self, stream: str) -> Usage:
+        await self.before("usage", stream)
+        found = self.broker.stream(stream)
+        return Usage(found.bytes, found.config.bytes_max)
 
     async def send(self, subject: str, data: bytes) -> None:
         await self.before("send", subject)

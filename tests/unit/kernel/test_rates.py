@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.gateway.rates import Bucket, Buckets
+from tessera.kernel.rates import Bucket, Buckets
 
 
 def test_a_burst_passes_and_the_next_one_is_told_when_to_come_again() -> None:
@@ -21,6 +21,23 @@ def test_seconds_to_wait_are_rounded_up_so_that_who_waits_is_let_in() -> None:
 def test_one_name_does_not_use_up_anothers() -> None:
     buckets = Buckets(per_second=1, burst=1)
     assert [buckets.wait_seconds(name, 1.0) for name in "aab"] == [0, 1, 0]
+
+
+def test_more_than_one_is_taken_at_once_or_nothing() -> None:
+    bucket = Bucket(per_second=10, burst=100)
+    assert bucket.take(0, 70) == 0
+    assert bucket.take(0, 40) == 1_000_000
+    assert bucket.wait_us(999_999, 40) == 1
+    assert bucket.take(1_000_000, 40) == 0
+    assert bucket.take(1_000_000, 0) == 0
+
+
+def test_what_is_larger_than_the_bucket_waits_for_a_full_one_and_leaves_a_debt() -> None:
+    bucket = Bucket(per_second=10, burst=100)
+    assert bucket.take(0, 1) == 0
+    assert bucket.take(0, 300) == 100_000
+    assert bucket.take(100_000, 300) == 0
+    assert bucket.take(100_000, 1) == 20_100_000
 
 
 @given(st.integers(1, 1000), st.integers(1, 100), st.lists(st.integers(0, 3_000_000), max_size=200))

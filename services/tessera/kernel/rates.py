@@ -1,6 +1,8 @@
-"""How often somebody may ask: a token bucket each. Pure; time is an argument."""
+"""How much of something somebody may have in a time: a token bucket each. Pure; time is an argument."""
 
 from dataclasses import dataclass
+
+MILLION = 1_000_000
 
 
 @dataclass(slots=True)
@@ -14,20 +16,32 @@ class Bucket:
     per_second: int
     burst: int
     filled_at_us: int = 0
-    held_u: int = -1
+    held_u: int | None = None
 
-    def take(self, now_us: int) -> int:
-        """0 when one was there to take; else in how many microseconds there is one."""
-        full = self.burst * 1_000_000
-        if self.held_u < 0:
+    def take(self, now_us: int, amount: int = 1) -> int:
+        """0 when as much was there to take; else in how many microseconds there is."""
+        wait_us = self.wait_us(now_us, amount)
+        if not wait_us:
+            self.held_u = self._held(now_us) - amount * MILLION
+        return wait_us
+
+    def wait_us(self, now_us: int, amount: int = 1) -> int:
+        """
+        As `take`, and takes nothing.
+
+        What is larger than the bucket waits for a full one and leaves a debt: it is not kept out for ever.
+        """
+        missing = min(amount, self.burst) * MILLION - self._held(now_us)
+        return 0 if missing <= 0 else -(-missing // self.per_second)
+
+    def _held(self, now_us: int) -> int:
+        full = self.burst * MILLION
+        if self.held_u is None:
             self.held_u, self.filled_at_us = full, now_us
         elapsed = max(0, now_us - self.filled_at_us)
         self.held_u = min(full, self.held_u + elapsed * self.per_second)
         self.filled_at_us = max(self.filled_at_us, now_us)
-        if self.held_u >= 1_000_000:
-            self.held_u -= 1_000_000
-            return 0
-        return -(-(1_000_000 - self.held_u) // self.per_second)
+        return self.held_u
 
 
 class Buckets:
@@ -40,4 +54,4 @@ class Buckets:
     def wait_seconds(self, name: str, now: float) -> int:
         """0 when `name` may go on; else after how many whole seconds it should try again."""
         bucket = self._held.setdefault(name, Bucket(self._per_second, self._burst))
-        return -(-bucket.take(int(now * 1_000_000)) // 1_000_000)
+        return -(-bucket.take(int(now * MILLION)) // MILLION)
