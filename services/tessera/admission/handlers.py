@@ -14,6 +14,7 @@ from tessera.admission.decide.outcome import Origin
 from tessera.admission.decide.parse import Parsed
 from tessera.admission.decide.policy import Policy
 from tessera.admission.known_jobs import KnownJobs
+from tessera.admission.limits import TenantLimits
 from tessera.admission.orders import Case, Doubtful, Orders
 from tessera.admission.policy_view import PolicyView
 from tessera.admission.refusals import Refusals
@@ -36,8 +37,9 @@ log = structlog.get_logger()
 class Handlers:
     """The two queues' handlers; each returns one outcome per delivery, as the work loop wants it."""
 
-    def __init__(self, ports: Ports, shard: str, policy: PolicyView, refusals: Refusals) -> None:
+    def __init__(self, ports: Ports, shard: str, policy: PolicyView, limits: TenantLimits, refusals: Refusals) -> None:
         self._ports, self._shard, self._policy, self._refusals = ports, shard, policy, refusals
+        self._limits = limits
         self._facts = Facts(ports.bus, shard, "admission")
         self._jobs = KnownJobs(ports.store, ports.ledger, ports.clock)
         self._orders = Orders(self._jobs)
@@ -50,6 +52,10 @@ class Handlers:
         results: list[object] = [self._judge(message, parsed) for message, parsed in read]
         if any(isinstance(case, Case) and case.outcome.refused_by_policy for case in results):
             results = await self._judge_again(read, results)
+        results = [
+            self._limits.of_tenant(case, delivery.deliveries) if isinstance(case, Case) else case
+            for case, delivery in zip(results, batch, strict=True)
+        ]
         for case in results:
             if isinstance(case, Case) and isinstance(case.outcome.fact, JobAdmitted):
                 self._jobs.note(case.outcome.fact.job_id)
@@ -68,7 +74,8 @@ class Handlers:
             origin = Origin(self._shard, subjects.OPERATOR, message.seq, take_trace(message.headers))
             parsed = decide.read_operator_command(message.data)
             identity = f"{self._controls}.{message.seq}"
-            cases.append(Case(message, origin, decide.of_operator(parsed, origin), identity))
+            case = Case(message, origin, decide.of_operator(parsed, origin), identity)
+            cases.append(self._limits.of_operator(case))
         # Their queue is in order: what waits to be looked at again would keep the others waiting.
         results = await self._orders.checked(batch, cases, [_hears(case) for case in cases], patient=False)
         await self._settle([case for case in results if isinstance(case, Case)])
@@ -114,7 +121,7 @@ class Handlers:
             fact = case.outcome.fact
             if isinstance(fact, JobRefused):
                 self._note_refusal(fact)
-                if not self._refusals.recorded(fact.tenant):
+                if not self._is_recorded(case, fact):
                     uncounted.append((fact, case.identity))
                     continue
             outgoing.append(self._outgoing(case))
@@ -123,6 +130,17 @@ class Handlers:
             self._refusals.count(refused, identity)
         for case in cases:
             await self._answer(case)
+
+    def _is_recorded(self, case: Case, refused: JobRefused) -> bool:
+        """
+        Whether this refusal gets a record of its own.
+
+        What is refused for now is only counted, or the ledger would keep a record of each time that it is tried. The
+        binder, whom nobody answers, hears of it by the record.
+        """
+        if case.outcome.refused_for_now and not case.origin.adopted:
+            return False
+        return self._refusals.recorded(refused.tenant) and self._limits.may_record(refused)
 
     def _outgoing(self, case: Case) -> Outgoing:
         headers, identity = case.message.headers, case.identity

@@ -3,10 +3,13 @@
 import asyncio
 
 from tessera.admission.handlers import Handlers
+from tessera.admission.limits import TenantLimits
 from tessera.admission.policy_view import PolicyView
 from tessera.admission.refusals import FLUSH_SECONDS, Refusals
 from tessera.admission.settings import AdmissionSettings
 from tessera.kernel.dead_letters import DeadLetters
+from tessera.kernel.leases import Members
+from tessera.kernel.ledger_room import LedgerRoom
 from tessera.kernel.service import Ports
 from tessera.kernel.together import together, together_all
 from tessera.kernel.work import Handle, work
@@ -17,8 +20,12 @@ async def serve(ports: Ports, settings: AdmissionSettings, stop: asyncio.Event) 
     """Judge commands until `stop`; what is in flight is finished and answered."""
     shard, clock = settings.shard, ports.clock
     policy = PolicyView(ports.store, clock, settings.policy_seconds)
-    handlers = Handlers(ports, shard, policy, Refusals(clock, settings.refusals_per_second))
+    members = Members(ports.bus, clock, shard, "admission", ports.instance, settings.lease_seconds)
+    room = LedgerRoom(ports.bus, clock, ports.metrics, shard)
+    limits = TenantLimits(policy, room, clock, lambda: members.count)
+    handlers = Handlers(ports, shard, policy, limits, Refusals(clock, settings.refusals_per_second))
     ports.health.check("policy", policy.problem)
+    ports.health.check("ledger", room.problem)
 
     async def queue(kind: str, durable: str, handle: Handle) -> None:
         stream = subjects.stream(kind, shard)
@@ -39,9 +46,12 @@ async def serve(ports: Ports, settings: AdmissionSettings, stop: asyncio.Event) 
     async def queues() -> None:
         await together_all(queue("CONTROL", "admission-control", handlers.on_controls), submits())
 
+    await members.join()
+    await room.look()
     ports.health.started()
     try:
         # The queues end by themselves, after what is in flight; the rest ends with them.
-        await together(asyncio.Event(), queues(), policy.keep_fresh(), count_refusals())
+        await together(asyncio.Event(), queues(), policy.keep_fresh(), count_refusals(), room.watch())
     finally:
         await handlers.flush_counted()
+        await members.leave()

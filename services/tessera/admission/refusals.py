@@ -7,15 +7,12 @@ Answers are sent for each. A count that its replica could not publish before it 
 from dataclasses import dataclass
 
 from tessera.kernel.ports import Clock
+from tessera.kernel.rates import MILLION, Bucket
 from tessera_schemas.facts import JobRefused
 
 FLUSH_SECONDS = 1.0
-
-
-@dataclass(slots=True)
-class _Bucket:
-    tokens: float
-    filled_at: float
+COUNTED_REASONS_MAX = 2
+"""Of the newest, in a count: sent every second for ever, it has to stay small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +25,8 @@ class Counted:
     last: str
 
     def fact(self) -> JobRefused:
-        return self.newest.model_copy(update={"repeats": self.count - 1})
+        reasons = self.newest.reasons[:COUNTED_REASONS_MAX]
+        return self.newest.model_copy(update={"repeats": self.count - 1, "reasons": reasons})
 
     @property
     def identity(self) -> str:
@@ -40,19 +38,13 @@ class Refusals:
 
     def __init__(self, clock: Clock, per_second: int) -> None:
         self._clock, self._per_second = clock, per_second
-        self._buckets: dict[str, _Bucket] = {}
+        self._buckets: dict[str, Bucket] = {}
         self._counted: dict[str, Counted] = {}
 
     def recorded(self, tenant: str) -> bool:
         """Whether one more refusal of the tenant gets a record of its own."""
-        now = self._clock.monotonic()
-        bucket = self._buckets.setdefault(tenant, _Bucket(float(self._per_second), now))
-        gained = (now - bucket.filled_at) * self._per_second
-        bucket.tokens, bucket.filled_at = min(float(self._per_second), bucket.tokens + gained), now
-        if bucket.tokens < 1.0:
-            return False
-        bucket.tokens -= 1.0
-        return True
+        bucket = self._buckets.setdefault(tenant, Bucket(self._per_second, self._per_second))
+        return bucket.take(self._now_us()) == 0
 
     def count(self, refused: JobRefused, identity: str) -> None:
         """One more that has no record of its own."""
@@ -61,8 +53,8 @@ class Refusals:
     def take(self) -> list[Counted]:
         """What was counted since the last time; tenants that have been quiet are forgotten."""
         taken, self._counted = list(self._counted.values()), {}
-        now = self._clock.monotonic()
-        self._buckets = {tenant: b for tenant, b in self._buckets.items() if now - b.filled_at < FLUSH_SECONDS}
+        now_us, quiet_us = self._now_us(), int(FLUSH_SECONDS * MILLION)
+        self._buckets = {tenant: b for tenant, b in self._buckets.items() if now_us - b.filled_at_us < quiet_us}
         return taken
 
     def put_back(self, taken: list[Counted]) -> None:
@@ -70,6 +62,9 @@ class Refusals:
         newer, self._counted = self._counted, {}
         for counted in (*taken, *newer.values()):
             self._add(counted)
+
+    def _now_us(self) -> int:
+        return int(self._clock.monotonic() * MILLION)
 
     def _add(self, more: Counted) -> None:
         tenant = more.newest.tenant

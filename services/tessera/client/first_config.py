@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tessera_schemas.config import Policy
+from tessera_schemas.config import Limits, Policy
 from tessera_schemas.job import LEVELS_MAX
 from tessera_schemas.recommended import GRANTED, POLICY
 from tessera_schemas.views import NodeView
@@ -32,6 +32,13 @@ LEVEL_LABELS = (
 )
 LEVEL_WORDS = ("region", "zone", "superpod", "spine", "block", "subblock", "row", "leaf", "rack")
 """Labels of topology, by key or by the last word of the key; each list widest first."""
+SAID_LIMITS = {
+    "jobs": "that have not ended",
+    "submits_per_second": "jobs handed in, lastingly",
+    "submits_burst": "jobs handed in at once",
+    "bytes_per_second": "of commands, lastingly: the ledger keeps them for good",
+    "bytes_burst": "of commands at once",
+}
 NOT_TEXT = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 OTHER_POLICY = ("min_runtime_seconds", "evictions_max", "earmark_seconds", "node_lost_seconds", "start_timeout_seconds")
 
@@ -77,7 +84,9 @@ def _tenants(cluster: Cluster) -> Iterator[str]:
     yield "tenants:"
     for name in cluster.tenants:
         yield f"  - name: {_quoted(name)}"
-        yield "    limits: {jobs: 10000}          # jobs that have not ended; also gpus, gpus_per_job, pods_per_job"
+        yield "    limits:                        # also gpus, gpus_per_job, pods_per_job; docs/limits.md"
+        for field, said in SAID_LIMITS.items():
+            yield f"      {field}: {getattr(Limits(), field)}  # {said}"
         yield f"    priority_classes: [{', '.join(GRANTED)}]  # granted; there are also high and urgent"
 
 

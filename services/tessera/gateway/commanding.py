@@ -19,7 +19,7 @@ from tessera_schemas import subjects
 from tessera_schemas.commands import Answer
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.ledger import JobQueued, JobTurnedAway
-from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.reasons import Code, Reason, is_temporary
 
 log = structlog.get_logger()
 
@@ -86,7 +86,7 @@ class Arrivals:
                     fact = entry.message.facts[record.fact].fact
                     if isinstance(fact, JobAdmitted):
                         self._arrived(fact.job_id, record.reasons)
-                    elif isinstance(fact, JobRefused):
+                    elif isinstance(fact, JobRefused) and not is_temporary(fact.reasons):
                         self._arrived(fact.job_id, record.reasons or fact.reasons)
 
     @asynccontextmanager

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from tessera.gateway.models import Problem
 from tessera_schemas.base import Lenient
-from tessera_schemas.reasons import CODES, Code, PublicReason, Reason
+from tessera_schemas.reasons import CODES, RETRY_NUMBER, Code, PublicReason, Reason
 
 STATUS: Mapping[Code, int] = {
     Code.NOT_JSON: 400,
@@ -24,6 +24,7 @@ STATUS: Mapping[Code, int] = {
     Code.RATE_LIMITED: 429,
     Code.BACKLOG_FULL: 429,
     Code.LIMIT_EXCEEDED: 429,
+    Code.TENANT_BUDGET_EXCEEDED: 429,
     Code.INTERNAL: 500,
     Code.UNAVAILABLE: 503,
     Code.NOT_CONFIGURED: 503,
@@ -63,6 +64,8 @@ class Refusal(Exception):
     def retry_after(self) -> int | None:
         if self._retry_after is not None:
             return max(1, self._retry_after)
+        if RETRY_NUMBER in self.reasons[0].numbers:
+            return max(1, self.reasons[0].numbers[RETRY_NUMBER])
         return RETRY_SECONDS.get(Code(self.code)) if self.code in CODES else None
 
     def problem(self) -> Problem:

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from tessera.admission.handlers import Handlers
+from tessera.admission.limits import TenantLimits
 from tessera.admission.policy_view import PolicyView
 from tessera.admission.refusals import Refusals
 from tessera.kernel.errors import Transient
 from tessera.kernel.health import Health
+from tessera.kernel.ledger_room import LedgerRoom
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.memory.store import MemoryStore, MemoryViews
@@ -113,7 +115,10 @@ class World:
             lambda: "tx",
         )
         self.policy = PolicyView(self.store, self.clock, 0.5)
-        self.handlers = Handlers(self.ports, SHARD, self.policy, Refusals(self.clock, refusals_per_second))
+        self.room = LedgerRoom(self.ports.bus, self.clock, self.metrics, SHARD)
+        self.replicas = 1
+        limits = TenantLimits(self.policy, self.room, self.clock, lambda: self.replicas)
+        self.handlers = Handlers(self.ports, SHARD, self.policy, limits, Refusals(self.clock, refusals_per_second))
 
     @classmethod
     async def with_policy(cls, body: ConfigBody | None = None, nodes: Sequence[NodeView] = (), **more: Any) -> "World":

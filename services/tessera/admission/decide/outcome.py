@@ -33,7 +33,7 @@ from tessera_schemas.facts import (
     JobRefused,
     PriorityRequested,
 )
-from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.reasons import Code, Reason, is_temporary
 from tessera_schemas.templates import FromTemplate
 
 CONTROL: dict[str, type[Strict]] = {
@@ -96,6 +96,10 @@ class Outcome:
     @property
     def refused_by_policy(self) -> bool:
         return any(reason.code in BY_POLICY for reason in self.answer.reasons)
+
+    @property
+    def refused_for_now(self) -> bool:
+        return is_temporary(self.answer.reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +232,20 @@ def _refused(parsed: Parsed, origin: Origin, against: list[Reason]) -> Outcome:
         source_seq=origin.seq,
     )
     return Outcome(fact, Answer(accepted=False, job_id=job, reasons=reasons))
+
+
+def turned_away(outcome: Outcome, origin: Origin, why: Reason) -> Outcome:
+    """What becomes of a command against which there is nothing but `why`; of an order the record names no job."""
+    admitted = outcome.fact if isinstance(outcome.fact, JobAdmitted) else None
+    fact = JobRefused(
+        kind="job_refused",
+        tenant=origin.tenant,
+        job_id=admitted.job_id if admitted else "",
+        name=admitted.spec.name if admitted else "",
+        reasons=(why,),
+        source_seq=origin.seq,
+    )
+    return Outcome(fact, Answer(accepted=False, job_id=outcome.answer.job_id, reasons=(why,)))
 
 
 def of_no_job(outcome: Outcome, origin: Origin) -> Outcome:

@@ -81,7 +81,8 @@ async def stages(nodes: int, sync: bool, shards: Sequence[str]) -> AsyncIterator
 
 async def _configure(place: where.Where) -> None:
     operator = place.identity(subjects.OPERATOR)
-    body = ConfigBody(tenants=(Tenant(name=TENANT, limits=Limits(jobs=None)),), queues=(Queue(name=QUEUE),))
+    limits = Limits(jobs=None, submits_per_second=None, bytes_per_second=None)
+    body = ConfigBody(tenants=(Tenant(name=TENANT, limits=limits),), queues=(Queue(name=QUEUE),))
     async with place.store(operator) as store:
         await put_in_force(place, operator, ShardViews(store), Change(Config(), body), APPLY_SECONDS)
 

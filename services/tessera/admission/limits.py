@@ -1,0 +1,70 @@
+"""
+What a judged command still needs before it becomes a fact: room in the ledger, and its tenant's budget.
+
+Jobs (and the records of refusals) are charged to one budget, orders about jobs to another of the same size, so that a
+tenant whose jobs are too many can still cancel them. What the binder adopts it has charged itself. A command that is
+handed out again was charged before.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tessera.admission.decide.outcome import turned_away
+from tessera.admission.orders import Case
+from tessera.admission.policy_view import PolicyView
+from tessera.kernel.budgets import Budgets
+from tessera.kernel.ledger_room import LedgerRoom
+from tessera.kernel.ports import Clock
+from tessera_schemas.config import Limits
+from tessera_schemas.facts import JobAdmitted, JobRefused
+from tessera_schemas.reasons import Reason
+
+DEFAULT = Limits()
+
+
+class TenantLimits:
+    def __init__(self, policy: PolicyView, room: LedgerRoom, clock: Clock, replicas: Callable[[], int]) -> None:
+        self._policy, self._room = policy, room
+        self._jobs, self._orders = Budgets(clock, replicas), Budgets(clock, replicas)
+
+    def of_tenant(self, case: Case, deliveries: int) -> Case:
+        """The case; refused where there is no room, or the tenant's budget is spent."""
+        return _unless(self._against(case, deliveries), case)
+
+    def of_operator(self, case: Case) -> Case:
+        """The case; refused where there is no room for what an operator asks for."""
+        return _unless(self._full(case), case)
+
+    def may_record(self, refused: JobRefused) -> bool:
+        """Whether the tenant's budget pays for a record of this refusal; beyond it, it is counted."""
+        return self._jobs.spend(refused.tenant, self._of(refused.tenant), len(refused.to_bytes()), count=0) is None
+
+    def _against(self, case: Case, deliveries: int) -> Reason | None:
+        fact, origin = case.outcome.fact, case.origin
+        if isinstance(fact, JobRefused):
+            return None
+        if (full := self._full(case)) is not None:
+            return full
+        size = len(fact.to_bytes()) if isinstance(fact, JobAdmitted) and fact.template else len(case.message.data)
+        if not origin.adopted and deliveries == 1:
+            budget = self._jobs if isinstance(fact, JobAdmitted) else self._orders
+            spent = budget.spend(origin.tenant, self._of(origin.tenant), size)
+            if spent is not None:
+                return spent
+        self._room.let_in(size)
+        return None
+
+    def _full(self, case: Case) -> Reason | None:
+        fact = case.outcome.fact
+        if isinstance(fact, JobRefused):
+            return None
+        return self._room.against_work() if isinstance(fact, JobAdmitted) else self._room.against_orders()
+
+    def _of(self, tenant: str) -> Limits:
+        tree = self._policy.known.tree if self._policy.known else None
+        found = tree.tenants.get(tenant) if tree is not None else None
+        return DEFAULT if found is None else found.limits
+
+
+def _unless(against: Reason | None, case: Case) -> Case:
+    return case if against is None else replace(case, outcome=turned_away(case.outcome, case.origin, against))
