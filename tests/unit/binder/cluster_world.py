@@ -54,6 +54,8 @@ RESERVED = "tessera.io/simulate-"
 class Everything:
     """A replica that works alone."""
 
+    count = 1
+
     def partitions(self) -> frozenset[int]:
         return frozenset(range(PARTITIONS))
 

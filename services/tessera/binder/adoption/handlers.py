@@ -16,6 +16,7 @@ from tessera.binder.adoption.books import Books
 from tessera.binder.adoption.claim import GENERATION, is_of, is_up_to_date
 from tessera.binder.adoption.conditions import Conditions
 from tessera.binder.adoption.ending import ending_of, why_failed
+from tessera.binder.adoption.gate import Gate
 from tessera.binder.adoption.group_status import GroupStatus
 from tessera.binder.adoption.groups import Kind, OwnerRef, controller_of
 from tessera.binder.adoption.known import Adoptions
@@ -45,6 +46,7 @@ from tessera.domain.state import State
 from tessera.kernel.errors import Transient
 from tessera.kernel.facts import Facts
 from tessera.kernel.leases import Members, partition_of, rounds
+from tessera.kernel.ledger_room import LedgerRoom
 from tessera.kernel.ports import ApiError, Outgoing
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry
@@ -94,11 +96,13 @@ class Adopting:
         adoptions: Adoptions,
         suspended: Suspended,
         members: Members,
+        room: LedgerRoom,
     ) -> None:
         self._ports, self._settings, self._state, self._members = ports, settings, state, members
         self._groups, self._owners, self._adoptions, self._suspended = groups, owners, adoptions, suspended
         self._facts = Facts(ports.bus, settings.shard, "binder")
         self._books = Books(state)
+        self._gate = Gate(ports.clock, state, room, lambda: members.count)
         self._conditions = Conditions(ports.cluster, ports.clock)
         self._refusals = Refusals(state, self._facts, ports.clock, settings.shard)
         self._against: dict[str, Sequence[Reason]] = {}
@@ -317,19 +321,31 @@ class Adopting:
         if before is not None and now < before.again_at:
             self.worklist.name_later(group_id, before.again_at - now)
             return
+        known = {"group": group_id, "suspended": not waiting, "uids": found.uids}
+        adopted = found.adopted.model_copy(update=known)
+        command = AdoptJob(kind="adopt_job", v=1, key=key, spec=found.spec, adopted=adopted)
+        if await self._is_put_off(group_id, waiting, found.group.namespace, command, before is not None):
+            return
         wait = AGAIN_SECONDS if before is None else min(2 * before.wait, AGAIN_SECONDS_MAX)
         if len(self._submitted) >= REMEMBERED:
             self._submitted.clear()
         reasons = () if before is None else before.reasons
         self._submitted[job] = Submitted(group_id, now + wait, wait, reasons)
         await self._conditions.tell_wishes(waiting, found.wishes)
-        known = {"group": group_id, "suspended": not waiting, "uids": found.uids}
-        adopted = found.adopted.model_copy(update=known)
-        await self._send(
-            found.group.namespace, AdoptJob(kind="adopt_job", v=1, key=key, spec=found.spec, adopted=adopted)
-        )
+        await self._send(found.group.namespace, command)
         log.debug("group_submitted", group=group_id, job=job, pods=len(waiting))
         self.worklist.name_later(group_id, wait)
+
+    async def _is_put_off(
+        self, group_id: str, waiting: list[Json], tenant: str, command: AdoptJob, again: bool
+    ) -> bool:
+        """Whether it has to wait for its tenant's budget or for room in the ledger; then its pods say so."""
+        turn = self._gate.against(group_id, tenant, len(command.to_bytes()), again)
+        if turn is None:
+            return False
+        await self._tell(group_id, waiting, of_group(turn.why.model_copy(update={"numbers": {}})))
+        self.worklist.name_later(group_id, max(0.0, turn.at - self._ports.clock.monotonic()))
+        return True
 
     def _next_key(self, found: Adoption) -> tuple[str, EndedJob | None]:
         """The first key that no job of before has; or the one of the job that is not to be done again."""

@@ -13,7 +13,7 @@ from tessera.domain.entities import EndedJob, Job, Run
 from tessera.domain.phases import Phase
 from tessera_schemas.labels import SCHEDULER_NAME
 from tessera_schemas.placement import Placement
-from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.reasons import TEMPORARY, Code, Reason
 from tessera_schemas.units import said_milli
 
 MESSAGE_CHARACTERS = 1000
@@ -42,12 +42,15 @@ WAYS_OUT: dict[Code, str] = {
     Code.FORBIDDEN: "an operator adds it to the ClusterRole tessera-owner-reader",
     Code.VOLUME_NOT_READY: "it goes on once the claim is bound and free",
     Code.LIMIT_EXCEEDED: "it goes on once others of this namespace have ended",
+    Code.TENANT_BUDGET_EXCEEDED: "it is submitted by itself as soon as the budget allows",
+    Code.LEDGER_FULL: "it is submitted by itself once there is room",
     Code.BACKOFF: "it is tried again by itself; why its last run ended: `tessera explain`",
     Code.ON_HOLD: "let it go with `tessera release`",
     Code.QUEUE_STOPPED: "an operator lets the queue go",
     Code.NO_FIT: "it starts once there is room; `tessera explain` names the changes that would start it now",
     Code.NO_NODES: "an operator adds nodes to the pool, or makes them ready",
 }
+WAITED_FOR = (Code.GANG_INCOMPLETE, Code.OWNER_NOT_FOUND, Code.VOLUME_NOT_READY, Code.ON_HOLD, *TEMPORARY)
 OUTCOMES = {Phase.SUCCEEDED: "succeeded", Phase.FAILED: "failed", Phase.CANCELLED: "was cancelled"}
 
 
@@ -165,8 +168,7 @@ def of_group(found: Reason) -> Verdict:
 
 def is_refusal(found: Reason) -> bool:
     """Whether somebody has to change something; else the group only waits."""
-    waits = (Code.GANG_INCOMPLETE, Code.OWNER_NOT_FOUND, Code.VOLUME_NOT_READY, Code.ON_HOLD)
-    return found.code not in waits
+    return found.code not in WAITED_FOR
 
 
 def of_wishes(sentences: Sequence[str]) -> Verdict:

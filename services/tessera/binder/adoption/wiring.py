@@ -17,6 +17,7 @@ from tessera.domain.state import State
 from tessera.domain.suspension import suspends_waiting
 from tessera.kernel.informer import Delta, Informer
 from tessera.kernel.leases import Members
+from tessera.kernel.ledger_room import LedgerRoom
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Entry
 from tessera_schemas.labels import NAMES_US, USERS_PODS
@@ -41,7 +42,10 @@ class UsersWork:
         self.hear: list[Callable[[list[Delta]], None]] = [self._groups.take]
         adoptions = Adoptions(owners, volumes, gpu_sizes)
         self.runs = AdoptedRuns(ports, settings, self._groups, owners, adoptions, volumes)
-        self._adopting = Adopting(ports, settings, state, self._groups, owners, adoptions, self._suspended, members)
+        self._room = LedgerRoom(ports.bus, clock, ports.metrics, settings.shard)
+        self._adopting = Adopting(
+            ports, settings, state, self._groups, owners, adoptions, self._suspended, members, self._room
+        )
 
     def problem(self) -> str | None:
         """
@@ -61,6 +65,7 @@ class UsersWork:
             self._suspended.follow(),
             self._adopting.resync(),
             self._adopting.worklist.run(),
+            self._room.watch(),
         ]
 
     async def _follow(self) -> None:

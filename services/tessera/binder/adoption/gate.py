@@ -1,0 +1,62 @@
+"""
+What keeps a group that is whole from being submitted now: its tenant's budget, or a ledger without room.
+
+Asked before anything is sent: what waits here costs the ledger nothing, and its pods say why. Groups that wait for a
+budget come one after the other as it fills, each at a time of its own, however many they are and however often one is
+looked at.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tessera.domain.state import State
+from tessera.kernel.budgets import Budgets
+from tessera.kernel.ledger_room import LedgerRoom
+from tessera.kernel.ports import Clock
+from tessera_schemas.config import Limits
+from tessera_schemas.reasons import RETRY_NUMBER, Reason
+
+DEFAULT = Limits()
+TURNS_MAX = 100_000  # beyond that those whose time has come are forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    at: float
+    why: Reason
+
+
+class Gate:
+    def __init__(self, clock: Clock, state: State, room: LedgerRoom, replicas: Callable[[], int]) -> None:
+        self._clock, self._state, self._room, self._replicas = clock, state, room, replicas
+        self._budgets = Budgets(clock, replicas)
+        self._turns: dict[str, Turn] = {}
+        self._last: dict[str, float] = {}
+
+    def against(self, group: str, tenant: str, size: int, again: bool) -> Turn | None:
+        """Why a submit of `size` bytes waits, and until when; one that goes `again` was charged the first time."""
+        now = self._clock.monotonic()
+        if (full := self._room.against_work()) is not None:
+            return Turn(now + full.numbers[RETRY_NUMBER], full)
+        turn = self._turns.get(group)
+        if again or (turn is not None and now < turn.at):
+            return None if again else turn
+        why = self._budgets.spend(tenant, self._limits(tenant), size)
+        self._turns.pop(group, None)
+        return None if why is None else self._put_off(group, tenant, size, why)
+
+    def _put_off(self, group: str, tenant: str, size: int, why: Reason) -> Turn:
+        limits, now = self._limits(tenant), self._clock.monotonic()
+        by_number = 1 / limits.submits_per_second if limits.submits_per_second else 0.0
+        by_size = size / limits.bytes_per_second if limits.bytes_per_second else 0.0
+        following = self._last.get(tenant, 0.0) + max(by_number, by_size) * self._replicas()
+        at = max(now + why.numbers[RETRY_NUMBER], following)
+        if len(self._turns) >= TURNS_MAX:
+            self._turns = {other: turn for other, turn in self._turns.items() if turn.at > now}
+        turn = self._turns[group] = Turn(at, why)
+        self._last[tenant] = at
+        return turn
+
+    def _limits(self, tenant: str) -> Limits:
+        found = self._state.tree.tenants.get(tenant)
+        return DEFAULT if found is None else found.limits
