@@ -34,6 +34,12 @@ class Conditions:
         if verdict is not None:
             await all_of([self._tell_one(pod, verdict) for pod in pods])
 
+    async def renew(self, pods: Sequence[Json], verdict: Verdict) -> int:
+        """Bring the numbers of what the pods say up to date, without an event; how many were written."""
+        now = self._now()
+        said = await all_of([self._patch(pod, condition_patch(pod, verdict, now, renewed=True)) for pod in pods])
+        return sum(said)
+
     async def tell_wishes(self, pods: Sequence[Json], sentences: Sequence[str]) -> None:
         """Say on each pod what it would like and does not get, and in one event; to be said before they are placed."""
         if not sentences or not pods:

@@ -23,6 +23,7 @@ from tessera.binder.adoption.known import Adoptions
 from tessera.binder.adoption.let_in import LetIn
 from tessera.binder.adoption.owners import NotAllowed, Owners
 from tessera.binder.adoption.patience import Patience, Settling
+from tessera.binder.adoption.places import PODS_RENEWED, Places, Renewal
 from tessera.binder.adoption.reading import Json, no, text
 from tessera.binder.adoption.refusals import Refusals
 from tessera.binder.adoption.spec import Adoption
@@ -106,6 +107,7 @@ class Adopting:
         self._conditions = Conditions(ports.cluster, ports.clock)
         self._refusals = Refusals(state, self._facts, ports.clock, settings.shard)
         self._against: dict[str, Sequence[Reason]] = {}
+        self._places, self._renewal = Places(state), Renewal(ports.clock)
         self._let_in = LetIn(ports.cluster, ports.clock)
         self._group_status = GroupStatus(ports.cluster, ports.clock, owners)
         self._patience = Patience(ports.clock, settings.tell_seconds)
@@ -181,11 +183,13 @@ class Adopting:
         else:
             self._adoptions.forget(group_id)
             self._patience.settled(group_id)
+            self._renewal.forget(group_id)
         for job in live:
             await self._without_pods(group_id, job)
 
     def _is_placed(self, group_id: str, live: list[Job]) -> None:
         self._patience.settled(group_id)
+        self._renewal.forget(group_id)
         for job in live:
             self._without_pods_since.pop(job.job_id, None)
 
@@ -226,9 +230,10 @@ class Adopting:
                 back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=preemptible, uids=found.uids)
                 await self._facts.publish(back)
             elif is_of(job, found):
-                verdict = of_job(job, self._state.ts)
+                verdict = of_job(job, self._state.ts, self._places.said(job))
                 if not await self._suspend_waiting(group_id, waiting, job, verdict):
                     await self._tell(group_id, waiting, verdict)
+                    await self._renew(group_id, waiting, job, verdict)
             elif job.phase is Phase.QUEUED:
                 await self._cancel(job, OTHER_PODS)
         if not live:
@@ -293,6 +298,12 @@ class Adopting:
             job = None if controller is None else await self._owner_to_tell(controller)
         if job is not None and verdict is not None:
             await self._conditions.tell_once(job, verdict)
+
+    async def _renew(self, group_id: str, waiting: list[Json], job: Job, verdict: Verdict | None) -> None:
+        """Now and then its pods say its new place, if it has one."""
+        if verdict is not None and self._places.of(job) is not None and self._renewal.is_due(group_id):
+            written = await self._conditions.renew(waiting[:PODS_RENEWED], verdict)
+            self._renewal.spend(group_id, written)
 
     async def _owner_to_tell(self, ref: OwnerRef) -> Json | None:
         """Whom `kubectl describe` shows it on; None where we may not look, since the pods say it all the same."""

@@ -63,9 +63,11 @@ class Verdict:
     warning: bool
 
 
-def of_job(job: Job, ts: int) -> Verdict | None:
+def of_job(job: Job, ts: int, place: str = "") -> Verdict | None:
     """
     Why the job's pods are not placed at `ts`; None while nothing was said about it, and while it has a run.
+
+    `place` says where it stands in line.
 
     Of its back-off the ledger says nothing but when it ends.
     """
@@ -75,7 +77,8 @@ def of_job(job: Job, ts: int) -> Verdict | None:
     if job.not_before > ts and not job.kept_out:
         left = (job.not_before - ts + 999) // 1000
         reason = Reason(code=Code.BACKOFF, numbers={"seconds_left": left, "attempts": job.attempt})
-    return _verdict(reason, f"job {job.job_id} waits in queue {job.queue}", warning=False)
+    where = f"job {job.job_id} waits in queue {job.queue}"
+    return _verdict(reason, f"{where}, {place}" if place else where, warning=False)
 
 
 def of_ended(job: EndedJob) -> Verdict:
@@ -193,16 +196,18 @@ def wishes_patch(pod: Json, verdict: Verdict, now: str) -> Json | None:
     return {"status": {"conditions": [*(each for each in conditions if each.get("type") != NOT_HONOURED), ours]}}
 
 
-def condition_patch(pod: Json, verdict: Verdict, now: str) -> Json | None:
+def condition_patch(pod: Json, verdict: Verdict, now: str, renewed: bool = False) -> Json | None:
     """
-    The patch of the pod's status; None when its condition says this code already. `now` is RFC 3339.
+    The patch of the pod's status; None when its condition says this code already, or all of it where it is `renewed`.
+    `now` is RFC 3339.
 
     It names all conditions, the others as they are: right as a merge patch, which replaces lists, and as a strategic
     one. The caller adds the precondition.
     """
     conditions = items(pod, "status", "conditions")
     said = next((each for each in conditions if each.get("type") == CONDITION), {})
-    if said.get("status") == "False" and said.get("reason") == verdict.code:
+    says_it = said.get("status") == "False" and said.get("reason") == verdict.code
+    if says_it and not (renewed and said.get("message") != verdict.message):
         return None
     since = text(said, "lastTransitionTime") if said.get("status") == "False" else ""
     ours = {

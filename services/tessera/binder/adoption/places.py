@@ -1,0 +1,71 @@
+"""
+Where jobs stand in their pool's line, and how often waiting pods are told anew.
+
+The place is that of the newest order which the ledger took in. It changes all the time: pods say the one of the last
+time they were told, a group again once a minute at the soonest, and all groups together a few a second.
+"""
+
+from tessera.domain.entities import Job, Line
+from tessera.domain.state import State
+from tessera.kernel.ports import Clock
+from tessera_schemas.orders import HEADS_MAX
+
+RENEWED_SECONDS = 60.0
+SECONDS_EACH, AT_ONCE = 0.2, 8
+PODS_RENEWED = 8
+"""Of a gang so many are told its new place; the others keep what they said."""
+REMEMBERED = 16_384
+
+
+class Places:
+    """Each order is indexed once, when somebody asks for it."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._indexed: dict[str, tuple[Line, dict[str, int]]] = {}
+
+    def of(self, job: Job) -> int | None:
+        """1 is the next; None for a job that is in no order, because it may not start or so many are before it."""
+        pool = self._state.tree.pool(job.queue)
+        line = None if pool is None else self._state.lines.get(pool)
+        if line is None:
+            return None
+        known = self._indexed.get(line.pool)
+        if known is None or known[0] is not line:
+            known = self._indexed[line.pool] = line, {job_id: place for place, job_id in enumerate(line.jobs, 1)}
+        return known[1].get(job.job_id)
+
+    def said(self, job: Job) -> str:
+        """For people; "" where there is none."""
+        pool, place = self._state.tree.pool(job.queue), self.of(job)
+        if place is not None:
+            return f"place {place} in the line of pool {pool}"
+        line = None if pool is None else self._state.lines.get(pool)
+        stands = not job.kept_out and job.not_before <= self._state.ts
+        is_full = line is not None and len(line.jobs) >= HEADS_MAX
+        return f"behind the first {HEADS_MAX} in the line of pool {pool}" if stands and is_full else ""
+
+
+class Renewal:
+    """When a group that was told why it waits may be told anew with other numbers."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._told: dict[str, float] = {}
+        self._next = 0.0
+
+    def is_due(self, group_id: str) -> bool:
+        """From the first time on that this was asked for the group."""
+        now = self._clock.monotonic()
+        if len(self._told) >= REMEMBERED:
+            self._told.clear()
+        return now >= self._told.setdefault(group_id, now) + RENEWED_SECONDS and now >= self._next
+
+    def spend(self, group_id: str, writes: int) -> None:
+        """It was looked at, and so many pods were told."""
+        now = self._clock.monotonic()
+        self._told[group_id] = now
+        self._next = max(self._next, now - AT_ONCE * SECONDS_EACH) + writes * SECONDS_EACH
+
+    def forget(self, group_id: str) -> None:
+        self._told.pop(group_id, None)
