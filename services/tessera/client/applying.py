@@ -120,7 +120,8 @@ async def provide(where: Where, operator: Credential, body: ConfigBody) -> list[
     """
     Make what the configuration declares and NATS must know: tenants' identities and their durable subscribers.
 
-    Identities only where their directory is at hand, as on the local platform. Returns what was made, in words.
+    Identities only where their directory is at hand: the local platform's, or the one that holds the operator's file.
+    Returns what was made, in words.
     """
     made: list[str] = []
     declared = {t.name: {s.name: s.types for s in t.subscribers} for t in body.tenants}
@@ -132,6 +133,8 @@ async def provide(where: Where, operator: Credential, body: ConfigBody) -> list[
             pid = where.pids.get("nats")
             if pid is not None:
                 await reload_nats(pid, where.nats_monitor_url, SystemClock())
+            else:
+                made.append(f"users in {directory.nats_file}: have nats-server load it again, so that they can connect")
     made += [f"subscriber {name}" for name in await _subscribers(where, operator, declared)]
     return made
 

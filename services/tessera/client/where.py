@@ -45,9 +45,9 @@ class Where:
 
     def identity(self, name: str) -> Credential:
         """Raises Failure when this identity cannot be used here."""
-        if self.single is not None:
-            if name == self.single.identity.name:
-                return self.single
+        if self.single is not None and name == self.single.identity.name:
+            return self.single
+        if self.single is not None and self.directory is None:
             raise Failure(
                 Exit.USAGE,
                 f"identity {name}: the credentials in use are those of {self.single.identity.name}; "
@@ -62,7 +62,7 @@ class Where:
         return self.directory.read(name)
 
     def can_be(self, name: str) -> bool:
-        if self.single is not None:
+        if self.single is not None and (self.directory is None or self.single.identity.name == name):
             return self.single.identity.name == name
         return self.directory is not None and self.directory.file(name).exists()
 
@@ -165,4 +165,14 @@ def _from_settings(wanted: str | None) -> Where:
         single = Credential(
             Identity(name, role), Login(settings.nats_user, settings.nats_password.get_secret_value()), redis
         )
-    return Where(shard, settings.nats_url, settings.redis_url, settings.nats_monitor_url, single=single)
+    folder = _folder_of(settings.credentials_file, single, shard)
+    return Where(shard, settings.nats_url, settings.redis_url, settings.nats_monitor_url, folder, single)
+
+
+def _folder_of(file: Path | None, single: Credential, shard: str) -> Path | None:
+    """The directory that `init` wrote, where the operator's file still is in it: then `apply` adds tenants there."""
+    if file is None or single.identity.role != subjects.OPERATOR:
+        return None
+    root = file.parent if shard == subjects.MAIN_SHARD else file.parent.parent
+    directory = CredentialDirectory(root, shard)
+    return root if directory.nats_file.exists() and directory.file(single.identity.name) == file else None

@@ -8,7 +8,7 @@ import pytest
 
 from tessera.client.outcomes import Failure
 from tessera.client.where import Where, find
-from tessera.kernel.credentials import CredentialDirectory, tenant_identity
+from tessera.kernel.credentials import CredentialDirectory, system_identities, tenant_identity
 
 
 def platform(home: Path, *shards: str) -> Path:
@@ -53,3 +53,25 @@ def test_credentials_say_which_shard_they_are_of(as_lab_of: Callable[..., Where]
 def test_credentials_of_one_shard_are_refused_for_another(as_lab_of: Callable[..., Where]) -> None:
     with pytest.raises(Failure, match="these credentials are of shard b"):
         as_lab_of("b", "main")
+
+
+def test_the_operator_beside_the_files_that_init_wrote_has_everybodys_at_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = CredentialDirectory(tmp_path / "credentials", "main")
+    directory.ensure([*system_identities(), tenant_identity("lab")])
+    monkeypatch.setenv("TESSERA_CREDENTIALS_FILE", str(directory.file("operator")))
+    where = find()
+    assert where.directory is not None
+    assert where.directory.path == directory.path
+    assert where.identity("operator").nats.user == "operator"
+    assert where.identity("lab").nats.user == "lab"
+    assert where.can_be("lab")
+    assert not where.can_be("sales")
+
+    elsewhere = tmp_path / "alone.json"
+    elsewhere.write_text(directory.file("operator").read_text())
+    monkeypatch.setenv("TESSERA_CREDENTIALS_FILE", str(elsewhere))
+    assert find().directory is None
+    monkeypatch.setenv("TESSERA_CREDENTIALS_FILE", str(directory.file("lab")))
+    assert find().directory is None

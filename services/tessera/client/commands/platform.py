@@ -43,7 +43,7 @@ def init(
         from tessera.kernel.provision import Bounds, ensure_streams
         from tessera.kernel.settings import load_settings
 
-        settings = load_settings(ClientSettings)
+        settings = load_settings(ClientSettings, credentials_file=None)  # it is made here
         url = settings.nats_url
         directory = CredentialDirectory(credentials, shard)
         if directory.ensure(system_identities()):
