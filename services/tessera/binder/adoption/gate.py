@@ -33,6 +33,10 @@ class Gate:
         self._turns: dict[str, Turn] = {}
         self._last: dict[str, float] = {}
 
+    @property
+    def has_room(self) -> bool:
+        return self._room.against_work() is None
+
     def against(self, group: str, tenant: str, size: int, again: bool) -> Turn | None:
         """Why a submit of `size` bytes waits, and until when; one that goes `again` was charged the first time."""
         now = self._clock.monotonic()

@@ -277,6 +277,8 @@ class Adopting:
 
     async def _say_refused(self, group_id: str, reasons: Sequence[Reason]) -> None:
         """For those who list jobs: the work is no job, and its objects say it one by one."""
+        if not self._gate.has_room:
+            return
         group, uid = self._groups.get(group_id), group_id.removeprefix(ALONE)
         pods = self._groups.pods(group_id) if group is not None else [self._groups.informer.objects.get(uid)]
         thing = next((pod for pod in pods if pod is not None), None) or self._suspended.job(group_id)

@@ -70,3 +70,16 @@ async def test_a_ledger_without_room_keeps_pods_waiting_until_there_is_some(used
         stream.config = replace(stream.config, bytes_max=256 * MIB)
         await world.run(100)
         assert len(world.adopted("pod-")) == 1
+
+
+async def test_refused_work_is_not_recorded_in_a_ledger_without_room() -> None:
+    async with AdoptionWorld() as world:
+        stream = world.broker.stream(LEDGER)
+        stream.config, stream.bytes = replace(stream.config, bytes_max=64 * MIB), 49 * MIB
+        await world.run(5)
+        world.make_pod("pod-1", labels={"tessera.io/gang": "one"})  # a gang without a size
+        await world.run(20)
+        assert (told(world)["MissingField"], len(world.state.refused)) == (1, 0)
+        stream.config = replace(stream.config, bytes_max=256 * MIB)
+        await world.run(60)
+        assert len(world.state.refused) == 1
