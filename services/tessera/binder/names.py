@@ -22,6 +22,9 @@ from tessera.kernel.ports import Clock, Cluster, JsonObject
 from tessera_schemas.job import JobSpec
 from tessera_schemas.labels import ALLOCATED_N_ANNOTATION, pods_of_shard
 
+KEPT_SECONDS = 2.0
+"""One Service is made again no more often; `resync` of the runs leads here again."""
+
 log = structlog.get_logger()
 
 
@@ -29,7 +32,8 @@ class Names:
     """Every step may be repeated: a Service's name and content follow from its run."""
 
     def __init__(self, cluster: Cluster, clock: Clock, shard: str, calls: Calls, state: State) -> None:
-        self._cluster, self._calls, self._state = cluster, calls, state
+        self._cluster, self._clock, self._calls, self._state = cluster, clock, calls, state
+        self._not_again_before: dict[str, float] = {}
         self._there: PodsByRun[JsonObject] = PodsByRun(Informer(cluster, "services", clock, pods_of_shard(shard)), dict)
 
     @property
@@ -52,9 +56,16 @@ class Names:
             await self._calls.make_service(job, run, service_of(job, run.run_id, self._state.n))
 
     async def keep(self, job: Job, run: Run, pods: Iterable[Pod]) -> None:
-        """Again, when somebody deleted it while pods of the run count on it. A no leaves the run as it is."""
-        named = service_name(run.run_id)
+        """
+        Again, when somebody deleted it while pods of the run count on it. A no leaves the run as it is.
+
+        Not at once each time: a binder that is behind on the ledger would make what another deletes for ever.
+        """
+        named, now = service_name(run.run_id), self._clock.monotonic()
+        if now < self._not_again_before.get(run.run_id, 0.0):
+            return
         if self.synced and not self._is_there(job.tenant, named) and any(pod.subdomain == named for pod in pods):
+            self._not_again_before[run.run_id] = now + KEPT_SECONDS
             try:
                 await self._calls.make_service(job, run, service_of(job, run.run_id, self._state.n))
             except Refused as refused:
@@ -65,6 +76,7 @@ class Names:
 
     async def clear_away(self, run_id: str) -> None:
         """Of a run that the ledger has released, or never knew."""
+        self._not_again_before.pop(run_id, None)
         for uid, service in list(self._there.of(run_id).items()):
             meta = service["metadata"]
             if count_of((meta.get("annotations") or {}).get(ALLOCATED_N_ANNOTATION, "")) > self._state.n:

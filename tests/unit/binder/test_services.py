@@ -78,6 +78,22 @@ async def test_one_that_somebody_deletes_under_a_run_is_made_again() -> None:
         assert names(world) == [name]
 
 
+async def test_one_that_is_deleted_again_and_again_is_not_made_as_often() -> None:
+    """Two binders, of which one is behind on the ledger, would do nothing else, as fast as the API server answers."""
+    async with World() as world:
+        await world.submit(spec=torchrun())
+        (name,) = names(world)
+        made = 0
+        for _ in range(20):
+            if names(world):
+                world.core.delete("services", "lab", name)
+                made += 1
+            await world.run(0.25)
+        assert 2 <= made <= 4
+        await world.run(12)
+        assert names(world) == [name]
+
+
 async def test_a_binder_that_dies_before_it_is_deleted_leaves_it_to_the_next_one() -> None:
     async with World() as world:
         job = await world.submit(spec=torchrun(seconds=600))
