@@ -239,6 +239,27 @@ class TestFollowing:
         assert len(follow._live) <= 10
         assert seqs(await drain(follow, 95)) == list(range(1, 96))
 
+    async def test_who_is_far_behind_takes_no_live_copies_until_it_has_caught_up(
+        self, nats_world: NatsWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(nats_follow, "BUFFER_MESSAGES", 10)
+        await nats_world.add_stream("S", "s")
+        bus = await nats_world.connect()
+        follow = bus.follow("S", "s", 0)
+        assert await follow.next(timeout=0.05) == []
+        await bus.publish_all([out("s")] * 95)
+        async with asyncio.timeout(30):
+            while not follow._far_behind:
+                await asyncio.sleep(0.01)
+        got = seqs(await follow.next(limit=20))
+        assert follow._sid is None  # nothing is received only to be thrown away
+        got += seqs(await drain(follow, 95 - len(got)))
+        assert got == list(range(1, 96))
+        assert await follow.next(timeout=0.05) == []
+        assert follow._sid is not None
+        await bus.publish(out("s"))
+        assert seqs(await follow.next(timeout=30)) == [96]
+
     async def test_closing_that_is_given_up_half_way_leaves_the_connection_as_it_was(
         self, nats_world: NatsWorld
     ) -> None:

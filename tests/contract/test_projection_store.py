@@ -1,11 +1,13 @@
 """The contract of the ProjectionStore port, held by Redis and by memory alike; below it, what only Redis can show."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from redis.asyncio import Redis
 
 from tessera.kernel.clock import SystemClock
@@ -229,6 +231,32 @@ async def test_a_build_that_was_swept_away_under_its_builder_is_never_read(redis
     assert (await quick.cursor(), await contents(quick)) == (3, {"jobs": {"a": b"{}"}})
     for store in (slow, quick):
         await store.close()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_an_answer_that_lies_in_the_socket_of_a_loop_that_stood_still_counts(tmp_path: Path, run: Any) -> None:
+    server = start_redis(tmp_path / "redis")
+
+    async def main() -> None:
+        async with Redis.from_url(server.url) as admin:
+            made = (await admin.info("stats"))["total_connections_received"]
+        store = RedisStore(server.url, "", "", SHARD, answer_seconds=0.3)
+        await store.apply(1, 2, [job("a", b"1")])
+        for turns in range(1, 8):  # until the question has gone out
+            asking = asyncio.ensure_future(store.cursor())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            time.sleep(0.4)
+            assert await asking == 2
+        async with Redis.from_url(server.url) as admin:
+            stats = await admin.info("stats")
+        assert stats["total_connections_received"] - made == 2  # the store's, and this one: nothing was asked again
+        await store.close()
+
+    try:
+        run(main())
+    finally:
+        server.stop()
 
 
 async def test_a_redis_that_is_away_or_silent_is_transient_and_comes_back(tmp_path: Path):

@@ -7,7 +7,8 @@ more load than before. It may also lie behind much that was sent before it, part
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 LOOKS = 4  # turns of silence in a row; a loop that stands still loses one of them, whatever the time
 
@@ -48,3 +49,14 @@ class Deadline:
             self._strike()
         else:
             self._handle = self._loop.call_later(self._look_seconds, self._look)
+
+
+@asynccontextmanager
+async def time_limit(seconds: float) -> AsyncIterator[None]:
+    """As `asyncio.timeout`, by such a deadline; for a peer that is asked one thing at a time."""
+    async with asyncio.timeout(None) as limit:
+        deadline = Deadline(seconds, lambda: limit.reschedule(0))
+        try:
+            yield
+        finally:
+            deadline.cancel()

@@ -9,7 +9,8 @@ full buffer), so a live message is handed on only if nothing can lie between it 
 
 In all other cases the stream itself is read from the cursor on. A wildcard that covers part of a stream therefore
 reads by direct get most of the time, with the live copy as the sign that there is something. A message lost on the
-live path with nothing behind it is found by a read every 0.5 s.
+live path with nothing behind it is found by a read every 0.5 s. Who is far behind takes no live copies: each would be
+received only to be thrown away.
 """
 
 import asyncio
@@ -41,6 +42,7 @@ class NatsFollow:
         self._live: deque[_Live] = deque()
         self._live_bytes = 0
         self._must_read = True  # there may be stored messages that no live copy tells of
+        self._far_behind = False  # live copies came faster than they were taken
         self._woken = asyncio.Event()
         self._sid: int | None = None
         self._unlisten = wire.on_reconnect(self._on_reconnect)
@@ -53,8 +55,7 @@ class NatsFollow:
         while not self._closed:
             if self._wire.closed:
                 raise Transient("the connection to NATS is closed")
-            if self._sid is None:
-                self._sid = await self._wire.subscribe(subjects.live(self._subject), self._on_live)
+            await self._listen_unless_far_behind()
             if self._head_follows():
                 if 2 <= len(self._live) < LINGER_BELOW:
                     await self._wire.clock.sleep(LINGER_SECONDS)
@@ -69,6 +70,13 @@ class NatsFollow:
                 return []
             await self._wait(pause, deadline)
         return []
+
+    async def _listen_unless_far_behind(self) -> None:
+        if self._far_behind and self._sid is not None:
+            sid, self._sid = self._sid, None
+            await self._wire.unsubscribe(sid)
+        elif self._sid is None and not self._far_behind:
+            self._sid = await self._wire.subscribe(subjects.live(self._subject), self._on_live)
 
     async def close(self) -> None:
         if self._closed:
@@ -86,7 +94,9 @@ class NatsFollow:
             return
         if len(self._live) >= BUFFER_MESSAGES or self._live_bytes >= BUFFER_BYTES:
             self._forget_live()
-            self._must_read = True
+            self._must_read = self._far_behind = True
+        if self._far_behind:
+            return
         self._live.append((seq, number(headers, b"Nats-Last-Sequence") or 0, subject, data, headers))
         self._live_bytes += len(data)
         self._woken.set()
@@ -131,6 +141,8 @@ class NatsFollow:
         if not self._closed and messages:
             self._cursor = messages[-1].seq
         self._must_read = pending > 0
+        if self._far_behind and pending <= limit:
+            self._far_behind, self._must_read = False, True
         return messages
 
     async def _wait(self, seconds: float, deadline: float | None) -> None:

@@ -6,7 +6,7 @@ Views and cursor move in one script, so that no reader and no crash sees one wit
 they read the pointer and the fields of the generation they know in one MULTI, and again when the pointer has moved.
 """
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from itertools import islice
@@ -19,14 +19,14 @@ from redis.exceptions import NoScriptError, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 
 from tessera.kernel import ids
+from tessera.kernel.deadline import time_limit
 from tessera.kernel.errors import Conflict, Transient
 from tessera.kernel.ports import Change
 from tessera.kernel.views_digest import views_digest
 from tessera_schemas import keys
 from tessera_schemas.keys import VIEWS
 
-CONNECT_SECONDS = 2.0
-ANSWER_SECONDS = 5.0  # a script of the largest batch takes some 50 ms; a whole view of a million jobs a few seconds
+ANSWER_SECONDS = 5.0  # with connecting; a script of the largest batch takes 50 ms, a view of a million jobs seconds
 CHUNK_FIELDS = 1_000
 CHUNKS_PER_TRIP = 8
 READ_ATTEMPTS = 5  # each is lost only to a generation switched in the milliseconds between two reads
@@ -118,11 +118,11 @@ class RedisStore:
             password=password or None,
             protocol=2,  # HELLO is in no identity's allow-list
             maint_notifications_config=MaintNotificationsConfig(enabled=False),
-            socket_connect_timeout=CONNECT_SECONDS,
-            socket_timeout=answer_seconds,
+            socket_connect_timeout=None,  # redis-py's deadlines do not look at the socket
+            socket_timeout=None,
             retry=Retry(NoBackoff(), 1),  # a pooled connection may have died; every command here may be repeated
         )
-        self._shard, self._new_generation = shard, new_generation
+        self._shard, self._new_generation, self._answer_seconds = shard, new_generation, answer_seconds
         self._pointer = keys.current(shard)
         self._generation = ""
         self._loaded: dict[str, str] = {}  # script to the SHA that Redis knows it by
@@ -194,7 +194,7 @@ class RedisStore:
                 trip.execute_command("GET", self._pointer)
                 for command in commands(self._generation):
                     trip.execute_command(*command)
-                pointer, *answers = await trip.execute()
+                pointer, *answers = await self._in_time(trip.execute())
             # Without a generation the names lead nowhere: the answers are empty, as they should be.
             current = (pointer or b"").decode()
             if current == self._generation:
@@ -214,7 +214,12 @@ class RedisStore:
         raise Transient("Redis: forgets scripts as soon as they are loaded")
 
     async def _command(self, *parts: object) -> Any:
-        return await self._redis.execute_command(*parts)  # type: ignore[no-untyped-call]
+        return await self._in_time(self._redis.execute_command(*parts))  # type: ignore[no-untyped-call]
+
+    async def _in_time(self, answer: Awaitable[T]) -> T:
+        """Raises TimeoutError; redis-py then gives the connection up, and with it the late answer."""
+        async with time_limit(self._answer_seconds):
+            return await answer
 
     async def _fill(self, generation: str, changes: Sequence[Change]) -> list[int]:
         """In trips of a bounded size, so that Redis serves others in between; returns how many fields each view has."""
@@ -224,7 +229,7 @@ class RedisStore:
             async with self._redis.pipeline(transaction=False) as trip:
                 for view, flat in batch:
                     trip.execute_command("HSET", keys.view(self._shard, generation, view), *flat)
-                await trip.execute()
+                await self._in_time(trip.execute())
         return [len(rows) for rows in views.values()]
 
     async def _sweep(self) -> None:
@@ -233,7 +238,9 @@ class RedisStore:
 
         One that somebody else is building may go too: its switch counts the fields and fails.
         """
-        listed: list[Any] = [name async for name in self._redis.scan_iter(match=keys.pattern(self._shard))]
+        listed: list[Any] = []
+        async with time_limit(self._answer_seconds):
+            listed += [name async for name in self._redis.scan_iter(match=keys.pattern(self._shard))]
         names = [name for name in (found.decode() for found in listed) if name != self._pointer]
         if names:
             await self._run(SWEEP, [self._pointer, *names], self._pointer.removesuffix("current"))

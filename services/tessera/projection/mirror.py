@@ -23,6 +23,7 @@ from tessera.projection.views import Field, Views
 STAND_BY_SECONDS = 0.5  # how soon a standby sees that it leads, and what the leader has sent
 SHARE_SECONDS = 0.05  # between two batches: a job that moves on meanwhile is written once
 FIELDS_PER_TURN = 2_000  # made in one go; then others run
+CHANGES_BYTES_MAX = 16 << 20  # of values in one script, which holds Redis, and us, as long as it takes
 
 log = structlog.get_logger()
 
@@ -120,6 +121,9 @@ class Mirror:
         fields, first, last = self._touched, self._base + 1, self._state.n
         self._touched = {}
         changes = [self._views.change(field) for field in fields]
+        if sum(len(change.value or b"") for change in changes) > CHANGES_BYTES_MAX:
+            self._build_anew(f"{len(changes)} changed fields are too large for one script")
+            return
         try:
             await self._send(first, last, changes)
         except Transient:

@@ -10,7 +10,7 @@ from tessera.kernel.settings import ServiceSettings
 class ProjectionSettings(ServiceSettings):
     service: ClassVar[str] = "projection"
 
-    nice: int = Field(10, ge=0, le=19, description="Views and events may lag while CPU is short")
+    nice: int = Field(5, ge=0, le=19, description="Views and events may lag while CPU is short, and yet catch up")
     snapshot_seconds: float = Field(
         30.0, ge=0, le=86_400, description="At least so long between two snapshots; a restart folds what came since"
     )

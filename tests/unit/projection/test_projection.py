@@ -269,6 +269,22 @@ async def test_a_redis_that_is_far_behind_is_built_anew_at_once(world):
     assert redis.calls.count("replace") == 1
 
 
+async def test_changes_that_are_too_large_for_one_script_are_built_anew(world, monkeypatch):
+    monkeypatch.setattr("tessera.projection.mirror.CHANGES_BYTES_MAX", 2_000)
+    redis = Away()
+    world.start(store_faults=redis)
+    first, second = half(LEDGER)
+    world.append(first[:3])
+    await world.clock.run(1)
+    redis.error = Transient("refused")
+    world.append([*first[3:], *second])
+    await world.clock.run(5)
+    redis.error, redis.calls = None, []
+    await world.clock.run(10)
+    assert_all_done(world)
+    assert redis.calls.count("replace") == 1
+
+
 async def test_an_apply_whose_answer_was_lost_is_not_applied_twice(world):
     world.start(store_faults=Breaks("apply", {2, 3, 7}, Transient("no answer"), after=True))
     for data in LEDGER.stored:
