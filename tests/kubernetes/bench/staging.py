@@ -30,7 +30,10 @@ async def platform_on(plane: ControlPlane, folder: Path) -> AsyncIterator[Platfo
     async with KubernetesPlatform(folder, plane, say=lambda _: None) as platform:
         place = where.find(platform.directory, {}, platform.shard)
         operator = place.identity(subjects.OPERATOR)
-        body = ConfigBody(tenants=(Tenant(name=TENANT, limits=Limits(jobs=None)),), queues=(Queue(name="default"),))
+        body = ConfigBody(
+            tenants=(Tenant(name=TENANT, limits=Limits(jobs=None, submits_per_second=None, bytes_per_second=None)),),
+            queues=(Queue(name="default"),),
+        )
         async with place.store(operator) as store:
             views = ShardViews(store)
             await put_in_force(place, operator, views, Change(Config(), body), APPLY_SECONDS)

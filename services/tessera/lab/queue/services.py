@@ -92,7 +92,7 @@ def _nodes(sizes: Sequence[int]) -> list[NodeRow]:
 def _config(policy: str) -> ConfigBody:
     strategy, rules = POLICIES[policy]
     queue = Queue.model_validate({"name": QUEUE, "queueing_strategy": strategy})
-    unlimited = Tenant(name=TENANT, limits=Limits(jobs=None))
+    unlimited = Tenant(name=TENANT, limits=Limits(jobs=None, submits_per_second=None, bytes_per_second=None))
     return ConfigBody(tenants=(unlimited,), queues=(queue,), policy=rules)
 
 

@@ -15,7 +15,10 @@ def config(policy: str) -> ConfigBody:
     """Whoever fits starts, where `policy` says. Raises Failure for a policy that the platform does not have."""
     if policy not in PLACEMENTS:
         raise Failure(Exit.USAGE, f"lab: the services place by {', '.join(PLACEMENTS)}, not by {policy}")
-    tenant, rules = Tenant(name=TENANT, limits=Limits(jobs=None)), Policy.model_validate({"placement": policy})
+    tenant, rules = (
+        Tenant(name=TENANT, limits=Limits(jobs=None, submits_per_second=None, bytes_per_second=None)),
+        Policy.model_validate({"placement": policy}),
+    )
     return ConfigBody(tenants=(tenant,), queues=(Queue(name=QUEUE),), policy=rules)
 
 
