@@ -207,12 +207,15 @@ async def test_the_command_line_shows_what_is_there_as_json_of_a_known_shape(liv
     assert (cancel.code, done.job_id in cancel.out) == (0, True)
     await live.until_ended(done.job_id)
     await assert_all_is_well(live)
-    replay, inspect, ended, missing = await asyncio.gather(
+    replay, inspect, ended, missing, gone = await asyncio.gather(
         live.command("replay", "--verify", "-o", "json"),
         live.command("ledger", "inspect", "-o", "json", "--last", "3"),
         live.command("cancel", done.job_id),
         live.command("get", "nobody-knows-me"),
+        live.command("get", done.job_id, "-o", "json"),
     )
+    assert gone.json["phase"] == "cancelled"
+    assert gone.json["ran_on"] == [placement["node"] for placement in get.json["placements"]]
     assert (replay.code, replay.json["ok"], replay.json["recomputed"]) == (0, True, live.state.n)
     assert replay.json["not_recomputed"] == 0
     assert inspect.err == ""

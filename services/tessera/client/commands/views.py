@@ -4,12 +4,15 @@ from typing import Annotated
 
 import typer
 
-from tessera.client.commands.context import As, Format, Home, InShard, carry_out, shard_views
+from tessera.client.commands.context import As, Format, Home, InShard, carry_out, shard_views, stored_ledger
 from tessera.client.live import watch
 from tessera.client.outcomes import Exit, Failure
+from tessera.client.ran_on import ran_on
 from tessera.client.rendering import Column, Output, plain, show, show_value, table
 from tessera.client.shard_views import ENDED
+from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
+from tessera.kernel.errors import KernelError
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.units import said_age, said_memory, said_milli
 from tessera_schemas.views import JobView, NodeView, OthersView
@@ -70,16 +73,28 @@ def get(job: str, output: Format = Output.TABLE, home: Home = None, shard: InSha
     """Show one job, by its id, the beginning of one, or its name."""
 
     async def work() -> None:
-        async with shard_views(home, identity, shard) as (_, views):
+        async with shard_views(home, identity, shard) as (where, views):
             as_of, found = await views.as_of(), await views.work(job)
+        ran = await _ran_on(where, identity, found)
         if output in (Output.JSON, Output.YAML):
-            show_value(output, plain(found), as_of)
+            show_value(output, plain(found) | {"ran_on": ran}, as_of)
             return
-        for name, value in job_facts(found, SystemClock().now_ms()):
+        for name, value in [*job_facts(found, SystemClock().now_ms()), *([("ran on", ", ".join(ran))] if ran else [])]:
             print(f"{name:<10} {value}")
         print(f"as of {as_of}")
 
     carry_out(work())
+
+
+async def _ran_on(where: Where, identity: str | None, job: JobView) -> tuple[str, ...]:
+    """The nodes of a job that has ended; none where the ledger does not answer or is not open to whoever asks."""
+    if job.phase not in ENDED or job.placements:
+        return ()
+    try:
+        async with stored_ledger(where, identity) as ledger:
+            return await ran_on(ledger, job)
+    except (Failure, KernelError):
+        return ()
 
 
 def nodes(output: Format = Output.TABLE, home: Home = None, shard: InShard = None, identity: As = None) -> None:

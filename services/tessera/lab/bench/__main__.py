@@ -1,4 +1,4 @@
-"""`python -m tessera.lab.bench`: all rows, or some."""
+"""`python -m tessera.lab.bench`: all rows but the longest, or those that are named."""
 
 import argparse
 import json
@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import uvloop
 
 from tessera.lab.bench.explain import explaining
+from tessera.lab.bench.flood import flood
 from tessera.lab.bench.fold import fold
 from tessera.lab.bench.growth import growth
 from tessera.lab.bench.latency import latency
@@ -26,13 +27,17 @@ BENCHES: dict[str, Bench] = {
     "fold": lambda asked: fold(asked.jobs, asked.rounds),
     "restart": lambda asked: restart(asked.live, asked.rounds, asked.nodes),
     "explain": lambda asked: explaining(1000, 5000, asked.rounds),
+    "flood": lambda asked: flood(asked.jobs, asked.rounds),
     "growth": lambda asked: growth(asked.queued, asked.rounds, asked.nodes),
 }
+
+USUAL = [name for name in BENCHES if name != "flood"]
+"""Flood takes minutes, most of them waiting: it is asked for by name."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tessera.lab.bench", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=BENCHES, default=list(BENCHES), help="these rows alone")
+    parser.add_argument("--only", nargs="+", choices=BENCHES, default=USUAL, help="these rows alone")
     parser.add_argument("--jobs", type=int, default=3000, help="jobs of one throughput round")
     parser.add_argument("--samples", type=int, default=100, help="jobs of one latency round")
     parser.add_argument("--live", type=int, default=10_000, help="live jobs while the scheduler restarts")

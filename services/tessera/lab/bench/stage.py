@@ -55,34 +55,37 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(nodes: int, sync: bool) -> AsyncIterator[Stage]:
-    """A fresh platform with that many nodes of eight GPUs, configured for one tenant without limits."""
-    async with stages(nodes, sync, [subjects.MAIN_SHARD]) as (one,):
+async def stage(nodes: int, sync: bool, tenants: Sequence[str] = (TENANT,)) -> AsyncIterator[Stage]:
+    """A fresh platform with that many nodes of eight GPUs, configured for tenants without limits in one queue."""
+    async with stages(nodes, sync, [subjects.MAIN_SHARD], tenants) as (one,):
         yield one
 
 
 @asynccontextmanager
-async def stages(nodes: int, sync: bool, shards: Sequence[str]) -> AsyncIterator[list[Stage]]:
+async def stages(
+    nodes: int, sync: bool, shards: Sequence[str], tenants: Sequence[str] = (TENANT,)
+) -> AsyncIterator[list[Stage]]:
     """The same with several shards, each with that many nodes."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="tessera-bench-")))
         described = folder / "nodes.yaml"
         described.write_text(default_nodes(shards, nodes))
-        platform = Platform(folder / "up", nodes=described, tenants=[TENANT], shards=shards, sync=sync)
+        platform = Platform(folder / "up", nodes=described, tenants=list(tenants), shards=shards, sync=sync)
         await stack.enter_async_context(platform)
         found = []
         for shard in shards:
             place = where.find(platform.directory, {}, shard)
-            await _configure(place)
+            await _configure(place, tenants)
             bus = await stack.enter_async_context(place.bus(place.tenant(TENANT)))
             found.append(Stage(platform, bus, place))
         yield found
 
 
-async def _configure(place: where.Where) -> None:
+async def _configure(place: where.Where, tenants: Sequence[str]) -> None:
     operator = place.identity(subjects.OPERATOR)
     limits = Limits(jobs=None, submits_per_second=None, bytes_per_second=None)
-    body = ConfigBody(tenants=(Tenant(name=TENANT, limits=limits),), queues=(Queue(name=QUEUE),))
+    named = tuple(Tenant(name=name, limits=limits) for name in tenants)
+    body = ConfigBody(tenants=named, queues=(Queue(name=QUEUE),))
     async with place.store(operator) as store:
         await put_in_force(place, operator, ShardViews(store), Change(Config(), body), APPLY_SECONDS)
 

@@ -1,0 +1,48 @@
+"""Where an ended job ran, read from the ledger when somebody asks: the views keep no placements of what has ended."""
+
+from tessera.client.reading import StoredLedger
+from tessera.kernel.ports import Message
+from tessera.kernel.shard import decode_entry
+from tessera_schemas.ledger import Allocated
+from tessera_schemas.views import JobView
+
+FIRST_LOOK, MESSAGES_MAX = 256, 65_536
+"""Messages before the start of the run that are looked at first, and in all: most runs start soon once allocated."""
+
+
+async def ran_on(ledger: StoredLedger, job: JobView) -> tuple[str, ...]:
+    """The nodes of the gang of the job's last run; none when it never started, or was allocated long before it did."""
+    if not job.started_ts:
+        return ()
+    upto, looked = await _first_after(ledger, job.started_ts), FIRST_LOOK
+    while upto > 0 and looked <= MESSAGES_MAX:
+        since = max(0, upto - looked)
+        found = await _allocated(ledger, job, since, upto)
+        if found:
+            return found
+        upto, looked = since, 2 * looked
+    return ()
+
+
+async def _first_after(ledger: StoredLedger, ts: int) -> int:
+    """The first message later than `ts`, or the last there is: times in a ledger never decrease."""
+    low, high = 0, await ledger.count()
+    while high - low > 1:
+        middle = (low + high) // 2
+        message = await ledger.ledger.read(middle)
+        later = message is not None and decode_entry(message).message.ts > ts
+        low, high = (low, middle) if later else (middle, high)
+    return high
+
+
+async def _allocated(ledger: StoredLedger, job: JobView, since: int, upto: int) -> tuple[str, ...]:
+    """The nodes of the allocation of this attempt, if it is after `since`; only messages that name the job are read."""
+    wanted, nodes = job.job_id.encode(), set[str]()
+    async for seq, data in ledger.messages(since):
+        if wanted in data:
+            for record in decode_entry(Message("", seq, data)).message.records:
+                if isinstance(record, Allocated) and (record.job_id, record.attempt) == (job.job_id, job.attempt):
+                    nodes |= {placement.node for placement in record.placements}
+        if seq >= upto or nodes:
+            break
+    return tuple(sorted(nodes))
