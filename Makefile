@@ -9,7 +9,7 @@ FIRST ?= 1
 CODE := schemas services tests docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas check unit test test-kubernetes sim demo bench bench-engine bench-kubernetes up down logs lock clean
+.PHONY: help setup fmt lint types layers schemas check alerts prometheus unit test test-kubernetes sim demo bench bench-engine bench-kubernetes up down logs lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -43,6 +43,17 @@ schemas: $(READY) ## write schemas/generated and docs/phases.md anew
 
 check: lint types layers ## everything that needs no server: what CI runs first
 	$(BIN)/python -m tessera_schemas.generate --check schemas/generated
+
+alerts: $(READY) prometheus ## the alarms: promtool reads and tests deploy/alerts.yaml, and the docs' table says the same
+	$(BIN)/pytest -q tests/unit/project/test_alerts.py
+
+prometheus: ## Debian's prometheus and promtool, which the tests of alarms run, where root may install them; nothing else needs them
+	@if command -v promtool >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing the distribution's package prometheus, for tests of the alarms"; \
+	  install="apt-get install -y -qq --no-install-recommends prometheus"; export RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive; \
+	  { $$install || { apt-get update -qq && $$install; }; } >/dev/null 2>&1 || echo "it could not be installed: tests that need it are skipped"; \
+	else echo "no promtool, and no right to install it: tests that need it are skipped"; fi
 
 unit: $(READY) ## fast tests, no servers, about a minute
 	$(BIN)/pytest -q -n auto tests/unit tests/property

@@ -117,6 +117,7 @@ class Health:
         return _answer(self.readiness())
 
     async def _serve_metrics(self, _request: web.Request) -> web.Response:
+        self._metrics.readiness(self.readiness())
         body = generate_latest(self._metrics.registry)  # type: ignore[no-untyped-call]
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 

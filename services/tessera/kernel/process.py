@@ -27,6 +27,7 @@ from tessera.kernel.ledger_end import LedgerEnd
 from tessera.kernel.nats_bus import NatsBus
 from tessera.kernel.niceness import give_way
 from tessera.kernel.preflight import check_bus, check_cluster, check_redis
+from tessera.kernel.redis_room import watching_redis
 from tessera.kernel.redis_store import RedisStore
 from tessera.kernel.service import Ports
 from tessera.kernel.settings import ServiceSettings
@@ -61,9 +62,9 @@ def run_service(serve: Serve, settings: ServiceSettings) -> None:
 async def _host(serve: Serve, settings: ServiceSettings) -> None:
     clock, name = SystemClock(), settings.service
     instance = ids.instance_id(name)
-    configure_logs(name, instance, settings.log_level, clock)
-    await give_way(settings.nice, clock)
     metrics = Metrics(name)
+    configure_logs(name, instance, settings.log_level, clock, metrics=metrics)
+    await give_way(settings.nice, clock)
     health = Health(clock, metrics)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -108,6 +109,8 @@ async def _connect(
     stack.push_async_callback(cluster.close)
     if name in USES_CLUSTER:
         await check_cluster(cluster, settings.connect_seconds)
+    if name == "projection":
+        await stack.enter_async_context(watching_redis(store.stored_bytes, metrics, clock))
     health.check("nats", lambda: trouble_of_nats(bus, settings))
     return Ports(
         clock=clock,

@@ -136,6 +136,12 @@ class RedisStore:
         return int(held or 0)
 
     @_transient
+    async def stored_bytes(self) -> tuple[int, int]:
+        """What Redis holds in memory, and the most that it may (0 without a bound); other shards' views among it."""
+        found = await self._redis.info("memory")
+        return int(found["used_memory"]), int(found["maxmemory"])
+
+    @_transient
     async def apply(self, first_n: int, last_n: int, changes: Sequence[Change]) -> int:
         fields = _fields(changes)
         for _ in range(READ_ATTEMPTS):

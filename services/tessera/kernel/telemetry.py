@@ -19,7 +19,8 @@ from typing import BinaryIO
 
 import orjson
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from structlog.exceptions import DropEvent
 from structlog.typing import EventDict, WrappedLogger
 
 from tessera.engine.slots import Slots
@@ -31,25 +32,46 @@ _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a
 _current_trace: ContextVar[str] = ContextVar("traceparent", default="")
 
 HOP_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+COUNTED_EVENTS = ("orphan_pod", "orphan_pod_deleted", "run_lost", "outage", "outage_over", "utilisation_not_read")
+"""Log lines on which an alarm stands (deploy/alerts.yaml): counted, so that no alarm has to read logs."""
 STEP_BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
-def configure_logs(service: str, instance: str, level: str, clock: Clock, stream: BinaryIO | None = None) -> None:
-    """Send our logs, and those of libraries from warnings up, to `stream` (stderr) as JSON lines."""
+def configure_logs(
+    service: str,
+    instance: str,
+    level: str,
+    clock: Clock,
+    stream: BinaryIO | None = None,
+    metrics: "Metrics | None" = None,
+) -> None:
+    """
+    Send our logs, and those of libraries from warnings up, to `stream` (stderr) as JSON lines.
+
+    `metrics` counts the lines on which alarms stand, also those of warnings that `level` leaves unsaid.
+    """
     threshold = logging.getLevelNamesMapping()[level.upper()]
+
+    def count(_logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+        if metrics is not None:
+            metrics.logged(event.get("event", ""))
+        if logging.getLevelNamesMapping().get(method.upper(), logging.CRITICAL) < threshold:
+            raise DropEvent
+        return event
 
     def stamp(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         return {"ts_ms": clock.now_ms(), "service": service, "instance": instance, **event}
 
     structlog.configure(
         processors=[
+            count,
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.format_exc_info,
             stamp,
             structlog.processors.JSONRenderer(serializer=_json),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        wrapper_class=structlog.make_filtering_bound_logger(min(threshold, logging.WARNING)),
         logger_factory=structlog.BytesLoggerFactory(stream or sys.stderr.buffer),
         cache_logger_on_first_use=False,  # tests configure it more than once
     )
@@ -118,6 +140,15 @@ class Metrics:
             "tessera_ledger_bytes_max", "What it may hold; 0: nothing bounds it, or not seen yet", registry=r
         )
         self.ledger_n = Gauge("tessera_ledger_n", "The newest ledger record this process has folded", registry=r)
+        self._ready = Gauge("tessera_ready", "1 while a check of /readyz is well", ["check"], registry=r)
+        self._events = Counter(
+            "tessera_log_events_total", "Log lines on which an alarm stands, by their event", ["event"], registry=r
+        )
+        for event in COUNTED_EVENTS:  # from 0, or the first one would be no increase
+            self._events.labels(event)
+        self.redis_bytes = Gauge("tessera_redis_bytes", "What Redis holds, as projection sees it", registry=r)
+        self.redis_bytes_max = Gauge("tessera_redis_bytes_max", "The most that it may; 0 without a bound", registry=r)
+        ProcessCollector(registry=r)  # CPU, memory, and since when it runs
 
     def hop(self, seconds: float) -> None:
         """Clocks of two machines differ, so that a hop may seem negative; it counts as zero."""
@@ -128,6 +159,15 @@ class Metrics:
 
     def reason(self, reason: StrEnum, count: int = 1) -> None:
         self._reasons.labels(reason.value).inc(count)
+
+    def readiness(self, texts: Mapping[str, str]) -> None:
+        """Every check of /readyz with its text, `ok` when well."""
+        for name, text in texts.items():
+            self._ready.labels(name).set(text == "ok")
+
+    def logged(self, event: str) -> None:
+        if event in COUNTED_EVENTS:
+            self._events.labels(event).inc()
 
     def left_of_pools(self, pools: Iterable[Slots]) -> None:
         """The labels are bounded by the configuration and by the largest node; a pool that went is not shown."""

@@ -1,15 +1,18 @@
 """Health: alive is not ready, ready has a reason, and a halted process stays up and red."""
 
+import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import StrEnum
+from io import BytesIO
 
 import aiohttp
 import pytest
+import structlog
 
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.health import STALLED_SECONDS, Health
-from tessera.kernel.telemetry import Metrics, bind, new_trace, pass_trace, take_trace
+from tessera.kernel.telemetry import Metrics, bind, configure_logs, new_trace, pass_trace, take_trace
 
 
 class Reason(StrEnum):
@@ -90,6 +93,37 @@ async def test_metrics_carry_labels_from_enums(served: Served) -> None:
     _, body = await served.get("/metrics")
     assert 'tessera_reasons_total{reason="NoFit"} 3.0' in body
     assert 'tessera_event_hop_seconds_count{service="binder"} 1.0' in body
+
+
+async def test_metrics_say_which_check_is_not_well(served: Served) -> None:
+    served.health.check("pods", lambda: "the informer is away")
+    served.health.started()
+    _, body = await served.get("/metrics")
+    assert 'tessera_ready{check="pods"} 0.0' in body
+    assert 'tessera_ready{check="halted"} 1.0' in body
+    served.health.halt("gap after n 7")
+    assert 'tessera_ready{check="halted"} 0.0' in (await served.get("/metrics"))[1]
+
+
+@pytest.mark.parametrize("level", ["info", "error"])
+async def test_log_lines_of_alarms_are_counted_whatever_level_is_said(
+    served: Served, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)  # it is the whole process's
+    said = BytesIO()
+    configure_logs("binder", "binder-1", level, served.clock, said, served.metrics)
+    log = structlog.get_logger()
+    log.warning("run_lost")
+    log.error("orphan_pod")
+    log.warning("something_else")
+    log.error("failed", exc_info=ValueError("x"))
+    _, body = await served.get("/metrics")
+    assert 'tessera_log_events_total{event="run_lost"} 1.0' in body
+    assert 'tessera_log_events_total{event="orphan_pod"} 1.0' in body
+    assert 'tessera_log_events_total{event="outage"} 0.0' in body
+    assert "something_else" not in body
+    assert (b"run_lost" in said.getvalue()) is (level == "info")
+    assert b"orphan_pod" in said.getvalue()
 
 
 def test_only_services_have_metrics() -> None:
