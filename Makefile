@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SEEDS ?= 100
 FIRST ?= 1
-CODE := schemas services tests docs
+CODE := schemas services tests docs deploy
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas check alerts prometheus unit test test-kubernetes sim demo bench bench-engine bench-kubernetes up down logs lock clean
+.PHONY: help setup fmt lint types layers schemas check alerts prometheus dashboards unit test test-kubernetes sim demo bench bench-engine bench-kubernetes up down logs lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ check: lint types layers ## everything that needs no server: what CI runs first
 
 alerts: $(READY) prometheus ## the alarms: promtool reads and tests deploy/alerts.yaml, and the docs' table says the same
 	$(BIN)/pytest -q tests/unit/project/test_alerts.py
+
+dashboards: $(READY) ## write Grafana's dashboards, deploy/dashboards/*.json, anew
+	@$(BIN)/python deploy/make_dashboards.py
 
 prometheus: ## Debian's prometheus and promtool, which the tests of alarms run, where root may install them; nothing else needs them
 	@if command -v promtool >/dev/null; then :; \

@@ -32,6 +32,7 @@ _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a
 _current_trace: ContextVar[str] = ContextVar("traceparent", default="")
 
 HOP_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+WAIT_BUCKETS = (1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0)
 COUNTED_EVENTS = ("orphan_pod", "orphan_pod_deleted", "run_lost", "outage", "outage_over", "utilisation_not_read")
 """Log lines on which an alarm stands (deploy/alerts.yaml): counted, so that no alarm has to read logs."""
 STEP_BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
@@ -139,6 +140,8 @@ class Metrics:
         self.ledger_bytes_max = Gauge(
             "tessera_ledger_bytes_max", "What it may hold; 0: nothing bounds it, or not seen yet", registry=r
         )
+        self._pool = Gauge("tessera_pool_gpus", "GPUs of the nodes of a pool", ["pool"], registry=r)
+        self.sharing = Sharing(r)
         self.ledger_n = Gauge("tessera_ledger_n", "The newest ledger record this process has folded", registry=r)
         self._ready = Gauge("tessera_ready", "1 while a check of /readyz is well", ["check"], registry=r)
         self._events = Counter(
@@ -174,7 +177,9 @@ class Metrics:
         self._slots.clear()
         self._idle.clear()
         self._unused.clear()
+        self._pool.clear()
         for left in pools:
+            self._pool.labels(left.pool).set(left.gpus)
             self._unused.labels(left.pool).set(left.unused.gpu_milli / 1000)
             for size in left.sizes:
                 self._slots.labels(left.pool, str(size.gpus), "pool").set(size.slots)
@@ -182,6 +187,42 @@ class Metrics:
                     self._slots.labels(left.pool, str(size.gpus), level).set(most)
             for cause, milli in left.stranded:
                 self._idle.labels(left.pool, cause.value).set(milli / 1000)
+
+
+class Sharing:
+    """Who holds what of what is theirs; labels are queues and tenants, which the configuration bounds."""
+
+    def __init__(self, r: CollectorRegistry) -> None:
+        self._waited = Histogram(
+            "tessera_queue_wait_seconds",
+            "From a job's submit to its first allocation",
+            ["queue"],
+            buckets=WAIT_BUCKETS,
+            registry=r,
+        )
+        self._gauges = {
+            name: Gauge(f"tessera_{name}", text, labels, registry=r)
+            for name, text, labels in (
+                ("queue_nominal_gpus", "Nominal quota of a queue itself, over its flavors", ["queue"]),
+                ("queue_waiting_jobs", "Jobs that are in line; not those on hold or in back-off", ["queue"]),
+                ("queue_head_submitted_timestamp_seconds", "When the first in line was submitted", ["queue"]),
+                ("tenant_held_gpus", "GPUs that a tenant's runs hold in a queue", ["tenant", "queue"]),
+                ("tenant_asked_gpus", "GPUs that a tenant's live jobs ask for or grew by", ["tenant"]),
+                ("tenant_gpus_max", "A tenant's limit of those, where it has one", ["tenant"]),
+                ("tenant_jobs", "Live jobs of a tenant", ["tenant"]),
+                ("tenant_weight", "A tenant's part of a queue that others use, too", ["tenant"]),
+            )
+        }
+
+    def waited(self, queue: str, seconds: float) -> None:
+        self._waited.labels(queue).observe(max(seconds, 0.0))
+
+    def show(self, values: Iterable[tuple[str, tuple[str, ...], float]]) -> None:
+        """All of them as (metric, labels, value); who is not named any more is not shown."""
+        for gauge in self._gauges.values():
+            gauge.clear()
+        for name, labels, value in values:
+            self._gauges[name].labels(*labels).set(value)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from tessera.kernel.shard import Entry, Shard
 from tessera.scheduler.decide import Inputs, decide
 from tessera.scheduler.inbox import Inbox
 from tessera.scheduler.settings import SchedulerSettings
-from tessera_schemas.ledger import AnyRecord, LedgerMessage, Waiting
+from tessera_schemas.ledger import Allocated, AnyRecord, LedgerMessage, Waiting
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 
 RETRY_SECONDS = 0.2
@@ -206,6 +206,10 @@ class Committer:
         for record in message.records:
             if type(record) is Waiting:
                 ports.metrics.reason(record.reason.code)
+            elif type(record) is Allocated and record.attempt == 1:
+                job = state.jobs.get(record.job_id)
+                if job is not None:
+                    ports.metrics.sharing.waited(job.queue, (message.ts - job.submitted_ts) / 1000)
         return True
 
     async def _wait_for_room(self, n: int, error: Full) -> None:

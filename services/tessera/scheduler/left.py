@@ -1,5 +1,5 @@
 """
-What is left of each pool as metrics: slots by size, and idle GPUs by what keeps them from use.
+What is left of each pool as metrics: slots by size, and idle GPUs by what keeps them from use; and who holds the rest.
 
 Beside the decisions, not among them: on values that do not change while others decide, a few nodes at a time, and never
 for more than a small part of the time.
@@ -17,6 +17,7 @@ from tessera.engine.slots import Tally, asked, unused
 from tessera.kernel.service import Ports
 from tessera.kernel.shard import Shard
 from tessera.kernel.together import cancel_all
+from tessera.scheduler.sharing import sharing
 
 NODES_AT_ONCE = 64
 SHARE = 20  # of the time, one part at most
@@ -33,6 +34,8 @@ async def measuring(ports: Ports, shard: Shard, every_seconds: float) -> AsyncIt
         yield
     finally:
         await cancel_all(task)
+        ports.metrics.left_of_pools([])  # the next leader measures
+        ports.metrics.sharing.show([])
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             log.error("slots_not_measured", error=repr(error))
 
@@ -60,3 +63,4 @@ async def _measure_once(ports: Ports, shard: Shard) -> None:
                 await ports.clock.sleep(0)
         found.append(replace(tally.sum(), unused=unused(state, pool)))
     ports.metrics.left_of_pools(found)
+    ports.metrics.sharing.show(sharing(shard.state))
