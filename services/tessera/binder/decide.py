@@ -4,7 +4,7 @@ What the binder does next about a run, from its state and its pods as the cluste
 The order of the questions is the protocol: make all pods, wait for the permit, bind the permitted UIDs, report.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -192,9 +192,10 @@ def _is_broken(pod: Pod) -> bool:
     return pod.phase != "Succeeded" and (pod.deleting or pod.phase == "Failed")
 
 
-def missing(run: Run, pods: Mapping[str, Pod]) -> list[int]:
-    """The ranks of a started run whose pods were there and are not any more."""
-    gone = [rank for rank, uid in enumerate(run.uids) if uid not in pods] if run.started else []
+def missing(run: Run, pods: Mapping[str, Pod], seen_to_go: Container[str] = ()) -> list[int]:
+    """The ranks whose pods are not there any more; before the run has started, only those that were seen to go."""
+    absent = [(rank, uid) for rank, uid in enumerate(run.uids) if uid not in pods]
+    gone = [rank for rank, uid in absent if run.started or uid in seen_to_go]
     return [rank for rank in gone if rank not in run.released_ranks]
 
 

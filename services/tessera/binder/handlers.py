@@ -179,7 +179,7 @@ class Runs:
         for fact in to_report(run, pods.values()):
             judged = await self._adopted.judged(job, fact) if isinstance(fact, RunEnded) else fact
             await self._say(run.run_id, judged)
-        for rank in missing(run, pods):
+        for rank in missing(run, pods, self._adopted.gone):
             await self._report_vanished(job, run, rank)
 
     def _refusal(self, run: Run, refused: Refused) -> BindFailed:

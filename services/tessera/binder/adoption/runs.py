@@ -4,7 +4,7 @@ taken away by their owner once they are done, and are evicted instead of deleted
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import structlog
 
@@ -78,6 +78,11 @@ class AdoptedRuns:
     def synced(self) -> bool:
         """Whether users' pods have been listed."""
         return self._groups.informer.synced
+
+    @property
+    def gone(self) -> Container[str]:
+        """The UIDs of users' pods that were seen to go."""
+        return self._users.gone
 
     def forget(self, run_id: str) -> None:
         self._claims.forget(run_id)

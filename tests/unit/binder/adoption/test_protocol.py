@@ -446,3 +446,16 @@ async def test_pods_that_change_right_before_they_are_bound_do_not_keep_their_ga
     assert world.only().phase == "running"
     assert changed.total() == 3 * times
     assert [line["event"] for line in logs if line["event"] == "work_retries"] == []
+
+
+async def test_pods_that_are_deleted_between_their_bind_and_their_start_hold_nothing(world: AdoptionWorld) -> None:
+    await world.stop("cluster")  # no kubelet starts them
+    notes = {"tessera.io/gang-size": "2"}
+    for number in range(2):
+        world.make_pod(f"train-{number}", labels={"tessera.io/gang": "train"}, notes=notes)
+    await world.run(10)
+    assert world.only().phase == "binding"
+    for number in range(2):
+        world.core.delete("pods", NS, f"train-{number}", {"gracePeriodSeconds": 0})
+    await world.run(20)
+    assert len(world.state.runs) == 0
