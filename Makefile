@@ -69,7 +69,7 @@ test-kubernetes: $(READY) ## the same on a real Kubernetes API server, built onc
 	$(BIN)/pytest -q -n 2 --dist loadfile tests/kubernetes  # most of them wait most of the time
 
 sim: $(READY) ## simulate SEEDS seeds from FIRST on (make sim SEEDS=1000 FIRST=1)
-	$(BIN)/python -m tessera.lab.sim --seeds $(SEEDS) --first $(FIRST)
+	$(BIN)/python -m tessera.testkit.sim --seeds $(SEEDS) --first $(FIRST)
 
 demo: $(READY) ## the whole platform on this machine: 200 jobs, a kill in the middle, a verdict
 	$(BIN)/tessera demo
@@ -87,7 +87,7 @@ up: $(READY) ## run the local platform in the foreground; Ctrl-C ends it
 	$(BIN)/tessera up
 
 down: ## end the platform that `make up` started in this directory
-	@$(BIN)/python -m tessera.lab.down
+	@$(BIN)/python -m tessera.local.down
 
 logs: ## follow the logs of the local platform
 	@tail -n 20 -F .tessera/logs/*.log

@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import Any
 
 from tessera.engine import ENGINE_ID
-from tessera.engine.ordering import order
+from tessera.engine.queueing.ordering import order
 from tessera.kernel.errors import InvariantViolation
+from tessera.kernel.ledger.shard import Entry, Shard, decode_entry
 from tessera.kernel.ports import Message
-from tessera.kernel.shard import Entry, Shard, decode_entry
 from tessera.scheduler.decide import Inputs, decide
 from tessera_schemas.facts import AnyFact, PodsMade, RunAbsent, RunEnded, RunStarted, owner
 from tessera_schemas.ledger import GENESIS, LEDGER_MESSAGE, LedgerMessage, TakenFact, chain_hash

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.domain.entities import Job
-from tessera.engine.heads import stuck_heads
-from tessera.engine.victims import Plan, plan, proposal
+from tessera.engine.preemption.plans import Plan, plan, proposal
+from tessera.engine.queueing.blocked_heads import stuck_heads
 from tessera.preemption.decide import preemption_plan
-from tessera.reclamation.plans import reclamation_plan
+from tessera.reclamation.reclaim.decide import reclamation_plan
 from tessera_schemas.base import job_id
 from tessera_schemas.config import Policy, PriorityClass, Queue, Quota
 from tessera_schemas.facts import AnyFact, PlanCause, PodsMade, RunAbsent, RunEnded, RunStarted

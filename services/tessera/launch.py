@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 
 from tessera.kernel.errors import StartupError
-from tessera.kernel.settings import ServiceSettings, load_settings
+from tessera.kernel.process.settings import ServiceSettings, load_settings
 from tessera_schemas.subjects import SERVICES
 
 USAGE_ERROR, UNAVAILABLE = 2, 5
@@ -15,7 +15,7 @@ def run_named(service: str, shard: str) -> int:
     if service not in SERVICES:
         print(f"error: service {service}: there is none; choose one of {', '.join(SERVICES)}", file=sys.stderr)
         return USAGE_ERROR
-    from tessera.kernel.process import run_service
+    from tessera.kernel.process.lifecycle import run_service
 
     try:
         run_service(import_module(f"tessera.{service}.main").serve, load_settings(_settings_of(service), shard=shard))

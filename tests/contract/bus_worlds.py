@@ -8,7 +8,7 @@ from nats.aio.client import Client
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.memory.broker import MemoryBroker, StreamConfig
 from tessera.kernel.memory.bus import MemoryBus
-from tessera.kernel.nats_bus import NatsBus
+from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import Bus
 from tests.servers import NatsServer
 

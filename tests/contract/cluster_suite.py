@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-import tessera.kernel.cluster as kernel_cluster
+import tessera.kernel.kubernetes.cluster as kernel_cluster
 from tessera.kernel.errors import Transient
 from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.kernel.ports import ApiError, Cluster, WatchEvent
@@ -419,7 +419,7 @@ async def test_a_bookmark_tells_a_watch_how_far_it_came(api: Setup, monkeypatch:
     """Of changes that it does not select; a server sends one shortly before it ends a watch."""
     if isinstance(api.cluster, MemoryCluster):
         pytest.skip("its watches never end, so that this would take 256 changes")
-    monkeypatch.setattr("tessera.kernel.cluster._WATCH_SECONDS", 4)
+    monkeypatch.setattr("tessera.kernel.kubernetes.cluster._WATCH_SECONDS", 4)
     _items, version = await api.cluster.list("pods")
     bookmark = watch_until(api, version, lambda event: event.type == "BOOKMARK", f"nobody={api.name()}")
     waiting = asyncio.create_task(bookmark)
@@ -582,7 +582,7 @@ async def test_jobs_and_priority_classes_are_listed(api: Setup):
 
 
 async def test_a_long_list_comes_in_pages_whole_and_as_of_one_version(api: Setup, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tessera.kernel.cluster._PAGE", 2)
+    monkeypatch.setattr("tessera.kernel.kubernetes.cluster._PAGE", 2)
     app, names = api.name(), [api.name() for _ in range(5)]
     for name in names:
         await api.cluster.create_pod(api.ns, pod(name, labels={"app": app}))

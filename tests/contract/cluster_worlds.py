@@ -6,16 +6,16 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
-from tessera.kernel.api_paths import resource_of
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.cluster import HttpCluster
+from tessera.kernel.kubernetes.api_paths import resource_of
+from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.kernel.ports import Cluster
-from tessera.lab.cluster.access import Access, Identity
-from tessera.lab.cluster.core import SimCluster
-from tessera.lab.cluster.driving import drive
-from tessera.lab.cluster.nodes import NodeRow, node_object
-from tessera.lab.cluster.server import ApiServer
+from tessera.local.cluster.access import Access, Identity
+from tessera.local.cluster.core import SimCluster
+from tessera.local.cluster.driving import drive
+from tessera.local.cluster.nodes import NodeRow, node_object
+from tessera.local.cluster.server import ApiServer
 from tests.contract.cluster_suite import Setup
 
 READS = frozenset({"list", "watch", "get"})

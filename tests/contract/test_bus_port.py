@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.dead_letters import BODY_BYTES_MAX, DeadLetters
 from tessera.kernel.errors import Conflict, Full, Poison, Transient
+from tessera.kernel.messaging.dead_letters import BODY_BYTES_MAX, DeadLetters
+from tessera.kernel.messaging.work_queue import work
 from tessera.kernel.ports import Bus, Delivery, Follow, Message, Outgoing, Usage
-from tessera.kernel.work import work
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 from tests.contract.bus_worlds import World
 

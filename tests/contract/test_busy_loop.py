@@ -12,7 +12,7 @@ import orjson
 import pytest
 import uvloop
 
-from tessera.kernel.nats_bus import NatsBus
+from tessera.kernel.nats.bus import NatsBus
 from tests.contract.bus_worlds import NatsWorld
 from tests.contract.test_bus_port import out
 from tests.servers import NatsServer
@@ -130,7 +130,7 @@ async def drip_feeder() -> AsyncIterator[str]:
 def test_a_batch_that_was_read_meanwhile_is_no_silence(
     own_nats_server: NatsServer, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tessera.kernel.nats_reads.READ_SECONDS", ACK_SECONDS)
+    monkeypatch.setattr("tessera.kernel.nats.reads.READ_SECONDS", ACK_SECONDS)
 
     async def main() -> None:
         world = await NatsWorld.at(own_nats_server)

@@ -3,7 +3,7 @@
 import pytest
 
 from tessera.kernel.errors import Conflict, Full, InvariantViolation
-from tessera.kernel.ledger import StreamLedger
+from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.ports import Outgoing
 from tests.contract.bus_worlds import World
 

@@ -5,13 +5,13 @@ import signal
 
 import pytest
 
-from tessera.kernel import nats_follow
 from tessera.kernel.errors import Conflict, Full, Poison, StartupError, Transient, UnknownOutcome
-from tessera.kernel.nats_bus import NatsBus
-from tessera.kernel.nats_follow import NatsFollow
-from tessera.kernel.nats_protocol import delivery_position, number, publish_outcome
+from tessera.kernel.nats import follow as nats_follow
+from tessera.kernel.nats.bus import NatsBus
+from tessera.kernel.nats.follow import NatsFollow
+from tessera.kernel.nats.protocol import delivery_position, number, publish_outcome
 from tessera.kernel.ports import Outgoing
-from tessera.lab.free_port import free_port
+from tessera.local.free_port import free_port
 from tests.contract.bus_worlds import NatsWorld
 from tests.contract.test_bus_port import drain, out, seqs
 from tests.servers import NatsServer

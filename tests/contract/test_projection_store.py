@@ -13,9 +13,9 @@ from redis.asyncio import Redis
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Conflict, Transient
 from tessera.kernel.memory.store import MemoryStore, MemoryViews
-from tessera.kernel.permissions import redis_rules
 from tessera.kernel.ports import Change, ProjectionStore
-from tessera.kernel.redis_store import RedisStore
+from tessera.kernel.provisioning.permissions import redis_rules
+from tessera.kernel.redis.store import RedisStore
 from tessera_schemas import keys
 from tests.servers import RedisServer, start_redis
 

@@ -23,15 +23,15 @@ from tessera.client.sdk import Submitted, Tessera
 from tessera.client.where import find
 from tessera.domain.phases import TERMINAL
 from tessera.domain.state import State
-from tessera.kernel.asking import Asking
-from tessera.kernel.cluster import HttpCluster
 from tessera.kernel.errors import Transient
-from tessera.kernel.ledger import StreamLedger
-from tessera.kernel.nats_bus import NatsBus
-from tessera.kernel.redis_store import RedisStore
-from tessera.kernel.shard import Shard, decode_entry
-from tessera.lab.checker import PodChange
-from tessera.lab.platform import Platform
+from tessera.kernel.kubernetes.cluster import HttpCluster
+from tessera.kernel.ledger.shard import Shard, decode_entry
+from tessera.kernel.ledger.stream import StreamLedger
+from tessera.kernel.messaging.requests import Asking
+from tessera.kernel.nats.bus import NatsBus
+from tessera.kernel.redis.store import RedisStore
+from tessera.local.platform import Platform
+from tessera.testkit.checker import PodChange
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import ApplyConfig

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from tessera.client.reading import ledger_of
 from tessera.client.replay import verify
 from tessera.kernel.errors import Transient
+from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
-from tessera.kernel.redis_store import RedisStore
-from tessera.kernel.shard import Shard, decode_entry
-from tessera.kernel.views_digest import views_digest
-from tessera.lab.checker import Report, check
-from tessera.lab.events_checker import check_events
-from tessera.lab.rules_checker import check_rules
+from tessera.kernel.redis.store import RedisStore
+from tessera.kernel.redis.views_digest import views_digest
 from tessera.projection.events import START, Cursor, last_cursor
 from tessera.projection.views import all_views
+from tessera.testkit.checker import Report, check
+from tessera.testkit.events_checker import check_events
+from tessera.testkit.rules_checker import check_rules
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.keys import VIEWS

@@ -17,7 +17,7 @@ import yaml
 
 from tessera.client.where import find
 from tessera.kernel.ports import Outgoing
-from tessera.lab.free_port import LOOPBACK, free_port
+from tessera.local.free_port import LOOPBACK, free_port
 from tessera_schemas import subjects
 from tests.e2e.live import Live, configuration, eventually, job
 

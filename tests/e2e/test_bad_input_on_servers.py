@@ -17,7 +17,7 @@ import pytest
 from tessera.client.sdk import Refused
 from tessera.client.where import find
 from tessera.kernel.errors import Poison, Transient
-from tessera.kernel.nats_bus import NatsBus
+from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import Outgoing
 from tessera_schemas import subjects
 from tessera_schemas.commands import REPLY_HEADER, Answer

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from tessera.kernel.asking import Asking
+from tessera.kernel.messaging.requests import Asking
 from tessera_schemas import subjects
 from tessera_schemas.commands import DrainNode
 from tessera_schemas.config import Policy

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.lab.platform import NATS, Platform
+from tessera.local.platform import NATS, Platform
 from tests.e2e.live import eventually
 
 pytestmark = pytest.mark.timeout(120)

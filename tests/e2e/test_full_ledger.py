@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 
 from tessera.client.sdk import Refused
-from tessera.kernel.provision import Bounds, ensure_streams
-from tessera.lab.platform import Platform
+from tessera.kernel.provisioning.streams import Bounds, ensure_streams
+from tessera.local.platform import Platform
 from tessera_schemas.base import job_id
 from tessera_schemas.config import ConfigBody, Limits, Tenant
 from tessera_schemas.job import JobSpec

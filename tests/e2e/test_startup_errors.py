@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tessera.kernel.settings import CONFIG_FILE_VARIABLE
-from tessera.lab.free_port import free_port
-from tessera.lab.platform import Platform
+from tessera.kernel.process.settings import CONFIG_FILE_VARIABLE
+from tessera.local.free_port import free_port
+from tessera.local.platform import Platform
 from tests.e2e.live import Said, tessera
 from tests.servers import NatsServer, RedisServer, start_nats, start_redis
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tessera.client.where import find
-from tessera.kernel.ledger import StreamLedger
+from tessera.kernel.ledger.stream import StreamLedger
 from tessera_schemas.ledger import GENESIS, LEDGER_MESSAGE, chain_hash
 from tests.e2e.live import Live, Said, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well

@@ -24,7 +24,7 @@ from redis.exceptions import NoPermissionError
 
 from tessera.client.sdk import Submitted, Tessera
 from tessera.gateway.tokens import add_token
-from tessera.lab.platform import Platform
+from tessera.local.platform import Platform
 from tessera_schemas import keys, subjects
 from tessera_schemas.labels import SHARD_LABEL
 from tests.e2e.live import TENANTS, Live, configuration, eventually, job, tessera

@@ -7,10 +7,10 @@ import pytest
 import pytest_asyncio
 
 from tessera.client.where import find
-from tessera.kernel.dead_letters import DeadLetters
-from tessera.kernel.nats_once import connect_once
+from tessera.kernel.messaging.dead_letters import DeadLetters
+from tessera.kernel.nats.once import connect_once
 from tessera.kernel.ports import Message
-from tessera.lab.platform import Platform
+from tessera.local.platform import Platform
 from tests.e2e.live import Said, tessera
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -14,18 +14,18 @@ import aiohttp
 import pytest
 
 from tessera.kernel.errors import StartupError
-from tessera.lab.free_port import PORTS
-from tessera.lab.platform import Platform
-from tessera.lab.up import timing_lines
+from tessera.local.free_port import PORTS
+from tessera.local.platform import Platform
+from tessera.local.up import timing_lines
 
 # A service that does nothing but start the way a real one does: settings, preflight, health.
 STAND_IN = """
 import asyncio, signal
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.health import Health
-from tessera.kernel.preflight import check_bus
-from tessera.kernel.settings import ServiceSettings, load_settings
-from tessera.kernel.telemetry import Metrics
+from tessera.kernel.service.health import Health
+from tessera.kernel.process.preflight import check_bus
+from tessera.kernel.process.settings import ServiceSettings, load_settings
+from tessera.kernel.service.telemetry import Metrics
 
 async def main():
     settings = load_settings(ServiceSettings)
@@ -137,7 +137,7 @@ async def test_a_service_that_ends_at_once_is_named_and_everything_is_stopped(tm
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children of their parent's death")
 async def test_a_platform_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
     script = (
-        "import asyncio, pathlib\nfrom tessera.lab.up import up\n"
+        "import asyncio, pathlib\nfrom tessera.local.up import up\n"
         f"asyncio.run(up(pathlib.Path({str(tmp_path / 'up')!r}), services=[]))"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, env=SAME_PATH)
@@ -154,7 +154,7 @@ async def test_a_platform_that_is_killed_leaves_no_process_behind(tmp_path: Path
 
 async def test_up_stops_in_order_when_told_to(tmp_path: Path) -> None:
     script = (
-        "import asyncio, pathlib\nfrom tessera.lab.up import up\n"
+        "import asyncio, pathlib\nfrom tessera.local.up import up\n"
         f"asyncio.run(up(pathlib.Path({str(tmp_path / 'up')!r}), services=[], time=True))"
     )
     process = await asyncio.create_subprocess_exec(

@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.ledger import StreamLedger
-from tessera.kernel.nats_bus import NatsBus
-from tessera.lab.platform import Platform
+from tessera.kernel.ledger.stream import StreamLedger
+from tessera.kernel.nats.bus import NatsBus
+from tessera.local.platform import Platform
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
 from tests.builders import SHARD, admitted

@@ -10,13 +10,13 @@ import pytest
 from redis.asyncio import Redis
 
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.health import Health
-from tessera.kernel.ledger import StreamLedger
-from tessera.kernel.nats_bus import NatsBus
-from tessera.kernel.redis_store import RedisStore
-from tessera.kernel.service import Ports
-from tessera.kernel.telemetry import Metrics
-from tessera.lab.platform import Platform
+from tessera.kernel.ledger.stream import StreamLedger
+from tessera.kernel.nats.bus import NatsBus
+from tessera.kernel.redis.store import RedisStore
+from tessera.kernel.service.context import Ports
+from tessera.kernel.service.health import Health
+from tessera.kernel.service.telemetry import Metrics
+from tessera.local.platform import Platform
 from tessera.projection.main import serve
 from tessera.projection.settings import ProjectionSettings
 from tessera_schemas import keys, subjects

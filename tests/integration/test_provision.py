@@ -13,10 +13,10 @@ from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
 
 from tessera.kernel.errors import StartupError
-from tessera.kernel.preflight import check_bus, check_redis
-from tessera.kernel.provision import Bounds, ensure_streams, ensure_subscribers
-from tessera.kernel.settings import ServiceSettings, load_settings
-from tessera.lab.platform import LEDGER_BYTES_MAX, Platform
+from tessera.kernel.process.preflight import check_bus, check_redis
+from tessera.kernel.process.settings import ServiceSettings, load_settings
+from tessera.kernel.provisioning.streams import Bounds, ensure_streams, ensure_subscribers
+from tessera.local.platform import LEDGER_BYTES_MAX, Platform
 from tessera_schemas import keys, subjects
 
 BOUNDS = Bounds(ledger_bytes_max=LEDGER_BYTES_MAX)

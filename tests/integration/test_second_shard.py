@@ -7,9 +7,15 @@ from pathlib import Path
 import nats
 import pytest
 
-from tessera.kernel.credentials import CredentialDirectory, all_shards, reload_nats, system_identities, tenant_identity
 from tessera.kernel.errors import StartupError
-from tessera.lab.platform import NATS, Platform, default_nodes
+from tessera.kernel.provisioning.credentials import (
+    CredentialDirectory,
+    all_shards,
+    reload_nats,
+    system_identities,
+    tenant_identity,
+)
+from tessera.local.platform import NATS, Platform, default_nodes
 from tessera_schemas import subjects
 from tests.e2e.live import tessera
 

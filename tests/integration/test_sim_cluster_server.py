@@ -11,12 +11,12 @@ import aiohttp
 import pytest
 
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.cluster import HttpCluster
 from tessera.kernel.errors import Transient
+from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
-from tessera.lab.cluster.core import SimCluster
-from tessera.lab.cluster.server import ApiServer
-from tessera.lab.cluster.store import Options
+from tessera.local.cluster.core import SimCluster
+from tessera.local.cluster.server import ApiServer
+from tessera.local.cluster.store import Options
 
 POD: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}}
 
@@ -155,7 +155,7 @@ async def test_every_fault_can_be_ordered_over_http(url: str, cluster: HttpClust
 async def test_it_says_when_it_is_ready_and_stops_cleanly_on_sigterm(tmp_path: Path):
     nodes, port_file = tmp_path / "nodes.yaml", tmp_path / "port"
     nodes.write_text("- {name: n, cpu: 4, memory: 8Gi, gpus: 2, count: 3}\n")
-    command = ("-m", "tessera.lab.cluster", "--nodes", str(nodes), "--port-file", str(port_file))
+    command = ("-m", "tessera.local.cluster", "--nodes", str(nodes), "--port-file", str(port_file))
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     async with asyncio.timeout(60):
@@ -170,7 +170,7 @@ async def test_it_says_when_it_is_ready_and_stops_cleanly_on_sigterm(tmp_path: P
 
 
 async def test_a_missing_nodes_file_is_one_line_and_no_traceback(tmp_path: Path):
-    command = ("-m", "tessera.lab.cluster", "--nodes", str(tmp_path / "none.csv"))
+    command = ("-m", "tessera.local.cluster", "--nodes", str(tmp_path / "none.csv"))
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=asyncio.subprocess.PIPE)
     _out, err = await process.communicate()
     assert process.returncode == 1

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tessera.client.where import find
 from tessera.kernel.ports import Outgoing
-from tessera.lab.platform import Platform
+from tessera.local.platform import Platform
 from tessera_schemas import subjects
 
 TENANT, NAME = "lab", "billing"

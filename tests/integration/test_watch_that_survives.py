@@ -9,9 +9,9 @@ import orjson
 import pytest
 from aiohttp import web
 
-from tessera.kernel.cluster import HttpCluster
 from tessera.kernel.errors import Transient
-from tessera.kernel.informer import Informer
+from tessera.kernel.kubernetes.cluster import HttpCluster
+from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.ports import ApiError, JsonObject
 from tests.virtual_time import ImpatientClock
 

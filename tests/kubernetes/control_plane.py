@@ -20,9 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tessera.kernel.cluster import HttpCluster
+from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
-from tessera.lab.free_port import free_port
+from tessera.local.free_port import free_port
 from tests.kubernetes import binaries, commands, identities
 from tests.kubernetes.api import Api, Json
 from tests.kubernetes.certificates import Certificates

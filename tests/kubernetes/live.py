@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.cluster import HttpCluster
-from tessera.kernel.informer import Informer
-from tessera.lab.checker import PodChange
-from tessera.lab.platform import Platform
+from tessera.kernel.kubernetes.cluster import HttpCluster
+from tessera.kernel.kubernetes.informer import Informer
+from tessera.local.platform import Platform
+from tessera.testkit.checker import PodChange
 from tessera_schemas import subjects
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import JobSpec

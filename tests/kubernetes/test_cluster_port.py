@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.kernel.cluster import HttpCluster
+from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
 from tests.contract import cluster_suite
 from tests.contract.cluster_suite import *  # noqa: F403  (the tests themselves)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.admission.decide.pods import malformed
-from tessera.binder.pods import pod_of
+from tessera.binder.decide.pods import pod_of
 from tessera.kernel.ports import ApiError
 from tessera_schemas.job import JobSpec, Resources, Template
 from tests.builders import GIB, job_spec, role

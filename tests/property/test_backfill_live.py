@@ -11,10 +11,10 @@ from tessera.client.replay import inputs_of, verify
 from tessera.domain.entities import Job
 from tessera.domain.snapshot import dump, load
 from tessera.domain.state import State
-from tessera.engine.places import Places
-from tessera.engine.plans import nodes_for
-from tessera.engine.reserving import Forecast, soonest
-from tessera.kernel.shard import Entry
+from tessera.engine.placement.capacity import nodes_for
+from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.queueing.reservations import Forecast, soonest
+from tessera.kernel.ledger.shard import Entry
 from tessera.scheduler.decide import decide
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import AnyFact, JobAdmitted, PodsMade, RunAbsent, RunEnded, RunStarted

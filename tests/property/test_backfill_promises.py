@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.domain.table import Table
-from tessera.engine.ahead import RoomAhead
-from tessera.engine.backfill import Pass, backfill
-from tessera.engine.runtimes import Kind, Sketch
-from tessera.engine.turns import Lanes, Policy, Waiting, turn
+from tessera.engine.queueing.backfill import Pass, backfill
+from tessera.engine.queueing.durations import Kind, Sketch
+from tessera.engine.queueing.expected_order import Lanes, Policy, Waiting, turn
+from tessera.engine.queueing.node_timeline import RoomAhead
 
 SIZES = st.sampled_from([(8,), (4, 4), (2, 3, 4), (16,), (4, 4, 4)])
 

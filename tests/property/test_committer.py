@@ -17,9 +17,9 @@ from tessera.domain.resources import WHOLE_GPU, Amount, empty_node
 from tessera.domain.snapshot import dump, load
 from tessera.domain.state import TABLES, State
 from tessera.domain.statehash import StateHash
-from tessera.engine.relations import broken
+from tessera.engine.placement.relations import broken
+from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
-from tessera.kernel.shard import Shard, decode_entry
 from tessera_schemas.facts import AnyFact
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, queue, role

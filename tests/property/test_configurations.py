@@ -14,9 +14,9 @@ from tessera.client import applying, files
 from tessera.client.queues import queue_rows, quota_rows
 from tessera.domain import snapshot
 from tessera.domain.statehash import StateHash
-from tessera.engine.slots import slots
-from tessera.lab.rules_checker.quotas import Quotas
+from tessera.engine.placement.free_slots import slots
 from tessera.projection.views import all_views
+from tessera.testkit.rules_checker.quotas import Quotas
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.bounds import DEPTH_MAX
 from tessera_schemas.commands import ApplyConfig

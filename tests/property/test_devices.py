@@ -8,12 +8,12 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.binder.devices import at_bind
-from tessera.binder.devices import given as devices_given
+from tessera.binder.decide.devices import at_bind
+from tessera.binder.decide.devices import given as devices_given
 from tessera.domain.instances import geometry_of, layout
 from tessera.domain.resources import Need, Node, RoleNeed
-from tessera.engine.gangs import Room
-from tessera.lab.cluster.capacity import NodeUse, request_of
+from tessera.engine.placement.gangs import Room
+from tessera.local.cluster.capacity import NodeUse, request_of
 from tessera_schemas.devices import SERVES
 from tessera_schemas.job import Resources
 from tessera_schemas.mig import GEOMETRIES

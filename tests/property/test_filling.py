@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.domain.resources import Need, Node, RoleNeed
-from tessera.engine.fits import fits, placed_on
-from tessera.engine.gangs import place_gang
+from tessera.engine.placement.fits import fits, placed_on
+from tessera.engine.placement.gangs import place_gang
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 from tests.property.shapes import clusters, gangs, roomy_clusters, small_gangs

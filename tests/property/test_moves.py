@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tessera.client.replay import verify
 from tessera.domain.entities import Job
 from tessera.domain.snapshot import dump, load
-from tessera.engine.defragment import _Search, defragmentation
-from tessera.engine.heads import stuck_heads
-from tessera.engine.losses import eviction_cost
-from tessera.engine.moves import GPU_SECOND
-from tessera.engine.victims import Plan, proposal
+from tessera.engine.defragmentation.relocations import GPU_SECOND
+from tessera.engine.defragmentation.search import _Search, defragmentation
+from tessera.engine.preemption.candidates import eviction_cost
+from tessera.engine.preemption.plans import Plan, proposal
+from tessera.engine.queueing.blocked_heads import stuck_heads
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import CheckpointSaved
 from tessera_schemas.ledger import LEDGER_MESSAGE, Allocated, EarmarkSet, LedgerMessage, PlanRefused, Revoked

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from tessera.engine.explain import explain
+from tessera.engine.explain.explanation import explain
 from tessera_schemas.config import Queue, Quota
 from tessera_schemas.facts import CancelRequested, DrainRequested, HoldRequested
 from tessera_schemas.job import Topology

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.domain.resources import WHOLE_GPU, Need, Node, empty_node
-from tessera.engine.fits import fits, placed_on, room_for
+from tessera.engine.placement.fits import fits, placed_on, room_for
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.placement import Placement
 from tests.property.shapes import others

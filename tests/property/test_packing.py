@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.engine.packing.fragmentation import Kind
-from tessera.engine.packing.packer import Ask, Packer, Place, Room, Size
-from tessera.engine.packing.policies import POLICIES
-from tessera.engine.packing.stranding import stranded
+from tessera.engine.pricing.fragmentation import Kind
+from tessera.engine.pricing.packer import Ask, Packer, Place, Room, Size
+from tessera.engine.pricing.policies import POLICIES
+from tessera.engine.pricing.stranding import stranded
 
 SIZE = Size(nodes=6, devices=4, models=2, largest_cpu=32_000)
 WHOLE = 1000

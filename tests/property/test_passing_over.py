@@ -6,12 +6,12 @@ import pytest
 
 from tessera.domain.entities import Run
 from tessera.domain.phases import Phase
-from tessera.engine.gangs import Room
-from tessera.engine.plans import quota_reason
-from tessera.engine.taste.tastes import taste_of
+from tessera.engine.placement.gangs import Room
+from tessera.engine.queueing.readiness import quota_reason
+from tessera.engine.scoring.policies import taste_of
 from tessera.scheduler import decide as module
 from tessera.scheduler.decide.draft import Draft
-from tessera.scheduler.decide.line import ALLOCATION_BYTES_MAX, PODS_PER_MESSAGE, allocation_bytes
+from tessera.scheduler.decide.starts import ALLOCATION_BYTES_MAX, PODS_PER_MESSAGE, allocation_bytes
 from tessera_schemas.facts import AnyFact, PodsMade, RunEnded, RunStarted
 from tessera_schemas.ledger import Allocated, AnyRecord, Waiting
 from tessera_schemas.reasons import Reason

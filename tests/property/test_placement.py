@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed
-from tessera.engine.fits import never_fits
-from tessera.engine.gangs import Room, inadmissible, place_gang
+from tessera.engine.placement.fits import never_fits
+from tessera.engine.placement.gangs import Room, inadmissible, place_gang
 from tessera_schemas.mig import GEOMETRIES
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason

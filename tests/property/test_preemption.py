@@ -15,10 +15,12 @@ from tessera.domain.entities import Job
 from tessera.domain.resources import placed_amount
 from tessera.domain.snapshot import dump, load
 from tessera.domain.state import State
-from tessera.engine.gangs import place_gang
-from tessera.engine.heads import stuck_heads
-from tessera.engine.plans import book_without, is_its_own, leaving, nodes_for, nodes_less, outranked
-from tessera.engine.victims import Plan, Victim, plan, proposal
+from tessera.engine.placement.capacity import leaving, nodes_for, nodes_less
+from tessera.engine.placement.gangs import place_gang
+from tessera.engine.preemption.plans import Plan, Victim, plan, proposal
+from tessera.engine.preemption.rules import is_its_own, outranked
+from tessera.engine.queueing.blocked_heads import stuck_heads
+from tessera.engine.queueing.readiness import book_without
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import PlanCause
 from tessera_schemas.ledger import EarmarkSet, Revoked

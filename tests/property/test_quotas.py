@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tessera.domain.queues import QuotaBook, queue_tree
 from tessera.domain.resources import Amount
-from tessera.lab.rules_checker.quotas import Quotas
+from tessera.testkit.rules_checker.quotas import Quotas
 from tessera_schemas.config import Config, ConfigBody, Queue
 from tests.builders import config_body
 

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from tessera.domain.mix import Kind, Mix
 from tessera.domain.resources import Node, RoleNeed, emptied, empty_node
-from tessera.engine.fits import fits, placed_on
-from tessera.engine.gangs import Room, place_gang, taken
-from tessera.engine.places import Places
-from tessera.engine.ranks import taste_for
-from tessera.engine.taste.published import DotProduct, GpuPacking, Gradient, Random
-from tessera.engine.taste.tastes import FULLEST, Taste
-from tessera.engine.taste.valued import Valued
-from tessera.engine.units import units
+from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.fits import fits, placed_on
+from tessera.engine.placement.gangs import Room, place_gang, taken
+from tessera.engine.placement.node_order import taste_for
+from tessera.engine.placement.placement_groups import units
+from tessera.engine.scoring.policies import FULLEST, Taste
+from tessera.engine.scoring.price_aware import Valued
+from tessera.engine.scoring.published import DotProduct, GpuPacking, Gradient, Random
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 from tests.builders import node_seen

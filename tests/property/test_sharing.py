@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.client.replay import verify
-from tessera.engine.ordering import order
-from tessera.lab.checker import check
-from tessera.lab.rules_checker import check_rules
-from tessera.lab.sim.planner import plan_for
+from tessera.engine.queueing.ordering import order
+from tessera.testkit.checker import check
+from tessera.testkit.rules_checker import check_rules
+from tessera.testkit.sim.planner import plan_for
 from tessera_schemas.base import run_id
 from tessera_schemas.config import Policy, Queue, Quota
 from tessera_schemas.facts import (

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tessera.lab.sim.world import run_seed
+from tessera.testkit.sim.world import run_seed
 
 SEEDS = 100
 
@@ -13,7 +13,10 @@ SEEDS = 100
 @pytest.mark.timeout(600)
 def test_a_hundred_seeds_end_without_a_violation_and_reach_every_fault_and_phase_edge():
     done = subprocess.run(
-        [sys.executable, "-m", "tessera.lab.sim", "--seeds", str(SEEDS)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "tessera.testkit.sim", "--seeds", str(SEEDS)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     print(done.stdout)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

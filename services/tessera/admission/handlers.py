@@ -19,10 +19,10 @@ from tessera.admission.orders import Case, Doubtful, Orders
 from tessera.admission.policy_view import PolicyView
 from tessera.admission.refusals import Refusals
 from tessera.kernel.errors import KernelError, Poison, Transient
-from tessera.kernel.facts import Facts
+from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Delivery, Message, Outgoing
-from tessera.kernel.service import Ports
-from tessera.kernel.telemetry import TRACEPARENT, bind, take_trace
+from tessera.kernel.service.context import Ports
+from tessera.kernel.service.telemetry import TRACEPARENT, bind, take_trace
 from tessera_schemas import subjects
 from tessera_schemas.commands import REPLY_HEADER
 from tessera_schemas.facts import JobAdmitted, JobRefused

@@ -12,8 +12,8 @@ from dataclasses import replace
 from tessera.admission.decide.outcome import turned_away
 from tessera.admission.orders import Case
 from tessera.admission.policy_view import PolicyView
-from tessera.kernel.budgets import Budgets
-from tessera.kernel.ledger_room import LedgerRoom
+from tessera.kernel.ledger.room import LedgerRoom
+from tessera.kernel.messaging.budgets import Budgets
 from tessera.kernel.ports import Clock
 from tessera_schemas.config import Limits
 from tessera_schemas.facts import JobAdmitted, JobRefused

@@ -7,12 +7,12 @@ from tessera.admission.limits import TenantLimits
 from tessera.admission.policy_view import PolicyView
 from tessera.admission.refusals import FLUSH_SECONDS, Refusals
 from tessera.admission.settings import AdmissionSettings
-from tessera.kernel.dead_letters import DeadLetters
-from tessera.kernel.leases import Members
-from tessera.kernel.ledger_room import LedgerRoom
-from tessera.kernel.service import Ports
-from tessera.kernel.together import together, together_all
-from tessera.kernel.work import Handle, work
+from tessera.kernel.ledger.room import LedgerRoom
+from tessera.kernel.messaging.dead_letters import DeadLetters
+from tessera.kernel.messaging.work_queue import Handle, work
+from tessera.kernel.process.leases import Members
+from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.task_group import together, together_all
 from tessera_schemas import subjects
 
 

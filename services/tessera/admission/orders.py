@@ -13,7 +13,7 @@ from tessera.admission.decide.outcome import Origin, Outcome, Request, of_no_job
 from tessera.admission.known_jobs import Found, KnownJobs
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Delivery, Message
-from tessera.kernel.together import together_all
+from tessera.kernel.tasks.task_group import together_all
 from tessera_schemas.facts import CancelRequested
 
 SHORT_SECONDS, LONG_SECONDS = 0.1, 0.5

@@ -6,8 +6,8 @@ Answers are sent for each. A count that its replica could not publish before it 
 
 from dataclasses import dataclass
 
+from tessera.kernel.messaging.rates import MILLION, Bucket
 from tessera.kernel.ports import Clock
-from tessera.kernel.rates import MILLION, Bucket
 from tessera_schemas.facts import JobRefused
 
 FLUSH_SECONDS = 1.0

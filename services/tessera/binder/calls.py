@@ -4,19 +4,19 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol, TypeVar
 
-from tessera.binder.decide import Pod
-from tessera.binder.devices import NoDevice, at_bind
+from tessera.binder.decide.devices import NoDevice, at_bind
+from tessera.binder.decide.pods import in_shard, placement_of, pod_of, spec_label
+from tessera.binder.decide.steps import Pod
 from tessera.binder.hami_lock import HamiLock
 from tessera.binder.ownership import Ownership
-from tessera.binder.pods import in_shard, placement_of, pod_of, spec_label
 from tessera.binder.scheduled import ScheduledEvents
 from tessera.binder.settings import BinderSettings
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
-from tessera.kernel.pods_by_run import PodsByRun
+from tessera.kernel.kubernetes.pods_by_run import PodsByRun
 from tessera.kernel.ports import ApiError, Cluster, JsonObject
-from tessera.kernel.worklist import Worklist
+from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.job import JobSpec, RoleReach
 from tessera_schemas.labels import (
     PERMIT_ANNOTATION,

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from tessera.binder.decide import Pod, is_new_checkpoint, is_path
+from tessera.binder.decide.steps import Pod, is_new_checkpoint, is_path
 from tessera.binder.settings import BinderSettings
 from tessera.domain.entities import Run
 from tessera.domain.state import State
-from tessera.kernel.facts import Facts
+from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Clock
-from tessera.kernel.worklist import Worklist
+from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.facts import CheckpointSaved
 
 REMEMBERED = 64

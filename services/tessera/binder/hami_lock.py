@@ -7,9 +7,9 @@ one node at once. The plugin gives it back when the kubelet has asked it; it exp
 
 from datetime import UTC, datetime, timedelta
 
-from tessera.binder import hami
+from tessera.binder.decide import hami
 from tessera.kernel.errors import Transient
-from tessera.kernel.informer import Informer
+from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.ports import ApiError, Clock, Cluster
 from tessera_schemas.labels import has_ended
 

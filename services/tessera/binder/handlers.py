@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.calls import Calls, Refused, all_of
 from tessera.binder.checkpoints import Checkpoints
-from tessera.binder.decide import Pod, missing, to_report
-from tessera.binder.extras import Extras
+from tessera.binder.decide.steps import Pod, missing, to_report
 from tessera.binder.hami_lock import HamiLock
 from tessera.binder.names import Names
 from tessera.binder.ownership import Ownership
@@ -20,19 +19,20 @@ from tessera.binder.scheduled import ScheduledEvents
 from tessera.binder.settings import BinderSettings
 from tessera.binder.sparing import Sparing
 from tessera.binder.stopping import Stopping
+from tessera.binder.surplus_pods import Extras
 from tessera.binder.templates import Templates
 from tessera.domain.entities import Job, Run
 from tessera.domain.fold import FORMAT_OF_LATER
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
-from tessera.kernel.facts import Facts
-from tessera.kernel.informer import Delta
-from tessera.kernel.leases import Members, partition_of, rounds
-from tessera.kernel.node_troubles import NodeTroubles
-from tessera.kernel.pods_by_run import PodsByRun
-from tessera.kernel.service import Ports
-from tessera.kernel.shard import Entry
-from tessera.kernel.worklist import Worklist
+from tessera.kernel.kubernetes.informer import Delta
+from tessera.kernel.kubernetes.node_troubles import NodeTroubles
+from tessera.kernel.kubernetes.pods_by_run import PodsByRun
+from tessera.kernel.ledger.shard import Entry
+from tessera.kernel.messaging.facts import Facts
+from tessera.kernel.process.leases import Members, partition_of, rounds
+from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.facts import AnyFact, BindFailed, PodsMade, RunEnded
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import Allocated, Finished, Grown, Permitted, Released, Revoked, Saved, Shrunk, Spared

@@ -2,23 +2,23 @@
 
 import asyncio
 
-from tessera.binder.adoption.wiring import UsersWork
-from tessera.binder.decide import read_pod
+from tessera.binder.adoption.assembly import UsersWork
+from tessera.binder.decide.steps import read_pod
 from tessera.binder.handlers import Runs
 from tessera.binder.others import OthersByNode, informers_of_others
 from tessera.binder.ownership import Ownership
+from tessera.binder.reduced import only_what_is_read
 from tessera.binder.settings import BinderSettings
-from tessera.binder.slim import only_what_is_read
 from tessera.binder.watch_nodes import Nodes
-from tessera.kernel.facts import Facts
-from tessera.kernel.informer import Informer
-from tessera.kernel.leases import Members
-from tessera.kernel.ledger_loop import fold_ledger
-from tessera.kernel.node_troubles import NodeTroubles
-from tessera.kernel.pods_by_run import PodsByRun
-from tessera.kernel.service import Ports
-from tessera.kernel.shard import Entry, restore
-from tessera.kernel.together import together
+from tessera.kernel.kubernetes.informer import Informer
+from tessera.kernel.kubernetes.node_troubles import NodeTroubles
+from tessera.kernel.kubernetes.pods_by_run import PodsByRun
+from tessera.kernel.ledger.loop import fold_ledger
+from tessera.kernel.ledger.shard import Entry, restore
+from tessera.kernel.messaging.facts import Facts
+from tessera.kernel.process.leases import Members
+from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.task_group import together
 from tessera_schemas.labels import pods_of_shard
 
 

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 import structlog
 
 from tessera.binder.calls import Calls, Refused
-from tessera.binder.decide import Pod, count_of
-from tessera.binder.launching import is_named, service_name, service_of
+from tessera.binder.decide.launching import is_named, service_name, service_of
+from tessera.binder.decide.steps import Pod, count_of
 from tessera.binder.stopping import gone_is_fine
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
-from tessera.kernel.informer import Informer
-from tessera.kernel.pods_by_run import PodsByRun
+from tessera.kernel.kubernetes.informer import Informer
+from tessera.kernel.kubernetes.pods_by_run import PodsByRun
 from tessera.kernel.ports import Clock, Cluster, JsonObject
 from tessera_schemas.job import JobSpec
 from tessera_schemas.labels import ALLOCATED_N_ANNOTATION, pods_of_shard

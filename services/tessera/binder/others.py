@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tessera.binder.uses import Uses, uses_of
-from tessera.kernel.informer import Delta, Informer
+from tessera.kernel.kubernetes.informer import Delta, Informer
 from tessera.kernel.ports import Clock, Cluster, JsonObject
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Others

@@ -9,7 +9,7 @@ a watch is behind, the kubelet refuses, as it does with any pod for which it has
 
 import asyncio
 
-from tessera.kernel.informer import Informer
+from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.ports import Clock, Cluster, JsonObject
 from tessera_schemas.labels import BOUND_AND_NOT_ENDED, NAMES_US, SHARD_LABEL
 from tessera_schemas.subjects import MAIN_SHARD

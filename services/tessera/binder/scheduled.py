@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from tessera.binder.adoption.verdicts import event_of, of_scheduled
+from tessera.binder.adoption.decide.verdicts import event_of, of_scheduled
 from tessera.domain.entities import Job, Run
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError, Clock, Cluster

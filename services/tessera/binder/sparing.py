@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 
 from tessera.binder.adoption.budgets import Against
 from tessera.binder.adoption.runs import AdoptedRuns
-from tessera.binder.decide import WORTH_A_NOTICE, Pod, is_touched
+from tessera.binder.decide.steps import WORTH_A_NOTICE, Pod, is_touched
 from tessera.domain.entities import Run
 from tessera.domain.fold import EVICTIONS
 from tessera.domain.state import State
-from tessera.kernel.facts import Facts
+from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Clock
-from tessera.kernel.worklist import Worklist
+from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.facts import RunUntouched
 from tessera_schemas.reasons import Code
 

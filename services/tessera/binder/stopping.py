@@ -11,15 +11,15 @@ from datetime import UTC, datetime
 import structlog
 
 from tessera.binder.adoption.runs import AdoptedRuns
-from tessera.binder.decide import WORTH_A_NOTICE, Pod, is_due_notice
+from tessera.binder.decide.steps import WORTH_A_NOTICE, Pod, is_due_notice
 from tessera.binder.settings import BinderSettings
 from tessera.domain.entities import Run
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
-from tessera.kernel.node_troubles import Kind, NodeTroubles
+from tessera.kernel.kubernetes.node_troubles import Kind, NodeTroubles
 from tessera.kernel.ports import ApiError
-from tessera.kernel.service import Ports
-from tessera.kernel.worklist import Worklist
+from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.labels import EVICT_AT_ANNOTATION, FINALIZER
 
 log = structlog.get_logger()

@@ -4,8 +4,8 @@ from collections import OrderedDict
 
 from tessera.domain.entities import Job
 from tessera.kernel.errors import InvariantViolation
+from tessera.kernel.ledger.shard import Entry, decode_entry
 from tessera.kernel.ports import Ledger
-from tessera.kernel.shard import Entry, decode_entry
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import JobQueued

@@ -6,7 +6,7 @@ from math import ceil
 
 import structlog
 
-from tessera.binder.adoption.amounts import Unreadable, pod_amounts
+from tessera.binder.adoption.decide.amounts import Unreadable, pod_amounts
 from tessera.kernel.ports import JsonObject
 from tessera_schemas.job import is_device
 from tessera_schemas.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX, has_ended

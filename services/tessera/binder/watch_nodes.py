@@ -2,18 +2,18 @@
 
 import structlog
 
-from tessera.binder.nodes import node_gone, node_seen
+from tessera.binder.decide.nodes import node_gone, node_seen
+from tessera.binder.excess_use import SurplusByNode, with_surplus
 from tessera.binder.others import OthersByNode
 from tessera.binder.ownership import Ownership
-from tessera.binder.surplus import SurplusByNode, with_surplus
 from tessera.domain.devices import while_held
 from tessera.domain.resources import is_as_seen
 from tessera.domain.state import State
-from tessera.kernel.facts import Facts
-from tessera.kernel.informer import Delta, Informer
-from tessera.kernel.leases import Members, partition_of, rounds
+from tessera.kernel.kubernetes.informer import Delta, Informer
+from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Clock
-from tessera.kernel.worklist import Worklist
+from tessera.kernel.process.leases import Members, partition_of, rounds
+from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.facts import NodeSeen
 
 log = structlog.get_logger()

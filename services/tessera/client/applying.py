@@ -15,12 +15,12 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.client.sdk import Refused
 from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where
-from tessera.kernel.asking import Asking
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.credentials import Credential, reload_nats, tenant_identity
 from tessera.kernel.errors import StartupError, Transient
-from tessera.kernel.nats_once import connect_once
-from tessera.kernel.provision import ensure_subscribers
+from tessera.kernel.messaging.requests import Asking
+from tessera.kernel.nats.once import connect_once
+from tessera.kernel.provisioning.credentials import Credential, reload_nats, tenant_identity
+from tessera.kernel.provisioning.streams import ensure_subscribers
 from tessera_schemas import subjects
 from tessera_schemas.commands import ApplyConfig
 from tessera_schemas.config import Config, ConfigBody

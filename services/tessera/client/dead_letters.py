@@ -13,8 +13,14 @@ from nats.js.manager import JetStreamManager
 
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.where import Where
-from tessera.kernel.dead_letters import CUT_HEADER, DELIVERIES_HEADER, ID_HEADER, REASON_HEADER, SUBJECT_HEADER
-from tessera.kernel.nats_once import connect_once
+from tessera.kernel.messaging.dead_letters import (
+    CUT_HEADER,
+    DELIVERIES_HEADER,
+    ID_HEADER,
+    REASON_HEADER,
+    SUBJECT_HEADER,
+)
+from tessera.kernel.nats.once import connect_once
 from tessera_schemas import subjects
 
 OURS = (SUBJECT_HEADER, REASON_HEADER, DELIVERIES_HEADER, CUT_HEADER, ID_HEADER)

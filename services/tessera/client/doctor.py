@@ -12,8 +12,8 @@ from typing import Protocol
 from tessera.client.rights import BIND, CLUSTER_WIDE, OF_TENANT, Right, Rights, account, lacking
 from tessera.kernel.errors import StartupError, Transient
 from tessera.kernel.ports import ApiError, JsonObject
-from tessera.kernel.preflight import check_redis, check_synced
-from tessera.kernel.settings import ServiceSettings
+from tessera.kernel.process.preflight import check_redis, check_synced
+from tessera.kernel.process.settings import ServiceSettings
 from tessera_schemas.labels import NAMES_US, SCHEDULER_NAME, USERS_PODS
 
 LET_IN = "kubectl apply -n {} -f deploy/kubernetes/tenant/binder.yaml"

@@ -7,10 +7,10 @@ from typing import Any
 
 from tessera.client.rendering import COLUMNS, plain
 from tessera.client.story import Line
-from tessera.engine.explain import Explanation, explain
-from tessera.engine.holders import Holder, Holders
+from tessera.engine.explain.blockers import Holder, Holders
+from tessera.engine.explain.explanation import Explanation, explain
+from tessera.kernel.ledger.shard import decode_entry
 from tessera.kernel.ports import Ledger
-from tessera.kernel.shard import decode_entry
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.units import said_age
 

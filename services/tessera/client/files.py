@@ -13,7 +13,7 @@ import yaml
 
 from tessera.client import quantities
 from tessera.client.outcomes import Exit, Failure
-from tessera.kernel import text_file
+from tessera.kernel.process import text_file
 from tessera_schemas.templates import PLACEHOLDER
 
 Json = dict[str, Any]

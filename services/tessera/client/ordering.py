@@ -6,10 +6,10 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.client.sdk import Refused
 from tessera.client.shard_views import ENDED, ShardViews
 from tessera.client.where import Where
-from tessera.kernel.asking import Asking
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.credentials import Credential
 from tessera.kernel.errors import Transient
+from tessera.kernel.messaging.requests import Asking
+from tessera.kernel.provisioning.credentials import Credential
 from tessera_schemas import subjects
 from tessera_schemas.base import Strict
 from tessera_schemas.reasons import Code

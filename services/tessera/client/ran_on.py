@@ -1,8 +1,8 @@
 """Where an ended job ran, read from the ledger when somebody asks: the views keep no placements of what has ended."""
 
 from tessera.client.reading import StoredLedger
+from tessera.kernel.ledger.shard import decode_entry
 from tessera.kernel.ports import Message
-from tessera.kernel.shard import decode_entry
 from tessera_schemas.ledger import Allocated
 from tessera_schemas.views import JobView
 

@@ -7,9 +7,9 @@ from typing import BinaryIO
 
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.story import Line, story
-from tessera.kernel.ledger import StreamLedger
+from tessera.kernel.ledger.shard import Shard, decode_entry, restore
+from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.ports import Bus, Ledger, Message
-from tessera.kernel.shard import Shard, decode_entry, restore
 
 SILENCE_SECONDS = 30.0
 EXPORT, HEAD = b'{"export":', b'{"head":'

@@ -23,12 +23,12 @@ from tessera.domain.errors import Contradiction
 from tessera.domain.fold import apply_record, take_in
 from tessera.domain.state import State
 from tessera.engine import ENGINE_ID
-from tessera.engine.defragment import defragmentation
-from tessera.engine.ordering import order as in_line
-from tessera.engine.victims import Plan, plan, proposal
+from tessera.engine.defragmentation.search import defragmentation
+from tessera.engine.preemption.plans import Plan, plan, proposal
+from tessera.engine.queueing.ordering import order as in_line
 from tessera.kernel.errors import InvariantViolation
+from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
-from tessera.kernel.shard import Shard, decode_entry
 from tessera.scheduler.decide import Inputs, decide
 from tessera_schemas.facts import PlanProposed, owner
 from tessera_schemas.ledger import Allocated, AnyRecord, Checkpoint, EpochOpened, Grown, LedgerMessage

@@ -25,11 +25,11 @@ from tessera.admission.decide.parse import too_large
 from tessera.client import where
 from tessera.client.keys import choose_key
 from tessera.client.watching import Subscription, Watch
-from tessera.kernel.asking import ANSWER_SECONDS, Asking
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.credentials import Credential
 from tessera.kernel.ids import random_key
-from tessera.kernel.nats_bus import NatsBus
+from tessera.kernel.messaging.requests import ANSWER_SECONDS, Asking
+from tessera.kernel.nats.bus import NatsBus
+from tessera.kernel.provisioning.credentials import Credential
 from tessera_schemas import subjects
 from tessera_schemas.base import Strict, job_id
 from tessera_schemas.commands import CancelJob, HoldJob, ReleaseJob, SubmitJob

@@ -9,8 +9,8 @@ checks phases, epochs and the chain.
 from collections.abc import Iterator
 
 from tessera.domain.state import State
-from tessera.engine.growth import growth_faults
-from tessera.engine.plans import placement_faults
+from tessera.engine.placement.faults import placement_faults
+from tessera.engine.preemption.growth import growth_faults
 from tessera_schemas.ledger import Allocated, Grown
 from tessera_schemas.placement import Placement
 

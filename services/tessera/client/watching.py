@@ -6,9 +6,9 @@ from typing import Self
 import structlog
 
 from tessera.kernel.errors import Transient
-from tessera.kernel.nats_bus import NatsBus
+from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import Clock, Delivery, Work
-from tessera.kernel.waiting import wait_for
+from tessera.kernel.tasks.waiting import wait_for
 from tessera_schemas import subjects
 from tessera_schemas.events import (
     CloudEvent,

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tessera.client.outcomes import Exit, Failure
-from tessera.kernel.credentials import Credential, CredentialDirectory, Login, read_credential
-from tessera.kernel.nats_bus import NatsBus
-from tessera.kernel.permissions import Identity
-from tessera.kernel.redis_store import RedisStore
-from tessera.kernel.settings import ServiceSettings, load_settings
+from tessera.kernel.nats.bus import NatsBus
+from tessera.kernel.process.settings import ServiceSettings, load_settings
+from tessera.kernel.provisioning.credentials import Credential, CredentialDirectory, Login, read_credential
+from tessera.kernel.provisioning.permissions import Identity
+from tessera.kernel.redis.store import RedisStore
 from tessera_schemas import subjects
 
 HOME_VARIABLE = "TESSERA_HOME"

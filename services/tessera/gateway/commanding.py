@@ -10,11 +10,11 @@ import structlog
 from tessera.gateway.bodies import written
 from tessera.gateway.problems import all_of, refused
 from tessera.gateway.settings import GatewaySettings
-from tessera.kernel.asking import Asking
 from tessera.kernel.errors import Full, Poison, Transient, UnknownOutcome
+from tessera.kernel.ledger.shard import Entry
+from tessera.kernel.messaging.requests import Asking
 from tessera.kernel.ports import Clock
-from tessera.kernel.shard import Entry
-from tessera.kernel.waiting import wait_for
+from tessera.kernel.tasks.waiting import wait_for
 from tessera_schemas import subjects
 from tessera_schemas.commands import Answer
 from tessera_schemas.facts import JobAdmitted, JobRefused

@@ -16,8 +16,8 @@ from aiohttp import web
 
 from tessera.gateway.measures import Measures
 from tessera.gateway.settings import GatewaySettings
-from tessera.kernel.descriptors import soft_limit
 from tessera.kernel.ports import Clock
+from tessera.kernel.process.file_descriptors import soft_limit
 
 BACKLOG = 128
 DESCRIPTORS_IN_RESERVE = 128

@@ -3,7 +3,7 @@
 import re
 
 from tessera.domain.state import State
-from tessera.engine.explain import explain
+from tessera.engine.explain.explanation import explain
 from tessera.gateway.models import Explained
 from tessera.gateway.problems import refused
 from tessera_schemas.reasons import Code, PublicReason

@@ -18,10 +18,10 @@ from tessera.gateway.problems import Refusal, refused
 from tessera.gateway.settings import GatewaySettings
 from tessera.gateway.tokens import Caller, TokenFile
 from tessera.kernel.errors import Transient
-from tessera.kernel.health import is_loopback
+from tessera.kernel.messaging.rates import Buckets
 from tessera.kernel.ports import Clock
-from tessera.kernel.rates import Buckets
-from tessera.kernel.telemetry import bind, take_trace
+from tessera.kernel.service.health import is_loopback
+from tessera.kernel.service.telemetry import bind, take_trace
 from tessera_schemas.reasons import CODES, Code
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from tessera.kernel.follow import follow
+from tessera.kernel.messaging.follow import follow
 from tessera.kernel.ports import Bus, Clock, Follow, Message
-from tessera.kernel.waiting import wait_for
+from tessera.kernel.tasks.waiting import wait_for
 from tessera_schemas import subjects
 
 BATCH = 64

@@ -16,12 +16,12 @@ from tessera.gateway.settings import GatewaySettings, check_exposure
 from tessera.gateway.streaming import Streams
 from tessera.gateway.tokens import TokenFile
 from tessera.gateway.views import SharedViews
-from tessera.kernel.asking import Asking
-from tessera.kernel.ledger_loop import fold_ledger
-from tessera.kernel.service import Ports
-from tessera.kernel.shard import restore
-from tessera.kernel.together import together
-from tessera.kernel.waiting import wait_for
+from tessera.kernel.ledger.loop import fold_ledger
+from tessera.kernel.ledger.shard import restore
+from tessera.kernel.messaging.requests import Asking
+from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.task_group import together
+from tessera.kernel.tasks.waiting import wait_for
 
 LINGER_SECONDS = 0.05  # how old what it answers may be while the ledger is busy; a submit waits for nothing
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from tessera.kernel.errors import StartupError
-from tessera.kernel.health import is_loopback
-from tessera.kernel.settings import ServiceSettings
+from tessera.kernel.process.settings import ServiceSettings
+from tessera.kernel.service.health import is_loopback
 
 
 class GatewaySettings(ServiceSettings):

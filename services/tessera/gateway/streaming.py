@@ -24,7 +24,7 @@ from tessera.gateway.settings import GatewaySettings
 from tessera.gateway.tokens import Caller, TokenFile
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Clock, Message
-from tessera.kernel.waiting import wait_for
+from tessera.kernel.tasks.waiting import wait_for
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.reasons import Code
 

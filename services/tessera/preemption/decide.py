@@ -2,7 +2,7 @@
 
 from tessera.domain.entities import Job
 from tessera.domain.state import State
-from tessera.engine.victims import Plan, plan
+from tessera.engine.preemption.plans import Plan, plan
 from tessera_schemas.reasons import Code, Reason
 
 

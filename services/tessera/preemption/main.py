@@ -2,12 +2,12 @@
 
 import asyncio
 
-from tessera.kernel.leases import Members
-from tessera.kernel.ledger_loop import fold_ledger
-from tessera.kernel.proposing import PAUSE_SECONDS, Proposals
-from tessera.kernel.service import Ports
-from tessera.kernel.shard import restore
-from tessera.kernel.together import together
+from tessera.kernel.ledger.loop import fold_ledger
+from tessera.kernel.ledger.shard import restore
+from tessera.kernel.process.leases import Members
+from tessera.kernel.process.proposing import PAUSE_SECONDS, Proposals
+from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.task_group import together
 from tessera.preemption.decide import preemption_plan
 from tessera.preemption.settings import PreemptionSettings
 

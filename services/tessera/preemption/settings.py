@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tessera.kernel.settings import ServiceSettings
+from tessera.kernel.process.settings import ServiceSettings
 
 
 class PreemptionSettings(ServiceSettings):

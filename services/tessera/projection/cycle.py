@@ -10,10 +10,10 @@ import asyncio
 
 from tessera.domain.errors import Contradiction
 from tessera.kernel.errors import InvariantViolation
-from tessera.kernel.ledger_loop import is_busy
+from tessera.kernel.ledger.loop import is_busy
+from tessera.kernel.ledger.shard import Entry, Shard, decode_entry
 from tessera.kernel.ports import Message
-from tessera.kernel.service import Ports
-from tessera.kernel.shard import Entry, Shard, decode_entry
+from tessera.kernel.service.context import Ports
 from tessera.projection.events import Cursor, StoredEvent, events_of, last_cursor
 from tessera.projection.mirror import Mirror
 from tessera.projection.publisher import Publisher

@@ -5,14 +5,14 @@ import asyncio
 import structlog
 
 from tessera.kernel.errors import Conflict, Transient
-from tessera.kernel.follow import BACKOFF_SECONDS, follow
-from tessera.kernel.leases import RENEWALS_PER_LEASE, Leadership
+from tessera.kernel.ledger.shard import Shard
+from tessera.kernel.ledger.snapshots import find_snapshot
+from tessera.kernel.messaging.follow import BACKOFF_SECONDS, follow
 from tessera.kernel.ports import Message
-from tessera.kernel.service import Ports
-from tessera.kernel.shard import Shard
-from tessera.kernel.snapshots import find_snapshot
-from tessera.kernel.together import together
-from tessera.kernel.waiting import wait_for
+from tessera.kernel.process.leases import RENEWALS_PER_LEASE, Leadership
+from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.task_group import together
+from tessera.kernel.tasks.waiting import wait_for
 from tessera.projection.cycle import Cycle
 from tessera.projection.events import START, Cursor
 from tessera.projection.mirror import Mirror

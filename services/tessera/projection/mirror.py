@@ -13,10 +13,10 @@ import structlog
 
 from tessera.domain.state import State
 from tessera.kernel.errors import Conflict, Transient
-from tessera.kernel.follow import BACKOFF_SECONDS
+from tessera.kernel.messaging.follow import BACKOFF_SECONDS
 from tessera.kernel.ports import Change
-from tessera.kernel.service import Ports
-from tessera.kernel.waiting import wait_for
+from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.waiting import wait_for
 from tessera.projection.settings import ProjectionSettings
 from tessera.projection.views import Field, Views
 

@@ -15,9 +15,9 @@ from itertools import islice
 import structlog
 
 from tessera.kernel.errors import Conflict, InvariantViolation, Poison, Transient
-from tessera.kernel.follow import BACKOFF_SECONDS
+from tessera.kernel.messaging.follow import BACKOFF_SECONDS
 from tessera.kernel.ports import Message, Outgoing
-from tessera.kernel.service import Ports
+from tessera.kernel.service.context import Ports
 from tessera.projection.events import START, Cursor, StoredEvent
 from tessera_schemas import subjects
 from tessera_schemas.events import CONTENT_TYPE, CURSOR_HEADER

@@ -7,8 +7,8 @@ import structlog
 
 from tessera.domain.state import State
 from tessera.kernel.errors import KernelError
-from tessera.kernel.service import Ports
-from tessera.kernel.snapshots import chunks_of, store_snapshot
+from tessera.kernel.ledger.snapshots import chunks_of, store_snapshot
+from tessera.kernel.service.context import Ports
 from tessera.projection.events import Cursor
 from tessera.projection.settings import ProjectionSettings
 

@@ -2,7 +2,7 @@
 
 from tessera.domain.state import State
 from tessera.engine import ENGINE_ID
-from tessera.engine.ordering import order
+from tessera.engine.queueing.ordering import order
 from tessera_schemas.orders import Order
 
 

@@ -5,14 +5,14 @@ import asyncio
 import structlog
 
 from tessera.domain.state import State
-from tessera.engine.ordering import next_retry
+from tessera.engine.queueing.ordering import next_retry
 from tessera.kernel.errors import Transient
-from tessera.kernel.leases import Leadership
-from tessera.kernel.ledger_time import LedgerTime
+from tessera.kernel.ledger.shard import Entry
+from tessera.kernel.ledger.timestamps import LedgerTime
 from tessera.kernel.ports import Outgoing
-from tessera.kernel.service import Ports
-from tessera.kernel.shard import Entry
-from tessera.kernel.waiting import wait_for
+from tessera.kernel.process.leases import Leadership
+from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.waiting import wait_for
 from tessera.queueing.decide import orders
 from tessera_schemas import subjects
 

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from tessera.kernel.leases import Leadership
-from tessera.kernel.ledger_loop import fold_ledger
-from tessera.kernel.service import Ports
-from tessera.kernel.shard import restore
-from tessera.kernel.together import together
+from tessera.kernel.ledger.loop import fold_ledger
+from tessera.kernel.ledger.shard import restore
+from tessera.kernel.process.leases import Leadership
+from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.task_group import together
 from tessera.queueing.handlers import Lines
 from tessera.queueing.settings import QueueingSettings
 

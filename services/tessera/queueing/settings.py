@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from tessera.kernel.settings import ServiceSettings
+from tessera.kernel.process.settings import ServiceSettings
 
 
 class QueueingSettings(ServiceSettings):

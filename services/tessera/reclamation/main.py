@@ -3,25 +3,25 @@
 import asyncio
 
 from tessera.domain.state import State
-from tessera.kernel.informer import Informer
-from tessera.kernel.leases import Members
-from tessera.kernel.ledger_loop import fold_ledger
-from tessera.kernel.node_troubles import NodeTroubles
-from tessera.kernel.pods_by_run import PodsByRun
+from tessera.kernel.kubernetes.informer import Informer
+from tessera.kernel.kubernetes.node_troubles import NodeTroubles
+from tessera.kernel.kubernetes.pods_by_run import PodsByRun
+from tessera.kernel.kubernetes.users_pods import UsersPods
+from tessera.kernel.ledger.loop import fold_ledger
+from tessera.kernel.ledger.shard import Entry, restore
 from tessera.kernel.ports import JsonObject
-from tessera.kernel.proposing import Proposals
-from tessera.kernel.service import Ports
-from tessera.kernel.shard import Entry, restore
-from tessera.kernel.together import together
-from tessera.kernel.users_pods import UsersPods
-from tessera.reclamation.exporters import Exporters
-from tessera.reclamation.handlers import Absences, GonePods, only_what_is_judged
-from tessera.reclamation.idleness import Idleness, Utilisation
-from tessera.reclamation.learning import learn_aside
-from tessera.reclamation.losses import Losses
-from tessera.reclamation.plans import reclamation_plan
-from tessera.reclamation.prices import Learn, Prices
-from tessera.reclamation.prometheus import Prometheus
+from tessera.kernel.process.leases import Members
+from tessera.kernel.process.proposing import Proposals
+from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.task_group import together
+from tessera.reclamation.absence.handlers import Absences, GonePods, only_what_is_judged
+from tessera.reclamation.idle_runs.exporters import Exporters
+from tessera.reclamation.idle_runs.handlers import Idleness, Utilisation
+from tessera.reclamation.idle_runs.prometheus import Prometheus
+from tessera.reclamation.lost_runs.handlers import Losses
+from tessera.reclamation.prices.handlers import Learn, Prices
+from tessera.reclamation.prices.learning import learn_aside
+from tessera.reclamation.reclaim.decide import reclamation_plan
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.labels import NAMES_US, USERS_PODS, pods_of_shard
 

@@ -4,8 +4,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tessera.kernel.settings import ServiceSettings
-from tessera.reclamation.decide.prices import FROM_ARRIVALS
+from tessera.kernel.process.settings import ServiceSettings
+from tessera.reclamation.prices.decide import FROM_ARRIVALS
 
 
 class ReclamationSettings(ServiceSettings):

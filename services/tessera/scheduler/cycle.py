@@ -14,10 +14,10 @@ import structlog
 from tessera.domain.errors import Contradiction
 from tessera.engine import ENGINE_ID
 from tessera.kernel.errors import Conflict, Full, InvariantViolation, Transient, UnknownOutcome
-from tessera.kernel.ledger_room import WAY_OUT
-from tessera.kernel.ledger_time import LedgerTime
-from tessera.kernel.service import Ports
-from tessera.kernel.shard import Entry, Shard
+from tessera.kernel.ledger.room import WAY_OUT
+from tessera.kernel.ledger.shard import Entry, Shard
+from tessera.kernel.ledger.timestamps import LedgerTime
+from tessera.kernel.service.context import Ports
 from tessera.scheduler.decide import Inputs, decide
 from tessera.scheduler.inbox import Inbox
 from tessera.scheduler.settings import SchedulerSettings

@@ -19,11 +19,11 @@ import structlog
 from pydantic import ValidationError
 
 from tessera.domain.state import State
-from tessera.kernel.dead_letters import DeadLetters
-from tessera.kernel.follow import follow
+from tessera.kernel.messaging.dead_letters import DeadLetters
+from tessera.kernel.messaging.follow import follow
 from tessera.kernel.ports import Message
-from tessera.kernel.service import Ports
-from tessera.kernel.together import cancel_all
+from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.task_group import cancel_all
 from tessera_schemas import subjects
 from tessera_schemas.facts import FACT_MESSAGE, owner
 from tessera_schemas.ledger import TakenFact

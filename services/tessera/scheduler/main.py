@@ -5,12 +5,12 @@ import asyncio
 import structlog
 
 from tessera.kernel.errors import Transient
-from tessera.kernel.leases import Leadership
-from tessera.kernel.service import Ports
-from tessera.kernel.shard import Shard, decode_entry, restore
-from tessera.kernel.together import cancel_all
+from tessera.kernel.ledger.shard import Shard, decode_entry, restore
+from tessera.kernel.process.leases import Leadership
+from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.task_group import cancel_all
 from tessera.scheduler.cycle import Committer, Deposed
-from tessera.scheduler.left import measuring
+from tessera.scheduler.free_slots import measuring
 from tessera.scheduler.settings import SchedulerSettings
 
 log = structlog.get_logger()

@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 
 import uvloop
 
-from tessera.kernel.cluster import HttpCluster
+from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
 from tessera.lab.bench.report import Row
-from tessera.lab.platform import NATS, REDIS, Platform
+from tessera.local.platform import NATS, REDIS, Platform
 from tests.kubernetes.bench import offered
 from tests.kubernetes.bench.calls import ApiCalls
 from tests.kubernetes.bench.creating import ROUND_LABEL, Bound, one_gpu_pod, pipelined

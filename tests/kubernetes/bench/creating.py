@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from tessera.kernel.cluster import HttpCluster
 from tessera.kernel.errors import Transient
+from tessera.kernel.kubernetes.cluster import HttpCluster
 
 Json = dict[str, Any]
 ROUND_LABEL = "bench-round"

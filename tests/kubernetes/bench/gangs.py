@@ -12,10 +12,10 @@ from random import Random
 from tessera.client import where
 from tessera.client.reading import ledger_of
 from tessera.client.replay import ReplayReport, verify
-from tessera.kernel.cluster import HttpCluster
+from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import JsonObject, Outgoing
 from tessera.lab.bench.report import Row
-from tessera.lab.platform import Platform
+from tessera.local.platform import Platform
 from tessera_schemas import subjects
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.job import JobSpec, Resources, Role, Template

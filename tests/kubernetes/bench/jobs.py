@@ -19,10 +19,10 @@ from typing import Any
 
 import uvloop
 
-from tessera.kernel.cluster import HttpCluster
+from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
 from tessera.lab.bench.report import Row
-from tessera.lab.platform import NATS, REDIS, Platform
+from tessera.local.platform import NATS, REDIS, Platform
 from tests.kubernetes.bench.creating import ROUND_LABEL, Bound, has_node, is_there, one_gpu_pod, pipelined
 from tests.kubernetes.bench.staging import TENANT, platform_on, platforms_pids, standing_still, stopped
 from tests.kubernetes.control_plane import ControlPlane

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tessera.kernel.cluster import HttpCluster
+from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.lab.bench.report import Row, percentile
 from tests.kubernetes.bench.creating import ROUND_LABEL, Bound, one_gpu_pod
 from tests.kubernetes.bench.staging import TENANT

@@ -19,8 +19,8 @@ from typing import Any
 
 import uvloop
 
-from tessera.kernel.cluster import HttpCluster
 from tessera.kernel.errors import Transient
+from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
 from tessera.lab.bench.report import Row, percentile
 from tests.kubernetes.bench.creating import ROUND_LABEL, one_gpu_pod, pipelined

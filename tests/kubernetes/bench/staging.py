@@ -11,8 +11,8 @@ from pathlib import Path
 from tessera.client import where
 from tessera.client.applying import Change, put_in_force
 from tessera.client.shard_views import ShardViews
-from tessera.lab.bench.stage import cpu_seconds_of
-from tessera.lab.platform import NATS, REDIS, Platform
+from tessera.lab.bench.platform import cpu_seconds_of
+from tessera.local.platform import NATS, REDIS, Platform
 from tessera_schemas import subjects
 from tessera_schemas.config import Config, ConfigBody, Limits, Queue, Tenant
 from tests.kubernetes.control_plane import ControlPlane

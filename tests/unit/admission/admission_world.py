@@ -10,14 +10,14 @@ from tessera.admission.limits import TenantLimits
 from tessera.admission.policy_view import PolicyView
 from tessera.admission.refusals import Refusals
 from tessera.kernel.errors import Transient
-from tessera.kernel.health import Health
-from tessera.kernel.ledger_room import LedgerRoom
+from tessera.kernel.ledger.room import LedgerRoom
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.ports import Change, Delivery, Message
-from tessera.kernel.service import Ports
-from tessera.kernel.telemetry import Metrics
+from tessera.kernel.service.context import Ports
+from tessera.kernel.service.health import Health
+from tessera.kernel.service.telemetry import Metrics
 from tessera_schemas.commands import Answer
 from tessera_schemas.config import Config, ConfigBody
 from tessera_schemas.facts import FACT_MESSAGE, AnyFact

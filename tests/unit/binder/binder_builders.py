@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tessera.binder.decide import Json
+from tessera.binder.decide.steps import Json
 from tessera.domain.entities import Job, Run
 from tessera.domain.resources import Node, empty_node, gang_amount, role_need
 from tessera_schemas.base import job_id, run_id

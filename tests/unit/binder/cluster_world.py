@@ -8,35 +8,35 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, cast
 
-from tessera.binder.adoption.wiring import UsersWork
-from tessera.binder.decide import read_pod
+from tessera.binder.adoption.assembly import UsersWork
+from tessera.binder.decide.steps import read_pod
 from tessera.binder.handlers import Runs
 from tessera.binder.others import OthersByNode, informers_of_others
 from tessera.binder.ownership import Ownership
+from tessera.binder.reduced import only_what_is_read
 from tessera.binder.settings import BinderSettings
-from tessera.binder.slim import only_what_is_read
 from tessera.binder.watch_nodes import Nodes
 from tessera.domain.entities import Job, Run
-from tessera.kernel.facts import Facts
-from tessera.kernel.health import Health
-from tessera.kernel.informer import Informer
-from tessera.kernel.leases import PARTITIONS, Members
+from tessera.kernel.kubernetes.informer import Informer
+from tessera.kernel.kubernetes.node_troubles import NodeTroubles
+from tessera.kernel.kubernetes.pods_by_run import PodsByRun
+from tessera.kernel.kubernetes.users_pods import UsersPods
+from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.memory.cluster import MemoryCluster
-from tessera.kernel.node_troubles import NodeTroubles
-from tessera.kernel.pods_by_run import PodsByRun
+from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import JsonObject, Message
-from tessera.kernel.service import Ports
-from tessera.kernel.shard import Entry
-from tessera.kernel.telemetry import Metrics
-from tessera.kernel.users_pods import UsersPods
-from tessera.lab.cluster.core import SimCluster
-from tessera.lab.cluster.driving import drive
-from tessera.lab.cluster.nodes import NodeRow, node_object
-from tessera.reclamation.handlers import Absences, GonePods, only_what_is_judged
-from tessera.reclamation.idleness import Idleness, Utilisation
-from tessera.reclamation.losses import Losses
+from tessera.kernel.process.leases import PARTITIONS, Members
+from tessera.kernel.service.context import Ports
+from tessera.kernel.service.health import Health
+from tessera.kernel.service.telemetry import Metrics
+from tessera.local.cluster.core import SimCluster
+from tessera.local.cluster.driving import drive
+from tessera.local.cluster.nodes import NodeRow, node_object
+from tessera.reclamation.absence.handlers import Absences, GonePods, only_what_is_judged
+from tessera.reclamation.idle_runs.handlers import Idleness, Utilisation
+from tessera.reclamation.lost_runs.handlers import Losses
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import FACT_MESSAGE, AnyFact

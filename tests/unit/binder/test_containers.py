@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.binder.adoption.amounts import pod_amounts
-from tessera.binder.decide import Json
-from tessera.binder.pods import pod_of
+from tessera.binder.adoption.decide.amounts import pod_amounts
+from tessera.binder.decide.pods import pod_of
+from tessera.binder.decide.steps import Json
 from tessera.domain.resources import role_need
 from tessera_schemas.job import JobSpec, Resources, Template
 from tessera_schemas.pod_template import EnvSource, InitContainer

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tessera.binder import hami
+from tessera.binder.decide import hami
 from tessera.client.replay import verify
-from tessera.lab.checker import check
-from tessera.lab.cluster.nodes import NodeRow, node_object
-from tessera.lab.rules_checker import check_rules
+from tessera.local.cluster.nodes import NodeRow, node_object
+from tessera.testkit.checker import check
+from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.config import Pool
 from tessera_schemas.job import JobSpec, Role
 from tessera_schemas.reasons import Code

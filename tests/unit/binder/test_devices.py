@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tessera.binder import hami
-from tessera.binder.decide import Json
-from tessera.binder.devices import NoDevice, at_bind
-from tessera.binder.pods import pod_of
+from tessera.binder.decide import hami
+from tessera.binder.decide.devices import NoDevice, at_bind
+from tessera.binder.decide.pods import pod_of
+from tessera.binder.decide.steps import Json
 from tessera_schemas.job import JobSpec, Template
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code

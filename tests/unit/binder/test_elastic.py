@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.decide import Json
+from tessera.binder.decide.steps import Json
 from tessera.client.replay import verify
-from tessera.engine.victims import Plan, plan, proposal
-from tessera.lab.checker import check
-from tessera.lab.rules_checker import check_rules
+from tessera.engine.preemption.plans import Plan, plan, proposal
+from tessera.testkit.checker import check
+from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import CancelRequested, DrainRequested
 from tessera_schemas.job import JobSpec, Role

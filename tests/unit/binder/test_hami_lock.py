@@ -6,14 +6,14 @@ from typing import cast
 
 import pytest
 
-from tessera.binder import hami
+from tessera.binder.decide import hami
 from tessera.binder.hami_lock import WAITING_MAX, HamiLock
 from tessera.kernel.errors import Transient
-from tessera.kernel.informer import Informer
+from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.kernel.ports import JsonObject
-from tessera.lab.cluster.core import SimCluster
-from tessera.lab.cluster.nodes import NodeRow, node_object
+from tessera.local.cluster.core import SimCluster
+from tessera.local.cluster.nodes import NodeRow, node_object
 from tests.virtual_time import VirtualClock
 
 

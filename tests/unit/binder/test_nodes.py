@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.nodes import node_gone, node_seen
+from tessera.binder.decide.nodes import node_gone, node_seen
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.reasons import Code
 from tests.builders import GIB

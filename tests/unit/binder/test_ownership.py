@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tessera.lab.cluster.nodes import NodeRow, node_object
+from tessera.local.cluster.nodes import NodeRow, node_object
 from tessera_schemas.facts import CancelRequested
 from tessera_schemas.labels import RUN_LABEL, SHARD_LABEL
 from tests.builders import admitted

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.binder.decide import Json
-from tessera.binder.devices import at_bind
-from tessera.binder.pods import pod_of
+from tessera.binder.decide.devices import at_bind
+from tessera.binder.decide.pods import pod_of
+from tessera.binder.decide.steps import Json
 from tessera_schemas import labels as contract
 from tessera_schemas.job import AffinityTerm, JobSpec, Operator, Role, Template, Toleration, Volume
 from tests.builders import GIB, job_spec, placement, role

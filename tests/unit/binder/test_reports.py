@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tessera.binder.decide import Json, read_pod, to_report
+from tessera.binder.decide.steps import Json, read_pod, to_report
 from tessera.domain.entities import Run
 from tessera_schemas.facts import RunEnded
 from tessera_schemas.labels import RANK_LABEL, RUN_LABEL

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.decide import read_pod
-from tessera.binder.slim import SPEC, STATUS, only_what_is_read
+from tessera.binder.decide.steps import read_pod
+from tessera.binder.reduced import SPEC, STATUS, only_what_is_read
 from tests.unit.binder.binder_builders import api_pod
 
 

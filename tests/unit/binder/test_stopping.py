@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from tessera.binder.decide import read_pod
+from tessera.binder.decide.steps import read_pod
 from tessera_schemas.facts import CancelRequested, DrainRequested
 from tessera_schemas.labels import EVICT_AT_ANNOTATION, FINALIZER, NOTICE_ANNOTATION, RUN_LABEL, SHARD_LABEL
 from tests.builders import SHARD

@@ -5,8 +5,8 @@ import pytest
 from tessera.binder import templates
 from tessera.binder.templates import Templates
 from tessera.domain.entities import Job
+from tessera.kernel.ledger.shard import decode_entry
 from tessera.kernel.ports import Message
-from tessera.kernel.shard import decode_entry
 from tessera_schemas.job import JobSpec, Template
 from tests.builders import admitted, config_proposed, job_spec, node_seen, role
 from tests.ledgers import Committed

@@ -10,12 +10,12 @@ from tessera.client import files
 from tessera.client.cli import app
 from tessera.client.outcomes import Failure
 from tessera.gateway.tokens import read_entries
-from tessera.kernel.credentials import read_credential
 from tessera.kernel.errors import StartupError
-from tessera.kernel.settings import load_settings
-from tessera.lab.cluster.access import access_from_file
-from tessera.lab.cluster.nodes import nodes_from_file
+from tessera.kernel.process.settings import load_settings
+from tessera.kernel.provisioning.credentials import read_credential
 from tessera.lab.traces.alibaba import MODELS_MAX
+from tessera.local.cluster.access import access_from_file
+from tessera.local.cluster.nodes import nodes_from_file
 from tessera.reclamation.settings import ReclamationSettings
 
 NODES, PODS = "cpu_milli,memory_mib,gpu,model\n", "cpu_milli,memory_mib,num_gpu,gpu_milli\n"

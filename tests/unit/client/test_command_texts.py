@@ -15,7 +15,7 @@ from tessera.client.overview import groups, node_line, overview
 from tessera.client.queues import QUEUES, QUOTAS, in_tree, queue_rows, quota_rows
 from tessera.client.rendering import COLUMNS, table
 from tessera.client.story import Line, story
-from tessera.engine.victims import Plan, Victim
+from tessera.engine.preemption.plans import Plan, Victim
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import HoldRequested, PriorityRequested
 from tessera_schemas.ledger import LEDGER_MESSAGE, LedgerMessage, Requeued

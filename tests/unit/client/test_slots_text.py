@@ -4,7 +4,7 @@ from rich.cells import cell_len
 
 from tessera.client.commands.slots import lines
 from tessera.client.rendering import COLUMNS
-from tessera.engine.slots import slots
+from tessera.engine.placement.free_slots import slots
 from tessera_schemas.facts import DrainRequested, RunIdle
 from tessera_schemas.job import Topology
 from tests.builders import node_seen

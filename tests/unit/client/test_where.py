@@ -8,7 +8,7 @@ import pytest
 
 from tessera.client.outcomes import Failure
 from tessera.client.where import Where, find
-from tessera.kernel.credentials import CredentialDirectory, system_identities, tenant_identity
+from tessera.kernel.provisioning.credentials import CredentialDirectory, system_identities, tenant_identity
 
 
 def platform(home: Path, *shards: str) -> Path:

@@ -15,7 +15,7 @@ from tessera.admission.decide.outcome import read_tenant_command
 from tessera.client import applying, files
 from tessera.client.cli import app
 from tessera.domain import phases
-from tessera.kernel.settings import ServiceSettings
+from tessera.kernel.process.settings import ServiceSettings
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.subjects import SERVICES, streams
 
@@ -134,7 +134,7 @@ def test_every_file_of_the_project_that_a_page_names_exists(page: Path) -> None:
 @page_by_page
 def test_every_setting_that_a_page_names_exists(page: Path) -> None:
     known = {f"TESSERA_{name}".upper() for name in ServiceSettings.model_fields}
-    told = set(re.findall(r'"(TESSERA_[A-Z_]+)"', (ROOT / "services/tessera/binder/containers.py").read_text()))
+    told = set(re.findall(r'"(TESSERA_[A-Z_]+)"', (ROOT / "services/tessera/binder/decide/containers.py").read_text()))
     named = set(re.findall(r"TESSERA_[A-Z_]*[A-Z]", page.read_text()))
     # Besides settings: what pods are told, a CI secret, the directories of the client and of traces.
     assert named - known - told <= {"TESSERA_CREDENTIALS", "TESSERA_HOME", "TESSERA_DATA"}

@@ -10,7 +10,7 @@ from tessera.domain.fold import apply_record, fold_message, take_in
 from tessera.domain.phases import Phase
 from tessera.domain.resources import Amount
 from tessera.domain.state import State
-from tessera.engine.ordering import line
+from tessera.engine.queueing.ordering import line
 from tessera_schemas.base import run_id
 from tessera_schemas.config import PriorityClass
 from tessera_schemas.facts import AnyFact, NodeSeen, Others, owner

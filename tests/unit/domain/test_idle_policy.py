@@ -6,8 +6,8 @@ import pytest
 
 from tessera.domain.entities import Run
 from tessera.domain.idle import IdlePolicy, anybody_is_judged, idle_policy
-from tessera.engine.explain import explain
-from tessera.engine.slots import Unused, slots
+from tessera.engine.explain.explanation import explain
+from tessera.engine.placement.free_slots import Unused, slots
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import RunIdle
 from tessera_schemas.job import JobIdle

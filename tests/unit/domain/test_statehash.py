@@ -8,8 +8,8 @@ from tessera.domain.evolve import later
 from tessera.domain.snapshot import dump, load
 from tessera.domain.state import TABLES, State
 from tessera.domain.statehash import StateHash, encode
+from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
-from tessera.kernel.shard import Shard, decode_entry
 from tests.builders import admitted, job_spec, role
 from tests.ledgers import Committed
 from tests.random_ledger import random_ledger

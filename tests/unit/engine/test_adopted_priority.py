@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.domain.snapshot import dump, load
-from tessera.engine.ordering import order
+from tessera.engine.queueing.ordering import order
 from tessera_schemas.adopted import Adopted
 from tessera_schemas.facts import JobAdmitted, PriorityRequested
 from tests.builders import admitted, job_spec, role

@@ -1,7 +1,7 @@
 """Earmarks for the blocked jobs that are due, and backfill around them, told on small rooms."""
 
-from tessera.engine.ahead import RoomAhead
-from tessera.engine.backfill import Candidate, Pass, backfill
+from tessera.engine.queueing.backfill import Candidate, Pass, backfill
+from tessera.engine.queueing.node_timeline import RoomAhead
 
 
 def room(*sizes: int, running: tuple[tuple[str, int, int], ...] = ()) -> RoomAhead:

@@ -8,12 +8,12 @@ import pytest
 from tessera.client.commands.preempt import plan_lines, planned
 from tessera.client.replay import verify
 from tessera.domain.evolve import evolved
-from tessera.engine.defragment import defragmentation
-from tessera.engine.moves import GPU_SECOND, gained, may_move
-from tessera.engine.victims import Plan, proposal
-from tessera.lab.checker.report import Report
-from tessera.lab.checker.story import Story
-from tessera.lab.rules_checker import check_rules
+from tessera.engine.defragmentation.relocations import GPU_SECOND, gained, may_move
+from tessera.engine.defragmentation.search import defragmentation
+from tessera.engine.preemption.plans import Plan, proposal
+from tessera.testkit.checker.report import Report
+from tessera.testkit.checker.story import Story
+from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import CancelRequested, CheckpointSaved, DrainRequested, HoldRequested, Move
 from tessera_schemas.ledger import EarmarkSet, PlanRefused, Revoked

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tessera.engine.explain import explain
+from tessera.engine.explain.explanation import explain
 from tessera_schemas.config import Queue
 from tests.builders import admitted, job_spec, role
 from tests.rounds import Rounds, share

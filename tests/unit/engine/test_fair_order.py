@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tessera.domain.resources import Amount
 from tessera.domain.snapshot import dump, load
-from tessera.engine.ordering import order
+from tessera.engine.queueing.ordering import order
 from tessera_schemas.config import Queue, Tenant
 from tessera_schemas.facts import AnyFact, PodsMade, RunEnded, RunStarted
 from tessera_schemas.orders import HEADS_MAX

@@ -3,7 +3,7 @@
 import pytest
 
 from tessera.domain.resources import Need, Node, role_need
-from tessera.engine.fits import Miss, devices_for, fits, lacks_room, never_fits
+from tessera.engine.placement.fits import Miss, devices_for, fits, lacks_room, never_fits
 from tests.builders import role
 from tests.unit.engine.engine_builders import GIB, cut, need, node, taint
 

@@ -6,9 +6,9 @@ from tessera.admission.decide.policy import Policy, Pools
 from tessera.admission.decide.verdict import of_job
 from tessera.client.replay import verify
 from tessera.domain.resources import empty_node
-from tessera.engine.explain import explain
-from tessera.lab.checker.report import Report
-from tessera.lab.rules_checker import check_rules
+from tessera.engine.explain.explanation import explain
+from tessera.testkit.checker.report import Report
+from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.config import Flavor, Queue, Quota
 from tessera_schemas.facts import NodeSeen

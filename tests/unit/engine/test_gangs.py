@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tessera.domain.resources import Node, RoleNeed
-from tessera.engine.gangs import Room, inadmissible, place_gang
+from tessera.engine.placement.gangs import Room, inadmissible, place_gang
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.engine.engine_builders import GIB, cluster, need, node, roles, taint
 

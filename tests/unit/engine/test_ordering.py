@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.domain.resources import NOTHING, Amount
-from tessera.engine.ordering import dominant_share, held_below, next_retry, order, weighted_share
+from tessera.engine.queueing.ordering import dominant_share, held_below, next_retry, order, weighted_share
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import BindFailed, HoldRequested
 from tessera_schemas.orders import HEADS_MAX

@@ -6,7 +6,9 @@ import pytest
 
 from tessera.domain.entities import Job, Run
 from tessera.domain.resources import Need, RoleNeed, empty_node
-from tessera.engine.plans import leaving, may_evict, outranked, placement_faults
+from tessera.engine.placement.capacity import leaving
+from tessera.engine.placement.faults import placement_faults
+from tessera.engine.preemption.rules import may_evict, outranked
 from tessera_schemas.facts import CancelRequested, PlanCause
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code

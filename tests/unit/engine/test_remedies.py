@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tessera.engine.explain import Explanation, explain
-from tessera.engine.remedies import TRIES_MAX, Change
+from tessera.engine.explain.explanation import Explanation, explain
+from tessera.engine.explain.suggestions import TRIES_MAX, Change
 from tessera_schemas.config import PriorityClass, Queue, Tenant
 from tessera_schemas.facts import DrainRequested, HoldRequested, PodsMade, RunStarted
 from tessera_schemas.job import AffinityTerm, Operator, Topology

@@ -7,9 +7,9 @@ from tessera.domain.entities import Job, Run
 from tessera.domain.resources import NOTHING, Amount, RoleNeed
 from tessera.domain.runtimes import kind_of, learn
 from tessera.domain.state import State
-from tessera.engine.gangs import place_gang, taken
-from tessera.engine.places import Places
-from tessera.engine.reserving import Forecast, Opening, Reservation, beside, reserved, soonest
+from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.gangs import place_gang, taken
+from tessera.engine.queueing.reservations import Forecast, Opening, Reservation, beside, reserved, soonest
 from tessera_schemas.job import Retry
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason

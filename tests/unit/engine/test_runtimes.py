@@ -2,7 +2,18 @@
 
 from tessera.domain import runtimes
 from tessera.domain.table import Table
-from tessera.engine.runtimes import BUCKETS, RUNS_MAX, UNKNOWN, Kind, Sketch, bucket, expected, learn, quantile, upper
+from tessera.engine.queueing.durations import (
+    BUCKETS,
+    RUNS_MAX,
+    UNKNOWN,
+    Kind,
+    Sketch,
+    bucket,
+    expected,
+    learn,
+    quantile,
+    upper,
+)
 
 HOUR = 3_600_000
 TRAIN = Kind("vision", "research", "train", 8)

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.domain.resources import WHOLE_GPU, Need
-from tessera.engine.defragment import defragmentation
-from tessera.engine.fits import fits, placed_on
-from tessera.engine.plans import nodes_for
-from tessera.engine.slots import Slots, Stranded, asked, slots
-from tessera.engine.victims import Plan, proposal
+from tessera.engine.defragmentation.search import defragmentation
+from tessera.engine.placement.capacity import nodes_for
+from tessera.engine.placement.fits import fits, placed_on
+from tessera.engine.placement.free_slots import Slots, Stranded, asked, slots
+from tessera.engine.preemption.plans import Plan, proposal
 from tessera_schemas.facts import DrainRequested, Others
 from tessera_schemas.job import Topology
 from tests.builders import GIB, admitted, config_body, config_proposed, job_spec, node_seen, role

@@ -3,9 +3,9 @@
 from collections import Counter
 
 from tessera.domain.resources import Node, RoleNeed
-from tessera.engine.gangs import Room, inadmissible, place_gang
-from tessera.engine.relations import broken
-from tessera.engine.topology import TRIES_MAX
+from tessera.engine.placement.gangs import Room, inadmissible, place_gang
+from tessera.engine.placement.relations import broken
+from tessera.engine.placement.topology import TRIES_MAX
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.engine.engine_builders import cluster, lying, need, node

@@ -1,10 +1,10 @@
 """Who comes first: the least expected GPU time, but the oldest of those that waited long; and nobody starves."""
 
 from tessera.domain.table import Table
-from tessera.engine.ahead import RoomAhead
-from tessera.engine.backfill import backfill
-from tessera.engine.runtimes import Kind, Sketch, learn
-from tessera.engine.turns import Lanes, Policy, Waiting, runtime
+from tessera.engine.queueing.backfill import backfill
+from tessera.engine.queueing.durations import Kind, Sketch, learn
+from tessera.engine.queueing.expected_order import Lanes, Policy, Waiting, runtime
+from tessera.engine.queueing.node_timeline import RoomAhead
 
 HOUR = 3_600_000
 SHORT, LONG, BIG = Kind("t", "q", "short", 1), Kind("t", "q", "long", 1), Kind("t", "q", "big", 8)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tessera.domain.evolve import evolved
-from tessera.engine.victims import Plan, plan
+from tessera.engine.preemption.plans import Plan, plan
 from tessera_schemas.facts import CancelRequested, CheckpointSaved, RunStarted
 from tessera_schemas.job import Topology
 from tessera_schemas.reasons import Code, Reason

@@ -17,15 +17,15 @@ from tessera.gateway.main import serve
 from tessera.gateway.settings import GatewaySettings
 from tessera.gateway.tokens import FILE_NAME, add_token
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.health import Health
-from tessera.kernel.ledger import StreamLedger
+from tessera.kernel.ledger.shard import decode_entry
+from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker, Stream
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.ports import Message, Outgoing
-from tessera.kernel.service import Ports
-from tessera.kernel.shard import decode_entry
-from tessera.kernel.telemetry import Metrics
+from tessera.kernel.service.context import Ports
+from tessera.kernel.service.health import Health
+from tessera.kernel.service.telemetry import Metrics
 from tessera.projection.events import events_of
 from tessera.projection.views import all_views
 from tessera_schemas import subjects

@@ -2,7 +2,7 @@
 
 from tessera.gateway.commanding import Arrivals
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.shard import Entry
+from tessera.kernel.ledger.shard import Entry
 from tessera_schemas.base import job_id
 from tessera_schemas.facts import JobRefused
 from tessera_schemas.reasons import Code, Reason

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tessera.kernel.aside import ask_aside
 from tessera.kernel.errors import Transient
+from tessera.kernel.process.subprocess_worker import ask_aside
 
-HEAD = "import os, sys, time\nfrom tessera.kernel.aside import answer\n"
+HEAD = "import os, sys, time\nfrom tessera.kernel.process.subprocess_worker import answer\n"
 PATIENT = 60.0
 
 
@@ -69,7 +69,8 @@ async def test_a_process_does_not_outlive_a_service_that_stops(worker, tmp_path:
 
 async def test_a_process_does_not_outlive_a_service_that_is_killed(worker, tmp_path: Path) -> None:
     module = worker(_tells_its_pid(tmp_path))
-    asking = f"import asyncio; from tessera.kernel.aside import ask_aside; asyncio.run(ask_aside('{module}', b'', 60))"
+    worker_module = "tessera.kernel.process.subprocess_worker"
+    asking = f"import asyncio; from {worker_module} import ask_aside; asyncio.run(ask_aside('{module}', b'', 60))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     service = await asyncio.create_subprocess_exec(sys.executable, "-c", asking, env=environment)
     await _started(tmp_path)

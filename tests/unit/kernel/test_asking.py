@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from tessera.client.watching import Subscription
-from tessera.kernel.asking import Asking
 from tessera.kernel.errors import Transient, UnknownOutcome
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
+from tessera.kernel.messaging.requests import Asking
 from tessera.kernel.ports import Message, Outgoing
 from tessera_schemas.commands import REPLY_HEADER, Answer, CancelJob
 from tests.virtual_time import VirtualClock

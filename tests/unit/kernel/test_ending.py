@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from tessera.kernel.ending import STUCK
+from tessera.kernel.process.ending import STUCK
 
 SERVICE = """
 import asyncio
-from tessera.kernel.ending import BoundedEnd
+from tessera.kernel.process.ending import BoundedEnd
 
 async def swallows_every_cancellation():
     while True:

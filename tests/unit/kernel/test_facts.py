@@ -1,8 +1,8 @@
 """A fact carries no message id, under which somebody else could have stored something before."""
 
-from tessera.kernel.facts import Facts
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
+from tessera.kernel.messaging.facts import Facts
 from tessera_schemas.facts import FactMessage, RunStarted
 from tessera_schemas.subjects import stream
 from tests.builders import SHARD

@@ -6,9 +6,9 @@ import itertools
 import pytest
 
 from tessera.kernel.errors import Conflict, InvariantViolation, Transient
-from tessera.kernel.follow import follow
 from tessera.kernel.memory.broker import MemoryBroker, StreamConfig
 from tessera.kernel.memory.bus import MemoryBus, MemoryFollow
+from tessera.kernel.messaging.follow import follow
 from tessera.kernel.ports import Message, Outgoing
 from tests.virtual_time import VirtualClock
 

@@ -11,8 +11,8 @@ import pytest
 import structlog
 
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.health import STALLED_SECONDS, Health
-from tessera.kernel.telemetry import Metrics, bind, configure_logs, new_trace, pass_trace, take_trace
+from tessera.kernel.service.health import STALLED_SECONDS, Health
+from tessera.kernel.service.telemetry import Metrics, bind, configure_logs, new_trace, pass_trace, take_trace
 
 
 class Reason(StrEnum):

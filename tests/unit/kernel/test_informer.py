@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tessera.kernel.errors import Transient
-from tessera.kernel.informer import Delta, Informer
+from tessera.kernel.kubernetes.informer import Delta, Informer
 from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.kernel.ports import WatchEvent
-from tessera.lab.cluster.core import SimCluster
-from tessera.lab.cluster.store import Options
+from tessera.local.cluster.core import SimCluster
+from tessera.local.cluster.store import Options
 from tests.virtual_time import ImpatientClock
 
 NS = "default"

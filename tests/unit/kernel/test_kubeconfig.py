@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tessera.kernel.cluster import HttpCluster
 from tessera.kernel.errors import StartupError
-from tessera.kernel.kubeconfig import SAME_TOKEN_SECONDS, find_access, kept
+from tessera.kernel.kubernetes.cluster import HttpCluster
+from tessera.kernel.kubernetes.kubeconfig import SAME_TOKEN_SECONDS, find_access, kept
 from tests.virtual_time import VirtualClock
 
 KUBECONFIG = """

@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 import pytest
 
 from tessera.kernel.errors import Conflict, Transient, UnknownOutcome
-from tessera.kernel.leases import PARTITIONS, Leadership, Members, partition_of
 from tessera.kernel.ports import Message, Outgoing
+from tessera.kernel.process.leases import PARTITIONS, Leadership, Members, partition_of
 
 LEASE = 2.0
 

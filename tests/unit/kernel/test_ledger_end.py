@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from tessera.kernel.errors import InvariantViolation, Transient
-from tessera.kernel.ledger_end import LedgerEnd
+from tessera.kernel.ledger.end import LedgerEnd
+from tessera.kernel.ledger.snapshots import Manifest
 from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.ports import Outgoing
-from tessera.kernel.snapshots import Manifest
 from tessera_schemas import subjects
 from tessera_schemas.orders import Order
 from tests.builders import SHARD

@@ -3,16 +3,16 @@
 import asyncio
 from typing import Any, cast
 
-from tessera.kernel.follow import BATCH
-from tessera.kernel.health import Health
-from tessera.kernel.ledger import StreamLedger
-from tessera.kernel.ledger_loop import BEHIND_MESSAGES, BUSY_RECORDS, fold_ledger
+from tessera.kernel.ledger.loop import BEHIND_MESSAGES, BUSY_RECORDS, fold_ledger
+from tessera.kernel.ledger.shard import Entry, Shard
+from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
+from tessera.kernel.messaging.follow import BATCH
 from tessera.kernel.ports import Outgoing
-from tessera.kernel.service import Ports
-from tessera.kernel.shard import Entry, Shard
-from tessera.kernel.telemetry import Metrics
+from tessera.kernel.service.context import Ports
+from tessera.kernel.service.health import Health
+from tessera.kernel.service.telemetry import Metrics
 from tests.builders import SHARD, admitted
 from tests.ledgers import Committed
 from tests.virtual_time import VirtualClock

@@ -1,6 +1,6 @@
 """Ledger time follows the wall clock, and goes on when the wall clock is set back."""
 
-from tessera.kernel.ledger_time import LedgerTime
+from tessera.kernel.ledger.timestamps import LedgerTime
 
 
 class Clock:

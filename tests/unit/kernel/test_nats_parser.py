@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
 
-from tessera.kernel.nats_parser import MessageParser
+from tessera.kernel.nats.parser import MessageParser
 
 Heard = list[tuple[object, ...]]
 HEADERS = b"NATS/1.0\r\nNats-Sequence: 7\r\n\r\n"

@@ -4,7 +4,7 @@ import pytest
 from nats.protocol import command
 
 from tessera.kernel.errors import Poison
-from tessera.kernel.nats_protocol import header_block, publish_command
+from tessera.kernel.nats.protocol import header_block, publish_command
 
 
 def test_the_bytes_are_those_that_nats_py_would_send() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tessera.kernel.informer import Informer
+from tessera.kernel.kubernetes.informer import Informer
+from tessera.kernel.kubernetes.node_troubles import Kind, NodeTroubles, kind_of
 from tessera.kernel.memory.cluster import MemoryCluster
-from tessera.kernel.node_troubles import Kind, NodeTroubles, kind_of
-from tessera.lab.cluster.core import SimCluster
-from tessera.lab.cluster.nodes import NodeRow, node_object
+from tessera.local.cluster.core import SimCluster
+from tessera.local.cluster.nodes import NodeRow, node_object
 from tests.virtual_time import VirtualClock
 
 OUT = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}

@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from tessera.kernel.process import trouble_of_nats
-from tessera.kernel.settings import ServiceSettings
+from tessera.kernel.process.lifecycle import trouble_of_nats
+from tessera.kernel.process.settings import ServiceSettings
 
 
 def trouble(connected: bool = True, open_to_all: bool = False, **settings: Any) -> str:

@@ -7,9 +7,9 @@ import pytest
 from aiohttp import web
 
 from tessera.kernel.errors import StartupError
-from tessera.kernel.nats_once import check_closed
-from tessera.kernel.preflight import check_synced
-from tessera.kernel.settings import ServiceSettings
+from tessera.kernel.nats.once import check_closed
+from tessera.kernel.process.preflight import check_synced
+from tessera.kernel.process.settings import ServiceSettings
 
 
 async def refused(said: dict[str, Any], **allowed: bool) -> str:

@@ -3,16 +3,16 @@
 import asyncio
 from dataclasses import replace
 
-from tessera.kernel.ending import BoundedEnd
 from tessera.kernel.errors import InvariantViolation
-from tessera.kernel.health import Health
 from tessera.kernel.memory.store import MemoryStore, MemoryViews
-from tessera.kernel.process import serve_until_told
-from tessera.kernel.service import Ports
-from tessera.kernel.settings import ServiceSettings
-from tessera.kernel.telemetry import Metrics
-from tessera.kernel.together import END_SECONDS, together
-from tessera.lab.sim.loop import VirtualClock, VirtualLoop
+from tessera.kernel.process.ending import BoundedEnd
+from tessera.kernel.process.lifecycle import serve_until_told
+from tessera.kernel.process.settings import ServiceSettings
+from tessera.kernel.service.context import Ports
+from tessera.kernel.service.health import Health
+from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.tasks.task_group import END_SECONDS, together
+from tessera.testkit.sim.loop import VirtualClock, VirtualLoop
 from tests.unit.kernel.test_together import Swallowing
 from tests.unit.scheduler.committers import World
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.kernel.rates import Bucket, Buckets
+from tessera.kernel.messaging.rates import Bucket, Buckets
 
 
 def test_a_burst_passes_and_the_next_one_is_told_when_to_come_again() -> None:

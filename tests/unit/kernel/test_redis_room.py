@@ -3,9 +3,9 @@
 import asyncio
 
 from tessera.kernel.errors import Transient
-from tessera.kernel.redis_room import LOOK_SECONDS, watching_redis
-from tessera.kernel.telemetry import Metrics
-from tessera.lab.sim.loop import VirtualClock, VirtualLoop
+from tessera.kernel.redis.room import LOOK_SECONDS, watching_redis
+from tessera.kernel.service.telemetry import Metrics
+from tessera.testkit.sim.loop import VirtualClock, VirtualLoop
 
 
 def test_what_redis_holds_and_may_hold_is_measured_again_and_again() -> None:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from tessera.kernel.errors import StartupError
-from tessera.kernel.settings import ServiceSettings, load_settings
+from tessera.kernel.process.settings import ServiceSettings, load_settings
 
 
 class Limits(ServiceSettings):

@@ -8,11 +8,11 @@ import pytest
 
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import InvariantViolation
-from tessera.kernel.ledger import StreamLedger
+from tessera.kernel.ledger.shard import Shard, decode_entry
+from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Message, Outgoing
-from tessera.kernel.shard import Shard, decode_entry
 from tessera_schemas.ledger import LEDGER_MESSAGE
 from tests.builders import SHARD, Chain, admitted, config_proposed
 from tests.ledgers import Committed

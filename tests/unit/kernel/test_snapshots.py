@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.ledger import StreamLedger
+from tessera.kernel.ledger.shard import restore
+from tessera.kernel.ledger.snapshots import chunks_of, read_snapshot, store_snapshot, write_snapshot
+from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
-from tessera.kernel.shard import restore
-from tessera.kernel.snapshots import chunks_of, read_snapshot, store_snapshot, write_snapshot
 from tessera_schemas import subjects
 from tests.builders import SHARD, admitted
 from tests.ledgers import Committed

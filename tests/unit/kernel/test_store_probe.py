@@ -2,7 +2,7 @@
 
 from tessera.kernel.errors import Full, Transient
 from tessera.kernel.memory.bus import MemoryBus
-from tessera.kernel.store_probe import StoreProbe
+from tessera.kernel.process.store_probe import StoreProbe
 from tessera_schemas import subjects
 from tests.builders import SHARD
 from tests.unit.scheduler.committers import Faults, World

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 import pytest
 
 from tessera.kernel.errors import InvariantViolation
-from tessera.kernel.together import AGAIN_SECONDS, END_SECONDS, cancel_all, together, together_all
-from tessera.lab.sim.loop import VirtualLoop
+from tessera.kernel.tasks.task_group import AGAIN_SECONDS, END_SECONDS, cancel_all, together, together_all
+from tessera.testkit.sim.loop import VirtualLoop
 
 T = TypeVar("T")
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from tessera.kernel.dead_letters import DeadLetters
 from tessera.kernel.errors import Conflict, InvariantViolation, Poison, Transient
 from tessera.kernel.memory.broker import MemoryBroker, StreamConfig
 from tessera.kernel.memory.bus import MemoryBus, MemoryWork
+from tessera.kernel.messaging.dead_letters import DeadLetters
+from tessera.kernel.messaging.work_queue import work
 from tessera.kernel.ports import Delivery, Message, Outgoing
-from tessera.kernel.work import work
 from tests.virtual_time import VirtualClock
 
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from tessera.kernel.errors import InvariantViolation, Transient
 from tessera.kernel.ports import ApiError
-from tessera.kernel.spreading import MORE_SECONDS
-from tessera.kernel.worklist import LONGEST_RETRY_SECONDS, Worklist
+from tessera.kernel.tasks.jitter import MORE_SECONDS
+from tessera.kernel.tasks.worklist import LONGEST_RETRY_SECONDS, Worklist
 from tests.virtual_time import VirtualClock
 
 

@@ -12,8 +12,8 @@ from tessera.lab.queue.policies import POLICIES
 from tessera.lab.queue.replay import replay
 from tessera.lab.queue.services import POLICIES as CONFIGURED
 from tessera.lab.queue.services import pods_of, refuse, through_services
-from tessera.lab.through.crew import Undecided
 from tessera.lab.traces.philly import TraceJob
+from tessera.testkit.end_to_end.services import Undecided
 
 SECONDS_BETWEEN_RUNS = 2
 """What the services and kubelets may take from the end of one run to the start of the next in its place."""

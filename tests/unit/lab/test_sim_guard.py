@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from tessera.lab.cluster.core import SimCluster
-from tessera.lab.sim import world
-from tessera.lab.sim.guard import SeedFailed
-from tests.unit.lab.test_sim_cluster import NS
-from tests.unit.lab.test_sim_cluster import World as Cluster
+from tessera.local.cluster.core import SimCluster
+from tessera.testkit.sim import world
+from tessera.testkit.sim.guard import SeedFailed
+from tests.unit.local.test_sim_cluster import NS
+from tests.unit.local.test_sim_cluster import World as Cluster
 
 
 async def never_ends(self: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tessera.engine.victims import Plan
+from tessera.engine.preemption.plans import Plan
 from tessera_schemas.config import Queue
 from tests.rounds import Rounds, share
 

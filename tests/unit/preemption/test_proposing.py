@@ -6,18 +6,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-from tessera.kernel.health import Health
-from tessera.kernel.leases import PARTITIONS, Members, partition_of
-from tessera.kernel.ledger import StreamLedger
+from tessera.kernel.ledger.shard import Entry
+from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Clock, Outgoing
-from tessera.kernel.proposing import Proposals
-from tessera.kernel.service import Ports
-from tessera.kernel.shard import Entry
-from tessera.kernel.telemetry import Metrics
+from tessera.kernel.process.leases import PARTITIONS, Members, partition_of
+from tessera.kernel.process.proposing import Proposals
+from tessera.kernel.service.context import Ports
+from tessera.kernel.service.health import Health
+from tessera.kernel.service.telemetry import Metrics
 from tessera.preemption.decide import preemption_plan
-from tessera.reclamation.plans import reclaim_plan
+from tessera.reclamation.reclaim.decide import reclaim_plan
 from tessera_schemas.facts import FACT_MESSAGE, CancelRequested, PlanProposed
 from tessera_schemas.ledger import LedgerMessage
 from tessera_schemas.subjects import fact, stream

@@ -5,7 +5,7 @@ import re
 from prometheus_client import Metric
 
 from tessera.gateway.measures import Measures
-from tessera.kernel.telemetry import Metrics
+from tessera.kernel.service.telemetry import Metrics
 
 FOREIGN = {
     "up",

@@ -8,16 +8,16 @@ from random import Random
 from typing import Any
 
 from tessera.kernel.errors import Transient, UnknownOutcome
-from tessera.kernel.health import Health
-from tessera.kernel.ledger import StreamLedger
+from tessera.kernel.ledger.shard import Shard, decode_entry
+from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker, Stream
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.ports import Message, Outgoing
-from tessera.kernel.service import Ports
-from tessera.kernel.shard import Shard, decode_entry
-from tessera.kernel.telemetry import Metrics
-from tessera.kernel.views_digest import views_digest
+from tessera.kernel.redis.views_digest import views_digest
+from tessera.kernel.service.context import Ports
+from tessera.kernel.service.health import Health
+from tessera.kernel.service.telemetry import Metrics
 from tessera.projection.events import events_of
 from tessera.projection.main import serve
 from tessera.projection.settings import ProjectionSettings

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tessera.domain.errors import Contradiction
 from tessera.domain.state import State
+from tessera.kernel.ledger.shard import Entry, Shard, decode_entry
 from tessera.kernel.ports import Message
-from tessera.kernel.shard import Entry, Shard, decode_entry
 from tessera.projection.events import TELL, Cursor, StoredEvent, events_of, last_cursor, rfc3339
 from tessera_schemas.events import EVENT_TYPES, CloudEvent
 from tessera_schemas.facts import (

@@ -7,12 +7,12 @@ from random import Random
 import pytest
 
 from tessera.kernel.errors import Conflict, InvariantViolation, Transient
-from tessera.kernel.leases import Leadership
-from tessera.kernel.ledger import StreamLedger
+from tessera.kernel.ledger.shard import Shard, decode_entry
+from tessera.kernel.ledger.snapshots import Manifest, find_snapshot
+from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Message, Outgoing
-from tessera.kernel.shard import Shard, decode_entry
-from tessera.kernel.snapshots import Manifest, find_snapshot
+from tessera.kernel.process.leases import Leadership
 from tessera_schemas import subjects
 from tessera_schemas.events import CONTENT_TYPE, CURSOR_HEADER
 from tessera_schemas.ledger import LEDGER_MESSAGE

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from tessera.domain.entities import Use
 from tessera.domain.state import State
+from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
-from tessera.kernel.shard import Shard, decode_entry
-from tessera.kernel.views_digest import views_digest
-from tessera.lab.sim.planner import plan_for
+from tessera.kernel.redis.views_digest import views_digest
 from tessera.projection.views import Views, all_views
+from tessera.testkit.sim.planner import plan_for
 from tessera_schemas.config import Config, ConfigBody, Flavor, PriorityClass, Queue, Quota
 from tessera_schemas.facts import (
     CancelRequested,

@@ -5,14 +5,14 @@ import itertools
 from typing import Any, cast
 
 from tessera.engine import ENGINE_ID
-from tessera.kernel.health import Health
-from tessera.kernel.leases import Leadership
-from tessera.kernel.ledger import StreamLedger
+from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
-from tessera.kernel.service import Ports
-from tessera.kernel.telemetry import Metrics
+from tessera.kernel.process.leases import Leadership
+from tessera.kernel.service.context import Ports
+from tessera.kernel.service.health import Health
+from tessera.kernel.service.telemetry import Metrics
 from tessera.queueing.handlers import Lines
 from tessera_schemas.orders import ORDER, Order
 from tessera_schemas.subjects import order, stream

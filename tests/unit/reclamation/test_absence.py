@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tessera.domain.entities import Extra
-from tessera.reclamation.decide.absence import Pod, Verdict, judge, judge_extra
+from tessera.reclamation.absence.decide import Pod, Verdict, judge, judge_extra
 from tessera_schemas.labels import GIVEN_BACK_ANNOTATION, RANK_LABEL, RUN_LABEL, has_ended
 from tests.builders import job_spec, placement, role
 from tests.unit.binder.binder_builders import api_pod, run

@@ -6,8 +6,8 @@ import pytest
 from aiohttp import web
 
 from tessera.kernel.errors import Transient
-from tessera.reclamation.decide.samples import of_exposition
-from tessera.reclamation.exporters import ANSWER_BYTES_MAX, Exporters
+from tessera.reclamation.idle_runs.exporters import ANSWER_BYTES_MAX, Exporters
+from tessera.reclamation.idle_runs.samples import of_exposition
 from tessera.reclamation.settings import ReclamationSettings
 
 METRIC = "DCGM_FI_DEV_GPU_UTIL"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.kernel.errors import Transient
-from tessera.reclamation.decide.idleness import Activity
+from tessera.reclamation.idle_runs.decide import Activity
 from tessera_schemas.config import Policy
 from tessera_schemas.job import JobIdle
 from tessera_schemas.labels import pod_name

@@ -6,20 +6,20 @@ from typing import Any, cast
 import pytest
 
 from tessera.domain.mix import SETTLED_AT, Mix
-from tessera.engine import lesson as lesson_module
-from tessera.engine.lesson import Lesson, lesson_of
+from tessera.engine.pricing import pricing_problem as lesson_module
+from tessera.engine.pricing.pricing_problem import Lesson, lesson_of
 from tessera.kernel.errors import Transient
-from tessera.kernel.health import Health
-from tessera.kernel.leases import PARTITIONS, Members
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
-from tessera.kernel.service import Ports
-from tessera.kernel.telemetry import Metrics
-from tessera.reclamation import learning
-from tessera.reclamation import prices as prices_module
-from tessera.reclamation.decide.prices import is_due
-from tessera.reclamation.learning import learn_aside
-from tessera.reclamation.prices import LOOK_SECONDS, Prices
+from tessera.kernel.process.leases import PARTITIONS, Members
+from tessera.kernel.service.context import Ports
+from tessera.kernel.service.health import Health
+from tessera.kernel.service.telemetry import Metrics
+from tessera.reclamation.prices import handlers as prices_module
+from tessera.reclamation.prices import learning
+from tessera.reclamation.prices.decide import is_due
+from tessera.reclamation.prices.handlers import LOOK_SECONDS, Prices
+from tessera.reclamation.prices.learning import learn_aside
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.facts import FACT_MESSAGE, PricesLearnt
 from tests.builders import SHARD, node_seen
@@ -201,7 +201,7 @@ async def test_what_is_learnt_beside_the_service_is_what_the_lesson_says() -> No
 
 
 async def test_a_lesson_that_cannot_be_learnt_says_so() -> None:
-    with pytest.raises(Transient, match=r"tessera\.reclamation\.learning"):
+    with pytest.raises(Transient, match=r"tessera\.reclamation\.prices\.learning"):
         await learn_aside(Lesson(((1, 2, 3, 4, 5),), ((7, 1, 1, 1),), 1, False), 300.0)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tessera.domain.entities import Run
 from tessera.domain.resources import Node, empty_node
-from tessera.reclamation.decide.losses import shrunk_under
+from tessera.reclamation.lost_runs.decide import shrunk_under
 from tests.builders import node_seen, placement
 from tests.unit.binder.binder_builders import run
 

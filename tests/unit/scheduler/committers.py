@@ -4,14 +4,14 @@ import asyncio
 import itertools
 from typing import Any, cast
 
-from tessera.kernel.health import Health
-from tessera.kernel.ledger import StreamLedger
+from tessera.kernel.ledger.shard import Shard, decode_entry
+from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import Item, MemoryBus
 from tessera.kernel.ports import Outgoing
-from tessera.kernel.service import Ports
-from tessera.kernel.shard import Shard, decode_entry
-from tessera.kernel.telemetry import Metrics
+from tessera.kernel.service.context import Ports
+from tessera.kernel.service.health import Health
+from tessera.kernel.service.telemetry import Metrics
 from tessera.scheduler.cycle import Committer
 from tessera.scheduler.main import serve
 from tessera.scheduler.settings import SchedulerSettings

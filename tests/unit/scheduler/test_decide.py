@@ -7,7 +7,7 @@ import pytest
 
 from tessera.domain.entities import Job, Run
 from tessera.domain.phases import Phase
-from tessera.scheduler.decide.line import ALLOCATION_BYTES_MAX, allocation_bytes
+from tessera.scheduler.decide.starts import ALLOCATION_BYTES_MAX, allocation_bytes
 from tessera_schemas.base import job_id
 from tessera_schemas.config import ConfigBody, Limits, Policy, Tenant
 from tessera_schemas.facts import (

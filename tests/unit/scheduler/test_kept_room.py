@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.lab.sim.planner import plan_for
+from tessera.testkit.sim.planner import plan_for
 from tessera_schemas.config import ConfigBody, Flavor, Policy, Queue, Quota
 from tessera_schemas.facts import AnyFact, PodsMade, RunStarted
 from tests.builders import admitted, config_body, config_proposed, first_run, job_spec, node_seen, role, run_absent

@@ -1,7 +1,7 @@
 """What is left of the pools, as the leader's metrics."""
 
-from tessera.kernel.telemetry import Metrics
-from tessera.scheduler.left import measuring
+from tessera.kernel.service.telemetry import Metrics
+from tessera.scheduler.free_slots import measuring
 from tests.builders import config_proposed, node_seen
 from tests.unit.scheduler.committers import Leader, World
 

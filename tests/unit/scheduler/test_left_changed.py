@@ -6,10 +6,10 @@ import orjson
 import pytest
 
 from tessera.client.replay import verify
-from tessera.lab.checker.report import Report
-from tessera.lab.events_checker import check_events
 from tessera.projection.events import events_of
-from tessera.scheduler.decide.left import differs
+from tessera.scheduler.decide.free_slots import differs
+from tessera.testkit.checker.report import Report
+from tessera.testkit.events_checker import check_events
 from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.facts import DrainRequested
 from tessera_schemas.ledger import LeftChanged

@@ -10,9 +10,9 @@ import pytest
 from tessera.domain.errors import Contradiction
 from tessera.domain.fold import apply_record
 from tessera.domain.phases import Phase
-from tessera.engine.plans import startable
+from tessera.engine.queueing.readiness import startable
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
-from tessera.scheduler.decide.line import _allocate
+from tessera.scheduler.decide.starts import _allocate
 from tessera_schemas.adopted import Adopted
 from tessera_schemas.facts import HoldRequested, PodsBack, PodsGone
 from tessera_schemas.ledger import BackInLine, LedgerMessage, OutOfLine, Permitted

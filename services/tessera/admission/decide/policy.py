@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tessera.domain.queues import QueueTree, queue_tree
 from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed, no_slices_taken
-from tessera.engine.never import unreachable
+from tessera.engine.placement.inadmissible import unreachable
 from tessera_schemas.config import Config
 from tessera_schemas.reasons import Reason
 from tessera_schemas.templates import JobTemplate

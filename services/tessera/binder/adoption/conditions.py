@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 import structlog
 
-from tessera.binder.adoption.reading import Json, mapping, text
-from tessera.binder.adoption.verdicts import Verdict, condition_patch, event_of, of_wishes, wishes_patch
+from tessera.binder.adoption.decide.reading import Json, mapping, text
+from tessera.binder.adoption.decide.verdicts import Verdict, condition_patch, event_of, of_wishes, wishes_patch
 from tessera.binder.calls import all_of
 from tessera.kernel.ports import ApiError, Clock, Cluster
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tessera.domain.state import State
-from tessera.kernel.budgets import Budgets
-from tessera.kernel.ledger_room import LedgerRoom
+from tessera.kernel.ledger.room import LedgerRoom
+from tessera.kernel.messaging.budgets import Budgets
 from tessera.kernel.ports import Clock
 from tessera_schemas.config import Limits
 from tessera_schemas.reasons import RETRY_NUMBER, Reason

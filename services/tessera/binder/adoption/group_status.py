@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import structlog
 
-from tessera.binder.adoption.groups import OwnerRef
+from tessera.binder.adoption.decide.groups import OwnerRef
+from tessera.binder.adoption.decide.pod_groups import UNSCHEDULABLE, status_patch
+from tessera.binder.adoption.decide.reading import text
+from tessera.binder.adoption.decide.verdicts import Verdict
 from tessera.binder.adoption.owners import Owners
-from tessera.binder.adoption.pod_groups import UNSCHEDULABLE, status_patch
-from tessera.binder.adoption.reading import text
-from tessera.binder.adoption.verdicts import Verdict
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError, Clock, Cluster
 

@@ -12,23 +12,14 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from tessera.binder.adoption.books import Books
+from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.claim import GENERATION, is_of, is_up_to_date
 from tessera.binder.adoption.conditions import Conditions
-from tessera.binder.adoption.ending import ending_of, why_failed
-from tessera.binder.adoption.gate import Gate
-from tessera.binder.adoption.group_status import GroupStatus
-from tessera.binder.adoption.groups import Kind, OwnerRef, controller_of
-from tessera.binder.adoption.known import Adoptions
-from tessera.binder.adoption.let_in import LetIn
-from tessera.binder.adoption.owners import NotAllowed, Owners
-from tessera.binder.adoption.patience import Patience, Settling
-from tessera.binder.adoption.places import PODS_RENEWED, Places, Renewal
-from tessera.binder.adoption.reading import Json, no, text
-from tessera.binder.adoption.refusals import Refusals
-from tessera.binder.adoption.spec import Adoption
-from tessera.binder.adoption.suspended import Suspended
-from tessera.binder.adoption.verdicts import (
+from tessera.binder.adoption.decide.ending import ending_of, why_failed
+from tessera.binder.adoption.decide.groups import Kind, OwnerRef, controller_of
+from tessera.binder.adoption.decide.reading import Json, no, text
+from tessera.binder.adoption.decide.spec import Adoption
+from tessera.binder.adoption.decide.verdicts import (
     Verdict,
     is_refusal,
     of_ended,
@@ -39,19 +30,28 @@ from tessera.binder.adoption.verdicts import (
     of_suspended_by_user,
     of_suspended_while_waiting,
 )
+from tessera.binder.adoption.gate import Gate
+from tessera.binder.adoption.group_status import GroupStatus
+from tessera.binder.adoption.index import Books
+from tessera.binder.adoption.let_in import LetIn
+from tessera.binder.adoption.owners import NotAllowed, Owners
+from tessera.binder.adoption.places import PODS_RENEWED, Places, Renewal
+from tessera.binder.adoption.refusals import Refusals
+from tessera.binder.adoption.report_delay import Patience, Settling
+from tessera.binder.adoption.suspended import Suspended
 from tessera.binder.adoption.watch import ALONE, Groups
 from tessera.binder.settings import BinderSettings
 from tessera.domain.entities import EndedJob, Job
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
-from tessera.kernel.facts import Facts
-from tessera.kernel.leases import Members, partition_of, rounds
-from tessera.kernel.ledger_room import LedgerRoom
+from tessera.kernel.ledger.room import LedgerRoom
+from tessera.kernel.ledger.shard import Entry
+from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import ApiError, Outgoing
-from tessera.kernel.service import Ports
-from tessera.kernel.shard import Entry
-from tessera.kernel.worklist import Worklist
+from tessera.kernel.process.leases import Members, partition_of, rounds
+from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import AdoptJob, CancelJob

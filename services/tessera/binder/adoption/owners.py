@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from tessera.binder.adoption.groups import OwnerRef
-from tessera.binder.adoption.pod_groups import OLDER_WORKLOAD_API, WORKLOAD_API
-from tessera.binder.adoption.reading import Json, no, text
-from tessera.binder.adoption.suspending import Look, can_be_suspended, look_at, suspension
+from tessera.binder.adoption.decide.groups import OwnerRef
+from tessera.binder.adoption.decide.pod_groups import OLDER_WORKLOAD_API, WORKLOAD_API
+from tessera.binder.adoption.decide.reading import Json, no, text
+from tessera.binder.adoption.decide.suspending import Look, can_be_suspended, look_at, suspension
 from tessera.domain.entities import Job
-from tessera.kernel.api_paths import resource_of
-from tessera.kernel.informer import Informer
+from tessera.kernel.kubernetes.api_paths import resource_of
+from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.ports import ApiError, Clock, Cluster
 from tessera_schemas.adopted import Adopted
 from tessera_schemas.reasons import Code

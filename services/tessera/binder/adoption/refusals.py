@@ -7,12 +7,12 @@ mends both ways. Few a second, and only as many of a tenant as are shown.
 
 from collections.abc import Sequence
 
-from tessera.binder.adoption.groups import Group
-from tessera.binder.adoption.marks import queue_said
-from tessera.binder.adoption.reading import Json, mapping, text
-from tessera.binder.adoption.spec import QUEUE
+from tessera.binder.adoption.decide.groups import Group
+from tessera.binder.adoption.decide.marks import queue_said
+from tessera.binder.adoption.decide.reading import Json, mapping, text
+from tessera.binder.adoption.decide.spec import QUEUE
 from tessera.domain.state import State
-from tessera.kernel.facts import Facts
+from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Clock
 from tessera_schemas.base import job_id
 from tessera_schemas.facts import REFUSED_PER_TENANT, WorkRefused

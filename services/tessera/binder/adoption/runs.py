@@ -9,14 +9,13 @@ from collections.abc import Container, Mapping, Sequence
 import structlog
 
 from tessera.binder.adoption.budgets import Against, against_evicting
+from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.claim import Claims, Incomplete, NotResumed
 from tessera.binder.adoption.conditions import Conditions
-from tessera.binder.adoption.ending import ending_of
-from tessera.binder.adoption.known import Adoptions
-from tessera.binder.adoption.owners import Owners
-from tessera.binder.adoption.reading import Json, mapping, text
-from tessera.binder.adoption.suspending import Whose, can_be_suspended
-from tessera.binder.adoption.verdicts import (
+from tessera.binder.adoption.decide.ending import ending_of
+from tessera.binder.adoption.decide.reading import Json, mapping, text
+from tessera.binder.adoption.decide.suspending import Whose, can_be_suspended
+from tessera.binder.adoption.decide.verdicts import (
     Verdict,
     of_blocked_eviction,
     of_missing_pods,
@@ -24,18 +23,19 @@ from tessera.binder.adoption.verdicts import (
     of_overridden_budget,
     of_preempted,
 )
+from tessera.binder.adoption.decide.volumes import claim_names
+from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.volume_claims import VolumeClaims
-from tessera.binder.adoption.volumes import claim_names
 from tessera.binder.adoption.watch import Groups
 from tessera.binder.calls import Refused
-from tessera.binder.decide import Pod, is_touched, read_pod
+from tessera.binder.decide.steps import Pod, is_touched, read_pod
 from tessera.binder.settings import BinderSettings
 from tessera.domain.entities import Job, Run
-from tessera.kernel.facts import Facts
-from tessera.kernel.informer import Delta
+from tessera.kernel.kubernetes.informer import Delta
+from tessera.kernel.kubernetes.users_pods import UsersPods
+from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import ApiError, without_managed_fields
-from tessera.kernel.service import Ports
-from tessera.kernel.users_pods import UsersPods
+from tessera.kernel.service.context import Ports
 from tessera_schemas.adopted import Adopted
 from tessera_schemas.facts import EvictionBlocked, RunEnded
 from tessera_schemas.labels import GIVEN_BACK_ANNOTATION, NAMES_US, USERS_PODS, is_given_back

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
-from tessera.binder.adoption.from_template import priority_of, spec_of_suspended
-from tessera.binder.adoption.gpu_memory import with_shares
+from tessera.binder.adoption.decide.from_template import priority_of, spec_of_suspended
+from tessera.binder.adoption.decide.gpu_memory import with_shares
+from tessera.binder.adoption.decide.reading import Json, mapping, text
+from tessera.binder.adoption.decide.spec import Adoption
 from tessera.binder.adoption.owners import Owners
-from tessera.binder.adoption.reading import Json, mapping, text
-from tessera.binder.adoption.spec import Adoption
 from tessera.binder.adoption.volume_claims import VolumeClaims
-from tessera.kernel.informer import Informer
+from tessera.kernel.kubernetes.informer import Informer
 from tessera_schemas.labels import SCHEDULER_NAME, SHARD_LABEL
 from tessera_schemas.reasons import Reason
 from tessera_schemas.subjects import MAIN_SHARD

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 
 import structlog
 
-from tessera.binder.adoption.groups import OwnerRef
-from tessera.binder.adoption.owners import Owners
-from tessera.binder.adoption.reading import Json, mapping, text
-from tessera.binder.adoption.volumes import (
+from tessera.binder.adoption.decide.groups import OwnerRef
+from tessera.binder.adoption.decide.reading import Json, mapping, text
+from tessera.binder.adoption.decide.volumes import (
     SELECTED_NODE_ANNOTATION,
     Reach,
     claim_names,
@@ -23,6 +22,7 @@ from tessera.binder.adoption.volumes import (
     volume_of,
     with_conditions,
 )
+from tessera.binder.adoption.owners import Owners
 from tessera.domain.resources import Node
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError, Cluster

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from tessera.binder.adoption.groups import Group, OwnerRef, alone, group_of, size_of, waits
+from tessera.binder.adoption.decide.groups import Group, OwnerRef, alone, group_of, size_of, waits
+from tessera.binder.adoption.decide.pod_groups import TOPOLOGY
+from tessera.binder.adoption.decide.reading import Json, mapping, no, text
+from tessera.binder.adoption.decide.topology_marks import NETWORK, network_topology
 from tessera.binder.adoption.owners import NotAllowed, Owners
-from tessera.binder.adoption.pod_groups import TOPOLOGY
-from tessera.binder.adoption.reading import Json, mapping, no, text
-from tessera.binder.adoption.topology_marks import NETWORK, network_topology
 from tessera.kernel.errors import Transient
-from tessera.kernel.informer import Delta, Informer
+from tessera.kernel.kubernetes.informer import Delta, Informer
 from tessera.kernel.ports import Clock
-from tessera.kernel.worklist import Worklist
+from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.job import REPLICAS_MAX
 from tessera_schemas.labels import SHARD_LABEL, has_ended
 from tessera_schemas.reasons import Code, Reason

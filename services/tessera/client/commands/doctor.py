@@ -10,10 +10,10 @@ from tessera.client.doctor import Finding, of_cluster, of_servers
 from tessera.client.outcomes import Exit
 from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where
-from tessera.kernel.cluster import HttpCluster
 from tessera.kernel.errors import KernelError, StartupError
-from tessera.kernel.kubeconfig import find_access
-from tessera.kernel.settings import ServiceSettings, load_settings
+from tessera.kernel.kubernetes.cluster import HttpCluster
+from tessera.kernel.kubernetes.kubeconfig import find_access
+from tessera.kernel.process.settings import ServiceSettings, load_settings
 from tessera_schemas.subjects import OPERATOR
 
 

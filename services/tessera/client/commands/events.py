@@ -13,8 +13,8 @@ from tessera.client.shard_views import ShardViews
 from tessera.client.watching import Watch
 from tessera.client.where import Where, find
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.credentials import Credential
-from tessera.kernel.nats_bus import NatsBus
+from tessera.kernel.nats.bus import NatsBus
+from tessera.kernel.provisioning.credentials import Credential
 from tessera_schemas import subjects
 from tessera_schemas.events import CloudEvent, short_type
 from tessera_schemas.reasons import PublicReason

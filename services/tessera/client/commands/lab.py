@@ -272,7 +272,7 @@ def _churn_through_services(
         from tessera.lab.churn.offered import offer
         from tessera.lab.churn.services import lines_of, through_services, window
         from tessera.lab.pack.campaign import parse_policies, parse_seeds
-        from tessera.lab.through.pods import config
+        from tessera.lab.traces.as_jobs import config
 
         if output is Form.CSV or report:
             raise StartupError("--services: table and json are offered here, no csv and no report")

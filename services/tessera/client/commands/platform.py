@@ -37,11 +37,11 @@ def init(
 
     async def work() -> None:
 
-        from tessera.kernel.credentials import CredentialDirectory, system_identities
         from tessera.kernel.errors import StartupError
-        from tessera.kernel.nats_once import check_closed, connect_once
-        from tessera.kernel.provision import Bounds, ensure_streams
-        from tessera.kernel.settings import load_settings
+        from tessera.kernel.nats.once import check_closed, connect_once
+        from tessera.kernel.process.settings import load_settings
+        from tessera.kernel.provisioning.credentials import CredentialDirectory, system_identities
+        from tessera.kernel.provisioning.streams import Bounds, ensure_streams
 
         settings = load_settings(ClientSettings, credentials_file=None)  # it is made here
         url = settings.nats_url
@@ -76,7 +76,7 @@ def up(
 ) -> None:
     """Run a whole shard, or several, on this machine: servers, a simulated cluster, every service; until Ctrl-C."""
     try:
-        from tessera.lab.up import up as platform_up
+        from tessera.local.up import up as platform_up
 
         asyncio.run(
             platform_up(home, nodes=nodes, tenants=tenant or (), shards=shards.split(","), sync=sync, time=time)
@@ -98,7 +98,7 @@ def demo(
     try:
         if kill not in SERVICES:
             raise Failure(Exit.USAGE, f"demo: no service is called {kill}; there are {', '.join(SERVICES)}")
-        from tessera.lab.demo import demo as show
+        from tessera.local.demo import demo as show
 
         code = asyncio.run(show(jobs, nodes, seed, keep, None if no_kill else kill))
     except EXPECTED as error:

@@ -13,12 +13,12 @@ from tessera.client.where import find
 from tessera.domain.entities import Job
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
-from tessera.engine.defragment import defragmentation
-from tessera.engine.fork import Fork
-from tessera.engine.victims import Plan, Victim
+from tessera.engine.defragmentation.search import defragmentation
+from tessera.engine.explain.what_if import Fork
+from tessera.engine.preemption.plans import Plan, Victim
 from tessera.kernel.clock import SystemClock
 from tessera.preemption.decide import preemption_plan
-from tessera.reclamation.plans import reclaim_plan
+from tessera.reclamation.reclaim.decide import reclaim_plan
 from tessera_schemas.facts import Move
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.units import said_age, said_milli

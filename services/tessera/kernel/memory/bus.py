@@ -14,7 +14,7 @@ from tessera.kernel.errors import KernelError, UnknownOutcome
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.durable import Durable
 from tessera.kernel.ports import Delivery, Message, Outgoing, Usage
-from tessera.kernel.waiting import wait_for
+from tessera.kernel.tasks.waiting import wait_for
 
 POLL_SECONDS = 0.5
 LINGER_SECONDS = 0.002

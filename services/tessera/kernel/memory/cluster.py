@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from tessera.kernel.api_paths import resource_of
+from tessera.kernel.kubernetes.api_paths import resource_of
 from tessera.kernel.ports import ApiError, Clock, JsonObject, Reduce, WatchEvent, as_it_is
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from tessera.kernel.errors import Conflict
 from tessera.kernel.ports import Change, Clock
-from tessera.kernel.views_digest import views_digest
+from tessera.kernel.redis.views_digest import views_digest
 from tessera_schemas.keys import VIEWS
 
 

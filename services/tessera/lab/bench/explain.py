@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 from tessera.domain.entities import Job
-from tessera.engine.explain import explain
-from tessera.engine.gangs import place_gang
-from tessera.engine.plans import nodes_for
+from tessera.engine.explain.explanation import explain
+from tessera.engine.placement.capacity import nodes_for
+from tessera.engine.placement.gangs import place_gang
 from tessera.kernel.clock import SystemClock
-from tessera.lab.bench.books import POOL, SHARD, Books, admitted, life
+from tessera.lab.bench.ledgers import POOL, SHARD, Books, admitted, life
+from tessera.lab.bench.platform import GPUS_PER_NODE, TENANT, job
 from tessera.lab.bench.report import Row, percentile
-from tessera.lab.bench.stage import GPUS_PER_NODE, TENANT, job
 from tessera_schemas.base import job_id, run_id
 from tessera_schemas.config import ConfigBody, Limits, Policy, Queue, Tenant
 from tessera_schemas.facts import ConfigProposed

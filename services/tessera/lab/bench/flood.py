@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from tessera.client.reading import ledger_of
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.nats_bus import NatsBus
+from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import Clock, Outgoing
 from tessera.lab.bench.load import RELEASED, Ear
+from tessera.lab.bench.platform import TENANT, Stage, job, stage, submits
 from tessera.lab.bench.report import Row, percentile
-from tessera.lab.bench.stage import TENANT, Stage, job, stage, submits
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.ledger import LEDGER_MESSAGE, Allocated, Released

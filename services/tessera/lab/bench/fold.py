@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from tessera.kernel.clock import SystemClock
+from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
-from tessera.kernel.shard import Shard, decode_entry
-from tessera.lab.bench.books import lives
+from tessera.lab.bench.ledgers import lives
 from tessera.lab.bench.report import Row
 
 AT_ONCE = 64  # jobs side by side: as many facts share a message

@@ -2,11 +2,11 @@
 
 from itertools import count, islice
 
-from tessera.engine.ordering import order
+from tessera.engine.queueing.ordering import order
 from tessera.kernel.clock import SystemClock
-from tessera.lab.bench.books import POOL, Books, absent, admitted, ended, life
+from tessera.lab.bench.ledgers import POOL, Books, absent, admitted, ended, life
+from tessera.lab.bench.platform import GPUS_PER_NODE, job
 from tessera.lab.bench.report import Row
-from tessera.lab.bench.stage import GPUS_PER_NODE, job
 from tessera.scheduler.decide import decide
 from tessera_schemas.ledger import Allocated
 

@@ -5,9 +5,9 @@ from tempfile import TemporaryDirectory
 
 from tessera.kernel.clock import SystemClock
 from tessera.lab.bench.load import ALLOCATED, RELEASED, Ear, send
+from tessera.lab.bench.platform import job, stage, submits
 from tessera.lab.bench.relay import HOPS, relay
 from tessera.lab.bench.report import Row, percentile
-from tessera.lab.bench.stage import job, stage, submits
 
 REACH = {50: "<= 15 ms unsynced", 99: "<= 50 ms unsynced"}
 PAUSE_SECONDS = 0.005  # after the job's end, so that the next one finds everything idle

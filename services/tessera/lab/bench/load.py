@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from tessera.kernel.nats_bus import NatsBus
+from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import Clock, Outgoing
-from tessera.lab.bench.stage import TENANT
+from tessera.lab.bench.platform import TENANT
 from tessera_schemas import subjects
 
 ADMITTED, ALLOCATED, RELEASED = "job.admitted.v1", "job.allocated.v1", "job.released.v1"

@@ -16,10 +16,10 @@ import nats
 import uvloop
 from nats.js import api
 
-from tessera.kernel.nats_bus import NatsBus
+from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import Clock, Outgoing
-from tessera.lab.child import Child, Spawn
-from tessera.lab.servers import NatsServer, wait_until
+from tessera.local.child_process import Child, Spawn
+from tessera.local.servers import NatsServer, wait_until
 from tessera_schemas import subjects
 
 PROCESSES = (("0",), ("1", "3"), ("2",), ("4",))

@@ -3,12 +3,12 @@
 import asyncio
 
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.nats_bus import NatsBus
+from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import Clock
 from tessera.lab.bench.load import ADMITTED, Ear, send
+from tessera.lab.bench.platform import Stage, job, stage, submits
 from tessera.lab.bench.report import Row
-from tessera.lab.bench.stage import Stage, job, stage, submits
-from tessera.lab.up import bare_import_seconds
+from tessera.local.up import bare_import_seconds
 from tessera_schemas import subjects
 
 SCHEDULER = "scheduler"

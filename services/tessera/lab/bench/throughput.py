@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 
 from tessera.kernel.clock import SystemClock
 from tessera.lab.bench.load import ALLOCATED, RELEASED, Ear, send
+from tessera.lab.bench.platform import GPUS_PER_NODE, TTL_SECONDS, job, stage, submits
 from tessera.lab.bench.relay import HOPS, relay
 from tessera.lab.bench.report import Row
-from tessera.lab.bench.stage import GPUS_PER_NODE, TTL_SECONDS, job, stage, submits
 
 REACH = {False: ">= 600 jobs/s", True: ">= 400 jobs/s"}
 RUN_SECONDS = 0.05

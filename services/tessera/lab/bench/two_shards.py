@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from tessera.kernel.clock import SystemClock
 from tessera.lab.bench.load import ALLOCATED, RELEASED, Ear, send
+from tessera.lab.bench.platform import GPUS_PER_NODE, TTL_SECONDS, Stage, job, stages, submits
 from tessera.lab.bench.report import Row
-from tessera.lab.bench.stage import GPUS_PER_NODE, TTL_SECONDS, Stage, job, stages, submits
 from tessera_schemas.subjects import MAIN_SHARD
 
 RUN_SECONDS = 0.05

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from statistics import mean
 
-from tessera.engine.packing.policies import DEFAULT
+from tessera.engine.pricing.policies import DEFAULT
 from tessera.lab.bench_engine.gangs import NODES, PODS, measure_gangs
 from tessera.lab.bench_engine.speed import Speed, measure
 from tessera.lab.pack.campaign import parse_policies, parse_seeds, run_all

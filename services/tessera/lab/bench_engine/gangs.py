@@ -15,8 +15,8 @@ from time import process_time
 
 from tessera.domain.mix import Mix, cpu_per_gpu, models_of, weights
 from tessera.domain.resources import WHOLE_GPU, Need, Node, RoleNeed, empty_node
-from tessera.engine.gangs import Room
-from tessera.engine.taste.valued import Valued
+from tessera.engine.placement.gangs import Room
+from tessera.engine.scoring.price_aware import Valued
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.reasons import Reason
 

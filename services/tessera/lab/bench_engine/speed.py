@@ -13,9 +13,9 @@ from time import process_time
 
 import numpy as np
 
-from tessera.engine.packing.arrays import WHOLE, Ints, Nodes
-from tessera.engine.packing.learner import Learner
-from tessera.engine.packing.packer import Ask, Packer, Place, Room, Size
+from tessera.engine.pricing.arrays import WHOLE, Ints, Nodes
+from tessera.engine.pricing.learner import Learner
+from tessera.engine.pricing.packer import Ask, Packer, Place, Room, Size
 from tessera.lab.pack.replay import Stage
 
 BATCH = 256

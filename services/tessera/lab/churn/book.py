@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tessera.engine.packing.arrays import Ints
-from tessera.engine.packing.compiled import compiled_lean
+from tessera.engine.pricing.arrays import Ints
+from tessera.engine.pricing.compiled import compiled_lean
 
 HOUR_MS = 3_600_000
 NEVER = -1

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from statistics import mean, stdev
 from typing import Any
 
-from tessera.engine.packing.arrays import WHOLE
+from tessera.engine.pricing.arrays import WHOLE
 from tessera.lab.churn.book import FRAGMENTED, HOUR_MS, RAN, WAITED, WAITERS
 from tessera.lab.churn.campaign import Campaign, Key
 from tessera.lab.churn.replay import DAY_HOURS, Outcome, Span

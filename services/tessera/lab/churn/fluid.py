@@ -9,7 +9,7 @@ all models the cluster. CPU and memory are left to `pooled`.
 from collections import Counter
 from itertools import combinations
 
-from tessera.engine.packing.arrays import WHOLE
+from tessera.engine.pricing.arrays import WHOLE
 from tessera.lab.churn.lifetimes import Timed
 
 MOST_MODELS = 12  # beyond, cuts are too many: models are not told apart

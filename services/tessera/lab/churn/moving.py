@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tessera.engine.packing.arrays import WHOLE, Ints
-from tessera.engine.packing.choosing import touch
-from tessera.engine.packing.fragmentation import Workload
-from tessera.engine.packing.packer import Ask, Packer, Place
+from tessera.engine.pricing.arrays import WHOLE, Ints
+from tessera.engine.pricing.choosing import touch
+from tessera.engine.pricing.fragmentation import Workload
+from tessera.engine.pricing.packer import Ask, Packer, Place
 from tessera.lab.churn.book import CLOCK, HOUR_MS, NEVER, SERIAL_BITS, WAITING, Book, leave_queue, push, start
 from tessera.lab.churn.running import fill, measure_again
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tessera.engine.packing.arrays import Ints
+from tessera.engine.pricing.arrays import Ints
 from tessera.kernel.errors import StartupError
 from tessera.lab.churn.lifetimes import Timed
 

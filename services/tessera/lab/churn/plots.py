@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.engine.packing.arrays import WHOLE
+from tessera.engine.pricing.arrays import WHOLE
 from tessera.kernel.errors import StartupError
 from tessera.lab.churn.book import HOUR_MS, RAN, WAITED
 from tessera.lab.churn.campaign import Campaign

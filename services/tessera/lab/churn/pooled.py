@@ -6,8 +6,8 @@ lost against the offered load is only what the totals cannot hold. No placement 
 a window a policy may be ahead by work that it had put off before.
 """
 
-from tessera.engine.packing.arrays import Classes, Ints
-from tessera.engine.packing.compiled import compiled, compiled_lean
+from tessera.engine.pricing.arrays import Classes, Ints
+from tessera.engine.pricing.compiled import compiled, compiled_lean
 from tessera.lab.churn.book import (
     ARRIVED,
     NEVER,

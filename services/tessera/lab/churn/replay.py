@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.engine.packing.arrays import WHOLE, Ints
-from tessera.engine.packing.fragmentation import Workload, fragmented, typical, workload
-from tessera.engine.packing.learner import Learner
-from tessera.engine.packing.packer import Packer
-from tessera.engine.packing.policies import DEFAULT
+from tessera.engine.pricing.arrays import WHOLE, Ints
+from tessera.engine.pricing.fragmentation import Workload, fragmented, typical, workload
+from tessera.engine.pricing.learner import Learner
+from tessera.engine.pricing.packer import Packer
+from tessera.engine.pricing.policies import DEFAULT
 from tessera.lab.churn.book import ARRIVED, CLOCK, ENDED, HOUR_MS, LOST, NEVER, REFUSED, WAITING, Book, open_book
 from tessera.lab.churn.lifetimes import Timed
 from tessera.lab.churn.moving import Mover

@@ -6,11 +6,11 @@ What waits fits nowhere: it is tested when it arrives, and again on each node wh
 that node is looked at, and whoever starts there does so in order of arrival.
 """
 
-from tessera.engine.packing.arrays import Ints
-from tessera.engine.packing.choosing import Core, best_node, put, release
-from tessera.engine.packing.compiled import compiled
-from tessera.engine.packing.fitting import fits
-from tessera.engine.packing.fragmentation import Workload, fragmented
+from tessera.engine.pricing.arrays import Ints
+from tessera.engine.pricing.choosing import Core, best_node, put, release
+from tessera.engine.pricing.compiled import compiled
+from tessera.engine.pricing.fitting import fits
+from tessera.engine.pricing.fragmentation import Workload, fragmented
 from tessera.lab.churn.book import (
     ARRIVED,
     LOST,

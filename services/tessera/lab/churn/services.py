@@ -15,10 +15,10 @@ from tessera.lab.churn.lifetimes import Timed
 from tessera.lab.churn.offered import MS, Offered
 from tessera.lab.churn.replay import Span
 from tessera.lab.pack.protocol import node_order
-from tessera.lab.through.crew import TraceCrew, through
-from tessera.lab.through.following import Arrival, Diary, follow
-from tessera.lab.through.pods import TENANT, config, named, spec
 from tessera.lab.traces.alibaba import WHOLE
+from tessera.lab.traces.as_jobs import TENANT, config, named, spec
+from tessera.testkit.end_to_end.following import Arrival, Diary, follow
+from tessera.testkit.end_to_end.services import TraceCrew, through
 
 Tell = Callable[[int, int], None]
 

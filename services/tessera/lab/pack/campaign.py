@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from tessera.client.outcomes import Exit, Failure
-from tessera.engine.packing.policies import DEFAULT, POLICIES
+from tessera.engine.pricing.policies import DEFAULT, POLICIES
 from tessera.lab.pack.replay import Run, replay, stage
 from tessera.lab.pack.window import Window
 from tessera.lab.traces.alibaba import Trace

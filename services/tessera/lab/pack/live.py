@@ -16,15 +16,15 @@ from tessera.domain.fold import apply_record
 from tessera.domain.mix import see
 from tessera.domain.resources import Need, Node, RoleNeed, empty_node
 from tessera.domain.state import State
-from tessera.engine.gangs import Room
-from tessera.engine.lesson import Lesson, lesson_of
-from tessera.engine.packing.learner import learnt
-from tessera.engine.packing.policies import DEFAULT
-from tessera.engine.taste.tastes import taste_of
+from tessera.engine.placement.gangs import Room
+from tessera.engine.pricing.learner import learnt
+from tessera.engine.pricing.policies import DEFAULT
+from tessera.engine.pricing.pricing_problem import Lesson, lesson_of
+from tessera.engine.scoring.policies import taste_of
 from tessera.lab.pack.protocol import LOAD_PERCENT, MOST_PODS_PER_NODE, arrivals, curve, load_percent, node_order
 from tessera.lab.pack.replay import RefusedThoughItFits
 from tessera.lab.traces.alibaba import WHOLE, Trace, TracePod
-from tessera.reclamation.decide.prices import FROM_ARRIVALS, fact_of
+from tessera.reclamation.prices.decide import FROM_ARRIVALS, fact_of
 from tessera.scheduler.decide.prices import why_not
 from tessera_schemas.config import Config, ConfigBody, Policy, Queue, Tenant
 from tessera_schemas.facts import NodeSeen, PricesLearnt

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.engine.packing.stranding import Cause
+from tessera.engine.pricing.stranding import Cause
 from tessera.kernel.errors import StartupError
 from tessera.lab.pack.protocol import LOAD_PERCENT
 from tessera.lab.pack.replay import Run

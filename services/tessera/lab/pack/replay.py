@@ -13,15 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.engine.packing.arrays import WHOLE, Bits, Ints, Nodes
-from tessera.engine.packing.choosing import Core, best_node, put
-from tessera.engine.packing.compiled import compiled
-from tessera.engine.packing.fragmentation import Kind, Workload, fragmented, typical, workload
-from tessera.engine.packing.learner import USUAL, Learner
-from tessera.engine.packing.market import Terms
-from tessera.engine.packing.packer import Ask, Packer, Room, Size
-from tessera.engine.packing.policies import DEFAULT
-from tessera.engine.packing.stranding import Cause, stranded
+from tessera.engine.pricing.arrays import WHOLE, Bits, Ints, Nodes
+from tessera.engine.pricing.choosing import Core, best_node, put
+from tessera.engine.pricing.compiled import compiled
+from tessera.engine.pricing.dual_prices import Terms
+from tessera.engine.pricing.fragmentation import Kind, Workload, fragmented, typical, workload
+from tessera.engine.pricing.learner import USUAL, Learner
+from tessera.engine.pricing.packer import Ask, Packer, Room, Size
+from tessera.engine.pricing.policies import DEFAULT
+from tessera.engine.pricing.stranding import Cause, stranded
 from tessera.lab.pack.protocol import LOAD_PERCENT, MOST_PODS_PER_NODE, arrivals, curve, load_percent, node_order
 from tessera.lab.pack.window import (
     PUBLISHED,

@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
-from tessera.engine.packing.policies import DEFAULT
+from tessera.engine.pricing.policies import DEFAULT
 from tessera.lab.pack.protocol import arrivals, node_order
-from tessera.lab.sim.crew import SHARD
-from tessera.lab.through.crew import FOR_EVER_SECONDS, TraceCrew, through
-from tessera.lab.through.pods import TENANT, config, named, spec
 from tessera.lab.traces.alibaba import Trace, TracePod
-from tessera.reclamation.decide.prices import FROM_ARRIVALS
+from tessera.lab.traces.as_jobs import TENANT, config, named, spec
+from tessera.reclamation.prices.decide import FROM_ARRIVALS
+from tessera.testkit.end_to_end.services import FOR_EVER_SECONDS, TraceCrew, through
+from tessera.testkit.sim.services import SHARD
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import CancelJob, SubmitJob
 

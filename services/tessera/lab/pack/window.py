@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tessera.engine.packing.arrays import Ints
-from tessera.engine.packing.best import score_of
-from tessera.engine.packing.choosing import NOWHERE, Core, best_node
-from tessera.engine.packing.compiled import compiled
-from tessera.engine.packing.market import rounded
-from tessera.engine.packing.packer import Ask
-from tessera.engine.packing.pricing import Table
+from tessera.engine.pricing.arrays import Ints
+from tessera.engine.pricing.best import score_of
+from tessera.engine.pricing.choosing import NOWHERE, Core, best_node
+from tessera.engine.pricing.compiled import compiled
+from tessera.engine.pricing.dual_prices import rounded
+from tessera.engine.pricing.packer import Ask
+from tessera.engine.pricing.worth_tables import Table
 
 LEAST_MILLI = 200  # a smaller share counts as one, else the smallest would always go first
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from tessera.domain.table import Table
-from tessera.engine.ahead import RoomAhead
-from tessera.engine.backfill import Candidate, backfill
-from tessera.engine.runtimes import Kind, Sketch, learn
-from tessera.engine.turns import Lanes, Policy, Waiting, runtime
+from tessera.engine.queueing.backfill import Candidate, backfill
+from tessera.engine.queueing.durations import Kind, Sketch, learn
+from tessera.engine.queueing.expected_order import Lanes, Policy, Waiting, runtime
+from tessera.engine.queueing.node_timeline import RoomAhead
 from tessera.lab.traces.philly import TraceJob
 
 FOR_EVER = 2**60

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.kernel.errors import StartupError
-from tessera.lab.cluster.nodes import NodeRow
 from tessera.lab.queue.policies import by_arrival
-from tessera.lab.through.crew import MIB, TraceCrew, job, through
-from tessera.lab.through.following import Arrival, Tell, follow
 from tessera.lab.traces.philly import TraceJob
+from tessera.local.cluster.nodes import NodeRow
+from tessera.testkit.end_to_end.following import Arrival, Tell, follow
+from tessera.testkit.end_to_end.services import MIB, TraceCrew, job, through
 from tessera_schemas.config import ConfigBody, Limits, Policy, Queue, Tenant
 from tessera_schemas.job import Resources
 

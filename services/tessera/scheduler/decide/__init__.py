@@ -13,6 +13,7 @@ from tessera.domain.state import State
 from tessera.scheduler.decide.configuration import drain_queues, on_config_proposed
 from tessera.scheduler.decide.draft import ROOM_BYTES, Draft, Inputs
 from tessera.scheduler.decide.elastic import grow
+from tessera.scheduler.decide.free_slots import say_left
 from tessera.scheduler.decide.jobs import (
     on_cancel_requested,
     on_hold_requested,
@@ -21,8 +22,6 @@ from tessera.scheduler.decide.jobs import (
     on_priority_requested,
     say_stranded,
 )
-from tessera.scheduler.decide.left import say_left
-from tessera.scheduler.decide.line import place_line, start_marked
 from tessera.scheduler.decide.nodes import on_drain_requested, on_node_seen
 from tessera.scheduler.decide.plans import on_plan_proposed
 from tessera.scheduler.decide.prices import on_prices_learnt
@@ -45,6 +44,7 @@ from tessera.scheduler.decide.runs import (
     on_run_started,
     on_run_untouched,
 )
+from tessera.scheduler.decide.starts import place_line, start_marked
 from tessera_schemas.facts import (
     BindFailed,
     CancelRequested,

@@ -8,10 +8,11 @@ from tessera.domain.evolve import evolved
 from tessera.domain.phases import Phase
 from tessera.domain.resources import NOTHING, gang_amount
 from tessera.domain.state import State
-from tessera.engine.gangs import Room
-from tessera.engine.growth import may_have
-from tessera.engine.plans import nodes_for, startable
-from tessera.engine.taste.tastes import taste_of
+from tessera.engine.placement.capacity import nodes_for
+from tessera.engine.placement.gangs import Room
+from tessera.engine.preemption.growth import may_have
+from tessera.engine.queueing.readiness import startable
+from tessera.engine.scoring.policies import taste_of
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
 from tessera_schemas.ledger import Grown, Shrunk
 from tessera_schemas.orders import HEADS_MAX

@@ -6,25 +6,12 @@ from tessera.domain.entities import Earmark, Job, Run
 from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import Node, placed_amount
 from tessera.domain.state import State
-from tessera.engine.losses import eviction_cost
-from tessera.engine.moves import GPU_SECOND, Bases, Ground, lacks_again, may_move, without_gain
-from tessera.engine.plans import (
-    EVICTED_AS,
-    Held,
-    book_without,
-    extra_places,
-    is_its_own,
-    leaving,
-    may_evict,
-    may_shrink,
-    nodes_less,
-    outranked,
-    placement_faults,
-    quota_reason,
-    standing,
-    startable,
-    would_borrow,
-)
+from tessera.engine.defragmentation.relocations import GPU_SECOND, Bases, Ground, lacks_again, may_move, without_gain
+from tessera.engine.placement.capacity import Held, extra_places, leaving, nodes_less, standing
+from tessera.engine.placement.faults import placement_faults
+from tessera.engine.preemption.candidates import eviction_cost
+from tessera.engine.preemption.rules import EVICTED_AS, is_its_own, may_evict, may_shrink, outranked
+from tessera.engine.queueing.readiness import book_without, quota_reason, startable, would_borrow
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Move, PlanProposed

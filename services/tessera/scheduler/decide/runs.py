@@ -5,7 +5,8 @@ from tessera.domain.entities import Job, Run
 from tessera.domain.fold import EVICTIONS
 from tessera.domain.idle import idle_policy
 from tessera.domain.phases import Phase
-from tessera.engine.plans import in_the_way, pods_away
+from tessera.engine.preemption.rules import in_the_way
+from tessera.engine.queueing.readiness import pods_away
 from tessera.scheduler.decide.draft import Draft, say_waiting
 from tessera.scheduler.decide.elastic import go_on_without
 from tessera.scheduler.decide.jobs import say_closed

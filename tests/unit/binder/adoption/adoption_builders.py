@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tessera.binder.adoption.groups import Group, OwnerRef, group_of
+from tessera.binder.adoption.decide.groups import Group, OwnerRef, group_of
 
 Json = dict[str, Any]
 NAMESPACE = "lab"

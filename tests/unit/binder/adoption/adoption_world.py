@@ -10,7 +10,7 @@ from tessera.admission.decide import outcome
 from tessera.admission.decide.policy import Policy as Admitted
 from tessera.domain.entities import EndedJob, Job
 from tessera.kernel.ports import JsonObject
-from tessera.lab.cluster.jobs import JobController
+from tessera.local.cluster.jobs import JobController
 from tessera_schemas import subjects
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import DrainRequested

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.binder.adoption.amounts import resources_of
+from tessera.binder.adoption.decide.amounts import resources_of
 from tessera_schemas.job import Resources
 from tessera_schemas.reasons import Code, Reason
 

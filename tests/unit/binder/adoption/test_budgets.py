@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tessera.binder.adoption.budgets import too_many
-from tessera.engine.victims import Plan, plan, proposal
+from tessera.engine.preemption.plans import Plan, plan, proposal
 from tessera.kernel.memory.cluster import MemoryCluster
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import PlanProposed

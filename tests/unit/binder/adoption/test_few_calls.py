@@ -10,13 +10,13 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from tessera.binder.adoption.wiring import UsersWork
+from tessera.binder.adoption.assembly import UsersWork
 from tessera.binder.calls import Refused
-from tessera.binder.decide import read_pod
+from tessera.binder.decide.steps import read_pod
 from tessera.binder.settings import BinderSettings
-from tessera.kernel.leases import Members
 from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.kernel.ports import ApiError
+from tessera.kernel.process.leases import Members
 from tessera_schemas.labels import NAMES_US
 from tests.builders import SHARD
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld

@@ -5,11 +5,11 @@ from typing import Any, cast
 
 import pytest
 
-from tessera.binder.adoption import known
-from tessera.binder.adoption.groups import Group, group_of
-from tessera.binder.adoption.known import Adoptions
+from tessera.binder.adoption import cache as known
+from tessera.binder.adoption.cache import Adoptions
+from tessera.binder.adoption.decide.groups import Group, group_of
+from tessera.binder.adoption.decide.reading import Json
 from tessera.binder.adoption.owners import Owners
-from tessera.binder.adoption.reading import Json
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tests.unit.binder.adoption.adoption_world import user_pod
 

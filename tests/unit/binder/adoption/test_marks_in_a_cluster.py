@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.kernel.ports import ApiError
-from tessera.lab.cluster.nodes import NodeRow, node_object
+from tessera.local.cluster.nodes import NodeRow, node_object
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, batch_job
 
 Json = dict[str, Any]

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tessera.binder.adoption.groups import Group, Kind, OwnerRef, group_of, size_of
-from tessera.binder.adoption.pod_groups import GroupPolicy, policy_of, status_patch
-from tessera.binder.adoption.roles import role_of
-from tessera.binder.adoption.spec import Adoption, spec_of
+from tessera.binder.adoption.decide.groups import Group, Kind, OwnerRef, group_of, size_of
+from tessera.binder.adoption.decide.pod_groups import GroupPolicy, policy_of, status_patch
+from tessera.binder.adoption.decide.roles import role_of
+from tessera.binder.adoption.decide.spec import Adoption, spec_of
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.binder.adoption.adoption_builders import an_object, batch_job, known, pod, ref
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.adoption.roles import role_of
+from tessera.binder.adoption.decide.roles import role_of
 from tessera_schemas.job import Role
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.binder.adoption.adoption_builders import pod

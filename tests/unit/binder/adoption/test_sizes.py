@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.adoption.sizes import comes_in_waves, job_pods, pods_said
+from tessera.binder.adoption.decide.sizes import comes_in_waves, job_pods, pods_said
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.binder.adoption.adoption_builders import an_object, batch_job
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.binder.adoption.spec import Adoption, spec_of
+from tessera.binder.adoption.decide.spec import Adoption, spec_of
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import AdoptJob
 from tessera_schemas.labels import GANG_LABEL, GANG_SIZE_ANNOTATION, POD_GROUP_LABEL, QUEUE_LABEL

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.adoption.suspending import Whose, can_be_suspended, is_suspended, look_at, suspension
+from tessera.binder.adoption.decide.suspending import Whose, can_be_suspended, is_suspended, look_at, suspension
 from tessera.domain.queues import queue_tree
 from tessera.domain.suspension import suspends_waiting
 from tessera_schemas.adopted import Adopted

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.adoption.verdicts import (
+from tessera.binder.adoption.decide.verdicts import (
     WAYS_OUT,
     Verdict,
     condition_patch,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.adoption.volumes import Reach, reach_of, reaches, with_conditions
+from tessera.binder.adoption.decide.volumes import Reach, reach_of, reaches, with_conditions
 from tessera.kernel.ports import JsonObject
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.job import Retry, Template, Volume

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tessera.engine.packing.fragmentation import nothing_known
-from tessera.engine.packing.packer import Ask, Packer, Room, Size
+from tessera.engine.pricing.fragmentation import nothing_known
+from tessera.engine.pricing.packer import Ask, Packer, Room, Size
 from tessera.lab.churn.book import HOUR_MS, NEVER, RAN, WAITERS, Book, open_book
 from tessera.lab.churn.campaign import Campaign, Key, run_all
 from tessera.lab.churn.figures import allocated_percent, as_json, figures

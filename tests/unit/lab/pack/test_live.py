@@ -5,8 +5,8 @@ import pytest
 from tessera.client.outcomes import Failure
 from tessera.domain.mix import SETTLED_AT
 from tessera.domain.resources import empty_node
-from tessera.engine.gangs import Room
-from tessera.engine.lesson import Lesson
+from tessera.engine.placement.gangs import Room
+from tessera.engine.pricing.pricing_problem import Lesson
 from tessera.lab.pack.live import has_room, lines_of, live, parse_how
 from tessera.lab.pack.replay import RefusedThoughItFits, replay, stage
 from tessera.lab.traces.alibaba import Trace, TraceNode, TracePod

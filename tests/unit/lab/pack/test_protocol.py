@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tessera.engine.packing.market import Terms
+from tessera.engine.pricing.dual_prices import Terms
 from tessera.lab.pack.protocol import arrivals, curve, load_percent, node_order
 from tessera.lab.pack.replay import RefusedThoughItFits, _fits_somewhere, empty_packer, replay, stage
 from tessera.lab.pack.summary import figures, lines

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tessera.engine.packing.market import Terms
-from tessera.engine.packing.packer import Ask, Packer, Room, Size
+from tessera.engine.pricing.dual_prices import Terms
+from tessera.engine.pricing.packer import Ask, Packer, Room, Size
 from tessera.lab.pack import replay as replaying
 from tessera.lab.pack.replay import RefusedThoughItFits, replay, stage
 from tessera.lab.pack.window import Window, empty_line, join, leave, next_due, next_to_go, prices_of

@@ -1,0 +1,85 @@
+"""What the binder does about users' own pods, put together: two watches, and the parts that read them."""
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from tessera.binder.adoption.cache import Adoptions
+from tessera.binder.adoption.decide.gpu_memory import sizes_of_shared_gpus
+from tessera.binder.adoption.handlers import Adopting
+from tessera.binder.adoption.owners import Owners
+from tessera.binder.adoption.runs import AdoptedRuns
+from tessera.binder.adoption.suspended import Suspended
+from tessera.binder.adoption.volume_claims import VolumeClaims
+from tessera.binder.adoption.watch import Groups
+from tessera.binder.settings import BinderSettings
+from tessera.domain.state import State
+from tessera.domain.suspension import suspends_waiting
+from tessera.kernel.kubernetes.informer import Delta, Informer
+from tessera.kernel.ledger.room import LedgerRoom
+from tessera.kernel.ledger.shard import Entry
+from tessera.kernel.process.leases import Members
+from tessera.kernel.service.context import Ports
+from tessera_schemas.labels import NAMES_US, USERS_PODS
+
+
+class UsersWork:
+    """
+    `runs` is what is different about runs of adopted jobs; `hear` are told of each change of users' pods, and
+    `name_run` of a run whose pods have come.
+    """
+
+    def __init__(self, ports: Ports, settings: BinderSettings, state: State, members: Members) -> None:
+        cluster, clock = ports.cluster, ports.clock
+        self.pods = Informer(cluster, "pods", clock, USERS_PODS, NAMES_US, who=ports.instance)
+        self._jobs = Informer(cluster, "jobs", clock, who=ports.instance)
+        owners = Owners(cluster, clock, self._jobs, lambda queue: suspends_waiting(state.tree, queue))
+        self._groups = Groups(self.pods, owners, clock, settings.shard, self._changed)
+        volumes = VolumeClaims(cluster, owners)
+        gpu_sizes = partial(sizes_of_shared_gpus, state)
+        self._suspended = Suspended(self._jobs, owners, volumes, gpu_sizes, settings.shard, self._changed)
+        self.name_run: Callable[[str], None] = lambda _: None
+        self.hear: list[Callable[[list[Delta]], None]] = [self._groups.take]
+        adoptions = Adoptions(owners, volumes, gpu_sizes)
+        self.runs = AdoptedRuns(ports, settings, self._groups, owners, adoptions, volumes)
+        self._room = LedgerRoom(ports.bus, clock, ports.metrics, settings.shard)
+        self._adopting = Adopting(
+            ports, settings, state, self._groups, owners, adoptions, self._suspended, members, self._room
+        )
+
+    def problem(self) -> str | None:
+        """
+        What has not been listed yet. Without the right to see batch Jobs everything else goes on: they are then
+        fetched one by one, and suspended ones are not seen.
+        """
+        return None if self.pods.synced else "users' pods have not been listed yet"
+
+    async def on_ledger(self, entries: list[Entry]) -> None:
+        await self._adopting.on_ledger(entries)
+
+    def loops(self) -> list[Coroutine[Any, Any, None]]:
+        """All that is to go on side by side for as long as the binder runs."""
+        return [
+            self._follow(),
+            self._groups.worklist.run(),
+            self._suspended.follow(),
+            self._adopting.resync(),
+            self._adopting.worklist.run(),
+            self._room.watch(),
+        ]
+
+    async def _follow(self) -> None:
+        while True:
+            deltas = await self.pods.next()
+            for tell in self.hear:
+                tell(deltas)
+
+    async def close(self) -> None:
+        await self.pods.close()
+        await self._jobs.close()
+
+    def _changed(self, group_id: str) -> None:
+        run_id = self.runs.ready_to_claim(group_id)
+        if run_id:
+            self.name_run(run_id)
+        self._adopting.worklist.name(group_id)

@@ -1,0 +1,84 @@
+"""What each group of users' pods amounted to at the last look: it is looked at several times on its way to a node."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tessera.binder.adoption.decide.gpu_memory import asks_for_memory, with_shares
+from tessera.binder.adoption.decide.groups import Group, OwnerRef, size_of
+from tessera.binder.adoption.decide.reading import Json, mapping, text
+from tessera.binder.adoption.decide.sizes import leader_comes_first
+from tessera.binder.adoption.decide.spec import Adoption, spec_of
+from tessera.binder.adoption.decide.volumes import claim_names
+from tessera.binder.adoption.owners import NotAllowed, Owners
+from tessera.binder.adoption.volume_claims import VolumeClaims
+from tessera_schemas.reasons import Code, Reason
+
+REMEMBERED = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """All that the answer follows from. What an informer shows is never changed in place, only replaced."""
+
+    group: Group
+    pods: tuple[Json, ...]
+    owner: Json | None
+    found: Adoption | Reason
+
+    def is_of(self, group: Group, pods: list[Json], owner: Json | None) -> bool:
+        if len(pods) != len(self.pods) or self.group != group or self.owner is not owner:
+            return False
+        return all(before is now for before, now in zip(self.pods, pods, strict=True))
+
+
+class Adoptions:
+    """Shared by whoever asks, so that one answer serves to submit, to compare and to claim."""
+
+    def __init__(self, owners: Owners, volumes: VolumeClaims, gpu_sizes: Callable[[], Sequence[int]]) -> None:
+        self._owners, self._volumes, self._gpu_sizes = owners, volumes, gpu_sizes
+        self._known: dict[str, _Look] = {}
+
+    async def of(self, group: Group, waiting: list[Json]) -> Adoption | Reason:
+        """The job that these pods amount to, as their owner is now. Raises ApiError, Transient."""
+        owner = None if group.owner is None else await self._owners.look(group.owner)
+        if any(claim_names(mapping(pod, "spec")) or asks_for_memory(pod) for pod in waiting):
+            return await self._or_never(group, waiting, await self._looked_up(group, waiting, owner))
+        known = self._known.get(group.id)
+        if known is not None and known.is_of(group, waiting, owner):
+            return await self._or_never(group, waiting, known.found)
+        size = size_of(group, owner, waiting)
+        found = size if isinstance(size, Reason) else spec_of(group, waiting, size, owner)
+        if len(self._known) >= REMEMBERED:
+            self._known.clear()
+        self._known[group.id] = _Look(group, tuple(waiting), owner, found)
+        return await self._or_never(group, waiting, found)
+
+    async def _or_never(self, group: Group, waiting: list[Json], found: Adoption | Reason) -> Adoption | Reason:
+        """The same; of pods that will never be all there at once, that. Without the right to look, they wait."""
+        maker = maker_of(group, waiting[0])
+        if maker is None or not isinstance(found, Reason) or found.code is not Code.GANG_INCOMPLETE:
+            return found
+        try:
+            workers = await self._owners.look(maker)
+        except NotAllowed:
+            return found
+        return (leader_comes_first(workers) if workers is not None else None) or found
+
+    async def _looked_up(self, group: Group, waiting: list[Json], owner: Json | None) -> Adoption | Reason:
+        """Claims change while their pods do not, and GPUs come and go, so that nothing is remembered."""
+        size = size_of(group, owner, waiting)
+        if isinstance(size, Reason):
+            return size
+        pods = await self._volumes.placeable(group.namespace, with_shares(waiting, self._gpu_sizes()))
+        return pods if isinstance(pods, Reason) else spec_of(group, pods, size, owner)
+
+    def forget(self, group_id: str) -> None:
+        """Nothing of it waits."""
+        self._known.pop(group_id, None)
+
+
+def maker_of(group: Group, pod: Json) -> OwnerRef | None:
+    """The object that makes the gang's pods, where its mark names one."""
+    api_version, kind, label = ("", "", "") if group.mark is None else group.mark.made_by
+    name = text(pod, "metadata", "labels", label)
+    return OwnerRef(api_version, kind, group.namespace, name) if name else None

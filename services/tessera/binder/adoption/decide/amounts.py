@@ -1,0 +1,207 @@
+"""
+What one pod takes of a node, by the rule of Kubernetes' own scheduler. Pure.
+
+Containers run together, init containers one after the other before them, and sidecars (init containers that restart)
+go on beside all that come later; then the overhead of the runtime. Pod-level requests stand in place of the sum.
+While a pod is resized in place it takes the most of what it asks for and what its node has allocated to it.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil
+
+from tessera.binder.adoption.decide.reading import Json, at, items, mapping, no, text
+from tessera_schemas.base import INT_MAX
+from tessera_schemas.job import is_device
+from tessera_schemas.labels import (
+    GPU_MEMORY_ANNOTATION,
+    GPU_MILLI_ANNOTATION,
+    GPU_RESOURCE,
+    MIG_RESOURCE_PREFIX,
+)
+from tessera_schemas.quantities import QuantityError, quantity
+from tessera_schemas.reasons import Code, Reason
+
+Amounts = dict[str, Fraction]
+NONE = Fraction(0)
+NOT_COUNTED = "ephemeral-storage"
+"""Of a node's own disk there is no book: its kubelet refuses the pod that does not fit, and the job goes elsewhere."""
+
+
+class Unreadable(ValueError):
+    """A quantity that is none, or more than can be counted."""
+
+    def __init__(self, field: str, detail: str) -> None:
+        super().__init__(f"{field}: {detail}")
+        self.field, self.detail = field, detail
+
+
+def resources_of(spec: Json, annotations: Json) -> Json | Reason:
+    """The fields of the contract's `Resources`; a pod that asks for nothing takes the least that can be asked for."""
+    try:
+        asked = {name: amount for name, amount in pod_amounts(spec).items() if amount}
+        wanted: Json = {"cpu_milli": 1, "memory_bytes": 1, "devices": {}}
+        for name, amount in sorted(asked.items()):
+            against = _put(wanted, name, amount)
+            if against is not None:
+                return against
+        return _with_share(wanted, annotations)
+    except Unreadable as error:
+        return no(Code.INVALID_FIELD, error.field, error.detail)
+
+
+def pod_amounts(spec: Json, status: Json | None = None) -> Amounts:
+    """What the pod takes; with the `status` of a bound one as resizes in place have it. Raises Unreadable."""
+    resized = _Resized(status or {})
+    beside: Amounts = {}
+    highest: Amounts = {}
+    for index, container in enumerate(items(spec, "initContainers")):
+        own = _requests(container, f"spec.initContainers[{index}].resources")
+        if container.get("restartPolicy") == "Always":
+            own = resized.container(container, own)
+            beside = _sum(beside, own)
+            highest = _most(highest, beside)
+        else:
+            highest = _most(highest, _sum(beside, own))
+    together = beside
+    for index, container in enumerate(items(spec, "containers")):
+        own = _requests(container, f"spec.containers[{index}].resources")
+        together = _sum(together, resized.container(container, own))
+    whole_pod = resized.whole_pod(_requests(spec, "spec.resources"))
+    overhead = dict(_amounts(mapping(spec, "overhead"), "spec.overhead"))
+    return _sum(_most(together, highest) | whole_pod, overhead)
+
+
+class _Resized:
+    """What a pod's status says was allocated to it. A resize that its node can never carry out is not counted."""
+
+    def __init__(self, status: Json) -> None:
+        self._status = status
+        statuses = (*items(status, "initContainerStatuses"), *items(status, "containerStatuses"))
+        self._containers = {text(each, "name"): each for each in statuses if "resources" in each}
+        self._is_infeasible = bool(self._containers or "resources" in status) and any(
+            text(condition, "type") == "PodResizePending" and text(condition, "reason") == "Infeasible"
+            for condition in items(status, "conditions")
+        )
+
+    def container(self, container: Json, asked: Amounts) -> Amounts:
+        """What it takes; nearly always it has exactly what it asks for, which is seen without reading numbers."""
+        name = text(container, "name")
+        said, requests = self._containers.get(name), at(container, "resources", "requests")
+        if said is None or requests == at(said, "resources", "requests") == said.get("allocatedResources", requests):
+            return asked
+        return self._most(asked, said, f"status.containerStatuses[{name}]")
+
+    def whole_pod(self, asked: Amounts) -> Amounts:
+        return self._most(asked, self._status, "status") if asked and "resources" in self._status else asked
+
+    def _most(self, asked: Amounts, said: Json, field: str) -> Amounts:
+        actual = dict(_amounts(mapping(said, "resources", "requests"), f"{field}.resources.requests"))
+        allocated = dict(_amounts(mapping(said, "allocatedResources"), f"{field}.allocatedResources"))
+        return _most({} if self._is_infeasible else asked, _most(actual, allocated))
+
+
+def _requests(of: Json, field: str) -> Amounts:
+    """A limit is a request where none is made."""
+    resources = mapping(of, "resources")
+    return {
+        **dict(_amounts(mapping(resources, "limits"), f"{field}.limits")),
+        **dict(_amounts(mapping(resources, "requests"), f"{field}.requests")),
+    }
+
+
+def _amounts(said: Json, field: str) -> Iterator[tuple[str, Fraction]]:
+    for name, amount in said.items():
+        try:
+            exact = _exact(amount if isinstance(amount, str | int) else str(amount))
+        except QuantityError as error:
+            raise Unreadable(f"{field}[{name}]", str(error)) from error
+        if exact is None:
+            raise Unreadable(f"{field}[{name}]", f"{amount} is more than can be counted")
+        yield name, exact
+
+
+@lru_cache(maxsize=4096)
+def _exact(amount: str | int) -> Fraction | None:
+    """Most pods ask for what others asked for before them, and reading it costs the most; None: beyond counting."""
+    exact = quantity(amount)
+    return None if exact.numerator > INT_MAX * exact.denominator else exact
+
+
+def _sum(one: Amounts, other: Amounts) -> Amounts:
+    if not (one and other):  # nearly always: one container, nothing beside it
+        return one or other
+    return {name: one.get(name, NONE) + other.get(name, NONE) for name in {**one, **other}}
+
+
+def _most(one: Amounts, other: Amounts) -> Amounts:
+    if not (one and other):
+        return one or other
+    return {name: max(one.get(name, NONE), other.get(name, NONE)) for name in {**one, **other}}
+
+
+def _put(wanted: Json, name: str, amount: Fraction) -> Reason | None:
+    """Write one resource where the contract has it; the rest of a division is rounded up."""
+    field = f"spec.containers.resources.requests[{name}]"
+    if name == NOT_COUNTED:
+        return None
+    if name == "cpu":
+        wanted["cpu_milli"] = ceil(amount * 1000)
+        return None
+    if name == "memory":
+        wanted["memory_bytes"] = ceil(amount)
+        return None
+    if amount.denominator != 1:
+        return no(Code.INVALID_FIELD, field, "a device is whole; a share of a GPU is an annotation")
+    count = int(amount)
+    if name == GPU_RESOURCE:
+        wanted["gpus"] = count
+    elif name.startswith(MIG_RESOURCE_PREFIX):
+        if count != 1 or "mig_profile" in wanted:
+            return no(Code.NOT_SUPPORTED_YET, field, "a pod has one instance at most", instances=count)
+        wanted["mig_profile"] = name.removeprefix(MIG_RESOURCE_PREFIX)
+    elif is_device(name):
+        wanted["devices"][name] = count
+    else:
+        return no(Code.NOT_SUPPORTED_YET, field, "Tessera keeps no book of this resource; ask for none of it")
+    return None
+
+
+def _with_share(wanted: Json, annotations: Json) -> Json | Reason:
+    """Ours counts before the mark of another system."""
+    share, memory = text(annotations, GPU_MILLI_ANNOTATION), text(annotations, GPU_MEMORY_ANNOTATION)
+    if not share:
+        fraction = _fraction(annotations)
+        if isinstance(fraction, Reason):
+            return fraction
+        share = fraction
+    if share:
+        if not (share.isascii() and share.isdecimal() and len(share) <= 3 and int(share)):
+            field = f"metadata.annotations[{GPU_MILLI_ANNOTATION}]"
+            return no(Code.INVALID_FIELD, field, f"{share!r}: thousandths of one GPU, 1 to 999")
+        wanted["gpu_milli"] = int(share)
+    if memory:
+        said = dict(_amounts({GPU_MEMORY_ANNOTATION: memory}, "metadata.annotations"))
+        wanted["gpu_memory_bytes"] = ceil(said[GPU_MEMORY_ANNOTATION])
+    return wanted
+
+
+def _fraction(annotations: Json) -> str | Reason:
+    """KAI's share of one GPU in thousandths; "" for none."""
+    if text(annotations, "gpu-memory"):
+        detail = f"a share is said as gpu-fraction or {GPU_MILLI_ANNOTATION}, its memory as {GPU_MEMORY_ANNOTATION}"
+        return no(Code.NOT_SUPPORTED_YET, "metadata.annotations[gpu-memory]", detail)
+    if text(annotations, "gpu-fraction-num-devices") not in ("", "1"):
+        field = "metadata.annotations[gpu-fraction-num-devices]"
+        return no(Code.NOT_SUPPORTED_YET, field, "a pod has a share of one GPU, or whole GPUs")
+    words = text(annotations, "gpu-fraction")
+    if not words:
+        return ""
+    try:
+        share = ceil(quantity(words) * 1000)
+    except QuantityError:
+        share = 0
+    if not 0 < share < 1000:
+        return no(Code.INVALID_FIELD, "metadata.annotations[gpu-fraction]", f"{words!r}: more than 0 and less than 1")
+    return str(share)

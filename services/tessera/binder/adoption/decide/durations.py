@@ -1,0 +1,46 @@
+"""How long users' pods may run, and how long they may take to stop. Pure."""
+
+from collections.abc import Sequence
+
+from tessera.binder.adoption.decide.mark_table import TIME_LIMIT
+from tessera.binder.adoption.decide.marks import found_in
+from tessera.binder.adoption.decide.reading import Json, no, number_in, text, whole
+from tessera_schemas.reasons import Code, Reason
+
+LIMIT_SECONDS_MAX = 31_536_000
+GRACE_SECONDS, GRACE_SECONDS_MAX = 30, 3600
+
+
+def time_limit(pods: Sequence[Json], owner: Json | None) -> int | Reason | None:
+    """
+    Seconds after which all of them have ended: by their kubelets, or by Kueue's mark, for which reclamation sees to it.
+
+    None where one of them may run for ever.
+    """
+    marked = [_marked(pod, "metadata") for pod in pods]
+    if owner is not None:
+        marked = [_marked(owner, f"{text(owner, 'kind')}.metadata") or limit for limit in marked]
+    limits: list[int] = []
+    for pod, by_mark in zip(pods, marked, strict=True):
+        if isinstance(by_mark, Reason):
+            return by_mark
+        known = [limit for limit in (whole(pod, "spec", "activeDeadlineSeconds"), by_mark) if limit]
+        if not known:
+            return None
+        limits.append(min(*known, LIMIT_SECONDS_MAX))
+    return max(limits)
+
+
+def grace(pod: Json) -> int:
+    """For the books only: a pod is evicted with the grace that it says itself, however long."""
+    said = whole(pod, "spec", "terminationGracePeriodSeconds")
+    return GRACE_SECONDS if said is None else min(said, GRACE_SECONDS_MAX)
+
+
+def _marked(thing: Json, among: str) -> int | Reason:
+    """Kueue's longest execution time; 0 for none."""
+    words, field = found_in(thing, TIME_LIMIT)
+    seconds = number_in(words)
+    if words and not seconds:
+        return no(Code.INVALID_FIELD, field.replace("metadata", among, 1), f"{words!r} is no number of seconds")
+    return seconds

@@ -1,0 +1,22 @@
+"""Whether the owner of users' pods has ended, by its conditions. Pure."""
+
+from tessera.binder.adoption.decide.reading import Json, items, text
+
+COMPLETE = ("Complete", "Completed", "Succeeded", "SuccessCriteriaMet")
+FAILED = ("Failed", "FailureTarget")
+
+
+def ending_of(owner: Json) -> str:
+    """`complete`, `failed`, or "" while the owner goes on: all of them say it by a condition of these names."""
+    said = {text(one, "type") for one in items(owner, "status", "conditions") if text(one, "status") == "True"}
+    if said.intersection(COMPLETE):
+        return "complete"
+    return "failed" if said.intersection(FAILED) else ""
+
+
+def why_failed(owner: Json) -> str:
+    """What the owner says about its failure, for people."""
+    for one in items(owner, "status", "conditions"):
+        if text(one, "type") in FAILED and text(one, "status") == "True":
+            return ": ".join(part for part in (text(one, "reason"), text(one, "message")) if part)[:400]
+    return ""

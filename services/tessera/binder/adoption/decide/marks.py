@@ -1,0 +1,106 @@
+"""
+What other systems' marks on users' objects amount to (`mark_table`). Pure.
+
+Refused ones keep the pod from being adopted, by name; what is not honoured is said in a condition of the pod, and so is
+every mark under these systems' prefixes that the table does not know. Nothing that changes meaning goes unsaid.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from tessera.binder.adoption.decide.mark_table import (
+    JOB_SET_ALPHA,
+    KUEUE_QUEUE,
+    PREFIXES,
+    TABLE,
+    VOLCANO,
+    YUNIKORN,
+    Mark,
+    Treatment,
+    wished,
+)
+from tessera.binder.adoption.decide.reading import Json, items, mapping, no, text
+from tessera_schemas.labels import QUEUE_LABEL
+from tessera_schemas.reasons import Code, Reason
+
+UNKNOWN = "Tessera does not know this mark"
+NODE_SELECTED = f"{JOB_SET_ALPHA}node-selector"
+
+
+def refused_mark(thing: Json, among: str = "metadata") -> Reason | None:
+    """The first mark of a pod, or of its owner, that has no equivalent and changes what its program may rely on."""
+    for field, key, mark in _marks(thing):
+        if mark.treatment is Treatment.REFUSED and not _is_settled(thing, key):
+            return no(Code.NOT_SUPPORTED_YET, f"{among}.{field}[{key}]", mark.detail)
+    return None
+
+
+def not_honoured(pod: Json) -> list[str]:
+    """What a pod, or its owner, would like and does not get, a sentence for each: marks, and preferences."""
+    marks = [f"{key}: {mark.detail}" for _, key, mark in _marks(pod) if mark.treatment is Treatment.SAID]
+    return [*marks, *_preferences(mapping(pod, "spec"))]
+
+
+def _marks(thing: Json) -> Iterator[tuple[str, str, Mark]]:
+    meta = mapping(thing, "metadata")
+    for field in ("labels", "annotations"):
+        for key in _keys(meta.get(field)):
+            mark = TABLE.get(key)
+            if mark is not None:
+                if mark.value in ("", meta[field][key]):
+                    yield field, key, mark
+            elif key.startswith(PREFIXES):
+                yield field, key, wished(UNKNOWN)
+
+
+def _keys(found: object) -> Iterable[str]:
+    return sorted(key for key in found if isinstance(key, str)) if isinstance(found, dict) else ()
+
+
+def _is_settled(thing: Json, key: str) -> bool:
+    """With JobSet's node selectors an exclusive domain is chosen beforehand, and each pod names its nodes."""
+    return key == f"{JOB_SET_ALPHA}exclusive-topology" and bool(said(thing, NODE_SELECTED))
+
+
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def _preferences(spec: Json) -> Iterator[str]:
+    for kind in ("nodeAffinity", "podAffinity", "podAntiAffinity"):
+        if items(spec, "affinity", kind, PREFERRED):
+            yield f"spec.affinity.{kind}.{PREFERRED}: nodes are chosen without it"
+    for index, constraint in enumerate(items(spec, "topologySpreadConstraints")):
+        if constraint.get("whenUnsatisfiable") == "ScheduleAnyway":
+            yield f"spec.topologySpreadConstraints[{index}]: nodes are chosen without it"
+
+
+# -- what several readers ask for -------------------------------------------------------------------------------------
+
+
+def said(thing: Json, *keys: str) -> str:
+    """The value of the first of these marks that is there, as a label or else as an annotation; "" for none."""
+    return found_in(thing, *keys)[0]
+
+
+def found_in(thing: Json, *keys: str) -> tuple[str, str]:
+    """The same, and the field that says it."""
+    for key in keys:
+        for field in ("labels", "annotations"):
+            if value := text(thing, "metadata", field, key):
+                return value, f"metadata.{field}[{key}]"
+    return "", ""
+
+
+QUEUES = (
+    QUEUE_LABEL,
+    KUEUE_QUEUE,
+    "scheduling.volcano.sh/queue-name",
+    f"{VOLCANO}queue-name",
+    f"{YUNIKORN}queue",
+    "kai.scheduler/queue",
+    "runai/queue",
+)
+
+
+def queue_said(pod: Json) -> tuple[str, str]:
+    """The queue that the pod names, by ours or another system's mark, and the field; ("", "") for none."""
+    return found_in(pod, *QUEUES)

@@ -1,0 +1,134 @@
+"""
+Which of a group's waiting pods are taken, and what rank and role each has. Pure.
+
+Roles are made of what the pods ask for and of what their owner calls them, ranks of indices and names: the same pods
+give the same answer in whatever order they come.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from tessera.binder.adoption.decide.groups import controller_of
+from tessera.binder.adoption.decide.reading import Json, mapping, no, text
+from tessera.binder.adoption.decide.roles import role_of
+from tessera_schemas.job import Role
+from tessera_schemas.reasons import Reason
+
+ROLE_LABELS = (
+    "training.kubeflow.org/replica-type",
+    "training.kubeflow.org/job-role",
+    "jobset.sigs.k8s.io/replicatedjob-name",
+    "volcano.sh/task-spec",
+    "yunikorn.apache.org/task-group-name",
+    "ray.io/group",
+    "spark-role",
+)
+"""Labels, or annotations."""
+INDEX_LABELS = (
+    "jobset.sigs.k8s.io/job-index",
+    "training.kubeflow.org/replica-index",
+    "batch.kubernetes.io/job-completion-index",
+    "leaderworkerset.sigs.k8s.io/worker-index",
+    "volcano.sh/task-index",
+    "kueue.x-k8s.io/pod-group-pod-index",
+)
+OTHER_LETTERS = re.compile(r"[^a-z0-9]")
+
+
+def chosen(pods: Sequence[Json], size: int, parts: Mapping[str, int] | None = None) -> list[Json]:
+    """
+    The oldest, and of those with one index only the oldest: while a pod is replaced, two may be there.
+
+    `parts` are least numbers by what the owner calls the parts of the group: the oldest of each come before others.
+    """
+    if len(pods) == 1 and not parts:
+        return list(pods)[:size]
+    by_place: dict[tuple[object, ...], Json] = {}
+    for pod in sorted(pods, key=_age):
+        indices = _indices(pod)
+        named = any(index >= 0 for index in indices)
+        by_place.setdefault((controller_of(pod), _hint(pod), *indices) if named else _age(pod), pod)
+    return _by_parts(list(by_place.values()), parts)[:size] if parts else list(by_place.values())[:size]
+
+
+def missing_part(pods: Sequence[Json], parts: Mapping[str, int]) -> tuple[str, int] | None:
+    """The first part of which there are not enough among these, and how many there are."""
+    there = Counter(map(_hint, pods))
+    return next(((name, there[_part(name)]) for name, least in parts.items() if there[_part(name)] < least), None)
+
+
+def _by_parts(oldest: list[Json], parts: Mapping[str, int]) -> list[Json]:
+    left = Counter({_part(name): least for name, least in parts.items()})
+    first: list[Json] = []
+    rest: list[Json] = []
+    for pod in oldest:
+        hint = _hint(pod)
+        (first if left[hint] > 0 else rest).append(pod)
+        left[hint] -= 1
+    return first + rest
+
+
+def _part(name: str) -> str:
+    return as_name(name) or "pods"
+
+
+def _age(pod: Json) -> tuple[str, str, str]:
+    meta = mapping(pod, "metadata")
+    return text(meta, "creationTimestamp"), text(meta, "name"), text(meta, "uid")
+
+
+def _hint(pod: Json) -> str:
+    """What the owner calls this part of the group, as far as it can be a role's name."""
+    labels, notes = mapping(pod, "metadata", "labels"), mapping(pod, "metadata", "annotations")
+    found = next((name for key in ROLE_LABELS if (name := text(labels, key) or text(notes, key))), "")
+    return _part(found)
+
+
+def _indices(pod: Json) -> tuple[int, ...]:
+    labels, notes = mapping(pod, "metadata", "labels"), mapping(pod, "metadata", "annotations")
+    said = [text(labels, key) or text(notes, key) for key in INDEX_LABELS]
+    return tuple(int(n) if n.isascii() and n.isdecimal() and len(n) < 10 else -1 for n in said)
+
+
+def ranked(pods: Sequence[Json]) -> list[tuple[Role, Json]] | Reason:
+    """Each pod with its role, in rank order: by role, then by index, then by name."""
+    found: list[tuple[str, str, Json, Role]] = []
+    for pod in pods:
+        role = role_of(pod)
+        if isinstance(role, Reason):
+            return role if len(pods) == 1 else _of_pod(role, pod)
+        asked = json.dumps(role.model_dump(mode="json"), sort_keys=True) if len(pods) > 1 else ""
+        found.append((_hint(pod), asked, pod, role))
+    if len(found) > 1:
+        found.sort(key=lambda each: (each[0], each[1], *_indices(each[2]), *_age(each[2])[1:]))
+    found_ranks: list[tuple[Role, Json]] = []
+    names: dict[str, None] = {}
+    for (hint, _), same in groupby(found, key=lambda each: each[:2]):
+        members = list(same)
+        name = _free_name(hint, names)
+        role = members[0][3].model_copy(update={"name": name, "replicas": len(members)})
+        found_ranks += [(role, pod) for _, _, pod, _ in members]
+    return found_ranks
+
+
+def _of_pod(reason: Reason, pod: Json) -> Reason:
+    """The same, said of one pod of several."""
+    detail = "; ".join(part for part in (reason.detail, f"pod {text(pod, 'metadata', 'name')}") if part)
+    return no(reason.code, reason.field, detail, **reason.numbers)
+
+
+def _free_name(hint: str, names: dict[str, None]) -> str:
+    """Pods that are called the same and ask for different things are two roles."""
+    name, number = hint, 2
+    while name in names:
+        name, number = f"{hint[:58]}-{number}", number + 1
+    names[name] = None
+    return name
+
+
+def as_name(said: str) -> str:
+    """A DNS label as like it as can be; "" when nothing of it is left."""
+    return OTHER_LETTERS.sub("-", said.lower())[:63].strip("-")

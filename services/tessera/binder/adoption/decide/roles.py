@@ -1,0 +1,161 @@
+"""
+One pod of a user as a role of the contract: what it takes, and on which nodes it may be. Pure.
+
+A condition that Kubernetes' own scheduler would hold is either part of the role or refused by the name of its field,
+and so are the marks of other systems; a preference is said in a condition of the pod (`marks.not_honoured`).
+"""
+
+from collections.abc import Iterator
+from itertools import chain
+
+from pydantic import ValidationError
+
+from tessera.binder.adoption.decide.amounts import resources_of
+from tessera.binder.adoption.decide.marks import refused_mark
+from tessera.binder.adoption.decide.reading import Json, at, items, mapping, no, text
+from tessera.binder.adoption.decide.topology_marks import topology_of
+from tessera_schemas.job import Operator, Role, Template
+from tessera_schemas.labels import RELEASE_ANNOTATION
+from tessera_schemas.reasons import Code, Reason
+
+TEMPLATE = Template(image="adopted")
+"""Stands where the contract wants a template: the pods are there already, and none is made from it."""
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+TERMS = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+FOR_A_WHILE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+
+class _Refused(ValueError):
+    def __init__(self, code: Code, field: str, detail: str, **numbers: int) -> None:
+        super().__init__(field)
+        self.reason = no(code, field, detail, **numbers)
+
+
+def role_of(pod: Json) -> Role | Reason:
+    """The role of one replica; or the first field, in the order of the pod's own parts, that cannot be honoured."""
+    spec = mapping(pod, "spec")
+    against = refused_mark(pod)
+    if against is not None:
+        return against
+    try:
+        _check_what_is_not_placed_by(spec)
+        wanted = resources_of(spec, mapping(pod, "metadata", "annotations"))
+        if isinstance(wanted, Reason):
+            return wanted
+        return Role.model_validate(
+            {
+                "name": "pods",
+                "resources": wanted,
+                "node_selector": mapping(spec, "nodeSelector"),
+                "tolerations": _unique(_tolerations(spec)),
+                "affinity": _unique(_conditions(spec)),
+                "topology": topology_of(pod),
+                "template": TEMPLATE,
+                "release": _release(pod),
+            }
+        )
+    except _Refused as refused:
+        return refused.reason
+    except ValidationError as error:
+        return invalid(error, "spec")
+
+
+def _release(pod: Json) -> str:
+    said = text(mapping(pod, "metadata", "annotations"), RELEASE_ANNOTATION) or "pod"
+    if said not in ("pod", "together"):
+        field = f"metadata.annotations[{RELEASE_ANNOTATION}]"
+        raise _Refused(Code.INVALID_FIELD, field, f"{said!r} is neither pod nor together")
+    return said
+
+
+def invalid(error: ValidationError, below: str) -> Reason:
+    """The first thing that the contract has against it, named as the contract does."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return no(Code.INVALID_FIELD, f"{below}.{where}" if where else below, first["msg"].removeprefix("Value error, "))
+
+
+def _check_what_is_not_placed_by(spec: Json) -> None:
+    """Raises _Refused for conditions that nothing here looks at."""
+    for field, detail in chain(_by_other_pods(spec), _by_claims(spec), _by_ports(spec)):
+        raise _Refused(Code.NOT_SUPPORTED_YET, f"spec.{field}", detail)
+    if spec.get("preemptionPolicy") == "Never":
+        raise _Refused(Code.NOT_SUPPORTED_YET, "spec.preemptionPolicy", "use a PriorityClass that may preempt")
+
+
+def _by_other_pods(spec: Json) -> Iterator[tuple[str, str]]:
+    for kind in ("podAffinity", "podAntiAffinity"):
+        if items(spec, "affinity", kind, REQUIRED):
+            yield f"affinity.{kind}.{REQUIRED}", "where other pods are is not looked at; preferred is accepted"
+    for index, constraint in enumerate(items(spec, "topologySpreadConstraints")):
+        if constraint.get("whenUnsatisfiable") != "ScheduleAnyway":
+            yield f"topologySpreadConstraints[{index}].whenUnsatisfiable", "ScheduleAnyway is accepted"
+    if spec.get("workloadRef"):
+        yield "workloadRef", "servers have schedulingGroup instead, since 1.36"
+    if spec.get("schedulingGroup") and not text(spec, "schedulingGroup", "podGroupName"):
+        yield "schedulingGroup", "a podGroupName is honoured"
+
+
+def _by_claims(spec: Json) -> Iterator[tuple[str, str]]:
+    if spec.get("resourceClaims"):
+        yield "resourceClaims", "devices are asked for as resources"
+    for index, volume in enumerate(items(spec, "volumes")):
+        if "ephemeral" in volume:
+            yield f"volumes[{index}].ephemeral", "its place depends on its node; use a claim that is bound"
+
+
+def _by_ports(spec: Json) -> Iterator[tuple[str, str]]:
+    for kind in ("containers", "initContainers"):
+        for index, container in enumerate(items(spec, kind)):
+            if any(port.get("hostPort") for port in items(container, "ports")):
+                yield f"{kind}[{index}].ports", "Tessera keeps no book of a node's ports"
+
+
+def _tolerations(spec: Json) -> Iterator[Json]:
+    """Those of taints that keep pods off a node or drive them away; for a passing trouble no node is chosen anyway."""
+    for index, toleration in enumerate(items(spec, "tolerations")):
+        field = f"spec.tolerations[{index}]"
+        key, effect, value = (text(toleration, name) for name in ("key", "effect", "value"))
+        operator = text(toleration, "operator") or "Equal"
+        if effect == "PreferNoSchedule" or (key in FOR_A_WHILE and "tolerationSeconds" in toleration):
+            continue
+        if not key:
+            raise _Refused(Code.NOT_SUPPORTED_YET, f"{field}.key", "name the taints that it tolerates")
+        if operator not in ("Equal", "Exists"):
+            raise _Refused(Code.NOT_SUPPORTED_YET, f"{field}.operator", f"{operator} is not known here")
+        empty_alone = {"operator": "Equal"} if operator == "Equal" and not value else {}
+        yield {"key": key, "value": value if operator == "Equal" else "", "effect": effect} | empty_alone
+
+
+def _conditions(spec: Json) -> Iterator[Json]:
+    """The conditions of the one term of the required node affinity."""
+    needed = at(spec, "affinity", "nodeAffinity", REQUIRED)
+    if not needed:
+        return
+    terms = items(needed, "nodeSelectorTerms")
+    if len(terms) != 1:
+        raise _Refused(
+            Code.NOT_SUPPORTED_YET, TERMS, "one term is honoured, not several to choose from", terms=len(terms)
+        )
+    if items(terms[0], "matchFields"):
+        raise _Refused(Code.NOT_SUPPORTED_YET, f"{TERMS}[0].matchFields", "nodes are chosen by their labels")
+    conditions = items(terms[0], "matchExpressions")
+    if not conditions:
+        raise _Refused(Code.INVALID_FIELD, f"{TERMS}[0].matchExpressions", "a term without conditions fits no node")
+    for index, condition in enumerate(conditions):
+        operator = text(condition, "operator")
+        if operator not in frozenset(Operator):
+            field = f"{TERMS}[0].matchExpressions[{index}].operator"
+            raise _Refused(Code.NOT_SUPPORTED_YET, field, f"{operator} is not known here")
+        values = condition.get("values") or []
+        yield {"key": text(condition, "key"), "operator": operator, "values": sorted(map(str, values))}
+
+
+def _unique(found: Iterator[Json]) -> list[Json]:
+    """Each once, in an order that does not depend on how the pod was written."""
+    return [dict(pairs) for pairs in sorted({tuple(sorted(_hashable(one).items())) for one in found})]
+
+
+def _hashable(one: Json) -> Json:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in one.items()}

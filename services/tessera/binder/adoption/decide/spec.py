@@ -1,0 +1,255 @@
+"""
+The job that a group of pods amounts to, or the field because of which it cannot be one. Pure.
+
+Everything that Kubernetes' own scheduler would have to honour is honoured or refused by name, and so is what other
+systems' marks ask for; preferences are said in a condition (`marks.not_honoured`). The same pods give the same job, key
+and ranks in every process, in whatever order they come.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from pydantic import ValidationError
+
+from tessera.binder.adoption.decide.durations import grace, time_limit
+from tessera.binder.adoption.decide.gang_marks import parts_of
+from tessera.binder.adoption.decide.groups import Group, Kind, OwnerRef, controller_of
+from tessera.binder.adoption.decide.mark_table import LEAST_PODS, REQUIRED_TOPOLOGY
+from tessera.binder.adoption.decide.marks import not_honoured, queue_said, refused_mark, said
+from tessera.binder.adoption.decide.pod_groups import TOPOLOGY
+from tessera.binder.adoption.decide.ranks import as_name, chosen, missing_part, ranked
+from tessera.binder.adoption.decide.reading import Json, mapping, no, text
+from tessera.binder.adoption.decide.roles import invalid
+from tessera.binder.adoption.decide.survival import survives_eviction
+from tessera.binder.adoption.decide.topology_marks import NETWORK, network_topology, unnamed_preference
+from tessera_schemas.adopted import PRIORITY_MAX, PRIORITY_MIN, Adopted
+from tessera_schemas.job import JobIdle, JobSpec, Retry, Role, Topology
+from tessera_schemas.labels import ALLOW_IDLE_ANNOTATION, QUEUE_LABEL
+from tessera_schemas.reasons import Code, Reason
+
+QUEUE = "default"
+SHARED = "pod-group"
+SHAPE_CHARACTERS, ANCHOR_CHARACTERS = 16, 40
+BROUGHT_BACK = Retry(max_attempts=1000, backoff_max_seconds=60, on_failure=True, give_up_seconds=31_536_000)
+"""How often pods are made again, and how soon, is their owner's to say: when it gives up, the job is cancelled."""
+NOT_BROUGHT_BACK = Retry(max_attempts=1000, give_up_seconds=31_536_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """
+    A group as a job. `key` is the submit's: owner and shape in one, so that the pods of the next attempt give the
+    same key, and pods that ask for something else give another one: then the job of the old key is to be cancelled.
+
+    `uids` are the pods in rank order (empty for a suspended Job). `wishes` are sentences about what the pods or their
+    owner would like and do not get.
+    """
+
+    key: str
+    spec: JobSpec
+    group: Group
+    adopted: Adopted
+    uids: tuple[str, ...] = ()
+    wishes: tuple[str, ...] = ()
+
+
+def spec_of(group: Group, pods: Sequence[Json], size: int, owner: Json | None = None) -> Adoption | Reason:
+    """
+    The job of a group's waiting pods (`groups.waits`), of which the oldest `size` are taken, one for each index.
+
+    `owner` is the current object of `group.owner`; what it survives decides whether the job may be preempted. Fewer
+    pods than `size` give the Reason to wait with (GangIncomplete), anything that cannot be honoured a refusal.
+    """
+    against = _disagreement(group, pods) or _kept_apart(group, pods) or _by_owner(owner)
+    if against is not None:
+        return against
+    taken = _taken(group, pods, size, owner)
+    if isinstance(taken, Reason):
+        return taken
+    ranks = ranked(taken)
+    if isinstance(ranks, Reason):
+        return ranks
+    in_order = [pod for _, pod in ranks]
+    roles = _in_one_domain(group, [role for role, _ in ranks], owner)
+    if isinstance(roles, Reason):
+        return roles
+    spec = _job_spec(group, roles, in_order, owner)
+    if isinstance(spec, Reason):
+        return spec
+    try:
+        adopted = _adopted(group, in_order)
+    except ValidationError as error:
+        return invalid(error, "metadata.ownerReferences")
+    uids = tuple(text(pod, "metadata", "uid") for pod in in_order)
+    return Adoption(_key(group, in_order, spec, adopted), spec, group, adopted, uids, _wishes(group, in_order, owner))
+
+
+# -- which pods -------------------------------------------------------------------------------------------------------
+
+
+def _taken(group: Group, pods: Sequence[Json], size: int, owner: Json | None) -> list[Json] | Reason:
+    """The pods that start together, of each part as many as it needs; or what is still missing."""
+    parts = parts_of(group.mark, owner, pods)
+    if isinstance(parts, Reason):
+        return parts
+    taken = chosen(pods, size, parts)
+    if len(taken) < size:
+        return no(Code.GANG_INCOMPLETE, f"{group.kind} {group.name}", pods=len(taken), pods_wanted=size)
+    lacking = missing_part(taken, parts) if parts else None
+    if lacking is not None:
+        name, there = lacking
+        return no(Code.GANG_INCOMPLETE, f"{group.kind} {group.name}", f"of {name}", pods=there, pods_wanted=parts[name])
+    return taken
+
+
+def _by_owner(owner: Json | None) -> Reason | None:
+    """What the owner's own marks ask for and nothing here can do."""
+    return None if owner is None else refused_mark(owner, f"{text(owner, 'kind')}.metadata")
+
+
+def _kept_apart(group: Group, pods: Sequence[Json]) -> Reason | None:
+    """Pods that start one by one cannot be kept in one domain."""
+    if group.kind is not Kind.POD or controller_of(pods[0]) is None or not said(pods[0], REQUIRED_TOPOLOGY):
+        return None
+    field = f"metadata.annotations[{REQUIRED_TOPOLOGY}]"
+    return no(Code.NOT_SUPPORTED_YET, field, "the pods of this owner start one by one; make them a gang")
+
+
+def _disagreement(group: Group, pods: Sequence[Json]) -> Reason | None:
+    """What all pods of a group have to say alike, and do not."""
+    size = "" if group.mark is None else group.mark.size
+    sizes = {words for pod in pods if size and (words := said(pod, size))}
+    if len(sizes) > 1:
+        assert group.mark is not None
+        field = f"metadata.{group.mark.size_in}[{size}]"
+        return no(Code.GANG_DISAGREES, field, f"gang {group.name}: {', '.join(sorted(sizes))}")
+    queues = {queue_said(pod)[0] for pod in pods}
+    if len(queues) > 1:
+        field = next(field for pod in pods if (field := queue_said(pod)[1]))
+        words = ", ".join(queue or f"none ({QUEUE})" for queue in sorted(queues))
+        return no(Code.GANG_DISAGREES, field, f"{group.kind} {group.name}: {words}")
+    return None
+
+
+def _in_one_domain(group: Group, roles: list[Role], owner: Json | None) -> list[Role] | Reason:
+    """All pods of Kubernetes' own group, or of Volcano's, share a domain of the node label that it names."""
+    asked, field = network_topology(owner), NETWORK
+    if isinstance(asked, Reason):
+        return asked
+    if group.policy is not None and group.policy.topology:
+        asked, field = {"level": group.policy.topology}, TOPOLOGY
+    if asked is None:
+        return roles
+    if any(role.topology is not None and role.topology.required for role in roles):
+        return no(Code.GANG_DISAGREES, field, f"the pods ask for a domain of their own by {REQUIRED_TOPOLOGY}")
+    try:
+        shared = Topology.model_validate({**asked, "group": SHARED})
+    except ValidationError as error:
+        return invalid(error, field)
+    return [role.model_copy(update={"topology": shared}) for role in roles]
+
+
+def _wishes(group: Group, pods: Sequence[Json], owner: Json | None) -> tuple[str, ...]:
+    said = list(chain.from_iterable(map(not_honoured, pods)))
+    if owner is not None:
+        said += [*not_honoured(owner), *unnamed_preference(owner)]
+        if group.kind is Kind.POD and LEAST_PODS in mapping(owner, "metadata", "annotations"):
+            said.append(f"{LEAST_PODS}: its pods start one by one")
+    return tuple(dict.fromkeys(said))
+
+
+# -- the job ----------------------------------------------------------------------------------------------------------
+
+
+def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json | None) -> JobSpec | Reason:
+    limit = time_limit(pods, owner)
+    if isinstance(limit, Reason):
+        return limit
+    queue, field = queue_of(pods[0], owner)
+    returns = all(controller_of(pod) is not None for pod in pods)
+    try:
+        return JobSpec.model_validate(
+            {
+                "name": as_name(group.name) or "pods",
+                "queue": queue,
+                "preemptible": survives_eviction(group, pods, owner),
+                "roles": tuple({role.name: role for role in roles}.values()),
+                "time_limit_seconds": limit,
+                "termination_grace_seconds": max(map(grace, pods)),
+                "ttl_seconds_after_finished": 0,
+                "retry": BROUGHT_BACK if returns else NOT_BROUGHT_BACK,
+                "idle": JobIdle(allow_idle=True) if all(map(_may_be_idle, pods)) else None,
+            }
+        )
+    except ValidationError as error:
+        if error.errors()[0]["loc"][:1] == ("queue",):
+            detail = f"{queue!r} is no name of a queue; the label {QUEUE_LABEL} counts before it"
+            return no(Code.INVALID_FIELD, field, detail)
+        return invalid(error, "spec")
+
+
+def queue_of(pod: Json, owner: Json | None) -> tuple[str, str]:
+    """The queue of the pod's job, and the field that names it: the pod's own marks count before its owner's."""
+    named = queue_said(pod)
+    if not named[0] and owner is not None:
+        queue, field = queue_said(owner)
+        named = queue, f"{text(owner, 'kind')}.{field}"
+    return named if named[0] else (text(owner, "spec", "queue") or QUEUE, "spec.queue")
+
+
+def _may_be_idle(pod: Json) -> bool:
+    return text(pod, "metadata", "annotations", ALLOW_IDLE_ANNOTATION) == "true"
+
+
+def _adopted(group: Group, pods: Sequence[Json]) -> Adopted:
+    """The least priority of the pods: one that has a higher one does not take the others along."""
+    least = min(pods, key=lambda pod: (_priority(pod), text(pod, "spec", "priorityClassName")))
+    priority, name = _priority(least), text(least, "spec", "priorityClassName")
+    if group.policy is not None and group.policy.priority is not None:
+        priority, name = group.policy.priority, group.policy.priority_class
+    owner = _lives_by(group, pods[0])
+    return Adopted(
+        api_version=owner.api_version[:200],
+        owner_kind=owner.kind,
+        owner_name=owner.name,
+        owner_uid=owner.uid[:64],
+        priority=max(PRIORITY_MIN, min(priority, PRIORITY_MAX)),
+        priority_class=name[:253],
+    )
+
+
+def _lives_by(group: Group, pod: Json) -> OwnerRef:
+    """Whose end is the job's end: who makes the pods again under the same key, or the first pod itself."""
+    if group.kind in (Kind.JOB, Kind.JOB_SET, Kind.TRAINING_JOB) and group.owner is not None:
+        return group.owner
+    itself = OwnerRef("v1", "Pod", group.namespace, text(pod, "metadata", "name"), text(pod, "metadata", "uid"))
+    return itself if group.kind is Kind.POD else controller_of(pod) or itself
+
+
+def _priority(pod: Json) -> int:
+    """What the PriorityClass gave it; Kubernetes takes 32 bits."""
+    found = mapping(pod, "spec").get("priority")
+    return max(-(2**31), min(found, 2**31 - 1)) if type(found) is int else 0
+
+
+def _key(group: Group, pods: Sequence[Json], spec: JobSpec, adopted: Adopted) -> str:
+    """What the owner still survives is no part of it: that changes from attempt to attempt, and the place is kept."""
+    asked = spec.model_copy(update={"preemptible": True})
+    shape = hashlib.sha256(f"{asked.digest()} {adopted.priority}".encode()).hexdigest()[:SHAPE_CHARACTERS]
+    return f"{_anchor(group, pods)}.{shape}"
+
+
+def _anchor(group: Group, pods: Sequence[Json]) -> str:
+    """
+    What stays the same while owners bring pods back, and differs from everything made later under the same name.
+
+    A named gang may be of pods of several owners, or of none: then the pods themselves tell it from the next one.
+    """
+    if group.kind is Kind.POD:
+        return text(pods[0], "metadata", "uid")
+    if group.kind in (Kind.JOB, Kind.JOB_SET, Kind.TRAINING_JOB) and group.owner is not None:
+        return group.owner.uid
+    makers = {owner.uid if (owner := controller_of(pod)) else text(pod, "metadata", "uid") for pod in pods}
+    return hashlib.sha256("\0".join((group.id, *sorted(makers))).encode()).hexdigest()[:ANCHOR_CHARACTERS]

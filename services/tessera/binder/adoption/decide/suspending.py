@@ -1,0 +1,136 @@
+"""
+Owners that can be suspended: their controllers take their pods away, and make all of them again once they are resumed.
+
+So a Job is stopped for others' sake without a failure that its controller counts and waits for, and may queue without
+pods. A mark on it tells what we suspended from what its user did: that one stays as it is. One look (`look_at`) says
+who has the next word; whoever stops, resumes, queues or leaves alone an owner asks it. Pure.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tessera.binder.adoption.decide.ending import ending_of
+from tessera.binder.adoption.decide.groups import OwnerRef, controller_of
+from tessera.binder.adoption.decide.mark_table import KUEUE_QUEUE
+from tessera.binder.adoption.decide.reading import Json, at, mapping, no, text
+from tessera_schemas.adopted import Adopted
+from tessera_schemas.labels import SUSPEND_WAITING_ANNOTATION, SUSPENDED_ANNOTATION
+from tessera_schemas.reasons import Code, Reason
+
+OURS, LET_GO = "true", "false"
+CONTROLLERS_OWN = (
+    "",
+    "kubernetes.io/job-controller",
+    "jobset.sigs.k8s.io/jobset-controller",
+    "kubeflow.org/training-operator",
+    "ray.io/kuberay-operator",
+)
+_AT_SPEC, _AT_POLICY = ("spec", "suspend"), ("spec", "runPolicy", "suspend")
+_KINDS = {("batch", "Job"): _AT_SPEC, ("jobset.x-k8s.io", "JobSet"): _AT_SPEC, ("ray.io", "RayCluster"): _AT_SPEC}
+
+
+class Whose(StrEnum):
+    """Who suspends and resumes an owner, as it is now."""
+
+    TESSERA = "tessera"
+    USER = "user"
+    ANOTHER = "another"
+    """Another controller, or nobody any more: it is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """`waits_suspended`: its pods are there or being made, and it is to be suspended for as long as its job waits."""
+
+    suspended: bool
+    whose: Whose
+    waits_suspended: bool = False
+
+    @property
+    def waits_for_us(self) -> bool:
+        """It is resumed once its job has room."""
+        return self.suspended and self.whose is Whose.TESSERA
+
+    @property
+    def is_left_alone(self) -> bool:
+        """It is suspended, and goes on when others say so."""
+        return self.suspended and self.whose is not Whose.TESSERA
+
+
+def look_at(owner: Json, began_suspended: bool, by_queue: bool | None) -> Look:
+    """
+    Who has the next word about the suspension of an owner.
+
+    Args:
+        began_suspended: its job was made of an owner that was submitted suspended: that is how one says that it may
+            wait for its room. Once we have resumed it (the mark), the next suspension is its user's.
+        by_queue: what the job's queue says about owners that wait; the owner's own annotation counts before it.
+    """
+    suspended, wished = is_suspended(owner), wish_of(owner)
+    said = by_queue if wished is None else wished
+    mark = text(owner, "metadata", "annotations", SUSPENDED_ANNOTATION)
+    if ending_of(owner) or mapping(owner, "metadata").get("deletionTimestamp") or whose_else(owner, said) is not None:
+        return Look(suspended, Whose.ANOTHER)
+    if not suspended:  # whoever resumed it while the mark is ours wants its pods to be there
+        as_before = said is None and began_suspended and mark == LET_GO
+        return Look(False, Whose.TESSERA, waits_suspended=as_before or (bool(said) and mark != OURS))
+    ours = mark == OURS or (not mark and began_suspended and wished is not False)
+    return Look(True, Whose.TESSERA if ours else Whose.USER)
+
+
+def wish_of(owner: Json) -> bool | None:
+    """Whether its user wants it to wait suspended; None where the annotation is not set, or says neither."""
+    return {"true": True, "false": False}.get(text(owner, "metadata", "annotations", SUSPEND_WAITING_ANNOTATION))
+
+
+def whose_else(owner: Json, said: bool | None) -> Reason | None:
+    """
+    What else suspends and resumes it, by the field that says so.
+
+    Kueue's label is also on what was written for Kueue and names us now: where queue or owner say that it may wait
+    suspended (`said`), Tessera looks after it.
+    """
+    managed_by = text(owner, "spec", "managedBy") or text(owner, "spec", "runPolicy", "managedBy")
+    if managed_by not in CONTROLLERS_OWN:
+        return no(Code.ON_HOLD, "spec.managedBy", f"{managed_by} resumes it; its pods queue then")
+    if KUEUE_QUEUE in mapping(owner, "metadata", "labels") and not said:
+        detail = "Kueue resumes it, and its pods queue then; without this label, or with the annotation "
+        detail += f'{SUSPEND_WAITING_ANNOTATION}: "true", Tessera resumes it'
+        return no(Code.ON_HOLD, f"metadata.labels[{KUEUE_QUEUE}]", detail)
+    maker = controller_of(owner)
+    if maker is not None and (maker.group, maker.kind) != ("batch", "CronJob"):
+        detail = f"{maker.kind} {maker.name} resumes it; its pods queue then"
+        return no(Code.ON_HOLD, "metadata.ownerReferences", detail)
+    return None
+
+
+def can_be_suspended(adopted: Adopted) -> bool:
+    """Whether the kind has it, and its pods are exactly the group: a gang that pods name may be of several owners."""
+    owner = OwnerRef(adopted.api_version, adopted.owner_kind, "", adopted.owner_name, adopted.owner_uid)
+    whole = adopted.group.startswith(f"{owner.group}/{owner.kind}/") and adopted.group.endswith(f"/{owner.uid}")
+    return bool(owner.uid) and whole and _where(owner.group, owner.kind) is not None
+
+
+def is_suspended(owner: Json) -> bool:
+    place = _where_of(owner)
+    return place is not None and at(owner, *place) is True
+
+
+def suspension(owner: Json, suspend: bool) -> Json:
+    """The merge patch of exactly this version of the owner."""
+    meta = mapping(owner, "metadata")
+    wanted: Json = {"suspend": suspend}
+    for name in reversed((_where_of(owner) or _AT_SPEC)[:-1]):
+        wanted = {name: wanted}
+    marked = {SUSPENDED_ANNOTATION: OURS if suspend else LET_GO}
+    held = {"uid": text(meta, "uid"), "resourceVersion": text(meta, "resourceVersion")}
+    return {"metadata": held | {"annotations": marked}, **wanted}
+
+
+def _where_of(owner: Json) -> tuple[str, ...] | None:
+    return _where(text(owner, "apiVersion").partition("/")[0], text(owner, "kind"))
+
+
+def _where(group: str, kind: str) -> tuple[str, ...] | None:
+    is_training_job = group == "kubeflow.org" and kind.endswith("Job")
+    return _AT_POLICY if is_training_job else _KINDS.get((group, kind))

@@ -1,0 +1,256 @@
+"""
+What a pod's condition and event say of its job: one typed code, one sentence with numbers, one way out. Pure.
+
+The code is the whole of what is compared: numbers change all the time, and each change would be a write per pod.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tessera.binder.adoption.decide.reading import Json, items, mapping, text
+from tessera.domain.entities import EndedJob, Job, Run
+from tessera.domain.phases import Phase
+from tessera_schemas.labels import SCHEDULER_NAME
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import TEMPORARY, Code, Reason
+from tessera_schemas.units import said_milli
+
+MESSAGE_CHARACTERS = 1000
+"""An event's note may have 1,024."""
+CONDITION = "PodScheduled"
+NOT_HONOURED = "tessera.io/NotHonoured"
+"""The condition that names what a pod would like and does not get; it does not keep it from being placed."""
+SUSPENDED = "SuspendedByAnother"
+COMPONENT = "tessera-binder"
+LET_IN = "an operator applies the RoleBinding of deploy/kubernetes/tenant there"
+
+WAYS_OUT: dict[Code, str] = {
+    Code.NOT_CONFIGURED: "an operator applies a configuration",
+    Code.NO_SUCH_TENANT: "an operator makes a tenant with the name of this namespace",
+    Code.NO_SUCH_QUEUE: "name another queue in the label tessera.io/queue, or have an operator make this one",
+    Code.QUEUE_NOT_ALLOWED: "name another queue in the label tessera.io/queue",
+    Code.EXCEEDS_JOB_LIMIT: "ask for less, or have an operator raise the limit",
+    Code.EXCEEDS_MAX_QUOTA: "ask for less, or name a larger queue in the label tessera.io/queue",
+    Code.INADMISSIBLE: "compare what the pod asks for and its selectors with the nodes: `tessera nodes`",
+    Code.NOT_SUPPORTED_YET: "change the field, or leave this pod to another scheduler",
+    Code.INVALID_FIELD: "change the field",
+    Code.MISSING_FIELD: "set the field",
+    Code.GANG_DISAGREES: "give all pods of the gang the same value",
+    Code.GANG_INCOMPLETE: "it goes on once the missing pods are made",
+    Code.OWNER_NOT_FOUND: "it goes on once the object is made",
+    Code.FORBIDDEN: "an operator adds it to the ClusterRole tessera-owner-reader",
+    Code.VOLUME_NOT_READY: "it goes on once the claim is bound and free",
+    Code.LIMIT_EXCEEDED: "it goes on once others of this namespace have ended",
+    Code.TENANT_BUDGET_EXCEEDED: "it is submitted by itself as soon as the budget allows",
+    Code.LEDGER_FULL: "it is submitted by itself once there is room",
+    Code.BACKOFF: "it is tried again by itself; why its last run ended: `tessera explain`",
+    Code.ON_HOLD: "let it go with `tessera release`",
+    Code.QUEUE_STOPPED: "an operator lets the queue go",
+    Code.NO_FIT: "it starts once there is room; `tessera explain` names the changes that would start it now",
+    Code.NO_NODES: "an operator adds nodes to the pool, or makes them ready",
+}
+WAITED_FOR = (Code.GANG_INCOMPLETE, Code.OWNER_NOT_FOUND, Code.VOLUME_NOT_READY, Code.ON_HOLD, *TEMPORARY)
+OUTCOMES = {Phase.SUCCEEDED: "succeeded", Phase.FAILED: "failed", Phase.CANCELLED: "was cancelled"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`code` is the reason of the condition and of the event; `warning` says whether somebody has to do something."""
+
+    code: str
+    message: str
+    warning: bool
+
+
+def of_job(job: Job, ts: int, place: str = "") -> Verdict | None:
+    """
+    Why the job's pods are not placed at `ts`; None while nothing was said about it, and while it has a run.
+
+    `place` says where it stands in line.
+
+    Of its back-off the ledger says nothing but when it ends.
+    """
+    if job.phase is not Phase.QUEUED or job.reason is None:
+        return None
+    reason = job.reason
+    if job.not_before > ts and not job.kept_out:
+        left = (job.not_before - ts + 999) // 1000
+        reason = Reason(code=Code.BACKOFF, numbers={"seconds_left": left, "attempts": job.attempt})
+    where = f"job {job.job_id} waits in queue {job.queue}"
+    return _verdict(reason, f"{where}, {place}" if place else where, warning=False)
+
+
+def of_ended(job: EndedJob) -> Verdict:
+    """The job has ended, and pods of its group still wait."""
+    reason = job.reason.sentence() if job.reason is not None else ""
+    outcome = f"job {job.job_id} {OUTCOMES.get(job.phase, 'has ended')}"
+    way_out = "these pods are not placed any more; make the object again under another name to submit it again"
+    message = "; ".join(part for part in (outcome, reason, way_out) if part)
+    return Verdict(Code.ALREADY_ENDED.value, message[:MESSAGE_CHARACTERS], warning=True)
+
+
+def of_refusal(reasons: Sequence[Reason]) -> Verdict:
+    """The submit was refused, or the pods cannot be adopted: all reasons, the first as the code."""
+    others = "".join(f"; also {reason.sentence()}" for reason in reasons[1:])
+    return _verdict(reasons[0], "refused", warning=True, more=others)
+
+
+def of_waiting(reason: Reason) -> Verdict:
+    """The group is not complete, or its owner is not there yet."""
+    return _verdict(reason, "not submitted yet", warning=False)
+
+
+def of_suspended_by_user(job: Job) -> Verdict:
+    """On the owner alone: there is no pod."""
+    owner = job.adopted.owner if job.adopted else "its owner"
+    message = f"job {job.job_id} keeps its place in queue {job.queue}; it goes on once you resume {owner}"
+    return Verdict("SuspendedByUser", message[:MESSAGE_CHARACTERS], warning=False)
+
+
+def of_suspended_while_waiting(why: Verdict) -> Verdict:
+    """On the owner, whose pods are taken away."""
+    message = f"{why.message}. It waits without pods: Tessera resumes it once it has its room"
+    return Verdict("WaitsSuspended", message[:MESSAGE_CHARACTERS], warning=False)
+
+
+def of_not_resumed(reason: Reason) -> Verdict:
+    """On the owner, whose job has its room."""
+    way_out = "the namespace lets the binder patch it (the RoleBinding in tenant/binder.yaml), or its user resumes it"
+    return Verdict("NotResumed", f"{reason.sentence()}. To go on: {way_out}"[:MESSAGE_CHARACTERS], warning=True)
+
+
+def of_missing_pods(reason: Reason, seconds: int) -> Verdict:
+    """On the owner, which was resumed and whose controller makes no pods: others get the room."""
+    why = f"resumed, and after {seconds} s not all of its pods are there: {reason.sentence()}"
+    way_out = "its events name what keeps them, such as a ResourceQuota or an admission rule; they queue once made"
+    return Verdict("PodsMissing", f"{why}. To go on: {way_out}"[:MESSAGE_CHARACTERS], warning=True)
+
+
+def of_blocked_eviction(reason: Reason) -> Verdict:
+    """The run is to stop and a disruption budget does not let it; an event only, since the pod runs."""
+    return _verdict(reason, "to be evicted", warning=True)
+
+
+def of_overridden_budget(seconds: float, refusal: str) -> Verdict:
+    """An event only: what is left of a gang is deleted though a disruption budget forbids it."""
+    why = f"another pod of its gang is gone, and a disruption budget has kept this one for {seconds:.0f} seconds"
+    message = f"deleted: {why} ({refusal}); the gang starts again once all of it is gone"
+    return Verdict("DisruptionBudgetOverridden", message[:MESSAGE_CHARACTERS], warning=True)
+
+
+def of_preempted(job: str, reason: Reason, preemptor: str) -> Verdict:
+    """The pod stops for another job; an event only, since its own conditions are the kubelet's by then."""
+    way_out = "it is queued again and starts once there is room"
+    message = f"job {job} gives way to {preemptor or 'another job'}: {reason.sentence()}; {way_out}"
+    return Verdict("Preempted", message[:MESSAGE_CHARACTERS], warning=False)
+
+
+def of_scheduled(job: Job, run: Run, placement: Placement) -> Verdict:
+    """The pod was bound; an event only, and of a large gang its first pods speak for all."""
+    gpus = said_milli(placement.gpu_milli * len(placement.devices))
+    held = f" with {gpus} GPU{'' if gpus == '1' else 's'}" if placement.devices else ""
+    nodes, pods = len({place.node for place in run.places}), len(run.places)
+    gang = f", rank {placement.rank} of {pods} pods on {nodes} node{'' if nodes == 1 else 's'}" if pods > 1 else ""
+    message = f"placed on {placement.node}{held} for job {job.job_id}, attempt {run.attempt}{gang}"
+    return Verdict("Scheduled", message[:MESSAGE_CHARACTERS], warning=False)
+
+
+def of_not_let_in(namespace: str) -> Verdict:
+    """The binder may not bind there: the pods can be told only where it may at least do that."""
+    message = f"not submitted: namespace {namespace} has not let the binder in. To go on: {LET_IN}"
+    return Verdict("NamespaceNotLetIn", message, warning=True)
+
+
+def of_group(found: Reason) -> Verdict:
+    """What `group_of`, `size_of` or `spec_of` has against the pods: something to wait for, or a refusal."""
+    if found.code is Code.ON_HOLD:  # something else has to let it go, and the reason says what
+        return Verdict(SUSPENDED, f"not submitted yet: {found.field}: {found.detail}"[:MESSAGE_CHARACTERS], False)
+    return of_refusal([found]) if is_refusal(found) else of_waiting(found)
+
+
+def is_refusal(found: Reason) -> bool:
+    """Whether somebody has to change something; else the group only waits."""
+    return found.code not in WAITED_FOR
+
+
+def of_wishes(sentences: Sequence[str]) -> Verdict:
+    """What the pods would like and do not get."""
+    message = f"placed without regard to {'; '.join(sentences)}"
+    return Verdict("NotHonoured", message[:MESSAGE_CHARACTERS], warning=False)
+
+
+def wishes_patch(pod: Json, verdict: Verdict, now: str) -> Json | None:
+    """The patch of the pod's status that says so beside its other conditions; None when it says just that already."""
+    conditions = items(pod, "status", "conditions")
+    before = next((each for each in conditions if each.get("type") == NOT_HONOURED), {})
+    if before.get("message") == verdict.message:
+        return None
+    ours = {
+        "type": NOT_HONOURED,
+        "status": "True",
+        "reason": verdict.code,
+        "message": verdict.message,
+        "lastTransitionTime": text(before, "lastTransitionTime") or now,
+    }
+    return {"status": {"conditions": [*(each for each in conditions if each.get("type") != NOT_HONOURED), ours]}}
+
+
+def condition_patch(pod: Json, verdict: Verdict, now: str, renewed: bool = False) -> Json | None:
+    """
+    The patch of the pod's status; None when its condition says this code already, or all of it where it is `renewed`.
+    `now` is RFC 3339.
+
+    It names all conditions, the others as they are: right as a merge patch, which replaces lists, and as a strategic
+    one. The caller adds the precondition.
+    """
+    conditions = items(pod, "status", "conditions")
+    said = next((each for each in conditions if each.get("type") == CONDITION), {})
+    says_it = said.get("status") == "False" and said.get("reason") == verdict.code
+    if says_it and not (renewed and said.get("message") != verdict.message):
+        return None
+    since = text(said, "lastTransitionTime") if said.get("status") == "False" else ""
+    ours = {
+        "type": CONDITION,
+        "status": "False",
+        "reason": verdict.code,
+        "message": verdict.message,
+        "lastTransitionTime": since or now,
+    }
+    return {"status": {"conditions": [*(each for each in conditions if each.get("type") != CONDITION), ours]}}
+
+
+def event_of(thing: Json, verdict: Verdict, now: str) -> Json:
+    """
+    The core/v1 Event about a pod, or about an object that says its kind. `now` is RFC 3339 with seconds.
+
+    To be made beside a `condition_patch` that is not None, so once for each change of code. Its name comes from UID,
+    code and time: a repeated create finds it there.
+    """
+    meta = mapping(thing, "metadata")
+    name, namespace, uid = (text(meta, field) for field in ("name", "namespace", "uid"))
+    digest = hashlib.sha256(f"{uid} {verdict.code} {now}".encode()).hexdigest()[:16]
+    kind = {"apiVersion": text(thing, "apiVersion") or "v1", "kind": text(thing, "kind") or "Pod"}
+    about = kind | {"name": name, "namespace": namespace, "uid": uid}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{name[:200].rstrip('.-')}.{digest}", "namespace": namespace},
+        "involvedObject": about | {"resourceVersion": text(meta, "resourceVersion")},
+        "type": "Warning" if verdict.warning else "Normal",
+        "reason": verdict.code,
+        "message": verdict.message,
+        "source": {"component": COMPONENT},
+        "reportingComponent": SCHEDULER_NAME,
+        "reportingInstance": COMPONENT,
+        "action": "Scheduling",
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+
+
+def _verdict(reason: Reason, standing: str, warning: bool, more: str = "") -> Verdict:
+    way_out = WAYS_OUT.get(reason.code, "")
+    message = f"{standing}: {reason.sentence()}{more}" + (f". To go on: {way_out}" if way_out else "")
+    return Verdict(reason.code.value, message[:MESSAGE_CHARACTERS], warning)

@@ -1,0 +1,53 @@
+"""How long to wait before pods are told why they wait, and for further pods of a gang whose size nobody says."""
+
+from collections.abc import Sequence
+
+from tessera.binder.adoption.decide.reading import Json, text
+from tessera.binder.adoption.decide.verdicts import Verdict
+from tessera.kernel.ports import Clock
+
+
+class Patience:
+    """
+    Each word costs two writes per pod, as much as placing it.
+
+    What somebody has to do something about is said at once. Counted from when a group is first found waiting until it
+    is settled; a binder that was restarted counts anew, and what is said already it reads from the pods.
+    """
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+        self._since: dict[str, float] = {}
+
+    def left(self, group_id: str, verdict: Verdict | None) -> float:
+        """Seconds until this may be said; 0 is now."""
+        if verdict is None:
+            self.settled(group_id)
+            return 0.0
+        if verdict.warning:
+            return 0.0
+        now = self._clock.monotonic()
+        return max(0.0, self._since.setdefault(group_id, now) + self._seconds - now)
+
+    def settled(self, group_id: str) -> None:
+        """The group does not wait any more."""
+        self._since.pop(group_id, None)
+
+
+class Settling:
+    """A gang whose size nobody says is whole once its pods have stayed the same for so many seconds."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+        self._since: dict[str, tuple[frozenset[str], float]] = {}
+
+    def left(self, group_id: str, pods: Sequence[Json]) -> float:
+        """Seconds until these are taken for all of it; 0 is now."""
+        there, now = frozenset(text(pod, "metadata", "uid") for pod in pods), self._clock.monotonic()
+        before = self._since.get(group_id)
+        if before is None or before[0] != there:
+            before = self._since[group_id] = there, now
+        return max(0.0, before[1] + self._seconds - now)
+
+    def forget(self, group_id: str) -> None:
+        self._since.pop(group_id, None)

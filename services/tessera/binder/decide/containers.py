@@ -1,0 +1,197 @@
+"""
+The containers of a rank's pod, with their environment, resources and volumes, built from the typed template. Pure.
+
+Init containers and sidecars see the volumes of the role's container and never its devices.
+"""
+
+from typing import Any
+
+from tessera.binder.decide import launching
+from tessera.binder.decide.devices import NONE_OF_THEM, VISIBLE, Given
+from tessera.domain.entities import Job, Run
+from tessera_schemas.devices import steers_devices
+from tessera_schemas.job import JobSpec, Role, Template, Volume
+from tessera_schemas.labels import EVICT_AT_ANNOTATION
+from tessera_schemas.pod_template import (
+    NOTICE_DIRECTORY,
+    NOTICE_FILE,
+    SHARED_MEMORY_PATH,
+    EnvSource,
+    InitContainer,
+)
+
+Json = dict[str, Any]
+RESTRICTED: Json = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+NOTICE, SHARED_MEMORY = "tessera", "shared-memory"
+
+
+def containers(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Given) -> Json:
+    """The fields of the pod's spec that hold containers."""
+    before = [_init_container(role, spec, each) for each in role.template.init_containers]
+    return {
+        "containers": [_container(job, run, rank, spec, role, devices)],
+        **({"initContainers": before} if before else {}),
+    }
+
+
+def _container(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Given) -> Json:
+    template = role.template
+    # What a job says itself of its launcher stays; what it is and what it was given is ours to say.
+    launched = {
+        name: value
+        for name, value in launching.variables(run, rank, spec, role).items()
+        if name not in template.env_from
+    }
+    env = launched | _own(template.env) | _identity(job, run, rank, role) | devices.env
+    container = _common(role.name, template, role, spec) | {
+        "env": _environment(env, template.env_from),
+        "resources": _resources(role, devices),
+        "securityContext": _security(template, with_capabilities=True),
+    }
+    ports = [
+        {"containerPort": port.port, "protocol": port.protocol} | ({"name": port.name} if port.name else {})
+        for port in template.ports
+    ]
+    return container | ({"ports": ports} if ports else {})
+
+
+def _init_container(role: Role, spec: JobSpec, said: InitContainer) -> Json:
+    amounts = {"cpu": f"{said.resources.cpu_milli}m", "memory": str(said.resources.memory_bytes)}
+    container = _common(said.name, said, role, spec) | {
+        # An image for GPUs asks the runtime for all of them.
+        "env": _environment(_own(said.env) | {VISIBLE: NONE_OF_THEM}, said.env_from),
+        "resources": {"requests": amounts, "limits": amounts},
+        "securityContext": _security(role.template, with_capabilities=False),
+    }
+    return container | ({"restartPolicy": "Always"} if said.sidecar else {})
+
+
+def _common(name: str, said: Template | InitContainer, role: Role, spec: JobSpec) -> Json:
+    container: Json = {
+        "name": name,
+        "image": said.image,
+        "command": list(said.command),
+        "args": list(said.args),
+        "volumeMounts": _mounts(role, spec),
+    }
+    return container | ({"workingDir": said.working_dir} if said.working_dir is not None else {})
+
+
+def _resources(role: Role, devices: Given) -> Json:
+    """Limits are requests unless the job says higher ones; of devices both are the same always."""
+    asked = role.resources
+    further = {name: str(count) for name, count in devices.amounts.items()}
+    requests = {"cpu": f"{asked.cpu_milli}m", "memory": str(asked.memory_bytes)}
+    limits = {
+        "cpu": f"{asked.cpu_limit_milli or asked.cpu_milli}m",
+        "memory": str(asked.memory_limit_bytes or asked.memory_bytes),
+    }
+    return {"requests": requests | further, "limits": limits | further}
+
+
+def _security(template: Template, with_capabilities: bool) -> Json:
+    """Without a user of its own a container runs as its image says, which may be root of that container."""
+    user = template.run_as_user
+    security = RESTRICTED if user is None else RESTRICTED | {"runAsUser": user, "runAsNonRoot": True}
+    if not (template.ipc_lock and with_capabilities):
+        return security
+    return security | {"capabilities": RESTRICTED["capabilities"] | {"add": ["IPC_LOCK"]}}
+
+
+# -- environment ------------------------------------------------------------------------------------------------------
+
+
+def _own(env: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if not steers_devices(name)}
+
+
+def _environment(env: dict[str, str], sources: dict[str, EnvSource]) -> list[Json]:
+    """A name that is in both has the value, not the source: what a pod is told of itself cannot be overruled."""
+    further = [
+        {"name": name, "valueFrom": _value_from(source)}
+        for name, source in sources.items()
+        if name not in env and not steers_devices(name)
+    ]
+    return [{"name": name, "value": value} for name, value in env.items()] + further
+
+
+def _value_from(source: EnvSource) -> Json:
+    field = "secretKeyRef" if source.kind == "secret" else "configMapKeyRef"
+    return {field: {"name": source.name, "key": source.key, "optional": source.optional}}
+
+
+def _identity(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
+    saved = {"TESSERA_CHECKPOINT_PATH": job.saved_path} if job.saved_path else {}
+    elastic = {"TESSERA_MIN_REPLICAS": str(role.gang), "TESSERA_MAX_REPLICAS": str(role.most)}
+    return (
+        saved
+        | (elastic if role.gang < role.most else {})
+        | {
+            "TESSERA_JOB_ID": job.job_id,
+            "TESSERA_JOB_NAME": job.name,
+            "TESSERA_ATTEMPT": str(run.attempt),
+            "TESSERA_ROLE": role.name,
+            "TESSERA_RANK": str(rank),
+            # Of an elastic run: as it is now. Whoever was there before is not told; its program sees who joins.
+            "TESSERA_WORLD_SIZE": str(len(run.placements) + sum(not extra.leaving for extra in run.extra)),
+        }
+    )
+
+
+# -- volumes ----------------------------------------------------------------------------------------------------------
+
+
+def volumes(role: Role, spec: JobSpec) -> list[Json]:
+    """The role's own, shared memory for a pod with a GPU, and the notice for a job that declares checkpoints."""
+    found = [_volume(index, volume) for index, volume in enumerate(role.template.volumes)]
+    if _needs_shared_memory(role):
+        found.append({"name": SHARED_MEMORY, "emptyDir": _in_memory(_shared_memory_bytes(role))})
+    if spec.checkpoint is not None:
+        # As a file, since the pod has no token with which to read its own annotations.
+        item = {"path": NOTICE_FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{EVICT_AT_ANNOTATION}']"}}
+        found.append({"name": NOTICE, "downwardAPI": {"items": [item]}})
+    return found
+
+
+def _mounts(role: Role, spec: JobSpec) -> list[Json]:
+    found = [
+        {"name": f"volume-{index}", "mountPath": volume.mount_path, "readOnly": volume.read_only}
+        for index, volume in enumerate(role.template.volumes)
+    ]
+    if _needs_shared_memory(role):
+        found.append({"name": SHARED_MEMORY, "mountPath": SHARED_MEMORY_PATH, "readOnly": False})
+    if spec.checkpoint is not None:
+        found.append({"name": NOTICE, "mountPath": NOTICE_DIRECTORY, "readOnly": True})
+    return found
+
+
+def _needs_shared_memory(role: Role) -> bool:
+    """
+    The container runtime's 64 MB are too few for NCCL and data loaders, so a pod with a GPU has more unless it says
+    itself what is there.
+    """
+    return role.resources.kind is not None and not role.template.has_shared_memory
+
+
+def _shared_memory_bytes(role: Role) -> int:
+    """Half of the memory, as any Linux machine has it. Nothing is taken before it is written to."""
+    return max(1, (role.resources.memory_limit_bytes or role.resources.memory_bytes) // 2)
+
+
+def _in_memory(size_bytes: int) -> Json:
+    return {"medium": "Memory", "sizeLimit": str(size_bytes)}
+
+
+def _volume(index: int, volume: Volume) -> Json:
+    sources: dict[str, Json] = {
+        "empty": {"emptyDir": {}},
+        "memory": {"emptyDir": _in_memory(volume.size_bytes or 0)},
+        "claim": {"persistentVolumeClaim": {"claimName": volume.name}},
+        "config_map": {"configMap": {"name": volume.name}},
+        "secret": {"secret": {"secretName": volume.name}},
+    }
+    return {"name": f"volume-{index}", **sources[volume.kind]}

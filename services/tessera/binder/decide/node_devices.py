@@ -1,0 +1,131 @@
+"""
+Which GPUs a node has, read where its device profile says them. Pure.
+
+What is missing or contradicts itself is a trouble with a code, and the node takes nothing new: a slot that might be
+another card than the books say would be given twice.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tessera.binder.decide.discovery import cards, not_whole
+from tessera.binder.decide.hami import NODE_ANNOTATION, read_cards
+from tessera.domain.instances import geometry_of, layout
+from tessera_schemas.facts import NodeSeen, Others
+from tessera_schemas.labels import (
+    GPU_RESOURCE,
+    GPU_UUIDS_ANNOTATION,
+    MIG_GEOMETRY_LABEL,
+    MIG_RESOURCE_PREFIX,
+)
+from tessera_schemas.mig import PROFILES
+from tessera_schemas.quantities import quantity
+from tessera_schemas.reasons import Code, Reason
+
+Said = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """`memory_bytes` is of each, 0 where only a label says it; `trouble` is a code and what exactly is wrong."""
+
+    count: int = 0
+    uuids: tuple[str, ...] = ()
+    memory_bytes: int = 0
+    mig_geometry: str = ""
+    mig_instances: dict[str, int] = field(default_factory=dict)
+    trouble: tuple[Code, str] | None = None
+
+
+def chosen_profile(said: Iterable[tuple[str, str]]) -> tuple[str, str]:
+    """
+    (profile, contradiction or "") from (who says it, profile) in order of rank; "" says nothing.
+
+    Where nobody says anything it is the stock device plugin's.
+    """
+    heard = [(who, profile) for who, profile in said if profile]
+    if not heard:
+        return "whole", ""
+    differ = len({profile for _, profile in heard}) > 1
+    return heard[0][1], ", ".join(f"{who} says {profile}" for who, profile in heard) if differ else ""
+
+
+def gpus_of(profile: str, room: Said, labels: Said, annotations: Said, gpu_memory_bytes: int) -> Gpus:
+    """The GPUs of a node of this profile. Raises ValueError for a quantity that is none."""
+    return _READ.get(profile, _counted)(room, labels, annotations, gpu_memory_bytes)
+
+
+def _whole(room: Said, labels: Said, annotations: Said, gpu_memory_bytes: int) -> Gpus:
+    offered = int(quantity(room.get(GPU_RESOURCE, 0)))
+    wrong = not_whole(offered, labels)
+    return Gpus(trouble=(Code.NOT_WHOLE_GPUS, wrong)) if wrong else Gpus(offered)
+
+
+def _counted(room: Said, labels: Said, annotations: Said, gpu_memory_bytes: int) -> Gpus:
+    return Gpus(cards(int(quantity(room.get(GPU_RESOURCE, 0))), labels))
+
+
+def _visible(room: Said, labels: Said, annotations: Said, gpu_memory_bytes: int) -> Gpus:
+    """No plugin may hand out what we hand out by UUID."""
+    listed = [uuid.strip() for uuid in annotations.get(GPU_UUIDS_ANNOTATION, "").split(",")]
+    uuids = tuple(uuid for uuid in listed if uuid)
+    trouble = None
+    if not uuids:
+        trouble = Code.DEVICE_UNKNOWN, f"{GPU_UUIDS_ANNOTATION} names no GPU"
+    elif len(set(uuids)) != len(uuids):
+        trouble = Code.DEVICE_CONFLICT, f"{GPU_UUIDS_ANNOTATION} names a GPU twice"
+    elif offered := int(quantity(room.get(GPU_RESOURCE, 0))):
+        trouble = Code.DEVICE_CONFLICT, f"a device plugin offers {offered} of {GPU_RESOURCE} here as well"
+    return Gpus(len(uuids), uuids, trouble=trouble)
+
+
+def _hami(room: Said, labels: Said, annotations: Said, gpu_memory_bytes: int) -> Gpus:
+    cards = read_cards(annotations.get(NODE_ANNOTATION, ""))
+    if not cards:
+        return Gpus(trouble=(Code.DEVICE_UNKNOWN, f"{NODE_ANNOTATION} names no GPU, or cannot be read"))
+    uuids = tuple(card.uuid for card in cards)
+    sick = [card.uuid for card in cards if not card.healthy]
+    other = sorted({card.mode for card in cards} - {"hami-core"})
+    trouble = None
+    if len(set(uuids)) != len(uuids):
+        trouble = Code.DEVICE_CONFLICT, f"{NODE_ANNOTATION} names a GPU twice"
+    elif other:
+        trouble = Code.DEVICE_CONFLICT, f"HAMi runs here in mode {', '.join(other)}"
+    elif sick:
+        trouble = Code.DEVICE_UNHEALTHY, ", ".join(sick)
+    return Gpus(len(cards), uuids, min(card.memory_mib for card in cards) * 2**20, trouble=trouble)
+
+
+def _mig(room: Said, labels: Said, annotations: Said, gpu_memory_bytes: int) -> Gpus:
+    offered = {name.removeprefix(MIG_RESOURCE_PREFIX): amount for name, amount in room.items()}
+    made = {name: int(quantity(offered[name])) for name in sorted(offered.keys() & PROFILES.keys())}
+    instances = {name: count for name, count in made.items() if count}
+    if not instances:
+        return Gpus(trouble=(Code.DEVICE_UNKNOWN, f"it offers no {MIG_RESOURCE_PREFIX}* of a known profile"))
+    geometry = geometry_of(frozenset(instances), labels.get(MIG_GEOMETRY_LABEL, ""), gpu_memory_bytes)
+    if geometry is None:
+        profiles = ", ".join(instances)
+        return Gpus(trouble=(Code.DEVICE_CONFLICT, f"{MIG_GEOMETRY_LABEL} does not tell which GPU has {profiles}"))
+    return Gpus(len(layout(geometry, tuple(instances.items()))), mig_geometry=geometry, mig_instances=instances)
+
+
+_READ: dict[str, Callable[[Said, Said, Said, int], Gpus]] = {
+    "whole": _whole,
+    "visible-devices": _visible,
+    "hami": _hami,
+    "mig": _mig,
+}
+
+
+def beside(profile: str, others: Others) -> Others:
+    """What others take, as the profile counts: whole cards beside those that are cut are none of ours."""
+    return others.model_copy(update={"gpus": 0}) if profile == "mig" else others
+
+
+def with_trouble(seen: NodeSeen, code: Code, detail: str) -> NodeSeen:
+    """The node as it is, but taking nothing new; the trouble that is known already stays."""
+    if seen.trouble is not None:
+        return seen
+    trouble = Reason(code=code, field=f"nodes.{seen.name}.devices", detail=detail[:1024])
+    return seen.model_copy(update={"ready": False, "trouble": trouble})

@@ -1,0 +1,92 @@
+"""A node as the API describes it, as the fact that the ledger takes in. Pure."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from tessera.binder.decide.discovery import model_of
+from tessera.binder.decide.node_devices import Said, beside, chosen_profile, gpus_of, with_trouble
+from tessera_schemas.config import Pool
+from tessera_schemas.devices import NAMES_ITS_CARDS
+from tessera_schemas.facts import NodeSeen, Others
+from tessera_schemas.job import is_device
+from tessera_schemas.labels import (
+    DEVICE_PROFILE_ANNOTATION,
+    GPU_MEMORY_LABEL,
+    GPU_RESOURCE,
+    POOL_LABEL,
+)
+from tessera_schemas.quantities import quantity
+from tessera_schemas.reasons import Code
+
+NOBODY = Others()
+
+
+def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Pool] = ()) -> NodeSeen:
+    """
+    The fact; a node that cannot be read counts as not ready, so that nothing is placed on a guess.
+
+    `pools` are the configured ones, which may say who hands out the GPUs of their nodes.
+    """
+    meta, status = node["metadata"], node.get("status", {})
+    room = status.get("allocatable") or status.get("capacity") or {}
+    labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", ()))
+    pool = labels.get(POOL_LABEL, "default")
+    profile, contradiction = chosen_profile(_said(pool, labels, annotations, pools))
+    try:
+        gpus = gpus_of(profile, room, labels, annotations, _gpu_memory_bytes(labels))
+        seen = NodeSeen(
+            kind="node_seen",
+            name=meta["name"],
+            ready=ready and not node.get("spec", {}).get("unschedulable", False),
+            pool=pool,
+            cpu_milli=int(quantity(room.get("cpu", 0)) * 1000),
+            memory_bytes=int(quantity(room.get("memory", 0))),
+            pods=int(quantity(room.get("pods", 0))),
+            gpus=gpus.count,
+            gpu_model=model_of(labels),
+            gpu_memory_bytes=gpus.memory_bytes or _gpu_memory_bytes(labels),
+            device_profile=profile,
+            gpu_uuids=gpus.uuids,
+            mig_geometry=gpus.mig_geometry,
+            mig_instances=gpus.mig_instances,
+            devices={name: int(quantity(amount)) for name, amount in room.items() if is_device(name)},
+            labels=labels,
+            taints=tuple(
+                {"key": t["key"], "value": t.get("value", ""), "effect": t["effect"]}
+                for t in node.get("spec", {}).get("taints", ())
+            ),
+            others=beside(profile, others),
+        )
+    except (ValidationError, ValueError, KeyError):
+        return NodeSeen(kind="node_seen", name=meta["name"], ready=False)
+    if contradiction:
+        return with_trouble(seen, Code.DEVICE_CONFLICT, contradiction)
+    if gpus.trouble is not None:
+        return with_trouble(seen, *gpus.trouble)
+    if profile in NAMES_ITS_CARDS and others.gpus:
+        return with_trouble(seen, Code.DEVICE_CONFLICT, f"pods that are not ours have {others.gpus} of {GPU_RESOURCE}")
+    return seen
+
+
+def _said(pool: str, labels: Said, annotations: Said, pools: Sequence[Pool]) -> list[tuple[str, str]]:
+    """Who says what the device profile is: the configuration, then the node."""
+    configured = next((each.device_profile for each in pools if each.name == pool), None)
+    return [
+        (f"pools.{pool}.device_profile", configured or ""),
+        (f"the node's annotation {DEVICE_PROFILE_ANNOTATION}", annotations.get(DEVICE_PROFILE_ANNOTATION, "")),
+        (f"the node's label {DEVICE_PROFILE_ANNOTATION}", labels.get(DEVICE_PROFILE_ANNOTATION, "")),
+    ]
+
+
+def _gpu_memory_bytes(labels: dict[str, str]) -> int:
+    """0, not known, when the label is not there or no number: then jobs that ask for memory go elsewhere."""
+    mebibytes = labels.get(GPU_MEMORY_LABEL, "")
+    return int(mebibytes) * 2**20 if re.fullmatch("[0-9]{1,9}", mebibytes) else 0
+
+
+def node_gone(name: str) -> NodeSeen:
+    return NodeSeen(kind="node_seen", name=name, gone=True, ready=False)

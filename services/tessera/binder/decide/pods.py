@@ -1,0 +1,158 @@
+"""The pod of one rank, built from the typed template: nothing that the contract does not name can get in."""
+
+from typing import Any
+
+from tessera.binder.decide import containers, launching
+from tessera.binder.decide.devices import Given, given
+from tessera.domain.entities import Job, Run
+from tessera.domain.resources import Node
+from tessera_schemas.devices import STEERING_DOMAINS
+from tessera_schemas.job import JobSpec, Role, Template
+from tessera_schemas.labels import (
+    ALLOCATED_N_ANNOTATION,
+    FINALIZER,
+    GPU_MILLI_ANNOTATION,
+    JOB_LABEL,
+    MANAGED_BY_LABEL,
+    NAME_ANNOTATION,
+    NOTICE_ANNOTATION,
+    QUEUE_LABEL,
+    RANK_LABEL,
+    RESERVED_PREFIX,
+    ROLE_LABEL,
+    RUN_LABEL,
+    SCHEDULER_NAME,
+    SHARD_LABEL,
+    SIMULATE_PREFIX,
+    SPEC_LABEL,
+    TENANT_LABEL,
+    TTL_ANNOTATION,
+    pod_name,
+)
+from tessera_schemas.placement import Placement
+
+Json = dict[str, Any]
+SPEC_LABEL_CHARACTERS = 16
+
+
+def pod_of(job: Job, run: Run, rank: int, spec: JobSpec, allocated_n: int, node: Node | None) -> Json:
+    """
+    The unbound pod of `rank`; the same run, rank and devices of its node give the same pod.
+
+    Raises NoDevice when its node, as the ledger has it, does not say what it gives.
+    """
+    placement = placement_of(run, rank)
+    role = next(role for role in spec.roles if role.name == placement.role)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(run.run_id, rank),
+            "namespace": job.tenant,
+            "labels": _not_reserved(spec.labels) | labels(job, run, rank, role),
+            "annotations": _annotations(role.template, spec, placement, allocated_n),
+            "finalizers": [FINALIZER],
+        },
+        "spec": _spec(job, run, rank, spec, role, given(role.resources, placement, node)),
+    }
+
+
+def in_shard(pod: Json, shard: str) -> Json:
+    """The pod as one of this shard, whose binder and reclamation alone will see it."""
+    meta = pod["metadata"]
+    return pod | {"metadata": meta | {"labels": meta["labels"] | {SHARD_LABEL: shard}}}
+
+
+def placement_of(run: Run, rank: int) -> Placement:
+    """A gang's placements are in rank order and may be thousands; what it grew by has ranks with gaps."""
+    if rank < len(run.placements):
+        return run.placements[rank]
+    return next(extra.placement for extra in run.extra if extra.placement.rank == rank)
+
+
+def labels(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
+    return {
+        MANAGED_BY_LABEL: SCHEDULER_NAME,
+        JOB_LABEL: job.job_id,
+        RUN_LABEL: run.run_id,
+        RANK_LABEL: str(rank),
+        ROLE_LABEL: role.name,
+        QUEUE_LABEL: job.queue,
+        TENANT_LABEL: job.tenant,
+        SPEC_LABEL: spec_label(job),
+    }
+
+
+def spec_label(job: Job) -> str:
+    """
+    Tells this job's pods from those of another spec, and from those of the same submit of long ago.
+
+    A forgotten key may be used again, and then gives the same job, run and pod names.
+    """
+    return f"{job.spec_hash[:SPEC_LABEL_CHARACTERS]}-{job.taken_n}"
+
+
+def _annotations(template: Template, spec: JobSpec, placement: Placement, allocated_n: int) -> dict[str, str]:
+    """The owner's annotations below ours: what we say about devices cannot be said by a job."""
+    notice = {NOTICE_ANNOTATION: str(spec.checkpoint.notice_seconds)} if spec.checkpoint else {}
+    return (
+        _not_reserved(template.annotations)
+        | notice
+        | {
+            NAME_ANNOTATION: spec.name,
+            ALLOCATED_N_ANNOTATION: str(allocated_n),
+            TTL_ANNOTATION: str(spec.ttl_seconds_after_finished),
+            GPU_MILLI_ANNOTATION: str(placement.gpu_milli),
+        }
+    )
+
+
+def _not_reserved(own: dict[str, str]) -> dict[str, str]:
+    return {
+        key: value
+        for key, value in own.items()
+        if not key.startswith((RESERVED_PREFIX, *STEERING_DOMAINS)) or key.startswith(SIMULATE_PREFIX)
+    }
+
+
+def _spec(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Given) -> Json:
+    tolerations = [
+        {"key": t.key, "operator": "Exists" if t.every_value else "Equal"}
+        | ({"value": t.value} if t.value else {})
+        | ({"effect": t.effect} if t.effect else {})
+        for t in role.tolerations
+    ]
+    body: Json = {
+        "schedulerName": SCHEDULER_NAME,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": spec.termination_grace_seconds,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "nodeSelector": role.node_selector,
+        "tolerations": tolerations,
+        "volumes": containers.volumes(role, spec),
+        **containers.containers(job, run, rank, spec, role, devices),
+        **launching.name_in_dns(run, rank, spec),
+        **_by_grant(role.template),
+    }
+    if role.affinity:
+        body["affinity"] = _affinity(role)
+    if spec.time_limit_seconds is not None:
+        body["activeDeadlineSeconds"] = spec.time_limit_seconds
+    return body
+
+
+def _by_grant(template: Template) -> Json:
+    """What admission lets through only for tenants that are granted it."""
+    network = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if template.host_network else {}
+    return network | ({"runtimeClassName": template.runtime_class} if template.runtime_class else {})
+
+
+def _affinity(role: Role) -> Json:
+    """The role's conditions on its node, so that the kubelet checks them once more. All of one term must hold."""
+    conditions = [
+        {"key": term.key, "operator": term.operator.value} | ({"values": list(term.values)} if term.values else {})
+        for term in role.affinity
+    ]
+    needed = {"nodeSelectorTerms": [{"matchExpressions": conditions}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": needed}}

@@ -1,0 +1,158 @@
+"""
+Runs that move so that another job finds its room in one piece: which may, where to, and what it gains.
+
+The proposer searches and the committer judges; both ask here. A move is an eviction with the next place found and
+kept before: so it counts against the job's eviction budget, and neither a run that is too young nor one of a higher
+class than the waiting job's moves. Unlike a preemption it takes nothing from anybody's quota: whichever queue of the
+pool the run is of, its job starts again as soon as the old pods are gone.
+"""
+
+from collections.abc import Iterable
+
+from tessera.domain.entities import Job, Run
+from tessera.domain.evolve import evolved
+from tessera.domain.phases import Phase
+from tessera.domain.queues import Over, QuotaBook
+from tessera.domain.resources import Node, RoleNeed
+from tessera.domain.state import State
+from tessera.engine.placement.capacity import nodes_for
+from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.preemption.candidates import eviction_cost, weight
+from tessera.engine.preemption.rules import protected
+from tessera.engine.scoring.policies import taste_of
+from tessera_schemas.base import INT_MAX
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code, Reason
+
+NO_ROOM = (Code.NO_FIT, Code.RESERVED)
+"""What a job was told that waits for room and for nothing else."""
+
+GPU_SECOND = 1_000_000
+"""In thousandths of a GPU times milliseconds, in which gains and losses are counted."""
+
+
+def may_move(state: State, owner: Job, run: Run) -> Reason | None:
+    """Why `run` may not be moved for `owner`, naming the rule; None when it may."""
+    tree, job = state.tree, state.jobs.get(run.job_id)
+    if not tree.policy.defragment:
+        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="policy.defragment", detail="off")
+    if job is None or job.job_id == owner.job_id or run.stopping or job.phase is not Phase.RUNNING:
+        return Reason(code=Code.VICTIM_GONE, detail=run.run_id)
+    against = protected(state, job, run)
+    if against is not None:
+        return against
+    if tree.priority_of(job) > tree.priority_of(owner):
+        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="priority_class", detail=run.run_id)
+    if not _could_start_again(state, owner, job, run):
+        return Reason(code=Code.PLAN_DOES_NOT_FIT, detail=f"{run.run_id} could not start again at once")
+    return None
+
+
+def _could_start_again(state: State, owner: Job, job: Job, run: Run) -> bool:
+    """
+    With the quota it has, in the pool and on the flavor it is on. What an elastic run grew by would be lost, and what
+    pods that have ended did.
+    """
+    tree = state.tree
+    return (
+        not run.extra
+        and not run.released_ranks
+        and not job.held
+        and job.adopted is None  # only its owner can make its pods again, in its own time
+        and tree.pool(job.queue) is not None
+        and tree.pool(job.queue) == tree.pool(owner.queue)
+        and tree.stopped(job.queue) is None
+        and run.flavor in tree.flavors_for(job.queue, job.amount)
+    )
+
+
+def lacks_again(state: State, book: QuotaBook, run: Run) -> Over | None:
+    """The quota that the job of `run`, which `book` does not count any more, would lack after one eviction more."""
+    job = state.jobs.get(run.job_id)
+    firm = job is None or not state.tree.revocable(evolved(job, evictions=job.evictions + 1))
+    return book.over(run.queue, run.flavor, run.amount, firm)
+
+
+def gained(state: State, owner: Job) -> int:
+    """
+    What the job gains by starting now, in thousandths of a GPU · ms: its GPUs times how long it would still wait.
+
+    Where room is reserved for it, that says when. Otherwise nobody knows, and it is taken to wait as long again as it
+    has waited since it was told that there is no room: so moving never loses more than waiting has lost before.
+    Time on hold, in back-off, or waiting for quota counts for nothing.
+    """
+    if owner.reason is None or owner.reason.code not in NO_ROOM:
+        return 0
+    ahead = owner.reason.numbers.get("from_ts", 0) - state.ts if owner.reason.code is Code.RESERVED else 0
+    return weight(owner.amount) * max(0, ahead if ahead > 0 else state.ts - owner.told_ts)
+
+
+def most_to_lose(state: State, owner: Job) -> int:
+    """What runs that move for `owner` may lose at most, so that there is a net gain and the least that is asked."""
+    least = max(1, state.tree.policy.defragment_min_gain_gpu_seconds * GPU_SECOND)
+    return gained(state, owner) - least
+
+
+def net_gpu_seconds(state: State, owner: Job, runs: Iterable[Run]) -> int:
+    """What moving them gains on the whole, rounded down; below 0 when it does not."""
+    return (gained(state, owner) - sum(eviction_cost(state, run) for run in runs)) // GPU_SECOND
+
+
+def without_gain(state: State, owner: Job, runs: Iterable[Run]) -> Reason | None:
+    """That moving them loses too much; None when it gains."""
+    lost, most = sum(eviction_cost(state, run) for run in runs), most_to_lose(state, owner)
+    return None if lost <= most else no_gain(state, owner, lost)
+
+
+def no_gain(state: State, owner: Job, lost: int, at_least: bool = False) -> Reason:
+    """`at_least`: what the cheapest single run loses, since nobody has searched which and how many must move."""
+    name = "lost_gpu_seconds_at_least" if at_least else "lost_gpu_seconds"
+    numbers = {
+        "gained_gpu_seconds": min(gained(state, owner) // GPU_SECOND, INT_MAX),
+        name: min(-(-lost // GPU_SECOND), INT_MAX),
+        "least_net_gpu_seconds": state.tree.policy.defragment_min_gain_gpu_seconds,
+    }
+    return Reason(code=Code.NO_NET_GAIN, numbers=numbers)
+
+
+class Bases:
+    """The nodes on which runs may go on, as they are now, by queue's pool, flavor and what is to be avoided."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._known: dict[tuple[str, str, tuple[str, ...]], tuple[dict[str, Node], Places]] = {}
+
+    def of(self, run: Run, avoid: tuple[str, ...] = ()) -> tuple[dict[str, Node], Places]:
+        key = self.state.tree.pool(run.queue) or "", run.flavor, avoid
+        found = self._known.get(key)
+        if found is None:
+            nodes = {node.name: node for node in nodes_for(self.state, *key)}
+            found = self._known[key] = nodes, Places(nodes, taste_of(self.state, key[0]))
+        return found
+
+
+class Ground:
+    """
+    What is free for runs that move, one after the other, when the job for which they move has taken its part.
+
+    The room that they leave is not counted, nor that of runs that are still being stopped: each target is reserved
+    before anything is evicted, and can be had at once.
+    """
+
+    def __init__(self, bases: Bases) -> None:
+        self._bases = bases
+        self._taken: dict[str, Node] = {}
+
+    def take(self, roles: tuple[RoleNeed, ...], placements: Iterable[Placement]) -> None:
+        state, needs = self._bases.state, {role.name: role.need for role in roles}
+        for placement in placements:
+            node = self._taken.get(placement.node) or state.nodes.get(placement.node)
+            if node is not None:
+                node = node.taking(needs[placement.role], placement, 1)
+                drained = state.drains.get(node.name) is not None
+                self._taken[node.name] = evolved(node, ready=False) if drained else node
+
+    def nodes(self, run: Run, avoid: tuple[str, ...] = ()) -> tuple[dict[str, Node], Places]:
+        """The nodes that the run may go on to, and which of them suit whom."""
+        nodes, places = self._bases.of(run, avoid)
+        return nodes | {name: node for name, node in self._taken.items() if name in nodes}, places

@@ -1,0 +1,252 @@
+"""
+Defragmentation: the runs whose moving elsewhere gives a waiting job its room, and where each of them goes on.
+
+Pure, as all plans are. Each set of runs is tried with the real placement: the job on the nodes as without them, then
+they, the largest first, on what is free *now* beside the job. First the sets in the order of their cost, whatever
+nodes they are on: the first that holds is the cheapest there is for that placement. Where a count runs out before one
+holds, whole steps by node (`node_steps`), less what turns out not to be needed; these need not be the cheapest.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass
+from itertools import takewhile
+
+from tessera.domain.entities import Job, Run
+from tessera.domain.resources import Node
+from tessera.domain.state import State
+from tessera.engine.defragmentation.relocations import (
+    NO_ROOM,
+    Bases,
+    Ground,
+    lacks_again,
+    may_move,
+    most_to_lose,
+    net_gpu_seconds,
+    no_gain,
+)
+from tessera.engine.placement.capacity import leaving, nodes_for, nodes_less
+from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.gangs import place_gang
+from tessera.engine.placement.placement_groups import units
+from tessera.engine.preemption.candidates import Loss, eviction_cost
+from tessera.engine.preemption.node_steps import node_steps, take
+from tessera.engine.preemption.plans import PLAN_BYTES_MAX, Plan, victim_of
+from tessera.engine.queueing.ordering import line
+from tessera.engine.queueing.readiness import book_without, quota_reason, startable
+from tessera.engine.scoring.policies import taste_of
+from tessera_schemas.base import INT_MAX
+from tessera_schemas.facts import Move
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code, Reason
+
+SETS_MAX = 256  # sets of runs that are tried in the order of their cost
+NODES_MAX = 65_536  # looked at by all these tries together, about
+SETS_MIN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The runs that move, where each goes on, and where the job goes then."""
+
+    taken: tuple[Loss, ...]
+    moves: tuple[Move, ...]
+    placements: tuple[Placement, ...]
+
+    @property
+    def key(self) -> tuple[int, int, tuple[str, ...]]:
+        return _cost(self.taken), len(self.taken), tuple(loss.run.run_id for loss in self.taken)
+
+
+def defragmentation(state: State, job: Job, ts: int, at_any_cost: bool = False) -> Plan | Reason:
+    """
+    The cheapest moves found that make room for `job` at the time `ts`; or why there are none.
+
+    NoNetGain: some might, but they would lose more than the job lost by waiting so far; it may be tried again later.
+    `at_any_cost`: search also where even the cheapest run alone loses too much, so that the loss of the plan is told.
+    """
+    now = copy(state)  # read only: its tables and indexes are the state's
+    now.ts = max(ts, state.ts)
+    if not startable(now, job) or now.earmarks.get(job.job_id) is not None:
+        return Reason(code=Code.NOT_WAITING, detail=job.job_id)
+    if not now.tree.policy.defragment:
+        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="policy.defragment", detail="off")
+    if job.reason is None or job.reason.code not in NO_ROOM:
+        return Reason(code=Code.NOT_WAITING, field="reason", detail="nobody has told it yet that there is no room")
+    if now.tree.policy.backfill == "reserve" and _stands_behind_reserved(now, job):
+        return Reason(code=Code.BEHIND_RESERVATION)
+    plans: list[tuple[tuple[int, int, tuple[str, ...]], int, Plan]] = []
+    refused: list[Reason] = []
+    for at, flavor in enumerate(now.tree.flavors_for(job.queue, job.amount)):
+        found = _Search(now, job, flavor, job.avoid).find(at_any_cost)
+        if job.avoid and isinstance(found, Reason):
+            found = _Search(now, job, flavor).find(at_any_cost)
+        plan = found if isinstance(found, Reason) else _plan(now, job, flavor, found)
+        if isinstance(plan, Reason):
+            refused.append(plan)
+        elif isinstance(found, Found):
+            plans.append((found.key, at, plan))
+    if plans:
+        return min(plans, key=lambda entry: entry[:2])[2]
+    return next((reason for reason in refused if reason.code is not Code.WAITING_FOR_QUOTA), refused[0])
+
+
+def _stands_behind_reserved(state: State, job: Job) -> bool:
+    """Room that somebody before it waits for is nobody's next place."""
+    before = takewhile(lambda name: name != job.job_id, line(state, state.tree.pool(job.queue) or "", state.ts))
+    jobs = (state.jobs.get(name) for name in before)
+    return any(other.reason is not None and other.reason.code is Code.RESERVED for other in jobs if other is not None)
+
+
+def _plan(state: State, job: Job, flavor: str, found: Found) -> Plan | Reason:
+    places = [*found.placements, *(place for move in found.moves for place in move.placements)]
+    if sum(80 + len(place.node) + len(place.role) for place in places) > PLAN_BYTES_MAX:
+        return Reason(
+            code=Code.NO_FIT, field="roles", numbers={"pods": len(places)}, detail="one plan cannot name them"
+        )
+    by_run = {loss.run.run_id: loss for loss in found.taken}
+    victims = tuple(victim_of(state, by_run[move.run_id]) for move in found.moves)
+    net = min(net_gpu_seconds(state, job, [loss.run for loss in found.taken]), INT_MAX)
+    return Plan(
+        job.job_id, job.queue, "defragment", flavor, victims, found.placements, moves=found.moves, net_gpu_seconds=net
+    )
+
+
+class _Search:
+    """For one job on the nodes of one flavor; what is being stopped counts as gone for the job, not for who moves."""
+
+    def __init__(self, state: State, job: Job, flavor: str, avoid: tuple[str, ...] = ()) -> None:
+        self._state, self._job, self._flavor = state, job, flavor
+        self._going = leaving(state)
+        self._book = book_without(state, self._going)
+        nodes = {node.name: node for node in nodes_for(state, state.tree.pool(job.queue) or "", flavor, avoid)}
+        held = nodes_less(state, [(run.roles, places) for run, places in self._going])
+        self._nodes = nodes | {name: node for name, node in held.items() if name in nodes}
+        self._places, self._bases = Places(self._nodes, taste_of(state, state.tree.pool(job.queue) or "")), Bases(state)
+        self._most = most_to_lose(state, job)
+        self._moves_max = state.tree.policy.defragment_moves_max
+        self._parts = [part for unit in units(job.roles) for part in unit.parts]
+
+    def find(self, at_any_cost: bool = False) -> Found | Reason:
+        over = self._book.lacks(self._job, self._flavor)
+        if over is not None:
+            return quota_reason(over)
+        if not isinstance(self._place(()), Reason):
+            if not self._going:
+                return Reason(code=Code.WAITING_FOR_TURN, detail="it fits as soon as it is its turn")
+            return Reason(code=Code.WAITING_FOR_PREEMPTED, numbers={"runs_stopping": len(self._going)})
+        every = self._movable()
+        lacking = self._place(every)
+        if isinstance(lacking, Reason):
+            return lacking
+        too_dear = every[0].cost > self._most
+        found = self._cheapest(every) if at_any_cost or not too_dear else None
+        if found is not None and _cost(found.taken) > self._most:
+            return no_gain(self._state, self._job, _cost(found.taken))
+        if too_dear:
+            return no_gain(self._state, self._job, every[0].cost, at_least=True)
+        found = found or self._by_steps(every)
+        if found is not None:
+            return found
+        numbers = {"may_move": len(every), "moves_max": self._moves_max}
+        return Reason(code=Code.NO_FIT, numbers=numbers, detail="no runs were found that fit elsewhere beside it")
+
+    def _movable(self) -> list[Loss]:
+        """Runs on nodes that the job may use, cheapest first; a queue that is over its quota gets nobody back."""
+        state, useful = self._state, {name for part in self._parts for name in self._places.suited(part)}
+        runs = {run_id for name in useful for run_id in state.index.runs_on.get(name, ())}
+        losses = [
+            Loss(run, None, (0, 0), eviction_cost(state, run), run.placements, run.amount)
+            for run in state.runs.found(sorted(runs))
+            if may_move(state, self._job, run) is None and self._may_have_again(run)
+        ]
+        return sorted(losses, key=_order)
+
+    def _may_have_again(self, run: Run) -> bool:
+        self._book.add(run.queue, run.flavor, run.amount, -1)
+        over = lacks_again(self._state, self._book, run)
+        self._book.add(run.queue, run.flavor, run.amount)
+        return over is None
+
+    def _cheapest(self, losses: Sequence[Loss]) -> Found | None:
+        tries = min(SETS_MAX, max(SETS_MIN, NODES_MAX // max(1, len(self._nodes))))
+        for taken, _ in zip(self._sets(losses), range(tries), strict=False):
+            found = self._with(taken)
+            if found is not None:
+                return found
+        return None
+
+    def _sets(self, losses: Sequence[Loss]) -> Iterator[list[Loss]]:
+        """Sets that are not too large, the cheapest first; of one cost the smaller, then by order."""
+        heap: list[tuple[int, int, tuple[int, ...]]] = [(losses[0].cost, 1, (0,))] if losses else []
+        while heap:
+            cost, size, chosen = heapq.heappop(heap)
+            yield [losses[at] for at in chosen]
+            last = chosen[-1]
+            if last + 1 == len(losses):
+                continue
+            more = losses[last + 1].cost
+            heapq.heappush(heap, (cost - losses[last].cost + more, size, (*chosen[:-1], last + 1)))
+            if size < self._moves_max:
+                heapq.heappush(heap, (cost + more, size + 1, (*chosen, last + 1)))
+
+    def _by_steps(self, losses: Sequence[Loss]) -> Found | None:
+        """Node by node, passing over what could not go anywhere or costs too much."""
+        taken: list[Loss] = []
+        for step in node_steps(self._parts, self._nodes, self._places, losses):
+            trial = [*taken, *step]
+            if len(trial) > self._moves_max or _cost(trial) > self._most:
+                continue
+            found = self._with(trial)
+            if found is not None:
+                return self._pruned(found)
+            if self._landed(trial, Ground(self._bases)) is not None:
+                taken = trial
+        return None
+
+    def _pruned(self, found: Found) -> Found:
+        for loss in sorted(found.taken, key=_order, reverse=True):
+            fewer = [other for other in found.taken if other is not loss]
+            found = self._with(fewer) or found
+        return found
+
+    def _with(self, taken: Sequence[Loss]) -> Found | None:
+        """Where everybody goes when these move; None when somebody finds no room, or nobody has to move."""
+        placed = self._place(taken)
+        if isinstance(placed, Reason):
+            return None
+        ground = Ground(self._bases)
+        ground.take(self._job.roles, placed)
+        moves = self._landed(taken, ground)
+        return None if moves is None else Found(tuple(sorted(taken, key=_order)), moves, placed)
+
+    def _landed(self, taken: Sequence[Loss], ground: Ground) -> tuple[Move, ...] | None:
+        moves = []
+        for loss in sorted(taken, key=_largest_first):
+            run = loss.run
+            moved = self._state.jobs.get(run.job_id)
+            placed = place_gang(run.roles, *ground.nodes(run, () if moved is None else moved.avoid))
+            if isinstance(placed, Reason):
+                return None
+            ground.take(run.roles, placed)
+            moves.append(Move(run_id=run.run_id, placements=placed))
+        return tuple(moves)
+
+    def _place(self, taken: Sequence[Loss]) -> tuple[Placement, ...] | Reason:
+        nodes: dict[str, Node] = dict(self._nodes)
+        for loss in taken:
+            take(nodes, loss)
+        return place_gang(self._job.roles, nodes, self._places)
+
+
+def _cost(losses: Sequence[Loss]) -> int:
+    return sum(loss.cost for loss in losses)
+
+
+def _order(loss: Loss) -> tuple[int, str]:
+    return loss.cost, loss.run.run_id
+
+
+def _largest_first(loss: Loss) -> tuple[int, int, str]:
+    return -loss.amount.gpu_milli, -loss.amount.cpu_milli, loss.run.run_id

@@ -1,0 +1,1 @@
+"""Reasons in numbers, blockers, suggestions, and what-if questions on an overlay of the state."""

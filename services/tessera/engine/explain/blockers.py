@@ -1,0 +1,183 @@
+"""
+Who holds what a waiting job needs. Pure.
+
+Whoever looks sees his own jobs by name. Of other tenants he sees how many runs of which queue hold how much, and of
+queues that are closed to him not even the name.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tessera.domain.entities import Job, Run
+from tessera.domain.queues import QueueTree
+from tessera.domain.resources import NOTHING, Amount
+from tessera.domain.state import State
+from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.placement_groups import units
+
+HOLDERS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """
+    A run that holds something the job waits for, or (`kept`) a job for which room is kept until `until_ts`.
+
+    `since_ts` is 0 for a run that has not started; `until_ts` 0 where nobody knows. The spec of its job, where its
+    time limit stands, is fact `fact_index` of ledger message `taken_n`. Of another tenant's job the names are "",
+    and so is that of a queue that is closed to whoever looks.
+    """
+
+    name: str
+    run_id: str
+    job_id: str
+    queue: str
+    amount: Amount
+    since_ts: int = 0
+    until_ts: int = 0
+    stopping: bool = False
+    kept: bool = False
+    taken_n: int = 0
+    fact_index: int = 0
+
+    def said(self) -> str:
+        who = f"{self.name} ({self.run_id or self.job_id})" if self.name else "a job of another tenant"
+        ends = ", which is being stopped" if self.stopping else ""
+        how = "kept for" if self.kept else "held by"
+        return f"{said_amount(self.amount)} {how} {who} of {said_queue(self.queue)}{ends}"
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """What runs hold that are not named: those of other tenants, and those beyond the first few."""
+
+    queue: str
+    runs: int
+    amount: Amount
+
+    def said(self) -> str:
+        runs = "1 other run" if self.runs == 1 else f"{self.runs} other runs"
+        return f"{said_amount(self.amount)} held by {runs} of {said_queue(self.queue)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """The largest first, the older of equals before the younger."""
+
+    named: tuple[Holder, ...] = ()
+    others: tuple[Others, ...] = ()
+
+    def said(self) -> Iterator[str]:
+        yield from (holder.said() for holder in self.named)
+        yield from (others.said() for others in self.others)
+
+
+NOBODY = Holders()
+
+
+@dataclass(slots=True)
+class Eyes:
+    """Who looks: a tenant, or (None) an operator, who sees all."""
+
+    tree: QueueTree
+    tenant: str | None
+    _open: dict[str, bool] = field(default_factory=dict)
+
+    def may_see(self, tenant: str) -> bool:
+        return self.tenant is None or self.tenant == tenant
+
+    def may_use(self, queue: str) -> bool:
+        """Whether the queue takes jobs of whoever looks; all do of an operator."""
+        found = self.tree.queues.get(queue)
+        return self.tenant is None or (found is not None and (not found.tenants or self.tenant in found.tenants))
+
+    def queue(self, name: str) -> str:
+        """Its name; "" when it is closed to whoever looks."""
+        return name if self.may_use(name) else ""
+
+
+def of_quota(state: State, job: Job, resource: str, flavor: str, eyes: Eyes) -> Holders:
+    """Who uses the quota: the runs of all queues that share it."""
+    root = state.tree.roots.get(job.queue)
+    runs = (
+        run
+        for run in state.runs.values()
+        if state.tree.roots.get(run.queue) == root and (not flavor or run.flavor == flavor)
+    )
+    return _told(state, job, runs, lambda amount: int(getattr(amount, resource)), eyes)
+
+
+def of_room(state: State, job: Job, places: Iterable[Places], eyes: Eyes) -> Holders:
+    """Who is on the nodes that suit the job."""
+    suited: dict[str, None] = {}
+    for found in places:
+        for unit in units(job.roles):
+            for part in unit.parts:
+                suited |= found.suited(part)
+    names = {run_id for node in suited for run_id in state.index.runs_on.get(node, ())}
+    wants_gpus = job.amount.gpu_milli > 0
+    return _told(
+        state,
+        job,
+        state.runs.found(sorted(names)),
+        lambda amount: amount.gpu_milli if wants_gpus else amount.cpu_milli,
+        eyes,
+        suited,
+    )
+
+
+def _told(
+    state: State,
+    job: Job,
+    runs: Iterable[Run],
+    size: Callable[[Amount], int],
+    eyes: Eyes,
+    nodes: Iterable[str] | None = None,
+) -> Holders:
+    found = [run for run in runs if size(run.amount)]
+    found.sort(key=lambda run: (-size(run.amount), run.allocated_ts, run.run_id))
+    named = [*_kept(state, job, eyes, None if nodes is None else set(nodes))]
+    rest: dict[str, tuple[int, Amount]] = {}
+    for run in found:
+        if eyes.may_see(run.tenant) and len(named) < HOLDERS_MAX:
+            named.append(_holder(state, run))
+            continue
+        queue = eyes.queue(run.queue)
+        count, amount = rest.get(queue, (0, NOTHING))
+        rest[queue] = count + 1, amount.plus(run.amount)
+    order = sorted(rest.items(), key=lambda entry: (-size(entry[1][1]), entry[0]))
+    return Holders(tuple(named[:HOLDERS_MAX]), tuple(Others(queue, *held) for queue, held in order))
+
+
+def _holder(state: State, run: Run) -> Holder:
+    job = state.jobs.get(run.job_id)
+    ended = state.ended.get(run.job_id)
+    name = job.name if job else ended.name if ended else run.job_id
+    taken = (job.taken_n, job.fact_index) if job else (0, 0)
+    return Holder(name, run.run_id, run.job_id, run.queue, run.amount, run.started_ts, 0, run.stopping, False, *taken)
+
+
+def _kept(state: State, job: Job, eyes: Eyes, nodes: set[str] | None) -> Iterator[Holder]:
+    """Room that is kept for others, on these nodes or in the same tree of queues."""
+    for owner, mark in sorted(state.earmarks.items()):
+        other = state.jobs.get(owner)
+        if other is None or owner == job.job_id:
+            continue
+        if nodes is None and state.tree.roots.get(other.queue) != state.tree.roots.get(job.queue):
+            continue
+        if nodes is not None and not any(place.node in nodes for place in mark.placements):
+            continue
+        name, job_id = (other.name, owner) if eyes.may_see(other.tenant) else ("", "")
+        yield Holder(name, "", job_id, eyes.queue(other.queue), other.amount, 0, mark.deadline, False, True)
+
+
+def said_queue(name: str) -> str:
+    return f"queue {name}" if name else "other queues"
+
+
+def said_amount(amount: Amount) -> str:
+    """What counts of it: GPUs, else CPUs."""
+    milli, unit = (amount.gpu_milli, "GPU") if amount.gpu_milli else (amount.cpu_milli, "CPU")
+    whole, rest = divmod(milli, 1000)
+    number = f"{whole}.{rest:03}".rstrip("0") if rest else str(whole)
+    return f"{number} {unit}" if milli == 1000 else f"{number} {unit}s"

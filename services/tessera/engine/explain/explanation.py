@@ -1,0 +1,257 @@
+"""
+Why a job stands where it stands, recomputed from the fold with the functions that decide. Pure.
+
+The ledger records a reason when its code changes; the numbers here are those of the state, so they are never stale.
+The first reason is the one that the committer would give now; the others would keep the job waiting without it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tessera.domain.entities import EndedJob, Job, Run
+from tessera.domain.idle import idle_policy
+from tessera.domain.phases import Phase
+from tessera.domain.queues import QuotaBook
+from tessera.domain.state import State
+from tessera.engine.explain.blockers import NOBODY, Eyes, Holders, of_quota, of_room
+from tessera.engine.explain.lent_quota import said_lent
+from tessera.engine.explain.order_reasons import said_before
+from tessera.engine.explain.suggestions import Change, remedies
+from tessera.engine.explain.what_if import Fork
+from tessera.engine.placement.gangs import place_gang
+from tessera.engine.placement.inadmissible import unreachable
+from tessera.engine.queueing.readiness import quota_reason
+from tessera.engine.queueing.reservations import Forecast, soonest
+from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.units import said_age
+
+FLAVORS_MAX = 4  # of which each is told why it does not do
+DRAINED_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """
+    `position` counts from 1 among the jobs in line for the pool; 0 when the job is not in line.
+
+    `reason` is what keeps it now, `others` what would keep it besides. `said` are further sentences. `changes` are
+    single changes after which it would start at once; `tried` is how many were tried, 0 when trying makes no sense.
+    """
+
+    job: Job | EndedJob
+    as_of: int
+    reason: Reason | None = None
+    position: int = 0
+    in_line: int = 0
+    pool: str = ""
+    others: tuple[Reason, ...] = ()
+    said: tuple[str, ...] = ()
+    holders: Holders = NOBODY
+    changes: tuple[Change, ...] = ()
+    tried: int = 0
+
+    def sentence(self) -> str:
+        """The answer in one line."""
+        job = self.job
+        why = f": {self.reason.sentence()}" if self.reason is not None else ""
+        return f"{job.name} ({job.job_id}) {job.phase.value}{why}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Everything but the reason and the place in line, as sentences."""
+        also = tuple(f"Also {reason.sentence()}" for reason in self.others)
+        changes = tuple(f"It would start now with: {change.said()}" for change in self.changes)
+        return (*self.said, *also, *self.holders.said(), *changes)
+
+
+def explain(state: State, job_id: str, now_ms: int, viewer: str | None = None) -> Explanation | None:
+    """
+    None when the state knows no such job: it was never taken in, or it is forgotten.
+
+    `viewer` is the tenant who asks, None an operator: a tenant sees no other tenant's job or run by name.
+    """
+    job = state.jobs.get(job_id)
+    if job is None:
+        ended = state.ended.get(job_id)
+        return None if ended is None else Explanation(ended, state.n, ended.reason)
+    if job.phase is not Phase.QUEUED:
+        return Explanation(job, state.n, job.reason, said=tuple(_on_its_way(state, job)))
+    return _queued(state, job, max(state.ts, now_ms), Eyes(state.tree, viewer))
+
+
+def _queued(state: State, job: Job, now: int, eyes: Eyes) -> Explanation:
+    pool = state.tree.pool(job.queue)
+    if pool is None:
+        return Explanation(job, state.n, Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail=job.queue))
+    fork = Fork(state, job, now)
+    reason, *others = _against(fork, job, pool)
+    fits = reason.code in (Code.WAITING_FOR_TURN, Code.BEHIND_RESERVATION) and fork.gate(job) is None
+    return Explanation(
+        job,
+        state.n,
+        reason,
+        fork.position,
+        len(fork.line),
+        pool,
+        tuple(others),
+        tuple(_besides(fork, job, pool, eyes, (reason, *others))),
+        NOBODY if fits else _holders(fork, job, pool, (reason, *others), eyes),
+        () if fits else remedies(fork, job, eyes),
+        fork.tries,
+    )
+
+
+def _against(fork: Fork, job: Job, pool: str) -> list[Reason]:
+    """All that keeps the job, what the committer would say first."""
+    found = fork.gates(job)
+    if not found:
+        verdict = fork.verdict(job)
+        if not isinstance(verdict, Reason):
+            if job.reason is not None and job.reason.code is Code.BEHIND_RESERVATION:
+                return [job.reason]  # it has room and quota, which are kept for somebody else
+            detail = "it fits and starts at its turn"
+            return [Reason(code=Code.WAITING_FOR_TURN, numbers={"position": fork.position}, detail=detail)]
+        found = [verdict]
+    said = {(reason.code, reason.field) for reason in found}
+    for reason in _resources(fork, job, pool):
+        if (reason.code, reason.field) not in said:
+            said.add((reason.code, reason.field))
+            found.append(reason)
+    return found
+
+
+def _kept(fork: Fork, job: Job, pool: str) -> Iterator[str]:
+    """The soonest room that there will be for a job for which the committer keeps it."""
+    openings = []
+    if job.reason is None or job.reason.code is not Code.RESERVED:
+        return
+    for at, flavor in enumerate(fork.state.tree.flavors_for(job.queue, job.amount)):
+        nodes, places = fork.pool(pool, flavor)
+        opening = soonest(job.roles, nodes, Forecast(fork.state).ends_on(nodes), places)
+        if opening is not None:
+            openings.append((opening.at, at, opening))
+    if openings:
+        at, _, opening = min(openings)
+        there = sorted({placement.node for placement in opening.placements})
+        yield f"If runs end as expected it starts within {_left(at, fork.state.ts)}; room is kept on {_some(there)}."
+
+
+def _resources(fork: Fork, job: Job, pool: str) -> Iterator[Reason]:
+    """Quota and room of each flavor, each as if the other were there."""
+    tree = fork.state.tree
+    own = fork.state.earmarks.get(job.job_id) is not None
+    for flavor in () if own else tree.flavors_for(job.queue, job.amount)[:FLAVORS_MAX]:
+        over = fork.book.lacks(job, flavor)
+        if over is not None:
+            yield quota_reason(over)
+        placed = place_gang(job.roles, *fork.pool(pool, flavor))
+        if isinstance(placed, Reason):
+            yield placed
+
+
+def _besides(fork: Fork, job: Job, pool: str, eyes: Eyes, reasons: tuple[Reason, ...]) -> Iterator[str]:
+    """What a reason's numbers do not say."""
+    state, tree = fork.state, fork.state.tree
+    mark = state.earmarks.get(job.job_id)
+    if mark is not None:
+        nodes = sorted({placement.node for placement in mark.placements})
+        yield f"Room on {_some(nodes)} is kept for it ({mark.cause}) for {_left(mark.deadline, state.ts)} more."
+    yield from _kept(fork, job, pool)
+    yield from said_before(fork, job, eyes)
+    head, _ = fork.behind(job)
+    if head is not None:
+        who = f"{head.name} ({head.job_id})" if eyes.may_see(head.tenant) else "of another tenant"
+        yield f"The first job of queue {job.queue} is {who}; the queue lets nobody pass it (strict_fifo)."
+    codes = {reason.code for reason in reasons}
+    if Code.WAITING_FOR_QUOTA in codes:
+        yield from said_lent(state, fork.book, job, eyes)
+        empty = QuotaBook(tree, {})
+        if all(empty.lacks(job, flavor) for flavor in tree.flavors_for(job.queue, job.amount)):
+            yield "It asks for more than the whole quota: it never starts until the quota is raised."
+    if Code.NO_FIT in codes or Code.NO_NODES in codes:
+        nodes_of_pool = [node for node in state.nodes.values() if node.pool == pool]
+        flavors = tree.flavors_for(job.queue, job.amount)
+        never = unreachable(job.roles, nodes_of_pool, tree, job.queue, flavors)
+        if never is not None:
+            yield f"Even empty, the pool could not hold it: {never.sentence()}"
+        yield from _drained(state, pool)
+    if any(role.more for role in job.roles) and job.amount:
+        most = job.pods + sum(role.more for role in job.roles)
+        yield f"It is elastic: it starts with {job.pods} pods and grows to {most} while nobody waits."
+    if job.avoid:
+        yield f"It goes to {_some(job.avoid)} only when there is nothing else: it failed there before."
+    if fork.crowded:
+        yield "Many jobs before it have just come and were not looked at yet; ask again in a moment."
+
+
+def _drained(state: State, pool: str) -> Iterator[str]:
+    named = [drain for _, drain in sorted(state.drains.items()) if _is_of(state, drain.node, pool)]
+    for drain in named[:DRAINED_MAX]:
+        yield f"Node {drain.node} is drained by an operator" + (f": {drain.why}" if drain.why else ".")
+    if len(named) > DRAINED_MAX:
+        yield f"{len(named) - DRAINED_MAX} more nodes are drained."
+
+
+def _is_of(state: State, name: str, pool: str) -> bool:
+    node = state.nodes.get(name)
+    return node is not None and node.pool == pool and not node.gone
+
+
+def _holders(fork: Fork, job: Job, pool: str, reasons: tuple[Reason, ...], eyes: Eyes) -> Holders:
+    """Of what the first reason that others could lift is about."""
+    for reason in reasons:
+        if reason.code is Code.WAITING_FOR_QUOTA:
+            cell, _, flavor = reason.field.partition(" of ")
+            return of_quota(fork.state, job, cell.rpartition(".")[2], flavor, eyes)
+        if reason.code is Code.NO_FIT:
+            flavors = fork.state.tree.flavors_for(job.queue, job.amount)[:FLAVORS_MAX]
+            return of_room(fork.state, job, [fork.pool(pool, flavor)[1] for flavor in flavors], eyes)
+    return NOBODY
+
+
+def _on_its_way(state: State, job: Job) -> Iterator[str]:
+    run = state.runs.get(job.run_id)
+    if run is None:
+        return
+    nodes = sorted({placement.node for placement in run.places})
+    yield f"Attempt {job.attempt} holds {_places(len(run.places))}{f' on {_some(nodes)}' if nodes else ''}."
+    if run.released_ranks:
+        pods = "1 pod has" if len(run.released_ranks) == 1 else f"{len(run.released_ranks)} pods have"
+        yield f"{pods} ended before the others; what they held is free."
+    going = sum(1 for extra in run.extra if extra.leaving)
+    if surplus := len(run.surplus) + going:
+        less = f", {going} of which are being stopped" if going else ""
+        yield f"{surplus} of its pods are beyond its gang{less}: they go when others need the room."
+    if run.revoked is not None:
+        yield f"It is being stopped, then {run.then}: {run.revoked.sentence()}"
+    elif not run.started:
+        yield f"All its pods have to run within {_left(run.deadline, state.ts)}, else it is tried again."
+    yield from _idle(state, job, run)
+    if job.held:
+        yield "It is held: it goes on, but would not start again."
+
+
+def _idle(state: State, job: Job, run: Run) -> Iterator[str]:
+    """What becomes of it while it uses none of its GPUs, once that is so, or if it has a word of its own on it."""
+    policy = idle_policy(state.tree, run.queue, job)
+    if policy.allowed:
+        yield "It may hold GPUs and use none (idle.allow_idle)."
+    elif run.idle_ts and policy.action != "off":
+        since = f"It was warned {said_age(state.ts - run.idle_ts)} ago: it holds GPUs and uses none"
+        after = said_age(max(0, run.idle_ts + policy.reclaim_seconds * 1000 - state.ts))
+        ends = {"requeue": f"in {after} it goes back to its queue", "fail": f"in {after} it is ended as failed"}
+        yield f"{since}; {ends.get(policy.action, 'nothing is taken from it')}."
+    elif job.idle is not None and policy.action != "off":
+        yield f"It is warned once all its GPUs were unused for {said_age(policy.warn_seconds * 1000)}."
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _places(count: int) -> str:
+    return "1 place" if count == 1 else f"{count} places"
+
+
+def _left(deadline: int, ts: int) -> str:
+    return said_age(deadline - ts + 999)

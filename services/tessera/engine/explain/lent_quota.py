@@ -1,0 +1,89 @@
+"""
+Which queues hold on loan what is a waiting job's own by nominal quota, and why it is not given back yet. Pure.
+
+The verdict is the one by which plans are made, so that a run without a reason here is one that the next plan may stop.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tessera.domain.entities import Job, Run
+from tessera.domain.phases import Phase
+from tessera.domain.queues import QuotaBook
+from tessera.domain.resources import NOTHING, Amount
+from tessera.domain.state import State
+from tessera.engine.explain.blockers import Eyes, said_amount, said_queue
+from tessera.engine.preemption.rules import KEPT_SECONDS, gives_back, may_evict
+
+NAMED_MAX = 2
+
+
+@dataclass(slots=True)
+class _Loan:
+    """What runs of one queue hold that are kept for one reason; the largest are named."""
+
+    runs: list[Run]
+    amount: Amount
+
+
+def said_lent(state: State, book: QuotaBook, job: Job, eyes: Eyes) -> Iterator[str]:
+    """A sentence for each queue and reason; nothing where the job would itself borrow."""
+    said: dict[tuple[str, str], _Loan] = {}
+    whose = ""
+    for flavor in state.tree.flavors_for(job.queue, job.amount):
+        over = book.lacks(job, flavor)
+        keepers = () if over is None or over.firm else book.keepers(job.queue, flavor, job.amount)
+        if not keepers:
+            continue
+        for run in _borrowers(state, book, job, flavor, keepers[0]):
+            loan = said.setdefault((eyes.queue(run.queue), _why(state, book, job, run, flavor)), _Loan([], NOTHING))
+            loan.runs.append(run)
+            loan.amount = loan.amount.plus(run.amount)
+        whose = "" if keepers[0] == job.queue else f" of what is {said_queue(eyes.queue(keepers[0]))}'s own"
+        break
+    for (queue, why), loan in sorted(said.items()):
+        first = sorted(loan.runs, key=lambda run: (-run.amount.gpu_milli, run.run_id))
+        names = [run.run_id for run in first if eyes.may_see(run.tenant)][:NAMED_MAX]
+        runs = "1 run" if len(first) == 1 else f"{len(first)} runs"
+        named = f" ({', '.join(names)}{', …' if len(names) < len(first) else ''})" if names else ""
+        yield f"Lent{whose} to {said_queue(queue)}, {said_amount(loan.amount)} in {runs}{named}: {why}."
+
+
+def _borrowers(state: State, book: QuotaBook, job: Job, flavor: str, keeper: str) -> Iterator[Run]:
+    """Runs of queues that are not below `keeper` and hold more than their own of something that the job asks for."""
+    tree, root = state.tree, state.tree.roots[job.queue]
+    for run in state.runs.values():
+        if tree.roots.get(run.queue) == root and keeper not in tree.path(run.queue):
+            amount = run.amount if run.flavor == flavor else _shared(run.amount, job.amount)
+            if book.holds_lent(run.queue, run.flavor if run.flavor == flavor else "", amount):
+                yield run
+
+
+def _shared(held: Amount, wanted: Amount) -> Amount:
+    return Amount(
+        min(held.cpu_milli, wanted.cpu_milli),
+        min(held.memory_bytes, wanted.memory_bytes),
+        min(held.gpu_milli, wanted.gpu_milli),
+    )
+
+
+def _why(state: State, book: QuotaBook, job: Job, run: Run, flavor: str) -> str:
+    """What keeps the run from being stopped for the job."""
+    policy, victim, ours = state.tree.policy, state.jobs.get(run.job_id), state.tree.queues[job.queue]
+    if run.stopping or victim is None:
+        return "being stopped already"
+    if may_evict(state, job, run, "reclaim", book, flavor) is None:
+        return "taken back as soon as a plan fits"
+    if ours.reclaim == "never":
+        return f"not reclaimable because queues.{job.queue}.reclaim is never"
+    if not victim.preemptible:
+        return "not reclaimable because it is not preemptible"
+    if victim.phase is not Phase.RUNNING:
+        return "not reclaimable before it has started"
+    if run.kept_ts and state.ts - run.kept_ts < KEPT_SECONDS * 1000:
+        return "not reclaimable for now because a disruption budget forbids it"
+    if state.ts - run.started_ts < policy.min_runtime_seconds * 1000:
+        return f"not reclaimable before it has run for {policy.min_runtime_seconds} s (policy.min_runtime_seconds)"
+    if not gives_back(state, job, victim, run, "reclaim", book, flavor):
+        return f"not reclaimable because queues.{job.queue}.reclaim is {ours.reclaim}, and its class is no lower"
+    return "not reclaimable now"

@@ -1,0 +1,347 @@
+"""
+What would let a waiting job start now: the smallest single changes, each of them tried. Pure.
+
+A change is offered only after the fork said "yes" to the job as it would be then, or after a plan was found whose
+placement is proved. At most `TRIES_MAX` are tried, the cheapest for its owner first.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from tessera.domain.entities import Job, Run
+from tessera.domain.evolve import evolved
+from tessera.domain.resources import Need, RoleNeed, gang_amount
+from tessera.domain.state import State
+from tessera.engine.explain.blockers import Eyes, said_amount, said_queue
+from tessera.engine.explain.what_if import Fork
+from tessera.engine.placement.capacity import nodes_without
+from tessera.engine.placement.fits import never_fits, room_for
+from tessera.engine.preemption.plans import Plan, Victim, plan
+from tessera.engine.queueing.starting import Choice
+from tessera_schemas.facts import PlanCause
+from tessera_schemas.reasons import Code, Reason
+
+TRIES_MAX = 96
+VALUES_MAX = 8  # queues, classes, drained nodes and runs that are tried, of each kind
+PLAN_PODS_MAX = 8  # missing pods up to which victims are searched here; `preempt --dry-run` searches for any job
+RUNS_LOOKED_AT = 2_000  # the cheapest ones
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """
+    One change after which the job starts at once on `nodes`; `after` says who has to be gone first, if anybody.
+
+    `kind` is one word for programs: release, gpus, share, pods, model, topology, spread, together, selector, affinity,
+    queue, class, undrain, evict, end.
+    """
+
+    kind: str
+    text: str
+    nodes: tuple[str, ...]
+    after: tuple[str, ...] = ()
+
+    def said(self) -> str:
+        some = ", ".join(self.nodes[:2]) + (f" and {len(self.nodes) - 2} more nodes" if len(self.nodes) > 2 else "")
+        return f"{self.text}; then it goes to {some}"
+
+
+def remedies(fork: Fork, job: Job, eyes: Eyes) -> tuple[Change, ...]:
+    """The changes that were found, in the order of `WAYS`; none while nothing can be said for certain."""
+    if fork.crowded or fork.state.earmarks.get(job.job_id) is not None:
+        return ()
+    found: list[Change] = []
+    for way in WAYS:
+        if fork.tries < TRIES_MAX:
+            found += way(fork, job, eyes)
+    if not any(change.kind == "evict" for change in found):
+        found += _end_of_one(fork, job, eyes)
+    return tuple(found)
+
+
+# -- the job as its owner could have written it
+
+
+def _release(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+    if job.held:
+        yield from _as(fork, evolved(job, held=False), "release", "let it go (`tessera release`)")
+
+
+def _fewer_gpus(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+    for at, role in enumerate(job.roles):
+        if role.need.gpus > 1:
+            best = _largest(fork, job, role.need.gpus, _setting(job, at, "gpus"))
+            if best is not None:
+                value, choice = best
+                text = f"{value} instead of {role.need.gpus} GPUs per pod{_of_role(job, role)}"
+                yield _change("gpus", text, choice)
+        elif role.need.gpu_milli > 1:
+            best = _largest(fork, job, role.need.gpu_milli, _setting(job, at, "gpu_milli"))
+            if best is not None:
+                value, choice = best
+                text = f"{value} instead of {role.need.gpu_milli} thousandths of a GPU per pod{_of_role(job, role)}"
+                yield _change("share", text, choice)
+
+
+def _fewer_pods(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+    """Not of roles whose pods go with those of others, one by one."""
+    beside = {role.beside for role in job.roles}
+    for at, role in enumerate(job.roles):
+        if role.replicas == 1 or role.name in beside:
+            continue
+        best = _largest(fork, job, role.replicas, _with_replicas(job, at))
+        if best is not None:
+            value, choice = best
+            yield _change("pods", f"{value} instead of {role.replicas} pods{_of_role(job, role)}", choice)
+
+
+def _any_model(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+    if not any(role.need.gpu_models for role in job.roles):
+        return
+    other = _needs(job, lambda need: evolved(need, gpu_models=()))
+    choice = _tried(fork, other)
+    if choice is not None:
+        named = {placement.node for placement in choice[1]}
+        models = sorted({node.gpu_model for node in fork.state.nodes.found(sorted(named)) if node.gpu_model})
+        yield _change("model", f"any GPU model (it would get {' and '.join(models)})", choice)
+
+
+def _no_rule(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+    """Without one of the rules that say where the pods go."""
+    rules: tuple[tuple[str, str, Callable[[RoleNeed], bool], Callable[[RoleNeed], RoleNeed]], ...] = (
+        ("topology", "no topology rule", lambda r: r.bound, lambda r: replace(r, levels=(), bound=False, group="")),
+        ("spread", "no even spread of its pods", lambda r: bool(r.spread), lambda r: replace(r, spread="")),
+        ("together", "no same_node_as", lambda r: bool(r.beside), lambda r: replace(r, beside="")),
+        ("selector", "no node selector", lambda r: bool(r.need.node_selector), _without("node_selector")),
+        ("affinity", "no node affinity", lambda r: bool(r.need.affinity), _without("affinity")),
+    )
+    for kind, text, has, less in rules:
+        if any(has(role) for role in job.roles):
+            roles = tuple(less(role) for role in job.roles)
+            yield from _as(fork, evolved(job, roles=roles), kind, text)
+
+
+def _other_queue(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+    """A queue that the job's tenant may use."""
+    tree, tried = fork.state.tree, 0
+    for name in sorted(tree.queues):
+        open_to = tree.queues[name].tenants
+        if name == job.queue or name in tree.children or (open_to and job.tenant not in open_to):
+            continue
+        tried += 1
+        if tried > VALUES_MAX:
+            return
+        yield from _as(fork, evolved(job, queue=name), "queue", f"queue {name} instead of {job.queue}")
+
+
+def _higher_class(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+    """The lowest class granted to the tenant that lets it start at once."""
+    for name in _classes_above(fork.state, job):
+        found = list(_as(fork, evolved(job, priority_class=name), "class", f"priority class {name}"))
+        if found:
+            yield found[0]
+            return
+
+
+# -- what others would have to do
+
+
+def _undrained(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+    state = fork.state
+    for name in sorted(name for name, _ in state.drains.items())[:VALUES_MAX]:
+        node = state.nodes.get(name)
+        if node is not None and node.ready:
+            choice = _told(fork.after(job, undrained=name))
+            if choice is not None and any(placement.node == name for placement in choice[1]):
+                yield _change("undrain", f"node {name} is made common again (`tessera undrain {name}`)", choice)
+                return
+
+
+def _plan(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+    """Evictions under the preset in force: as it is, else in the lowest class granted that has a plan."""
+    verdict = fork.verdict(job)
+    if fork.gate(job) is not None or not isinstance(verdict, Reason):
+        return
+    if job.pods - verdict.numbers.get("pods_placed", 0) > PLAN_PODS_MAX:
+        return
+    classes = list(_classes_above(fork.state, job))
+    for name in ["", *classes][: VALUES_MAX // 2]:
+        other = evolved(job, priority_class=name) if name else job
+        made = planned(fork.state, other)
+        if made is not None:
+            whom = _whom(made.victims, eyes)
+            text = f"priority class {name}, which evicts {whom}" if name else f"evicting {whom}"
+            after = tuple(victim.run_id for victim in made.victims if eyes.may_see(victim.tenant))
+            nodes = tuple(sorted({placement.node for placement in made.placements}))
+            yield Change("class" if name else "evict", text, nodes, after)
+            return
+
+
+def planned(state: State, job: Job) -> Plan | None:
+    """What preemption or reclamation would propose: lent quota is taken back first."""
+    causes: tuple[PlanCause, ...] = ("reclaim", "preemption")
+    for cause in causes:
+        made = plan(state, job, state.ts, cause)
+        if isinstance(made, Plan):
+            return made
+    return None
+
+
+def _end_of_one(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+    """The end of one run, whoever brings it about: the lowest class first, then the smallest, then the youngest."""
+    for run in islice(_in_the_way(fork, job), VALUES_MAX):
+        choice = _told(fork.after(job, gone=(run,)))
+        if choice is not None:
+            seen = eyes.may_see(run.tenant)
+            who = (
+                f"{_name(fork.state, run)} ({run.run_id})" if seen else f"a run of {said_queue(eyes.queue(run.queue))}"
+            )
+            text = f"the end of {who}, which holds {said_amount(run.amount)}"
+            yield _change("end", text, choice, (run.run_id,) if seen else ())
+            return
+
+
+def _in_the_way(fork: Fork, job: Job) -> Iterator[Run]:
+    """Runs whose end might be enough: those that free the quota, or room for all pods that are missing, first."""
+    state, verdict = fork.state, fork.verdict(job)
+    if not isinstance(verdict, Reason):
+        return
+    runs = sorted((run for run in state.runs.values() if not run.stopping), key=lambda run: _cheapest(state, run))
+    if verdict.code is Code.WAITING_FOR_QUOTA:
+        root, missing = state.tree.roots.get(job.queue), verdict.numbers["wanted"] - verdict.numbers["available"]
+        resource = verdict.field.split(" ")[0].rpartition(".")[2]
+        yield from (
+            run
+            for run in runs
+            if state.tree.roots.get(run.queue) == root and getattr(run.amount, resource, 0) >= missing
+        )
+        return
+    need = max((role.need for role in job.roles), key=lambda need: need.total_gpu_milli)
+    missing = job.pods - verdict.numbers.get("pods_placed", 0)
+    gains = [(run, _gain(state, run, need)) for run in runs[:RUNS_LOOKED_AT]]
+    yield from (run for run, gain in gains if gain >= missing)
+    yield from (run for run, gain in gains if 0 < gain < missing)
+
+
+def _cheapest(state: State, run: Run) -> tuple[int, int, int, str]:
+    return _priority(state, run), run.amount.gpu_milli, -run.allocated_ts, run.run_id
+
+
+def _gain(state: State, run: Run, need: Need) -> int:
+    """How many pods more fit on its nodes without the run."""
+    gain = 0
+    for name, node in nodes_without(state, (run,), ()).items():
+        now = state.nodes.get(name)
+        if now is not None and never_fits(need, node) is None:
+            gain += room_for(need, node) - room_for(need, now)
+    return gain
+
+
+# -- trying
+
+
+Way = Callable[[Fork, Job, Eyes], Iterator[Change]]
+
+WAYS: tuple[Way, ...] = (
+    _release,
+    _fewer_gpus,
+    _fewer_pods,
+    _any_model,
+    _no_rule,
+    _other_queue,
+    _higher_class,
+    _undrained,
+    _plan,
+)
+
+
+def _tried(fork: Fork, job: Job) -> Choice | None:
+    return _told(fork.verdict(job)) if fork.tries < TRIES_MAX else None
+
+
+def _told(verdict: Choice | Reason) -> Choice | None:
+    return None if isinstance(verdict, Reason) else verdict
+
+
+def _as(fork: Fork, job: Job, kind: str, text: str) -> Iterator[Change]:
+    choice = _tried(fork, job)
+    if choice is not None:
+        yield _change(kind, text, choice)
+
+
+def _largest(fork: Fork, job: Job, below: int, other: Callable[[int], Job]) -> tuple[int, Choice] | None:
+    """The largest value from 1 to `below` - 1 with which it starts, halving: what fits less than a value fits it."""
+    choice = _tried(fork, other(1))
+    if choice is None:
+        return None
+    low, high = (1, choice), below
+    while high - low[0] > 1:
+        middle = (low[0] + high) // 2
+        choice = _tried(fork, other(middle))
+        if choice is None:
+            high = middle
+        else:
+            low = middle, choice
+    return low
+
+
+def _setting(job: Job, at: int, field: str) -> Callable[[int], Job]:
+    def other(value: int) -> Job:
+        role = job.roles[at]
+        return _with_role(job, at, replace(role, need=evolved(role.need, **{field: value})))
+
+    return other
+
+
+def _with_replicas(job: Job, at: int) -> Callable[[int], Job]:
+    return lambda value: _with_role(job, at, replace(job.roles[at], replicas=value))
+
+
+def _with_role(job: Job, at: int, role: RoleNeed) -> Job:
+    roles = (*job.roles[:at], role, *job.roles[at + 1 :])
+    return evolved(job, roles=roles, amount=gang_amount(roles))
+
+
+def _without(field: str) -> Callable[[RoleNeed], RoleNeed]:
+    return lambda role: replace(role, need=evolved(role.need, **{field: ()}))
+
+
+def _needs(job: Job, other: Callable[[Need], Need]) -> Job:
+    return evolved(job, roles=tuple(replace(role, need=other(role.need)) for role in job.roles))
+
+
+def _change(kind: str, text: str, choice: Choice, after: tuple[str, ...] = ()) -> Change:
+    return Change(kind, text, tuple(sorted({placement.node for placement in choice[1]})), after)
+
+
+def _of_role(job: Job, role: RoleNeed) -> str:
+    return f" in role {role.name}" if len(job.roles) > 1 else ""
+
+
+def _classes_above(state: State, job: Job) -> Iterator[str]:
+    """Granted to the tenant, the lowest first; adopted work has its priority from Kubernetes."""
+    if job.adopted is not None:
+        return
+    tenant, tree = state.tree.tenants.get(job.tenant), state.tree
+    granted = (tenant.priority_classes if tenant else ()) or tuple(tree.priorities)
+    now = tree.priority(job.priority_class)
+    above = [name for name in granted if tree.priority(name) > now]
+    yield from sorted(above, key=lambda name: (tree.priority(name), name))[:VALUES_MAX]
+
+
+def _whom(victims: tuple[Victim, ...], eyes: Eyes) -> str:
+    """Names as far as they may be seen, at most two."""
+    named = [victim.run_id for victim in victims if eyes.may_see(victim.tenant)][:2]
+    rest = len(victims) - len(named)
+    more = f"{rest} more" if named else f"{rest} of other tenants"
+    return ("runs " if len(victims) > 1 else "run ") + ", ".join([*named, *([more] if rest else [])])
+
+
+def _name(state: State, run: Run) -> str:
+    job = state.jobs.get(run.job_id)
+    return job.name if job is not None else run.job_id
+
+
+def _priority(state: State, run: Run) -> int:
+    return state.tree.priority_of(state.jobs.get(run.job_id))

@@ -1,0 +1,243 @@
+"""
+What would become of a job at once, if it were another job, or if others were gone: tried on a fork of the state.
+
+The fork is an overlay on which everybody before the job has had a turn already. It asks what the committer asks, with
+the same functions and in the same order; nothing of it is written. Where the line of another queue or class would put
+the job is not known exactly: then all who stand in that line take what they can first, so that a "yes" holds.
+"""
+
+from collections.abc import Sequence
+from copy import copy
+
+from tessera.domain.entities import Job, Run
+from tessera.domain.evolve import evolved
+from tessera.domain.fold import apply_record
+from tessera.domain.phases import Phase
+from tessera.domain.queues import QuotaBook
+from tessera.domain.resources import Node, RoleNeed
+from tessera.domain.state import State
+from tessera.engine.placement.capacity import nodes_for
+from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.gangs import place_gang
+from tessera.engine.queueing.ordering import line
+from tessera.engine.queueing.readiness import pods_away
+from tessera.engine.queueing.starting import Choice, choose
+from tessera.engine.scoring.policies import taste_of
+from tessera_schemas.ledger import Allocated, NodeDrained, Released
+from tessera_schemas.orders import HEADS_MAX
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code, Reason
+
+BEFORE_MAX = 32  # jobs that nobody has judged yet and that are judged first
+PASSES_MAX = 64  # kinds of jobs before it that are tried again in all, where others would be gone
+JUDGED = (
+    Code.NO_FIT,
+    Code.NO_NODES,
+    Code.WAITING_FOR_QUOTA,
+    Code.BEHIND_QUEUE_HEAD,
+    Code.RESERVED,
+    Code.BEHIND_RESERVATION,
+)
+"""With such a reason a job was looked at when room last came free, and did not fit."""
+
+Pool = tuple[dict[str, Node], Places]
+
+
+class Fork:
+    """
+    `line` is everybody in line for the job's pool, `position` its own place from 1 on, 0 when it is not in line.
+
+    `tries` counts the verdicts given, `passes_left` bounds what is tried for others. `crowded` says that too many stand
+    before it whom nobody has judged yet, so that nothing can be said for certain.
+    """
+
+    def __init__(self, state: State, job: Job, ts: int) -> None:
+        self.state = state.overlay()
+        self.state.ts = max(state.ts, ts)
+        self.tries = 0
+        self.passes_left = PASSES_MAX
+        self.crowded = False
+        self._job = job
+        self._pools: dict[tuple[str, str, tuple[str, ...]], Pool] = {}
+        self._book: QuotaBook | None = None
+        self._passed: set[str] = set()
+        self.line = self._line(state.tree.pool(job.queue))
+        self.position = self.line.index(job.job_id) + 1 if job.job_id in self.line else 0
+        self._let_pass(self.line[: self.position - 1] if self.position else self.line)
+
+    def verdict(self, job: Job) -> Choice | Reason:
+        """Where `job` would start now, or why not."""
+        against = self.gate(job)
+        if against is not None:
+            return against
+        self.tries += 1
+        return self._chosen(job)
+
+    def after(self, job: Job, gone: Sequence[Run] = (), undrained: str = "") -> Choice | Reason:
+        """
+        Where `job` would start if these runs held nothing any more, or that node were common again; or why not.
+
+        What comes free is everybody's: those before it in line take of it first, as they would. Nothing is said where
+        they are too many to try.
+        """
+        one = copy(self)
+        one.state, one._pools, one._book = self.state.overlay(), {}, None
+        for run in gone:
+            one.state.put_run(evolved(run, over=True))
+            apply_record(one.state, Released(kind="released", run_id=run.run_id), ())
+        if undrained:
+            apply_record(one.state, NodeDrained(kind="node_drained", node=undrained, undo=True), ())
+        alone = one.verdict(job)
+        self.tries = one.tries
+        if isinstance(alone, Reason) or self.position == 1:
+            return alone
+        before = self.line[: self.position - 1] if self.position else self.line
+        kinds = {(other.queue, other.roles) for other in one.state.jobs.found(before)}
+        if len(kinds) > self.passes_left:
+            return Reason(code=Code.WAITING_FOR_TURN, numbers={"position": self.position})
+        self.passes_left -= len(kinds)
+        one._pass(one.state.jobs.found(before))
+        return one.verdict(job)
+
+    def _pass(self, jobs: Sequence[Job]) -> None:
+        """Each starts where it can; what was refused to one is not asked again for its like until somebody starts."""
+        refused: set[tuple[str, bool, tuple[RoleNeed, ...]]] = set()
+        for job in jobs:
+            alike = job.queue, self.state.tree.revocable(job), job.roles
+            if alike in refused or not self._waits(job, self._job):
+                continue
+            if self._start(job):
+                refused.clear()
+            else:
+                refused.add(alike)
+
+    def _chosen(self, job: Job) -> Choice | Reason:
+        pool = self.state.tree.pool(job.queue) or ""
+
+        def place(roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]) -> tuple[Placement, ...] | Reason:
+            return place_gang(roles, *self.pool(pool, flavor, avoid))
+
+        return choose(self.state.tree, self.book, job, place)
+
+    @property
+    def book(self) -> QuotaBook:
+        if self._book is None:
+            self._book = self.state.quota_book()
+        return self._book
+
+    def pool(self, pool: str, flavor: str, avoid: tuple[str, ...] = ()) -> Pool:
+        """The nodes as decisions see them; which of them suit whom is found out once."""
+        found = self._pools.get((pool, flavor, avoid))
+        if found is None:
+            nodes = {node.name: node for node in nodes_for(self.state, pool, flavor, avoid)}
+            found = self._pools[pool, flavor, avoid] = nodes, Places(nodes, taste_of(self.state, pool))
+        return found
+
+    def gate(self, job: Job) -> Reason | None:
+        """What keeps the job from being looked at, whatever is free; the first of `gates`."""
+        return next(iter(self.gates(job)), None)
+
+    def gates(self, job: Job) -> list[Reason]:
+        """All that keeps the job from being looked at, whatever is free."""
+        state, tree = self.state, self.state.tree
+        pool = tree.pool(job.queue)
+        if pool is None:
+            return [Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail=job.queue)]
+        found: list[Reason] = []
+        if job.not_before > state.ts:
+            seconds = (job.not_before - state.ts + 999) // 1000
+            detail = f"after: {job.reason.sentence()}" if job.reason is not None else ""
+            found.append(Reason(code=Code.BACKOFF, numbers={"seconds_left": seconds}, detail=detail[:1024]))
+        if job.held:
+            found.append(Reason(code=Code.ON_HOLD))
+        if job.away:
+            found.append(pods_away(job))
+        stopped = tree.stopped(job.queue)
+        if stopped is not None:
+            found.append(Reason(code=Code.QUEUE_STOPPED, field=f"queues.{stopped}"))
+        mark = state.earmarks.get(job.job_id)
+        if mark is not None:
+            stopping = sum(1 for run_id in mark.victims if state.runs.get(run_id) is not None)
+            found.append(Reason(code=Code.WAITING_FOR_PREEMPTED, numbers={"runs_stopping": stopping}))
+        head, before = self.behind(job)
+        if head is not None:
+            numbers = {"jobs_of_its_queue_before_it": before}
+            found.append(Reason(code=Code.BEHIND_QUEUE_HEAD, field=f"queues.{job.queue}", numbers=numbers))
+        place = self._place_in(pool, job)
+        if place > HEADS_MAX:
+            detail = f"only the first {HEADS_MAX} are looked at"
+            found.append(Reason(code=Code.WAITING_FOR_TURN, numbers={"position": place}, detail=detail))
+        return found
+
+    def behind(self, job: Job) -> tuple[Job | None, int]:
+        """The first job of the same queue that it may not pass, and how many of its queue stand before it."""
+        state, tree = self.state, self.state.tree
+        if tree.queues[job.queue].queueing_strategy != "strict_fifo":
+            return None, 0
+        key = (-tree.priority_of(job), job.taken_n, job.fact_index, job.job_id)
+        before = [
+            other
+            for place in state.index.waiting.get(job.queue, ())
+            if place < key and (other := state.jobs.get(place[-1])) is not None and self._waits(other, job)
+        ]
+        return (before[0] if before else None), len(before)
+
+    def _waits(self, other: Job, job: Job) -> bool:
+        waiting = other.phase is Phase.QUEUED and not other.kept_out and other.not_before <= self.state.ts
+        return waiting and other.job_id != job.job_id and self.state.earmarks.get(other.job_id) is None
+
+    def _place_in(self, pool: str, job: Job) -> int:
+        """Its place in line; where another queue or class would put it, behind all that might come before it."""
+        if job.queue != self._job.queue:
+            return 1 + len(self._others(pool))
+        if job.priority_class == self._job.priority_class:
+            return self.position
+        priority = self.state.tree.priority_of
+        wanted = priority(job)
+        before = (other for name in self.line if (other := self.state.jobs.get(name)) is not None)
+        return 1 + sum(1 for other in before if priority(other) >= wanted)
+
+    def _others(self, pool: str) -> list[str]:
+        """Everybody in line for a pool, once they have had their turn."""
+        if pool == self.state.tree.pool(self._job.queue):
+            return self.line
+        if pool not in self._passed:
+            self._passed.add(pool)
+            self._let_pass(self._line(pool))
+        return self._line(pool)
+
+    def _line(self, pool: str | None) -> list[str]:
+        return [] if pool is None else list(line(self.state, pool, self.state.ts))
+
+    def _let_pass(self, names: Sequence[str]) -> None:
+        """Those of `names` whom nobody has judged yet start where they can, as they would in the next message."""
+        state = self.state
+        fresh = [
+            job
+            for job in state.jobs.found(names[:HEADS_MAX])
+            if job.job_id != self._job.job_id
+            and (job.reason is None or job.reason.code not in JUDGED)
+            and state.earmarks.get(job.job_id) is None
+        ]
+        self.crowded = self.crowded or len(fresh) > BEFORE_MAX
+        for job in fresh[:BEFORE_MAX]:
+            self._start(job)
+
+    def _start(self, job: Job) -> bool:
+        state = self.state
+        found = self._chosen(job) if self.behind(job)[0] is None else None
+        if found is None or isinstance(found, Reason):
+            return False
+        flavor, placements = found
+        record = Allocated(
+            kind="allocated",
+            job_id=job.job_id,
+            attempt=job.attempt + 1,
+            deadline=state.ts + state.tree.policy.start_timeout_seconds * 1000,
+            placements=placements,
+            flavor=flavor,
+        )
+        apply_record(state, record, ())
+        self._pools.clear()
+        self._book = None
+        return True

@@ -1,0 +1,84 @@
+"""What nodes are and would be free of: by flavor, without runs, with what is leaving. Pure."""
+
+from collections.abc import Iterable, Sequence
+
+from tessera.domain.entities import Earmark, Run
+from tessera.domain.evolve import evolved
+from tessera.domain.resources import Node, RoleNeed
+from tessera.domain.state import State
+from tessera_schemas.placement import Placement
+
+Held = tuple[tuple[RoleNeed, ...], Iterable[Placement]]
+"""Pods by the roles that say what each holds."""
+
+
+def standing(run: Run) -> tuple[Placement, ...]:
+    """What an eviction of the run would free: what its gang holds, and what it grew by and still has."""
+    return (*run.gang_places, *(extra.placement for extra in run.surplus))
+
+
+def extra_places(run: Run, ranks: Sequence[int]) -> tuple[Placement, ...]:
+    """Where these pods beyond its gang are."""
+    return tuple(extra.placement for extra in run.extra if extra.placement.rank in ranks)
+
+
+def leaving(state: State) -> list[tuple[Run, tuple[Placement, ...]]]:
+    """
+    Pods that are being stopped already, whoever wanted it: their room comes back without any plan.
+
+    What has been stopping for longer than room is kept for a job is not waited for: or plans that count on a pod that
+    never goes would evict others again and again.
+    """
+    since = state.ts - state.tree.policy.earmark_seconds * 1000
+    found = []
+    for run in state.runs.values():
+        if run.stopping:
+            if stopped_ts(state, run) > since:
+                found.append((run, run.places))
+        elif run.extra and run.resized_ts > since:
+            going = tuple(extra.placement for extra in run.extra if extra.leaving)
+            found += [(run, going)] if going else []
+    return found
+
+
+def stopped_ts(state: State, run: Run) -> int:
+    """When it was revoked, or ended by itself; 0 when nobody remembers."""
+    ended = state.ended.get(run.job_id)
+    return run.stopped_ts or (0 if ended is None else ended.ended_ts)
+
+
+def nodes_for(state: State, pool: str, flavor: str, avoid: Sequence[str] = ()) -> list[Node]:
+    """The nodes of a pool and flavor ("" for all) as decisions see them: a drained node is not ready."""
+    drained = {name for name, _ in state.drains.items()}
+    nodes = [node for node in state.nodes.values() if node.pool == pool]
+    if avoid:
+        nodes = [node for node in nodes if node.name not in avoid]
+    if flavor:
+        nodes = [node for node in nodes if state.tree.is_on(node, flavor)]
+    if drained:
+        nodes = [evolved(node, ready=False) if node.name in drained else node for node in nodes]
+    return nodes
+
+
+def nodes_without(
+    state: State, runs: Iterable[Run], marks: Iterable[Earmark], parts: Iterable[tuple[Run, Sequence[int]]] = ()
+) -> dict[str, Node]:
+    """The nodes that `runs`, `marks` and `parts` (runs with ranks beyond their gang) are on, as without them."""
+    held: list[Held] = [(run.roles, run.places) for run in runs]
+    held += [(mark.roles, mark.placements) for mark in marks]
+    return nodes_less(state, [*held, *((run.roles, extra_places(run, ranks)) for run, ranks in parts)])
+
+
+def nodes_less(state: State, held: Iterable[Held]) -> dict[str, Node]:
+    """The nodes that these pods are on, as they would be without them."""
+    found: dict[str, Node] = {}
+    for roles, places in held:
+        needs = {role.name: role.need for role in roles}
+        for placement in places:
+            node = found.get(placement.node) or state.nodes.get(placement.node)
+            if node is not None:
+                found[node.name] = node.taking(needs[placement.role], placement, -1)
+    for name, node in found.items():
+        if state.drains.get(name) is not None:
+            found[name] = evolved(node, ready=False)
+    return found

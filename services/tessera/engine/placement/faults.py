@@ -1,0 +1,70 @@
+"""Whether given placements may stand on given nodes, whoever chose them. Pure."""
+
+from collections.abc import Iterator
+
+from tessera.domain.resources import WHOLE_GPU, Need, Node, RoleNeed
+from tessera.engine.placement.fits import fits
+from tessera.engine.placement.mig import is_position
+from tessera.engine.placement.relations import broken
+from tessera_schemas.mig import GEOMETRIES
+from tessera_schemas.placement import Placement
+
+
+def placement_faults(
+    roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...], nodes: dict[str, Node]
+) -> Iterator[str]:
+    """What keeps the gang from being placed so on `nodes`, pod by pod; nothing when it can be."""
+    wanted = [role.name for role in roles for _ in range(role.replicas)]
+    if [placement.role for placement in placements] != wanted:
+        yield f"it is not placed whole: {len(placements)} of {len(wanted)} pods, or other roles"
+        return
+    if [placement.rank for placement in placements] != list(range(len(placements))):
+        yield "ranks are not 0, 1, 2, …"
+        return
+    trial = dict(nodes)
+    yield from pod_faults(roles, placements, trial)
+    if all(placement.node in trial for placement in placements):
+        yield from broken(roles, placements, trial)
+
+
+def pod_faults(roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...], trial: dict[str, Node]) -> Iterator[str]:
+    """What keeps these pods, one after the other, from their nodes and devices; `trial` is left as with them."""
+    needs = {role.name: role.need for role in roles}
+    for placement in placements:
+        node, need = trial.get(placement.node), needs[placement.role]
+        if node is None:
+            yield f"rank {placement.rank}: no such node ({placement.node})"
+            return
+        miss = fits(need, node)
+        if miss is not None:
+            yield f"rank {placement.rank} does not fit node {node.name}: {miss.value}"
+        yield from _device_faults(need, node, placement)
+        trial[node.name] = node.taking(need, placement, 1)
+
+
+def _device_faults(need: Need, node: Node, placement: Placement) -> Iterator[str]:
+    at = f"rank {placement.rank} on node {node.name}"
+    if need.mig_profile:
+        if not _is_free_instance(need, node, placement):
+            yield f"{at}: devices {list(placement.devices)} have no free {need.mig_profile} at {placement.mig}"
+        return
+    devices = placement.devices
+    milli = WHOLE_GPU if need.gpus else need.gpu_milli
+    count = need.gpus or (1 if need.gpu_milli else 0)
+    if placement.gpu_milli != milli or len(devices) != count or len(set(devices)) != count or placement.mig:
+        yield f"{at}: asked for {count} devices of {milli}, got {list(devices)} of {placement.gpu_milli}"
+    for device in devices:
+        left = node.gpu_free[device] if 0 <= device < len(node.gpu_free) else 0
+        if left < milli:
+            yield f"{at}: device {device} has {left} left, {milli} are taken"
+
+
+def _is_free_instance(need: Need, node: Node, placement: Placement) -> bool:
+    """Whether the placement is one instance of the profile at a position that it may have and nobody has."""
+    geometry = GEOMETRIES.get(node.mig_geometry)
+    profile = geometry.profiles.get(need.mig_profile) if geometry else None
+    if geometry is None or profile is None or placement.mig is None or len(placement.devices) != 1:
+        return False
+    (start, size), slot = placement.mig, placement.devices[0]
+    milli = size * geometry.milli_per_slice
+    return size == profile.size and placement.gpu_milli == milli and is_position(need, node, slot, start)

@@ -1,0 +1,75 @@
+"""The nodes of a pool by what never changes within a pass: which suit a need at all, and which lie in which domain."""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+
+from tessera.domain.resources import Node
+from tessera.engine.placement.fits import Miss, never_fits, never_key
+from tessera.engine.placement.placement_groups import Part
+from tessera.engine.scoring.policies import FULLEST, Taste
+
+
+class Places:
+    """
+    Remembers what it was asked, so that gangs with equal constraints share the work.
+
+    Allocations change what is free on a node, never its labels, taints or readiness: it serves for as long as the
+    nodes are the same but for that.
+    """
+
+    def __init__(self, nodes: Mapping[str, Node], taste: Taste = FULLEST) -> None:
+        """`taste` says which node is taken of those that a pod fits."""
+        self._nodes, self.taste = nodes, taste
+        self._suited: dict[Hashable, tuple[dict[str, None], Counter[Miss]]] = {}
+        self._values: dict[str, dict[str, str]] = {}
+        self._domains: dict[str, dict[str, list[str]]] = {}
+
+    def suited(self, part: Part) -> dict[str, None]:
+        """The names of the nodes that suit every pod of a bundle, whatever room they have now."""
+        return self._looked_at(part)[0]
+
+    def unsuited(self, part: Part) -> Counter[Miss]:
+        """How many other nodes there are, by the first test that they fail."""
+        return self._looked_at(part)[1]
+
+    def _looked_at(self, part: Part) -> tuple[dict[str, None], Counter[Miss]]:
+        key = tuple(never_key(need) for need in part.needs)
+        found = self._suited.get(key)
+        if found is None:
+            found = self._suited[key] = {}, Counter()
+            for name, node in self._nodes.items():
+                miss = next((miss for need in part.needs if (miss := never_fits(need, node)) is not None), None)
+                if miss is None:
+                    found[0][name] = None
+                else:
+                    found[1][miss] += 1
+        return found
+
+    def values(self, level: str) -> dict[str, str]:
+        """The domain of each node at this level; nodes without the label are in none and are left out."""
+        found = self._values.get(level)
+        if found is None:
+            domains = self.domains(level)
+            found = self._values[level] = {name: value for value, names in domains.items() for name in names}
+        return found
+
+    def domains(self, level: str) -> dict[str, list[str]]:
+        """The nodes of each domain of this level."""
+        found = self._domains.get(level)
+        if found is None:
+            found = self._domains[level] = {}
+            for name, node in self._nodes.items():
+                value = node.label(level)
+                if value is not None:
+                    found.setdefault(value, []).append(name)
+        return found
+
+    def split(self, names: Iterable[str], level: str) -> dict[str, list[str]]:
+        """`names` by domain, without those that are in none."""
+        values = self.values(level)
+        domains: dict[str, list[str]] = {}
+        for name in names:
+            value = values.get(name)
+            if value is not None:
+                domains.setdefault(value, []).append(name)
+        return domains

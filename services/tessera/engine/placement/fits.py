@@ -1,0 +1,172 @@
+"""
+Whether one pod fits one node: written once, asked by everybody.
+
+The tests run in a fixed order, and the first that fails is the verdict; numbers about all nodes come from counting
+verdicts. Whole GPUs need devices of which nothing is taken; a share needs one device with that much left; a MIG
+instance needs a position inside one device. How pods must lie to each other is not asked here but in `topology`.
+"""
+
+from enum import StrEnum
+
+from tessera.domain.resources import NO_VALUE, WHOLE_GPU, Need, Node
+from tessera.engine.placement.mig import free_positions, has_profile, position
+from tessera_schemas.devices import NAMES_ITS_CARDS, serves
+from tessera_schemas.placement import Placement
+
+KEEPS_OUT = ("NoSchedule", "NoExecute")
+
+
+class Miss(StrEnum):
+    """The test that a node failed. The values name the numbers in a reason."""
+
+    NOT_READY = "nodes_not_ready"
+    GPU_MODEL = "nodes_of_other_gpu_model"
+    GPU_MEMORY = "nodes_of_less_gpu_memory"
+    SELECTOR = "nodes_not_selected"
+    AFFINITY = "nodes_outside_affinity"
+    TAINT = "nodes_tainted"
+    DEVICE_PROFILE = "nodes_of_other_device_profile"
+    MIG_PROFILE = "nodes_without_mig_profile"
+    GPU = "nodes_short_of_gpu"
+    DEVICES = "nodes_short_of_devices"
+    CPU = "nodes_short_of_cpu"
+    MEMORY = "nodes_short_of_memory"
+    PODS = "nodes_full_of_pods"
+
+
+def fits(need: Need, node: Node) -> Miss | None:
+    """None when the pod fits now, else the first test that fails."""
+    return never_fits(need, node) or lacks_room(need, node)
+
+
+def never_fits(need: Need, node: Node) -> Miss | None:
+    """What no departure of others would change."""
+    if not node.ready:
+        return Miss.NOT_READY
+    if need.gpu_models and node.gpu_model not in need.gpu_models:
+        return Miss.GPU_MODEL
+    if need.gpu_memory_bytes and gpu_memory_for(need, node) < need.gpu_memory_bytes:
+        return Miss.GPU_MEMORY
+    if need.node_selector and any(node.label(key) != value for key, value in need.node_selector):
+        return Miss.SELECTOR
+    if need.affinity and not _all_hold(need, node):
+        return Miss.AFFINITY
+    if node.taints and any(
+        effect in KEEPS_OUT and not _tolerated(need, key, value, effect) for key, value, effect in node.taints
+    ):
+        return Miss.TAINT
+    if need.mig_profile:
+        return None if has_profile(need, node) else Miss.MIG_PROFILE
+    return None if _profile_serves(need, node) else Miss.DEVICE_PROFILE
+
+
+def _profile_serves(need: Need, node: Node) -> bool:
+    """Whether the node hands GPUs out in the way that the pod can take them."""
+    if not (need.gpus or need.gpu_milli):
+        return True
+    if need.as_made and node.device_profile in NAMES_ITS_CARDS:
+        return False
+    return serves(node.device_profile, "whole" if need.gpus else "share")
+
+
+def never_key(need: Need) -> tuple[object, ...]:
+    """Needs with an equal key get the same verdict of `never_fits` from every node."""
+    memory = (need.gpu_memory_bytes, need.gpu_milli) if need.gpu_memory_bytes else ()
+    kind = (need.gpus > 0, need.gpu_milli > 0, need.mig_profile, need.as_made)
+    return need.gpu_models, memory, need.node_selector, need.affinity, need.tolerations, kind
+
+
+def gpu_memory_for(need: Need, node: Node) -> int:
+    """The memory of each whole GPU, or what the share comes to: so the shares of a GPU never exceed its memory."""
+    return node.gpu_memory_bytes * need.gpu_milli // WHOLE_GPU if need.gpu_milli else node.gpu_memory_bytes
+
+
+def _all_hold(need: Need, node: Node) -> bool:
+    """As in Kubernetes: NotIn also holds where there is no such label."""
+    for key, operator, values in need.affinity:
+        there = node.label(key)
+        if operator in ("In", "NotIn"):
+            holds = (there in values) == (operator == "In")
+        else:
+            holds = (there is not None) == (operator == "Exists")
+        if not holds:
+            return False
+    return True
+
+
+def _tolerated(need: Need, key: str, value: str, effect: str) -> bool:
+    meant = ("", value or NO_VALUE)
+    return any(k == key and v in meant and e in ("", effect) for k, v, e in need.tolerations)
+
+
+def lacks_room(need: Need, node: Node) -> Miss | None:
+    """What is missing right now."""
+    if need.gpus and (node.gpus < need.gpus or node.gpu_free.count(WHOLE_GPU) < need.gpus):
+        return Miss.GPU
+    if need.gpu_milli and (not node.gpu_free or max(node.gpu_free) < need.gpu_milli):
+        return Miss.GPU
+    if need.mig_profile and not free_positions(need, node):
+        return Miss.GPU
+    if need.devices and _sets_of_devices(need, node) < 1:
+        return Miss.DEVICES
+    if node.cpu_free < need.cpu_milli:
+        return Miss.CPU
+    if node.memory_free < need.memory_bytes:
+        return Miss.MEMORY
+    if node.pods_free < 1:
+        return Miss.PODS
+    return None
+
+
+def room_for(need: Need, node: Node) -> int:
+    """
+    How many such pods the node takes now, 0 or more, when `never_fits` has nothing against it.
+
+    Exact: equal pods use up each kind of room evenly, shares of one size do not disturb each other across devices, and
+    no two legal positions of one MIG profile overlap.
+    """
+    rooms = [node.pods_free]
+    if need.gpus:
+        rooms.append(node.gpu_free.count(WHOLE_GPU) // need.gpus)
+    elif need.gpu_milli:
+        rooms.append(sum(left // need.gpu_milli for left in node.gpu_free if left > 0))
+    elif need.mig_profile:
+        rooms.append(free_positions(need, node))
+    if need.cpu_milli:
+        rooms.append(node.cpu_free // need.cpu_milli)
+    if need.memory_bytes:
+        rooms.append(node.memory_free // need.memory_bytes)
+    if need.devices:
+        rooms.append(_sets_of_devices(need, node))
+    return max(min(rooms), 0)
+
+
+def _sets_of_devices(need: Need, node: Node) -> int:
+    free = dict(node.devices_free)
+    return min(free.get(name, 0) // count for name, count in need.devices)
+
+
+def devices_for(need: Need, node: Node, device: int | None = None) -> tuple[tuple[int, ...], int]:
+    """
+    The device slots the pod takes on a node that it fits, and the thousandths of each.
+
+    Whole GPUs: the lowest free slots. A share: `device` if that is said, else the one with the least left that still
+    holds it, then the lowest.
+    """
+    if need.gpus:
+        free = [slot for slot, left in enumerate(node.gpu_free) if left == WHOLE_GPU]
+        return tuple(free[: need.gpus]), WHOLE_GPU
+    if need.gpu_milli:
+        if device is None:
+            _, device = min((left, slot) for slot, left in enumerate(node.gpu_free) if left >= need.gpu_milli)
+        return (device,), need.gpu_milli
+    return (), 0
+
+
+def placed_on(node: Node, need: Need, rank: int, role: str, device: int | None = None) -> Placement:
+    """Where the pod of `rank` goes on a node that it fits; `device` is for a share."""
+    if need.mig_profile:
+        slot, start, size, milli = position(need, node)
+        return Placement(rank, role, node.name, (slot,), milli, (start, size))
+    devices, milli = devices_for(need, node, device)
+    return Placement(rank, role, node.name, devices, milli)

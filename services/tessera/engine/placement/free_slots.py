@@ -1,0 +1,248 @@
+"""
+What is left of a pool in words that a person can use: how many slots of 1, 2, 4, 8 … GPUs, the largest gang of such
+pods that could start now by topology domain, and idle GPUs by what keeps them from use.
+
+A slot of k GPUs is a pod with k whole GPUs that asks for no more CPU and memory for each than the leanest that any live
+job of the pool asks for: so no slot that is missing here could be had by anybody. Causes are thousandths of GPUs and
+add up to the idle ones exactly; idle is what no run holds. Exact integers, from the nodes as decisions see them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+
+from tessera.domain.entities import Earmark
+from tessera.domain.idle import idle_policy
+from tessera.domain.resources import WHOLE_GPU, Need, Node
+from tessera.domain.state import State
+from tessera.engine.placement.capacity import nodes_for
+from tessera.engine.placement.fits import fits, never_fits, never_key, room_for
+from tessera.engine.placement.mig import free_positions, held_by_others
+from tessera_schemas.devices import serves
+from tessera_schemas.mig import GEOMETRIES
+
+LEVELS_MAX = 4
+NODE_LEVEL, POOL_LEVEL = "node", "pool"
+
+
+class Stranded(StrEnum):
+    """What keeps an idle GPU, or a part of one, from use: the first that holds, in this order."""
+
+    OTHERS = "others"  # pods that Tessera does not manage hold it
+    FAULT = "fault"  # its node is not ready, or drained
+    RESERVED = "reserved"  # kept for a job that will start there
+    NOBODY = "nobody"  # no live job may use the node: model, memory, labels, taints
+    SHAPE = "shape"  # a part of a GPU, or a GPU that is cut, and nobody asks for such a part
+    PODS = "pods"  # the node takes no more pods
+    CPU = "cpu"  # no CPU is left beside it
+    MEMORY = "memory"  # no memory is left beside it
+    NONE = "none"  # it can be had
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """
+    What the live jobs of a pool ask for: needs of whole GPUs, of parts, what is least per GPU. `levels` are topology
+    levels with their labels.
+    """
+
+    whole: tuple[Need, ...]
+    parts: tuple[Need, ...]
+    levels: tuple[tuple[str, str], ...]
+
+    def slot(self, gpus: int) -> Need:
+        """A pod of so many GPUs, as lean as there are any."""
+        cpu = min((-(-need.cpu_milli // need.gpus) for need in self.whole), default=0)
+        memory = min((-(-need.memory_bytes // need.gpus) for need in self.whole), default=0)
+        return Need(cpu * gpus, memory * gpus, gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of slots of so many GPUs: how many there are in the pool, and the most in one domain of each level."""
+
+    gpus: int
+    slots: int
+    largest: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """Held, but idle: by how many runs, and how many thousandths of GPUs."""
+
+    runs: int = 0
+    gpu_milli: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """
+    One pool. `stranded` has every cause, and its sum is `idle_gpu_milli`.
+
+    `unused` is what else is idle: GPUs that runs hold which were warned that they use none of theirs.
+    """
+
+    pool: str
+    gpus: int
+    idle_gpu_milli: int
+    stranded: tuple[tuple[Stranded, int], ...]
+    sizes: tuple[Size, ...]
+    unused: Unused = Unused()
+
+
+def slots(state: State, pool: str) -> Slots:
+    """What is left of the pool now."""
+    tally = Tally(pool, asked(state, pool), state.earmarks.values())
+    for node in nodes_for(state, pool, ""):
+        tally.add(node)
+    return replace(tally.sum(), unused=unused(state, pool))
+
+
+def unused(state: State, pool: str) -> Unused:
+    """What runs of the pool hold that were warned for idleness and have not used a GPU since."""
+    idle = [
+        run
+        for run in state.runs.values()
+        if run.idle_ts
+        and not run.stopping
+        and state.tree.pool(run.queue) == pool
+        and idle_policy(state.tree, run.queue, state.jobs.get(run.job_id)).action != "off"
+    ]
+    return Unused(len(idle), sum(run.amount.gpu_milli for run in idle))
+
+
+def asked(state: State, pool: str) -> Asked:
+    """Over all jobs of the pool that have not ended. Of topology levels those with a name, then a few of the jobs'."""
+    gangs = {id(job.roles): job.roles for job in state.jobs.values() if state.tree.pool(job.queue) == pool}
+    roles = {role for gang in gangs.values() for role in gang if role.need.total_gpu_milli}
+    needs = sorted({role.need for role in roles}, key=repr)
+    named = [(name, label) for name, label in reversed(state.tree.levels.items())]
+    others = {label for role in roles for label in role.levels} - {label for _, label in named}
+    levels = [*named, *((label, label) for label in sorted(others))][:LEVELS_MAX]
+    return Asked(tuple(n for n in needs if n.gpus), tuple(n for n in needs if not n.gpus), tuple(levels))
+
+
+class Tally:
+    """Takes the nodes of a pool one after the other; between two of them others may go on."""
+
+    def __init__(self, pool: str, wanted: Asked, marks: Iterable[Earmark]) -> None:
+        self._pool, self._asked = pool, wanted
+        self._whole, self._parts = _alike(wanted.whole), _alike(wanted.parts)
+        self._slot = lru_cache(maxsize=None)(wanted.slot)
+        self._kept: Counter[tuple[str, int]] = Counter()
+        for mark in marks:
+            for placement in mark.placements:
+                self._kept.update({(placement.node, device): placement.gpu_milli for device in placement.devices})
+        self._stranded: Counter[Stranded] = Counter()
+        self._gpus = self._most = 0
+        self._free: dict[int, Counter[tuple[str, str]]] = {}
+
+    def add(self, node: Node) -> None:
+        if node.gone or not node.gpus:
+            return
+        self._gpus, self._most = self._gpus + node.gpus, max(self._most, node.gpus)
+        suited = _suited(self._whole, node), _suited(self._parts, node)
+        self._stranded.update(dict(self._causes(node, *suited)))
+        if node.ready and _serves_whole(node) and (suited[0] or not (self._asked.whole or self._asked.parts)):
+            self._count(node)
+
+    def _causes(self, node: Node, whole: list[Need], parts: list[Need]) -> Counter[Stranded]:
+        idle = [min(WHOLE_GPU, left + self._kept[node.name, at]) for at, left in enumerate(node.gpu_free)]
+        free = [max(0, left) for left in node.gpu_free]
+        every, rest = sum(part for part in idle if part > 0), sum(free)
+        found: Counter[Stranded] = Counter({Stranded.OTHERS: len(node.gpu_others) * WHOLE_GPU})
+        if not node.ready:
+            found[Stranded.FAULT] = every
+            return found
+        found[Stranded.RESERVED] = every - rest
+        if not (whole or parts) and (self._asked.whole or self._asked.parts):
+            found[Stranded.NOBODY] = rest
+            return found
+        fitting = [need for need in parts if fits(need, node) is None]
+        entire = free.count(WHOLE_GPU)
+        if node.mig_instances:
+            self._of_instances(node, rest, fitting, found)
+            return found
+        for left in free:
+            if 0 < left < WHOLE_GPU:
+                usable = any(need.mig_profile or need.gpu_milli <= left for need in fitting)
+                found[Stranded.NONE if usable else Stranded.SHAPE] += left
+        if fitting and not whole:
+            found[Stranded.NONE] += entire * WHOLE_GPU
+        elif not _serves_whole(node):
+            found[Stranded.SHAPE] += entire * WHOLE_GPU
+        else:
+            self._of_whole(node, entire, found)
+        return found
+
+    def _of_instances(self, node: Node, rest: int, asked: list[Need], found: "Counter[Stranded]") -> None:
+        """Free instances that somebody asks for can be had; slices that are nobody's are of a shape nobody wants."""
+        geometry = GEOMETRIES[node.mig_geometry]
+        milli = {name: shape.size * geometry.milli_per_slice for name, shape in geometry.profiles.items()}
+        wanted = {need.mig_profile: need for need in asked}
+        usable = sum(free_positions(need, node) * milli[profile] for profile, need in wanted.items())
+        theirs = sum(min(count, held_by_others(name, node)) * milli[name] for name, count in node.mig_instances)
+        found[Stranded.NONE] += usable
+        found[Stranded.OTHERS] += min(theirs, rest - usable)
+        found[Stranded.SHAPE] += rest - usable - min(theirs, rest - usable)
+
+    def _of_whole(self, node: Node, entire: int, found: "Counter[Stranded]") -> None:
+        """As pods of one GPU: what cannot be had is short of whatever there is least of."""
+        one = self._slot(1)
+        usable = min(entire, room_for(one, node))
+        found[Stranded.NONE] += usable * WHOLE_GPU
+        if usable < entire:
+            rooms = [(max(0, node.pods_free), Stranded.PODS)]
+            rooms += [(max(0, node.cpu_free) // one.cpu_milli, Stranded.CPU)] if one.cpu_milli else []
+            rooms += [(max(0, node.memory_free) // one.memory_bytes, Stranded.MEMORY)] if one.memory_bytes else []
+            least = min(room for room, _ in rooms)
+            cause = next(cause for room, cause in rooms if room == least)
+            found[cause] += (entire - usable) * WHOLE_GPU
+
+    def _count(self, node: Node) -> None:
+        gpus = 1
+        while gpus <= node.gpus:
+            room = room_for(self._slot(gpus), node)
+            if room:
+                here = self._free.setdefault(gpus, Counter())
+                here.update({(POOL_LEVEL, self._pool): room, (NODE_LEVEL, node.name): room})
+                here.update(
+                    {(name, at): room for name, label in self._asked.levels if (at := node.label(label)) is not None}
+                )
+            gpus *= 2
+
+    def sum(self) -> Slots:
+        sizes, gpus = [], 1
+        while gpus <= self._most:
+            sizes.append(self._size(gpus))
+            gpus *= 2
+        stranded = tuple((cause, self._stranded[cause]) for cause in Stranded)
+        return Slots(self._pool, self._gpus, sum(milli for _, milli in stranded), stranded, tuple(sizes))
+
+    def _size(self, gpus: int) -> Size:
+        largest = dict.fromkeys((NODE_LEVEL, *(name for name, _ in self._asked.levels)), 0)
+        total = 0
+        for (level, _), room in self._free.get(gpus, {}).items():
+            if level == POOL_LEVEL:
+                total = room
+            else:
+                largest[level] = max(largest[level], room)
+        return Size(gpus, total, tuple(largest.items()))
+
+
+def _alike(needs: Iterable[Need]) -> list[list[Need]]:
+    """Those together that suit the same nodes."""
+    found: dict[tuple[object, ...], list[Need]] = {}
+    for need in needs:
+        found.setdefault(never_key(need), []).append(need)
+    return list(found.values())
+
+
+def _suited(alike: Iterable[list[Need]], node: Node) -> list[Need]:
+    return [need for needs in alike if never_fits(needs[0], node) is None for need in needs]
+
+
+def _serves_whole(node: Node) -> bool:
+    return serves(node.device_profile, "whole")

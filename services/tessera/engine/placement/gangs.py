@@ -1,0 +1,99 @@
+"""Place gangs one after another, as one pass over a line does. `place_gang` and `inadmissible` are asked for here."""
+
+from collections.abc import Collection, Iterable
+from operator import attrgetter
+
+from tessera.domain.resources import Node, RoleNeed
+from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.inadmissible import inadmissible
+from tessera.engine.placement.node_order import Ranks
+from tessera.engine.placement.placing import place_gang
+from tessera.engine.scoring.policies import FULLEST, Taste
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Reason
+
+__all__ = ["Room", "inadmissible", "place_gang"]
+
+
+class Room:
+    """
+    What is free in one pool during one pass over the line. Allocations only take from it; `renewed` begins another
+    pass.
+
+    Since room only shrinks within a pass, a gang that found no place finds none later in the same pass either, and the
+    first verdict stands for all equal gangs. It is kept by value: by identity, a restored committer would give other
+    numbers than one that folded the whole ledger.
+    """
+
+    def __init__(self, nodes: Iterable[Node], places: Places | None = None, taste: Taste = FULLEST) -> None:
+        """`places` is what is known already about the same nodes, with more or less free; else `taste` is asked for."""
+        self.nodes = {node.name: node for node in nodes}
+        self.places = places or Places(self.nodes, taste)
+        self.ranks = Ranks(self.nodes, self.places.taste)
+        self._refused: dict[tuple[RoleNeed, ...], Reason] = {}
+
+    def place(self, roles: tuple[RoleNeed, ...]) -> tuple[Placement, ...] | Reason:
+        """A placement for every pod in rank order, taken from the room; or the reason, and nothing is taken."""
+        verdict = self.find(roles)
+        if not isinstance(verdict, Reason):
+            self.take(roles, verdict)
+        return verdict
+
+    def find(self, roles: tuple[RoleNeed, ...]) -> tuple[Placement, ...] | Reason:
+        """What `place` would answer; nothing is taken."""
+        known = self._refused.get(roles)
+        if known is not None:
+            return known
+        verdict = place_gang(roles, self.nodes, self.places, self.ranks)
+        if isinstance(verdict, Reason):
+            self._refused[roles] = verdict
+        return verdict
+
+    def take(self, roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...]) -> None:
+        """Somebody was placed there."""
+        taken(self.nodes, roles, placements)
+        for placement in placements:
+            self.ranks.changed(placement.node)
+
+    def renewed(self, nodes: Collection[Node], taste: Taste) -> bool:
+        """
+        Begin another pass: whether these are the same nodes but for what is free, so that what is known serves again.
+
+        Nodes are frozen: one that is the same object has not changed, and another one is judged anew.
+        """
+        known = self.nodes
+        if taste is not self.places.taste or len(nodes) != len(known):
+            return False
+        were = map(known.get, map(_name, nodes))
+        changed = [node for node, was in zip(nodes, were, strict=True) if was is not node]
+        if any(node.name not in known or _lasting(known[node.name]) != _lasting(node) for node in changed):
+            return False
+        for node in changed:
+            self.put(node)
+        self._refused.clear()
+        return True
+
+    def put(self, node: Node) -> None:
+        """A node of the room is another one now; what was refused before stays refused."""
+        self.nodes[node.name] = node
+        self.ranks.changed(node.name)
+
+
+_name = attrgetter("name")
+_lasting = attrgetter(
+    *(
+        name
+        for name in Node.__slots__
+        if name not in ("cpu_free", "memory_free", "pods_free", "gpu_free", "devices_free", "mig_taken", "gpu_others")
+    )
+)
+"""What of a node does not change when pods come and go."""
+
+
+def taken(nodes: dict[str, Node], roles: tuple[RoleNeed, ...], placements: Iterable[Placement], sign: int = 1) -> None:
+    """Change `nodes`, as far as they are among them, to what they are once these pods came (1) or left (-1)."""
+    needs = {role.name: role.need for role in roles}
+    for placement in placements:
+        node = nodes.get(placement.node)
+        if node is not None:
+            nodes[node.name] = node.taking(needs[placement.role], placement, sign)

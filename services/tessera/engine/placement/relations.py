@@ -1,0 +1,47 @@
+"""
+Whether the pods of a gang lie to each other as their roles ask, whoever placed them: asked of plans and of records of
+any age.
+
+It looks at the pods' own nodes and not at how the place was found. Which values a spread has to count was known only
+when it was placed, so here the values that have pods are compared.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from tessera.domain.resources import Node, RoleNeed
+from tessera.engine.placement.placement_groups import Part, units
+from tessera_schemas.placement import Placement
+
+Nodes = dict[str, list[Node]]
+"""The nodes of each role's pods, in rank order."""
+
+
+def broken(roles: tuple[RoleNeed, ...], placements: Sequence[Placement], nodes: Mapping[str, Node]) -> Iterator[str]:
+    """What is not as asked; the gang is whole, its ranks are in order and its nodes are among `nodes`."""
+    at = {role.name: [nodes[p.node] for p in placements if p.role == role.name] for role in roles}
+    for unit in units(roles):
+        there = [node for part in unit.parts for node in at[part.role.name]]
+        if unit.bound and not any(_in_one_domain(there, level) for level in unit.levels):
+            yield f"role {unit.parts[0].role.name}: its pods are not in one domain of {unit.levels[-1]}"
+        for part in unit.parts:
+            yield from _not_beside(part, at)
+            if part.role.spread and not _even(at[part.role.name], part.role.spread):
+                yield f"role {part.role.name}: its pods are not evenly spread over {part.role.spread}"
+
+
+def _in_one_domain(nodes: Sequence[Node], level: str) -> bool:
+    values = {dict(node.labels).get(level) for node in nodes}
+    return len(values) == 1 and None not in values
+
+
+def _not_beside(part: Part, at: Nodes) -> Iterator[str]:
+    here = [node.name for node in at[part.role.name][part.first : part.first + part.count]]
+    for role in part.roles[1:]:
+        if [node.name for node in at[role.name][part.first : part.first + part.count]] != here:
+            yield f"role {role.name}: its pods are not on the nodes of those of {part.role.name}"
+
+
+def _even(nodes: Sequence[Node], label: str) -> bool:
+    pods = Counter(dict(node.labels).get(label) for node in nodes)
+    return None not in pods and max(pods.values()) - min(pods.values()) <= 1

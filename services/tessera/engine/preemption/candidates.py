@@ -1,0 +1,115 @@
+"""
+What may be taken away for a waiting job, piece by piece, and what each piece would throw away.
+
+A piece is a whole run (gangs go whole) or one pod by which an elastic run grew. The cheapest come first: what elastic
+runs grew by; then what other queues were lent; then the owner's own queue; in each the lowest class first, and of one
+class what loses the least work.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tessera.domain.entities import Job, Run
+from tessera.domain.queues import QuotaBook
+from tessera.domain.resources import WHOLE_GPU, Amount, placed_amount
+from tessera.domain.state import State
+from tessera.engine.preemption.rules import may_evict, may_shrink
+from tessera_schemas.facts import PlanCause
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code
+
+RESTART_MS = 300_000
+"""What every eviction loses besides work: stop, queue, start, warm up. So ten small victims are not free."""
+
+ELASTIC, LENT, OWN, SPENT = range(4)
+"""Whose it is. SPENT: lent, but evicted as often as its job may be; it goes where nothing else is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """
+    One piece, what it holds, and what taking it costs in thousandths of a GPU times milliseconds.
+
+    `rank` is that of the one pod beyond a gang, None for the whole run. A whole run counts without the pods that it
+    grew by, which are pieces of their own and cheaper.
+    """
+
+    run: Run
+    rank: int | None
+    level: tuple[int, int]
+    cost: int
+    places: tuple[Placement, ...]
+    amount: Amount
+
+    @property
+    def is_lent(self) -> bool:
+        return self.level[0] in (LENT, SPENT)
+
+    @property
+    def key(self) -> tuple[tuple[int, int], int, str, int]:
+        """Cheapest first, of one elastic run the pods that came last; unique."""
+        return self.level, self.cost, self.run.run_id, 0 if self.rank is None else -self.rank
+
+
+def losses(
+    state: State, job: Job, cause: PlanCause, book: QuotaBook, flavor: str
+) -> tuple[list[Loss], "Counter[Code]"]:
+    """What may be taken for `job`, cheapest first, and how many runs may not be, by the rule that protects them."""
+    found, kept = list(_grown(state, job, cause, book, flavor)), Counter[Code]()
+    tree = state.tree
+    root = tree.roots[job.queue]
+    for run in state.runs.values():
+        ours = run.queue == job.queue
+        if not run.started or run.stopping or not (ours or (cause == "reclaim" and tree.roots.get(run.queue) == root)):
+            continue
+        against = may_evict(state, job, run, cause, book, flavor)
+        if against is None:
+            found.append(_whole(state, run, OWN if ours else _lent(state, run)))
+        else:
+            kept[against.code] += 1
+    return sorted(found, key=lambda loss: loss.key), kept
+
+
+def _lent(state: State, run: Run) -> int:
+    job = state.jobs.get(run.job_id)
+    return LENT if job is not None and state.tree.revocable(job) else SPENT
+
+
+def _grown(state: State, job: Job, cause: PlanCause, book: QuotaBook, flavor: str) -> Iterator[Loss]:
+    """The pods that elastic runs grew by; the newest go first, which have done the least."""
+    wanted = state.tree.priority_of(job)
+    for run in state.runs.found(state.index.elastic):
+        for extra in run.surplus:
+            rank = extra.placement.rank
+            if may_shrink(state, job, run, (rank,), cause, book, flavor) is not None:
+                continue
+            amount, priority = placed_amount(run.roles, (extra.placement,)), _priority(state, run)
+            level = ELASTIC if priority <= wanted else LENT, priority
+            yield Loss(run, rank, level, weight(amount), (extra.placement,), amount)
+
+
+def _whole(state: State, run: Run, whose: int) -> Loss:
+    places = run.gang_places
+    amount = placed_amount(run.roles, places) if run.extra else run.amount
+    return Loss(run, None, (whose, _priority(state, run)), eviction_cost(state, run), places, amount)
+
+
+def eviction_cost(state: State, run: Run) -> int:
+    """What stopping the run throws away, in thousandths of a GPU times milliseconds; ended pods begin again, too."""
+    whole = placed_amount(run.roles, run.all_placements) if run.released_ranks else run.amount
+    return weight(whole) * (lost_ms(state, run) + RESTART_MS)
+
+
+def lost_ms(state: State, run: Run) -> int:
+    """How long the run has worked since its work was last saved."""
+    return max(0, state.ts - max(run.saved_ts, run.started_ts))
+
+
+def weight(amount: Amount) -> int:
+    """Thousandths of GPUs; what holds none counts as one."""
+    return amount.gpu_milli or WHOLE_GPU
+
+
+def _priority(state: State, run: Run) -> int:
+    return state.tree.priority_of(state.jobs.get(run.job_id))

@@ -1,0 +1,56 @@
+"""
+How far an elastic run may grow, whoever decides it: up to what its roles ask for at most, its queue's quota, its
+tenant's limit, and what is free. When it may is the committer's policy.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from tessera.domain.entities import Run
+from tessera.domain.resources import Amount, placed_amount
+from tessera.domain.state import State
+from tessera.engine.placement.faults import pod_faults
+from tessera_schemas.placement import Placement
+
+
+def may_have(state: State, run: Run, more: Amount) -> bool:
+    """Whether the run may have `more`, its queue's quota and what is free apart."""
+    return _of_its_flavor(state, run, more) and _within_tenant(state, run.tenant, more)
+
+
+def _of_its_flavor(state: State, run: Run, more: Amount) -> bool:
+    """A configuration newer than the run may tell flavors apart otherwise: then no quota counts what it grows by."""
+    return run.flavor in state.tree.flavors_for(run.queue, run.amount.plus(more))
+
+
+def _within_tenant(state: State, tenant: str, more: Amount) -> bool:
+    """Whether the tenant's limit of GPUs holds `more`, beside what its jobs asked for and what its runs grew by."""
+    found = state.tree.tenants.get(tenant)
+    limit, use = None if found is None else found.limits.gpus, state.tenant_use.get(tenant)
+    if limit is None or use is None or not more.gpu_milli:
+        return True
+    runs = (run for run in state.runs.found(state.index.elastic) if run.tenant == tenant)
+    grown = sum(placed_amount(run.roles, tuple(e.placement for e in run.extra)).gpu_milli for run in runs)
+    return use.amount.gpu_milli + grown + more.gpu_milli <= limit * 1000
+
+
+def growth_faults(state: State, run: Run, placements: Sequence[Placement]) -> Iterator[str]:
+    """What keeps the run from growing so at `state`; nothing when it may."""
+    most = {role.name: role.replicas + role.more for role in run.roles}
+    unknown = {placement.role for placement in placements} - most.keys()
+    if unknown:
+        yield f"it has no roles {sorted(unknown)}"
+        return
+    for name, pods in sorted(Counter(place.role for place in (*run.all_placements, *placements)).items()):
+        if pods > most[name]:
+            yield f"role {name} grows to {pods} pods, it asks for {most[name]} at most"
+    more = placed_amount(run.roles, tuple(placements))
+    over = state.quota_book().over(run.queue, run.flavor, more)
+    if over is not None:
+        yield f"its queue goes over its quota of {over.cell}: {over.wanted} more, {over.available} are left"
+    if not _of_its_flavor(state, run, more):
+        yield f"no quota of its queue counts flavor {run.flavor or 'any'}"
+    if not _within_tenant(state, run.tenant, more):
+        yield "its tenant goes over its limit of GPUs"
+    nodes = state.nodes.found(dict.fromkeys(placement.node for placement in placements))
+    yield from pod_faults(run.roles, tuple(placements), {node.name: node for node in nodes})

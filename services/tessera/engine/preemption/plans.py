@@ -1,0 +1,264 @@
+"""
+Plans: what to evict and to shrink so that a waiting job can start, and where it goes then.
+
+Pure: a plan follows from the state, the time, the engine, the policy, the job and the cause, so that a replay computes
+it again; what a proposer has in flight decides for which jobs it plans, never what the plan is. What comes free by
+itself counts as free, so that nobody is evicted for a job that only has to wait for pods that are being stopped.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+
+from tessera.domain.entities import Earmark, Job
+from tessera.domain.queues import QuotaBook
+from tessera.domain.state import State
+from tessera.engine import ENGINE_ID
+from tessera.engine.placement.capacity import Held, leaving, nodes_for, nodes_less
+from tessera.engine.preemption.candidates import ELASTIC, Loss, losses, lost_ms
+from tessera.engine.preemption.rules import is_its_own, not_allowed, outranked
+from tessera.engine.preemption.victim_search import Found, Key, Search
+from tessera.engine.queueing.readiness import book_without, quota_reason, startable, would_borrow
+from tessera_schemas.base import INT_MAX
+from tessera_schemas.facts import Move, PlanCause, PlanProposed, Shrink
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code, Reason
+
+VICTIMS_MAX = 256
+PLAN_BYTES_MAX = 96 * 1024  # it stands in the ledger message twice: as what was proposed and as what is kept
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A run to be evicted, or with `ranks` the pods of an elastic run that are to go; for people and for the fact."""
+
+    run_id: str
+    job_id: str
+    tenant: str
+    queue: str
+    priority_class: str
+    gpu_milli: int
+    lost_seconds: int
+    nodes: tuple[str, ...]
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    Who gives way, in an order in which each of them may, and where the job goes then on nodes of `flavor`.
+
+    `outranked` are the owners of lesser earmarks that end with it. `moves` says where each victim goes on, of a plan
+    that defragments, and `net_gpu_seconds` what that gains. `takes_back`: something of it is quota that was lent.
+    """
+
+    job_id: str
+    queue: str
+    cause: PlanCause
+    flavor: str
+    victims: tuple[Victim, ...]
+    placements: tuple[Placement, ...]
+    outranked: tuple[str, ...] = ()
+    moves: tuple[Move, ...] = ()
+    net_gpu_seconds: int = 0
+    takes_back: bool = False
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Where room is kept for anybody."""
+        moved = (placement for move in self.moves for placement in move.placements)
+        return frozenset(placement.node for placement in (*self.placements, *moved))
+
+
+def plan(state: State, job: Job, ts: int, cause: PlanCause) -> Plan | Reason:
+    """
+    The cheapest way found to make room for `job` at the time `ts`; or why there is none.
+
+    WaitingForPreemptedWorkloads: it fits as soon as what is being stopped is gone. WaitingForTurn: it fits now.
+    """
+    now = copy(state)  # read only: its tables and indexes are the state's
+    now.ts = max(ts, state.ts)
+    if not startable(now, job) or now.earmarks.get(job.job_id) is not None:
+        return Reason(code=Code.NOT_WAITING, detail=job.job_id)
+    against = not_allowed(now, job, cause)
+    if against is not None and not (cause == "preemption" and now.index.elastic):
+        return against
+    return _Planner(now, job, cause).plan()
+
+
+class _Planner:
+    def __init__(self, state: State, job: Job, cause: PlanCause) -> None:
+        self._state, self._job, self._cause = state, job, cause
+        self._going = leaving(state)
+        self._kept: Counter[Code] = Counter()
+        self._pieces = 0
+
+    def plan(self) -> Plan | Reason:
+        """With all earmarks standing, or else over those of lesser jobs."""
+        verdict = self._over_marks(False)
+        if isinstance(verdict, Reason) and outranked(self._state, self._job, self._all_nodes()):
+            lesser = self._over_marks(True)
+            verdict = lesser if isinstance(lesser, Plan) else verdict
+        return verdict
+
+    def _all_nodes(self) -> list[str]:
+        return [placement.node for mark in self._state.earmarks.values() for placement in mark.placements]
+
+    def _over_marks(self, over_lesser: bool) -> Plan | Reason:
+        """The best of all flavors; nodes that failed the job before only where there is nothing else."""
+        state, job = self._state, self._job
+        plans: list[tuple[Key, int, Plan]] = []
+        refused: list[Reason] = []
+        for at, flavor in enumerate(state.tree.flavors_for(job.queue, job.amount)):
+            for avoid in (job.avoid, ()) if job.avoid else ((),):
+                found = self._search(flavor, avoid, over_lesser)
+                if isinstance(found, Reason):
+                    refused.append(found)
+                    continue
+                if not found.taken and not over_lesser:
+                    return self._only_waits()
+                plan = self._plan(flavor, found, over_lesser)
+                if isinstance(plan, Plan):
+                    plans.append((found.key, at, plan))
+                    break
+                refused.append(plan)
+        if plans:
+            return min(plans, key=lambda entry: entry[:2])[2]
+        return self._why_not(refused)
+
+    def _search(self, flavor: str, avoid: tuple[str, ...], over_lesser: bool) -> Found | Reason:
+        state, job = self._state, self._job
+        book = book_without(state, self._going)
+        held: list[Held] = [(run.roles, places) for run, places in self._going]
+        if over_lesser:
+            for mark in outranked(state, job, self._all_nodes()):
+                held.append((mark.roles, mark.placements))
+                _give_back(state, book, mark.owner, mark.flavor)
+        nodes = {node.name: node for node in nodes_for(state, state.tree.pool(job.queue) or "", flavor, avoid)}
+        nodes |= {name: node for name, node in nodes_less(state, held).items() if name in nodes}
+
+        first: Reason | None = None
+        for keeper in self._keepers(book, flavor):
+            verdict = Search(
+                state, job, self._cause, flavor, nodes, book, self._pieces_for(keeper, book, flavor), keeper
+            ).find()
+            if isinstance(verdict, Found):
+                return verdict
+            first = first or verdict
+        assert first is not None
+        return first
+
+    def _keepers(self, book: QuotaBook, flavor: str) -> list[str]:
+        """For whose quota something may be taken back: of the queues that keep to theirs the lowest, then its own."""
+        lowest = book.keepers(self._job.queue, flavor, self._job.amount)[:1] if self._cause == "reclaim" else ()
+        return list(dict.fromkeys((*lowest, self._job.queue)))
+
+    def _pieces_for(self, keeper: str, book: QuotaBook, flavor: str) -> Callable[[], list[Loss]]:
+        """What may be taken; of what was lent only what is not below `keeper`, which has it in common."""
+
+        def pieces() -> list[Loss]:
+            path = self._state.tree.path
+            found, self._kept = losses(self._state, self._job, self._cause, book, flavor)
+            found = [loss for loss in found if not loss.is_lent or keeper not in path(loss.run.queue)]
+            self._pieces = len(found)
+            return found
+
+        return pieces
+
+    def _plan(self, flavor: str, found: Found, over_lesser: bool) -> Plan | Reason:
+        state, job = self._state, self._job
+        marks = outranked(state, job, {p.node for p in found.placements}) if over_lesser else []
+        lacking = self._lacks_quota(flavor, found, marks) if over_lesser else None
+        if lacking is not None:
+            return lacking
+        victims = tuple(_victims(state, found.taken))
+        if len(victims) > VICTIMS_MAX or sum(80 + len(p.node) + len(p.role) for p in found.placements) > PLAN_BYTES_MAX:
+            numbers = {"victims": len(victims), "pods": len(found.placements)}
+            return Reason(code=Code.NO_FIT, field="roles", numbers=numbers, detail="one plan cannot name so many")
+        owners = tuple(mark.owner for mark in marks)
+        lent = any(loss.is_lent for loss in found.taken)
+        return Plan(job.job_id, job.queue, self._cause, flavor, victims, found.placements, owners, takes_back=lent)
+
+    def _lacks_quota(self, flavor: str, found: Found, marks: list[Earmark]) -> Reason | None:
+        """The search counted the quota of all lesser earmarks; only those that the plan ends give theirs back."""
+        book = book_without(self._state, self._going)
+        for mark in marks:
+            _give_back(self._state, book, mark.owner, mark.flavor)
+        for loss in found.taken:
+            book.add(loss.run.queue, loss.run.flavor, loss.amount, -1)
+        lenders = [loss.run.queue for loss in found.taken if loss.is_lent]
+        if self._cause == "reclaim" and not is_its_own(self._state.tree, book, self._job, flavor, lenders):
+            return would_borrow(self._job.queue)
+        over = book.lacks(self._job, flavor)
+        return None if over is None else quota_reason(over)
+
+    def _only_waits(self) -> Reason:
+        if not self._going:
+            return Reason(code=Code.WAITING_FOR_TURN, detail="it fits as soon as it is its turn")
+        return Reason(code=Code.WAITING_FOR_PREEMPTED, numbers={"runs_stopping": len(self._going)})
+
+    def _why_not(self, refused: list[Reason]) -> Reason:
+        first = next((r for r in refused if r.code is not Code.WAITING_FOR_QUOTA), refused[0])
+        numbers = dict(list(first.numbers.items())[:48])
+        numbers["may_be_taken"] = self._pieces
+        numbers |= {f"runs_kept_by_{code.value}": min(count, INT_MAX) for code, count in sorted(self._kept.items())}
+        return first.model_copy(update={"numbers": numbers})
+
+
+def _give_back(state: State, book: QuotaBook, owner: str, flavor: str) -> None:
+    job = state.jobs.get(owner)
+    if job is not None and job.queue in state.tree.queues:
+        book.add(job.queue, flavor, job.amount, -1)
+
+
+def _victims(state: State, taken: tuple[Loss, ...]) -> list[Victim]:
+    """In the order of `taken`; the pods of one elastic run together, and nothing of a run that goes as a whole."""
+    whole = {loss.run.run_id for loss in taken if loss.rank is None}
+    ranks: dict[str, list[int]] = {}
+    for loss in taken:
+        if loss.rank is not None and loss.run.run_id not in whole:
+            ranks.setdefault(loss.run.run_id, []).append(loss.rank)
+    found: dict[str, Victim] = {}
+    for loss in taken:
+        run_id = loss.run.run_id
+        if loss.rank is None or run_id not in whole:
+            found.setdefault(run_id, victim_of(state, loss, tuple(sorted(ranks.get(run_id, ())))))
+    return list(found.values())
+
+
+def victim_of(state: State, loss: Loss, ranks: tuple[int, ...] = ()) -> Victim:
+    run, job = loss.run, state.jobs.get(loss.run.job_id)
+    places = [p for p in run.places if p.rank in ranks] if ranks else list(run.places)
+    needs = {role.name: role.need for role in run.roles}
+    return Victim(
+        run.run_id,
+        run.job_id,
+        run.tenant,
+        run.queue,
+        job.priority_class if job else "",
+        sum(needs[p.role].total_gpu_milli for p in places),
+        0 if loss.level[0] == ELASTIC else lost_ms(state, run) // 1000,
+        tuple(sorted({p.node for p in places})),
+        ranks,
+    )
+
+
+def proposal(state: State, made: Plan, ts: int) -> PlanProposed:
+    """The fact that proposes the plan, made from `state` at `ts`."""
+    return PlanProposed(
+        kind="plan_proposed",
+        cause=made.cause,
+        job_id=made.job_id,
+        basis_n=state.n,
+        ts=max(ts, state.ts),
+        engine=ENGINE_ID,
+        policy=state.config.version,
+        preset=state.tree.policy.preset,
+        victims=tuple(victim.run_id for victim in made.victims if not victim.ranks),
+        shrinks=tuple(Shrink(run_id=v.run_id, ranks=v.ranks) for v in made.victims if v.ranks),
+        placements=made.placements,
+        flavor=made.flavor,
+        moves=made.moves,
+        net_gpu_seconds=made.net_gpu_seconds,
+    )

@@ -1,0 +1,58 @@
+"""A gang whose pods keep their nodes while losses there are given back one after the other: cheap, and never wrong."""
+
+from collections.abc import Mapping, Sequence
+
+from tessera.domain.resources import Node, RoleNeed
+from tessera.engine.placement.fits import lacks_room, placed_on
+from tessera.engine.preemption.candidates import Loss
+from tessera.engine.preemption.node_steps import take, without
+from tessera_schemas.placement import Placement
+
+
+class Fixed:
+    """The nodes that the gang is on, as they are without it and without what is still taken."""
+
+    def __init__(
+        self,
+        roles: tuple[RoleNeed, ...],
+        nodes: Mapping[str, Node],
+        taken: Sequence[Loss],
+        placements: Sequence[Placement],
+    ) -> None:
+        self._needs = {role.name: role.need for role in roles}
+        self._pods: dict[str, list[Placement]] = {}
+        for placement in placements:
+            self._pods.setdefault(placement.node, []).append(placement)
+        self._nodes = {name: nodes[name] for name in self._pods}
+        for loss in taken:
+            take(self._nodes, loss)
+        self._placed = {name: list(pods) for name, pods in self._pods.items()}
+
+    def give_back(self, loss: Loss) -> bool:
+        """Whether the pods still find room with the loss back in its place; if so, it is back."""
+        tried: dict[str, tuple[Node, list[Placement]]] = {}
+        for name in dict.fromkeys(placement.node for placement in loss.places):
+            if name not in self._pods:
+                continue
+            node = without(self._nodes[name], loss, 1)
+            placed = self._refit(node, self._pods[name])
+            if placed is None:
+                return False
+            tried[name] = node, placed
+        for name, (node, placed) in tried.items():
+            self._nodes[name], self._placed[name] = node, placed
+        return True
+
+    def _refit(self, node: Node, pods: Sequence[Placement]) -> list[Placement] | None:
+        placed = []
+        for pod in pods:
+            need = self._needs[pod.role]
+            if lacks_room(need, node) is not None:
+                return None
+            placed.append(placed_on(node, need, pod.rank, pod.role))
+            node = node.taking(need, placed[-1], 1)
+        return placed
+
+    def placements(self) -> tuple[Placement, ...]:
+        """Where each pod is now, in rank order."""
+        return tuple(sorted((p for placed in self._placed.values() for p in placed), key=lambda p: p.rank))

@@ -1,0 +1,186 @@
+"""
+Who may be evicted or shrunk for whom, and whose reservations stand in the way. Pure.
+
+Proposers search plans and the committer judges them at the head of the ledger; both ask here, so that they agree on
+the rules. No plan can loop: a victim is of a lower class than its preemptor, or it holds quota that the preemptor's
+queue has a right to and stays within; and a run that is too young, or whose job was evicted too often, is nobody's
+victim (ADR 0013). Borrowed quota goes back whatever the preset says and however often its holder was evicted
+(ADR 0020).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from tessera.domain.entities import Earmark, Job, Run
+from tessera.domain.phases import Phase
+from tessera.domain.queues import QueueTree, QuotaBook
+from tessera.domain.resources import Amount
+from tessera.domain.state import State
+from tessera.engine.placement.capacity import nodes_less
+from tessera_schemas.facts import PlanCause
+from tessera_schemas.reasons import Code, Reason
+
+EVICTED_AS: dict[PlanCause, Code] = {
+    "preemption": Code.PREEMPTED,
+    "reclaim": Code.RECLAIMED,
+    "defragment": Code.DEFRAGMENTED,
+}
+
+
+KEPT_SECONDS = 300
+"""So long no plan names a run that a disruption budget kept: budgets change with what runs, not by the second."""
+
+
+def not_allowed(state: State, owner: Job, cause: PlanCause) -> Reason | None:
+    """Why nobody is evicted for `owner` and this cause; elastic runs shrink, and runs move, all the same."""
+    preset, queue = state.tree.policy.preset, state.tree.queues.get(owner.queue)
+    if cause == "preemption" and preset == "off":
+        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="policy.preset", detail=preset)
+    if cause == "reclaim" and (queue is None or queue.reclaim == "never"):
+        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field=f"queues.{owner.queue}.reclaim", detail="never")
+    return None
+
+
+def may_evict(
+    state: State, owner: Job, run: Run, cause: PlanCause, book: QuotaBook, flavor: str | None = None
+) -> Reason | None:
+    """
+    Why `run` may not be evicted for `owner`, naming the rule; None when it may.
+
+    `book` is the state's, less the victims before this one: a queue gives back what it was lent and no more. `flavor`
+    is the one that `owner` would start on; None: the run's own.
+    """
+    policy, victim = state.tree.policy, state.jobs.get(run.job_id)
+    if (refused := not_allowed(state, owner, cause)) is not None:
+        return refused
+    if victim is None or victim.job_id == owner.job_id or run.stopping or victim.phase is not Phase.RUNNING:
+        return Reason(code=Code.VICTIM_GONE, detail=run.run_id)
+    against = protected(state, victim, run, lent=cause == "reclaim" and run.queue != owner.queue)
+    if against is not None:
+        return against
+    if not _gives_way(state, owner, victim, run, cause, book, run.flavor if flavor is None else flavor):
+        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="policy.preset", detail=f"{policy.preset}: {run.run_id}")
+    return None
+
+
+def protected(state: State, victim: Job, run: Run, lent: bool = False) -> Reason | None:
+    """
+    Why nobody may evict the run now: not preemptible, too young, evicted too often, or kept by a budget just now.
+
+    `lent`: it holds quota that goes back to its owner. A budget that is spent since it started does not keep that.
+    """
+    policy, age_seconds = state.tree.policy, (state.ts - run.started_ts) // 1000
+    if run.kept_ts and state.ts - run.kept_ts < KEPT_SECONDS * 1000:
+        left = KEPT_SECONDS - (state.ts - run.kept_ts) // 1000
+        return Reason(
+            code=Code.BLOCKED_BY_DISRUPTION_BUDGET, detail=run.run_id, numbers={"not_asked_again_for_seconds": left}
+        )
+    within = lent or victim.evictions < policy.evictions_max
+    if victim.preemptible and age_seconds >= policy.min_runtime_seconds and within:
+        return None
+    numbers = {"age_seconds": age_seconds, "evictions": victim.evictions, "preemptible": int(victim.preemptible)}
+    return Reason(code=Code.EVICTION_BUDGET_SPENT, detail=run.run_id, numbers=numbers)
+
+
+def _gives_way(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause, book: QuotaBook, flavor: str) -> bool:
+    """
+    A lower class of the same queue; or, to reclaim, a queue of the same tree that was lent more, as `reclaim` says.
+
+    Between queues the fair share is not asked: what is taken back is the owner's by its quota, and the earmark keeps
+    it until the owner starts. Lent to the victim's side means that every queue from the victim's up to the one that
+    it shares with the owner's uses more than its own, of something that both jobs ask for.
+    """
+    tree = state.tree
+    lower = tree.priority_of(victim) < tree.priority_of(owner)
+    if owner.queue == victim.queue:
+        return lower and tree.policy.preset != "off"
+    if cause != "reclaim" or tree.roots[owner.queue] != tree.roots.get(victim.queue):
+        return False
+    if not lower and tree.queues[owner.queue].reclaim == "lower_priority":
+        return False
+    common, shared = _common(owner.amount, run.amount), set(tree.path(owner.queue))
+    below = [queue for queue in tree.path(victim.queue) if queue not in shared]
+    return all(book.holds_lent(queue, run.flavor if run.flavor == flavor else "", common) for queue in below)
+
+
+def _common(one: Amount, other: Amount) -> Amount:
+    """What both ask for, of each resource the smaller."""
+    return Amount(
+        min(one.cpu_milli, other.cpu_milli),
+        min(one.memory_bytes, other.memory_bytes),
+        min(one.gpu_milli, other.gpu_milli),
+    )
+
+
+def may_shrink(
+    state: State, owner: Job, run: Run, ranks: Sequence[int], cause: PlanCause, book: QuotaBook, flavor: str
+) -> Reason | None:
+    """
+    Why these pods of `run` may not be removed for `owner`, naming the rule; None when they may.
+
+    Whatever the preset: what an elastic run has beyond its gang it has only as long as nobody of at least its own
+    priority class waits for the room, and as no owner reclaims what was lent for it.
+    """
+    job, priority = state.jobs.get(run.job_id), state.tree.priority_of
+    staying = {extra.placement.rank for extra in run.surplus}
+    if job is None or job.job_id == owner.job_id or run.stopping or not set(ranks) <= staying:
+        return Reason(code=Code.VICTIM_GONE, detail=run.run_id)
+    if priority(job) <= priority(owner) or gives_back(state, owner, job, run, cause, book, flavor):
+        return None
+    return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="priority_class", detail=run.run_id)
+
+
+def gives_back(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause, book: QuotaBook, flavor: str) -> bool:
+    """Whether the run holds quota that was lent and that `owner` may reclaim."""
+    if cause != "reclaim" or run.queue == owner.queue or not_allowed(state, owner, cause) is not None:
+        return False
+    return _gives_way(state, owner, victim, run, cause, book, flavor)
+
+
+def is_its_own(tree: QueueTree, book: QuotaBook, job: Job, flavor: str, lenders: Iterable[str]) -> bool:
+    """
+    Whether what these queues give back is the job's: one queue from its own up keeps to its own, and is above none.
+
+    The queues of one team have its quota in common, so that none of them takes it from another.
+    """
+    above = {name for queue in lenders if queue != job.queue for name in tree.path(queue)}
+    return any(keeper not in above for keeper in book.keepers(job.queue, flavor, job.amount))
+
+
+def in_the_way(state: State, run: Run) -> list[Earmark]:
+    """
+    The earmarks that end if a stopping run is to go on, by owner: whoever it was to stop for or was to move, and those
+    on its nodes for which there is no room beside it.
+    """
+    stopping = [(other.roles, other.places) for other in state.runs.values() if other.stopping and other is not run]
+    shrinking = [
+        (other.roles, tuple(extra.placement for extra in other.extra if extra.leaving))
+        for other in state.runs.values()
+        if other.extra and not other.stopping
+    ]
+    names = {placement.node for placement in run.places}
+    nodes = nodes_less(state, [*stopping, *shrinking])
+    full = {name for name in names if (node := nodes.get(name) or state.nodes.get(name)) is not None and node.overfull}
+    return [
+        mark
+        for owner, mark in sorted(state.earmarks.items())
+        if owner == run.job_id
+        or run.run_id in mark.victims
+        or any(placement.node in full for placement in mark.placements)
+    ]
+
+
+def outranked(state: State, job: Job, nodes: Iterable[str]) -> list[Earmark]:
+    """
+    Earmarks on these nodes whose owners are of a strictly lower class than `job`, by owner.
+
+    Room that was taken back for a queue stays that queue's: else a higher class that has to give back would return.
+    """
+    named, priority = set(nodes), state.tree.priority_of
+    return [
+        mark
+        for owner, mark in sorted(state.earmarks.items())
+        if (other := state.jobs.get(owner)) is not None
+        and priority(other) < priority(job)
+        and (mark.cause != "reclaim" or other.queue == job.queue)
+        and any(placement.node in named for placement in mark.placements)
+    ]

@@ -1,0 +1,244 @@
+"""
+Which losses make room for a gang: tried with the real placement at every step, so that each plan carries its proof.
+
+The search walks forward and back, as Kueue's does: pieces are taken in an order until quota and nodes hold the gang,
+then whatever turns out not to be needed is given back, the dearest first. Several orders are tried and the cheapest
+outcome wins. *By node* (`node_steps`): room comes in places where a pod fits and not in crumbs all over. *By cost*: one
+piece after the other, and the same by the cost of what each gives back, for what only quota keeps waiting.
+The search is bounded by counts; where the walk back runs out of them, a plan may take more than it must.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tessera.domain.entities import Job
+from tessera.domain.queues import QuotaBook
+from tessera.domain.resources import Node
+from tessera.domain.state import State
+from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.gangs import place_gang
+from tessera.engine.placement.placement_groups import bundles_for, units
+from tessera.engine.preemption.candidates import Loss
+from tessera.engine.preemption.node_steps import node_steps, take
+from tessera.engine.preemption.reprieve import Fixed
+from tessera.engine.preemption.rules import may_evict, may_shrink
+from tessera.engine.queueing.readiness import lacks_quota
+from tessera.engine.scoring.policies import taste_of
+from tessera_schemas.facts import PlanCause
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Reason
+
+WALK_BACK_PODS = 2048  # pods placed by the last part of one walk back, all its tries together
+SINGLES_MAX = 256  # pieces up to which the order by cost is tried for room, too
+TAKEN_MAX = 1024  # pieces that one order may take before it is given up
+
+Groups = Iterable[Sequence[Loss]]
+Key = tuple[tuple[int, int], int, int, tuple[tuple[tuple[int, int], int, str, int], ...]]
+"""The dearest level taken, the cost of all, how many, which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What to take, in an order in which each piece may be taken, and where the gang goes then."""
+
+    taken: tuple[Loss, ...]
+    placements: tuple[Placement, ...]
+
+    @property
+    def key(self) -> Key:
+        """The better outcome is the smaller: nothing dear, then little, then few; unique."""
+        dearest = max((loss.level for loss in self.taken), default=(-1, 0))
+        return dearest, sum(loss.cost for loss in self.taken), len(self.taken), tuple(loss.key for loss in self.taken)
+
+
+class Search:
+    """
+    For one job on the nodes of one flavor. `nodes` and `book` are without everything that comes free by itself;
+    `losses` gives what may be taken, cheapest first, and is only asked when that is needed. `keeper` is the queue for
+    whose own quota something is reclaimed.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        job: Job,
+        cause: PlanCause,
+        flavor: str,
+        nodes: dict[str, Node],
+        book: QuotaBook,
+        losses: Callable[[], Sequence[Loss]],
+        keeper: str,
+    ) -> None:
+        self._state, self._job, self._cause, self._flavor = state, job, cause, flavor
+        self._nodes, self._book, self._losses, self._keeper = nodes, book, losses, keeper
+        self._places = Places(nodes, taste_of(state, state.tree.pool(job.queue) or ""))
+        self._parts = [part for unit in units(job.roles) for part in unit.parts]
+        self._short_of_quota = self._lacks_quota(()) is not None
+        self._short_of_room = False
+
+    def find(self) -> Found | Reason:
+        """The cheapest that was found; or why even everything that may be taken is not enough."""
+        verdict = self._lacks_quota(())
+        placed = self._place(())
+        if isinstance(placed, Reason):
+            self._short_of_room, verdict = True, verdict or placed
+        elif verdict is None:
+            return Found((), placed)
+        emptied, losses, done = dict(self._nodes), self._losses(), 0
+        if self._cause == "reclaim" and not any(loss.is_lent for loss in losses):
+            losses = ()  # nothing was lent: what its own queue has to give is preemption's
+        for level in sorted({loss.level for loss in losses}):
+            upto = [loss for loss in losses if loss.level <= level]
+            for loss in upto[done:]:
+                take(emptied, loss)
+            done = len(upto)
+            lacking = self._lacks(upto, emptied)
+            best = self._best(upto, emptied) if lacking is None else None
+            if best is not None:
+                return best
+            verdict = lacking or verdict
+        assert verdict is not None
+        return verdict
+
+    def _lacks(self, taken: Sequence[Loss], emptied: Mapping[str, Node]) -> Reason | None:
+        """What is still missing when all of `taken` is gone."""
+        lacking = self._lacks_quota(taken)
+        if lacking is None:
+            placed = place_gang(self._job.roles, emptied, self._places)
+            lacking = placed if isinstance(placed, Reason) else None
+        return lacking
+
+    def _best(self, losses: Sequence[Loss], emptied: Mapping[str, Node]) -> Found | None:
+        """The best outcome of the orders, over the nodes that could take a pod when emptied."""
+        every = self._nodes, self._places
+        if not any(part.role.spread for part in self._parts):  # a spread counts values whose nodes are full, too
+            useful = {n for part in self._parts for n in self._places.suited(part) if bundles_for(part, emptied[n])}
+            self._nodes = {name: node for name, node in self._nodes.items() if name in useful}
+            self._places = Places(self._nodes, self._places.taste)
+        found = [self._by(groups) for groups in self._orders(losses)]
+        if not any(found):
+            found = [self._by([loss] for loss in losses)]
+        self._nodes, self._places = every
+        return min((each for each in found if each is not None), key=lambda each: each.key, default=None)
+
+    def _orders(self, losses: Sequence[Loss]) -> Iterator[Groups]:
+        if self._short_of_room:
+            steps = node_steps(self._parts, self._nodes, self._places, losses)
+            named = {id(loss) for step in steps for loss in step}
+            yield [*steps, *([loss] for loss in losses if id(loss) not in named)]
+        if not self._short_of_room or len(losses) <= SINGLES_MAX:
+            yield ([loss] for loss in losses)
+        if self._short_of_quota:
+            yield ([loss] for loss in sorted(losses, key=_per_amount))
+
+    def _by(self, groups: Groups) -> Found | None:
+        """The shortest beginning of `groups` that is enough, less what is not needed."""
+        taken, ends = list[Loss](), [0]
+        admitted = _Admission(self._state, self._job, self._cause, self._flavor, self._book)
+        rest = iter(groups)
+        while self._enough(taken) is None:
+            more = [group for _, group in zip(range(len(ends)), rest, strict=False)]  # twice as many each time
+            if not more or len(taken) > TAKEN_MAX:
+                return None
+            for group in more:
+                taken += admitted.of(group)
+                ends.append(len(taken))
+        low, high = 0, len(ends) - 1  # the first `high` groups are enough
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._enough(taken[: ends[middle]]) is None else (low, middle)
+        return self._pruned(taken[: ends[high]])
+
+    def _enough(self, taken: Sequence[Loss]) -> tuple[Placement, ...] | None:
+        if self._short_of_quota and self._lacks_quota(taken) is not None:
+            return None
+        placed = self._place(taken)
+        return None if isinstance(placed, Reason) else placed
+
+    def _pruned(self, taken: Sequence[Loss]) -> Found | None:
+        """Give back what is not needed, the dearest first: while each pod stays on its node, then wherever it goes."""
+        placed = self._enough(taken)
+        if placed is None:
+            return None
+        fixed, back = Fixed(self._job.roles, self._nodes, taken, placed), set[int]()
+        self._count(taken, -1)
+        for loss in _dearest_first(taken):
+            self._count((loss,), 1)
+            if self._quota_as_booked() is None and fixed.give_back(loss):
+                back.add(id(loss))
+            else:
+                self._count((loss,), -1)
+        kept = [loss for loss in taken if id(loss) not in back]
+        self._count(kept, 1)
+        return self._walked_back(kept, self._enough(kept) or fixed.placements())
+
+    def _walked_back(self, kept: list[Loss], placed: tuple[Placement, ...]) -> Found:
+        tries, before = max(8, WALK_BACK_PODS // self._job.pods), -1
+        while len(kept) != before:  # a smaller set may let another one go, since best fit is no exact search
+            before = len(kept)
+            for loss in _dearest_first(kept):
+                fewer = [other for other in kept if other is not loss]
+                again = self._enough(fewer) if tries > 0 else None
+                tries -= 1
+                if again is not None:
+                    kept, placed = fewer, again
+        return Found(tuple(kept), placed)
+
+    def _place(self, taken: Iterable[Loss]) -> tuple[Placement, ...] | Reason:
+        nodes = dict(self._nodes)
+        for loss in taken:
+            take(nodes, loss)
+        return place_gang(self._job.roles, nodes, self._places)
+
+    def _lacks_quota(self, taken: Sequence[Loss]) -> Reason | None:
+        self._count(taken, -1)
+        lacking = self._quota_as_booked()
+        self._count(taken, 1)
+        return lacking
+
+    def _count(self, losses: Iterable[Loss], sign: int) -> None:
+        for loss in losses:
+            self._book.add(loss.run.queue, loss.run.flavor, loss.amount, sign)
+
+    def _quota_as_booked(self) -> Reason | None:
+        """Why the job may not start as the book stands now."""
+        return lacks_quota(self._book, self._job, self._flavor, self._cause, self._keeper)
+
+
+class _Admission:
+    """Which pieces may still be taken after those before them: a queue gives back what it was lent and no more."""
+
+    def __init__(self, state: State, job: Job, cause: PlanCause, flavor: str, book: QuotaBook) -> None:
+        self._ask = state, job, cause, flavor
+        self._book = book.copy()
+        self._spent: set[tuple[str, str, bool, bool, bool]] = set()
+
+    def of(self, losses: Sequence[Loss]) -> list[Loss]:
+        """Those of `losses` that may be taken now; they count as taken from here on."""
+        return list(losses) if self._ask[2] != "reclaim" else [loss for loss in losses if self._takes(loss)]
+
+    def _takes(self, loss: Loss) -> bool:
+        (state, job, cause, flavor), run, amount = self._ask, loss.run, loss.amount
+        asked = run.queue, run.flavor, amount.cpu_milli > 0, amount.memory_bytes > 0, amount.gpu_milli > 0
+        if asked in self._spent:  # what a queue does not hold any more, it does not hold later
+            return False
+        against = None
+        if loss.rank is None:
+            against = may_evict(state, job, run, cause, self._book, flavor)
+        elif loss.is_lent:
+            against = may_shrink(state, job, run, (loss.rank,), cause, self._book, flavor)
+        if against is not None:
+            self._spent.add(asked)
+            return False
+        self._book.add(run.queue, run.flavor, amount, -1)
+        return True
+
+
+def _dearest_first(losses: Iterable[Loss]) -> list[Loss]:
+    return sorted(losses, key=lambda loss: loss.key, reverse=True)
+
+
+def _per_amount(loss: Loss) -> tuple[tuple[int, int], int, int, str, int]:
+    """By the cost of each thing given back, of one class; among equals the larger piece first."""
+    amount = max(1, loss.amount.gpu_milli or loss.amount.cpu_milli)
+    return loss.level, loss.cost // amount, -amount, *loss.key[2:]

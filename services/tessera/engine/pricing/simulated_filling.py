@@ -1,0 +1,151 @@
+"""
+Prices chosen by trying them: the cluster is filled again and again with pods drawn from the mix, on paper.
+
+An auction of one mix that differs a little gives one table of prices, and the mean of many tables is good. Which of
+them count is found out here: tables are averaged in groups put together by chance, each group fills an empty cluster of
+the same shapes with the same arrivals, and those that fill it best are kept and averaged again. It matters where models
+are scarce: there a few draws can spoil the mean. Integers only; chance is a fixed hash, so equal mixes give equal
+prices. It takes seconds and is off the decision path.
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import NamedTuple
+
+import numpy as np
+
+from tessera.engine.pricing.arrays import WHOLE, Ints, Nodes
+from tessera.engine.pricing.chance import mixed
+from tessera.engine.pricing.choosing import CPU_PER_GPU, place_all
+from tessera.engine.pricing.compiled import compiled
+from tessera.engine.pricing.fragmentation import Kind
+from tessera.engine.pricing.packer import Ask, Packer, Room, Size
+from tessera.engine.pricing.worth_tables import Shape, Table
+
+PLENTY = 1 << 40  # of memory and places for pods: the mix does not tell kinds apart by them
+CHANCE_BITS = 31
+TAKEN = ("cpu", "memory", "pods", "free", "kinds")  # what a placement changes of the nodes
+
+
+class Rehearsal(NamedTuple):
+    """How prices are tried. Chosen in the lab (docs/lab.md)."""
+
+    rounds: int = 3
+    tries: int = 48  # groups per round
+    kept: int = 10  # groups that the next round begins with, and at last the answer
+    first_group: int = 16  # tables in a group; of the many auctions in the first round
+    next_group: int = 4  # of the groups kept, later
+    load_percent: int = 130  # of the cluster's GPUs that arrive; what is in use at 100 per cent counts as much
+    most_nodes: int = 1500  # a larger cluster is rehearsed on a smaller one of the same shapes
+
+
+class Stage(NamedTuple):
+    """An empty cluster, to be filled again and again."""
+
+    packer: Packer
+    empty: Nodes
+    gpus_milli: int
+    shares: Ints  # by class: how often it comes, summed up
+    asked: Ints  # by class: thousandths of GPUs
+
+
+def rehearse(
+    weights: Mapping[Kind, int],
+    shapes: Sequence[Shape],
+    models: int,
+    cpu_per_gpu: int,
+    tables: Sequence[Table],
+    plan: Rehearsal,
+) -> Table:
+    """The mean of the groups of `tables` that fill the cluster best; all tables are of the same kinds, in one order."""
+    kinds = [kind for kind, _ in tables[0]]
+    found = np.array([[price for _, price in table] for table in tables], np.int64)
+    stage = _stage(weights, shapes, models, cpu_per_gpu, plan)
+    for turn in range(plan.rounds):
+        groups = _groups(found, turn, plan)
+        wanted = _arrivals(stage.shares, stage.asked, turn, stage.gpus_milli * plan.load_percent // 100)
+        stage.packer.reorder(_order(stage.packer.size.nodes, turn))
+        used = [_filled(stage, tuple(zip(kinds, group.tolist(), strict=True)), wanted) for group in groups]
+        best = sorted(range(len(groups)), key=lambda at: (-used[at], at))[: plan.kept]
+        found = groups[best]
+    return tuple(zip(kinds, (found.sum(axis=0) // len(found)).tolist(), strict=True))
+
+
+def _stage(
+    weights: Mapping[Kind, int], shapes: Sequence[Shape], models: int, cpu_per_gpu: int, plan: Rehearsal
+) -> Stage:
+    rows = [row for row in _scaled(shapes, plan.most_nodes) for _ in range(row.nodes)]
+    size = Size(len(rows), max(row.gpus for row in rows), models, max(row.cpu for row in rows))
+    packer = Packer(size)
+    for n, row in enumerate(rows):
+        packer.set_node(n, Room(row.cpu, PLENTY, PLENTY, row.model, (WHOLE,) * row.gpus))
+    kinds = sorted(weights.items())
+    for kind, _ in kinds:
+        packer.add_class(Ask(kind.cpu, 0, kind.devices, kind.milli or WHOLE, kind.models))
+    packer.know(weights)
+    packer.core.scales.weights[CPU_PER_GPU] = cpu_per_gpu
+    asked = np.array([kind.devices * kind.milli for kind, _ in kinds], np.int64)
+    spare_bits = max(0, sum(weights.values()).bit_length() - CHANCE_BITS)
+    shares = np.cumsum([weight >> spare_bits for _, weight in kinds], dtype=np.int64)
+    empty = deepcopy(packer.core.nodes)
+    return Stage(packer, empty, sum(row.gpus for row in rows) * WHOLE, shares, asked)
+
+
+def _scaled(shapes: Sequence[Shape], most: int) -> list[Shape]:
+    """The same shapes in the same proportions, on about so many nodes; none is left out."""
+    nodes = sum(shape.nodes for shape in shapes)
+    if nodes <= most:
+        return list(shapes)
+    return [shape._replace(nodes=max(1, shape.nodes * most // nodes)) for shape in shapes]
+
+
+def _groups(found: Ints, turn: int, plan: Rehearsal) -> Ints:
+    """(tries, kinds): the mean of all, then means of a few put together by chance."""
+    size = plan.first_group if turn == 0 else plan.next_group
+    rows = [found.sum(axis=0) // len(found)]
+    for group in range(1, plan.tries):
+        chosen = [mixed(3 + turn, group, part) % len(found) for part in range(size)]
+        rows.append(found[chosen].sum(axis=0) // size)
+    return np.array(rows, np.int64)
+
+
+def _order(nodes: int, turn: int) -> Ints:
+    """A permutation of the nodes that looks drawn by chance."""
+    drawn = sorted(range(nodes), key=lambda n: (mixed(1000 + turn, n, 0), n))
+    ranks = np.empty(nodes, np.int64)
+    ranks[drawn] = np.arange(nodes)
+    return ranks
+
+
+@compiled
+def _arrivals(shares: Ints, asked: Ints, turn: int, most: int) -> Ints:
+    """Classes drawn by their shares, until they ask for more than `most`; the last one is left out."""
+    room = 1024
+    drawn, count, load = np.empty(room, np.int64), 0, 0
+    while asked.max() > 0:
+        chance = mixed(2000 + turn, count, 0)
+        t = np.searchsorted(shares, (chance * shares[-1]) >> CHANCE_BITS, side="right")
+        load += asked[t]
+        if load > most:
+            break
+        if count == room:
+            room *= 2
+            more = np.empty(room, np.int64)
+            more[:count] = drawn
+            drawn = more
+        drawn[count] = t
+        count += 1
+    return drawn[:count]
+
+
+def _filled(stage: Stage, prices: Table, wanted: Ints) -> int:
+    """Thousandths of GPUs in use when 100 per cent have arrived, and once more when all have."""
+    for name in TAKEN:
+        getattr(stage.packer.core.nodes, name)[...] = getattr(stage.empty, name)
+    stage.packer.price(prices)
+    nodes, devices = np.empty_like(wanted), np.empty_like(wanted)
+    place_all(stage.packer.core, wanted, nodes, devices)
+    asked = stage.asked[wanted]
+    used = np.where(nodes >= 0, asked, 0)
+    early = np.cumsum(asked) <= stage.gpus_milli
+    return int(used.sum() + used[early].sum())

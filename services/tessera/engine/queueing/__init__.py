@@ -1,0 +1,1 @@
+"""Who is next and when: queue order, backfill, reservations, expected durations, readiness."""

@@ -1,0 +1,74 @@
+"""Whether a job may start at all, before any node is looked at: its phase, its pods, its quota. Pure."""
+
+from collections.abc import Iterable
+
+from tessera.domain.entities import Job, Run
+from tessera.domain.phases import Phase
+from tessera.domain.queues import Over, QuotaBook
+from tessera.domain.resources import placed_amount
+from tessera.domain.state import State
+from tessera_schemas.base import INT_MAX
+from tessera_schemas.facts import PlanCause
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code, Reason
+
+
+def startable(state: State, job: Job) -> bool:
+    """Whether the job may start now, were there room: it waits, nobody holds it, its queue is there and not stopped."""
+    return (
+        job.phase is Phase.QUEUED
+        and not job.kept_out
+        and job.not_before <= state.ts
+        and state.tree.pool(job.queue) is not None
+        and state.tree.stopped(job.queue) is None
+    )
+
+
+def pods_away(job: Job) -> Reason:
+    """Why an adopted job is out of line after a run: only its owner makes its pods again, and in its own time."""
+    owner = job.adopted.owner if job.adopted is not None else ""
+    return Reason(code=Code.GANG_INCOMPLETE, numbers={"pods_wanted": job.pods}, detail=f"{owner} makes its pods again")
+
+
+def book_without(state: State, gone: Iterable[tuple[Run, tuple[Placement, ...]]]) -> QuotaBook:
+    """Who uses and lends what once these pods are gone."""
+    book = state.quota_book()
+    for run, places in gone:
+        book.add(run.queue, run.flavor, placed_amount(run.roles, places), -1)
+    return book
+
+
+def quota_reason(over: Over) -> Reason:
+    """The numbers of a quota that is used up."""
+    flavor, resource = over.cell
+    numbers = {
+        "wanted": over.wanted,
+        "available": over.available,
+        "used": min(over.used, INT_MAX),
+        "nominal_quota": over.nominal,
+    }
+    detail = ""
+    if over.firm:
+        detail = "work that may not be evicted does not borrow: it waits for its own queue's quota"
+    elif over.used + over.wanted <= over.nominal:
+        detail = "others borrow what is its own"
+    return Reason(
+        code=Code.WAITING_FOR_QUOTA,
+        field=f"queues.{over.queue}.{resource}" + (f" of {flavor}" if flavor else ""),
+        numbers=numbers,
+        detail=detail,
+    )
+
+
+def lacks_quota(book: QuotaBook, job: Job, flavor: str, cause: PlanCause, keeper: str) -> Reason | None:
+    """Why the job may not start as the book stands; what is reclaimed is for `keeper`, which then keeps to its own."""
+    over = book.lacks(job, flavor)
+    if over is not None:
+        return quota_reason(over)
+    borrows = cause == "reclaim" and keeper not in book.keepers(job.queue, flavor, job.amount)
+    return would_borrow(job.queue) if borrows else None
+
+
+def would_borrow(queue: str) -> Reason:
+    """Nothing is taken back from others for a queue that would then hold more than its own."""
+    return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field=f"queues.{queue}", detail="it would borrow itself")

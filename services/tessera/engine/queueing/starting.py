@@ -1,0 +1,45 @@
+"""Where one job may start: the choice between flavors, by quota and by room. The committer decides by it."""
+
+from collections.abc import Callable
+
+from tessera.domain.entities import Job
+from tessera.domain.levels import in_short
+from tessera.domain.queues import QueueTree, QuotaBook
+from tessera.domain.resources import RoleNeed
+from tessera.engine.queueing.readiness import quota_reason
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code, Reason
+
+Choice = tuple[str, tuple[Placement, ...]]
+"""A flavor and where on its nodes the gang goes."""
+
+Place = Callable[[tuple[RoleNeed, ...], str, tuple[str, ...]], tuple[Placement, ...] | Reason]
+"""Places a gang on the nodes of a flavor, some nodes left out; or says why not."""
+
+
+def choose(tree: QueueTree, book: QuotaBook, job: Job, place: Place) -> Choice | Reason:
+    """
+    The first flavor that has quota and room, those first where the queue need not borrow; or why none has.
+
+    Nodes that failed the job before are left out while there is room elsewhere.
+    """
+    flavors = tree.flavors_for(job.queue, job.amount)
+    if len(flavors) > 1:
+        flavors = tuple(sorted(flavors, key=lambda f: (book.borrows(job.queue, f, job.amount), flavors.index(f))))
+    reasons: list[Reason] = []
+    for flavor in flavors:
+        over = book.lacks(job, flavor)
+        found = quota_reason(over) if over else _placed(job, flavor, place)
+        if not isinstance(found, Reason):
+            return flavor, found
+        reasons.append(found)
+    first = next((reason for reason in reasons if reason.code is not Code.WAITING_FOR_QUOTA), reasons[0])
+    return in_short(first, tree.levels)
+
+
+def _placed(job: Job, flavor: str, place: Place) -> tuple[Placement, ...] | Reason:
+    if job.avoid:
+        found = place(job.roles, flavor, job.avoid)
+        if not isinstance(found, Reason):
+            return found
+    return place(job.roles, flavor, ())

@@ -1,0 +1,385 @@
+"""
+The Kubernetes API behind the Cluster port.
+
+One session, raw JSON, every response read to its end (an unread one costs its connection), a bound on calls in
+flight. Deletions and finalizers have a lane of their own, so that a rush of creates never delays freeing GPUs; so
+has what users are told, so that thousands of pods that wait do not delay those that can start.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+
+from tessera.kernel.errors import Transient
+from tessera.kernel.kubernetes.api_paths import list_path, object_path
+from tessera.kernel.ports import ApiError, JsonObject, Reduce, WatchEvent, as_it_is
+
+_JSON = "application/json"
+_MERGE_PATCH = "application/merge-patch+json"
+_JSON_PATCH = "application/json-patch+json"
+_WATCH_SECONDS = 300  # asked of the server; a silence clearly longer than this is a dead connection
+_WATCH_SILENCE_SECONDS = 330.0
+Objects = list[JsonObject]
+Listed = tuple[Objects, str]
+# How a merge patch that names another UID is refused: as a forbidden change (422), where all else says conflict (409).
+_UID_CHANGED = "metadata.uid: Invalid value"
+_PAGE = 500  # objects asked for at once: a page is answered well within the time-out, however many there are
+
+
+_REVIEWS = "authorization.k8s.io/v1"
+
+
+class HttpCluster:
+    """
+    A cluster at `base_url`.
+
+    `token` is a bearer token, or a function that gives the current one (mounted tokens rotate); "" sends none.
+    `client` are the files of a certificate and its key by which the server knows us.
+    `in_flight` bounds creates, binds and reads; `in_flight_releases` deletions and finalizers; `in_flight_told`
+    conditions and events.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        token: str | Callable[[], str] = "",
+        ca_file: Path | None = None,
+        *,
+        client: tuple[Path, Path] | None = None,
+        in_flight: int = 48,
+        in_flight_releases: int = 16,
+        in_flight_told: int = 8,
+        timeout_seconds: float = 10.0,
+    ) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._token = token
+        self._ca_file, self._client = ca_file, client
+        self._lane = asyncio.Semaphore(in_flight)
+        self._release_lane = asyncio.Semaphore(in_flight_releases)
+        self._told_lane = asyncio.Semaphore(in_flight_told)
+        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def url(self) -> str:
+        return self._base_url
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def list(
+        self, kind: str, label_selector: str = "", field_selector: str = "", reduce: Reduce = as_it_is
+    ) -> Listed:
+        """
+        Page after page, all as of one version. When the server forgets that version meanwhile (410), the list is read
+        again whole: a second try in pages might be overtaken like the first.
+        """
+        selected = _selecting(label_selector, field_selector)
+        try:
+            return await self._pages(kind, {**selected, "limit": str(_PAGE)}, reduce)
+        except _PageLost:
+            return await self._pages(kind, selected, reduce)
+
+    async def _pages(self, kind: str, params: Mapping[str, str], reduce: Reduce) -> Listed:
+        found: Objects = []
+        place = ""
+        while True:
+            asked = {**params, "continue": place} if place else params
+            try:
+                answer = _decoded(await self._call("GET", list_path(kind), params=asked))
+            except ApiError as error:
+                if place and error.status == 410:
+                    raise _PageLost from error
+                raise
+            found.extend(map(reduce, answer["items"]))
+            place = answer["metadata"].get("continue") or ""
+            if not place:
+                return found, answer["metadata"]["resourceVersion"]
+
+    async def watch(
+        self, kind: str, resource_version: str, label_selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[WatchEvent]:
+        params = {
+            "watch": "1",
+            "resourceVersion": resource_version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(_WATCH_SECONDS),
+            **_selecting(label_selector, field_selector),
+        }
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=_WATCH_SILENCE_SECONDS)
+        try:
+            async with self._request("GET", list_path(kind), _JSON, None, params, timeout) as response:
+                if response.status != 200:
+                    raise _refusal(response, await response.read())
+                async for line in _lines(response.content):
+                    yield _event(line)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Transient(f"watch of {kind}: {error!r}") from error
+
+    async def get_pod(self, namespace: str, name: str) -> JsonObject:
+        return _decoded(await self._call("GET", _pod(namespace, name)))
+
+    async def create_pod(self, namespace: str, pod: JsonObject) -> JsonObject:
+        return _decoded(await self._call("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod))
+
+    async def bind_pod(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str],
+        resource_version: str = "",
+    ) -> None:
+        version = {"resourceVersion": resource_version} if resource_version else {}
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, "uid": uid, "annotations": dict(annotations), **version},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        await self._call("POST", f"{_pod(namespace, name)}/binding", body=binding)
+
+    async def delete_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> None:
+        options = _delete_options(uid, grace_seconds)
+        await self._call("DELETE", _pod(namespace, name), body=options, lane=self._release_lane)
+
+    async def evict_pod(
+        self, namespace: str, name: str, uid: str, grace_seconds: int | None = None, dry_run: bool = False
+    ) -> None:
+        """
+        Looks at the UID first: the server tries an eviction again and again while its precondition fails, and holds
+        the call for ten seconds before it says so.
+        """
+        meta = await self._look(namespace, name)
+        if meta["uid"] != uid:
+            raise _another_uid(name, meta["uid"], uid)
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": _delete_options(uid, grace_seconds) | ({"dryRun": ["All"]} if dry_run else {}),
+        }
+        await self._call("POST", f"{_pod(namespace, name)}/eviction", body=eviction, lane=self._release_lane)
+
+    async def annotate_pod(
+        self, namespace: str, name: str, uid: str, annotations: Mapping[str, str | None], resource_version: str = ""
+    ) -> None:
+        meta = {"uid": uid, "annotations": dict(annotations)}
+        held = {"resourceVersion": resource_version} if resource_version else {}
+        await self._patch(namespace, name, {"metadata": meta | held}, _MERGE_PATCH)
+
+    async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
+        wanted = {"metadata": {"resourceVersion": resource_version, "annotations": dict(annotations)}}
+        await self._merge(f"/api/v1/nodes/{name}", wanted)
+
+    async def patch_pod_status(self, namespace: str, name: str, patch: JsonObject) -> None:
+        await self._merge(f"{_pod(namespace, name)}/status", patch, self._told_lane)
+
+    async def patch_status(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
+        await self._merge(f"{object_path(api_version, kind, namespace, name)}/status", patch, self._told_lane)
+
+    async def create_event(self, namespace: str, event: JsonObject) -> None:
+        await self._call("POST", f"/api/v1/namespaces/{namespace}/events", body=event, lane=self._told_lane)
+
+    async def may(self, namespace: str, verb: str, resource: str, group: str = "", user: str = "") -> bool:
+        """
+        Whether we may do it there, or `user` may.
+
+        Everybody may ask of himself; to ask of others takes the right to create SubjectAccessReviews.
+        """
+        name, _, sub = resource.partition("/")
+        asked = {"namespace": namespace, "verb": verb, "group": group, "resource": name, "subresource": sub}
+        kind = "SubjectAccessReview" if user else "SelfSubjectAccessReview"
+        whose: JsonObject = {"user": user, "groups": groups_of(user)} if user else {}
+        spec = {"resourceAttributes": asked, **whose}
+        review = {"apiVersion": _REVIEWS, "kind": kind, "spec": spec}
+        answer = _decoded(await self._call("POST", f"/apis/{_REVIEWS}/{kind.lower()}s", body=review))
+        return bool(answer["status"]["allowed"])
+
+    async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject:
+        return _decoded(await self._call("GET", object_path(api_version, kind, namespace, name)))
+
+    async def patch_object(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
+        await self._merge(object_path(api_version, kind, namespace, name), patch, self._release_lane)
+
+    async def remove_finalizer(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
+        """
+        One call when ours is the only finalizer, as it nearly always is: a JSON patch that tests just that and the
+        UID. When a test fails (422), look and take off ours alone, held to the UID and version that were looked at.
+        """
+        only_ours = [
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "test", "path": "/metadata/finalizers", "value": [finalizer]},
+            {"op": "remove", "path": "/metadata/finalizers"},
+        ]
+        try:
+            await self._patch(namespace, name, only_ours, _JSON_PATCH)
+        except ApiError as error:
+            if error.status != 422:
+                raise
+            await self._remove_one_of_many(namespace, name, uid, finalizer)
+
+    async def _merge(self, path: str, wanted: JsonObject, lane: asyncio.Semaphore | None = None) -> None:
+        """A merge patch that frees nothing, and so waits its turn among creates and binds where no lane is named."""
+        await self._call("PATCH", path, body=wanted, content_type=_MERGE_PATCH, lane=lane)
+
+    async def _look(self, namespace: str, name: str) -> JsonObject:
+        """A pod's metadata, in the lane of releases: what frees devices waits for no create."""
+        meta: JsonObject = _decoded(await self._call("GET", _pod(namespace, name), lane=self._release_lane))["metadata"]
+        return meta
+
+    async def _remove_one_of_many(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
+        meta = await self._look(namespace, name)
+        if meta["uid"] != uid:
+            raise _another_uid(name, meta["uid"], uid)
+        finalizers = meta.get("finalizers", [])
+        if finalizer not in finalizers:
+            return
+        rest = [one for one in finalizers if one != finalizer]
+        wanted = {"uid": uid, "resourceVersion": meta["resourceVersion"], "finalizers": rest}
+        await self._patch(namespace, name, {"metadata": wanted}, _MERGE_PATCH)
+
+    async def create_service(self, namespace: str, service: JsonObject) -> None:
+        await self._call("POST", f"/api/v1/namespaces/{namespace}/services", body=service)
+
+    async def get_service(self, namespace: str, name: str) -> JsonObject:
+        return _decoded(await self._call("GET", f"/api/v1/namespaces/{namespace}/services/{name}"))
+
+    async def delete_service(self, namespace: str, name: str, uid: str) -> None:
+        path = f"/api/v1/namespaces/{namespace}/services/{name}"
+        await self._call("DELETE", path, body=_delete_options(uid, None), lane=self._release_lane)
+
+    async def _patch(self, namespace: str, name: str, patch: Any, content_type: str) -> None:
+        path = _pod(namespace, name)
+        await self._call("PATCH", path, body=patch, content_type=content_type, lane=self._release_lane)
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        params: Mapping[str, str] | None = None,
+        content_type: str = _JSON,
+        lane: asyncio.Semaphore | None = None,
+    ) -> bytes:
+        """The body of a success, undecoded: most callers need to know only that it was one."""
+        sent = None if body is None else orjson.dumps(body)
+        async with lane or self._lane:
+            try:
+                async with self._request(method, path, content_type, sent, params, self._timeout) as response:
+                    answer = await response.read()
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise Transient(f"{method} {path}: {error!r}") from error
+        if response.status >= 300:
+            raise _refusal(response, answer)
+        return answer
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        content_type: str,
+        body: bytes | None,
+        params: Mapping[str, str] | None,
+        timeout: aiohttp.ClientTimeout,
+    ) -> "aiohttp.client._RequestContextManager":
+        headers = {"Accept": _JSON} if body is None else {"Accept": _JSON, "Content-Type": content_type}
+        token = self._token if isinstance(self._token, str) else self._token()
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        url = self._base_url + path
+        return self._opened().request(
+            method, url, data=body, params=params, headers=headers, timeout=timeout, allow_redirects=False
+        )
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            tls = ssl.create_default_context(cafile=str(self._ca_file) if self._ca_file else None)
+            if self._client is not None:
+                tls.load_cert_chain(*self._client)
+            # The lanes bound the calls; the pool has no bound of its own, or watches would eat into it.
+            connector = aiohttp.TCPConnector(limit=0, ssl=tls, keepalive_timeout=30)
+            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        return self._session
+
+
+class _PageLost(Exception):
+    """The server no longer knows the version of which the first pages were."""
+
+
+def groups_of(user: str) -> list[str]:
+    """The groups that the API server puts a service account into."""
+    account = user.split(":")
+    if account[:2] != ["system", "serviceaccount"] or len(account) != 4:
+        return ["system:authenticated"]
+    return ["system:serviceaccounts", f"system:serviceaccounts:{account[2]}", "system:authenticated"]
+
+
+def _selecting(label_selector: str, field_selector: str) -> dict[str, str]:
+    asked = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    return {name: value for name, value in asked.items() if value}
+
+
+def _pod(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def _delete_options(uid: str, grace_seconds: int | None) -> JsonObject:
+    options: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+    return options if grace_seconds is None else {**options, "gracePeriodSeconds": grace_seconds}
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Whole lines; the reader's own `readline` refuses objects above 64 KiB."""
+    rest = b""
+    async for chunk in content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line
+
+
+def _event(line: bytes) -> WatchEvent:
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise Transient(f"the watch sent what is no JSON: {error}") from error
+    if event["type"] == "ERROR":
+        status = event["object"]
+        raise ApiError(status.get("code", 500), status.get("reason", ""), status.get("message", ""))
+    return WatchEvent(event["type"], event["object"])
+
+
+def _decoded(answer: bytes) -> JsonObject:
+    try:
+        decoded: JsonObject = orjson.loads(answer)
+    except orjson.JSONDecodeError as error:
+        raise Transient(f"the API answered with what is no JSON: {error}") from error
+    return decoded
+
+
+def _another_uid(name: str, found: str, wanted: str) -> ApiError:
+    return ApiError(409, "Conflict", f"pod {name} now has the UID {found}, not {wanted}")
+
+
+def _refusal(response: aiohttp.ClientResponse, answer: bytes) -> ApiError:
+    """The API's Status object; a proxy in between may answer with something else."""
+    wait = response.headers.get("Retry-After", "")
+    retry_after = float(wait) if wait.isdecimal() else None
+    try:
+        status = orjson.loads(answer)
+        reason, message = status["reason"], status["message"]
+        if response.status == 422 and _UID_CHANGED in message:
+            return ApiError(409, "Conflict", message)
+        return ApiError(response.status, reason, message, retry_after)
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        text = " ".join(answer[:200].decode(errors="replace").split())
+        return ApiError(response.status, response.reason or "", text, retry_after)

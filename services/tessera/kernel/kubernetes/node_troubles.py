@@ -1,0 +1,95 @@
+"""
+Which nodes are in trouble, as the cluster shows them, and for how long this process has seen it so.
+
+In come an informer's nodes and a monotonic clock; durations begin anew with the process, so that a clock that jumps
+ends nothing. Being asked is what keeps the count: whoever waits for something asks again and again.
+
+A node is *fenced* when nothing can run on it any more: Kubernetes was told that it is out of service, or has no
+object of it for a while. Everything else may still run what it was given.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tessera.kernel.kubernetes.informer import Informer
+from tessera.kernel.ports import Clock, JsonObject
+from tessera_schemas.labels import OUT_OF_SERVICE_TAINT
+
+FORGET_SECONDS = 900.0  # nobody asked meanwhile: it may have been well in between
+
+
+class Kind(StrEnum):
+    GONE = "gone"
+    OUT_OF_SERVICE = "out of service"
+    NOT_READY = "not ready"
+    CORDONED = "cordoned"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What is wrong with a node, and for how many seconds it has been seen so."""
+
+    kind: Kind
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    kind: Kind
+    since: float
+    asked: float
+
+
+def is_ready(node: JsonObject) -> bool:
+    """Whether the kubelet says that it is well; a cordoned node is."""
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in node.get("status", {}).get("conditions", ()))
+
+
+def kind_of(node: JsonObject | None) -> Kind | None:
+    """A node that answers is at most cordoned, whatever its taints say: its kubelet still ends what is to end."""
+    if node is None:
+        return Kind.GONE
+    spec = node.get("spec", {})
+    if is_ready(node):
+        return Kind.CORDONED if spec.get("unschedulable", False) else None
+    taints = spec.get("taints") or ()
+    is_out = any(taint.get("key") == OUT_OF_SERVICE_TAINT for taint in taints)
+    return Kind.OUT_OF_SERVICE if is_out else Kind.NOT_READY
+
+
+class NodeTroubles:
+    """
+    Looked up in an informer that somebody else reads.
+
+    A node whose object was taken away may be back in a moment under the same name: only after `gone_seconds` is it
+    gone for good.
+    """
+
+    def __init__(self, informer: Informer, clock: Clock, gone_seconds: float) -> None:
+        self._informer, self._clock, self._gone_seconds = informer, clock, gone_seconds
+        self._seen: dict[str, _Seen] = {}
+
+    def of(self, node: str) -> Trouble | None:
+        """None also until the nodes have been listed once."""
+        kind, now = kind_of(self._informer.named(node)) if self._informer.synced else None, self._clock.monotonic()
+        before = self._seen.pop(node, None)
+        if kind is None:
+            return None
+        goes_on = before is not None and before.kind is kind and now - before.asked <= FORGET_SECONDS
+        since = before.since if before is not None and goes_on else now
+        self._seen[node] = _Seen(kind, since, now)
+        return Trouble(kind, now - since)
+
+    def fenced(self, node: str) -> bool:
+        trouble = self.of(node)
+        return trouble is not None and self.is_fence(trouble)
+
+    def is_fence(self, trouble: Trouble) -> bool:
+        lasting = trouble.kind is Kind.GONE and trouble.seconds >= self._gone_seconds
+        return lasting or trouble.kind is Kind.OUT_OF_SERVICE
+
+    def percent_not_ready(self) -> int:
+        """How many of a hundred nodes do not answer; what is out of service was taken out on purpose."""
+        nodes = self._informer.objects.values()
+        down = sum(kind_of(node) is Kind.NOT_READY for node in nodes)
+        return down * 100 // max(1, len(nodes))

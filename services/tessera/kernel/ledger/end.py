@@ -1,0 +1,123 @@
+"""
+Whether the ledger still has its end.
+
+Whatever is derived from the ledger says up to which record it knows it: the newest public event, the newest snapshot,
+the orders, the views in Redis. One that knows a record which the ledger lacks proves that the ledger was cut, or
+restored from an older copy; who then went on would give numbers that were used already to other records. So every
+service looks before it begins and all the while, and halts its shard.
+
+What cannot be asked is passed over: losing Redis, or a credential made before this was asked, stops nobody.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+from pydantic import ValidationError
+
+from tessera.kernel.errors import InvariantViolation, KernelError
+from tessera.kernel.ledger.snapshots import newest_snapshot_n
+from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.task_group import together_all
+from tessera_schemas import subjects
+from tessera_schemas.events import CURSOR_HEADER
+from tessera_schemas.orders import ORDER
+
+LOOK_SECONDS = 10.0
+DOUBTS_MAX = 4  # looks before it is believed: a deposed leader of the stream answers with what it had
+DOUBT_SECONDS = 0.5
+ORDER_WITNESS = "an order"
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """Something that knows the ledger up to record `n`."""
+
+    name: str
+    n: int
+
+
+class LedgerEnd:
+    """`check` once before anything is done, then `watch`."""
+
+    def __init__(self, ports: Ports, shard: str) -> None:
+        self._ports, self._shard = ports, shard
+        self._witnesses: dict[str, Callable[[], Awaitable[int]]] = {
+            "the public events": self._events,
+            "a snapshot": self._snapshot,
+            ORDER_WITNESS: self._orders,
+            "Redis": ports.store.cursor,
+        }
+        self._mute: set[str] = set()
+
+    async def watch(self) -> None:
+        """
+        Raises InvariantViolation when the ledger has lost its end.
+
+        Orders are no witnesses here: one from the future must stop nobody who can see that the ledger goes on.
+        """
+        while True:
+            await self._ports.clock.sleep(LOOK_SECONDS)
+            await self._check([name for name in self._witnesses if name != ORDER_WITNESS])
+
+    async def check(self) -> None:
+        """Raises InvariantViolation when the ledger has lost its end."""
+        await self._check(list(self._witnesses))
+
+    async def _check(self, names: list[str]) -> None:
+        doubts = 0
+        while (found := await self._look(names)) is not None and (doubts := doubts + 1) < DOUBTS_MAX:
+            await self._ports.clock.sleep(DOUBT_SECONDS)
+        if found is None:
+            return
+        witness, end = found
+        raise InvariantViolation(
+            f"the ledger ends at {end}, but {witness.name} of this shard knows record {witness.n}: it lost its end, or "
+            "was restored from an older copy; stop all services of the shard and restore the newest copy of its stream"
+        )
+
+    async def _look(self, names: list[str]) -> tuple[Witness, int] | None:
+        """The newest witness and the ledger's end, where the first is behind the second."""
+        seen = await together_all(*(self._ask(name) for name in names))
+        newest = max((witness for witness in seen if witness is not None), key=lambda witness: witness.n, default=None)
+        if newest is None:
+            return None
+        try:
+            tail = await self._ports.ledger.tail()  # after the witnesses, or it would only be younger than they are
+        except KernelError as error:
+            log.debug("ledger_end_not_seen", error=str(error))
+            return None
+        end = 0 if tail is None else tail.seq
+        return (newest, end) if newest.n > end else None
+
+    async def _ask(self, name: str) -> Witness | None:
+        try:
+            n = await self._witnesses[name]()
+        except (KernelError, ValueError, KeyError) as error:
+            if name not in self._mute:
+                log.info("ledger_witness_silent", witness=name, error=str(error))
+            self._mute.add(name)
+            return None
+        self._mute.discard(name)
+        return Witness(name, n)
+
+    async def _events(self) -> int:
+        last = await self._ports.bus.last(subjects.stream("EVENTS", self._shard), f"events.{self._shard}.>")
+        return 0 if last is None else int(last.headers[CURSOR_HEADER].partition(".")[0])
+
+    async def _snapshot(self) -> int:
+        return await newest_snapshot_n(self._ports.bus, self._shard)
+
+    async def _orders(self) -> int:
+        found = await self._ports.bus.last_all(subjects.stream("ORDERS", self._shard), f"order.{self._shard}.*")
+        return max((_basis(message.data) for message in found), default=0)
+
+
+def _basis(data: bytes) -> int:
+    """0 for what is no order: it testifies to nothing."""
+    try:
+        return ORDER.validate_json(data).basis_n
+    except ValidationError:
+        return 0

@@ -1,0 +1,68 @@
+"""The loop of every service that reads the ledger: fold in order, then let the service look at what is new."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from tessera.kernel.errors import Transient
+from tessera.kernel.ledger.shard import Entry, Shard, decode_entry
+from tessera.kernel.messaging.follow import BACKOFF_SECONDS
+from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.waiting import closed_at, wait_for
+
+BUSY_RECORDS = 4
+BEHIND_MESSAGES = 64  # in one batch: that is company enough, and there is ground to be made up
+
+log = structlog.get_logger()
+React = Callable[[list[Entry]], Awaitable[None]]
+
+
+async def fold_ledger(
+    ports: Ports,
+    shard: Shard,
+    react: React,
+    stop: asyncio.Event,
+    before_fold: Callable[[Entry], None] | None = None,
+    linger: Callable[[], Awaitable[object]] | None = None,
+) -> None:
+    """
+    Fold the ledger batch by batch until `stop`, calling `react` after each; Transient from `react` is its own business.
+
+    `before_fold` sees each entry while the state is still the one it was decided from. `linger` is for services that
+    nobody waits for: after a batch of `BUSY_RECORDS` records or more the next one waits for it and brings more, since
+    being woken for a message costs more than folding another. What a single job causes never meets it.
+    """
+    failures = 0
+    while not stop.is_set():
+        source = ports.ledger.follow(shard.state.n)
+        async with closed_at(stop, source):
+            try:
+                while not stop.is_set():
+                    entries = [decode_entry(message) for message in await source.next()]
+                    failures = 0
+                    for entry in entries:
+                        if before_fold is not None:
+                            before_fold(entry)
+                        shard.fold(entry)
+                    if entries:
+                        _measure(ports, entries)
+                        await react(entries)
+                        records = sum(len(entry.message.records) for entry in entries)
+                        if linger is not None and is_busy(len(entries), records):
+                            await linger()
+            except Transient as error:
+                log.warning("ledger_follow_retries", error=str(error), n=shard.state.n)
+        await wait_for(stop, ports.clock, BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
+        failures += 1
+
+
+def is_busy(messages: int, records: int) -> bool:
+    """Whether after such a batch more is likely to come at once, for whoever may wait for it."""
+    return messages < BEHIND_MESSAGES and records >= BUSY_RECORDS
+
+
+def _measure(ports: Ports, entries: list[Entry]) -> None:
+    newest = entries[-1].message
+    ports.metrics.ledger_n.set(newest.n)
+    ports.metrics.hop((ports.clock.now_ms() - newest.ts) / 1000)

@@ -1,0 +1,109 @@
+"""
+How much room the ledger has left.
+
+It keeps everything for good, so that one day it is full. The last tenth is a reserve: new work is refused there with
+`LedgerFull`, while jobs that are known go on, end and are released, and orders about them are taken, until an operator
+has made the ledger larger.
+"""
+
+import structlog
+
+from tessera.kernel.errors import KernelError
+from tessera.kernel.ports import Bus, Clock, Usage
+from tessera.kernel.service.telemetry import Metrics
+from tessera_schemas import subjects
+from tessera_schemas.reasons import RETRY_NUMBER, Code, Reason
+from tessera_schemas.units import said_memory
+
+LOOK_SECONDS = 2.0
+RESERVE_BYTES_MIN = 16 * 1024**2  # of a small ledger half at most: what is on its way when the mark is reached
+RETRY_SECONDS = 60
+WAY_OUT = "an operator enlarges it: tessera init --ledger-gib N --mend"
+
+log = structlog.get_logger()
+
+
+def reserve_of(usage: Usage) -> int:
+    return min(max(usage.bytes_max // 10, RESERVE_BYTES_MIN), usage.bytes_max // 2)
+
+
+class LedgerRoom:
+    """Looks every few seconds; what could not be asked stays as it was."""
+
+    def __init__(self, bus: Bus, clock: Clock, metrics: Metrics, shard: str) -> None:
+        self._bus, self._clock, self._metrics = bus, clock, metrics
+        self._ledger, self._facts = subjects.stream("LEDGER", shard), subjects.stream("FACTS", shard)
+        self._usage = Usage(0, 0)
+        self._facts_bytes: int | None = None
+        self._on_its_way = self._let_in = 0
+        self._said = False
+
+    async def watch(self) -> None:
+        while True:
+            await self.look()
+            await self._clock.sleep(LOOK_SECONDS)
+
+    def let_in(self, size: int) -> None:
+        """So much will come that no look has seen yet: a flood is not to run through between two of them."""
+        self._let_in += size
+
+    async def look(self) -> None:
+        let_in = self._let_in
+        try:
+            facts, usage = await self._bus.usage(self._facts), await self._bus.usage(self._ledger)
+        except KernelError as error:
+            log.debug("ledger_room_not_seen", error=str(error))
+            return
+        self._follow(facts.bytes, usage.bytes)
+        self._usage, self._let_in = usage, self._let_in - let_in
+        self._metrics.ledger_bytes.set(self._usage.bytes)
+        self._metrics.ledger_bytes_max.set(self._usage.bytes_max)
+        if self._is_low != self._said:
+            self._said = self._is_low
+            numbers = {"bytes": self._usage.bytes, "bytes_max": self._usage.bytes_max}
+            if self._said:
+                log.error("ledger_full", **numbers, fix=WAY_OUT)
+            else:
+                log.info("ledger_has_room_again", **numbers)
+
+    def against_work(self) -> Reason | None:
+        """Why nothing new is taken in; None while the ledger has room for it."""
+        return self._reason() if self._is_low else None
+
+    def against_orders(self) -> Reason | None:
+        """Why not even what is asked of known jobs can be kept: the reserve is used up."""
+        used_up = bool(self._usage.bytes_max) and self._left < subjects.MESSAGE_BYTES_MAX
+        return self._reason() if used_up else None
+
+    def problem(self) -> str | None:
+        """For `/readyz` of who takes new work in."""
+        reason = self.against_work()
+        return None if reason is None else f"{reason.sentence()}; {WAY_OUT}"
+
+    def _follow(self, facts_bytes: int, ledger_bytes: int) -> None:
+        """
+        Count what was said and is not in the ledger yet: much, while nobody commits.
+
+        A fact that is taken in stands in the ledger in full, so that the ledger has grown by as much at least.
+        """
+        if self._facts_bytes is not None:
+            said, taken = max(0, facts_bytes - self._facts_bytes), max(0, ledger_bytes - self._usage.bytes)
+            self._on_its_way = max(0, self._on_its_way + said - taken)
+        self._facts_bytes = facts_bytes
+
+    @property
+    def _left(self) -> int:
+        return self._usage.bytes_max - self._usage.bytes - self._waiting
+
+    @property
+    def _waiting(self) -> int:
+        return self._on_its_way + self._let_in
+
+    @property
+    def _is_low(self) -> bool:
+        return bool(self._usage.bytes_max) and self._left < reserve_of(self._usage)
+
+    def _reason(self) -> Reason:
+        waiting = f", {said_memory(self._waiting)} are on their way" if self._waiting else ""
+        said = f"{said_memory(self._usage.bytes)} of {said_memory(self._usage.bytes_max)} are used{waiting}"
+        return Reason(code=Code.LEDGER_FULL, numbers={RETRY_NUMBER: RETRY_SECONDS}, detail=said)

@@ -1,0 +1,88 @@
+"""
+A shard's state as one process sees it: restored from a snapshot, then moved along the ledger record by record.
+
+Everything that contradicts the books (a gap, a fork, an unknown record, a checkpoint that does not hash) raises
+InvariantViolation, and its service halts: up, not ready, deciding nothing.
+"""
+
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from tessera.domain.errors import Contradiction
+from tessera.domain.fold import fold_message
+from tessera.domain.state import State
+from tessera.domain.statehash import StateHash
+from tessera.kernel.errors import InvariantViolation
+from tessera.kernel.ledger.snapshots import read_snapshot
+from tessera.kernel.ports import Bus, Ledger, Message
+from tessera_schemas.ledger import LEDGER_MESSAGE, Checkpoint, LedgerMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One ledger message, decoded, with its stored bytes."""
+
+    message: LedgerMessage
+    stored: bytes
+
+
+def decode_entry(message: Message) -> Entry:
+    """Decode a stored ledger message; unknown fields and kinds are never skipped."""
+    try:
+        decoded = LEDGER_MESSAGE.validate_json(message.data)
+    except ValidationError as error:
+        raise InvariantViolation(f"ledger message {message.seq} cannot be read by this build: {error}") from error
+    if decoded.n != message.seq:
+        raise InvariantViolation(f"ledger message {message.seq} calls itself {decoded.n}")
+    return Entry(decoded, message.data)
+
+
+class Shard:
+    """The fold of one shard, up to `state.n`."""
+
+    def __init__(self, state: State | None = None, hasher: StateHash | None = None) -> None:
+        self.state = state or State()
+        self.hasher = hasher or StateHash()
+
+    def fold(self, entry: Entry) -> None:
+        """Move on by one message; checks every checkpoint on the way."""
+        for record in entry.message.records:
+            if type(record) is Checkpoint:
+                own = self.hasher.of(self.state)
+                if own != record.state_hash:
+                    raise InvariantViolation(
+                        f"state after {self.state.n} hashes to {own}, the ledger says {record.state_hash}"
+                    )
+        try:
+            fold_message(self.state, entry.message, entry.stored)
+        except (Contradiction, KeyError, IndexError, ValueError) as error:
+            raise InvariantViolation(f"record {entry.message.n}: {error}") from error
+
+    async def catch_up(self, ledger: Ledger) -> list[Entry]:
+        """Fold up to the tail as the leader has it; returns what was new."""
+        new: list[Entry] = []
+        tail = await ledger.tail()
+        head = 0 if tail is None else tail.seq
+        if head < self.state.n:
+            raise InvariantViolation(
+                f"the ledger ends at {head}, but its record {self.state.n} was seen: a tail is lost"
+            )
+        if head == self.state.n:
+            return new
+        source = ledger.follow(self.state.n)
+        try:
+            while self.state.n < head:
+                for message in await source.next():
+                    entry = decode_entry(message)
+                    self.fold(entry)
+                    new.append(entry)
+        finally:
+            await source.close()
+        return new
+
+
+async def restore(bus: Bus, ledger: Ledger, shard: str) -> Shard:
+    """The shard's state from its newest trusted snapshot, or from the first record."""
+    found = await read_snapshot(bus, ledger, shard)
+    return Shard() if found is None else Shard(*found)

@@ -1,0 +1,1 @@
+"""Loops over streams: ordered reading, work queues, requests with an answer, facts, dead letters."""

@@ -1,0 +1,1 @@
+"""The Bus port over NATS JetStream."""

@@ -1,0 +1,182 @@
+"""
+One service as one process: settings, adapters, health, signals, and what becomes of it when it fails.
+
+A violated invariant halts it: up, not ready, doing nothing, until somebody looks. Anything else that it cannot handle
+ends it, and whoever supervises it starts it again. Every end is bounded, whatever its loops do with a cancellation.
+"""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import structlog
+
+from tessera.kernel import ids
+from tessera.kernel.clock import SystemClock
+from tessera.kernel.errors import InvariantViolation
+from tessera.kernel.kubernetes.cluster import HttpCluster
+from tessera.kernel.kubernetes.kubeconfig import find_access
+from tessera.kernel.ledger.end import LedgerEnd
+from tessera.kernel.ledger.stream import StreamLedger
+from tessera.kernel.nats.bus import NatsBus
+from tessera.kernel.process.cpu_priority import give_way
+from tessera.kernel.process.ending import BoundedEnd
+from tessera.kernel.process.file_descriptors import raise_soft_limit
+from tessera.kernel.process.gc_tuning import collect_rarely
+from tessera.kernel.process.preflight import check_bus, check_cluster, check_redis
+from tessera.kernel.process.settings import ServiceSettings
+from tessera.kernel.process.store_probe import StoreProbe
+from tessera.kernel.redis.room import watching_redis
+from tessera.kernel.redis.store import RedisStore
+from tessera.kernel.service.context import Ports
+from tessera.kernel.service.health import Health
+from tessera.kernel.service.telemetry import Metrics, configure_logs
+from tessera.kernel.tasks.task_group import cancel_all
+from tessera_schemas import subjects
+
+Serve = Callable[[Ports, Any, asyncio.Event], Awaitable[None]]
+USES_REDIS = ("admission", "projection")
+USES_CLUSTER = ("binder", "reclamation")
+
+log = structlog.get_logger()
+
+
+def run_service(serve: Serve, settings: ServiceSettings) -> None:
+    """
+    Run one service until SIGTERM or SIGINT.
+
+    Raises StartupError when something it needs is missing or wrong.
+    """
+    collect_rarely()
+    raise_soft_limit()
+    try:
+        import uvloop  # faster where it exists; nothing depends on it
+
+        uvloop.run(_host(serve, settings))
+    except ImportError:
+        asyncio.run(_host(serve, settings))
+
+
+async def _host(serve: Serve, settings: ServiceSettings) -> None:
+    clock, name = SystemClock(), settings.service
+    instance = ids.instance_id(name)
+    metrics = Metrics(name)
+    configure_logs(name, instance, settings.log_level, clock, metrics=metrics)
+    await give_way(settings.nice, clock)
+    health = Health(clock, metrics)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    end = BoundedEnd()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(health.close)
+        try:
+            ports = await _connect(settings, instance, clock, metrics, health, stack)
+            await health.serve(settings.http_host, settings.http_port, settings.port_file)
+            log.info("service_starts", shard=settings.shard)
+            await serve_until_told(serve, ports, settings, stop, end)
+            log.info("service_stops")
+        finally:
+            end.begin()
+
+
+async def _connect(
+    settings: ServiceSettings,
+    instance: str,
+    clock: SystemClock,
+    metrics: Metrics,
+    health: Health,
+    stack: AsyncExitStack,
+) -> Ports:
+    name, shard = settings.service, settings.shard
+    used = [s for s in subjects.streams(shard) if name in s.readers or name in s.writers]
+    await check_bus(settings, [spec.name.removesuffix(f"_{shard}") for spec in used])
+    if name in USES_REDIS:
+        await check_redis(settings)
+    bus = await NatsBus.connect(
+        settings.nats_url,
+        user=settings.nats_user,
+        password=settings.nats_password.get_secret_value(),
+        name=instance,
+        inbox_prefix=subjects.inbox(subjects.identity_of(settings.nats_user)),
+    )
+    stack.push_async_callback(bus.close)
+    store = RedisStore(settings.redis_url, settings.redis_user, settings.redis_password.get_secret_value(), shard)
+    stack.push_async_callback(store.close)
+    cluster = _cluster(settings)
+    stack.push_async_callback(cluster.close)
+    if name in USES_CLUSTER:
+        await check_cluster(cluster, settings.connect_seconds)
+    if name == "projection":
+        await stack.enter_async_context(watching_redis(store.stored_bytes, metrics, clock))
+    health.check("nats", lambda: trouble_of_nats(bus, settings))
+    return Ports(
+        clock=clock,
+        bus=bus,
+        ledger=StreamLedger(bus, shard),
+        store=store,
+        cluster=cluster,
+        health=health,
+        metrics=metrics,
+        instance=instance,
+        new_tx=ids.transaction_id,
+    )
+
+
+def trouble_of_nats(bus: NatsBus, settings: ServiceSettings) -> str | None:
+    """A server that was refused at the start may come back with that configuration later."""
+    if not bus.connected:
+        return f"not connected to {settings.nats_url}"
+    if bus.lets_anybody_in and not settings.allow_anybody:
+        return f"{settings.nats_url} lets anybody in: include nats-auth.conf in its configuration, then reload it"
+    return None
+
+
+def _cluster(settings: ServiceSettings) -> HttpCluster:
+    """Connects at its first call, so that a service that never calls it needs none."""
+    if settings.cluster_url or settings.service not in USES_CLUSTER:
+        return HttpCluster(settings.cluster_url, settings.cluster_token.get_secret_value())
+    access = find_access()
+    return HttpCluster(access.url, access.token, access.ca_file, client=access.client)
+
+
+async def serve_until_told(
+    serve: Serve, ports: Ports, settings: ServiceSettings, stop: asyncio.Event, end: BoundedEnd
+) -> None:
+    """Until told to stop; then it has `drain_seconds` to finish what is in flight."""
+    serving = asyncio.ensure_future(_watched(serve, ports, settings, stop))
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if not serving.done():
+            await asyncio.wait([serving], timeout=settings.drain_seconds)
+        if serving.done():
+            serving.result()
+        else:
+            log.warning("drain_cut_short", seconds=settings.drain_seconds)
+    except InvariantViolation as error:
+        log.critical(
+            "shard_halted", reason=str(error), fix="look with `tessera ledger inspect`, then see docs/operations.md"
+        )
+        ports.health.halt(str(error))
+        await stopping
+    finally:
+        end.begin()
+        await cancel_all(serving, stopping)
+
+
+async def _watched(serve: Serve, ports: Ports, settings: ServiceSettings, stop: asyncio.Event) -> None:
+    """Serve, from a ledger that has its end and as long as it has; ready while NATS stores."""
+    end, probe = LedgerEnd(ports, settings.shard), StoreProbe(ports, settings.shard, settings.service)
+    ports.health.check("store", lambda: probe.trouble)
+    await end.check()
+    serving = asyncio.ensure_future(serve(ports, settings, stop))
+    watching, probing = asyncio.ensure_future(end.watch()), asyncio.ensure_future(probe.watch())
+    try:
+        done, _ = await asyncio.wait([serving, watching, probing], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        await cancel_all(serving, watching, probing)

@@ -1,0 +1,1 @@
+"""What `tessera init` makes: identities, their permissions, streams and durables."""

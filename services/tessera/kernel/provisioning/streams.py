@@ -1,0 +1,239 @@
+"""
+What `tessera init` makes on the bus: the streams of a shard, their durables, and tenants' durable subscribers.
+
+Idempotent. A stream or durable that differs from the table is refused with every differing field, not mended in
+silence: somebody changed it for a reason, or another version of Tessera owns it. Services never come here.
+"""
+
+import dataclasses
+import re
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from nats.aio.client import Client
+from nats.js import api
+from nats.js.errors import APIError, NotFoundError
+from nats.js.manager import JetStreamManager
+
+from tessera.kernel.errors import StartupError
+from tessera.kernel.provisioning.credentials import tenant_identity
+from tessera_schemas import subjects
+from tessera_schemas.subjects import Retention, StreamSpec
+
+ACK_WAIT_SECONDS = 30.0  # a handler that needs longer says so every third of it
+ACK_PENDING_MAX = 1_000
+EVENT_TYPE = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*(\.>)?")
+
+
+AnswerT = TypeVar("AnswerT")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What depends on the installation. `ledger_bytes_max` is reserved on the disk; a full ledger refuses appends."""
+
+    replicas: int = 1
+    ledger_bytes_max: int = 8 * 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """One field of a stream or durable that is not what the table says."""
+
+    stream: str
+    field: str
+    expected: Any
+    found: Any
+
+    def __str__(self) -> str:
+        return f"{self.stream}.{self.field} is {self.found!r}, expected {self.expected!r}"
+
+
+async def ensure_streams(admin: Client, shard: str, bounds: Bounds | None = None, *, mend: bool = False) -> list[str]:
+    """
+    Make every stream and durable of the shard that is missing; returns the names of what was made or mended.
+
+    With `mend`, what differs is set to what the table says, where the server permits it (it never permits to weaken
+    a ledger's protection). Raises StartupError on drift otherwise, with all of it in one line.
+    """
+    made: list[str] = []
+    drift: list[Drift] = []
+    jetstream = admin.jsm()
+    for spec in subjects.streams(shard):
+        stream_made, stream_drift = await _ensure_stream(jetstream, stream_config(spec, bounds or Bounds()), mend)
+        made += stream_made
+        drift += stream_drift
+        for durable in spec.durables:
+            config = durable_config(durable, spec.in_order)
+            durable_made, durable_drift = await _ensure_durable(jetstream, spec.name, config, mend)
+            made += durable_made
+            drift += durable_drift
+    if drift:
+        story = "; ".join(str(item) for item in drift)
+        old = "; NATS 2.14 or later can be without it" if ".duplicate_window" in story else ""
+        raise StartupError(f"streams of shard {shard}: {story}; undo the change, or accept the table by mending{old}")
+    return made
+
+
+def stream_config(spec: StreamSpec, bounds: Bounds) -> api.StreamConfig:
+    """The JetStream configuration of one line of the table."""
+    queue = spec.retention is Retention.WORK_QUEUE
+    kept = spec.retention is Retention.KEPT
+    return api.StreamConfig(
+        name=spec.name,
+        description=spec.description,
+        subjects=list(spec.subjects),
+        retention=api.RetentionPolicy.WORK_QUEUE if queue else api.RetentionPolicy.LIMITS,
+        storage=api.StorageType.FILE,
+        num_replicas=bounds.replicas,
+        discard=api.DiscardPolicy.NEW if queue or kept else api.DiscardPolicy.OLD,
+        discard_new_per_subject=queue,
+        max_msgs=-1,
+        max_msgs_per_subject=spec.per_subject_cap or spec.last or -1,
+        max_bytes=bounds.ledger_bytes_max if kept else spec.bytes_max or -1,
+        max_age=float(spec.max_age_seconds),
+        max_msg_size=spec.message_bytes_max,
+        max_consumers=-1,
+        duplicate_window=spec.duplicate_window_seconds,
+        deny_delete=kept,
+        deny_purge=kept,
+        allow_rollup_hdrs=False,
+        allow_direct=not queue,
+        sources=[_nothing_from(spec)] if spec.any_ids else None,
+        republish=api.RePublish(src=">", dest=subjects.live(">")) if spec.live else None,
+    )
+
+
+def _nothing_from(spec: StreamSpec) -> api.StreamSource:
+    """
+    A source that never gives anything.
+
+    The server compares message ids of every stream for at least a tenth of a second, but for those that also take
+    from another stream, whose window may be none (nats-server 2.14 and later).
+    """
+    shard = spec.name.partition("_")[2]
+    return api.StreamSource(name=subjects.stream("LEASES", shard), filter_subject=subjects.lease(shard, "none", "none"))
+
+
+def durable_config(durable: str, in_order: bool = False) -> api.ConsumerConfig:
+    """
+    A work queue's consumer. It redelivers for ever: the handler counts and dead-letters, because a server that
+    gives up leaves the message in the stream and says so only once.
+    """
+    return api.ConsumerConfig(
+        durable_name=durable,
+        ack_policy=api.AckPolicy.EXPLICIT,
+        deliver_policy=api.DeliverPolicy.ALL,
+        ack_wait=ACK_WAIT_SECONDS,
+        max_deliver=-1,
+        max_ack_pending=1 if in_order else ACK_PENDING_MAX,
+    )
+
+
+async def _ensure_stream(
+    jetstream: JetStreamManager, config: api.StreamConfig, mend: bool
+) -> tuple[list[str], list[Drift]]:
+    name = config.name or ""
+    try:
+        found = (await jetstream.stream_info(name)).config
+    except NotFoundError:
+        made = await _asking(jetstream.add_stream(config), f"stream {name}")
+        return [name], _differences(name, config, made.config)
+    drift = _differences(name, config, found)
+    if drift and mend:
+        made = await _asking(jetstream.update_stream(config), f"stream {name}")
+        return [name], _differences(name, config, made.config)
+    return [], drift
+
+
+async def _ensure_durable(
+    jetstream: JetStreamManager, stream: str, config: api.ConsumerConfig, mend: bool
+) -> tuple[list[str], list[Drift]]:
+    durable = config.durable_name or ""
+    name = f"{stream}/{durable}"
+    try:
+        found = (await jetstream.consumer_info(stream, durable)).config
+    except NotFoundError:
+        await _asking(jetstream.add_consumer(stream, config), f"durable {name}")
+        return [name], []
+    drift = _differences(name, config, found)
+    if drift and mend:
+        await _asking(jetstream.add_consumer(stream, config), f"durable {name}")
+        return [name], []
+    return [], drift
+
+
+# What the server fills in for itself, or what is its administrator's business.
+_NOT_OURS = frozenset({"metadata", "placement", "consumer_limits", "name", "max_waiting"})
+
+
+def _differences(name: str, expected: Any, found: Any) -> list[Drift]:
+    """Every field that differs, with the server's several ways of writing "not set" taken as one."""
+    fields = [field.name for field in dataclasses.fields(expected) if field.name not in _NOT_OURS]
+    pairs = [(field, _plain(getattr(expected, field)), _plain(getattr(found, field))) for field in fields]
+    return [Drift(name, field, wanted, seen) for field, wanted, seen in pairs if wanted != seen]
+
+
+def _plain(value: Any) -> Any:
+    if value in (None, False, -1, 0, "", "none") or value == []:
+        return None
+    return getattr(value, "value", value)
+
+
+async def ensure_subscribers(
+    admin: Client, shard: str, declared: Mapping[str, Mapping[str, Sequence[str]]]
+) -> list[str]:
+    """
+    Make the durable subscribers that tenants' configuration declares: {tenant: {name: [event types]}}.
+
+    No types means all; a type is `job.allocated.v1` or a prefix such as `job.>`. The filter always begins with the
+    tenant, so that nobody reads another's events. What a tenant named here declares no more is taken away.
+    Returns the names of what was made, changed or taken away. Raises StartupError for a name or type that is refused.
+    """
+    stream = subjects.stream("EVENTS", shard)
+    jetstream = admin.jsm()
+    wanted = {
+        subjects.subscriber_durable(tenant, name): _subscriber_config(shard, tenant, name, types)
+        for tenant, subscribers in sorted(declared.items())
+        for name, types in sorted(subscribers.items())
+    }
+    consumers = await _all_consumers(jetstream, stream)
+    existing = {info.name: info.config for info in consumers if info.name.split("_")[0] in declared}
+    changed = [name for name in sorted(existing) if name not in wanted]
+    for name in changed:
+        await jetstream.delete_consumer(stream, name)
+    for name, config in wanted.items():
+        if name not in existing or _differences(name, config, existing[name]):
+            await _asking(jetstream.add_consumer(stream, config), f"subscriber {name}")
+            changed.append(name)
+    return changed
+
+
+def _subscriber_config(shard: str, tenant: str, name: str, types: Sequence[str]) -> api.ConsumerConfig:
+    tenant_identity(tenant, (name,))
+    for kind in types:
+        if not EVENT_TYPE.fullmatch(kind):
+            raise StartupError(f"subscriber {name} of {tenant}: {kind!r} is no event type; write job.allocated.v1")
+    config = durable_config(subjects.subscriber_durable(tenant, name))
+    # With more than one filter the server wants the list; with one it answers in the other field.
+    filters = sorted(subjects.event(shard, tenant, "*", kind) for kind in types) or [f"events.{shard}.{tenant}.>"]
+    if len(filters) == 1:
+        return dataclasses.replace(config, filter_subject=filters[0])
+    return dataclasses.replace(config, filter_subjects=filters)
+
+
+async def _all_consumers(jetstream: JetStreamManager, stream: str) -> list[api.ConsumerInfo]:
+    """The server answers in pages."""
+    found: list[api.ConsumerInfo] = []
+    while page := await jetstream.consumers_info(stream, offset=len(found)):
+        found += page
+    return found
+
+
+async def _asking(request: Awaitable[AnswerT], what: str) -> AnswerT:
+    """What the server answers; its refusal becomes one line."""
+    try:
+        return await request
+    except APIError as error:
+        raise StartupError(f"{what}: NATS refuses it ({error.description}); see its log and limits") from error

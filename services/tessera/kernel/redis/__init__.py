@@ -1,0 +1,1 @@
+"""The ProjectionStore port over Redis."""

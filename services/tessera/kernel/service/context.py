@@ -1,0 +1,28 @@
+"""What a service is given: the ports, its own name among the replicas, and where it reports its health."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tessera.kernel.ports import Bus, Clock, Cluster, Ledger, ProjectionStore
+from tessera.kernel.service.health import Health
+from tessera.kernel.service.telemetry import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """
+    Every way to the world that a service has. A service is `async def serve(ports, settings, stop)` in its `main`:
+    it runs until `stop` is set, finishes what is in flight and returns; it raises InvariantViolation to halt.
+
+    `new_tx` gives transaction ids; it is injected so that a simulated run is the same run again.
+    """
+
+    clock: Clock
+    bus: Bus
+    ledger: Ledger
+    store: ProjectionStore
+    cluster: Cluster
+    health: Health
+    metrics: Metrics
+    instance: str
+    new_tx: Callable[[], str]

@@ -1,0 +1,144 @@
+"""
+Health and metrics of one process, on a port of its own.
+
+| path | 200 when |
+|---|---|
+| `/livez` | the event loop ticks; never depends on NATS or Redis, whose loss a restart would not mend |
+| `/startupz` | start-up is over |
+| `/readyz` | start-up is over, nothing halted us, and every named check is well; the body has each check's text |
+| `/metrics` | always; OpenMetrics text |
+
+The listener is on loopback unless told. There it refuses a Host that is no loopback name, so that a web page cannot
+reach it by rebinding its own name.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from ipaddress import ip_address
+from pathlib import Path
+
+from aiohttp import web
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from tessera.kernel.errors import StartupError
+from tessera.kernel.ports import Clock
+from tessera.kernel.service.telemetry import Metrics
+
+TICK_SECONDS = 1.0
+STALLED_SECONDS = 15.0
+IDLE_SECONDS = 75.0  # a connection without a request, new or kept open, is closed; longer than between two probes
+Check = Callable[[], str | None]
+"""Says in words why not, or None when well. Reads state that is there; it never waits and never asks a server."""
+
+
+class Health:
+    """Collects the checks of one process and serves them."""
+
+    def __init__(self, clock: Clock, metrics: Metrics) -> None:
+        self._clock, self._metrics = clock, metrics
+        self._checks: dict[str, Check] = {}
+        self._started = False
+        self._halted: str | None = None
+        self._ticked_at = clock.monotonic()
+        self._ticker: asyncio.Task[None] | None = None
+        self._runner: web.AppRunner | None = None
+
+    def check(self, name: str, check: Check) -> None:
+        """Add a condition of being ready."""
+        self._checks[name] = check
+
+    def started(self) -> None:
+        """Start-up is over; from here `/readyz` may be green."""
+        self._started = True
+
+    def halt(self, reason: str) -> None:
+        """The books contradict themselves: stay up, red, until somebody looks. The first reason stays."""
+        self._halted = self._halted or reason
+
+    @property
+    def halted(self) -> str | None:
+        return self._halted
+
+    def readiness(self) -> dict[str, str]:
+        """Every check with its text, `ok` when well."""
+        texts = {name: check() or "ok" for name, check in self._checks.items()}
+        texts["startup"] = "ok" if self._started else "still starting"
+        texts["halted"] = self._halted or "ok"
+        return texts
+
+    async def serve(self, host: str, port: int, port_file: Path | None = None) -> int:
+        """
+        Listen; returns the port that was taken, and writes it to `port_file` in one step.
+
+        Raises StartupError when the address is not ours or is taken.
+        """
+        middlewares = [_loopback_names_only] if is_loopback(host) else []
+        app = web.Application(middlewares=middlewares)
+        app.router.add_get("/livez", self._livez)
+        app.router.add_get("/startupz", self._startupz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._serve_metrics)
+        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_SECONDS)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            raise StartupError(
+                f"health and metrics: cannot listen on {host}:{port} ({error.strerror}); set TESSERA_HTTP_HOST and "
+                "TESSERA_HTTP_PORT (0 takes a free port)"
+            ) from error
+        self._ticker = asyncio.create_task(self._tick(), name="health-tick")
+        taken: int = self._runner.addresses[0][1]
+        if port_file is not None:
+            fresh = port_file.with_suffix(".new")
+            fresh.write_text(f"{taken}\n")
+            fresh.replace(port_file)
+        return taken
+
+    async def close(self) -> None:
+        if self._ticker is not None:
+            self._ticker.cancel()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _tick(self) -> None:
+        while True:
+            self._ticked_at = self._clock.monotonic()
+            await self._clock.sleep(TICK_SECONDS)
+
+    async def _livez(self, _request: web.Request) -> web.Response:
+        silent = self._clock.monotonic() - self._ticked_at
+        return _answer({"loop": "ok" if silent < STALLED_SECONDS else f"no tick for {silent:.0f} s"})
+
+    async def _startupz(self, _request: web.Request) -> web.Response:
+        return _answer({"startup": "ok" if self._started else "still starting"})
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        return _answer(self.readiness())
+
+    async def _serve_metrics(self, _request: web.Request) -> web.Response:
+        self._metrics.readiness(self.readiness())
+        body = generate_latest(self._metrics.registry)  # type: ignore[no-untyped-call]
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _answer(texts: dict[str, str]) -> web.Response:
+    well = all(text == "ok" for text in texts.values())
+    return web.json_response(texts, status=200 if well else 503)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name is this machine's own and nobody else's."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@web.middleware
+async def _loopback_names_only(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    if not is_loopback(request.url.host or ""):
+        raise web.HTTPForbidden(text="this listener answers to loopback names only\n")
+    return await handler(request)

@@ -1,0 +1,1 @@
+"""Tools of asyncio with a bounded end: task groups, waits, deadlines, jitter, work by key."""

@@ -1,0 +1,113 @@
+"""
+Level-triggered work by key: a key is worked by one task at a time, and again if it was named meanwhile.
+
+What failed for now comes back after a while, longer each time; naming a key that waits does not shorten its wait.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import islice
+
+import structlog
+
+from tessera.kernel.errors import Transient
+from tessera.kernel.ports import ApiError, Clock
+from tessera.kernel.tasks.jitter import spread
+from tessera.kernel.tasks.task_group import cancel_all
+
+FIRST_RETRY_SECONDS = 0.1
+LONGEST_RETRY_SECONDS = 10.0
+
+log = structlog.get_logger()
+
+
+class Worklist:
+    """At most `at_once` keys are worked at the same time; the rest wait in the order in which they were named."""
+
+    def __init__(self, work: Callable[[str], Awaitable[None]], clock: Clock, at_once: int) -> None:
+        self._work, self._clock, self._at_once = work, clock, at_once
+        self._waiting: dict[str, None] = {}
+        self._busy: dict[str, None] = {}
+        self._failures: dict[str, int] = {}
+        self._later: dict[str, asyncio.Task[None]] = {}
+        self._due: dict[str, float] = {}
+        self._backing_off: dict[str, asyncio.Task[None]] = {}
+        self._wake = asyncio.Event()
+        self._broken: BaseException | None = None
+
+    def name(self, key: str) -> None:
+        """This key is to be looked at, once its back-off is over."""
+        if key not in self._backing_off:
+            self._waiting[key] = None
+            self._wake.set()
+
+    def name_later(self, key: str, seconds: float) -> None:
+        """Look at this key once `seconds` have passed; of several such wishes the soonest stands."""
+        due, later = self._clock.monotonic() + seconds, self._later.get(key)
+        if later is not None and self._due[key] <= due:
+            return
+        if later is not None:
+            later.cancel()
+        self._due[key] = due
+        self._later[key] = asyncio.create_task(self._after(key, seconds, self._later))
+
+    def forget(self, key: str) -> None:
+        """The key is done with: nothing is remembered of its failures."""
+        self._failures.pop(key, None)
+
+    def failures(self, key: str) -> int:
+        """How often in a row this key has failed."""
+        return self._failures.get(key, 0)
+
+    async def run(self) -> None:
+        """Work until cancelled; raises what is neither for now nor the API's answer."""
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                if self._broken is not None:
+                    raise self._broken
+                for key in self._next_keys():
+                    task = asyncio.create_task(self._one(key))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+        finally:
+            await cancel_all(*tasks, *self._later.values(), *self._backing_off.values())
+
+    def _next_keys(self) -> list[str]:
+        room = self._at_once - len(self._busy)
+        keys = list(islice((key for key in self._waiting if key not in self._busy), room))
+        for key in keys:
+            del self._waiting[key]
+            self._busy[key] = None
+        return keys
+
+    async def _one(self, key: str) -> None:
+        try:
+            await self._work(key)
+            self._failures.pop(key, None)
+        except (Transient, ApiError) as error:
+            self._retry(key, error)
+        except Exception as error:
+            self._broken = error
+        finally:
+            self._busy.pop(key, None)
+            self._wake.set()
+
+    def _retry(self, key: str, error: Transient | ApiError) -> None:
+        failures = self._failures[key] = self.failures(key) + 1
+        wait = min(FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 16), LONGEST_RETRY_SECONDS)
+        if isinstance(error, ApiError) and error.retry_after_seconds:
+            wait = max(wait, error.retry_after_seconds)
+        wait = spread(wait, key, failures)
+        log.info("work_retries", key=key, failures=failures, seconds=wait, error=str(error))
+        self._waiting.pop(key, None)
+        self._backing_off[key] = asyncio.create_task(self._after(key, wait, self._backing_off))
+
+    async def _after(self, key: str, seconds: float, waiting: dict[str, asyncio.Task[None]]) -> None:
+        await self._clock.sleep(seconds)
+        del waiting[key]
+        if waiting is self._later:
+            del self._due[key]
+        self.name(key)

@@ -1,0 +1,1 @@
+"""The platform on one machine: up, down, demo, servers, the simulated cluster."""

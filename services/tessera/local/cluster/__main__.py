@@ -1,0 +1,80 @@
+"""Run the simulated cluster: `python -m tessera.local.cluster --nodes FILE --port N`."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+
+from tessera.kernel.clock import SystemClock
+from tessera.kernel.errors import StartupError
+from tessera.kernel.process.gc_tuning import collect_rarely
+from tessera.local.cluster.access import Access, access_from_file
+from tessera.local.cluster.core import SimCluster
+from tessera.local.cluster.jobs import JobController
+from tessera.local.cluster.nodes import nodes_from_file
+from tessera.local.cluster.server import ApiServer
+from tessera.local.cluster.store import Options
+
+
+def main() -> int:
+    arguments = _arguments()
+    try:
+        _run(_serve(arguments))
+    except (StartupError, OSError) as error:
+        print(f"simulated cluster: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tessera.local.cluster", description="A simulated Kubernetes cluster.")
+    parser.add_argument("--nodes", type=Path, help="nodes, as CSV of a public trace or as YAML")
+    parser.add_argument("--port", type=int, default=0, help="0 picks a free one")
+    parser.add_argument("--port-file", type=Path, help="where to write the port once it is open")
+    parser.add_argument("--tokens", type=Path, help="YAML: token -> {identity, verbs}; without it all is allowed")
+    parser.add_argument("--start-ms", type=int, default=5, help="from bind to start")
+    parser.add_argument("--history", type=int, default=10_000, help="changes that a watch may be behind")
+    parser.add_argument("--jobs", action="store_true", help="also run a small controller of batch/v1 Jobs")
+    parser.add_argument("--seed", type=int, default=1, help="of the UIDs")
+    return parser.parse_args()
+
+
+async def _serve(arguments: argparse.Namespace) -> None:
+    clock = SystemClock()
+    nodes = nodes_from_file(arguments.nodes) if arguments.nodes else []
+    access = access_from_file(arguments.tokens) if arguments.tokens else Access()
+    options = Options(start_ms=arguments.start_ms, history=arguments.history)
+    cluster = SimCluster(clock, arguments.seed, options)
+    for node in nodes:
+        cluster.create("nodes", "", node)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    server = ApiServer(cluster, clock, access)
+    port = await server.start(arguments.port)
+    if arguments.port_file:
+        partial = arguments.port_file.with_suffix(".partial")
+        partial.write_text(str(port))
+        partial.rename(arguments.port_file)  # whoever waits for the file finds it whole
+    print(f"simulated cluster ready: http://127.0.0.1:{port} with {len(nodes)} nodes", flush=True)
+    controller = asyncio.create_task(JobController(cluster, clock).run()) if arguments.jobs else None
+    await stop.wait()
+    if controller is not None:
+        controller.cancel()
+    await server.stop()
+
+
+def _run(serve: Coroutine[None, None, None]) -> None:
+    collect_rarely()
+    try:
+        import uvloop
+    except ImportError:  # not on every platform
+        asyncio.run(serve)
+    else:
+        uvloop.run(serve)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""What `POST /admin/faults` takes: one fault, named by `fault`, for tests and demonstrations."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from tessera.local.cluster import answers
+from tessera.local.cluster.core import SimCluster
+
+Verb = Literal["list", "watch", "get", "create", "bind", "delete", "patch", "evict"]
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Fault(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Answer(_Fault):
+    """Refuse the next calls of a verb; `evict` with 429 is a disruption budget."""
+
+    fault: Literal["answer"]
+    verb: Verb
+    status: Annotated[int, Field(ge=400, le=599)]
+    count: Count = 1
+    retry_after_seconds: float | None = None
+
+    def apply(self, cluster: SimCluster) -> None:
+        cluster.faults.answer(self.verb, self.status, self.count, self.retry_after_seconds)
+
+
+class LoseAnswers(_Fault):
+    """Break the connection of the next calls of a verb, after their effect or instead of it."""
+
+    fault: Literal["lose_answers"]
+    verb: Verb
+    count: Count = 1
+    after_effect: bool = True
+
+    def apply(self, cluster: SimCluster) -> None:
+        cluster.faults.lose_answers(self.verb, self.count, self.after_effect)
+
+
+class CloseWatches(_Fault):
+    fault: Literal["close_watches"]
+
+    def apply(self, cluster: SimCluster) -> None:
+        cluster.close_watches()
+
+
+class ExpireHistory(_Fault):
+    """Watches that are behind get 410; `close_watches` after it makes the others come back."""
+
+    fault: Literal["expire_history"]
+
+    def apply(self, cluster: SimCluster) -> None:
+        cluster.expire_history()
+
+
+class NodeReachable(_Fault):
+    fault: Literal["node_reachable"]
+    node: str
+    reachable: bool
+
+    def apply(self, cluster: SimCluster) -> None:
+        cluster.set_reachable(self.node, self.reachable)
+
+
+class NodeCordoned(_Fault):
+    fault: Literal["node_cordoned"]
+    node: str
+    cordoned: bool
+
+    def apply(self, cluster: SimCluster) -> None:
+        cluster.set_cordoned(self.node, self.cordoned)
+
+
+class NodeOutOfService(_Fault):
+    """An operator's word that the node is off; it counts while the node is not reachable."""
+
+    fault: Literal["node_out_of_service"]
+    node: str
+    out: bool
+
+    def apply(self, cluster: SimCluster) -> None:
+        cluster.set_out_of_service(self.node, self.out)
+
+
+class NodeGone(_Fault):
+    """Nothing of the node is left but its pods' objects."""
+
+    fault: Literal["node_gone"]
+    node: str
+
+    def apply(self, cluster: SimCluster) -> None:
+        cluster.remove_node(self.node)
+
+
+class NodeGpus(_Fault):
+    fault: Literal["node_gpus"]
+    node: str
+    gpus: Annotated[int, Field(ge=0)]
+
+    def apply(self, cluster: SimCluster) -> None:
+        cluster.set_gpus(self.node, self.gpus)
+
+
+class DeletePod(_Fault):
+    """Somebody else deletes a pod; `vanish` takes its object off at once, past finalizers and kubelet."""
+
+    fault: Literal["delete_pod"]
+    namespace: str
+    name: str
+    vanish: bool = False
+
+    def apply(self, cluster: SimCluster) -> None:
+        if self.vanish:
+            cluster.vanish(self.namespace, self.name)
+        else:
+            cluster.delete("pods", self.namespace, self.name)
+
+
+class Clear(_Fault):
+    """Forget the answers that were ordered and not yet given."""
+
+    fault: Literal["clear"]
+
+    def apply(self, cluster: SimCluster) -> None:
+        cluster.faults.clear()
+
+
+OfNodes = NodeReachable | NodeCordoned | NodeOutOfService | NodeGone | NodeGpus
+AnyFault = Answer | LoseAnswers | CloseWatches | ExpireHistory | OfNodes | DeletePod | Clear
+_FAULT: TypeAdapter[AnyFault] = TypeAdapter(Annotated[AnyFault, Field(discriminator="fault")])
+
+
+def apply_fault(cluster: SimCluster, body: bytes) -> None:
+    """Do what the body orders. Raises ApiError 400 for a body that orders nothing known."""
+    try:
+        fault = _FAULT.validate_json(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise answers.bad_request(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    fault.apply(cluster)

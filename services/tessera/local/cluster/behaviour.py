@@ -1,0 +1,93 @@
+"""How a simulated program behaves, read from its pod's annotations."""
+
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+from tessera.kernel.ports import JsonObject
+from tessera.local.cluster.capacity import AdmissionError
+from tessera_schemas.labels import SIMULATE_PREFIX, run_and_rank
+
+RUN_SECONDS = f"{SIMULATE_PREFIX}seconds"
+RANK_SECONDS = f"{SIMULATE_PREFIX}rank-seconds"
+EXIT_CODE = f"{SIMULATE_PREFIX}exit-code"
+TERM_MS = f"{SIMULATE_PREFIX}term-ms"
+CHECKPOINT_SECONDS = f"{SIMULATE_PREFIX}checkpoint-seconds"
+CHECKPOINT_VARIABLE = "TESSERA_CHECKPOINT_PATH"
+_CHECKPOINTS = "/checkpoints/"
+KILLED, TERMINATED = 137, 143
+_DEFAULT_GRACE_SECONDS = 30
+_TEN_YEARS_MS = 10 * 365 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a pod's program ended: phase, the pod's reason (often ""), and the exit code."""
+
+    phase: str
+    reason: str
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """
+    Milliseconds from start to the end that comes by itself, and from SIGTERM to the end that it causes.
+
+    A pod of a higher rank runs longer, if its annotations say so.
+
+    `save_ms` is how often it saves its work, 0 for never; it also does when it is told that it will be stopped.
+    `done_ms` is what an earlier attempt had saved: that much is not done again.
+    """
+
+    run_ms: int
+    ending: Ending
+    term_ms: int
+    save_ms: int = 0
+    done_ms: int = 0
+
+    def path_after(self, ran_ms: int) -> str:
+        """Where its work is saved after it has run so long; the next attempt reads from it how much is done."""
+        return f"{_CHECKPOINTS}{self.done_ms + ran_ms}"
+
+    def stopped(self, grace_ms: int) -> tuple[int, Ending]:
+        """After SIGTERM: how long it still runs, and its end. Out of grace, it is killed."""
+        code = TERMINATED if self.term_ms <= grace_ms else KILLED
+        return min(self.term_ms, grace_ms), Ending("Failed", "", code)
+
+
+def behaviour_of(pod: JsonObject) -> Behaviour:
+    """Raises AdmissionError for annotations that cannot be read."""
+    notes = pod["metadata"].get("annotations") or {}
+    try:
+        longer = Decimal(notes.get(RANK_SECONDS, "0")) * int(run_and_rank(pod)[1] or 0)
+        run_ms = min(max(int((Decimal(notes.get(RUN_SECONDS, "1")) + longer) * 1000), 0), _TEN_YEARS_MS)
+        exit_code = int(notes.get(EXIT_CODE, "0"))
+        term_ms = max(int(notes.get(TERM_MS, "20")), 0)
+        save_ms = max(int(Decimal(notes.get(CHECKPOINT_SECONDS, "0")) * 1000), 0)
+        done_ms = min(_saved_ms(pod), run_ms)
+        run_ms -= done_ms
+        deadline = pod["spec"].get("activeDeadlineSeconds")
+        if deadline is not None and int(deadline) * 1000 < run_ms:
+            overdue = Ending("Failed", "DeadlineExceeded", TERMINATED)
+            return Behaviour(int(deadline) * 1000, overdue, term_ms, save_ms, done_ms)
+    except (ValueError, TypeError, InvalidOperation, OverflowError) as error:
+        raise AdmissionError(f"the pod's simulated behaviour cannot be read: {error}") from error
+    ending = Ending("Failed" if exit_code else "Succeeded", "", exit_code)
+    return Behaviour(run_ms, ending, term_ms, save_ms, done_ms)
+
+
+def _saved_ms(pod: JsonObject) -> int:
+    """What the checkpoint that the pod is told of holds, if it is one of ours."""
+    for container in pod["spec"].get("containers", ()):
+        for entry in container.get("env") or ():
+            path = str(entry.get("value", "")) if entry.get("name") == CHECKPOINT_VARIABLE else ""
+            if path.startswith(_CHECKPOINTS):
+                return max(int(path.removeprefix(_CHECKPOINTS)), 0)
+    return 0
+
+
+def grace_ms_of(pod: JsonObject) -> int:
+    """The grace that a deletion gives this pod, or would give it."""
+    asked = pod["metadata"].get("deletionGracePeriodSeconds")
+    seconds = pod["spec"].get("terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS) if asked is None else asked
+    return int(seconds) * 1000

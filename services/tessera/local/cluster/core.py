@@ -1,0 +1,241 @@
+"""
+The API server of the simulated cluster, without I/O: calls in, versions out, time by `advance`.
+
+Every call is atomic and raises ApiError as the API would answer, or AnswerLost when that was ordered. Objects handed
+out are shared and read-only. Nothing happens by itself: whoever owns the cluster calls `advance` when `next_due_ms`
+comes, in virtual or in real time.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from tessera.kernel.kubernetes.api_paths import resource_of
+from tessera.kernel.ports import JsonObject
+from tessera.local.cluster import answers, budgets, rules
+from tessera.local.cluster.capacity import NodeUse
+from tessera.local.cluster.faults import Faults
+from tessera.local.cluster.nodes import cards_of
+from tessera.local.cluster.paging import Pages
+from tessera.local.cluster.patching import JsonPatch, merged, patched
+from tessera.local.cluster.selectors import parse_selector
+from tessera.local.cluster.shelf import Version
+from tessera.local.cluster.store import Options, Store, WallClock, resource_in
+from tessera.local.cluster.watching import Watch
+from tessera_schemas.labels import GPU_RESOURCE, GPU_UUIDS_ANNOTATION, OUT_OF_SERVICE_TAINT
+
+_UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
+_OUT_OF_SERVICE = {"key": OUT_OF_SERVICE_TAINT, "value": "nodeshutdown", "effect": "NoExecute"}
+_LOST = ("Unknown", "NodeStatusUnknown")
+_FOUND = ("True", "KubeletReady")
+
+
+class SimCluster:
+    """Pods of every namespace, nodes, their kubelets and the faults ordered for them."""
+
+    def __init__(self, clock: WallClock, seed: int = 1, options: Options | None = None) -> None:
+        self._store = Store(clock, seed, options or Options())
+        self.faults = Faults()
+        self.pages = Pages()
+        self._forced: set[str] = set()
+
+    # -- the API ------------------------------------------------------------------------------------------------
+
+    def list(self, resource: str, selector: str = "", fields: str = "") -> tuple[list[Version], str]:
+        """The objects and the resourceVersion from which a watch goes on."""
+        self.faults.before("list")
+        found = self._store.shelf(resource).select(parse_selector(selector, fields))
+        self.faults.after("list")
+        return found, self.resource_version
+
+    def open_watch(self, resource: str, resource_version: str, selector: str = "", fields: str = "") -> Watch:
+        self.faults.before("watch")
+        return self._store.shelf(resource).watch(resource_version, parse_selector(selector, fields))
+
+    def resource(self, api_version: str, kind: str) -> str:
+        """By which name objects of this kind are kept. 404 where the cluster has no such kind."""
+        found = resource_in(api_version, resource_of(kind))
+        if not found:
+            raise answers.not_found(resource_of(kind), "")
+        return found
+
+    def get(self, resource: str, namespace: str, name: str) -> Version:
+        self.faults.before("get")
+        return self._store.shelf(resource).require(namespace, name)
+
+    def create(self, resource: str, namespace: str, obj: Any) -> Version:
+        """Store a new object, taking it over. 409 AlreadyExists when the name is taken."""
+        self.faults.before("create")
+        shelf = self._store.shelf(resource)
+        new = rules.check_new(resource, namespace, obj)
+        if shelf.get(namespace, new["metadata"]["name"]) is not None:
+            raise answers.already_exists(resource, new["metadata"]["name"])
+        created = self._store.create(shelf, namespace, new)
+        self.faults.after("create")
+        return created
+
+    def bind(self, namespace: str, name: str, binding: JsonObject) -> None:
+        """Bind a pod by a Binding object; its annotations land on the pod in the same write."""
+        self.faults.before("bind")
+        target = (binding.get("target") or {}).get("name")
+        if not target:
+            raise answers.bad_request("target.name is required")
+        pod = self._store.pods.require(namespace, name)
+        asked = binding.get("metadata") or {}
+        rules.check_preconditions("pods/binding", pod, asked.get("uid"), asked.get("resourceVersion"))
+        rules.check_bindable(pod)
+        self._store.bind(pod, target, asked.get("annotations") or {})
+        self.faults.after("bind")
+
+    def delete(self, resource: str, namespace: str, name: str, options: JsonObject | None = None) -> Version:
+        """Delete by DeleteOptions: preconditions, grace period, finalizers. Returns the object as it is then."""
+        self.faults.before("delete")
+        options = options or {}
+        shelf = self._store.shelf(resource)
+        found = shelf.require(namespace, name)
+        conditions = options.get("preconditions") or {}
+        rules.check_preconditions(resource, found, conditions.get("uid"), conditions.get("resourceVersion"))
+        deleted = self._store.begin_deletion(shelf, found, options.get("gracePeriodSeconds"))
+        self.faults.after("delete")
+        return deleted
+
+    def patch(
+        self, resource: str, namespace: str, name: str, patch: JsonObject | JsonPatch, subresource: str = ""
+    ) -> Version:
+        """Apply a merge patch (an object) or a JSON patch (a list). A patch that changes nothing writes nothing."""
+        self.faults.before("patch")
+        shelf = self._store.shelf(resource)
+        found = shelf.require(namespace, name)
+        wanted = patched(found.object, patch) if isinstance(patch, list) else merged(found.object, patch)
+        result = rules.result_of_patch(resource, subresource, found, wanted)
+        if result != found.object:
+            found = self._store.replace(shelf, found, result)
+        self.faults.after("patch")
+        return found
+
+    def evict(self, namespace: str, name: str, eviction: JsonObject | None = None) -> None:
+        """Delete politely: marks the pod as a disruption target, then deletes it with its own grace."""
+        self.faults.before("evict")
+        options = (eviction or {}).get("deleteOptions") or {}
+        pod = self._store.pods.require(namespace, name)
+        conditions = options.get("preconditions") or {}
+        rules.check_preconditions("pods", pod, conditions.get("uid"), conditions.get("resourceVersion"))
+        shelf = self._store.shelf("poddisruptionbudgets")
+        protecting = [] if pod.deleting else budgets.protecting(pod, shelf.select(parse_selector("")))
+        if options.get("dryRun"):
+            self.faults.after("evict")
+            return
+        for budget in protecting:
+            shelf.replace(budget, budgets.used(budget))
+        if not pod.deleting:
+            status = self._store.with_condition(pod, "DisruptionTarget", "True", "EvictionByEvictionAPI")
+            pod = self._store.pods.replace(pod, {**pod.object, "metadata": dict(pod.meta), "status": status})
+        self._store.begin_deletion(self._store.pods, pod, options.get("gracePeriodSeconds"))
+        self.faults.after("evict")
+
+    def uid_of(self, resource: str, namespace: str, name: str) -> str:
+        """Looking at it is no call of the API and meets no fault."""
+        return self._store.shelf(resource).require(namespace, name).uid
+
+    @property
+    def resource_version(self) -> str:
+        return str(self._store.counter.last)
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Do everything that is due now."""
+        now_ms = self._store.now_ms()
+        while (uid := self._store.timers.pop_due(now_ms)) is not None:
+            self._store.kubelets.sync(uid, now_ms)
+
+    def next_due_ms(self) -> int | None:
+        """When `advance` has something to do next, in milliseconds since the epoch; None for never."""
+        return self._store.timers.next_due_ms()
+
+    def call_on_earlier(self, call: Callable[[], None]) -> None:
+        """`call` whenever `next_due_ms` has come closer."""
+        self._store.timers.on_earlier = call
+
+    # -- the world: what tests and the lab do to it ---------------------------------------------------------------
+
+    def set_reachable(self, node: str, reachable: bool) -> None:
+        """Cut a node off, or bring it back: its pods stand still meanwhile and its Ready condition is Unknown."""
+        found = self._store.nodes.require("", node)
+        self._store.kubelets.set_reachable(node, reachable, self._store.now_ms())
+        spec = _with_taint(found, _UNREACHABLE, not reachable)
+        status = self._store.with_condition(found, "Ready", *(_FOUND if reachable else _LOST))
+        changed = {**found.object, "metadata": dict(found.meta), "spec": spec, "status": status}
+        self._store.replace(self._store.nodes, found, changed)
+
+    def set_cordoned(self, node: str, cordoned: bool) -> None:
+        """As an operator does before a drain: nothing new is to come, and what runs goes on."""
+        found = self._store.nodes.require("", node)
+        spec = {**found.object["spec"], "unschedulable": cordoned}
+        self._store.replace(self._store.nodes, found, {**found.object, "metadata": dict(found.meta), "spec": spec})
+
+    def set_out_of_service(self, node: str, out: bool) -> None:
+        """Say of a node, as an operator who has cut its power, that nothing can run on it any more."""
+        found = self._store.nodes.require("", node)
+        spec = _with_taint(found, _OUT_OF_SERVICE, out)
+        self._store.replace(self._store.nodes, found, {**found.object, "metadata": dict(found.meta), "spec": spec})
+
+    def remove_node(self, node: str) -> None:
+        """Take a node's object off at once; its pods' objects stay, and nobody ends them."""
+        self._store.remove(self._store.nodes, self._store.nodes.require("", node))
+
+    def set_gpus(self, node: str, gpus: int) -> None:
+        """The node now has `gpus` devices, the first ones. Pods that run keep what they hold."""
+        found = self._store.nodes.require("", node)
+        sizes = {key: {**found.object["status"][key], GPU_RESOURCE: str(gpus)} for key in ("capacity", "allocatable")}
+        status, meta = {**found.object["status"], **sizes}, dict(found.meta)
+        if GPU_UUIDS_ANNOTATION in (meta.get("annotations") or {}):  # no plugin offers them: they are named
+            meta["annotations"] = meta["annotations"] | {GPU_UUIDS_ANNOTATION: cards_of(node, gpus)}
+            status = found.object["status"]
+        self._store.replace(self._store.nodes, found, {**found.object, "metadata": meta, "status": status})
+
+    def vanish(self, namespace: str, name: str) -> None:
+        """Take a pod's object off at once, finalizers and kubelet notwithstanding."""
+        pod = self._store.pods.require(namespace, name)
+        self._forced.add(pod.uid)
+        self._store.remove(self._store.pods, pod)
+
+    def still_runs(self, pod: JsonObject) -> bool:
+        """
+        Whether containers of a pod whose object is gone still hold its devices, and nobody vouched that they do not.
+
+        Who forces an object off vouches, and so does who says that a node is out of service or takes its object away.
+        """
+        uid, node = pod["metadata"]["uid"], self._store.nodes.get("", (pod.get("spec") or {}).get("nodeName") or "")
+        if node is None or uid in self._forced or not self._store.kubelets.has(uid):
+            return False
+        return all(taint["key"] != OUT_OF_SERVICE_TAINT for taint in node.object["spec"].get("taints", ()))
+
+    def close_watches(self) -> None:
+        for shelf in self._store.shelves.values():
+            shelf.log.close_all()
+
+    def expire_history(self) -> None:
+        """Forget every past change: a watch that is behind, and a list that goes on in pages, get 410."""
+        self.pages.forget()
+        for shelf in self._store.shelves.values():
+            shelf.log.expire()
+
+    def use_of(self, node: str) -> NodeUse | None:
+        """What the node's live pods hold, as its kubelet counts it."""
+        return self._store.kubelets.use_of(node)
+
+    def sizes(self) -> dict[str, int]:
+        """How much is held in memory; all but nodes and readers return to 0 when every pod is gone."""
+        return {
+            "pods": len(self._store.pods),
+            "nodes": len(self._store.nodes),
+            "runs": len(self._store.kubelets),
+            "timers": len(self._store.timers),
+            "readers": sum(shelf.log.readers for shelf in self._store.shelves.values()),
+        }
+
+
+def _with_taint(node: Version, taint: JsonObject, on: bool) -> JsonObject:
+    """The node's spec with this taint, or without it."""
+    others = [one for one in node.object["spec"].get("taints", ()) if one["key"] != taint["key"]]
+    return {**node.object["spec"], "taints": [*others, taint] if on else others}

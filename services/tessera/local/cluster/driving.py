@@ -1,0 +1,29 @@
+"""Drives a SimCluster by a Clock, real or virtual, where no server does."""
+
+import asyncio
+
+from tessera.kernel.ports import Clock
+from tessera.local.cluster.core import SimCluster
+
+
+async def drive(cluster: SimCluster, clock: Clock) -> None:
+    """Advance the cluster whenever something is due, until cancelled."""
+    earlier = asyncio.Event()
+    cluster.call_on_earlier(earlier.set)
+    while True:
+        cluster.advance()
+        earlier.clear()
+        due_ms = cluster.next_due_ms()
+        if due_ms is None:
+            await earlier.wait()
+        else:
+            await _first_of(earlier, clock, max(due_ms - clock.now_ms(), 0) / 1000)
+
+
+async def _first_of(event: asyncio.Event, clock: Clock, seconds: float) -> None:
+    waits = (asyncio.ensure_future(event.wait()), asyncio.ensure_future(clock.sleep(seconds)))
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

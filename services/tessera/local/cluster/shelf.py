@@ -1,0 +1,185 @@
+"""The objects of one kind: what is stored, how it is found, and the log of its changes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from tessera.kernel.ports import JsonObject
+from tessera.local.cluster import answers
+from tessera.local.cluster.selectors import Fields, Selector, fields_of
+from tessera.local.cluster.watching import Event, Watch, WatchLog
+
+_NO_LABELS: Mapping[str, str] = {}
+
+
+@dataclass(slots=True, eq=False)
+class Version:
+    """One object as of one resourceVersion. Shared by store, replies and watchers, hence never changed in place."""
+
+    object: JsonObject
+    json: bytes
+    key: str
+
+    @property
+    def meta(self) -> JsonObject:
+        meta: JsonObject = self.object["metadata"]
+        return meta
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.object["metadata"].get("labels") or _NO_LABELS
+
+    @property
+    def uid(self) -> str:
+        return str(self.object["metadata"]["uid"])
+
+    @property
+    def node(self) -> str:
+        """The node a pod is bound to; "" while it is not."""
+        return self.object.get("spec", {}).get("nodeName") or ""
+
+    @property
+    def phase(self) -> str:
+        return self.object.get("status", {}).get("phase") or ""
+
+    @property
+    def fields(self) -> Fields:
+        """What field selectors may ask for, in the order of their names."""
+        return fields_of(self.object)
+
+    @property
+    def deleting(self) -> bool:
+        return "deletionTimestamp" in self.object["metadata"]
+
+
+class Counter:
+    """The one rising resourceVersion of a cluster."""
+
+    def __init__(self) -> None:
+        self.last = 1  # never 0: to a watch that means "from anywhere"
+
+    def next(self) -> int:
+        self.last += 1
+        return self.last
+
+
+def key_of(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name
+
+
+class Shelf:
+    """Pods or nodes by key, by UID, by node and by the labels that lists ask for most."""
+
+    def __init__(self, kind: str, resource: str, counter: Counter, history: int, indexed_labels: tuple[str, ...]):
+        self.kind, self.resource = kind, resource
+        self.log = WatchLog(kind, history)
+        self._counter = counter
+        self._by_key: dict[str, Version] = {}
+        self._by_uid: dict[str, Version] = {}
+        self._by_node: dict[str, dict[str, None]] = {}
+        self._by_label: dict[str, dict[str, dict[str, None]]] = {label: {} for label in indexed_labels}
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def get(self, namespace: str, name: str) -> Version | None:
+        return self._by_key.get(key_of(namespace, name))
+
+    def require(self, namespace: str, name: str) -> Version:
+        """Raises ApiError 404."""
+        found = self._by_key.get(key_of(namespace, name))
+        if found is None:
+            raise answers.not_found(self.resource, name)
+        return found
+
+    @property
+    def oldest(self) -> Version:
+        return next(iter(self._by_key.values()))
+
+    def with_uid(self, uid: str) -> Version | None:
+        return self._by_uid.get(uid)
+
+    def on_node(self, node: str) -> list[Version]:
+        return [self._by_key[key] for key in self._by_node.get(node, ())]
+
+    def select(self, selector: Selector) -> list[Version]:
+        if selector.selects_all:
+            return list(self._by_key.values())
+        return [found for found in self._candidates(selector) if selector.matches(found.labels, found.fields)]
+
+    def watch(self, resource_version: str, selector: Selector) -> Watch:
+        """Raises ApiError 400, 410, or 504 for a version that this cluster has not reached."""
+        if resource_version in ("", "0"):
+            watch = self.log.open(self._counter.last, selector, from_now=True)
+            watch.begin_with([found.json for found in self.select(selector)])
+            return watch
+        if not resource_version.isdecimal():
+            raise answers.bad_request(f"invalid resource version {resource_version!r}")
+        rv = int(resource_version)
+        if rv > self._counter.last:
+            raise answers.too_large(rv, self._counter.last)
+        return self.log.open(rv, selector, from_now=False)
+
+    def add(self, obj: JsonObject) -> Version:
+        """Store a new object, whose metadata may be changed by this call."""
+        return self._store("ADDED", obj, None)
+
+    def replace(self, old: Version, obj: JsonObject) -> Version:
+        """Store a changed object; its metadata must not be the old one's own."""
+        return self._store("MODIFIED", obj, old)
+
+    def remove(self, old: Version) -> None:
+        """Take an object off; its last event carries a new version, as the API's do."""
+        last = {**old.object, "metadata": dict(old.meta)}
+        rv, json = self._stamp(last)
+        del self._by_key[old.key], self._by_uid[old.uid]
+        self._unindex(old)
+        self.log.append(Event("DELETED", rv, json, None, (old.labels, old.fields)))
+
+    def _store(self, change: str, obj: JsonObject, old: Version | None) -> Version:
+        rv, json = self._stamp(obj)
+        meta = obj["metadata"]
+        new = Version(obj, json, key_of(meta.get("namespace", ""), meta["name"]) if old is None else old.key)
+        self._by_key[new.key] = self._by_uid[meta["uid"]] = new
+        if old is None or old.node != new.node or old.labels is not new.labels:
+            if old is not None:
+                self._unindex(old)
+            self._index(new)
+        before = None if old is None else (old.labels, old.fields)
+        self.log.append(Event(change, rv, json, (new.labels, new.fields), before))
+        return new
+
+    def _stamp(self, obj: JsonObject) -> tuple[int, bytes]:
+        rv = self._counter.next()
+        obj["metadata"]["resourceVersion"] = str(rv)
+        return rv, orjson.dumps(obj)
+
+    def _candidates(self, selector: Selector) -> list[Version]:
+        for label, value in selector.equal:
+            if label in self._by_label:
+                return [self._by_key[key] for key in self._by_label[label].get(value, ())]
+        return list(self._by_key.values())
+
+    def _index(self, version: Version) -> None:
+        if version.node:
+            self._by_node.setdefault(version.node, {})[version.key] = None
+        for label, keys in self._by_label.items():
+            value = version.labels.get(label)
+            if value is not None:
+                keys.setdefault(value, {})[version.key] = None
+
+    def _unindex(self, version: Version) -> None:
+        if version.node:
+            _drop(self._by_node, version.node, version.key)
+        for label, keys in self._by_label.items():
+            value = version.labels.get(label)
+            if value is not None:
+                _drop(keys, value, version.key)
+
+
+def _drop(index: dict[str, dict[str, None]], value: str, key: str) -> None:
+    keys = index[value]
+    del keys[key]
+    if not keys:
+        del index[value]

@@ -1,0 +1,190 @@
+"""
+What is stored, and the life of it: creation, change, deletion with grace and finalizers, and the kubelets' part.
+
+An object under deletion goes when its kubelet (if it has one) has ended it and its last finalizer is off, whichever
+comes last; as in the API, "ended" is a grace period of 0.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tessera.kernel.ports import ApiError, JsonObject
+from tessera.local.cluster.behaviour import grace_ms_of
+from tessera.local.cluster.dates import rfc3339
+from tessera.local.cluster.kubelet import Kubelets
+from tessera.local.cluster.shelf import Counter, Shelf, Version
+from tessera.local.cluster.timers import Timers
+from tessera_schemas.labels import ENDED_PHASES, EVICT_AT_ANNOTATION, RUN_LABEL
+
+KINDS = {
+    "pods": ("v1", "Pod"),
+    "nodes": ("v1", "Node"),
+    "events": ("v1", "Event"),
+    "services": ("v1", "Service"),
+    "jobs": ("batch/v1", "Job"),
+    "poddisruptionbudgets": ("policy/v1", "PodDisruptionBudget"),
+    "persistentvolumeclaims": ("v1", "PersistentVolumeClaim"),
+    "persistentvolumes": ("v1", "PersistentVolume"),
+    "storageclasses": ("storage.k8s.io/v1", "StorageClass"),
+    "priorityclasses": ("scheduling.k8s.io/v1", "PriorityClass"),
+    "podgroups": ("scheduling.x-k8s.io/v1alpha1", "PodGroup"),
+    "podgroups.scheduling.k8s.io": ("scheduling.k8s.io/v1alpha2", "PodGroup"),
+    "podgroups.scheduling.volcano.sh": ("scheduling.volcano.sh/v1beta1", "PodGroup"),
+    "rayclusters": ("ray.io/v1", "RayCluster"),
+    "leaderworkersets": ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
+    "jobsets": ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+    "pytorchjobs": ("kubeflow.org/v1", "PyTorchJob"),
+}
+"""By resource, with its group where several have one of that name: what can be held, and as which apiVersion."""
+_SET_BY_SERVER = ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion")
+
+
+def resource_in(api_version: str, plural: str) -> str:
+    """The name here of a resource as paths name it; "" where it is not served in this version."""
+    names = (f"{plural}.{api_version.partition('/')[0]}", plural)
+    return next((name for name in names if KINDS.get(name, ("",))[0] == api_version), "")
+
+
+class WallClock(Protocol):
+    """What is needed of a clock here."""
+
+    def now_ms(self) -> int: ...
+
+
+EVENTS_MAX = 10_000  # a real server forgets them after an hour
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """
+    `start_ms`: from bind to start. `history`: changes that a watch may be behind, per kind.
+
+    `indexed_labels` make lists by that label cheap.
+    """
+
+    start_ms: int = 5
+    history: int = 10_000
+    indexed_labels: tuple[str, ...] = (RUN_LABEL,)
+
+
+class Store:
+    """Pods and nodes with their kubelets. Callers have checked what they ask for."""
+
+    def __init__(self, clock: WallClock, seed: int, options: Options) -> None:
+        self.counter = Counter()
+        self.timers = Timers()
+        self.shelves = {
+            resource: Shelf(kind, resource, self.counter, options.history, options.indexed_labels)
+            for resource, (_, kind) in KINDS.items()
+        }
+        self.pods, self.nodes = self.shelves["pods"], self.shelves["nodes"]
+        self.kubelets = Kubelets(self.pods, self.timers, options.start_ms, self._end_pod)
+        self._clock, self._seed, self._uids = clock, seed, 0
+
+    def shelf(self, resource: str) -> Shelf:
+        shelf = self.shelves.get(resource)
+        if shelf is None:
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        return shelf
+
+    def create(self, shelf: Shelf, namespace: str, obj: JsonObject) -> Version:
+        if shelf.resource == "events" and len(shelf) >= EVENTS_MAX:
+            shelf.remove(shelf.oldest)
+        created = shelf.add(self._filled(shelf, namespace, obj))
+        if shelf is self.nodes:
+            self.kubelets.node_changed(created)
+            self.kubelets.set_reachable(created.meta["name"], True, self.now_ms())
+        elif shelf is self.pods and created.node:  # made bound already, as a DaemonSet's or a foreign scheduler's pod
+            self.kubelets.bound(created, self.now_ms())
+        return created
+
+    def bind(self, pod: Version, node: str, annotations: JsonObject) -> None:
+        meta = dict(pod.meta)
+        if annotations:
+            meta["annotations"] = {**(meta.get("annotations") or {}), **annotations}
+        spec = {**pod.object["spec"], "nodeName": node}
+        status = self.with_condition(pod, "PodScheduled", "True")
+        bound = self.pods.replace(pod, {**pod.object, "metadata": meta, "spec": spec, "status": status})
+        self.kubelets.bound(bound, self.now_ms())
+
+    def replace(self, shelf: Shelf, old: Version, obj: JsonObject) -> Version:
+        """Store a change; an object that only waited for this change to go, goes."""
+        meta = obj["metadata"]
+        if old.deleting and not meta["deletionGracePeriodSeconds"] and not meta.get("finalizers"):
+            if old.meta.get("finalizers"):  # the patch that takes the last one off is the removal itself
+                return self.remove(shelf, old)
+            return self.remove(shelf, shelf.replace(old, obj))
+        new = shelf.replace(old, obj)
+        if shelf is self.nodes:
+            self.kubelets.node_changed(new)
+        elif shelf is self.pods and EVICT_AT_ANNOTATION in (meta.get("annotations") or {}):
+            # the one change that programs look out for
+            self.kubelets.touched(new.uid, self.now_ms())
+        return new
+
+    def begin_deletion(self, shelf: Shelf, found: Version, grace_seconds: int | None) -> Version:
+        """Mark it with its grace: the pod's own or the one asked for; 0 for what no kubelet runs."""
+        grace = 0
+        if shelf is self.pods and found.node and found.phase not in ENDED_PHASES:
+            own = grace_ms_of(found.object) // 1000
+            grace = own if grace_seconds is None else max(int(grace_seconds), 0)
+        if found.deleting:
+            if grace >= found.meta["deletionGracePeriodSeconds"]:
+                return found
+            stamps: JsonObject = {"deletionGracePeriodSeconds": grace}
+        else:
+            due = rfc3339(self.now_ms() + grace * 1000)
+            stamps = {"deletionTimestamp": due, "deletionGracePeriodSeconds": grace}
+        if grace == 0 and not found.meta.get("finalizers"):
+            return self.remove(shelf, found)
+        marked = shelf.replace(found, {**found.object, "metadata": {**found.meta, **stamps}})
+        self.kubelets.touched(marked.uid, self.now_ms())
+        return marked
+
+    def remove(self, shelf: Shelf, found: Version) -> Version:
+        shelf.remove(found)
+        if shelf is self.nodes:
+            self.kubelets.node_gone(found.meta["name"])
+        else:
+            self.kubelets.touched(found.uid, self.now_ms())
+        return found
+
+    def with_condition(self, found: Version, name: str, status: str, reason: str = "") -> JsonObject:
+        """The object's status with one condition set anew."""
+        return self._with_condition(found.object["status"], name, status, reason)
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def _filled(self, shelf: Shelf, namespace: str, obj: JsonObject) -> JsonObject:
+        self._uids += 1
+        meta: JsonObject = {
+            **obj["metadata"],
+            "uid": f"{self._seed & 0xFFFFFFFF:08x}-0000-4000-8000-{self._uids:012x}",
+            "creationTimestamp": rfc3339(self.now_ms()),
+        }
+        if namespace:
+            meta["namespace"] = namespace
+        for name in _SET_BY_SERVER:
+            meta.pop(name, None)
+        if shelf not in (self.pods, self.nodes):
+            return {**obj, "kind": shelf.kind, "apiVersion": KINDS[shelf.resource][0], "metadata": meta}
+        filled = {"kind": shelf.kind, "apiVersion": "v1", "metadata": meta, "spec": obj.get("spec") or {}}
+        return {**filled, "status": {"phase": "Pending"} if shelf is self.pods else self._node_status(obj)}
+
+    def _node_status(self, node: JsonObject) -> JsonObject:
+        status: JsonObject = {"capacity": {}, **(node.get("status") or {})}
+        status.setdefault("allocatable", status["capacity"])
+        return self._with_condition(status, "Ready", "True", "KubeletReady")
+
+    def _with_condition(self, status: JsonObject, name: str, value: str, reason: str) -> JsonObject:
+        others = [one for one in status.get("conditions", ()) if one["type"] != name]
+        condition = {"type": name, "status": value, "lastTransitionTime": rfc3339(self.now_ms())}
+        return {**status, "conditions": [*others, {**condition, "reason": reason} if reason else condition]}
+
+    def _end_pod(self, pod: Version, status: JsonObject) -> None:
+        """A kubelet's last word on a pod: its status, and its leave for the object to go if it was deleted."""
+        meta = dict(pod.meta)
+        if pod.deleting:
+            meta["deletionGracePeriodSeconds"] = 0
+        self.replace(self.pods, pod, {**pod.object, "metadata": meta, "status": {**pod.object["status"], **status}})

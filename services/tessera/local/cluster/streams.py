@@ -1,0 +1,54 @@
+"""A watch as an HTTP response: one JSON object per line, until the watch ends, the client goes or the time is up."""
+
+import asyncio
+
+import orjson
+from aiohttp import web
+
+from tessera.kernel.ports import ApiError, Clock
+from tessera.local.cluster import answers
+from tessera.local.cluster.watching import Watch
+
+_LINGER_SECONDS = 0.002  # events of a burst share a write: one system call, one wake-up of the reader
+_LONGEST_SECONDS = 1800.0
+
+
+async def stream_watch(
+    request: web.BaseRequest, watch: Watch, clock: Clock, stopping: asyncio.Event
+) -> web.StreamResponse:
+    """Send what the watch sees. A 410 that comes late is the stream's last event, as in the API."""
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    bookmarks = request.query.get("allowWatchBookmarks") in ("1", "true")
+    ready = asyncio.Event()
+    ready.set()
+    watch.on_ready = ready.set
+    seconds = float(request.query.get("timeoutSeconds") or _LONGEST_SECONDS)
+    closing = asyncio.get_running_loop().call_later(seconds, watch.close)
+    try:
+        await response.prepare(request)
+        while not watch.closed and not stopping.is_set():
+            await ready.wait()
+            await clock.sleep(_LINGER_SECONDS)
+            ready.clear()
+            await _send_all(response, watch, bookmarks)
+        if bookmarks:
+            await response.write(_line(*watch.bookmark()))
+    except ApiError as error:
+        await response.write(_line("ERROR", orjson.dumps(answers.status_object(error))))
+    except ConnectionError:  # the client went
+        pass
+    finally:
+        closing.cancel()
+        watch.close()
+    return response
+
+
+async def _send_all(response: web.StreamResponse, watch: Watch, bookmarks: bool) -> None:
+    while events := watch.take():
+        lines = [_line(kind, json) for kind, json in events if bookmarks or kind != "BOOKMARK"]
+        if lines:
+            await response.write(b"".join(lines))
+
+
+def _line(kind: str, json: bytes) -> bytes:
+    return b'{"type":"%s","object":%s}\n' % (kind.encode(), json)

@@ -1,0 +1,21 @@
+"""`python -m tessera.local.down [DIR]`: end the local platform that runs in a directory, by the pid it wrote there."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+
+def down(directory: Path) -> str:
+    """Ask the platform of `directory` to stop; returns what was done, in one line."""
+    try:
+        pid = int(json.loads((directory / "platform.json").read_text())["platform_pid"])
+        os.kill(pid, signal.SIGTERM)
+    except (OSError, ValueError, KeyError):
+        return f"no platform runs in {directory}"
+    return f"asked the platform in {directory} to stop (pid {pid})"
+
+
+if __name__ == "__main__":
+    print(down(Path(sys.argv[1] if len(sys.argv) > 1 else ".tessera")))

@@ -1,0 +1,1 @@
+"""Runs and pods that are absent, as the cluster shows them."""

@@ -1,0 +1,256 @@
+"""
+Which runs are stopping, which pods have ended before their run, and pods that elastic runs shrink by; what is left of
+them, and the fact that nothing is.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+import structlog
+
+from tessera.domain.entities import Extra, Run
+from tessera.domain.state import State
+from tessera.kernel.errors import Transient
+from tessera.kernel.kubernetes.pods_by_run import PodsByRun
+from tessera.kernel.kubernetes.users_pods import UsersPods
+from tessera.kernel.ledger.shard import Entry
+from tessera.kernel.messaging.facts import Facts
+from tessera.kernel.ports import ApiError, JsonObject
+from tessera.kernel.process.leases import Members, partition_of
+from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.task_group import together_all
+from tessera.kernel.tasks.waiting import wait_for
+from tessera.reclamation.absence.decide import Verdict, ended_ranks, is_over, judge, judge_extra, of_rank
+from tessera.reclamation.settings import ReclamationSettings
+from tessera_schemas.facts import RunAbsent
+from tessera_schemas.labels import (
+    GIVEN_BACK_ANNOTATION,
+    NAMES_US,
+    PERMIT_ANNOTATION,
+    RUN_ANNOTATION,
+    RUN_LABEL,
+    USERS_PODS,
+    bound_for,
+    has_ended,
+    has_succeeded,
+)
+from tessera_schemas.ledger import Finished, Released, Revoked, Shrunk, Spared
+
+NOTES = (RUN_ANNOTATION, PERMIT_ANNOTATION, GIVEN_BACK_ANNOTATION)
+
+ALL_EVERY = 10
+"""Looks after which all runs are looked at for ended pods, whatever changed."""
+
+log = structlog.get_logger()
+
+
+def only_what_is_judged(pod: JsonObject) -> JsonObject:
+    """What is kept of a user's pod."""
+    meta, spec, notes = pod["metadata"], pod.get("spec") or {}, pod["metadata"].get("annotations") or {}
+    return {
+        "metadata": {name: meta[name] for name in ("uid", "name", "namespace", "resourceVersion")}
+        | {"annotations": {name: notes[name] for name in NOTES if name in notes}},
+        "spec": {name: spec[name] for name in ("nodeName", "activeDeadlineSeconds") if name in spec},
+        "status": {"phase": (pod.get("status") or {}).get("phase", "")},
+    }
+
+
+class GonePods:
+    """The pods of live runs that were seen to go, and whether they had succeeded. No UID comes back."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._succeeded: dict[str, dict[str, bool]] = {}
+
+    def note(self, run_id: str, pod: JsonObject) -> None:
+        if self._state.runs.get(run_id) is not None:
+            self._succeeded.setdefault(run_id, {})[pod["metadata"]["uid"]] = has_succeeded(pod)
+
+    def of(self, run: Run) -> set[str]:
+        """The UIDs that say something: while the run goes on, those of pods that had succeeded."""
+        return {uid for uid, succeeded in self._succeeded.get(run.run_id, {}).items() if succeeded or run.stopping}
+
+    def forget(self, run_id: str) -> None:
+        self._succeeded.pop(run_id, None)
+
+
+class Absences:
+    """
+    Level-triggered: each run of which something is to go is looked at when anything about it changes, and again every
+    while. Single pods of a run that have ended are looked for `recheck_seconds` after a change, so that what ends
+    together is said together, most often as the whole run.
+    """
+
+    def __init__(
+        self,
+        ports: Ports,
+        settings: ReclamationSettings,
+        state: State,
+        pods: PodsByRun[JsonObject],
+        users: UsersPods[JsonObject],
+        members: Members,
+        gone: GonePods,
+    ) -> None:
+        self._gone = gone
+        self._ports, self._settings, self._state, self._members = ports, settings, state, members
+        self._pods, self._users = pods, users
+        self._facts = Facts(ports.bus, settings.shard, "reclamation")
+        self._stopping = {run.run_id: None for run in state.runs.values() if run.stopping or _leaving(run)}
+        self._look_at: dict[str, None] = dict(self._stopping)
+        self._said: dict[str, None] = {}
+        self._said_ranks: dict[str, set[int]] = {}
+        self._changed_at: dict[str, float] = {}
+        self._looks = 0
+        self._wake = asyncio.Event()
+        self._lists = asyncio.Semaphore(settings.lists_at_once)
+
+    async def on_ledger(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            for record in entry.message.records:
+                if type(record) is Revoked or type(record) is Shrunk:
+                    self._stops(record.run_id)
+                elif type(record) is Finished and record.phase == "succeeded":
+                    ended_job = self._state.ended.get(record.job_id)
+                    if ended_job is not None:
+                        self._stops(f"{record.job_id}-{ended_job.attempt}")
+                elif type(record) is Released or type(record) is Spared:
+                    self._is_released(record.run_id)
+        self._wake.set()
+
+    def _is_released(self, run_id: str) -> None:
+        """Nothing is to go of it any more; or only a part was, and the rest is still looked at."""
+        run = self._state.runs.get(run_id)
+        if run is not None and (run.stopping or _leaving(run)):
+            return
+        self._stopping.pop(run_id, None)
+        self._look_at.pop(run_id, None)
+        if run is None:
+            self._said.pop(run_id, None)
+            self._said_ranks.pop(run_id, None)
+            self._changed_at.pop(run_id, None)
+            self._gone.forget(run_id)
+
+    def _stops(self, run_id: str) -> None:
+        self._stopping[run_id] = self._look_at[run_id] = None
+
+    async def follow_pods(self) -> None:
+        while True:
+            self._changed(await self._pods.next())
+
+    async def follow_users(self) -> None:
+        while True:
+            self._changed(self._users.take(await self._users.informer.next()))
+
+    def _changed(self, run_ids: list[str]) -> None:
+        now = self._ports.clock.monotonic()
+        for run_id in run_ids:
+            self._changed_at.setdefault(run_id, now)
+            if run_id in self._stopping:
+                self._look_at[run_id] = None
+                self._wake.set()
+
+    async def report(self) -> None:
+        """Look at what changed at once, and at every stopping run again every `recheck_seconds`."""
+        clock, every = self._ports.clock, self._settings.recheck_seconds
+        again_at = clock.monotonic() + every
+        while True:
+            await wait_for(self._wake, clock, max(0.0, again_at - clock.monotonic()))
+            self._wake.clear()
+            if clock.monotonic() >= again_at:
+                self._look_at, again_at = dict.fromkeys(self._stopping), clock.monotonic() + every
+                await together_all(*(self._look(run_id, self._look_for_ended) for run_id in self._due()))
+            batch, self._look_at = self._look_at, {}
+            await together_all(*(self._look(run_id, self._look_at_run) for run_id in batch))
+
+    def _due(self) -> list[str]:
+        """The runs whose pods changed a while ago; every now and then all, since partitions come and go."""
+        self._looks += 1
+        latest = self._ports.clock.monotonic() - self._settings.recheck_seconds
+        due = [run_id for run_id, at in self._changed_at.items() if at <= latest]
+        for run_id in due:
+            del self._changed_at[run_id]
+        return due if self._looks % ALL_EVERY else list(dict.fromkeys([*due, *self._pods.runs(), *self._users.runs()]))
+
+    async def _look(self, run_id: str, how: Callable[[Run], Awaitable[None]]) -> None:
+        run = self._state.runs.get(run_id)
+        if run is None or run_id in self._said or not (self._pods.informer.synced and self._users.informer.synced):
+            return
+        if partition_of(run.job_id) not in self._members.partitions():
+            return
+        try:
+            await how(run)
+        except (Transient, ApiError) as error:
+            self._said.pop(run_id, None)
+            log.warning("absence_not_settled", run=run_id, error=str(error))
+
+    async def _look_at_run(self, run: Run) -> None:
+        await (self._look_at_all(run) if run.stopping else self._look_at_leaving(run))
+
+    async def _look_at_all(self, run: Run) -> None:
+        if await self._absent(run):
+            self._said[run.run_id] = None
+            await self._facts.publish(RunAbsent(kind="run_absent", run_id=run.run_id))
+
+    async def _look_at_leaving(self, run: Run) -> None:
+        said = self._said_ranks.get(run.run_id, set())
+        absent = await self._absent_of([e for e in _leaving(run) if e.placement.rank not in said], run)
+        await self._say_ranks(run, [extra.placement.rank for extra in absent])
+
+    async def _look_for_ended(self, run: Run) -> None:
+        """Pods that have ended while others of the run have not."""
+        gone = self._gone.of(run)
+        if run.stopping:
+            gone |= {uid for uid in run.permitted if uid in self._users.gone}
+        ended = ended_ranks(run, self._cached(run), gone)
+        said = self._said_ranks.get(run.run_id, set())
+        await self._say_ranks(run, [rank for rank in ended if rank not in said])
+
+    async def _say_ranks(self, run: Run, ranks: list[int]) -> None:
+        if ranks:
+            await self._facts.publish(RunAbsent(kind="run_absent", run_id=run.run_id, ranks=tuple(ranks)))
+            self._said_ranks.setdefault(run.run_id, set()).update(ranks)
+
+    def _cached(self, run: Run) -> list[JsonObject]:
+        ours = _of_its_tenant(run, self._pods.of(run.run_id).values())
+        return [*ours, *self._users.of(run).values()]
+
+    async def _absent_of(self, leaving: list[Extra], run: Run) -> list[Extra]:
+        """Those of whose pods nothing is left. Only for what the cache cannot tell the API server is asked."""
+        cached = _of_its_tenant(run, self._pods.of(run.run_id).values())
+        verdicts = [(extra, judge_extra(extra, cached)) for extra in leaving]
+        if not any(verdict is Verdict.ASK for _, verdict in verdicts):
+            return [extra for extra, verdict in verdicts if verdict is Verdict.ABSENT]
+        pods = await self._list(run)
+        asked = [extra for extra, verdict in verdicts if verdict is not Verdict.PRESENT]
+        return [extra for extra in asked if all(has_ended(pod) for pod in of_rank(extra, pods))]
+
+    async def _absent(self, run: Run) -> bool:
+        verdict = judge(run, self._cached(run), self._users.gone)
+        if verdict is not Verdict.ASK:
+            return verdict is Verdict.ABSENT
+        return all(is_over(run, pod) for pod in [*await self._list(run), *await self._list_users(run)])
+
+    async def _list_users(self, run: Run) -> list[JsonObject]:
+        """Pods of users that are permitted to the run, and that no other run has bound, whatever they wear by now."""
+        job = self._state.jobs.get(run.job_id)
+        if not run.permitted or (job is not None and job.adopted is None):
+            return []
+        of_tenant = f"{NAMES_US},metadata.namespace={run.tenant}"
+        async with self._lists:
+            pods, _ = await self._ports.cluster.list("pods", USERS_PODS, of_tenant, only_what_is_judged)
+        permitted = [pod for pod in pods if pod["metadata"]["uid"] in run.permitted]
+        return [pod for pod in permitted if bound_for(pod) in ("", run.run_id)]
+
+    async def _list(self, run: Run) -> list[JsonObject]:
+        async with self._lists:
+            pods, _ = await self._ports.cluster.list("pods", f"{RUN_LABEL}={run.run_id}")
+        return _of_its_tenant(run, pods)
+
+
+def _of_its_tenant(run: Run, pods: Iterable[JsonObject]) -> list[JsonObject]:
+    """Whoever may make pods elsewhere may give them any label: they must not keep what a run of others held."""
+    return [pod for pod in pods if pod["metadata"]["namespace"] == run.tenant]
+
+
+def _leaving(run: Run) -> list[Extra]:
+    return [extra for extra in run.extra if extra.leaving]

@@ -1,0 +1,1 @@
+"""Runs that hold GPUs and use none."""

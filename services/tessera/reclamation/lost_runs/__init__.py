@@ -1,0 +1,1 @@
+"""Runs that lost a node, a device or their time."""

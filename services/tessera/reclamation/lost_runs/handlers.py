@@ -1,0 +1,155 @@
+"""
+Runs whose ground is lost, found by looking again and again, and said once each.
+
+A lost run is only revoked by what is said here: its devices come back when it is absent, and on a node that does not
+answer that is when it is back, or fenced.
+"""
+
+from collections.abc import Iterable
+
+import structlog
+
+from tessera.domain.entities import Run
+from tessera.domain.state import State
+from tessera.kernel.errors import Transient
+from tessera.kernel.kubernetes.node_troubles import Kind, NodeTroubles, Trouble
+from tessera.kernel.kubernetes.pods_by_run import PodsByRun
+from tessera.kernel.kubernetes.users_pods import UsersPods
+from tessera.kernel.ledger.shard import Entry
+from tessera.kernel.messaging.facts import Facts
+from tessera.kernel.ports import JsonObject
+from tessera.kernel.process.leases import Members, partition_of
+from tessera.kernel.service.context import Ports
+from tessera.reclamation.lost_runs.decide import lost_with_nodes, overdue, shrunk, shrunk_under, told_to_leave
+from tessera.reclamation.settings import ReclamationSettings
+from tessera_schemas.facts import RunLost
+from tessera_schemas.ledger import NodeChanged, Released
+
+log = structlog.get_logger()
+
+
+class Losses:
+    """Level-triggered: everything is looked at every `recheck_seconds`, deadlines of runs ten times less often."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        settings: ReclamationSettings,
+        state: State,
+        pods: PodsByRun[JsonObject],
+        users: UsersPods[JsonObject],
+        troubles: NodeTroubles,
+        members: Members,
+    ) -> None:
+        self._ports, self._settings, self._state, self._pods, self._users = ports, settings, state, pods, users
+        self._troubles, self._members = troubles, members
+        self._facts = Facts(ports.bus, settings.shard, "reclamation")
+        self._said: dict[str, set[tuple[int, ...]]] = {}
+        self._resized: dict[str, None] = {node.name: None for node in state.nodes.values()}
+        self._short_since: dict[str, float] = {}
+        self._outage = False
+
+    async def on_ledger(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            for record in entry.message.records:
+                if type(record) is NodeChanged:
+                    fact = entry.message.facts[record.fact].fact
+                    if fact.kind == "node_seen":
+                        self._resized[fact.name] = None
+                elif type(record) is Released and not record.ranks:
+                    self._said.pop(record.run_id, None)
+
+    async def report(self) -> None:
+        clock, looks = self._ports.clock, 0
+        while True:
+            await clock.sleep(self._settings.recheck_seconds)
+            found = [*self._on_lost_nodes(), *self._on_shrunk_nodes()]
+            looks += 1
+            if looks % 10 == 0:
+                found += self._beyond_their_time()
+            try:
+                for fact in found:
+                    await self._say(fact)
+            except Transient as error:
+                log.warning("loss_not_said", error=str(error))
+
+    async def _say(self, fact: RunLost) -> None:
+        run, said = self._state.runs.get(fact.run_id), self._said.setdefault(fact.run_id, set())
+        if run is None or run.stopping or fact.ranks in said:
+            return
+        if partition_of(run.job_id) not in self._members.partitions():
+            return
+        await self._facts.publish(fact)
+        said.add(fact.ranks)
+        log.warning("run_lost", run=fact.run_id, reason=fact.reason.code, detail=fact.reason.detail, nodes=fact.nodes)
+
+    # -- nodes ------------------------------------------------------------------------------------------------------
+
+    def _on_lost_nodes(self) -> list[RunLost]:
+        troubles = {name: trouble for name in self._state.index.runs_on if (trouble := self._troubles.of(name))}
+        lost = {name: (str(t.kind), int(t.seconds)) for name, t in troubles.items() if self._is_lost(t)}
+        cordoned = {name: int(t.seconds) for name, t in troubles.items() if self._is_to_be_left(t)}
+        found = [lost_with_nodes(run, lost) for run in self._active(self._on(lost))]
+        found += [told_to_leave(run, cordoned) for run in self._active(self._on(cordoned)) if self._may_move(run)]
+        return [fact for fact in found if fact is not None]
+
+    def _on(self, nodes: Iterable[str]) -> dict[str, None]:
+        return {run_id: None for name in nodes for run_id in self._state.index.runs_on[name]}
+
+    def _is_lost(self, trouble: Trouble) -> bool:
+        if trouble.kind is not Kind.NOT_READY:
+            return self._troubles.is_fence(trouble)
+        return trouble.seconds >= self._state.tree.policy.node_lost_seconds and not self._is_outage()
+
+    def _is_to_be_left(self, trouble: Trouble) -> bool:
+        policy = self._state.tree.policy
+        patient = trouble.seconds >= policy.node_lost_seconds
+        return trouble.kind is Kind.CORDONED and policy.cordoned == "restart" and patient
+
+    def _may_move(self, run: Run) -> bool:
+        """The node is well: whoever is not to be interrupted is not."""
+        job = self._state.jobs.get(run.job_id)
+        return job is not None and job.preemptible
+
+    def _is_outage(self) -> bool:
+        """Most nodes silent at once is the network's or the API server's trouble, and no reason to stop what runs."""
+        percent = self._troubles.percent_not_ready()
+        outage = percent > self._settings.outage_percent
+        if outage is not self._outage:
+            self._outage = outage
+            log.error("outage" if outage else "outage_over", nodes_not_ready_percent=percent)
+        return outage
+
+    def _on_shrunk_nodes(self) -> list[RunLost]:
+        """Only what stays small counts: a device plugin that is restarted has no devices for a moment."""
+        found, now = list[RunLost](), self._ports.clock.monotonic()
+        for name in list(self._resized):
+            node = self._state.nodes.get(name)
+            short = [] if node is None else shrunk_under(node, self._active(self._state.index.runs_on.get(name, ())))
+            if node is None or not short:
+                del self._resized[name]
+                self._short_since.pop(name, None)
+            elif now - self._short_since.setdefault(name, now) >= self._state.tree.policy.node_lost_seconds:
+                found += [shrunk(run, node) for run in short]
+        return found
+
+    # -- time -------------------------------------------------------------------------------------------------------
+
+    def _beyond_their_time(self) -> list[RunLost]:
+        now_ms, slack = self._ports.clock.now_ms(), self._settings.overtime_seconds
+        found = []
+        for run_id in (*self._pods.runs(), *self._users.runs()):
+            run = self._state.runs.get(run_id)
+            pods = (*self._pods.of(run_id).values(), *self._users.bound(run_id).values())
+            job = None if run is None else self._state.jobs.get(run.job_id)
+            by_kubelet = [int(limit) for pod in pods if (limit := pod["spec"].get("activeDeadlineSeconds"))]
+            by_us = job.time_limit_seconds if job is not None else 0  # users' pods need not say it themselves
+            if run is not None and (by_kubelet or by_us):
+                found.append(
+                    overdue(run, by_kubelet[0], slack, now_ms) if by_kubelet else overdue(run, by_us, 0, now_ms)
+                )
+        return [fact for fact in found if fact is not None]
+
+    def _active(self, run_ids: dict[str, None] | tuple[str, ...]) -> list[Run]:
+        runs = (self._state.runs.get(run_id) for run_id in run_ids)
+        return [run for run in runs if run is not None and not run.stopping]

@@ -1,0 +1,1 @@
+"""What pods are worth, learnt beside the service."""

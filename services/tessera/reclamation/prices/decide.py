@@ -1,0 +1,29 @@
+"""When the pods of a pool are to be priced, and the fact that they were. Pure."""
+
+from tessera.domain.mix import Mix
+from tessera.engine import ENGINE_ID
+from tessera.engine.pricing.pricing_problem import Lesson
+from tessera_schemas.facts import PricesLearnt
+
+NOTICEABLE = 10  # one part in so many
+FROM_ARRIVALS = 50  # of pods: before, a pool's mix is what is presumed of all
+
+
+def is_due(mix: Mix, gpus: int, from_arrivals: int) -> bool:
+    """Once the mix has settled anew; and when the pool has so many GPUs more or less that its prices are others."""
+    if mix.arrivals < from_arrivals:
+        return False
+    return mix.priced < mix.settled or NOTICEABLE * abs(gpus - mix.priced_gpus) >= mix.priced_gpus
+
+
+def fact_of(pool: str, settled: int, basis_n: int, lesson: Lesson, prices: tuple[int, ...]) -> PricesLearnt:
+    return PricesLearnt(
+        kind="prices_learnt",
+        pool=pool,
+        settled=settled,
+        basis_n=basis_n,
+        gpus=lesson.gpus,
+        engine=ENGINE_ID,
+        learnt_by="rehearsed" if lesson.rehearsed else "auction",
+        prices=prices,
+    )

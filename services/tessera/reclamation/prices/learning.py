@@ -1,0 +1,38 @@
+"""Learn the prices of a lesson beside the service, in a process of its own: `python -m` runs this module there."""
+
+from typing import Annotated
+
+import orjson
+from pydantic import Field, TypeAdapter, ValidationError
+
+from tessera.engine.pricing.pricing_problem import Lesson
+from tessera.kernel.errors import Transient
+from tessera.kernel.process.subprocess_worker import answer, ask_aside
+from tessera_schemas.base import Count
+from tessera_schemas.facts import PRICES_MAX
+
+MODULE = "tessera.reclamation.prices.learning"
+LESSON: TypeAdapter[Lesson] = TypeAdapter(Lesson)
+PRICES: TypeAdapter[tuple[int, ...]] = TypeAdapter(
+    Annotated[tuple[Count, ...], Field(min_length=1, max_length=PRICES_MAX)]
+)
+"""As the fact takes them: whatever else is answered must not end the service."""
+
+
+async def learn_aside(lesson: Lesson, seconds: float) -> tuple[int, ...]:
+    """The prices of the lesson's kinds. Raises Transient when there are none within `seconds`."""
+    told = await ask_aside(MODULE, orjson.dumps(lesson), seconds)
+    try:
+        return PRICES.validate_json(told)
+    except ValidationError as error:
+        raise Transient(f"{MODULE}: the answer cannot be read: {told[:100]!r}") from error
+
+
+def taught(question: bytes) -> bytes:
+    from tessera.engine.pricing.learner import learnt  # heavy: the service itself does without it
+
+    return orjson.dumps(learnt(LESSON.validate_json(question)))
+
+
+if __name__ == "__main__":
+    answer(taught)

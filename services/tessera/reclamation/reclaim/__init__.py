@@ -1,0 +1,1 @@
+"""Lent quota taken back, and relocations of runs."""

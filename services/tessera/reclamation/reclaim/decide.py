@@ -1,0 +1,42 @@
+"""
+What to propose for a waiting job: lent quota taken back from other queues, or else runs that move out of its way. Pure.
+"""
+
+from tessera.domain.entities import Job
+from tessera.domain.resources import NOTHING
+from tessera.domain.state import State
+from tessera.engine.defragmentation.search import defragmentation
+from tessera.engine.preemption.plans import Plan, plan
+from tessera.engine.preemption.rules import not_allowed
+from tessera_schemas.reasons import Code, Reason
+
+
+def reclamation_plan(state: State, job: Job, ts: int) -> Plan | Reason:
+    """Whom it has a right to evict gives way at once; where nobody does, it may gain to move some."""
+    found = reclaim_plan(state, job, ts)
+    if isinstance(found, Plan) or not state.tree.policy.defragment:
+        return found
+    moves = defragmentation(state, job, ts)
+    return moves if isinstance(moves, Plan) else found
+
+
+def reclaim_plan(state: State, job: Job, ts: int) -> Plan | Reason:
+    """Whom of other queues to evict for `job`. What its own queue alone has to give is preemption's to propose."""
+    against = not_allowed(state, job, "reclaim")
+    if against is not None:
+        return against
+    if not _others_hold_something(state, job):
+        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field=f"queues.{job.queue}", detail="nobody to take back from")
+    found = plan(state, job, ts, "reclaim")
+    if isinstance(found, Plan) and not found.takes_back:
+        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field=f"queues.{job.queue}", detail="nothing lent is in its way")
+    return found
+
+
+def _others_hold_something(state: State, job: Job) -> bool:
+    """Whether another queue of its tree holds anything: else there is no need to search."""
+    roots = state.tree.roots
+    return any(
+        root == roots[job.queue] and queue != job.queue and state.held_by_queue(queue) != NOTHING
+        for queue, root in roots.items()
+    )

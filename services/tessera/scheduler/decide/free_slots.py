@@ -1,0 +1,61 @@
+"""
+Say what is left of a pool when it has changed noticeably, so that it becomes a public event: once a period at most.
+
+The first message of each period of ledger time looks at how many pods of 1, 2, 4, 8 … whole GPUs the nodes would take,
+which is one pass over them. Only where one of these numbers is another by a tenth is everything counted
+(`engine.placement.free_slots`) and said.
+"""
+
+from tessera.domain.resources import WHOLE_GPU
+from tessera.domain.state import State
+from tessera.engine.placement.capacity import nodes_for
+from tessera.engine.placement.free_slots import Slots, slots
+from tessera.scheduler.decide.draft import Draft
+from tessera_schemas.ledger import LeftChanged, SlotsLeft
+
+NOTICEABLE = 10  # one part in so many
+
+
+def say_left(draft: Draft, before_ts: int) -> None:
+    """`before_ts` is the ledger time of the message before."""
+    state = draft.state
+    period = state.tree.policy.fragmentation_event_seconds * 1000
+    if not period or before_ts // period == state.ts // period:
+        return
+    for pool in sorted(state.tree.queues_of):
+        if draft.full:
+            return
+        known, free = state.lefts.get(pool), free_slots(state, pool)
+        if differs(known.free if known else (), free):
+            draft.add(told(slots(state, pool), free))
+
+
+def free_slots(state: State, pool: str) -> tuple[int, ...]:
+    """Of 1, 2, 4 … whole GPUs, up to the largest node: how many pods the ready nodes take, by GPUs alone."""
+    whole, most = list[int](), 0
+    for node in nodes_for(state, pool, ""):
+        most = max(most, node.gpus)
+        if node.ready and node.gpus:
+            whole.append(node.gpu_free.count(WHOLE_GPU))
+    return tuple(sum(free >> size for free in whole) for size in range(most.bit_length()))
+
+
+def differs(before: tuple[int, ...], now: tuple[int, ...]) -> bool:
+    """By a tenth of the larger number, of any size; a size that is new or gone counts from 0."""
+    longest = max(len(before), len(now))
+    padded = ((*sizes, *(0,) * (longest - len(sizes))) for sizes in (before, now))
+    return any(was != is_ and NOTICEABLE * abs(was - is_) >= max(was, is_) for was, is_ in zip(*padded, strict=True))
+
+
+def told(left: Slots, free: tuple[int, ...]) -> LeftChanged:
+    sizes = tuple(SlotsLeft(gpus=size.gpus, slots=size.slots, largest=dict(size.largest)) for size in left.sizes)
+    stranded = {cause.value: milli for cause, milli in left.stranded if milli}
+    return LeftChanged(
+        kind="left_changed",
+        pool=left.pool,
+        gpus=left.gpus,
+        idle_gpu_milli=left.idle_gpu_milli,
+        free=free,
+        sizes=sizes,
+        stranded=stranded,
+    )

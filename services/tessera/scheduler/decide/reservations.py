@@ -1,0 +1,171 @@
+"""
+Room kept for blocked jobs during one pass over a pool's line, and who may start beside it.
+
+The first jobs that find no room, as many as the policy says, get a reservation: from when on and where they can start
+(`engine.queueing.reservations`). Nothing of it is held: whoever has ended by then may have the same room now, and a job
+that runs longer may have what is free both now and then. Quota counts as used from now on, as if the job had started
+at its turn.
+
+Nobody is asked before somebody could be in the way: while nobody after them fits, blocked jobs cost nothing.
+"""
+
+from collections.abc import Iterator
+
+from tessera.domain.entities import Job
+from tessera.domain.queues import QuotaBook
+from tessera.domain.resources import RoleNeed
+from tessera.domain.state import State
+from tessera.engine.placement.gangs import Room, taken
+from tessera.engine.queueing.reservations import Forecast, Opening, Reservation, beside, reserved, soonest
+from tessera.engine.queueing.starting import Choice, choose
+from tessera.scheduler.decide.scheduling_pass import Places
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code, Reason
+
+HOPELESS_MAX = 4
+"""So many blocked jobs for which no end of a run makes room are looked at in one pass, besides those that have it."""
+
+
+class Kept(Places):
+    """Places for jobs that may not delay those for which it keeps room: the first ones that found none."""
+
+    def __init__(self, state: State, pool: str) -> None:
+        super().__init__(state, pool)
+        self._policy = state.tree.policy
+        self._forecast = Forecast(state)
+        self._blocked: list[tuple[Job, Reason]] = []  # in the order of the line; nobody has looked for room ahead yet
+        self._hopeless = 0
+        self._kept: list[Reservation] = []
+        self._used: QuotaBook | None = None  # with what is kept; made with the first reservation
+        self._left: dict[tuple[str, tuple[str, ...], int], Room] = {}  # by how many reservations a job outlives
+        self._behind: dict[tuple[str, bool, tuple[RoleNeed, ...], tuple[str, ...], int], Reason] = {}
+        self._news: list[tuple[str, Reason]] = []
+
+    def wants(self, job: Job) -> bool:
+        """Whether room would be kept for the job if it found none, so that it has to be asked itself."""
+        left = self._policy.backfill_depth - len(self._kept) + HOPELESS_MAX - self._hopeless - len(self._blocked)
+        return len(self._kept) < self._policy.backfill_depth and left > 0 and self._waited(job, "patience")
+
+    def reach(self, job: Job) -> int:
+        """How many reservations have begun before the job ends: equal jobs of equal reach get one answer."""
+        return len(self._outlived(job))
+
+    def news(self) -> Iterator[tuple[str, Reason]]:
+        """What blocked jobs are to be told since the last call."""
+        while self._news:
+            yield self._news.pop(0)
+
+    def find(self, job: Job) -> Choice | Reason:
+        """Where the job may start now, delaying nobody for whom room is kept; or why it may not."""
+        known = self._behind.get((job.queue, self.may_borrow(job), job.roles, job.avoid, self.reach(job)))
+        if known is not None:
+            return known
+        verdict = super().find(job)
+        if isinstance(verdict, Reason):
+            return self._noted(job, verdict)
+        self._look_ahead()
+        return self._beside(job, verdict) if self._kept else verdict
+
+    def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
+        """The job was allocated there."""
+        super().taken(job, flavor, placements)
+        if self._used is None:
+            return
+        self._used.start(job, flavor)
+        for reservation in self._outlived(job):
+            taken(reservation.ahead, job.roles, placements)
+        changed = {placement.node for placement in placements}
+        for (of, avoid, reach), room in self._left.items():
+            whole = self.room(of, avoid).nodes
+            first = self._kept[:reach]
+            for name in changed & whole.keys():
+                room.put(beside(whole[name], first))
+
+    def _noted(self, job: Job, verdict: Reason) -> Reason:
+        """Whoever was told that room is kept hears otherwise only when somebody has looked."""
+        if verdict.code is not Code.NO_FIT or not self.wants(job):
+            return verdict
+        self._blocked.append((job, verdict))
+        return job.reason if job.reason is not None and job.reason.code is Code.RESERVED else verdict
+
+    def _waited(self, job: Job, what: str) -> bool:
+        seconds: int = getattr(self._policy, f"backfill_{what}_seconds")
+        return self._state.ts - job.submitted_ts >= seconds * 1000
+
+    def _look_ahead(self) -> None:
+        """Keep room for the blocked jobs so far. Since they were asked, nobody has started."""
+        for job, verdict in self._blocked:
+            kept = self._reserve(job) if len(self._kept) < self._policy.backfill_depth else None
+            if kept is None:
+                self._hopeless += 1
+                self._news.append((job.job_id, verdict))
+                continue
+            self._kept.append(kept)
+            self._kept.sort(key=lambda other: (other.at, other.job.job_id))
+            self._behind.clear()
+            self._left.clear()
+            seconds = (kept.at - self._state.ts + 999) // 1000
+            numbers = {"from_ts": kept.at, "seconds": seconds, "pods": len(kept.placements)}
+            self._news.append((job.job_id, Reason(code=Code.RESERVED, field=verdict.field, numbers=numbers)))
+        self._blocked.clear()
+
+    def _reserve(self, job: Job) -> Reservation | None:
+        """The soonest room of all flavors that have quota for it."""
+        self._used = book = self._used or self._state.quota_book()
+        best: tuple[int, int, str, Opening] | None = None
+        for at, flavor in enumerate(self._state.tree.flavors_for(job.queue, job.amount)):
+            opening = None if book.lacks(job, flavor) else self._opening(job, flavor)
+            if opening is not None and (best is None or opening.at < best[0]):
+                best = opening.at, at, flavor, opening
+        if best is None:
+            return None
+        _, _, flavor, opening = best
+        book.start(job, flavor)
+        return reserved(job, flavor, opening, self._kept, self._waited(job, "closing"))
+
+    def _opening(self, job: Job, flavor: str) -> Opening | None:
+        room = self.room(flavor, ())
+        nodes = dict(room.nodes)
+        for other in self._kept:
+            taken(nodes, other.job.roles, other.placements)
+        return soonest(job.roles, nodes, self._forecast.ends_on(nodes), room.places)
+
+    def _outlived(self, job: Job) -> list[Reservation]:
+        """The reservations that begin before the job ends, the first one first."""
+        if not self._kept:
+            return []
+        until = self._state.ts + self._forecast.runtime(job)
+        return [kept for kept in self._kept if kept.at < until]
+
+    def _room_left(self, flavor: str, avoid: tuple[str, ...], outlived: list[Reservation]) -> Room:
+        """What is free for a job that outlives the beginning of these."""
+        key = flavor, avoid, len(outlived)
+        room = self._left.get(key)
+        if room is None:
+            whole = self.room(flavor, avoid)
+            room = self._left[key] = Room((beside(node, outlived) for node in whole.nodes.values()), whole.places)
+        return room
+
+    def _beside(self, job: Job, verdict: Choice) -> Choice | Reason:
+        """Where it is in nobody's way; `verdict` is where it goes when it need not mind anybody."""
+        outlived, book = self._outlived(job), self._used
+        assert book is not None  # some room is kept
+        closed = any(kept.closes for kept in self._kept)
+        if not closed and not outlived and book.lacks(job, verdict[0]) is None:
+            return verdict
+
+        def place(roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]) -> tuple[Placement, ...] | Reason:
+            return self._room_left(flavor, avoid, outlived).find(roles)
+
+        found = None if closed else choose(self._state.tree, book, job, place)
+        if found is not None and not isinstance(found, Reason):
+            return found
+        numbers = {
+            "jobs_with_reserved_room": len(self._kept),
+            "from_ts": min(kept.at for kept in outlived or self._kept),
+            "expected_end_ts": self._state.ts + self._forecast.runtime(job),
+        }
+        field = found.field if found is not None and found.code is Code.WAITING_FOR_QUOTA else ""
+        reason = Reason(code=Code.BEHIND_RESERVATION, field=field, numbers=numbers)
+        self._behind[job.queue, self.may_borrow(job), job.roles, job.avoid, len(outlived)] = reason
+        return reason

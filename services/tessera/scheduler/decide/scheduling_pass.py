@@ -1,0 +1,74 @@
+"""Where jobs of one pool may go during one pass over its line. `Kept` is the same with room kept for some of them."""
+
+from collections.abc import Iterable
+from typing import cast
+
+from tessera.domain.entities import Job
+from tessera.domain.queues import QuotaBook
+from tessera.domain.state import State
+from tessera.engine.placement.capacity import nodes_for
+from tessera.engine.placement.gangs import Room
+from tessera.engine.queueing.starting import Choice, choose
+from tessera.engine.scoring.policies import taste_of
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Reason
+
+
+class Places:
+    """Quota by queue, room by flavor and avoided nodes."""
+
+    def __init__(self, state: State, pool: str) -> None:
+        self._state, self._pool = state, pool
+        self._book: QuotaBook | None = None
+        self._rooms: dict[tuple[str, tuple[str, ...]], Room] = {}
+
+    def find(self, job: Job) -> Choice | Reason:
+        """Where the job may start now, or why it may not; nothing is taken."""
+        self._book = self._book or self._state.quota_book()
+        return choose(
+            self._state.tree, self._book, job, lambda roles, flavor, avoid: self.room(flavor, avoid).find(roles)
+        )
+
+    def wants(self, job: Job) -> bool:
+        """Whether the job has to be asked itself, even where equal ones got their answer."""
+        return False
+
+    def reach(self, job: Job) -> int:
+        """Equal jobs of equal reach get one answer."""
+        return 0
+
+    def may_borrow(self, job: Job) -> bool:
+        """Whether quota of other queues may be had for the job."""
+        return self._state.tree.revocable(job)
+
+    def news(self) -> Iterable[tuple[str, Reason]]:
+        """What jobs before this one are to be told besides, since the last call."""
+        return ()
+
+    def room(self, flavor: str, avoid: tuple[str, ...]) -> Room:
+        """What is free as the state is now."""
+        room = self._rooms.get((flavor, avoid))
+        if room is None:
+            room = self._rooms[flavor, avoid] = self._room(flavor, avoid)
+        return room
+
+    def _room(self, flavor: str, avoid: tuple[str, ...]) -> Room:
+        """That of the pass before where it serves again: what it knows of nodes is true while they are the same."""
+        nodes = nodes_for(self._state, self._pool, flavor, avoid)
+        taste, kept = taste_of(self._state, self._pool), self._state.index.derived
+        room = None if avoid else kept.get((self._pool, flavor))
+        if room is not None and room.renewed(nodes, taste):
+            return cast(Room, room)
+        room = Room(nodes, taste=taste)
+        if not avoid:
+            kept[self._pool, flavor] = room
+        return room
+
+    def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
+        """The job was allocated there: the only room there is knows it too, several are made anew."""
+        if self._book is not None:
+            self._book.start(job, flavor)
+        if len(self._rooms) > 1:
+            self._rooms.clear()
+        for room in self._rooms.values():
+            room.take(job.roles, placements)

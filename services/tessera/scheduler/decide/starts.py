@@ -1,0 +1,191 @@
+"""Start what fits: first the jobs for which room was made, then each pool's line."""
+
+from tessera.domain.entities import Earmark, Job
+from tessera.domain.phases import Phase
+from tessera.domain.state import State
+from tessera.engine.placement.capacity import nodes_without
+from tessera.engine.placement.faults import placement_faults
+from tessera.engine.queueing.readiness import quota_reason, startable
+from tessera.engine.queueing.starting import Choice
+from tessera.scheduler.decide.draft import Draft, say_waiting
+from tessera.scheduler.decide.reservations import Kept
+from tessera.scheduler.decide.scheduling_pass import Places
+from tessera_schemas.base import NODE_NAME_LENGTH_MAX, run_id
+from tessera_schemas.ledger import Allocated, EarmarkEnded, Permitted
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code, Reason
+
+PODS_PER_MESSAGE = 2048
+"""How much one message places of one pool, so that it does not take long; the next one reaches the rest of the line."""
+
+Alike = tuple[str, bool, int, tuple[str, ...], int]
+"""What equal jobs have in common: they get one verdict."""
+
+PERMIT_BYTES = 128  # besides its UIDs
+ALLOCATION_BYTES_MAX = 384 * 1024  # so that it gets into a message beside the facts that keep coming
+
+
+def start_marked(draft: Draft) -> None:
+    """Start each job whose earmarked room has become free; the others wait for the runs that are being stopped."""
+    state = draft.state
+    for owner in sorted(owner for owner, _ in state.earmarks.items()):
+        mark, job = state.earmarks.get(owner), state.jobs.get(owner)
+        if mark is None or job is None or not startable(state, job):
+            continue
+        if not _may_still_be_had(state, job, mark):
+            draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="node_lost"))
+            continue
+        reason = _not_yet(state, job, mark)
+        if reason is not None:
+            say_waiting(draft, owner, reason)
+            continue
+        if allocation_bytes(job, max(len(p.node) for p in mark.placements)) > draft.room:
+            return
+        draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="used"))
+        _allocate(draft, job, mark.flavor, mark.placements)
+
+
+def _may_still_be_had(state: State, job: Job, mark: Earmark) -> bool:
+    """The nodes may be of another pool or flavor by now, and the queue's quotas may tell other flavors apart."""
+    tree, nodes = state.tree, state.nodes.found(placement.node for placement in mark.placements)
+    return mark.flavor in tree.flavors_for(job.queue, job.amount) and all(
+        node.pool == tree.pool(job.queue) and tree.is_on(node, mark.flavor) for node in nodes
+    )
+
+
+def _not_yet(state: State, job: Job, mark: Earmark) -> Reason | None:
+    stopping = sum(1 for run_id in mark.victims if state.runs.get(run_id) is not None)
+    book = state.quota_book(besides=job.job_id)
+    over = book.lacks(job, mark.flavor)
+    nodes = nodes_without(state, (), (mark,))
+    if over is None and not any(placement_faults(job.roles, mark.placements, nodes)):
+        return None
+    if stopping or over is None:
+        return Reason(code=Code.WAITING_FOR_PREEMPTED, numbers={"runs_stopping": stopping})
+    return quota_reason(over)
+
+
+def place_line(draft: Draft, pool: str) -> None:
+    """
+    Start what fits, in the order of the pool's line; say why for the rest, when that has changed.
+
+    Most jobs of a long line got their answer before and get it again. From one allocation to the next neither use nor
+    room changes, so that equal jobs of one queue share a verdict: those that it tells nothing new are passed over
+    without asking again. Where room is kept for blocked jobs, that holds for jobs that would outlive as many of these
+    reservations, and until there is another one.
+    """
+    state = draft.state
+    waiting = _startable(state, pool)
+    if not waiting:
+        return
+    refused: dict[Alike, Code] = {}
+    behind: set[str] = set()  # queues that let nobody pass their first job
+    places = Kept(state, pool) if state.tree.policy.backfill == "reserve" else Places(state, pool)
+    pods = 0
+    for job in waiting:
+        if job.reason is not None and refused.get(_alike(job, places)) is job.reason.code and not places.wants(job):
+            continue
+        if draft.full:
+            return
+        if job.queue in behind:
+            say_waiting(draft, job.job_id, Reason(code=Code.BEHIND_QUEUE_HEAD, field=f"queues.{job.queue}"))
+            continue
+        size = _most_bytes(draft, job, pool)
+        verdict = _asked(draft, job, size, places, refused)
+        if isinstance(verdict, Reason):
+            refused[_alike(job, places)] = verdict.code
+            say_waiting(draft, job.job_id, verdict)
+            if state.tree.queues[job.queue].queueing_strategy == "strict_fifo":
+                behind.add(job.queue)
+            continue
+        if size > draft.room:
+            return
+        _allocate(draft, job, *verdict)
+        places.taken(job, *verdict)
+        refused.clear()
+        pods += job.pods
+        if pods >= PODS_PER_MESSAGE:
+            return
+
+
+def _asked(draft: Draft, job: Job, size: int, places: Places, refused: dict[Alike, Code]) -> Choice | Reason:
+    """Where the job may start, or why not. To look for that may make room be kept for others, who are told."""
+    verdict = _too_large(size) or places.find(job)
+    for blocked, reason in places.news():
+        say_waiting(draft, blocked, reason)
+        refused.clear()
+    return verdict
+
+
+def _alike(job: Job, places: Places) -> Alike:
+    """Roles by identity, since the line keeps them alive during the pass."""
+    return job.queue, places.may_borrow(job), id(job.roles), job.avoid, places.reach(job)
+
+
+def _allocate(draft: Draft, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
+    state = draft.state
+    deadline = state.ts + state.tree.policy.start_timeout_seconds * 1000
+    draft.add(
+        Allocated(
+            kind="allocated",
+            job_id=job.job_id,
+            attempt=job.attempt + 1,
+            deadline=deadline,
+            placements=placements,
+            flavor=flavor,
+        )
+    )
+    _permit(draft, job)
+
+
+def _permit(draft: Draft, job: Job) -> None:
+    """
+    Pods that are there already are permitted at once; what finds no room in this message the binder asks for.
+
+    Whether they are still there at the time of the bind is the binder's to see, of these as of all pods.
+    """
+    uids = () if job.adopted is None else job.adopted.uids
+    if len(uids) == job.pods and PERMIT_BYTES + sum(map(len, uids)) + 3 * len(uids) <= draft.room:
+        draft.add(Permitted(kind="permitted", run_id=run_id(job.job_id, job.attempt + 1), uids=uids))
+
+
+def _most_bytes(draft: Draft, job: Job, pool: str) -> int:
+    """How large the record of the job's allocation may get; its nodes are asked only where their names matter."""
+    whatever_node = allocation_bytes(job, NODE_NAME_LENGTH_MAX)
+    if whatever_node <= min(ALLOCATION_BYTES_MAX, draft.room):
+        return whatever_node
+    nodes = (node for node in draft.state.nodes.values() if node.pool == pool)
+    return allocation_bytes(job, max((len(node.name) for node in nodes), default=0))
+
+
+def allocation_bytes(job: Job, longest_name: int) -> int:
+    """At most how large the record of its allocation is, when the pool's longest node name has that many letters."""
+    return 128 + sum(
+        role.replicas
+        * (64 + len(role.name) + longest_name + 3 * max(1, role.need.gpus) + 12 * bool(role.need.mig_profile))
+        for role in job.roles
+    )
+
+
+def _too_large(size: int) -> Reason | None:
+    if size <= ALLOCATION_BYTES_MAX:
+        return None
+    numbers = {"bytes": size, "bytes_max": ALLOCATION_BYTES_MAX}
+    return Reason(code=Code.NO_FIT, field="roles", numbers=numbers, detail="one decision cannot name so many pods")
+
+
+def _startable(state: State, pool: str) -> list[Job]:
+    """The jobs of the pool's line that may still start: an order is made from an older state."""
+    line, queues = state.lines.get(pool), state.tree.queues_of.get(pool, ())
+    named = dict.fromkeys(line.jobs if line else ())  # a job named twice starts once
+    stopped = {queue for queue in queues if state.tree.stopped(queue)}
+    return [
+        job
+        for job in state.jobs.found(named)
+        if job.phase is Phase.QUEUED
+        and not job.kept_out
+        and job.not_before <= state.ts
+        and job.queue in queues
+        and job.queue not in stopped
+        and state.earmarks.get(job.job_id) is None
+    ]

@@ -1,0 +1,66 @@
+"""
+What is left of each pool as metrics: slots by size, and idle GPUs by what keeps them from use; and who holds the rest.
+
+Beside the decisions, not among them: on values that do not change while others decide, a few nodes at a time, and never
+for more than a small part of the time.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import structlog
+
+from tessera.engine.placement.capacity import nodes_for
+from tessera.engine.placement.free_slots import Tally, asked, unused
+from tessera.kernel.ledger.shard import Shard
+from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.task_group import cancel_all
+from tessera.scheduler.sharing import sharing
+
+NODES_AT_ONCE = 64
+SHARE = 20  # of the time, one part at most
+
+
+log = structlog.get_logger()
+
+
+@asynccontextmanager
+async def measuring(ports: Ports, shard: Shard, every_seconds: float) -> AsyncIterator[None]:
+    """Measure while inside. What goes wrong with it is logged, and stops nobody who decides."""
+    task = asyncio.create_task(measure(ports, shard, every_seconds))
+    try:
+        yield
+    finally:
+        await cancel_all(task)
+        ports.metrics.left_of_pools([])  # the next leader measures
+        ports.metrics.sharing.show([])
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            log.error("slots_not_measured", error=repr(error))
+
+
+async def measure(ports: Ports, shard: Shard, every_seconds: float) -> None:
+    """For ever, whenever the ledger has moved; every so many seconds at most."""
+    clock, seen = ports.clock, -1
+    while True:
+        spent = 0.0
+        if shard.state.n != seen:
+            seen, started = shard.state.n, clock.monotonic()
+            await _measure_once(ports, shard)
+            spent = clock.monotonic() - started
+        await clock.sleep(max(every_seconds, SHARE * spent))
+
+
+async def _measure_once(ports: Ports, shard: Shard) -> None:
+    found = []
+    for pool in sorted(shard.state.tree.queues_of):
+        state = shard.state
+        tally, nodes = Tally(pool, asked(state, pool), state.earmarks.values()), nodes_for(state, pool, "")
+        for at, node in enumerate(nodes):
+            tally.add(node)
+            if at % NODES_AT_ONCE == NODES_AT_ONCE - 1:
+                await ports.clock.sleep(0)
+        found.append(replace(tally.sum(), unused=unused(state, pool)))
+    ports.metrics.left_of_pools(found)
+    ports.metrics.sharing.show(sharing(shard.state))

@@ -1,0 +1,1 @@
+"""The seeded simulator, the three checkers, and traces through all services on virtual time."""

@@ -1,0 +1,287 @@
+"""The checker's own reading of the ledger: envelopes, jobs, runs, quotas. It shares no code with the fold."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from pydantic import ValidationError
+
+from tessera.testkit.checker.report import Report
+from tessera.testkit.checker.room import Amounts, Room, amounts
+from tessera_schemas import facts as f
+from tessera_schemas import ledger as m
+from tessera_schemas.config import Queue
+from tessera_schemas.job import JobSpec, Role
+from tessera_schemas.placement import Placement
+
+LATE_MS = 60_000  # how far past a run's deadline its start or revoke may be before it counts as missed
+ENDS = ("succeeded", "failed", "cancelled")
+CITES: dict[str, Any] = {"config_set": f.ConfigProposed, "config_refused": f.ConfigProposed, "node_changed": f.NodeSeen}
+CITES |= {"job_queued": f.JobAdmitted, "job_turned_away": f.JobAdmitted | f.JobRefused}
+MOVES = {  # record, or how it ended: what is broken if the job is in none of these phases; the phase after
+    "waiting": ("I4", ("queued", "evicting"), ""),  # what keeps a run from going is said, too
+    "back_in_line": ("I4", ("queued",), ""),
+    "earmark_set": ("I4", ("queued", "evicting"), ""),
+    "allocated": ("I4", ("queued",), "allocated"),
+    "permitted": ("I3", ("allocated",), "binding"),
+    "bound": ("I3", ("binding", "running"), ""),
+    "started": ("I3", ("binding",), "running"),
+    "revoked": ("I4", ("allocated", "binding", "running", "evicting"), "evicting"),
+    "spared": ("I4", ("evicting",), "running"),
+    "released": ("I10", ("evicting", *ENDS), ""),
+    "grown": ("I3", ("running",), ""),
+    "shrunk": ("I4", ("running",), ""),
+    "permitted_part": ("I3", ("running",), ""),
+    "released_part": ("I10", ("running", "evicting", *ENDS), ""),
+    "requeued": ("I4", ("evicting",), "queued"),
+    "succeeded": ("I4", ("running",), "succeeded"),
+    "failed": ("I4", ("evicting",), "failed"),
+    "cancelled": ("I4", ("queued", "evicting"), "cancelled"),
+}
+
+
+@dataclass(slots=True)
+class Job:
+    job_id: str
+    tenant: str
+    spec: JobSpec
+    levels: dict[str, str]  # the labels of topology levels when it was queued
+    phase: str = "queued"
+    not_before: int = 0
+    forget_ts: int = 0
+    runs: "list[Run]" = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Run:
+    run_id: str
+    job: Job
+    deadline: int
+    placements: list[Placement]  # by rank
+    amounts: Amounts  # held until the release
+    kept: Amounts  # the same, but for pods that are to leave
+    uids: dict[int, str] = field(default_factory=dict)
+    then: str = ""
+    absent: bool = False
+    released: bool = False
+    leaving: set[int] = field(default_factory=set)  # ranks, and of them those seen absent, and those released
+    gone: set[int] = field(default_factory=set)
+    free: set[int] = field(default_factory=set)
+
+
+class Story:
+    """Takes stored messages in order; what it learnt is there for the other checks."""
+
+    def __init__(self, report: Report) -> None:
+        self.report, self.room, self.prev = report, Room(), m.GENESIS
+        self.n = self.ts = self.epoch = self.facts_upto = self.version = self.memory_ms = 0
+        self.queues, self.levels = dict[str, Queue](), dict[str, str]()
+        self.jobs, self.runs, self.earmarks = dict[str, Job](), dict[str, Run](), dict[str, Amounts]()
+        self.turned_away, self.repeats = set[str](), Counter[str]()
+
+    def demand(self, holds: bool, invariant: str, text: str) -> bool:
+        return self.report.demand(holds, invariant, self.n, text)
+
+    def take(self, stored: bytes) -> bool:
+        """False when the message cannot be read, so that nothing after it can be judged."""
+        self.report.examined["messages"] += 1
+        try:
+            message = m.LEDGER_MESSAGE.validate_json(stored)
+        except ValidationError as error:
+            return self.demand(False, "I7", f"the message after {self.n} cannot be read: {error.errors()[0]['msg']}")
+        self._envelope(message)
+        self.prev = m.chain_hash(self.prev, stored)
+        for taken in message.facts:
+            self._fact(taken)
+        for record in message.records:
+            self._record(record, message.facts)
+        answered = {r.fact for r in message.records if isinstance(r, m.JobQueued | m.JobTurnedAway)}
+        new = [taken.fact for i, taken in enumerate(message.facts) if i not in answered]
+        lost = [t.job_id for t in new if isinstance(t, f.JobAdmitted | f.JobRefused) and t.job_id not in self.jobs]
+        self.demand(not lost, "I5", f"jobs {lost} are taken in without an answer")
+        return True
+
+    def _envelope(self, e: m.LedgerMessage) -> None:
+        self.demand((e.n, e.prev) == (self.n + 1, self.prev), "I7", f"{e.n} does not continue the chain after {self.n}")
+        self.demand(e.ts >= self.ts, "I7", f"{e.n}: ts goes back from {self.ts} to {e.ts}")
+        opened = [record.epoch for record in e.records if isinstance(record, m.EpochOpened)]
+        rises = e.epoch >= self.epoch and opened == ([] if e.epoch == self.epoch else [e.epoch])
+        self.demand(rises, "I7", f"{e.n}: epoch {e.epoch} after {self.epoch}, opened {opened}")
+        seqs = [self.facts_upto, *(taken.seq for taken in e.facts)]
+        upto = all(a < b for a, b in pairwise(seqs)) and seqs[-1] <= e.facts_upto
+        self.demand(upto, "I7", f"{e.n}: facts {seqs[1:]} between {self.facts_upto} and {e.facts_upto}")
+        self.n, self.ts, self.epoch, self.facts_upto = e.n, e.ts, e.epoch, e.facts_upto
+
+    def _fact(self, taken: m.TakenFact) -> None:
+        fact = taken.fact
+        self.report.examined["facts"] += 1
+        self.demand(taken.service == f.owner(fact), "I7", f"{taken.service} said {fact.kind}")
+        if isinstance(fact, f.RunAbsent) and (run := self.runs.get(fact.run_id)) is not None:
+            run.absent |= not fact.ranks
+            run.gone |= (run.leaving | {*run.uids}) & {*fact.ranks}
+        elif isinstance(fact, f.JobRefused):
+            self.repeats[fact.tenant] += fact.repeats
+
+    def _record(self, record: Any, facts: tuple[m.TakenFact, ...]) -> None:
+        """Judge one record and take it into the book: one that cites a fact, or moves a job, or neither."""
+        self.report.examined[record.kind] += 1
+        part = record.kind in ("permitted", "released") and record.ranks
+        kind = f"{record.kind}_part" if part else getattr(record, "phase", record.kind)
+        handle = getattr(self, f"_{record.kind}", lambda *_: None)
+        if kind in CITES:
+            fact = facts[record.fact].fact if record.fact < len(facts) else None
+            if self.demand(isinstance(fact, CITES[kind]), "I7", f"{kind} cites fact {record.fact}, which is another"):
+                handle(record, fact)
+        elif kind in MOVES:
+            self._move(kind, record, handle)
+        else:
+            handle(record)
+
+    def _move(self, kind: str, record: Any, handle: Any) -> None:
+        """Hand a record of a job (and of its unreleased run) on, if the job may make that move."""
+        invariant, before, after = MOVES[kind]
+        run_id = getattr(record, "run_id", "")
+        job_id = getattr(record, "job_id", "") or getattr(record, "owner", "") or run_id.partition("-")[0]
+        job, run = self.jobs.get(job_id), self.runs.get(run_id)
+        if job is None:
+            self.demand(False, "I11" if job_id in self.turned_away else "I4", f"{kind}: job {job_id} was never queued")
+        elif run_id and (run is None or run.released):
+            self.demand(False, "I4", f"{kind}: no run {run_id}")
+        elif self.demand(job.phase in before, invariant, f"{kind}: job {job_id} {run_id} is {job.phase}"):
+            handle(record, job, run)
+            job.phase = after or job.phase
+
+    def _config_set(self, r: m.ConfigSet, fact: f.ConfigProposed) -> None:
+        self.demand(r.version - 1 == fact.expected_version == self.version, "I7", f"{r} follows version {self.version}")
+        self.version, self.memory_ms = r.version, fact.body.policy.key_memory_seconds * 1000
+        self.queues, self.levels = {q.name: q for q in fact.body.queues}, {t.name: t.label for t in fact.body.topology}
+
+    def _node_changed(self, r: m.NodeChanged, fact: f.NodeSeen) -> None:
+        self.room.nodes[fact.name] = fact
+
+    def _job_turned_away(self, r: m.JobTurnedAway, fact: f.JobAdmitted | f.JobRefused) -> None:
+        self.turned_away.add(fact.job_id)
+
+    def _job_queued(self, r: m.JobQueued, fact: f.JobAdmitted) -> None:
+        self.demand(fact.job_id == r.job_id, "I7", f"job {r.job_id} is not the job of its fact")
+        new = (old := self.jobs.get(r.job_id)) is None or (old.phase in ENDS and old.forget_ts <= self.ts)
+        if self.demand(new, "I4", f"job {r.job_id} was queued twice"):
+            self.jobs[r.job_id] = Job(r.job_id, fact.tenant, fact.spec, self.levels)
+
+    def _placed(self, job: Job, owner: str, placements: tuple[Placement, ...]) -> Amounts:
+        """What the gang holds there; nothing if it is not the whole gang."""
+        gang = [role for role in job.spec.roles for _ in range(role.gang)]
+        whole = [(place.rank, place.role) for place in placements] == [(i, role.name) for i, role in enumerate(gang)]
+        if not self.demand(whole, "I1", f"{owner} is not the whole gang in rank order"):
+            return Amounts()
+        self._may_be(job, owner, gang, placements)
+        self.demand(not (apart := self.room.apart(gang, placements, job.levels)), "I1", f"{owner}: {apart}")
+        return amounts(gang, placements)
+
+    def _may_be(self, job: Job, owner: str, roles: list[Role], placements: tuple[Placement, ...]) -> None:
+        for place, role in zip(placements, roles, strict=True):
+            self.report.examined["placements"] += 1
+            why = self.room.misplaced(role, place, self.queues.get(job.spec.queue))
+            self.demand(not why, "I1", f"{owner} rank {place.rank} on {place.node}: {why}")
+
+    def _take(self, owner: str, added: Amounts, *books: Amounts) -> None:
+        over = {what for book in books for what in self.room.take(book, added)}
+        self.demand(not over, "I1", f"{owner} raises use above capacity: {sorted(over)}")
+
+    def _allocated(self, r: m.Allocated, job: Job, _: None) -> None:
+        run_id = f"{r.job_id}-{r.attempt}"
+        self.demand(r.attempt == len(job.runs) + 1, "I4", f"{run_id} follows {len(job.runs)} attempts")
+        self.demand(self.ts >= job.not_before, "I4", f"{run_id} begins before {job.not_before}")
+        self.demand(all(run.released for run in job.runs), "I2", f"{run_id} begins while another is not released")
+        takes = self._placed(job, run_id, r.placements)
+        run = self.runs[run_id] = Run(run_id, job, r.deadline, list(r.placements), takes, takes.copy())
+        job.runs.append(run)
+        self._take(run_id, run.amounts, self.room.held, self.room.kept)
+
+    def _permitted(self, r: m.Permitted, job: Job, run: Run) -> None:
+        every = range(len(run.placements))
+        permits, open_ = dict(zip(r.ranks or every, r.uids, strict=False)), {*every} - {*run.uids, *run.leaving}
+        due = len(r.ranks or every) == len(r.uids) == len({*r.uids}) == len(permits.keys() & open_)
+        self.demand(due, "I3", f"{r} is not one UID for each pod")
+        run.uids = permits | run.uids
+
+    def _grown(self, r: m.Grown, job: Job, run: Run) -> None:
+        roles, ranks = {role.name: role for role in job.spec.roles}, [place.rank for place in r.placements]
+        gang = [roles[place.role] for place in r.placements if place.role in roles]
+        new = ranks == [*range(len(run.placements), len(run.placements) + len(gang))]
+        if not self.demand(new and not run.then, "I3", f"{r.run_id} grows by {ranks} beside {len(run.placements)}"):
+            return
+        run.placements += r.placements
+        self._may_be(job, r.run_id, gang, r.placements)
+        self._take(r.run_id, amounts(gang, r.placements), self.room.held, self.room.kept, run.amounts, run.kept)
+
+    def _shrunk(self, r: m.Shrunk, job: Job, run: Run) -> None:
+        extra = {*range(sum(role.gang for role in job.spec.roles), len(run.placements))} - run.leaving - run.free
+        if self.demand(not run.then and {*r.ranks} <= extra, "I4", f"{r.run_id} shrinks by {r.ranks} of {extra}"):
+            self._give(run, r.ranks, self.room.kept, run.kept)
+            run.leaving |= {*r.ranks}
+
+    def _give(self, run: Run, ranks: Iterable[int], *books: Amounts) -> None:
+        roles, places = {role.name: role for role in run.job.spec.roles}, [run.placements[rank] for rank in ranks]
+        for book in books:
+            book.subtract(amounts([roles[place.role] for place in places], places))
+
+    def _started(self, r: m.Started, job: Job, run: Run) -> None:
+        self.demand(self.ts <= run.deadline + LATE_MS, "I3", f"{r.run_id} starts long after its deadline")
+
+    def _revoked(self, r: m.Revoked, job: Job, run: Run) -> None:
+        if job.phase == "evicting":  # a cancel that comes while the run is stopped to be tried again
+            self.demand(r.now or (run.then, r.then) == ("requeue", "cancelled"), "I4", f"{r.run_id} is revoked twice")
+        else:
+            on_time = job.phase == "running" or self.ts <= run.deadline + LATE_MS
+            self.demand(on_time, "I3", f"{r.run_id} is revoked long after its deadline")
+            self.room.kept.subtract(run.kept)
+        run.then = r.then
+
+    def _spared(self, r: m.Spared, job: Job, run: Run) -> None:
+        """Who goes on counts again beside what is kept: nobody may have been given its room meanwhile."""
+        marks = self.earmarks.values()
+        over = {at for at in self.room.take(self.room.kept, run.kept) if any(mark[at] for mark in marks)}
+        spare = run.then == "requeue" and not over
+        self.demand(spare, "I1", f"{r.run_id} is spared, kept for others is {sorted(over)}")
+        run.then = ""
+
+    def _released(self, r: m.Released, job: Job, run: Run) -> None:
+        absent = {*r.ranks} <= run.gone - run.free if r.ranks else run.absent
+        self.demand(absent, "I10", f"{r.run_id} {r.ranks or ''} is released before its absence was taken in")
+        gives = {*r.ranks} & run.gone - run.free
+        self._give(run, gives, self.room.held, run.amounts)
+        early = [run.kept] if run.then else [run.kept, self.room.kept]  # what stops counts as gone there already
+        self._give(run, gives - run.leaving, *early)
+        run.free, run.released = run.free | gives, not r.ranks
+        self.room.held.subtract(run.amounts if run.released else Amounts())
+
+    def _requeued(self, r: m.Requeued, job: Job, _: None) -> None:
+        self._leaves(r, job, "requeue")
+        job.not_before = r.not_before
+
+    def _finished(self, r: m.Finished, job: Job, _: None) -> None:
+        self._leaves(r, job, r.phase)
+        job.forget_ts = self.ts + self.memory_ms
+        if r.phase == "succeeded":  # its run stops by itself
+            job.runs[-1].then = r.phase
+            self.room.kept.subtract(job.runs[-1].kept)
+
+    def _leaves(self, r: m.Requeued | m.Finished, job: Job, to: str) -> None:
+        """A job leaves its revoked run only once that is released, and to what the revoke said or a later cancel."""
+        if job.phase == "evicting":
+            then = job.runs[-1].then
+            self.demand(job.runs[-1].released, "I10", f"job {job.job_id} leaves its run before the release")
+            self.demand(to in (then, "cancelled"), "I4", f"job {job.job_id}: {to}, but its revoke said {then}")
+
+    def _earmark_set(self, r: m.EarmarkSet, job: Job, _: None) -> None:
+        self.demand(r.owner not in self.earmarks, "I1", f"job {r.owner} has an earmark already")
+        # Who moves has its next place kept before it stops.
+        self.demand(job.phase == "queued" or r.cause == "defragment", "I4", f"room is kept for {r.owner}: {job.phase}")
+        mark = self.earmarks[r.owner] = self._placed(job, f"the earmark of {r.owner}", r.placements)
+        self._take(f"the earmark of {r.owner}", mark, self.room.kept)
+
+    def _earmark_ended(self, r: m.EarmarkEnded) -> None:
+        self.room.kept.subtract(self.earmarks.pop(r.owner, Amounts()))

@@ -1,0 +1,117 @@
+"""
+Jobs that come at the times of a trace and end by themselves, and what the ledger says became of each.
+
+Times are milliseconds since the trace began. A job starts when it is allocated: from then on it holds its GPUs, and
+until the last of its run was seen to be gone. Between two runs in one place lie the services' own times, some
+hundredths of a second each.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tessera.testkit.end_to_end.services import TraceCrew, Undecided
+from tessera.testkit.sim.services import SHARD
+from tessera_schemas.base import job_id
+from tessera_schemas.commands import SubmitJob
+from tessera_schemas.job import JobSpec
+from tessera_schemas.ledger import LEDGER_MESSAGE, Allocated, Finished, JobQueued, Released
+
+LOOK_SECONDS = 60.0  # of virtual time, while all have arrived and some wait
+STUCK_SECONDS = 3600.0
+Tell = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """`key` is the job's own among those of its tenant."""
+
+    at_ms: int
+    tenant: str
+    key: str
+    spec: JobSpec
+
+    @property
+    def job_id(self) -> str:
+        return job_id(SHARD, self.tenant, self.key)
+
+
+@dataclass(slots=True)
+class Diary:
+    """
+    When what happened, by job id. Who is in none of these was refused or, if only in `queued`, waits.
+
+    Raises Undecided for a job that did not end well at its first attempt: nothing is preempted, and nothing fails.
+    """
+
+    begin_ms: int
+    read: int = 0
+    queued: set[str] = field(default_factory=set)
+    started: dict[str, int] = field(default_factory=dict)
+    freed: dict[str, int] = field(default_factory=dict)
+
+    def read_on(self, stored: Sequence[bytes]) -> None:
+        """Take in the ledger messages behind the first `read`."""
+        for data in stored:
+            message = LEDGER_MESSAGE.validate_json(data)
+            self.read += 1
+            for record in message.records:
+                self._note(record, message.ts - self.begin_ms)
+
+    def _note(self, record: object, at_ms: int) -> None:
+        if isinstance(record, JobQueued):
+            self.queued.add(record.job_id)
+        elif isinstance(record, Allocated):
+            if record.attempt > 1:
+                raise Undecided(f"job {record.job_id} was started again")
+            self.started[record.job_id] = at_ms
+        elif isinstance(record, Released):
+            self.freed[record.run_id.rpartition("-")[0]] = at_ms
+        elif isinstance(record, Finished) and record.phase != "succeeded":
+            raise Undecided(f"job {record.job_id} ended as {record.phase}: {record.reason}")
+
+
+async def follow(
+    crew: TraceCrew, arrivals: Sequence[Arrival], tell: Tell = lambda arrived: None, end_ms: int | None = None
+) -> Diary:
+    """
+    Submit each at its time, in the order given; then wait for `end_ms`, or for all to have started.
+
+    Nobody waits for the ends: runs of weeks would make weeks pass. `tell` hears how many have arrived. Raises Undecided
+    when jobs wait for ever although nothing runs.
+    """
+    diary = Diary(crew.clock.now_ms(), read=len(crew.stored()))
+    for number, arrival in enumerate(arrivals, start=1):
+        await _sleep_until(crew, diary.begin_ms + arrival.at_ms)
+        await crew.send(arrival.tenant, SubmitJob(kind="submit_job", v=1, key=arrival.key, spec=arrival.spec))
+        tell(number)
+    if end_ms is None:
+        await _until_all_started(crew, diary, arrivals)
+    else:
+        await _sleep_until(crew, diary.begin_ms + end_ms)
+        diary.read_on(crew.stored(diary.read))
+    return diary
+
+
+async def _until_all_started(crew: TraceCrew, diary: Diary, arrivals: Sequence[Arrival]) -> None:
+    since = crew.clock.monotonic()
+    while True:
+        new = crew.stored(diary.read)
+        diary.read_on(new)
+        if len(diary.started) == len(arrivals):
+            return
+        if new or len(diary.freed) < len(diary.started):
+            since = crew.clock.monotonic()
+        elif crew.clock.monotonic() - since > STUCK_SECONDS:
+            late = len(arrivals) - len(diary.started)
+            raise Undecided(f"{late} jobs never start; {_first_reason(crew, diary, arrivals)}")
+        await crew.clock.sleep(LOOK_SECONDS)
+
+
+def _first_reason(crew: TraceCrew, diary: Diary, arrivals: Sequence[Arrival]) -> str:
+    first = next(arrival for arrival in arrivals if arrival.job_id not in diary.started)
+    job = crew.state().jobs.get(first.job_id)
+    return f"{first.key}: {'refused' if job is None else job.reason.code if job.reason else 'no reason'}"
+
+
+async def _sleep_until(crew: TraceCrew, at_ms: int) -> None:
+    await crew.clock.sleep(max(0, at_ms - crew.clock.now_ms()) / 1000)

@@ -1,0 +1,136 @@
+"""The services that a trace goes through: started, configured, spoken to, and in the end held to their ledger."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from random import Random
+from typing import Any, TypeVar
+
+from tessera.client.replay import ReplayReport, verify
+from tessera.domain.state import State
+from tessera.engine.pricing.learner import learnt
+from tessera.engine.pricing.pricing_problem import Lesson
+from tessera.kernel.errors import KernelError
+from tessera.kernel.ledger.shard import Shard
+from tessera.kernel.memory.bus import MemoryBus
+from tessera.kernel.ports import Outgoing
+from tessera.local.cluster.driving import drive
+from tessera.local.cluster.nodes import NodeRow, node_object
+from tessera.testkit.sim.coverage import Coverage
+from tessera.testkit.sim.faults import Rates
+from tessera.testkit.sim.loop import VirtualLoop
+from tessera.testkit.sim.services import SHARD, Crew
+from tessera.testkit.sim.verify import books
+from tessera_schemas import subjects
+from tessera_schemas.commands import ApplyConfig, CancelJob, SubmitJob
+from tessera_schemas.config import ConfigBody
+from tessera_schemas.job import JobSpec, Resources, Role, Template
+from tessera_schemas.labels import SIMULATE_PREFIX
+
+SERVICES = ("admission", "queueing", "scheduler", "preemption", "reclamation", "binder", "projection")
+SETTINGS: dict[str, dict[str, Any]] = {
+    "scheduler": {"tick_seconds": 10.0, "slots_seconds": 3600.0},
+    "projection": {"snapshot_seconds": 3600.0, "redis_check_seconds": 300.0},
+    "binder": {"resync_seconds": 600.0},
+}
+"""What they look at by the clock alone serves where something was lost, and nothing is. So an idle hour is cheap."""
+LEASE_SECONDS = 60.0
+LOOK_SECONDS = 0.005  # of virtual time; how often a decision is looked for
+DECIDED_SECONDS = 60.0
+FOR_EVER_SECONDS = 10_000_000
+MIB = 2**20
+Result = TypeVar("Result")
+
+
+class Undecided(KernelError):
+    """The platform, and not its policy, failed the replay: a job without a verdict, or a ledger that differs."""
+
+
+class TraceCrew:
+    """One shard's services on nodes of one's own; nothing of it fails, and time passes only where all of them wait."""
+
+    def __init__(self, loop: VirtualLoop, seed: int) -> None:
+        rates = Rates(Random(seed))
+        rates.stop()
+        patient = {name: {**SETTINGS.get(name, {}), "lease_seconds": LEASE_SECONDS} for name in SERVICES}
+        self.crew = Crew(loop, Random(seed), rates, Coverage(), _learn_here, patient)
+        self.clock = self.crew.clock
+        self._client = MemoryBus(self.crew.broker, "client")
+        self._shard = Shard()
+        self._driving = loop.create_task(drive(self.crew.cluster, self.clock))
+
+    async def start(self, nodes: Iterable[NodeRow], body: ConfigBody) -> None:
+        """Everything runs, and all nodes are known. Raises Undecided."""
+        rows = list(nodes)
+        for row in rows:
+            self.crew.cluster.create("nodes", "", node_object(row, row.name))
+        for slot in SERVICES:
+            self.crew.start(slot)
+        command = ApplyConfig(kind="apply_config", v=1, expected_version=0, body=body)
+        await self._client.publish(Outgoing(subjects.control(SHARD), command.to_bytes()))
+        await self.until(lambda state: state.config.version > 0 and len(state.nodes) == len(rows))
+
+    async def send(self, tenant: str, command: SubmitJob | CancelJob) -> None:
+        await self._client.publish(Outgoing(subjects.submit(SHARD, tenant), command.to_bytes()))
+
+    async def until(self, condition: Callable[[State], bool]) -> State:
+        """The state in which the condition holds. Raises Undecided when that takes longer than any decision does."""
+        deadline = self.clock.monotonic() + DECIDED_SECONDS
+        while not condition(state := self.state()):
+            if self.clock.monotonic() > deadline:
+                raise Undecided(f"nothing was decided for {DECIDED_SECONDS:.0f} s; {self.crew.violations or ''}")
+            await self.clock.sleep(LOOK_SECONDS)
+        return state
+
+    def state(self) -> State:
+        """As of the head of the ledger."""
+        return books(self.crew.broker, SHARD, self._shard)
+
+    def stored(self, after: int = 0) -> list[bytes]:
+        """The ledger's messages behind number `after`."""
+        stream = self.crew.broker.stream(subjects.stream("LEDGER", SHARD))
+        return [stream.messages[n].data for n in range(after + 1, stream.last_seq + 1)]
+
+    async def close(self) -> ReplayReport:
+        """Stop everything, then decide the whole ledger again. Raises Undecided where anything differs."""
+        await self.stop()
+        if self.crew.violations:
+            raise Undecided("; ".join(self.crew.violations))
+        replay = verify(self.stored())
+        if not replay.ok:
+            raise Undecided(f"the replay differs: {replay.findings[0]}")
+        return replay
+
+    async def stop(self) -> None:
+        """Twice does no harm."""
+        self._driving.cancel()
+        await self.crew.close()
+
+
+def through(seed: int, play: Callable[[TraceCrew], Awaitable[Result]]) -> Result:
+    """What `play` makes of a crew of its own on virtual time, which ends with it in any case. Raises Undecided."""
+
+    async def played() -> Result:
+        crew = TraceCrew(loop, seed)
+        try:
+            return await play(crew)
+        finally:
+            await crew.stop()
+
+    loop = VirtualLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(played())
+
+
+def job(name: str, queue: str, pods: Iterable[tuple[int, Resources, tuple[str, ...]]], seconds: float) -> JobSpec:
+    """A gang of (how many, what each needs, of which GPU models) whose programs all end after so long."""
+    template = Template(image="trace:1", annotations={f"{SIMULATE_PREFIX}seconds": str(seconds)})
+    roles = tuple(
+        Role(name=f"pod-{at}", replicas=many, resources=each, gpu_models=models, template=template)
+        for at, (many, each, models) in enumerate(pods)
+    )
+    return JobSpec(name=name, queue=queue, roles=roles)
+
+
+async def _learn_here(lesson: Lesson, seconds: float) -> tuple[int, ...]:
+    """In no virtual time."""
+    return learnt(lesson)

@@ -1,0 +1,32 @@
+"""
+The rules checker: what operators and the policy say, against what the ledger did (I6, and the rules of evictions).
+
+Like the invariant checker it imports the contract and nothing else that decides, and keeps a book of its own.
+"""
+
+from collections.abc import Iterable
+
+from pydantic import ValidationError
+
+from tessera.testkit.checker.report import Report
+from tessera.testkit.rules_checker.rules import Rules
+from tessera_schemas.ledger import LEDGER_MESSAGE
+
+__all__ = ["check_rules"]
+
+
+def check_rules(report: Report, ledger: Iterable[bytes]) -> None:
+    """
+    Quotas with borrowing and lending, flavors, stopped queues, holds, drains, and plans that evict.
+
+    Args:
+        report: what is found goes here, beside what the invariant checker found; each violation names I6 or its rule.
+        ledger: the stored bytes of every message, in order, from n = 1. The first that cannot be read ends the check.
+    """
+    rules = Rules(report)
+    for stored in ledger:
+        try:
+            message = LEDGER_MESSAGE.validate_json(stored)
+        except ValidationError:
+            return
+        rules.take(message)

@@ -1,0 +1,397 @@
+"""What each record may do by the policy and the operators' words, in the order of the ledger."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tessera.testkit.checker.report import Report
+from tessera.testkit.rules_checker.quotas import RESOURCES, Cell, Quotas
+from tessera_schemas import facts as f
+from tessera_schemas import ledger as m
+from tessera_schemas.adopted import Adopted
+from tessera_schemas.config import Policy
+from tessera_schemas.job import JobSpec
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code
+
+CAUSE = {Code.PREEMPTED: "preemption", Code.RECLAIMED: "reclaim", Code.DEFRAGMENTED: "defragment"}
+OLDER = "tessera-3"
+"""The last engine by which work that may not be evicted could borrow."""
+
+
+Pods = tuple[Placement, ...]
+Held = dict[str, int]
+"""How much of each resource."""
+
+
+@dataclass(slots=True)
+class Job:
+    tenant: str
+    spec: JobSpec
+    priority_class: str
+    amount: dict[str, int]
+    held: bool = False
+    evictions: int = 0
+    adopted: Adopted | None = None
+    away: bool = False
+    preemptible: bool = True
+
+
+@dataclass(slots=True)
+class Run:
+    job: Job
+    flavor: str
+    amount: dict[str, int]
+    started_ts: int | None = None
+    stopping: bool = False
+    victim: bool = False
+    warned_ts: int | None = None
+    roles: dict[int, str] = field(default_factory=dict)  # of the pods that it grew by
+    leaving: set[int] = field(default_factory=set)
+
+
+class Rules:
+    def __init__(self, report: Report) -> None:
+        self.report, self.quotas, self.policy = report, Quotas(), Policy()
+        self.n = self.ts = 0
+        self.nodes: dict[str, f.NodeSeen] = {}
+        self.drained: set[str] = set()
+        self.jobs, self.runs, self.marks = dict[str, Job](), dict[str, Run](), dict[str, m.EarmarkSet]()
+        self.used: dict[str, m.EarmarkSet] = {}  # earmarks that ended just now because their owner starts
+        self.asked: set[tuple[Any, ...]] = set()
+        self.message: m.LedgerMessage
+
+    def demand(self, holds: bool, rule: str, text: str) -> None:
+        self.report.demand(holds, rule, self.n, text)
+
+    def take(self, message: m.LedgerMessage) -> None:
+        self.n, self.ts, self.message, self.used = message.n, message.ts, message, {}
+        self.asked |= {ASKED[type(t.fact)](t.fact) for t in message.facts if type(t.fact) in ASKED}
+        for record in message.records:
+            getattr(self, f"_{record.kind}", lambda _: None)(record)
+        used = sorted(self.used)
+        self.demand(not used, "plan", f"the earmarks of {used} are used, but their owners do not start")
+        self._plans(message)
+
+    def _cited(self, index: int) -> f.AnyFact | None:
+        return self.message.facts[index].fact if index < len(self.message.facts) else None
+
+    def _was_asked(self, kind: str, name: str, what: Any, tenant: str = "") -> None:
+        asked = {(kind, name, what, tenant), (kind, name, what, "")} & self.asked
+        self.demand(bool(asked), "I13", f"{kind} {name} {what}: neither its tenant nor an operator asked for it")
+
+    def _cancels(self, r: m.Revoked | m.Requeued | m.Finished, job_id: str) -> None:
+        if r.reason is not None and r.reason.code is Code.CANCELLED and job_id in self.jobs:
+            self._was_asked("cancelled", job_id, True, self.jobs[job_id].tenant)
+
+    def _config_set(self, r: m.ConfigSet) -> None:
+        fact = self._cited(r.fact)
+        if isinstance(fact, f.ConfigProposed):
+            self.quotas.configure(fact.body)
+            self.policy = fact.body.policy
+
+    def _node_changed(self, r: m.NodeChanged) -> None:
+        fact = self._cited(r.fact)
+        if isinstance(fact, f.NodeSeen):
+            self.nodes[fact.name] = fact
+
+    def _node_drained(self, r: m.NodeDrained) -> None:
+        self._was_asked("node_drained", r.node, r.undo)
+        (self.drained.discard if r.undo else self.drained.add)(r.node)
+
+    def _job_queued(self, r: m.JobQueued) -> None:
+        fact = self._cited(r.fact)
+        if isinstance(fact, f.JobAdmitted):
+            amount = _amount(fact.spec, [(role.name, role.gang) for role in fact.spec.roles])
+            self.jobs[r.job_id] = job = Job(fact.tenant, fact.spec, fact.spec.priority_class, amount)
+            job.held, job.adopted, job.preemptible = fact.held, fact.adopted, fact.spec.preemptible
+            if fact.held:
+                self.asked.add(("held", r.job_id, False, fact.tenant))
+
+    def _held(self, r: m.Held) -> None:
+        if (job := self.jobs.get(r.job_id)) is not None:
+            self._was_asked("held", r.job_id, r.undo, job.tenant)
+            job.held = not r.undo
+
+    def _priority_set(self, r: m.PrioritySet) -> None:
+        if (job := self.jobs.get(r.job_id)) is not None:
+            self._was_asked("priority_set", r.job_id, r.priority_class, job.tenant)
+            job.priority_class = r.priority_class
+
+    def _allocated(self, r: m.Allocated) -> None:
+        job = self.jobs.get(r.job_id)
+        if job is None:
+            return
+        self.demand(not job.away, "adopted", f"{r.job_id} starts before its owner has made its pods again")
+        mark = self.used.pop(r.job_id, None)
+        same = mark is None or (mark.placements, mark.flavor) == (r.placements, r.flavor)
+        self.demand(same, "plan", f"{r.job_id} starts elsewhere than where room was made for it")
+        self.demand(r.job_id not in self.marks, "plan", f"{r.job_id} starts, but room is still kept for it")
+        self.runs[f"{r.job_id}-{r.attempt}"] = Run(job, r.flavor, job.amount)
+        self._starts(r.job_id, job, r.flavor, r.placements)
+
+    def _permitted(self, r: m.Permitted) -> None:
+        run, made = self.runs.get(r.run_id), [t.fact for t in self.message.facts if isinstance(t.fact, f.PodsMade)]
+        known = run.job.adopted.uids if run and run.job.adopted and not r.ranks else ()
+        seen = {*known}.union(*(fact.uids for fact in made if fact.run_id == r.run_id))
+        self.demand(seen.issuperset(r.uids), "I3", f"{r.run_id} is permitted pods that nobody has seen for it")
+
+    def _grown(self, r: m.Grown) -> None:
+        run = self.runs.get(r.run_id)
+        if run is not None:
+            run.roles |= {place.rank: place.role for place in r.placements}
+            pods = Counter(run.roles.values()) + Counter({role.name: role.gang for role in run.job.spec.roles})
+            most = all(pods[role.name] <= role.most for role in run.job.spec.roles)
+            self.demand(most, "elastic", f"{r.run_id} grows to {dict(pods)}")
+            more = _amount(run.job.spec, [(place.role, 1) for place in r.placements])
+            run.amount = {name: run.amount[name] + more[name] for name in RESOURCES}
+            self._takes(r.run_id, run.job, run.flavor, r.placements, more, run.amount)
+
+    def _earmark_set(self, r: m.EarmarkSet) -> None:
+        """Room made for a job: the quota of what is being stopped already, and of its victims, counts as given back."""
+        job = self.jobs.get(r.owner)
+        if job is None:
+            return
+        self.marks[r.owner] = r
+        named = r.preset == self.policy.preset or r.cause not in PLANS
+        self.demand(named, "plan", f"the earmark of {r.owner} names preset {r.preset}, not {self.policy.preset}")
+        victims = [self.runs[run_id] for run_id in r.victims if run_id in self.runs]
+        others = [run for run in self.runs.values() if run not in victims]
+        for run in (*victims, *others):  # what stops already for another reason may take long: it was lent all the same
+            if r.cause == "reclaim" and run in victims:
+                self.demand(self._lent(job, r, run), "plan", f"{r.owner}: {run.job.spec.queue} was lent nothing")
+            self._count(run, -1)
+        self._starts(f"the earmark of {r.owner}", job, r.flavor, r.placements)
+        own = r.cause != "reclaim" or self._keeps_to_its_own(job, r.flavor, [run.job.spec.queue for run in victims])
+        self.demand(own, "plan", f"{r.owner} reclaims, but its queue would borrow itself")
+        for run in (*victims, *others):
+            self._count(run, 1)
+
+    def _lent(self, owner: Job, r: m.EarmarkSet, victim: Run) -> bool:
+        """Every queue from the victim's up to the one that it shares with the owner's takes more than it has."""
+        ours = {queue.name for queue in self.quotas.path(owner.spec.queue)}
+        below = [queue for queue in self.quotas.path(victim.job.spec.queue) if queue.name not in ours]
+        common = {name: min(owner.amount[name], victim.amount[name]) for name in RESOURCES}
+        return all(self.quotas.lent(q, r.flavor if r.flavor == victim.flavor else "", common) for q in below)
+
+    def _keeps_to_its_own(self, owner: Job, flavor: str, lenders: list[str]) -> bool:
+        """A queue from the owner's up, above none that gives back, has no more than its own; the owner counts."""
+        above = {queue.name for name in lenders if name != owner.spec.queue for queue in self.quotas.path(name)}
+        apart = [q for q in self.quotas.path(owner.spec.queue) if q.parent and q.name not in above]
+        return not all(self.quotas.lent(queue, flavor, owner.amount) for queue in apart)
+
+    def _count(self, run: Run, sign: int) -> None:
+        """What of the run is being stopped."""
+        part = _amount(run.job.spec, [(run.roles[rank], 1) for rank in run.leaving])
+        self.quotas.add(run.job.spec.queue, run.flavor, run.amount if run.stopping else part, sign)
+
+    def _starts(self, what: str, job: Job, flavor: str, places: tuple[Placement, ...]) -> None:
+        self.demand(not job.held, "hold", f"{what}: the job is held")
+        self._takes(what, job, flavor, places, job.amount)
+        beyond = [] if self.message.engine == OLDER or self._revocable(job) else self._firm_beyond(job, flavor)
+        self.demand(not beyond, "I6", f"{what}: it may not be evicted, and borrows {beyond}")
+
+    def _revocable(self, job: Job) -> bool:
+        return job.preemptible and job.evictions < self.policy.evictions_max
+
+    def _firm_beyond(self, job: Job, flavor: str) -> list[Cell]:
+        """Of what work that may not be evicted holds more than the quotas of its queue and of those above it."""
+        use: Counter[tuple[str, Cell]] = Counter()
+        held = [(run.job, run.flavor, self._gang(run)) for run in self.runs.values() if not run.stopping]
+        kept = [(self.jobs[o], mark.flavor, self.jobs[o].amount) for o, mark in self.marks.items() if o in self.jobs]
+        for each, on, amount in (*held, *kept):
+            for cell in () if self._revocable(each) else self.quotas.cells(on, amount):
+                use[each.spec.queue, cell] += amount[cell[1]]
+        cells = self.quotas.cells(flavor, job.amount)
+        return [cell for cell in cells if self.quotas.firm_beyond(job.spec.queue, cell, use)]
+
+    def _gang(self, run: Run) -> Held:
+        more = _amount(run.job.spec, [(role, 1) for role in run.roles.values()])
+        return {name: run.amount[name] - more[name] for name in RESOURCES}
+
+    def _takes(self, what: str, job: Job, flavor: str, places: Pods, amount: Held, whole: Held | None = None) -> None:
+        """Something is given to the job (`whole`: what it has then): quotas, flavors, the queue and nodes allow it."""
+        quotas, queue = self.quotas, job.spec.queue
+        path = quotas.path(queue)
+        self.demand(bool(path) and not quotas.children(queue), "stop", f"{what}: there is no queue {queue}")
+        stopped = [q.name for q in path if q.stop_policy != "none"]
+        self.demand(not stopped, "stop", f"{what}: {stopped} are stopped")
+        drained = sorted({place.node for place in places} & self.drained)
+        self.demand(not drained, "drain", f"{what}: nodes {drained} are drained")
+        named = quotas.flavors(queue, whole or amount)
+        self.demand(flavor in named, "I6", f"{what}: flavor {flavor!r} of {sorted(named)}")
+        foreign = [p.node for p in places if p.node in self.nodes and not quotas.is_on(self.nodes[p.node], flavor)]
+        self.demand(not foreign, "I6", f"{what}: nodes {foreign} are not of flavor {flavor}")
+        quotas.add(queue, flavor, amount)
+        over = list(quotas.over(queue, flavor, amount))
+        self.demand(not over, "I6", f"{what}: {'; '.join(over)}")
+
+    def _earmark_ended(self, r: m.EarmarkEnded) -> None:
+        mark, job = self.marks.pop(r.owner, None), self.jobs.get(r.owner)
+        if mark is None or job is None:
+            return
+        self.quotas.add(job.spec.queue, mark.flavor, job.amount, -1)
+        in_time = self.ts < mark.deadline
+        self.demand(in_time or r.why != "used", "plan", f"the earmark of {r.owner} is used after its deadline")
+        self.demand(not in_time or r.why != "deadline", "plan", f"the earmark of {r.owner} ends before its deadline")
+        if r.why == "used":
+            self.used[r.owner] = mark
+
+    def _started(self, r: m.Started) -> None:
+        if (run := self.runs.get(r.run_id)) is not None:
+            run.started_ts = self.ts
+
+    def _warned(self, r: m.Warned) -> None:
+        if (run := self.runs.get(r.run_id)) is not None:
+            run.warned_ts = self.ts if r.idle_seconds else None
+
+    def _revoked(self, r: m.Revoked) -> None:
+        run = self.runs.get(r.run_id)
+        self._cancels(r, r.run_id.partition("-")[0])
+        if run is None or run.stopping:
+            return
+        if r.reason.code is Code.IDLE:
+            since, (action, reclaim_seconds) = self.ts - (run.warned_ts or self.ts), self._idle(run.job.spec)
+            due = action in ("requeue", "fail") and run.warned_ts and since >= reclaim_seconds * 1000
+            self.demand(bool(due), "idle", f"{r.run_id} was warned {since} ms ago")
+        if r.reason.code in CAUSE:
+            self._evicted(r, run, CAUSE[Code(r.reason.code)])
+        run.stopping, run.victim = True, r.reason.code in CAUSE and r.then == "requeue"
+
+    def _spared(self, r: m.Spared) -> None:
+        """Only the binder says that nothing was stopped, and of a run that was to stop for another job's sake."""
+        run, said = self.runs.get(r.run_id), [t.fact for t in self.message.facts if isinstance(t.fact, f.RunUntouched)]
+        self.demand(r.run_id in [fact.run_id for fact in said], "plan", f"{r.run_id} is spared, nobody said untouched")
+        kept = [owner for owner, mark in self.marks.items() if r.run_id in mark.victims]
+        self.demand(not kept, "plan", f"{r.run_id} is spared, but room is still kept for {kept}")
+        if run is not None:
+            self.demand(run.victim, "plan", f"{r.run_id} is spared, but stops for no other job")
+            run.stopping = run.victim = False
+
+    def _idle(self, spec: JobSpec) -> tuple[str, int]:
+        """What becomes of idle runs of the job, and how long after their warning: the lowest queue that says it."""
+        rules = [queue.idle for queue in self.quotas.path(spec.queue) if queue.idle is not None]
+        if spec.idle is not None and spec.idle.allow_idle and all(rule.jobs_choose for rule in rules):
+            return "off", 0
+        action = next((rule.action for rule in rules if rule.action), self.policy.idle)
+        return action, next((r.reclaim_seconds for r in rules if r.reclaim_seconds), self.policy.idle_reclaim_seconds)
+
+    def _evicted(self, r: m.Revoked, run: Run, cause: str) -> None:
+        """One run is stopped for another job's sake; whether that plan is whole is judged with its message."""
+        policy, owner, victim = self.policy, self.jobs.get(r.by), run.job
+        text = f"{r.run_id} is stopped for {r.by} ({cause}, preset {policy.preset})"
+        age = None if run.started_ts is None else (self.ts - run.started_ts) // 1000
+        self.demand(age is not None and age >= policy.min_runtime_seconds, "plan", f"{text}: its age is {age} s")
+        self.demand(victim.preemptible, "plan", f"{text}: it is not preemptible")
+        self.demand(owner is not None, "plan", f"{text}: there is no such job")
+        if owner is None:
+            return
+        queues, lower = (owner.spec.queue, victim.spec.queue), self._priority(owner) - self._priority(victim)
+        reclaim = self.quotas.queues[queues[0]].reclaim if queues[0] in self.quotas.queues else "never"
+        allowed = {"defragment": policy.defragment, "reclaim": reclaim != "never"}.get(cause, policy.preset != "off")
+        self.demand(allowed, "plan", f"{text}: the preset does not allow it")
+        lent = cause == "reclaim" and queues[0] != queues[1]
+        self.demand(lent or victim.evictions < policy.evictions_max, "plan", f"{text}: {victim.evictions} evictions")
+        if cause == "defragment":
+            moves = lower >= 0 and self._pool(owner) == self._pool(victim)
+            self.demand(moves, "plan", f"{text}: it is of another pool, or {-lower} higher in priority")
+            return
+        right = (lower > 0 or reclaim == "any") and lent and len({*map(self.quotas.root, queues)}) == 1
+        right = right if queues[0] != queues[1] else lower > 0 and policy.preset != "off"
+        self.demand(right, "plan", f"{text}: queues {queues}, {lower} lower in priority")
+
+    def _pool(self, job: Job) -> str:
+        return next((queue.pool for queue in self.quotas.path(job.spec.queue)), "")
+
+    def _priority(self, job: Job) -> int:
+        classes = self.quotas.body.priority_classes if self.quotas.body else ()
+        value = next((entry.value for entry in classes if entry.name == job.priority_class), 0)
+        return value if job.adopted is None else job.adopted.priority
+
+    def _shrunk(self, r: m.Shrunk) -> None:
+        if (run := self.runs.get(r.run_id)) is not None:
+            run.leaving |= run.roles.keys() & {*r.ranks}
+
+    def _released(self, r: m.Released) -> None:
+        if (run := self.runs.get(r.run_id)) is None:
+            return
+        roles = dict(enumerate(role.name for role in run.job.spec.roles for _ in range(role.gang))) | run.roles
+        together = {role.name for role in run.job.spec.roles if role.release == "together"}
+        early = [rank for rank in r.ranks if roles.get(rank) in together and rank not in run.leaving]
+        self.demand(not early, "release", f"{r.run_id} gives ranks {early} back, which go with the whole run")
+        part = _amount(run.job.spec, [(roles[rank], 1) for rank in r.ranks if rank in roles])
+        run.roles = {rank: name for rank, name in run.roles.items() if rank not in (r.ranks or run.roles)}
+        run.leaving -= {*(r.ranks or run.leaving)}
+        self.quotas.add(run.job.spec.queue, run.flavor, part if r.ranks else run.amount, -1)
+        run.amount = {name: run.amount[name] - part[name] for name in RESOURCES}
+        if not r.ranks:
+            del self.runs[r.run_id]
+
+    def _finished(self, r: m.Finished) -> None:
+        self._cancels(r, r.job_id)
+        for run_id, run in self.runs.items():
+            run.stopping |= r.phase == "succeeded" and run_id.startswith(r.job_id)
+
+    def _requeued(self, r: m.Requeued) -> None:
+        if (job := self.jobs.get(r.job_id)) is not None:
+            job.evictions += r.reason.code in CAUSE
+            job.away = job.adopted is not None
+
+    def _out_of_line(self, r: m.OutOfLine) -> None:
+        if (job := self.jobs.get(r.job_id)) is not None:
+            self.demand(job.adopted is not None, "adopted", f"{r.job_id} waits for pods that are ours to make")
+            job.away = True
+
+    def _back_in_line(self, r: m.BackInLine) -> None:
+        if (job := self.jobs.get(r.job_id)) is not None and job.adopted is not None:
+            back = [t.fact for t in self.message.facts if isinstance(t.fact, f.PodsBack) and t.fact.job_id == r.job_id]
+            self.demand(r.uids in [fact.uids for fact in back], "adopted", f"{r.job_id} is back with pods of nobody")
+            job.away, job.adopted = False, job.adopted.model_copy(update={"uids": r.uids})
+            job.preemptible = job.preemptible if r.preemptible is None else r.preemptible
+
+    def _plans(self, message: m.LedgerMessage) -> None:
+        """A plan is carried out whole in the message that takes it in, or refused there."""
+        refused = {r.fact for r in message.records if isinstance(r, m.PlanRefused)}
+        marks = [r for r in message.records if isinstance(r, m.EarmarkSet)]
+        evicted = [r for r in message.records if isinstance(r, m.Revoked) and r.reason.code in CAUSE]
+        revoked = Counter((r.by, r.run_id) for r in evicted)
+        plans = [taken.fact for i, taken in enumerate(message.facts) if i not in refused]
+        accepted = [plan for plan in plans if isinstance(plan, f.PlanProposed)]
+        due = Counter((plan.job_id, run_id) for plan in accepted for run_id in plan.victims)
+        self.demand(revoked == due, "plan", f"stopped are {sorted(revoked)}, the plans say {sorted(due)}")
+        said = [kept for plan in accepted for kept in self._kept(plan)]
+        moves = all(tuple(move.run_id for move in plan.moves) == plan.victims for plan in accepted if plan.moves)
+        few = all(len(plan.moves) <= self.policy.defragment_moves_max for plan in accepted)
+        self.demand(moves and few, "plan", "not every run that moves has a place, or too many move")
+        made = [(r.owner, r.cause, r.placements, r.flavor, r.victims) for r in marks if r.cause in PLANS]
+        shrunk = {(r.by, r.run_id, r.ranks) for r in message.records if isinstance(r, m.Shrunk) and r.by in self.jobs}
+        wanted = {(plan.job_id, part.run_id, part.ranks) for plan in accepted for part in plan.shrinks}
+        self.demand(shrunk == wanted, "plan", f"shrunk are {sorted(shrunk)}, the plans say {sorted(wanted)}")
+        self.demand(said == made, "plan", f"{len(made)} earmarks are not those of the {len(said)} plans")
+
+    def _kept(self, plan: f.PlanProposed) -> Iterator[tuple[Any, ...]]:
+        """The earmarks that a plan is due: for whoever moves where it goes on, then the job's own."""
+        for move in plan.moves:
+            flavor = self.runs[move.run_id].flavor if move.run_id in self.runs else ""
+            yield move.run_id.partition("-")[0], plan.cause, move.placements, flavor, ()
+        yield plan.job_id, plan.cause, plan.placements, plan.flavor, plan.victims
+
+
+PLANS = tuple(CAUSE.values())
+ASKED: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
+    f.HoldRequested: lambda fact: ("held", fact.job_id, fact.undo, fact.tenant),
+    f.PriorityRequested: lambda fact: ("priority_set", fact.job_id, fact.priority_class, fact.tenant),
+    f.CancelRequested: lambda fact: ("cancelled", fact.job_id, True, fact.tenant),
+    f.DrainRequested: lambda fact: ("node_drained", fact.node, fact.undo, ""),
+}
+"""Who asked for what, whenever it was: a record may only do what somebody asked for who may."""
+COUNTED = {name: "total_gpu_milli" if name == "gpu_milli" else name for name in RESOURCES}
+"""The property of a pod's resources that counts against the quotas of each."""
+
+
+def _amount(spec: JobSpec, pods: list[tuple[str, int]]) -> dict[str, int]:
+    """What so many pods of these roles count against quotas; a role that is not there counts nothing."""
+    asked = {role.name: role.resources for role in spec.roles}
+    pods = [(role, count) for role, count in pods if role in asked]
+    return {name: sum(count * getattr(asked[role], field) for role, count in pods) for name, field in COUNTED.items()}

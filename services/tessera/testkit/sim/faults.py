@@ -1,0 +1,110 @@
+"""
+What the simulator does to one service's calls: lose, lose the answer, delay, repeat, reorder, cut off, kill.
+
+Chance comes from the run's seeded generator alone. Every fault is counted under its name, so that a run can say which
+ones never happened.
+"""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import TypeVar
+
+from tessera.kernel.errors import Transient, UnknownOutcome
+from tessera.kernel.ports import Clock, Delivery, Message
+from tessera.testkit.sim.coverage import Coverage
+
+Item = TypeVar("Item", Message, Delivery)
+
+
+class Crashed(asyncio.CancelledError):
+    """The service died here: whatever it still wanted to do outside does not happen."""
+
+
+class Rates:
+    """Chances per call, in thousandths; all zero once `stop` was called."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.lost, self.answer_lost, self.delayed = 4, 4, 25
+        self.dropped, self.repeated, self.reordered = 15, 15, 15
+
+    def hit(self, per_mille: int) -> bool:
+        return per_mille > 0 and self.random.randrange(1000) < per_mille
+
+    def stop(self) -> None:
+        self.lost = self.answer_lost = self.delayed = self.dropped = self.repeated = self.reordered = 0
+
+
+class ServiceFaults:
+    """The fault hook of one service instance, on its bus, its store and its cluster calls."""
+
+    def __init__(
+        self, service: str, clock: Clock, rates: Rates, coverage: Coverage, die: Callable[[str], None]
+    ) -> None:
+        self.service, self._clock, self._rates, self._coverage, self._die = service, clock, rates, coverage, die
+        self.dead = False
+        self.crash_at: int | None = None
+        self.crash_point = ""
+        self.cut_off = False
+        self.calls = 0
+        self._paused = 0.0
+
+    def pause(self, seconds: float) -> None:
+        """The process stands still for so long at its next call, and then goes on with that very call."""
+        self._paused = seconds
+
+    async def before(self, op: str, subject: str = "") -> None:
+        point = f"{op} {subject.split('.')[0]}".strip()
+        self._step(f"{self.service} before {point}")
+        if self._paused:
+            seconds, self._paused = self._paused, 0.0
+            await self._clock.sleep(seconds)
+            self._alive()
+        if self.cut_off:
+            await self._clock.sleep(self._rates.random.uniform(0.05, 0.3))
+            self._alive()
+            raise Transient("partitioned")
+        if self._rates.hit(self._rates.delayed):
+            self._coverage.fault("delay")
+            await self._clock.sleep(self._rates.random.uniform(0.001, 0.4))
+            self._alive()
+        if self._rates.hit(self._rates.lost):
+            if op == "publish" and self._rates.random.randrange(2):
+                self._coverage.fault("zombie append" if subject.startswith("ledger") else "late publish")
+                raise UnknownOutcome("the request hangs somewhere")
+            self._coverage.fault("request lost")
+            raise Transient("the request was lost")
+
+    async def after(self, op: str, subject: str = "") -> None:
+        point = f"{op} {subject.split('.')[0]}".strip()
+        self._step(f"{self.service} after {point}")
+        if self._rates.hit(self._rates.answer_lost):
+            self._coverage.fault("answer lost")
+            raise UnknownOutcome("the answer was lost")
+
+    def deliver(self, batch: list[Item]) -> list[Item]:
+        if self._rates.hit(self._rates.dropped):
+            self._coverage.fault("drop")
+            batch = batch[: self._rates.random.randrange(len(batch))]
+        if batch and self._rates.hit(self._rates.repeated):
+            self._coverage.fault("repeat")
+            batch.append(batch[self._rates.random.randrange(len(batch))])
+        if len(batch) > 1 and self._rates.hit(self._rates.reordered):
+            self._coverage.fault("reorder")
+            self._rates.random.shuffle(batch)
+        return batch
+
+    def _alive(self) -> None:
+        if self.dead:
+            raise Crashed
+
+    def _step(self, point: str) -> None:
+        """Each call is two places to die at: before its effect and after it."""
+        self._alive()
+        self.calls += 1
+        if point == self.crash_point or (self.crash_at is not None and self.calls >= self.crash_at):
+            self.dead = True
+            self._coverage.crash(point)
+            self._die(self.service)
+            raise Crashed

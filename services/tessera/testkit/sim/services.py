@@ -1,0 +1,173 @@
+"""The services of a simulated shard: started, stopped, crashed, partitioned and replaced like processes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from random import Random
+from typing import Any
+
+from tessera.engine.pricing.pricing_problem import Lesson
+from tessera.kernel.errors import InvariantViolation, Transient
+from tessera.kernel.ledger.stream import StreamLedger
+from tessera.kernel.memory.broker import MemoryBroker
+from tessera.kernel.memory.bus import MemoryBus
+from tessera.kernel.memory.cluster import MemoryCluster
+from tessera.kernel.memory.store import MemoryStore, MemoryViews
+from tessera.kernel.process.settings import ServiceSettings
+from tessera.kernel.service.context import Ports
+from tessera.kernel.service.health import Health
+from tessera.kernel.service.telemetry import Metrics
+from tessera.local.cluster.core import SimCluster
+from tessera.reclamation.prices.handlers import Learn
+from tessera.testkit.sim.coverage import CRASH_POINTS, Coverage
+from tessera.testkit.sim.faults import Crashed, Rates, ServiceFaults
+from tessera.testkit.sim.loop import VirtualClock, VirtualLoop
+
+SHARD = "main"
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "scheduler": {"checkpoint_every": 16},
+    "projection": {"snapshot_seconds": 1.0},
+    "binder": {"resync_seconds": 2.0},
+}
+"""As small as a simulated run needs them."""
+AT_ONCE = {"learn_from_arrivals": 1}
+Serve = Callable[..., Awaitable[None]]
+
+
+def service(name: str, settings_of: Mapping[str, Mapping[str, Any]]) -> tuple[Serve, ServiceSettings]:
+    """A service's `serve` and its settings."""
+    main, settings = import_module(f"tessera.{name}.main"), import_module(f"tessera.{name}.settings")
+    model: type[ServiceSettings] = getattr(settings, f"{name.capitalize()}Settings")
+    return main.serve, model(shard=SHARD, **settings_of.get(name, {}))
+
+
+@dataclass(slots=True)
+class Member:
+    """One running instance of a service."""
+
+    name: str
+    instance: str
+    faults: ServiceFaults
+    clock: VirtualClock
+    stop: asyncio.Event
+    task: asyncio.Task[None]
+
+
+class Crew:
+    """Every instance of every service, and what they share."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        random: Random,
+        rates: Rates,
+        coverage: Coverage,
+        learn: Learn | None = None,
+        settings: Mapping[str, Mapping[str, Any]] = SETTINGS,
+    ) -> None:
+        """`learn` prices the lessons of reclamation; without it what comes of them is made up, after a while."""
+        self.loop, self.random, self.rates, self.coverage = loop, random, rates, coverage
+        self.clock = VirtualClock(loop)
+        self.broker = MemoryBroker(self.clock)
+        self.broker.add_shard(SHARD)
+        self.cluster = SimCluster(self.clock, seed=random.randrange(1 << 30))
+        self.views = MemoryViews(self.clock)
+        self._learn, self._settings = learn, settings
+        self.members: dict[str, Member] = {}
+        self.violations: list[str] = []
+        self._started = 0
+        self._reviving: dict[str, asyncio.Task[None]] = {}
+
+    def start(self, slot: str, skew_ms: int = 0) -> None:
+        """Start an instance in `slot`, such as `binder` or `scheduler/2`."""
+        name = slot.split("/")[0]
+        self._started += 1
+        faults = ServiceFaults(name, self.clock, self.rates, self.coverage, lambda _: self._fall(slot))
+        clock = VirtualClock(self.loop, skew_ms=skew_ms)
+        stop = asyncio.Event()
+        serve, settings = service(name, self._settings)
+        if name == "reclamation":
+            serve = partial(serve, learn=self._learn or self._make_up)
+            settings = settings if self._learn else settings.model_copy(update=AT_ONCE)
+        ports = self._ports(name, faults, clock)
+        task = self.loop.create_task(self._run(slot, serve, ports, settings, stop))
+        self.members[slot] = Member(name, ports.instance, faults, clock, stop, task)
+
+    async def _make_up(self, lesson: Lesson, seconds: float) -> tuple[int, ...]:
+        """A process that learns may take its time, or come to nothing."""
+        await self.clock.sleep(self.random.uniform(0.0, 3.0))
+        if self.random.random() < 0.2:
+            raise Transient("learning came to nothing")
+        return tuple(gpus * milli * (1500 if models else 1000) for _, milli, gpus, models, _ in lesson.kinds)
+
+    def _ports(self, name: str, faults: ServiceFaults, clock: VirtualClock) -> Ports:
+        bus = MemoryBus(self.broker, name, faults)
+        cluster = MemoryCluster(self.cluster, clock, name)
+        cluster.before, cluster.after = faults.before, faults.after
+        metrics = Metrics(name)
+        random = Random(self._started)
+        return Ports(
+            clock=clock,
+            bus=bus,
+            ledger=StreamLedger(bus, SHARD),
+            store=MemoryStore(self.views, faults),
+            cluster=cluster,
+            health=Health(clock, metrics),
+            metrics=metrics,
+            instance=f"{name}-{self._started}",
+            new_tx=lambda: f"{random.getrandbits(128):032x}",
+        )
+
+    async def _run(self, slot: str, serve: Serve, ports: Ports, settings: Any, stop: asyncio.Event) -> None:
+        """A process: it ends when told, dies when it crashes, halts on a violation, restarts on anything else."""
+        try:
+            await serve(ports, settings, stop)
+        except InvariantViolation as error:
+            self.violations.append(f"{slot} halted: {error}")
+        except Transient:
+            self._fall(slot)
+
+    def _fall(self, slot: str) -> None:
+        """The instance is gone; a supervisor brings a new one after a while."""
+        member = self.members.pop(slot, None)
+        if member is None:
+            return
+        member.faults.dead = True
+        self.loop.call_soon(member.task.cancel)
+        if slot not in self._reviving:
+            self._reviving[slot] = self.loop.create_task(self._revive(slot, self.random.uniform(0.05, 2.0)))
+
+    async def _revive(self, slot: str, seconds: float) -> None:
+        await self.clock.sleep(seconds)
+        del self._reviving[slot]
+        self.start(slot)
+
+    def crash(self, slot: str) -> None:
+        """Let the instance die at one of its next calls, any or a named one, before or after the call's effect."""
+        member = self.members.get(slot)
+        if member is None or member.faults.crash_point or member.faults.crash_at is not None:
+            return
+        if self.random.randrange(3):
+            when, call = self.random.choice(("before", "after")), self.random.choice(CRASH_POINTS[member.name])
+            member.faults.crash_point = f"{member.name} {when} {call}"
+        else:
+            member.faults.crash_at = member.faults.calls + self.random.randrange(1, 40)
+
+    def kill(self, slot: str) -> None:
+        """Let the instance die where it stands."""
+        if slot in self.members:
+            self.coverage.crash(f"{self.members[slot].name} where it stood")
+            self._fall(slot)
+
+    async def close(self) -> None:
+        tasks = [member.task for member in self.members.values()] + list(self._reviving.values())
+        for member in self.members.values():
+            member.faults.dead = True
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception) and not isinstance(result, Crashed | asyncio.CancelledError):
+                self.violations.append(f"a service failed: {result!r}")

@@ -1,0 +1,290 @@
+"""One seed: a shard, its clients and its faults, from the first submit until everything has ended and was checked."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from random import Random
+from traceback import format_exception
+from typing import Any
+
+import orjson
+
+from tessera.domain.state import State
+from tessera.kernel.errors import Full, KernelError
+from tessera.kernel.ledger.shard import Shard
+from tessera.kernel.memory.bus import MemoryBus
+from tessera.kernel.ports import Outgoing
+from tessera.local.cluster.driving import drive
+from tessera.local.cluster.jobs import JobController
+from tessera.local.cluster.nodes import NodeRow, TaintRow, node_object
+from tessera.testkit.checker import PodChange, check
+from tessera.testkit.events_checker import check_events
+from tessera.testkit.rules_checker import check_rules
+from tessera.testkit.sim.chaos import Chaos
+from tessera.testkit.sim.coverage import NAMED_POINTS, Coverage
+from tessera.testkit.sim.faults import Rates, ServiceFaults
+from tessera.testkit.sim.guard import SEED_SECONDS, SeedFailed, guarded
+from tessera.testkit.sim.loop import VirtualLoop
+from tessera.testkit.sim.services import SHARD, Crew
+from tessera.testkit.sim.users import Users
+from tessera.testkit.sim.verify import books, digests, replayed
+from tessera.testkit.sim.workload import (
+    HUGE_KEY,
+    HUGE_TENANT,
+    SETTLED,
+    Command,
+    cancel,
+    commands,
+    configuration,
+    drain,
+    release,
+    settling,
+)
+from tessera_schemas.commands import REPLY_HEADER
+from tessera_schemas.subjects import OPERATOR, control, inbox
+
+SLOTS = (
+    "admission",
+    "admission/2",
+    "queueing",
+    "scheduler",
+    "scheduler/2",
+    "preemption",
+    "reclamation",
+    "binder",
+    "binder/2",
+    "projection",
+)
+CHAOS_SECONDS = 12.0
+SETTLING_SECONDS = 60.0
+QUIET_SECONDS = 300.0
+FAULTS_MIN = 5
+JOBS = (20, 30)
+TRACEBACK_ENTRIES = 6
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one seed came to."""
+
+    seed: int
+    violations: list[str]
+    coverage: Coverage
+    jobs: int = 0
+    records: int = 0
+    ledger_hash: str = ""
+    virtual_seconds: float = 0.0
+    examined: dict[str, int] = field(default_factory=dict)
+
+
+class World:
+    def __init__(self, seed: int, loop: VirtualLoop) -> None:
+        self.seed, self.loop = seed, loop
+        self.random = Random(seed)
+        self.coverage = Coverage()
+        self.rates = Rates(Random(seed + 1))
+        self.crew = Crew(loop, Random(seed + 2), self.rates, self.coverage)
+        self.acknowledged: list[tuple[str, str]] = []
+        self.pods: list[PodChange] = []
+        self._shard = Shard()
+        self._clients = MemoryBus(
+            self.crew.broker,
+            "client",
+            ServiceFaults("client", self.crew.clock, self.rates, self.coverage, lambda _: None),
+        )
+
+    async def run(self) -> Outcome:
+        nodes = self._make_nodes()
+        self._record_pods()
+        driving = self.loop.create_task(drive(self.crew.cluster, self.crew.clock))
+        around = [driving, *(self.loop.create_task(going) for going in self._users())]
+        for slot in SLOTS:
+            self.crew.start(slot)
+        point = NAMED_POINTS[self.seed % len(NAMED_POINTS)]
+        evicts = point.startswith("preemption")  # it is to say something in this run
+        jobs = self.random.randrange(*JOBS) * (3 if evicts else 1)
+        script = [configuration(SHARD, self.random, evicts=evicts)]
+        script += commands(SHARD, self.random, jobs, CHAOS_SECONDS * 0.7, evicts)
+        clients = [self.loop.create_task(self._client(command)) for command in script]
+        chaos = Chaos(self.crew, Random(self.seed + 3), nodes, CHAOS_SECONDS, point, self._state)
+        await chaos.run()
+        await asyncio.gather(*clients)
+        await self._client(cancel(SHARD, HUGE_TENANT, HUGE_KEY))
+        await self._settle()
+        drained = await self._drain()
+        outcome = self._judge(drained)
+        for task in around:
+            task.cancel()
+        await self.crew.close()
+        outcome.violations += self.crew.violations
+        if sum(self.coverage.faults.values()) < FAULTS_MIN or not self.coverage.crashes["scheduler"]:
+            outcome.violations.append(f"a tame seed: fewer than {FAULTS_MIN} faults, or no crash of the committer")
+        outcome.jobs = jobs
+        return outcome
+
+    def _users(self) -> list[Coroutine[Any, Any, None]]:
+        """Those who make pods and Jobs at the cluster itself, and the controller that serves them."""
+        cluster, clock = self.crew.cluster, self.crew.clock
+        users = Users(cluster, clock, Random(self.seed + 4))
+        return [JobController(cluster, clock).run(), users.work(CHAOS_SECONDS * 0.7), users.tidy()]
+
+    def _state(self) -> State:
+        return books(self.crew.broker, SHARD, self._shard)
+
+    async def _settle(self) -> None:
+        """
+        As operators do in the end: nothing is stopped, drained, held or out of quota any more.
+
+        A tenant's command whose delivery was lost comes again much later, behind younger ones: a hold after release.
+        """
+        deadline = self.loop.time() + SETTLING_SECONDS
+        while self.loop.time() < deadline:
+            state = self._state()
+            left = [drain(SHARD, node, undo=True) for node, _ in state.drains.items()]
+            left += [release(SHARD, job.job_id) for job in state.jobs.values() if job.held]
+            left += [settling(SHARD, state.config.version)] if state.config.body != SETTLED else []
+            if not left and not self._commands_wait():
+                return
+            for command in left:
+                await self._client(command)
+            await self.crew.clock.sleep(2.0)
+
+    def _make_nodes(self) -> list[NodeRow]:
+        rows = [
+            NodeRow(name="gpu-a", cpu="64", memory="256Gi", gpus=8, gpu_model="H100"),
+            NodeRow(name="gpu-b", cpu="64", memory="256Gi", gpus=8, gpu_model="A100", device_profile="visible-devices"),
+            NodeRow(name="gpu-c", cpu="32", memory="128Gi", gpus=4, gpu_model="A100"),
+            NodeRow(
+                name="gpu-d", cpu="32", memory="128Gi", gpus=4, taints=(TaintRow(key="dedicated", effect="NoSchedule"),)
+            ),
+            NodeRow(name="mig-a", cpu="16", memory="64Gi", gpu_memory="80Gi", device_profile="mig", mig={"1g.10gb": 3}),
+        ]
+        for row in rows:
+            self.crew.cluster.create("nodes", "", node_object(row, row.name))
+        return rows
+
+    def _record_pods(self) -> None:
+        """
+        Every change of a pod with the ledger's n at that moment, for the checker.
+
+        Devices are held by what the kubelets run, not by objects: a pod whose object is gone under its containers is
+        still there.
+        """
+        watch = self.crew.cluster.open_watch("pods", self.crew.cluster.resource_version)
+        ledger = self.crew.broker.stream(f"LEDGER_{SHARD}")
+
+        def take() -> None:
+            for kind, data in watch.take():
+                last = ledger.last(f"ledger.{SHARD}")
+                pod = orjson.loads(data)
+                if kind == "DELETED" and self.crew.cluster.still_runs(pod):
+                    kind = "MODIFIED"
+                self.pods.append(PodChange(kind, pod, 0 if last is None else last.seq))
+            if watch.closed:  # a fault that is meant for the services
+                self._record_pods()
+
+        watch.on_ready = take
+
+    async def _client(self, command: Command) -> None:
+        """As the SDK does: the same bytes again until they are acknowledged."""
+        await self.crew.clock.sleep(max(0.0, command.at - self.loop.time()))
+        while True:
+            try:
+                await self._clients.publish(Outgoing(command.subject, command.data, headers=answered(command)))
+                break
+            except Full:
+                await self.crew.clock.sleep(1.0)
+            except KernelError:
+                await self.crew.clock.sleep(0.2)
+        if command.key:
+            self.acknowledged.append((command.tenant, command.key))
+
+    async def _drain(self) -> bool:
+        """Give everything time to end; True when it has."""
+        deadline = self.loop.time() + QUIET_SECONDS
+        while self.loop.time() < deadline:
+            await self.crew.clock.sleep(1.0)
+            if await self._is_quiet():
+                await self.crew.clock.sleep(3.0)
+                if await self._is_quiet():
+                    return True
+        return False
+
+    def _commands_wait(self) -> bool:
+        return any(self.crew.broker.stream(f"{name}_{SHARD}").messages for name in ("SUBMIT", "CONTROL"))
+
+    async def _is_quiet(self) -> bool:
+        broker = self.crew.broker
+        if self._commands_wait():
+            return False
+        cluster = self.crew.cluster
+        if any(cluster.list(kind)[0] for kind in ("pods", "services", "jobs")):
+            return False
+        state, views = self._state(), self.crew.views.current
+        if state.facts_upto < max(broker.stream(f"FACTS_{SHARD}").messages, default=0):
+            return False
+        return not len(state.jobs) and not len(state.runs) and views is not None and views.cursor == state.n
+
+    def _judge(self, drained: bool) -> Outcome:
+        broker, state = self.crew.broker, self._state()
+        stored = [message.data for message in broker.stream(f"LEDGER_{SHARD}").messages.values()]
+        events = [(m.subject, m.headers, m.data) for m in broker.stream(f"EVENTS_{SHARD}").messages.values()]
+        report = check(
+            stored,
+            pods=self.pods,
+            acknowledged=self.acknowledged,
+            digests=digests(self.crew.views, state),
+            drained=True,
+        )
+        check_events(report, stored, events, drained=True)
+        check_rules(report, stored)
+        violations = [f"{v.invariant} at {v.n}: {v.text}" for v in report.violations]
+        if not drained:
+            violations.insert(0, f"I12: not drained {QUIET_SECONDS:.0f} s after the last fault")
+        violations += replayed(stored, self.coverage)
+        return Outcome(
+            self.seed,
+            violations,
+            self.coverage,
+            records=len(stored),
+            ledger_hash=state.chain,
+            virtual_seconds=self.loop.time(),
+            examined=dict(report.examined),
+        )
+
+
+def answered(command: Command) -> dict[str, str]:
+    """Every sender wants its answer, though nobody reads it here."""
+    sender = OPERATOR if command.subject == control(SHARD) else command.subject.split(".")[2]
+    return {REPLY_HEADER: f"{inbox(sender)}.client"}
+
+
+def run_seed(seed: int, seconds: float = SEED_SECONDS) -> Outcome:
+    """Run one seed from beginning to end. Raises SeedFailed, which names it, when it does not get there in time."""
+    with guarded(seed, seconds):
+        loop = VirtualLoop()
+        try:
+            asyncio.set_event_loop(loop)
+            outcome = loop.run_until_complete(World(seed, loop).run())
+            loop.run_until_complete(_end_all_tasks())
+            return outcome
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+def judge_seed(seed: int, seconds: float = SEED_SECONDS) -> Outcome:
+    """The same; a seed that does not come to its end is one that fails, beside the others."""
+    try:
+        return run_seed(seed, seconds)
+    except SeedFailed as failed:
+        told = "".join(format_exception(failed.__cause__)[-TRACEBACK_ENTRIES:]).rstrip()
+        return Outcome(seed, [f"{failed}\n{told}"], Coverage())
+
+
+async def _end_all_tasks() -> None:
+    """Crashed services may still be on their way out."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)

@@ -1,0 +1,84 @@
+"""What the prices of a mix say, and that asking for them from far gives those that a packer learns."""
+
+import numpy as np
+
+from tessera.domain.mix import settle_at
+from tessera.engine.pricing.dual_prices import Terms, learn_prices, rounded
+from tessera.engine.pricing.fragmentation import Kind
+from tessera.engine.pricing.learner import Learner, learnt
+from tessera.engine.pricing.packer import Ask, Packer, Room, Size
+from tessera.engine.pricing.pricing_problem import Lesson
+from tessera.engine.pricing.simulated_filling import Rehearsal
+from tessera.engine.pricing.worth_tables import Shape
+
+SHORT = Terms(draws=4, sales=2, lots=6)
+BRIEF = Rehearsal(rounds=1, tries=4, kept=2, first_group=2, next_group=2)
+SMALL, LARGE = Kind(4000, 470, 1, 0), Kind(12_000, 1000, 1, 0)
+
+
+def test_prices_are_renewed_whenever_the_mix_settles():
+    assert [settle_at(n) for n in (0, 49, 50, 2999, 3000, 6000, 12_000)] == [50, 50, 150, 3000, 6000, 12_000, 16_384]
+
+
+def test_equal_mixes_have_equal_prices_and_the_mix_is_worth_its_gpus():
+    shapes = [Shape(0, 8, 96_000, 10), Shape(1, 2, 104_000, 5)]
+    prices = learn_prices({SMALL: 3, LARGE: 2}, shapes, 2, SHORT)
+    assert prices == learn_prices({LARGE: 2, SMALL: 3}, shapes[::-1], 2, SHORT)
+    worth = {SMALL: 3, LARGE: 2}
+    assert abs(sum(worth[kind] * price for kind, price in prices) - (3 * 470_000 + 2 * 1_000_000)) < 10
+
+
+def test_pods_bound_to_a_scarce_model_are_dearer_than_others():
+    bound, free = Kind(4000, 1000, 1, 0b10), Kind(4000, 1000, 1, 0)
+    shapes = [Shape(0, 8, 96_000, 90), Shape(1, 8, 96_000, 10)]
+    prices = dict(learn_prices({bound: 20, free: 80}, shapes, 2, Terms(draws=8, sales=3, lots=20)))
+    assert prices[bound] > prices[free]
+
+
+def test_a_mix_without_gpus_has_no_prices():
+    assert learn_prices({Kind(4000, 0, 0, 0): 5}, [Shape(0, 8, 96_000, 1)], 1, SHORT) == ()
+
+
+def test_a_lesson_is_answered_with_one_price_for_each_of_its_kinds_in_their_order():
+    kinds = ((1000, 0, 0, 0, 7), (4000, 1000, 1, 0, 80), (4000, 1000, 1, 0b10, 20), (4000, 1000, 2, 0, 0))
+    prices = learnt(Lesson(kinds, ((0, 8, 96_000, 9), (1, 8, 96_000, 3)), 2, False), SHORT)
+    assert prices[0] == 0  # no GPU
+    assert prices[2] > prices[1] > 0  # bound to the scarce model
+    assert prices[3] == 2_000_000  # runs nowhere
+
+
+def test_kinds_that_differ_by_less_than_half_a_cpu_have_one_price():
+    kinds = ((4000, 1000, 1, 0, 80), (4100, 1000, 1, 0, 5), (9000, 1000, 1, 0, 5))
+    first, alike, other = learnt(Lesson(kinds, ((0, 8, 96_000, 9),), 1, False), SHORT)
+    assert first == alike != other
+
+
+def test_nothing_is_worth_more_than_the_bound_that_the_committer_takes():
+    kinds = ((100, 1, 1, 0b10, 1), (12_000, 1000, 8, 0, 10**6))
+    assert learnt(Lesson(kinds, ((0, 8, 96_000, 90), (1, 1, 1000, 1)), 2, False), SHORT)[0] <= 16_000
+
+
+def test_a_packer_and_a_lesson_of_the_same_mix_learn_the_same_prices():
+    packer = Packer(Size(nodes=4, devices=8, models=2, largest_cpu=96_000))
+    for n in range(4):
+        packer.set_node(n, Room(96_000, 10**6, 110, n // 3, (1000,) * 8))
+    asks = [packer.add_class(Ask(4000, 1, 1, 470)), packer.add_class(Ask(12_000, 1, 1, 1000, 0b10))]
+    learner = Learner(packer, SHORT, BRIEF)
+    learner.see(np.array(asks * 300))
+    rows = sorted((*kind, weight) for kind, weight in learner.weights.items())
+    lesson = Lesson(tuple(rows), tuple(tuple(shape) for shape in packer.shapes()), 2, True)
+    table = dict(packer.prices)
+    assert [table.get(rounded(Kind(*row[:4]))) for row in rows if row[2]] == [
+        price for row, price in zip(rows, learnt(lesson, SHORT, BRIEF), strict=True) if row[2]
+    ]
+
+
+def test_a_packers_learner_forgets_as_the_state_does_and_is_never_due_at_once_again():
+    packer = Packer(Size(nodes=1, devices=8, models=1, largest_cpu=96_000))
+    packer.set_node(0, Room(96_000, 10**6, 110, 0, (1000,) * 8))
+    often, once = packer.add_class(Ask(4000, 1, 1, 470)), packer.add_class(Ask(12_000, 1, 1, 1000))
+    learner = Learner(packer, Terms(draws=1, sales=1, lots=3), BRIEF._replace(rounds=0))
+    learner.see(np.array([often] * 39_999 + [once]))
+    assert learner.arrivals == 10_000
+    assert learner.due_in == 2000
+    assert learner.weights == {Kind(4000, 470, 1, 0): 9_999_000}

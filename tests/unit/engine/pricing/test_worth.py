@@ -1,0 +1,84 @@
+"""What the free part of a node could earn, against trying every way to fill it."""
+
+from functools import cache
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera.engine.pricing.fragmentation import Kind
+from tessera.engine.pricing.worth import (
+    _best_split_loop,
+    _best_split_numpy,
+    forget,
+    level_of,
+    look_at,
+    state_with_fewer,
+)
+from tests.unit.engine.pricing.pools import pool, room
+
+PRICES = (
+    (Kind(2000, 300, 1, 0), 350_000),
+    (Kind(4000, 500, 1, 0), 500_000),
+    (Kind(1000, 800, 1, 2), 900_000),
+    (Kind(6000, 1000, 1, 0), 1_000_000),
+    (Kind(9000, 1000, 2, 0), 2_300_000),
+)
+
+
+def most(free, cpu, model):
+    """The most that fits by trying all: each kind on each device it could take."""
+
+    @cache
+    def best(free, cpu):
+        found = 0
+        for kind, price in PRICES:
+            if kind.cpu > cpu or (kind.models and not kind.models >> model & 1):
+                continue
+            if kind.devices > 1:
+                holds = [at for at, left in enumerate(free) if left == 1000]
+                options = [tuple(holds[: kind.devices])] if len(holds) >= kind.devices else []
+            else:
+                options = [(at,) for at, left in enumerate(free) if left >= kind.milli]
+            for taken in options:
+                left = tuple(sorted(have - kind.milli * (at in taken) for at, have in enumerate(free)))
+                found = max(found, price + best(left, cpu - kind.cpu))
+        return found
+
+    return best(tuple(sorted(free)), cpu)
+
+
+def worth_of(packer, n):
+    worth = packer.core.worth
+    look_at(worth, packer.core.nodes, n)
+    return int(worth.spare[state_with_fewer(worth, packer.core.nodes, n, 0), level_of(worth, packer.core.nodes.cpu[n])])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.sampled_from([0, 200, 300, 500, 600, 800, 1000]), min_size=1, max_size=3),
+    st.integers(0, 14).map(lambda n: n * 1000),
+    st.integers(0, 1),
+)
+def test_the_worth_of_a_node_is_the_most_that_could_be_earned_there(free, cpu, model):
+    packer = pool(room(*free, cpu=cpu, model=model), policy="tessera")
+    packer.price(PRICES)
+    assert worth_of(packer, 0) == most(free, cpu, model)
+
+
+def test_forgetting_all_states_changes_no_worth():
+    packer = pool(room(300, 1000, 500, cpu=9000), policy="tessera")
+    packer.price(PRICES)
+    before = worth_of(packer, 0)
+    forget(packer.core.worth)
+    assert worth_of(packer, 0) == before > 0
+
+
+tables = st.lists(st.integers(0, 2**27), min_size=5, max_size=5).map(lambda row: np.array(sorted(row), np.int32))
+
+
+@settings(deadline=None)
+@given(tables, tables, st.integers(0, 4))
+def test_both_ways_to_split_cpu_between_two_parts_agree(one, other, cpu):
+    assert _best_split_loop(one, other, cpu) == _best_split_numpy(one, other, cpu)
+    assert _best_split_numpy(one, other, cpu) == max(int(one[x]) + int(other[cpu - x]) for x in range(cpu + 1))
