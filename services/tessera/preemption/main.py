@@ -2,6 +2,8 @@
 
 import asyncio
 
+from tessera.engine.preemption.plans import proposing
+from tessera.engine.queueing.blocked_heads import stuck_heads
 from tessera.kernel.ledger.loop import fold_ledger
 from tessera.kernel.ledger.shard import restore
 from tessera.kernel.process.leases import Members
@@ -16,7 +18,16 @@ async def serve(ports: Ports, settings: PreemptionSettings, stop: asyncio.Event)
     """Propose plans for waiting jobs of our partitions, one at a time for each."""
     shard = await restore(ports.bus, ports.ledger, settings.shard)
     members = Members(ports.bus, ports.clock, settings.shard, "preemption", ports.instance, settings.lease_seconds)
-    proposals = Proposals(ports, settings.shard, "preemption", shard.state, members, preemption_plan, settings.heads)
+    proposals = Proposals(
+        ports,
+        settings.shard,
+        "preemption",
+        shard.state,
+        members,
+        proposing(preemption_plan),
+        stuck_heads,
+        settings.heads,
+    )
     await members.join()
     ports.health.started()
     try:

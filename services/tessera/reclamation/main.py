@@ -3,6 +3,8 @@
 import asyncio
 
 from tessera.domain.state import State
+from tessera.engine.preemption.plans import proposing
+from tessera.engine.queueing.blocked_heads import stuck_heads
 from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.kubernetes.node_troubles import NodeTroubles
 from tessera.kernel.kubernetes.pods_by_run import PodsByRun
@@ -54,7 +56,16 @@ async def serve(
     losses = Losses(ports, settings, shard.state, pods, users, troubles, members)
     source = source_of(settings, shard.state)
     idleness = Idleness(ports, settings, shard.state, utilisation or source, members)
-    proposals = Proposals(ports, settings.shard, "reclamation", shard.state, members, reclamation_plan, settings.heads)
+    proposals = Proposals(
+        ports,
+        settings.shard,
+        "reclamation",
+        shard.state,
+        members,
+        proposing(reclamation_plan),
+        stuck_heads,
+        settings.heads,
+    )
     prices = Prices(ports, settings, shard.state, members, learn)
     ports.health.check("pods", lambda: None if informer.synced else "the pods have not been listed yet")
     ports.health.check("users", lambda: None if users_informer.synced else "users' pods have not been listed yet")

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from tessera.domain.entities import Run
+from tessera.domain.free_slots import Unused
 from tessera.domain.idle import IdlePolicy, anybody_is_judged, idle_policy
 from tessera.engine.explain.explanation import explain
-from tessera.engine.placement.free_slots import Unused, slots
+from tessera.engine.placement.free_slots import slots
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import RunIdle
 from tessera_schemas.job import JobIdle

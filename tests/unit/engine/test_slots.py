@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.domain.free_slots import Slots, Stranded
 from tessera.domain.resources import WHOLE_GPU, Need
 from tessera.engine.defragmentation.search import defragmentation
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.fits import fits, placed_on
-from tessera.engine.placement.free_slots import Slots, Stranded, asked, slots
+from tessera.engine.placement.free_slots import asked, slots
 from tessera.engine.preemption.plans import Plan, proposal
 from tessera_schemas.facts import DrainRequested, Others
 from tessera_schemas.job import Topology

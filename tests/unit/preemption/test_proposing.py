@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
+from tessera.engine.preemption.plans import proposing
+from tessera.engine.queueing.blocked_heads import stuck_heads
 from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker
@@ -49,7 +51,9 @@ class Replica:
         )
         self.bus = bus
         members = cast(Members, type("Some", (), {"partitions": lambda self: partitions})())
-        self.proposals = Proposals(ports, SHARD, "preemption", rounds.state, members, plan_for, 32)
+        self.proposals = Proposals(
+            ports, SHARD, "preemption", rounds.state, members, proposing(plan_for), stuck_heads, 32
+        )
 
     def proposed(self) -> list[PlanProposed]:
         stored = self.broker.stream(stream("FACTS", SHARD)).messages.values()

@@ -9,7 +9,7 @@ from tessera.client.commands.context import As, Format, Home, InShard, carry_out
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, plain, show_value, table
 from tessera.client.where import find
-from tessera.engine.placement.free_slots import Slots, Stranded
+from tessera.domain.free_slots import Slots, Stranded
 from tessera.engine.placement.free_slots import slots as left_of
 from tessera_schemas.units import said_milli
 

@@ -10,10 +10,10 @@ add up to the idle ones exactly; idle is what no run holds. Exact integers, from
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import lru_cache
 
 from tessera.domain.entities import Earmark
+from tessera.domain.free_slots import Size, Slots, Stranded, Unused
 from tessera.domain.idle import idle_policy
 from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.domain.state import State
@@ -25,20 +25,6 @@ from tessera_schemas.mig import GEOMETRIES
 
 LEVELS_MAX = 4
 NODE_LEVEL, POOL_LEVEL = "node", "pool"
-
-
-class Stranded(StrEnum):
-    """What keeps an idle GPU, or a part of one, from use: the first that holds, in this order."""
-
-    OTHERS = "others"  # pods that Tessera does not manage hold it
-    FAULT = "fault"  # its node is not ready, or drained
-    RESERVED = "reserved"  # kept for a job that will start there
-    NOBODY = "nobody"  # no live job may use the node: model, memory, labels, taints
-    SHAPE = "shape"  # a part of a GPU, or a GPU that is cut, and nobody asks for such a part
-    PODS = "pods"  # the node takes no more pods
-    CPU = "cpu"  # no CPU is left beside it
-    MEMORY = "memory"  # no memory is left beside it
-    NONE = "none"  # it can be had
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,39 +43,6 @@ class Asked:
         cpu = min((-(-need.cpu_milli // need.gpus) for need in self.whole), default=0)
         memory = min((-(-need.memory_bytes // need.gpus) for need in self.whole), default=0)
         return Need(cpu * gpus, memory * gpus, gpus)
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """Of slots of so many GPUs: how many there are in the pool, and the most in one domain of each level."""
-
-    gpus: int
-    slots: int
-    largest: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Unused:
-    """Held, but idle: by how many runs, and how many thousandths of GPUs."""
-
-    runs: int = 0
-    gpu_milli: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Slots:
-    """
-    One pool. `stranded` has every cause, and its sum is `idle_gpu_milli`.
-
-    `unused` is what else is idle: GPUs that runs hold which were warned that they use none of theirs.
-    """
-
-    pool: str
-    gpus: int
-    idle_gpu_milli: int
-    stranded: tuple[tuple[Stranded, int], ...]
-    sizes: tuple[Size, ...]
-    unused: Unused = Unused()
 
 
 def slots(state: State, pool: str) -> Slots:

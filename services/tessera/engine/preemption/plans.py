@@ -64,12 +64,6 @@ class Plan:
     net_gpu_seconds: int = 0
     takes_back: bool = False
 
-    @property
-    def nodes(self) -> frozenset[str]:
-        """Where room is kept for anybody."""
-        moved = (placement for move in self.moves for placement in move.placements)
-        return frozenset(placement.node for placement in (*self.placements, *moved))
-
 
 def plan(state: State, job: Job, ts: int, cause: PlanCause) -> Plan | Reason:
     """
@@ -242,6 +236,18 @@ def victim_of(state: State, loss: Loss, ranks: tuple[int, ...] = ()) -> Victim:
         tuple(sorted({p.node for p in places})),
         ranks,
     )
+
+
+def proposing(
+    plan_for: Callable[[State, Job, int], Plan | Reason],
+) -> Callable[[State, Job, int], PlanProposed | Reason]:
+    """`plan_for`, whose plans come as the facts that propose them."""
+
+    def propose(state: State, job: Job, ts: int) -> PlanProposed | Reason:
+        found = plan_for(state, job, ts)
+        return proposal(state, found, ts) if isinstance(found, Plan) else found
+
+    return propose
 
 
 def proposal(state: State, made: Plan, ts: int) -> PlanProposed:

@@ -9,14 +9,13 @@ the job wait, longer each time, so that a proposer that is wrong about the state
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import structlog
 
 from tessera.domain.entities import Job
 from tessera.domain.resources import RoleNeed
 from tessera.domain.state import State
-from tessera.engine.preemption.plans import Plan, proposal
-from tessera.engine.queueing.blocked_heads import stuck_heads
 from tessera.kernel.errors import Transient
 from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.ledger.timestamps import LedgerTime
@@ -24,6 +23,7 @@ from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.process.leases import Members, partition_of
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.waiting import wait_for
+from tessera_schemas.facts import PlanProposed
 from tessera_schemas.ledger import EarmarkSet, PlanRefused
 from tessera_schemas.reasons import Reason
 
@@ -34,7 +34,8 @@ FRUITLESS_SECONDS = 5.0  # at most until a job for which there was no plan is th
 REFUSED_SECONDS = 30.0  # at most after refusals
 FIRST_SECONDS = 0.5
 
-PlanFor = Callable[[State, Job, int], Plan | Reason]
+Propose = Callable[[State, Job, int], PlanProposed | Reason]
+BlockedHeads = Callable[[State, int, int], list[Job]]
 Alike = tuple[str, int, tuple[RoleNeed, ...], tuple[str, ...]]
 log = structlog.get_logger()
 
@@ -47,10 +48,16 @@ class Open:
     runs: frozenset[str]
     nodes: frozenset[str]
 
-    def meets(self, plan: Plan) -> bool:
+    @classmethod
+    def of(cls, plan: PlanProposed, seq: int = 0) -> Self:
+        """Of a proposal: whom it stops or shrinks, and the nodes on which it keeps room for anybody."""
+        runs = (*plan.victims, *(shrink.run_id for shrink in plan.shrinks))
+        moved = (placement for move in plan.moves for placement in move.placements)
+        return cls(seq, frozenset(runs), frozenset(placement.node for placement in (*plan.placements, *moved)))
+
+    def meets(self, other: Self) -> bool:
         """Whether both want the same victim or the same node."""
-        runs = (victim.run_id for victim in plan.victims)
-        return not self.runs.isdisjoint(runs) or not self.nodes.isdisjoint(plan.nodes)
+        return not self.runs.isdisjoint(other.runs) or not self.nodes.isdisjoint(other.nodes)
 
 
 @dataclass(slots=True)
@@ -62,13 +69,26 @@ class Pause:
 
 
 class Proposals:
-    """`on_ledger` hears the answers; `propose` runs for ever."""
+    """
+    `on_ledger` hears the answers; `propose` runs for ever.
+
+    `plan_for` gives the plan for one job at a time as the fact that proposes it, or why there is none; `blocked_heads`
+    the next jobs in line that others keep waiting, at most so many.
+    """
 
     def __init__(
-        self, ports: Ports, shard: str, service: str, state: State, members: Members, plan_for: PlanFor, heads: int
+        self,
+        ports: Ports,
+        shard: str,
+        service: str,
+        state: State,
+        members: Members,
+        plan_for: Propose,
+        blocked_heads: BlockedHeads,
+        heads: int,
     ) -> None:
         self._ports, self._state, self._members = ports, state, members
-        self._plan_for, self._heads = plan_for, heads
+        self._plan_for, self._blocked_heads, self._heads = plan_for, blocked_heads, heads
         self._facts = Facts(ports.bus, shard, service)
         self._time = LedgerTime(ports.clock, state.ts)
         self._open: dict[str, Open] = {}
@@ -99,7 +119,7 @@ class Proposals:
     async def _round(self) -> None:
         """Plan for each job that is due, in the order of the line, and publish what stands in nobody's way."""
         ts, ours = self._time.now(self._state.ts), self._members.partitions()
-        heads = stuck_heads(self._state, ts, self._heads)
+        heads = self._blocked_heads(self._state, ts, self._heads)
         self._pauses = {job.job_id: self._pauses[job.job_id] for job in heads if job.job_id in self._pauses}
         planned, fruitless = 0, set[Alike]()
         for job_id in [job.job_id for job in heads]:
@@ -117,10 +137,10 @@ class Proposals:
             if isinstance(found, Reason):
                 self._pause(job.job_id, FRUITLESS_SECONDS)
                 fruitless.add(alike)
-            elif any(sent.meets(found) for sent in self._open.values()):
+            elif any(sent.meets(Open.of(found)) for sent in self._open.values()):
                 fruitless.add(alike)
             else:
-                await self._publish(found, ts)
+                await self._publish(found)
                 return  # the state may have moved on while it was stored
             await self._ports.clock.sleep(0)  # plans take a while; leases and the fold go on in between
 
@@ -133,15 +153,13 @@ class Proposals:
         seconds = FIRST_SECONDS if last is None else min(at_most, last.seconds * 2)
         self._pauses[job_id] = Pause(self._ports.clock.monotonic() + seconds, seconds)
 
-    async def _publish(self, plan: Plan, ts: int) -> None:
-        fact = proposal(self._state, plan, ts)
-        runs = frozenset(victim.run_id for victim in plan.victims)
+    async def _publish(self, plan: PlanProposed) -> None:
         try:
-            seq = await self._facts.publish(fact)
+            seq = await self._facts.publish(plan)
         except Transient as error:
             log.warning("plan_not_published", job=plan.job_id, error=str(error))
             self._pause(plan.job_id, REFUSED_SECONDS)
             return
         if seq > self._state.facts_upto:
-            self._open[plan.job_id] = Open(seq, runs, plan.nodes)
+            self._open[plan.job_id] = Open.of(plan, seq)
         self._changed.set()

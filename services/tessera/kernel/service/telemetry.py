@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from structlog.exceptions import DropEvent
 from structlog.typing import EventDict, WrappedLogger
 
-from tessera.engine.placement.free_slots import Slots
+from tessera.domain.free_slots import Slots
 from tessera.kernel.ports import Clock
 from tessera_schemas.subjects import SERVICES
 

@@ -1,0 +1,51 @@
+"""What is free in a pool, as a value: slots by size, and idle GPUs by what keeps them from use."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Stranded(StrEnum):
+    """What keeps an idle GPU, or a part of one, from use: the first that holds, in this order."""
+
+    OTHERS = "others"  # pods that Tessera does not manage hold it
+    FAULT = "fault"  # its node is not ready, or drained
+    RESERVED = "reserved"  # kept for a job that will start there
+    NOBODY = "nobody"  # no live job may use the node: model, memory, labels, taints
+    SHAPE = "shape"  # a part of a GPU, or a GPU that is cut, and nobody asks for such a part
+    PODS = "pods"  # the node takes no more pods
+    CPU = "cpu"  # no CPU is left beside it
+    MEMORY = "memory"  # no memory is left beside it
+    NONE = "none"  # it can be had
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of slots of so many GPUs: how many there are in the pool, and the most in one domain of each level."""
+
+    gpus: int
+    slots: int
+    largest: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """Held, but idle: by how many runs, and how many thousandths of GPUs."""
+
+    runs: int = 0
+    gpu_milli: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """
+    One pool. `stranded` has every cause, and its sum is `idle_gpu_milli`.
+
+    `unused` is what else is idle: GPUs that runs hold which were warned that they use none of theirs.
+    """
+
+    pool: str
+    gpus: int
+    idle_gpu_milli: int
+    stranded: tuple[tuple[Stranded, int], ...]
+    sizes: tuple[Size, ...]
+    unused: Unused = Unused()
