@@ -9,7 +9,7 @@ FIRST ?= 1
 CODE := schemas services tests docs deploy
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas check alerts prometheus dashboards unit test test-kubernetes sim demo bench bench-engine bench-kubernetes up down logs lock clean
+.PHONY: help setup fmt lint types layers schemas figures check alerts prometheus dashboards unit test test-kubernetes sim demo bench bench-engine bench-kubernetes up down logs lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -41,7 +41,10 @@ layers: $(READY) ## import contracts: who may import whom
 schemas: $(READY) ## write schemas/generated and docs/phases.md anew
 	$(BIN)/python -m tessera_schemas.generate schemas/generated
 
-check: lint types layers ## everything that needs no server: what CI runs first
+figures: $(READY) ## how the code stands, as figures that may only get better
+	@$(BIN)/python -m tests.project.house_figures
+
+check: lint types layers figures ## everything that needs no server: what CI runs first
 	$(BIN)/python -m tessera_schemas.generate --check schemas/generated
 
 alerts: $(READY) prometheus ## the alarms: promtool reads and tests deploy/alerts.yaml, and the docs' table says the same
