@@ -11,7 +11,6 @@ import structlog
 
 from tessera.admission.decide import outcome as decide
 from tessera.admission.decide.outcome import Origin
-from tessera.admission.decide.parse import Parsed
 from tessera.admission.decide.policy import Policy
 from tessera.admission.known_jobs import KnownJobs
 from tessera.admission.limits import TenantLimits
@@ -23,9 +22,10 @@ from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Delivery, Message, Outgoing
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.telemetry import TRACEPARENT, bind, take_trace
-from tessera_schemas import subjects
+from tessera_schemas import reading, subjects
 from tessera_schemas.commands import REPLY_HEADER
 from tessera_schemas.facts import JobAdmitted, JobRefused
+from tessera_schemas.reading import Parsed
 
 NOT_KNOWN = Transient("tenant policy is not known yet")
 REPLY_CHARACTERS = 256
@@ -72,7 +72,7 @@ class Handlers:
         for delivery in batch:
             message = delivery.message
             origin = Origin(self._shard, subjects.OPERATOR, message.seq, take_trace(message.headers))
-            parsed = decide.read_operator_command(message.data)
+            parsed = reading.read_operator_command(message.data)
             identity = f"{self._controls}.{message.seq}"
             case = Case(message, origin, decide.of_operator(parsed, origin), identity)
             cases.append(self._limits.of_operator(case))
@@ -171,7 +171,7 @@ class Handlers:
 def _read(message: Message) -> Parsed:
     """A command means what it says only on the subject where it belongs: the server knows who may write there."""
     _, adopted = subjects.sent_by(message.subject)
-    return decide.read_cluster_command(message.data) if adopted else decide.read_tenant_command(message.data)
+    return reading.read_cluster_command(message.data) if adopted else reading.read_tenant_command(message.data)
 
 
 def _inbox(case: Case) -> str:

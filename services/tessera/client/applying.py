@@ -8,7 +8,6 @@ import orjson
 import yaml
 
 from tessera.admission.decide.configuration import of_config
-from tessera.admission.decide.outcome import read_operator_command
 from tessera.client import files
 from tessera.client.files import Json
 from tessera.client.outcomes import Exit, Failure
@@ -24,6 +23,7 @@ from tessera.kernel.provisioning.streams import ensure_subscribers
 from tessera_schemas import subjects
 from tessera_schemas.commands import ApplyConfig
 from tessera_schemas.config import Config, ConfigBody
+from tessera_schemas.reading import read_operator_command
 from tessera_schemas.recommended import Filled, explicit, filled
 
 POLL_SECONDS = 0.1

@@ -20,8 +20,6 @@ from typing import Any
 
 import orjson
 
-from tessera.admission.decide.outcome import read_tenant_command
-from tessera.admission.decide.parse import too_large
 from tessera.client import where
 from tessera.client.keys import choose_key
 from tessera.client.watching import Subscription, Watch
@@ -34,6 +32,7 @@ from tessera_schemas import subjects
 from tessera_schemas.base import Strict, job_id
 from tessera_schemas.commands import CancelJob, HoldJob, ReleaseJob, SubmitJob
 from tessera_schemas.job import JobSpec
+from tessera_schemas.reading import read_tenant_command, too_large
 from tessera_schemas.reasons import PublicReason
 
 Say = Callable[[str], None]

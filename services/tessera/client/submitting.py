@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from tessera.admission.decide.outcome import Origin, of_tenant, read_tenant_command
+from tessera.admission.decide.outcome import Origin, of_tenant
 from tessera.admission.decide.policy import NodeShapes, Policy, templates_of, tree_of
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sdk import Refused
@@ -15,6 +15,7 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera_schemas.commands import Answer
 from tessera_schemas.events import CloudEvent, JobCancelledV1, JobFailedV1, JobRefusedV1
+from tessera_schemas.reading import read_tenant_command
 from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.views import JobView
 

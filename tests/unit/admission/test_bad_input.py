@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.admission.decide.outcome import read_tenant_command
 from tessera_schemas.config import ConfigBody, Level, Limits, PriorityClass, Queue, Tenant
 from tessera_schemas.facts import JobAdmitted, JobRefused
+from tessera_schemas.reading import read_tenant_command
 from tessera_schemas.reasons import Reason
 from tests.unit.admission.admission_world import SPEC, World, changed, encoded, node, submit
 

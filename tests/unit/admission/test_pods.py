@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from tessera.admission.decide.outcome import Origin, of_tenant, read_tenant_command
+from tessera.admission.decide.outcome import Origin, of_tenant
 from tessera.admission.decide.policy import Policy, tree_of
 from tessera_schemas.base import Strict
 from tessera_schemas.config import Config, ConfigBody, PodGrants, Queue, Tenant
 from tessera_schemas.job import JobSpec
+from tessera_schemas.reading import read_tenant_command
 from tests.unit.admission.admission_world import SPEC, changed, encoded
 
 TEMPLATE, RESOURCES = "spec.roles.0.template", "spec.roles.0.resources"

@@ -11,12 +11,12 @@ import typer
 import yaml
 
 from tessera.admission.decide.configuration import of_config
-from tessera.admission.decide.outcome import read_tenant_command
 from tessera.client import applying, files
 from tessera.client.cli import app
 from tessera.domain import phases
 from tessera.kernel.process.settings import ServiceSettings
 from tessera_schemas.commands import SubmitJob
+from tessera_schemas.reading import read_tenant_command
 from tessera_schemas.subjects import SERVICES, streams
 
 ROOT = Path(__file__).parents[3]

@@ -1,9 +1,9 @@
 """Whether a proposed configuration may be put to the committer. Its form was checked when it was read."""
 
-from tessera.admission.decide.parse import refusal
 from tessera.admission.decide.templates import of_templates
 from tessera_schemas.bounds import unservable
 from tessera_schemas.config import ConfigBody
+from tessera_schemas.reading import refusal
 from tessera_schemas.reasons import Code, Reason
 
 

@@ -1,12 +1,10 @@
 """What becomes of one command: the fact to publish and the answer to its sender. Pure."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessera.admission.decide import verdict
 from tessera.admission.decide.configuration import of_config
-from tessera.admission.decide.parse import Parsed, bounded, parse, refusal
 from tessera.admission.decide.policy import Policy
 from tessera.admission.decide.templates import from_template
 from tessera_schemas.base import Strict, job_id
@@ -33,34 +31,9 @@ from tessera_schemas.facts import (
     JobRefused,
     PriorityRequested,
 )
+from tessera_schemas.reading import Parsed, bounded, refusal
 from tessera_schemas.reasons import Code, Reason, is_temporary
 from tessera_schemas.templates import FromTemplate
-
-CONTROL: dict[str, type[Strict]] = {
-    "cancel_job": CancelJob,
-    "hold_job": HoldJob,
-    "release_job": ReleaseJob,
-    "set_priority": SetPriority,
-}
-TENANT_KINDS: dict[str, type[Strict]] = {
-    "submit_job": SubmitJob,
-    "submit_template": SubmitTemplate,
-    "report_checkpoint": ReportCheckpoint,
-    **CONTROL,
-}
-CLUSTER_KINDS: dict[str, type[Strict]] = {"adopt_job": AdoptJob, "cancel_job": CancelJob}
-OPERATOR_KINDS: dict[str, type[Strict]] = {"apply_config": ApplyConfig, "drain_node": DrainNode, **CONTROL}
-NOT_FOR_TENANTS: Mapping[str, str] = {
-    "apply_config": "the configuration is an operator's to change",
-    "drain_node": "nodes are an operator's to drain",
-    "adopt_job": "only what the binder finds in Kubernetes is adopted; submit_job submits",
-}
-NOT_FOR_OPERATORS: Mapping[str, str] = {
-    "submit_job": "a job is submitted as its tenant",
-    "submit_template": "a job is submitted as its tenant",
-    "report_checkpoint": "the job's own tenant knows what its program saved",
-}
-NOT_FOR_CLUSTERS: Mapping[str, str] = {"submit_job": "what was found in Kubernetes is adopted, with its owner"}
 
 BY_POLICY = frozenset(
     {
@@ -119,18 +92,6 @@ class Origin:
 
 def is_tenant_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
-
-
-def read_tenant_command(data: bytes) -> Parsed:
-    return parse(data, TENANT_KINDS, NOT_FOR_TENANTS)
-
-
-def read_cluster_command(data: bytes) -> Parsed:
-    return parse(data, CLUSTER_KINDS, NOT_FOR_CLUSTERS)
-
-
-def read_operator_command(data: bytes) -> Parsed:
-    return parse(data, OPERATOR_KINDS, NOT_FOR_OPERATORS)
 
 
 def needs_policy(parsed: Parsed) -> bool:

@@ -9,10 +9,10 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator
 
-from tessera.admission.decide.parse import refusal
 from tessera_schemas.config import PodGrants
 from tessera_schemas.job import JobSpec, Role, Template
 from tessera_schemas.pod_template import NOTICE_DIRECTORY
+from tessera_schemas.reading import refusal
 from tessera_schemas.reasons import Code, Reason
 
 DOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")

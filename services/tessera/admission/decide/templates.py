@@ -7,12 +7,12 @@ The job that comes out is judged like any other; it is what the fact carries, so
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tessera.admission.decide.parse import refusal, too_large
 from tessera.admission.decide.policy import Policy
 from tessera.admission.decide.verdict import not_the_clients
 from tessera_schemas.commands import SubmitJob, SubmitTemplate
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import JobSpec, not_supported_yet
+from tessera_schemas.reading import refusal, too_large
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.subjects import SUBMIT_BYTES_MAX
 from tessera_schemas.templates import FromTemplate, JobTemplate, Value

@@ -7,8 +7,6 @@ Limits that count (jobs, GPUs of a tenant) are not here: replicas of admission r
 from collections.abc import Iterator
 from typing import Any
 
-from tessera.admission.decide.dangerous import in_reserved_domain
-from tessera.admission.decide.parse import Json, refusal
 from tessera.admission.decide.pods import malformed, not_granted
 from tessera.admission.decide.policy import Policy
 from tessera.domain.idle import jobs_choose
@@ -16,8 +14,10 @@ from tessera.domain.levels import in_short, unknown_levels, with_labels
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.resources import Amount, gang_amount, role_need, shared
 from tessera_schemas.commands import AdoptJob, SubmitJob
+from tessera_schemas.dangerous import in_reserved_domain
 from tessera_schemas.devices import steers_devices
 from tessera_schemas.job import GPU_MILLI, JobSpec, Template, not_supported_yet
+from tessera_schemas.reading import Json, refusal
 from tessera_schemas.reasons import Code, Reason
 
 

@@ -11,7 +11,7 @@ from tessera.admission.decide.policy import Policy as Admitted
 from tessera.domain.entities import EndedJob, Job
 from tessera.kernel.ports import JsonObject
 from tessera.local.cluster.jobs import JobController
-from tessera_schemas import subjects
+from tessera_schemas import reading, subjects
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import DrainRequested
 from tessera_schemas.labels import bound_for
@@ -48,7 +48,7 @@ class AdoptionWorld(World):
     async def _judge(self, seq: int, subject: str, data: bytes) -> None:
         tenant, adopted = subjects.sent_by(subject)
         assert adopted, subject
-        parsed = outcome.read_cluster_command(data)
+        parsed = reading.read_cluster_command(data)
         self.commands.append(parsed.command)
         policy = Admitted(self.state.n, self.state.tree)
         await self.commit(outcome.of_tenant(parsed, outcome.Origin(SHARD, tenant, seq, adopted=True), policy).fact)

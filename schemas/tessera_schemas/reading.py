@@ -12,8 +12,20 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tessera.admission.decide.dangerous import dangerous_below, is_dangerous, with_grant
 from tessera_schemas.base import Strict
+from tessera_schemas.commands import (
+    AdoptJob,
+    ApplyConfig,
+    CancelJob,
+    DrainNode,
+    HoldJob,
+    ReleaseJob,
+    ReportCheckpoint,
+    SetPriority,
+    SubmitJob,
+    SubmitTemplate,
+)
+from tessera_schemas.dangerous import dangerous_below, is_dangerous, with_grant
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.subjects import SUBMIT_BYTES_MAX
 
@@ -23,6 +35,33 @@ DETAIL_CHARACTERS = 200
 PAYLOADS = ("spec.", "body.")  # `roles[0].name` reads better than `spec.roles[0].name`
 
 Json = dict[str, Any]
+
+
+CONTROL: dict[str, type[Strict]] = {
+    "cancel_job": CancelJob,
+    "hold_job": HoldJob,
+    "release_job": ReleaseJob,
+    "set_priority": SetPriority,
+}
+TENANT_KINDS: dict[str, type[Strict]] = {
+    "submit_job": SubmitJob,
+    "submit_template": SubmitTemplate,
+    "report_checkpoint": ReportCheckpoint,
+    **CONTROL,
+}
+CLUSTER_KINDS: dict[str, type[Strict]] = {"adopt_job": AdoptJob, "cancel_job": CancelJob}
+OPERATOR_KINDS: dict[str, type[Strict]] = {"apply_config": ApplyConfig, "drain_node": DrainNode, **CONTROL}
+NOT_FOR_TENANTS: Mapping[str, str] = {
+    "apply_config": "the configuration is an operator's to change",
+    "drain_node": "nodes are an operator's to drain",
+    "adopt_job": "only what the binder finds in Kubernetes is adopted; submit_job submits",
+}
+NOT_FOR_OPERATORS: Mapping[str, str] = {
+    "submit_job": "a job is submitted as its tenant",
+    "submit_template": "a job is submitted as its tenant",
+    "report_checkpoint": "the job's own tenant knows what its program saved",
+}
+NOT_FOR_CLUSTERS: Mapping[str, str] = {"submit_job": "what was found in Kubernetes is adopted, with its owner"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +75,21 @@ class Parsed:
 
 class _Repeated(ValueError):
     """A key appears twice in one object."""
+
+
+def read_tenant_command(data: bytes) -> Parsed:
+    """The command of a tenant, or every reason why it is not one."""
+    return parse(data, TENANT_KINDS, NOT_FOR_TENANTS)
+
+
+def read_cluster_command(data: bytes) -> Parsed:
+    """The command of a binder, or every reason why it is not one."""
+    return parse(data, CLUSTER_KINDS, NOT_FOR_CLUSTERS)
+
+
+def read_operator_command(data: bytes) -> Parsed:
+    """The command of an operator, or every reason why it is not one."""
+    return parse(data, OPERATOR_KINDS, NOT_FOR_OPERATORS)
 
 
 def parse(data: bytes, kinds: Mapping[str, type[Strict]], elsewhere: Mapping[str, str]) -> Parsed:
