@@ -25,7 +25,7 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.service.health import Health
 from tessera.kernel.process.preflight import check_bus
 from tessera.kernel.process.settings import ServiceSettings, load_settings
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 
 async def main():
     settings = load_settings(ServiceSettings)

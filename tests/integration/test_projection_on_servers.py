@@ -15,7 +15,7 @@ from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.redis.store import RedisStore
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 from tessera.local.platform import Platform
 from tessera.projection.main import serve
 from tessera.projection.settings import ProjectionSettings

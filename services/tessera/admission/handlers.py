@@ -21,7 +21,7 @@ from tessera.kernel.errors import KernelError, Poison, Transient
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Delivery, Message, Outgoing
 from tessera.kernel.service.context import Ports
-from tessera.kernel.service.telemetry import TRACEPARENT, bind, take_trace
+from tessera.kernel.service.trace import TRACEPARENT, bind, take_trace
 from tessera_schemas import reading, subjects
 from tessera_schemas.commands import REPLY_HEADER
 from tessera_schemas.facts import JobAdmitted, JobRefused

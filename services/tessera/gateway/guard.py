@@ -21,7 +21,7 @@ from tessera.kernel.errors import Transient
 from tessera.kernel.messaging.rates import Buckets
 from tessera.kernel.ports import Clock
 from tessera.kernel.service.health import is_loopback
-from tessera.kernel.service.telemetry import bind, take_trace
+from tessera.kernel.service.trace import bind, take_trace
 from tessera_schemas.reasons import CODES, Code
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)

@@ -2,7 +2,7 @@
 
 from prometheus_client import Counter, Gauge
 
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 from tessera_schemas.reasons import Code
 
 

@@ -17,7 +17,7 @@ from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.ports import Change, Delivery, Message
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 from tessera_schemas.commands import Answer
 from tessera_schemas.config import Config, ConfigBody
 from tessera_schemas.facts import FACT_MESSAGE, AnyFact

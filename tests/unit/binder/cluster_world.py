@@ -30,7 +30,7 @@ from tessera.kernel.ports import JsonObject, Message
 from tessera.kernel.process.leases import PARTITIONS, Members
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 from tessera.local.cluster.core import SimCluster
 from tessera.local.cluster.driving import drive
 from tessera.local.cluster.nodes import NodeRow, node_object

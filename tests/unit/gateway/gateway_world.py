@@ -25,7 +25,7 @@ from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.ports import Message, Outgoing
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 from tessera.projection.events import events_of
 from tessera.projection.views import all_views
 from tessera_schemas import subjects

@@ -12,7 +12,9 @@ import structlog
 
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.service.health import STALLED_SECONDS, Health
-from tessera.kernel.service.telemetry import Metrics, bind, configure_logs, new_trace, pass_trace, take_trace
+from tessera.kernel.service.logs import configure_logs
+from tessera.kernel.service.metrics import Metrics
+from tessera.kernel.service.trace import bind, new_trace, pass_trace, take_trace
 
 
 class Reason(StrEnum):

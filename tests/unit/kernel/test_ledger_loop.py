@@ -12,7 +12,7 @@ from tessera.kernel.messaging.follow import BATCH
 from tessera.kernel.ports import Outgoing
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 from tests.builders import SHARD, admitted
 from tests.ledgers import Committed
 from tests.virtual_time import VirtualClock

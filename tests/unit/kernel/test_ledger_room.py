@@ -7,7 +7,7 @@ import pytest
 from tessera.kernel.ledger.room import LedgerRoom, reserve_of
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Usage
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 from tessera_schemas import subjects
 from tests.builders import SHARD
 from tests.unit.scheduler.committers import World

@@ -10,7 +10,7 @@ from tessera.kernel.process.lifecycle import serve_until_told
 from tessera.kernel.process.settings import ServiceSettings
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 from tessera.kernel.tasks.task_group import END_SECONDS, together
 from tessera.testkit.sim.loop import VirtualClock, VirtualLoop
 from tests.unit.kernel.test_together import Swallowing

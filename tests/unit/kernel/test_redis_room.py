@@ -4,7 +4,7 @@ import asyncio
 
 from tessera.kernel.errors import Transient
 from tessera.kernel.redis.room import LOOK_SECONDS, watching_redis
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 from tessera.testkit.sim.loop import VirtualClock, VirtualLoop
 
 

@@ -17,7 +17,7 @@ from tessera.kernel.process.leases import PARTITIONS, Members, partition_of
 from tessera.kernel.process.proposing import Proposals
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 from tessera.preemption.decide import preemption_plan
 from tessera.reclamation.reclaim.decide import reclaim_plan
 from tessera_schemas.facts import FACT_MESSAGE, CancelRequested, PlanProposed

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tessera.kernel.service.telemetry import COUNTED_EVENTS
+from tessera.kernel.service.metrics import COUNTED_EVENTS
 from tests.unit.project.watched import FOREIGN, asked, exported
 
 ROOT = Path(__file__).parents[3]

@@ -5,7 +5,7 @@ import re
 from prometheus_client import Metric
 
 from tessera.gateway.measures import Measures
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 
 FOREIGN = {
     "up",

@@ -17,7 +17,7 @@ from tessera.kernel.ports import Message, Outgoing
 from tessera.kernel.redis.views_digest import views_digest
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 from tessera.projection.events import events_of
 from tessera.projection.main import serve
 from tessera.projection.settings import ProjectionSettings

@@ -12,7 +12,7 @@ from tessera.kernel.ports import Outgoing
 from tessera.kernel.process.leases import Leadership
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 from tessera.queueing.handlers import Lines
 from tessera_schemas.orders import ORDER, Order
 from tessera_schemas.subjects import order, stream

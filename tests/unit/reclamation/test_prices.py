@@ -14,7 +14,7 @@ from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.process.leases import PARTITIONS, Members
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 from tessera.reclamation.prices import handlers as prices_module
 from tessera.reclamation.prices import learning
 from tessera.reclamation.prices.decide import is_due

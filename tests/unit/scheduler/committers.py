@@ -11,7 +11,7 @@ from tessera.kernel.memory.bus import Item, MemoryBus
 from tessera.kernel.ports import Outgoing
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 from tessera.scheduler.cycle import Committer
 from tessera.scheduler.main import serve
 from tessera.scheduler.settings import SchedulerSettings

@@ -1,6 +1,6 @@
 """What is left of the pools, as the leader's metrics."""
 
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 from tessera.scheduler.free_slots import measuring
 from tests.builders import config_proposed, node_seen
 from tests.unit.scheduler.committers import Leader, World

@@ -1,7 +1,7 @@
 """Who holds and waits for what, as the leader's metrics; and nothing of it from one who leads no more."""
 
 from tessera.engine import ENGINE_ID
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 from tessera.scheduler.free_slots import measuring
 from tessera_schemas.orders import Order
 from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, queue, role

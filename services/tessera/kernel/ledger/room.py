@@ -10,7 +10,7 @@ import structlog
 
 from tessera.kernel.errors import KernelError
 from tessera.kernel.ports import Bus, Clock, Usage
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 from tessera_schemas import subjects
 from tessera_schemas.reasons import RETRY_NUMBER, Code, Reason
 from tessera_schemas.units import said_memory

@@ -6,7 +6,7 @@ facts out. A repeat is seen by the committer, from what the fact says and, where
 """
 
 from tessera.kernel.ports import Bus, Outgoing
-from tessera.kernel.service.telemetry import pass_trace
+from tessera.kernel.service.trace import pass_trace
 from tessera_schemas import subjects
 from tessera_schemas.facts import AnyFact, FactMessage
 

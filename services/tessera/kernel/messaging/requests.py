@@ -9,7 +9,7 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Full, Poison, Transient
 from tessera.kernel.ids import random_key
 from tessera.kernel.ports import Bus, Clock, Outgoing
-from tessera.kernel.service.telemetry import pass_trace
+from tessera.kernel.service.trace import pass_trace
 from tessera.kernel.tasks.waiting import wait_for
 from tessera_schemas import subjects
 from tessera_schemas.base import Strict

@@ -32,7 +32,8 @@ from tessera.kernel.redis.room import watching_redis
 from tessera.kernel.redis.store import RedisStore
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
-from tessera.kernel.service.telemetry import Metrics, configure_logs
+from tessera.kernel.service.logs import configure_logs
+from tessera.kernel.service.metrics import Metrics
 from tessera.kernel.tasks.task_group import cancel_all
 from tessera_schemas import subjects
 

@@ -12,7 +12,7 @@ import structlog
 
 from tessera.kernel.errors import KernelError
 from tessera.kernel.ports import Clock
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 from tessera.kernel.tasks.task_group import cancel_all
 
 LOOK_SECONDS = 15.0

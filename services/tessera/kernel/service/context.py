@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tessera.kernel.ports import Bus, Clock, Cluster, Ledger, ProjectionStore
 from tessera.kernel.service.health import Health
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, genera
 
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import Clock
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 
 TICK_SECONDS = 1.0
 STALLED_SECONDS = 15.0

@@ -18,7 +18,7 @@ from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.process.settings import ServiceSettings
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
-from tessera.kernel.service.telemetry import Metrics
+from tessera.kernel.service.metrics import Metrics
 from tessera.local.cluster.core import SimCluster
 from tessera.reclamation.prices.handlers import Learn
 from tessera.testkit.sim.coverage import CRASH_POINTS, Coverage

@@ -1,95 +1,18 @@
-"""
-Logs, metrics and the trace header.
+"""Metrics of one process. Labels come from enums, the fixed list of services or the names of pools, never from ids."""
 
-Logs are one JSON object per line on stderr, the event's name in snake_case, with what `bind` put into the context.
-Metric labels come from enums, the fixed list of services or the names of pools, never from ids. The W3C `traceparent`
-travels in message headers; the next hop's span id is derived from the last one, so that a repeated publish carries the
-same bytes.
-"""
-
-import hashlib
-import logging
-import re
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import BinaryIO
 
-import orjson
-import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from structlog.exceptions import DropEvent
-from structlog.typing import EventDict, WrappedLogger
 
 from tessera.domain.free_slots import Slots
-from tessera.kernel.ports import Clock
 from tessera_schemas.subjects import SERVICES
-
-TRACEPARENT = "traceparent"
-_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-_current_trace: ContextVar[str] = ContextVar("traceparent", default="")
 
 HOP_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 WAIT_BUCKETS = (1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0)
 COUNTED_EVENTS = ("orphan_pod", "orphan_pod_deleted", "run_lost", "outage", "outage_over", "utilisation_not_read")
 """Log lines on which an alarm stands (deploy/alerts.yaml): counted, so that no alarm has to read logs."""
 STEP_BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
-
-
-def configure_logs(
-    service: str,
-    instance: str,
-    level: str,
-    clock: Clock,
-    stream: BinaryIO | None = None,
-    metrics: "Metrics | None" = None,
-) -> None:
-    """
-    Send our logs, and those of libraries from warnings up, to `stream` (stderr) as JSON lines.
-
-    `metrics` counts the lines on which alarms stand, also those of warnings that `level` leaves unsaid.
-    """
-    threshold = logging.getLevelNamesMapping()[level.upper()]
-
-    def count(_logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-        if metrics is not None:
-            metrics.logged(event.get("event", ""))
-        if logging.getLevelNamesMapping().get(method.upper(), logging.CRITICAL) < threshold:
-            raise DropEvent
-        return event
-
-    def stamp(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        return {"ts_ms": clock.now_ms(), "service": service, "instance": instance, **event}
-
-    structlog.configure(
-        processors=[
-            count,
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.format_exc_info,
-            stamp,
-            structlog.processors.JSONRenderer(serializer=_json),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(min(threshold, logging.WARNING)),
-        logger_factory=structlog.BytesLoggerFactory(stream or sys.stderr.buffer),
-        cache_logger_on_first_use=False,  # tests configure it more than once
-    )
-    logging.basicConfig(level=max(threshold, logging.WARNING), handlers=[_LibraryLogs()], force=True)
-
-
-def _json(event: EventDict, **_options: object) -> bytes:
-    return orjson.dumps(event, default=str)
-
-
-class _LibraryLogs(logging.Handler):
-    """Libraries log through `logging`; their lines come out like ours."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        structlog.get_logger().log(
-            record.levelno, "library_log", library=record.name, text=record.getMessage(), exc_info=record.exc_info
-        )
 
 
 class Metrics:
@@ -223,41 +146,3 @@ class Sharing:
             gauge.clear()
         for name, labels, value in values:
             self._gauges[name].labels(*labels).set(value)
-
-
-@contextmanager
-def bind(headers: Mapping[str, str] | None = None, **fields: object) -> Iterator[None]:
-    """
-    While inside, every log line carries `fields`, and the trace is the one that `headers` bring.
-
-    A malformed trace header is dropped: it never decides anything.
-    """
-    trace = take_trace(headers or {})
-    token = _current_trace.set(trace or _current_trace.get())
-    names = {**fields, "trace_id": trace.split("-")[1]} if trace else fields
-    try:
-        with structlog.contextvars.bound_contextvars(**names):
-            yield
-    finally:
-        _current_trace.reset(token)
-
-
-def take_trace(headers: Mapping[str, str]) -> str:
-    """The `traceparent` of a message, or "" when there is none or it is malformed."""
-    value = headers.get(TRACEPARENT, "")
-    return value if _TRACEPARENT.fullmatch(value) else ""
-
-
-def pass_trace(step: str) -> dict[str, str]:
-    """The header for a message published now: the same trace, a span derived from (span before, `step`)."""
-    current = _current_trace.get()
-    if not current:
-        return {}
-    version, trace, _span, flags = current.split("-")
-    span = hashlib.sha256(f"{current}/{step}".encode()).hexdigest()[:16]
-    return {TRACEPARENT: f"{version}-{trace}-{span}-{flags}"}
-
-
-def new_trace(trace_id: str) -> dict[str, str]:
-    """The header that begins a trace; `trace_id` is 32 hexadecimal digits from the caller."""
-    return {TRACEPARENT: f"00-{trace_id}-{trace_id[:16]}-01"}

@@ -1,0 +1,56 @@
+"""
+The trace header that travels with messages.
+
+The W3C `traceparent` travels in message headers; the next hop's span id is derived from the last one, so that a
+repeated publish carries the same bytes.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import structlog
+
+TRACEPARENT = "traceparent"
+_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_current_trace: ContextVar[str] = ContextVar("traceparent", default="")
+
+
+@contextmanager
+def bind(headers: Mapping[str, str] | None = None, **fields: object) -> Iterator[None]:
+    """
+    While inside, every log line carries `fields`, and the trace is the one that `headers` bring.
+
+    A malformed trace header is dropped: it never decides anything.
+    """
+    trace = take_trace(headers or {})
+    token = _current_trace.set(trace or _current_trace.get())
+    names = {**fields, "trace_id": trace.split("-")[1]} if trace else fields
+    try:
+        with structlog.contextvars.bound_contextvars(**names):
+            yield
+    finally:
+        _current_trace.reset(token)
+
+
+def take_trace(headers: Mapping[str, str]) -> str:
+    """The `traceparent` of a message, or "" when there is none or it is malformed."""
+    value = headers.get(TRACEPARENT, "")
+    return value if _TRACEPARENT.fullmatch(value) else ""
+
+
+def pass_trace(step: str) -> dict[str, str]:
+    """The header for a message published now: the same trace, a span derived from (span before, `step`)."""
+    current = _current_trace.get()
+    if not current:
+        return {}
+    version, trace, _span, flags = current.split("-")
+    span = hashlib.sha256(f"{current}/{step}".encode()).hexdigest()[:16]
+    return {TRACEPARENT: f"{version}-{trace}-{span}-{flags}"}
+
+
+def new_trace(trace_id: str) -> dict[str, str]:
+    """The header that begins a trace; `trace_id` is 32 hexadecimal digits from the caller."""
+    return {TRACEPARENT: f"00-{trace_id}-{trace_id[:16]}-01"}
