@@ -12,14 +12,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tessera.client.outcomes import Exit, Failure
 from tessera.kernel.nats.bus import NatsBus
-from tessera.kernel.process.settings import ServiceSettings, load_settings
-from tessera.kernel.provisioning.credentials import Credential, CredentialDirectory, Login, read_credential
-from tessera.kernel.provisioning.permissions import Identity
-from tessera.kernel.redis.store import RedisStore
+from tessera.kernel.provisioning.credentials import Credential, CredentialDirectory
 from tessera_schemas import subjects
+
+if TYPE_CHECKING:
+    from tessera.kernel.redis.store import RedisStore
 
 HOME_VARIABLE = "TESSERA_HOME"
 SHARD_VARIABLE = "TESSERA_SHARD"
@@ -98,11 +99,13 @@ class Where:
             await bus.close()
 
     @asynccontextmanager
-    async def store(self, credential: Credential) -> AsyncIterator[RedisStore]:
+    async def store(self, credential: Credential) -> AsyncIterator["RedisStore"]:
         """The shared views; raises Failure for an identity that may not read them."""
         login = credential.redis
         if login is None:
             raise Failure(Exit.USAGE, f"identity {credential.identity.name}: may not read the views; use --as operator")
+        from tessera.kernel.redis.store import RedisStore  # who only submits does without
+
         store = RedisStore(self.redis_url, login.user, login.password, self.shard)
         try:
             yield store
@@ -110,15 +113,13 @@ class Where:
             await store.close()
 
 
-class ClientSettings(ServiceSettings):
-    """The same settings as a service's, of which only the servers and the identity are used."""
-
-
 def find(home: Path | None = None, environment: Mapping[str, str] = os.environ, shard: str | None = None) -> Where:
     """Raises Failure when nothing says where the shard is, StartupError for wrong settings."""
     wanted = shard or environment.get(SHARD_VARIABLE) or None
     if home is None and any(environment.get(name) for name in EXPLICIT):
-        return _from_settings(wanted)
+        from tessera.client.settings import from_settings  # a script on a local platform does without
+
+        return from_settings(wanted)
     directory = home or Path(environment.get(HOME_VARIABLE) or DEFAULT_HOME)
     path = directory / "platform.json"
     try:
@@ -145,34 +146,3 @@ def _one_of(shards: Sequence[str], wanted: str | None, directory: Path) -> str:
     if wanted is not None and wanted not in shards:
         raise Failure(Exit.USAGE, f"shard {wanted}: the platform in {directory} has {', '.join(shards)}; choose one")
     return wanted or shards[0]
-
-
-def _from_settings(wanted: str | None) -> Where:
-    settings = load_settings(ClientSettings)
-    named = subjects.shard_of(settings.nats_user)
-    shard = wanted or (settings.shard if named == subjects.MAIN_SHARD else named)
-    if named not in (subjects.MAIN_SHARD, shard):
-        raise Failure(
-            Exit.USAGE,
-            f"shard {shard}: these credentials are of shard {named}; set TESSERA_CREDENTIALS_FILE to the right file",
-        )
-    if settings.credentials_file is not None:
-        single = read_credential(settings.credentials_file)
-    else:
-        name = subjects.identity_of(settings.nats_user)
-        role = name if name in (*subjects.SERVICES, subjects.OPERATOR) else subjects.TENANT
-        redis = Login(settings.redis_user, settings.redis_password.get_secret_value()) if settings.redis_user else None
-        single = Credential(
-            Identity(name, role), Login(settings.nats_user, settings.nats_password.get_secret_value()), redis
-        )
-    folder = _folder_of(settings.credentials_file, single, shard)
-    return Where(shard, settings.nats_url, settings.redis_url, settings.nats_monitor_url, folder, single)
-
-
-def _folder_of(file: Path | None, single: Credential, shard: str) -> Path | None:
-    """The directory that `init` wrote, where the operator's file still is in it: then `apply` adds tenants there."""
-    if file is None or single.identity.role != subjects.OPERATOR:
-        return None
-    root = file.parent if shard == subjects.MAIN_SHARD else file.parent.parent
-    directory = CredentialDirectory(root, shard)
-    return root if directory.nats_file.exists() and directory.file(single.identity.name) == file else None

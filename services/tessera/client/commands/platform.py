@@ -9,7 +9,8 @@ import typer
 from tessera.client.commands.context import carry_out
 from tessera.client.outcomes import EXPECTED, Exit, Failure, exit_of
 from tessera.client.rendering import say
-from tessera.client.where import DEFAULT_HOME, HOME_VARIABLE, SHARD_VARIABLE, ClientSettings
+from tessera.client.settings import ClientSettings
+from tessera.client.where import DEFAULT_HOME, HOME_VARIABLE, SHARD_VARIABLE
 from tessera_schemas.subjects import MAIN_SHARD, OPERATOR, SERVICES
 
 Directory = Annotated[Path, typer.Option("--home", envvar=HOME_VARIABLE, help="Where everything is kept")]
