@@ -273,7 +273,7 @@ class Role(Strict):
         return self
 
 
-class Checkpoint(Strict):
+class CheckpointPolicy(Strict):
     """
     How often the program saves its work, and how long before it is stopped it wants to know.
 
@@ -330,7 +330,7 @@ class JobSpec(Strict):
     termination_grace_seconds: Annotated[int, Field(ge=0, le=3600, strict=True)] = 30
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=2_592_000, strict=True)] = 3600
     retry: Retry = Retry()
-    checkpoint: Checkpoint | None = None
+    checkpoint: CheckpointPolicy | None = None
     launcher: Annotated[
         Literal["plain", "torchrun", "mpi"] | None,
         Field(description="torchrun: the pods find one another by name and have torchrun's variables. plain: neither"),

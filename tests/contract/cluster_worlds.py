@@ -11,7 +11,7 @@ from tessera.kernel.kubernetes.api_paths import resource_of
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.kernel.ports import Cluster
-from tessera.local.cluster.access import Access, Identity
+from tessera.local.cluster.access import Access, TokenIdentity
 from tessera.local.cluster.core import SimCluster
 from tessera.local.cluster.driving import drive
 from tessera.local.cluster.nodes import NodeRow, node_object
@@ -38,7 +38,7 @@ async def in_memory() -> AsyncIterator[Setup]:
 async def over_http() -> AsyncIterator[Setup]:
     clock = SystemClock()
     core = SimCluster(clock)
-    access = Access({"w": Identity("binder", frozenset({"*"})), "r": Identity("reclamation", READS)})
+    access = Access({"w": TokenIdentity("binder", frozenset({"*"})), "r": TokenIdentity("reclamation", READS)})
     server = ApiServer(core, clock, access)
     url = f"http://127.0.0.1:{await server.start()}"
     cluster, reader = HttpCluster(url, "w"), HttpCluster(url, "r")

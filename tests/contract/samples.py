@@ -81,7 +81,7 @@ SPEC = job.JobSpec(
     retry=job.Retry(
         max_attempts=5, backoff_seconds=20, backoff_max_seconds=900, on_failure=True, give_up_seconds=86_400
     ),
-    checkpoint=job.Checkpoint(interval_seconds=600, notice_seconds=30),
+    checkpoint=job.CheckpointPolicy(interval_seconds=600, notice_seconds=30),
     launcher="torchrun",
     datasets=(job.DatasetHint(name="corpus", size_bytes=10**12),),
     labels={"team": "nlp"},

@@ -49,12 +49,14 @@ def test_a_ledger_of_a_release_is_continued_by_this_build(release: str) -> None:
 
 
 FIELDS: dict[str, list[str]] = json.loads((LEDGERS / "0.3-fields.json").read_text())
+CALLED_NOW = {"Kind": "MixKind", "Line": "QueueOrder", "Others": "OthersUse"}
+"""Types of 0.3 whose class has another name by now: the name of a class is not stored."""
 
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_what_a_state_is_made_of_keeps_the_fields_of_a_release_and_marks_later_ones(name: str) -> None:
     """A field that is not `later` would change the hash of every state, and a ledger of 0.3 would halt its readers."""
-    part, old = types_of_state()[name], FIELDS[name]
+    part, old = types_of_state()[CALLED_NOW.get(name, name)], FIELDS[name]
     if is_dataclass(part):
         assert field_names(part)[: len(old)] == old, "later fields stand last"
     assert set(old) <= set(field_names(part))

@@ -11,7 +11,7 @@ from tessera.lab.bench import __main__ as bench
 from tessera.lab.bench.fold import fold
 from tessera.lab.bench.growth import growth
 from tessera.lab.bench.latency import latency
-from tessera.lab.bench.report import Row
+from tessera.lab.bench.report import ReportRow
 from tessera.lab.bench.restart import restart
 from tessera.lab.bench.throughput import throughput
 from tessera.lab.bench.two_shards import two_shards
@@ -29,7 +29,7 @@ ROWS = [
 
 @pytest.mark.parametrize(("measure", "rows"), ROWS)
 async def test_each_row_has_its_rounds_its_floor_and_the_ratio(
-    measure: Callable[[], Awaitable[list[Row]]], rows: int
+    measure: Callable[[], Awaitable[list[ReportRow]]], rows: int
 ) -> None:
     found = await measure()
     assert len(found) == rows

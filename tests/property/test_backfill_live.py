@@ -12,7 +12,7 @@ from tessera.domain.entities import Job
 from tessera.domain.snapshot import dump, load
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
-from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.queueing.reservations import Forecast, soonest
 from tessera.kernel.ledger.shard import Entry
 from tessera.scheduler.decide import decide
@@ -127,7 +127,7 @@ def first_blocked(state: State) -> Job | None:
 
 def could_start(state: State, job: Job) -> int:
     nodes = {node.name: node for node in nodes_for(state, "default", "")}
-    opening = soonest(job.roles, nodes, Forecast(state).ends_on(nodes), Places(nodes))
+    opening = soonest(job.roles, nodes, Forecast(state).ends_on(nodes), FeasibleNodes(nodes))
     assert opening is not None
     return opening.at
 

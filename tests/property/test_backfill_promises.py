@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tessera.domain.table import Table
 from tessera.engine.queueing.backfill import Pass, backfill
-from tessera.engine.queueing.durations import Kind, Sketch
-from tessera.engine.queueing.expected_order import Lanes, Policy, Waiting, turn
+from tessera.engine.queueing.durations import JobKind, Sketch
+from tessera.engine.queueing.expected_order import ExpectedOrderPolicy, Lanes, WaitingJob, turn
 from tessera.engine.queueing.node_timeline import RoomAhead
 
 SIZES = st.sampled_from([(8,), (4, 4), (2, 3, 4), (16,), (4, 4, 4)])
@@ -53,11 +53,11 @@ class Told:
     passes: list[tuple[int, Pass]]
 
 
-def play(work: Sequence[Job], sizes: tuple[int, ...], policy: Policy, shuffled: bool = False) -> Told:
+def play(work: Sequence[Job], sizes: tuple[int, ...], policy: ExpectedOrderPolicy, shuffled: bool = False) -> Told:
     rows: Table[Sketch] = Table()
     lanes, room = Lanes(policy, rows), RoomAhead(sizes)
     by_name = {job.name: job for job in work}
-    waiting: dict[str, Waiting] = {}
+    waiting: dict[str, WaitingJob] = {}
     ends: dict[str, int] = {}
     told = Told({}, [])
     to_come = list(work)
@@ -71,7 +71,7 @@ def play(work: Sequence[Job], sizes: tuple[int, ...], policy: Policy, shuffled: 
         arriving = [job for job in to_come if job.submit == now]
         to_come = to_come[len(arriving) :]
         for job in sorted(arriving, key=lambda job: kind(job), reverse=True) if shuffled else arriving:
-            waiting[job.name] = Waiting(job.name, kind(job), job.submit, job.limit)
+            waiting[job.name] = WaitingJob(job.name, kind(job), job.submit, job.limit)
             lanes.add(waiting[job.name])
         room.begin(now, lambda name, at: at + 1)
         closed: set[tuple[int, int]] = set()
@@ -86,8 +86,8 @@ def play(work: Sequence[Job], sizes: tuple[int, ...], policy: Policy, shuffled: 
     return told
 
 
-def kind(job: Job) -> Kind:
-    return Kind("t", "q", f"n{job.number % 3}", job.gpus)
+def kind(job: Job) -> JobKind:
+    return JobKind("t", "q", f"n{job.number % 3}", job.gpus)
 
 
 def whole(sizes: tuple[int, ...]) -> int:
@@ -95,17 +95,17 @@ def whole(sizes: tuple[int, ...]) -> int:
 
 
 @st.composite
-def cases(draw: st.DrawFn, learnt: bool) -> tuple[list[Job], tuple[int, ...], Policy]:
+def cases(draw: st.DrawFn, learnt: bool) -> tuple[list[Job], tuple[int, ...], ExpectedOrderPolicy]:
     sizes = draw(SIZES)
     patience = draw(st.integers(0, 30))
-    policy = Policy(patience, patience + draw(st.integers(0, 50)), draw(st.integers(1, 4)))
+    policy = ExpectedOrderPolicy(patience, patience + draw(st.integers(0, 50)), draw(st.integers(1, 4)))
     return draw(jobs(whole(sizes), learnt)), sizes, policy
 
 
 @settings(max_examples=300)
 @given(cases(learnt=False))
 def test_under_true_limits_the_first_earmark_is_never_put_off_and_is_kept(
-    case: tuple[list[Job], tuple[int, ...], Policy],
+    case: tuple[list[Job], tuple[int, ...], ExpectedOrderPolicy],
 ) -> None:
     told = play(*case)
     promised: dict[str, int] = {}
@@ -121,7 +121,7 @@ def test_under_true_limits_the_first_earmark_is_never_put_off_and_is_kept(
 @settings(max_examples=300)
 @given(st.booleans().flatmap(lambda learnt: cases(learnt)))
 def test_nobody_waits_longer_than_the_bound_whatever_was_learnt(
-    case: tuple[list[Job], tuple[int, ...], Policy],
+    case: tuple[list[Job], tuple[int, ...], ExpectedOrderPolicy],
 ) -> None:
     work, _, policy = case
     told = play(*case)
@@ -133,7 +133,7 @@ def test_nobody_waits_longer_than_the_bound_whatever_was_learnt(
 
 @given(cases(learnt=True))
 def test_the_order_in_which_arrivals_and_ends_of_one_instant_are_told_changes_no_start(
-    case: tuple[list[Job], tuple[int, ...], Policy],
+    case: tuple[list[Job], tuple[int, ...], ExpectedOrderPolicy],
 ) -> None:
     work, sizes, policy = case
     alike = [Job(job.number, job.submit, job.gpus, 0, job.runs) for job in work]
@@ -144,11 +144,11 @@ def test_the_order_in_which_arrivals_and_ends_of_one_instant_are_told_changes_no
 
 @given(cases(learnt=False), st.integers(0, 100))
 def test_the_lanes_give_the_order_that_sorting_everybody_by_turn_gives(
-    case: tuple[list[Job], tuple[int, ...], Policy], now: int
+    case: tuple[list[Job], tuple[int, ...], ExpectedOrderPolicy], now: int
 ) -> None:
     work, _, policy = case
     lanes = Lanes(policy, Table())
-    everybody = [Waiting(job.name, kind(job), job.submit, job.limit) for job in work if job.submit <= now]
+    everybody = [WaitingJob(job.name, kind(job), job.submit, job.limit) for job in work if job.submit <= now]
     for one in everybody:
         lanes.add(one)
     plain = sorted(everybody, key=lambda one: turn(one, one.kind.gpus * one.limit_ms, now, policy))

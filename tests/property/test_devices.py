@@ -12,7 +12,7 @@ from tessera.binder.decide.devices import at_bind
 from tessera.binder.decide.devices import given as devices_given
 from tessera.domain.instances import geometry_of, layout
 from tessera.domain.resources import Need, Node, RoleNeed
-from tessera.engine.placement.gangs import Room
+from tessera.engine.placement.gangs import FreeCapacity
 from tessera.local.cluster.capacity import NodeUse, request_of
 from tessera_schemas.devices import SERVES
 from tessera_schemas.job import Resources
@@ -39,7 +39,7 @@ def asked(need: Need) -> Resources:
 
 def placed(there: list[Node], wanted: list[tuple[RoleNeed, ...]]) -> list[tuple[Node, Need, Placement]]:
     """All that found a place, one gang after the other."""
-    room, named = Room(there), {node.name: node for node in there}
+    room, named = FreeCapacity(there), {node.name: node for node in there}
     found: list[tuple[Node, Need, Placement]] = []
     for gang in wanted:
         verdict = room.place(gang)

@@ -3,16 +3,16 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.engine.pricing.fragmentation import Kind
-from tessera.engine.pricing.packer import Ask, Packer, Place, Room, Size
+from tessera.engine.pricing.fragmentation import TypicalPod
+from tessera.engine.pricing.packer import Ask, NodeRoom, Packer, Place, PoolSize
 from tessera.engine.pricing.policies import POLICIES
 from tessera.engine.pricing.stranding import stranded
 
-SIZE = Size(nodes=6, devices=4, models=2, largest_cpu=32_000)
+SIZE = PoolSize(nodes=6, devices=4, models=2, largest_cpu=32_000)
 WHOLE = 1000
 
 rooms = st.builds(
-    lambda cpu, memory, pods, model, gpus: Room(cpu * 1000, memory, pods, model, (WHOLE,) * gpus),
+    lambda cpu, memory, pods, model, gpus: NodeRoom(cpu * 1000, memory, pods, model, (WHOLE,) * gpus),
     st.integers(2, 32),
     st.integers(1, 64),
     st.integers(1, 12),
@@ -35,7 +35,11 @@ moves = st.lists(
     st.tuples(st.sampled_from(["place", "place", "place", "release", "remove", "reset"]), st.integers(0, 99))
 )
 policies = st.sampled_from([name for name in POLICIES if name != "random"])
-PRICES = ((Kind(2000, 470, 1, 0), 400_000), (Kind(4000, 810, 1, 1), 900_000), (Kind(4000, 1000, 1, 0), 1_000_000))
+PRICES = (
+    (TypicalPod(2000, 470, 1, 0), 400_000),
+    (TypicalPod(4000, 810, 1, 1), 900_000),
+    (TypicalPod(4000, 1000, 1, 0), 1_000_000),
+)
 
 
 def packer_of(cluster, menu, policy, order=None):

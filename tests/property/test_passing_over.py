@@ -6,7 +6,7 @@ import pytest
 
 from tessera.domain.entities import Run
 from tessera.domain.phases import Phase
-from tessera.engine.placement.gangs import Room
+from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing.readiness import quota_reason
 from tessera.engine.scoring.policies import taste_of
 from tessera.scheduler import decide as module
@@ -25,7 +25,7 @@ def place_line_plainly(draft: Draft, pool: str) -> None:
     state = draft.state
     line = state.lines.get(pool)
     waiting = [state.jobs.get(job_id) for job_id in dict.fromkeys(line.jobs if line else ())]
-    room = Room((node for node in state.nodes.values() if node.pool == pool), taste=taste_of(state, pool))
+    room = FreeCapacity((node for node in state.nodes.values() if node.pool == pool), taste=taste_of(state, pool))
     longest = max((len(name) for name in room.nodes), default=0)
     pods = 0
     for job in waiting:

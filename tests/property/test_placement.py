@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed
 from tessera.engine.placement.fits import never_fits
-from tessera.engine.placement.gangs import Room, inadmissible, place_gang
+from tessera.engine.placement.gangs import FreeCapacity, inadmissible, place_gang
 from tessera_schemas.mig import GEOMETRIES
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
@@ -50,7 +50,7 @@ CLUSTERS = st.one_of(clusters(), roomy_clusters(), roomy_clusters())
 def test_no_sequence_of_placements_uses_more_than_there_is(
     wanted: list[tuple[RoleNeed, ...]], there: list[Node]
 ) -> None:
-    room = Room(there)
+    room = FreeCapacity(there)
     placed: list[tuple[Placement, RoleNeed]] = []
     for gang in wanted:
         verdict = room.place(gang)
@@ -69,7 +69,7 @@ def test_no_sequence_of_placements_uses_more_than_there_is(
 
 @given(EITHER, CLUSTERS)
 def test_a_gang_is_whole_or_nothing(gang: tuple[RoleNeed, ...], there: list[Node]) -> None:
-    room = Room(there)
+    room = FreeCapacity(there)
     verdict = room.place(gang)
     if isinstance(verdict, Reason):
         assert list(room.nodes.values()) == there
@@ -126,7 +126,7 @@ def test_nothing_that_is_placed_now_is_ever_called_inadmissible(gang: tuple[Role
 def test_what_others_hold_never_makes_a_gang_inadmissible(
     gang: tuple[RoleNeed, ...], there: list[Node], others: list[tuple[RoleNeed, ...]]
 ) -> None:
-    room = Room(there)
+    room = FreeCapacity(there)
     for other in others:
         room.place(other)
     assert inadmissible(gang, room.nodes.values()) == inadmissible(gang, there)

@@ -6,11 +6,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.domain.mix import Kind, Mix
+from tessera.domain.mix import Mix, MixKind
 from tessera.domain.resources import Node, RoleNeed, emptied, empty_node
-from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import fits, placed_on
-from tessera.engine.placement.gangs import Room, place_gang, taken
+from tessera.engine.placement.gangs import FreeCapacity, place_gang, taken
 from tessera.engine.placement.node_order import taste_for
 from tessera.engine.placement.placement_groups import units
 from tessera.engine.scoring.policies import FULLEST, Taste
@@ -24,11 +24,11 @@ from tests.property.shapes import clusters, gangs, roomy_clusters, small_gangs
 MIX = Mix(
     "default",
     known=(
-        (Kind(1000, 0, 0), 20),
-        (Kind(1000, 500, 1), 30),
-        (Kind(2000, 1000, 1), 40),
-        (Kind(2000, 1000, 2, ("h100",)), 20),
-        (Kind(4000, 1000, 4), 5),
+        (MixKind(1000, 0, 0), 20),
+        (MixKind(1000, 500, 1), 30),
+        (MixKind(2000, 1000, 1), 40),
+        (MixKind(2000, 1000, 2, ("h100",)), 20),
+        (MixKind(4000, 1000, 4), 5),
     ),
     largest_cpu_milli=8000,
 )
@@ -65,7 +65,7 @@ def by_the_rule(gang: tuple[RoleNeed, ...], nodes: dict[str, Node], taste: Taste
 @given(policies, st.one_of(gangs(), small_gangs()), st.one_of(clusters(), roomy_clusters()))
 def test_a_gang_lies_where_the_simple_rule_puts_it(policy: str, gang: tuple[RoleNeed, ...], there: list[Node]) -> None:
     nodes, taste = {node.name: node for node in there}, TASTES[policy]
-    verdict, expected = place_gang(gang, nodes, Places(nodes, taste)), by_the_rule(gang, nodes, taste)
+    verdict, expected = place_gang(gang, nodes, FeasibleNodes(nodes, taste)), by_the_rule(gang, nodes, taste)
     if isinstance(verdict, Reason):
         assert verdict.numbers.get("pods_placed", 0) == len(expected)
     else:
@@ -77,7 +77,7 @@ def test_the_order_in_which_nodes_are_given_does_not_matter(
     policy: str, gang: tuple[RoleNeed, ...], there: list[Node], chance: random.Random
 ) -> None:
     shuffled = chance.sample(there, len(there))
-    one, other = (Room(nodes, taste=TASTES[policy]).find(gang) for nodes in (there, shuffled))
+    one, other = (FreeCapacity(nodes, taste=TASTES[policy]).find(gang) for nodes in (there, shuffled))
     assert one == other
 
 
@@ -85,7 +85,7 @@ def test_the_order_in_which_nodes_are_given_does_not_matter(
 def test_what_was_ranked_before_follows_every_place_and_release(
     policy: str, kinds: list[tuple[RoleNeed, ...]], there: list[Node], data: st.DataObject
 ) -> None:
-    room, taste = Room(there, taste=TASTES[policy]), TASTES[policy]
+    room, taste = FreeCapacity(there, taste=TASTES[policy]), TASTES[policy]
     running: list[tuple[tuple[RoleNeed, ...], Placement]] = []
     for _ in range(data.draw(st.integers(1, 10))):
         leaves = data.draw(st.booleans())
@@ -95,7 +95,7 @@ def test_what_was_ranked_before_follows_every_place_and_release(
             room.put(room.nodes[gone.node].taking(need, gone, -1))
             continue
         gang = data.draw(st.sampled_from(kinds))
-        afresh = Room([replace(node) for node in room.nodes.values()], taste=taste)
+        afresh = FreeCapacity([replace(node) for node in room.nodes.values()], taste=taste)
         verdict = place_gang(gang, room.nodes, room.places, room.ranks)
         assert verdict == afresh.find(gang)
         if not isinstance(verdict, Reason):
@@ -108,15 +108,15 @@ def test_a_room_that_is_renewed_for_another_pass_chooses_as_a_new_one(
     policy: str, kinds: list[tuple[RoleNeed, ...]], there: list[Node], data: st.DataObject
 ) -> None:
     taste, nodes = TASTES[policy], {node.name: node for node in there}
-    room = Room(nodes.values(), taste=taste)
+    room = FreeCapacity(nodes.values(), taste=taste)
     for _ in range(data.draw(st.integers(1, 6))):
         for name in data.draw(st.sets(st.sampled_from(sorted(nodes)), max_size=2)):
             nodes[name] = data.draw(st.sampled_from(changes(nodes[name])))
         if not room.renewed(nodes.values(), taste):
-            room = Room(nodes.values(), taste=taste)
+            room = FreeCapacity(nodes.values(), taste=taste)
         for _ in range(data.draw(st.integers(1, 3))):
             gang = data.draw(st.sampled_from(kinds))
-            afresh = Room([replace(node) for node in room.nodes.values()], taste=taste)
+            afresh = FreeCapacity([replace(node) for node in room.nodes.values()], taste=taste)
             verdict, expected = room.place(gang), afresh.find(gang)
             if isinstance(verdict, Reason):  # its numbers are those of the first time in the pass
                 assert isinstance(expected, Reason)
@@ -139,7 +139,7 @@ def changes(node: Node) -> list[Node]:
 
 def test_a_room_is_not_renewed_for_other_nodes_or_another_policy() -> None:
     one, two = (empty_node(node_seen(name)) for name in ("a", "b"))
-    room = Room([one])
+    room = FreeCapacity([one])
     assert room.renewed([one], FULLEST)
     assert not room.renewed([one, two], FULLEST)
     assert not room.renewed([], FULLEST)

@@ -11,7 +11,7 @@ import structlog
 
 from tessera.admission.decide import outcome as decide
 from tessera.admission.decide.outcome import Origin
-from tessera.admission.decide.policy import Policy
+from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.admission.known_jobs import KnownJobs
 from tessera.admission.limits import TenantLimits
 from tessera.admission.orders import Case, Doubtful, Orders
@@ -34,7 +34,7 @@ _TAIL = re.compile(r"(\.[A-Za-z0-9_-]+)+")
 log = structlog.get_logger()
 
 
-class Handlers:
+class CommandHandlers:
     """The two queues' handlers; each returns one outcome per delivery, as the work loop wants it."""
 
     def __init__(self, ports: Ports, shard: str, policy: PolicyView, limits: TenantLimits, refusals: Refusals) -> None:
@@ -102,7 +102,7 @@ class Handlers:
         if policy is None:
             if decide.needs_policy(parsed):
                 return NOT_KNOWN
-            policy = Policy()
+            policy = AdmissionPolicy()
         origin = Origin(self._shard, tenant, message.seq, take_trace(message.headers), adopted)
         return Case(message, origin, decide.of_tenant(parsed, origin, policy), f"{self._submits}.{message.seq}")
 

@@ -17,7 +17,7 @@ REMEMBERED = 10_000
 LOOK_SECONDS = 0.02
 
 
-class Found(Enum):
+class JobPresence(Enum):
     """THERE also while nobody can say: then the order goes on as if it were."""
 
     THERE = auto()
@@ -38,17 +38,17 @@ class KnownJobs:
         if len(self._passed) > REMEMBERED:
             self._passed.popitem(last=False)
 
-    async def look(self, job_id: str, tenant: str) -> Found:
+    async def look(self, job_id: str, tenant: str) -> JobPresence:
         """A job of the tenant; "" stands for an operator, to whom every job is one."""
         if job_id in self._passed:
-            return Found.THERE
+            return JobPresence.THERE
         try:
             stored = await self._store.get("jobs", job_id)
         except KernelError:
-            return Found.THERE
+            return JobPresence.THERE
         if stored is None:
-            return Found.ABSENT
-        return Found.THERE if tenant in ("", JobView.from_bytes(stored).tenant) else Found.SOMEBODY_ELSES
+            return JobPresence.ABSENT
+        return JobPresence.THERE if tenant in ("", JobView.from_bytes(stored).tenant) else JobPresence.SOMEBODY_ELSES
 
     async def caught_up(self, seconds: float) -> bool:
         """Wait until the views hold all that is in the ledger now; False when they do not, or nobody can say."""

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tessera.admission.handlers import Handlers
+from tessera.admission.handlers import CommandHandlers
 from tessera.admission.limits import TenantLimits
 from tessera.admission.policy_view import PolicyView
 from tessera.admission.refusals import FLUSH_SECONDS, Refusals
@@ -23,7 +23,7 @@ async def serve(ports: Ports, settings: AdmissionSettings, stop: asyncio.Event) 
     members = Members(ports.bus, clock, shard, "admission", ports.instance, settings.lease_seconds)
     room = LedgerRoom(ports.bus, clock, ports.metrics, shard)
     limits = TenantLimits(policy, room, clock, lambda: members.count)
-    handlers = Handlers(ports, shard, policy, limits, Refusals(clock, settings.refusals_per_second))
+    handlers = CommandHandlers(ports, shard, policy, limits, Refusals(clock, settings.refusals_per_second))
     ports.health.check("policy", policy.problem)
     ports.health.check("ledger", room.problem)
 

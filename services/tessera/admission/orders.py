@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.admission.decide.outcome import Origin, Outcome, Request, of_no_job
-from tessera.admission.known_jobs import Found, KnownJobs
+from tessera.admission.known_jobs import JobPresence, KnownJobs
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Delivery, Message
 from tessera.kernel.tasks.task_group import together_all
@@ -62,19 +62,21 @@ class Orders:
         }
         last = {index for index in orders if not patient or batch[index].deliveries > 1}
         found = await self._look(orders)
-        absent = {index: orders[index] for index, seen in found.items() if seen is Found.ABSENT}
+        absent = {index: orders[index] for index, seen in found.items() if seen is JobPresence.ABSENT}
         complete = bool(absent) and await self._jobs.caught_up(LONG_SECONDS if last & absent.keys() else SHORT_SECONDS)
         found |= await self._look(absent)
         for index, case in orders.items():
-            if found[index] is Found.SOMEBODY_ELSES or (found[index] is Found.ABSENT and index in last and complete):
+            if found[index] is JobPresence.SOMEBODY_ELSES or (
+                found[index] is JobPresence.ABSENT and index in last and complete
+            ):
                 checked[index] = _refused(case)
-            elif found[index] is Found.ABSENT and index not in last:
+            elif found[index] is JobPresence.ABSENT and index not in last:
                 checked[index] = Doubtful(case)
-            elif found[index] is Found.THERE and batch[index].deliveries > 1:
+            elif found[index] is JobPresence.THERE and batch[index].deliveries > 1:
                 checked[index] = _once_more(case)
         return checked
 
-    async def _look(self, orders: Mapping[int, Case]) -> dict[int, Found]:
+    async def _look(self, orders: Mapping[int, Case]) -> dict[int, JobPresence]:
         asked = [case.about_a_job for case in orders.values()]
         looks = [self._jobs.look(order.job_id, order.tenant) for order in asked if order is not None]
         return dict(zip(orders, await together_all(*looks), strict=True))

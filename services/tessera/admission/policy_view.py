@@ -10,7 +10,7 @@ import asyncio
 import structlog
 from pydantic import ValidationError
 
-from tessera.admission.decide.policy import NodeShapes, Policy, templates_of, tree_of
+from tessera.admission.decide.policy import AdmissionPolicy, NodeShapes, templates_of, tree_of
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Clock, ProjectionStore
 from tessera_schemas.config import Config
@@ -30,7 +30,7 @@ class PolicyView:
         self._read_at = 0.0
         self._away = False
         self._first = asyncio.Event()
-        self.known: Policy | None = None
+        self.known: AdmissionPolicy | None = None
 
     def problem(self) -> str | None:
         """Why no job can be judged yet; None once one can."""
@@ -44,7 +44,7 @@ class PolicyView:
             await self._read()
             await self._clock.sleep(self._seconds)
 
-    async def look_again(self) -> Policy | None:
+    async def look_again(self) -> AdmissionPolicy | None:
         """
         The policy after one more look, unless the last one was just now or the views are away.
 
@@ -68,7 +68,7 @@ class PolicyView:
                 return
             stored, nodes = await self._store.get("config", "config"), await self._store.get_all("nodes")
             config = None if stored is None else Config.model_validate_json(stored)
-            self.known = Policy(n, tree_of(config), self._shapes.update(nodes), templates_of(config))
+            self.known = AdmissionPolicy(n, tree_of(config), self._shapes.update(nodes), templates_of(config))
         except (Transient, ValidationError) as error:
             if not self._away:
                 log.warning("policy_not_read", error=str(error), as_of=self.known.n if self.known else None)

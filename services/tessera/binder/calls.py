@@ -1,4 +1,4 @@
-"""One pod at a time: made, or found as made before; bound by its UID. A no that no repeat changes is `Refused`."""
+"""One pod at a time: made, or found as made before; bound by its UID. `RefusedByCluster`: a no that stays."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping
@@ -37,7 +37,7 @@ CHANGES_MAX = 3
 T = TypeVar("T")
 
 
-class Refused(Exception):
+class RefusedByCluster(Exception):
     """The API server said no in a way that a repeat does not change; on other nodes (`within`) it may not."""
 
     def __init__(self, rank: int, reason: Reason, within: tuple[RoleReach, ...] = ()) -> None:
@@ -54,7 +54,7 @@ class Targets(Protocol):
 
 
 class Calls:
-    """Raises `Refused`, or what is worth another try."""
+    """Raises `RefusedByCluster`, or what is worth another try."""
 
     def __init__(
         self,
@@ -84,10 +84,10 @@ class Calls:
             labels = made["metadata"].get("labels", {})
             if labels.get(RUN_LABEL) != run.run_id or labels.get(SPEC_LABEL) != spec_label(job):
                 detail = f"pod {pod['metadata']['name']} exists and is not ours"
-                raise Refused(rank, Reason(code=Code.BIND_REFUSED, detail=detail)) from error
+                raise RefusedByCluster(rank, Reason(code=Code.BIND_REFUSED, detail=detail)) from error
             if "deletionTimestamp" in made["metadata"]:
                 detail = f"pod {pod['metadata']['name']} is being deleted"
-                raise Refused(rank, Reason(code=Code.POD_DELETED, detail=detail)) from error
+                raise RefusedByCluster(rank, Reason(code=Code.POD_DELETED, detail=detail)) from error
         uid: str = made["metadata"]["uid"]
         return uid
 
@@ -99,7 +99,7 @@ class Calls:
         try:
             return pod_of(job, run, rank, spec, self._state.n, node)
         except NoDevice as error:
-            raise Refused(rank, error.reason) from error
+            raise RefusedByCluster(rank, error.reason) from error
 
     async def make_service(self, job: Job, run: Run, service: JsonObject) -> None:
         """The run's Service, made now or by an earlier try; its content follows from its name."""
@@ -112,7 +112,7 @@ class Calls:
             there = (await self._cluster.get_service(job.tenant, name))["metadata"]
             if (there.get("labels") or {}).get(RUN_LABEL) != run.run_id:
                 detail = f"service {name} exists and is not ours"
-                raise Refused(0, Reason(code=Code.BIND_REFUSED, detail=detail)) from error
+                raise RefusedByCluster(0, Reason(code=Code.BIND_REFUSED, detail=detail)) from error
 
     async def bind(self, job: Job, run: Run, placement: Placement, uid: str) -> None:
         """
@@ -151,7 +151,7 @@ class Calls:
         try:
             annotations = at_bind(placement, node, self._hami.now())
         except NoDevice as error:
-            raise Refused(placement.rank, error.reason) from error
+            raise RefusedByCluster(placement.rank, error.reason) from error
         if node is not None and node.device_profile == "hami" and placement.devices:
             await self._hami.take(placement.node, job.tenant, name)
         return annotations
@@ -160,7 +160,7 @@ class Calls:
         owner = self._ownership.shard_of(placement.node)
         if owner != self._settings.shard:
             detail = f"node {placement.node} belongs to shard {owner} by now"
-            raise Refused(placement.rank, Reason(code=Code.BIND_REFUSED, detail=detail))
+            raise RefusedByCluster(placement.rank, Reason(code=Code.BIND_REFUSED, detail=detail))
 
     async def vanished(self, job: Job, run: Run, rank: int, uid: str) -> Reason | None:
         """
@@ -190,11 +190,13 @@ class Calls:
                 raise
             pod = {"metadata": {"uid": ""}}
         if pod["metadata"]["uid"] != uid or "deletionTimestamp" in pod["metadata"]:
-            raise Refused(rank, Reason(code=Code.POD_DELETED, detail=f"pod {name} went away before it was bound"))
+            raise RefusedByCluster(
+                rank, Reason(code=Code.POD_DELETED, detail=f"pod {name} went away before it was bound")
+            )
         node = pod["spec"].get("nodeName")
         ours = job.adopted is None or bound_for(pod) == run.run_id
         if node and (node != placement.node or not ours):
-            raise Refused(rank, Reason(code=Code.BIND_REFUSED, detail=f"pod {name} is on {node} already"))
+            raise RefusedByCluster(rank, Reason(code=Code.BIND_REFUSED, detail=f"pod {name} is on {node} already"))
         return bool(node)
 
     def _judged(self, run: Run, rank: int, error: ApiError) -> Exception:
@@ -205,7 +207,7 @@ class Calls:
         if passing and error.status != 409:
             return error  # the API server is in trouble, not this pod: the run's own deadline bounds the wait
         numbers = {"rank": rank, "status": error.status}
-        return Refused(
+        return RefusedByCluster(
             rank, Reason(code=Code.BIND_REFUSED, numbers=numbers, detail=f"{error.reason}: {error.message}"[:512])
         )
 

@@ -8,7 +8,7 @@ is remembered only to save messages; the committer takes a repeat for what it is
 from collections.abc import Callable, Mapping
 
 from tessera.binder.adoption.runs import AdoptedRuns
-from tessera.binder.calls import Calls, Refused, all_of
+from tessera.binder.calls import Calls, RefusedByCluster, all_of
 from tessera.binder.checkpoints import Checkpoints
 from tessera.binder.decide.steps import Pod, missing, to_report
 from tessera.binder.hami_lock import HamiLock
@@ -172,7 +172,7 @@ class Runs:
                 return
             if not run.bound:
                 await self._bind(job, run)
-        except Refused as refused:
+        except RefusedByCluster as refused:
             await self._say(run.run_id, self._refusal(run, refused))
             return
         await self._names.keep(job, run, pods.values())
@@ -182,7 +182,7 @@ class Runs:
         for rank in missing(run, pods, self._adopted.gone):
             await self._report_vanished(job, run, rank)
 
-    def _refusal(self, run: Run, refused: Refused) -> BindFailed:
+    def _refusal(self, run: Run, refused: RefusedByCluster) -> BindFailed:
         """A committer that is not of this version yet knows nothing of `within`."""
         within = refused.within if self._state.format >= FORMAT_OF_LATER else ()
         rank, reason = refused.rank, refused.reason
@@ -254,7 +254,7 @@ class Runs:
             raise Transient(f"node {placement.node} is gone")
         against = await self._adopted.volumes.prepare(job.tenant, claims, node, uid)
         if against is not None:
-            raise Refused(placement.rank, against)
+            raise RefusedByCluster(placement.rank, against)
 
     async def _bind_one(self, job: Job, run: Run, placement: Placement, uid: str, bound: dict[str, None]) -> None:
         await self._calls.bind(job, run, placement, uid)

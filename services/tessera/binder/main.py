@@ -9,7 +9,7 @@ from tessera.binder.others import OthersByNode, informers_of_others
 from tessera.binder.ownership import Ownership
 from tessera.binder.reduced import only_what_is_read
 from tessera.binder.settings import BinderSettings
-from tessera.binder.watch_nodes import Nodes
+from tessera.binder.watch_nodes import NodeReports
 from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.kubernetes.node_troubles import NodeTroubles
 from tessera.kernel.kubernetes.pods_by_run import PodsByRun
@@ -37,7 +37,7 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
     facts = Facts(ports.bus, settings.shard, "binder")
     others = OthersByNode(informers_of_others(ports.cluster, ports.clock, ports.instance), users.pods)
     seconds = settings.others_seconds
-    nodes = Nodes(node_informer, others, ownership, facts, shard.state, members, ports.clock, seconds)
+    nodes = NodeReports(node_informer, others, ownership, facts, shard.state, members, ports.clock, seconds)
     users.hear += [runs.on_users, nodes.on_users]
     users.name_run = runs.worklist.name
     runs.hear.append(nodes.on_pods)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import structlog
 
-from tessera.binder.calls import Calls, Refused
+from tessera.binder.calls import Calls, RefusedByCluster
 from tessera.binder.decide.launching import is_named, service_name, service_of
 from tessera.binder.decide.steps import Pod, count_of
 from tessera.binder.stopping import gone_is_fine
@@ -68,7 +68,7 @@ class Names:
             self._not_again_before[run.run_id] = now + KEPT_SECONDS
             try:
                 await self._calls.make_service(job, run, service_of(job, run.run_id, self._state.n))
-            except Refused as refused:
+            except RefusedByCluster as refused:
                 log.warning("service_not_made_again", run=run.run_id, reason=refused.reason.sentence())
 
     def _is_there(self, namespace: str, name: str) -> bool:

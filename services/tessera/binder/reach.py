@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from tessera.binder.adoption.decide.reading import Json
 from tessera.binder.adoption.decide.volumes import reaches
 from tessera.binder.adoption.volume_claims import VolumeClaims
-from tessera.binder.calls import Refused
+from tessera.binder.calls import RefusedByCluster
 from tessera.domain.entities import Job, Run
 from tessera.domain.resources import within_reach
 from tessera.domain.state import State
@@ -34,7 +34,7 @@ async def check_reach(volumes: VolumeClaims, state: State, job: Job, run: Run, s
         ranks = [place.rank for place in run.placements if place.role == role.name]
         found = await volumes.conditions(job.tenant, claims_of(role), len(ranks))
         if isinstance(found, Reason):
-            raise Refused(min(ranks, default=0), found)
+            raise RefusedByCluster(min(ranks, default=0), found)
         conditions[role.name] = found
     within = _within(conditions)
     beyond = next(_beyond(state, run, conditions), None) or next(_could_grow_beyond(job, run, within), None)
@@ -43,7 +43,7 @@ async def check_reach(volumes: VolumeClaims, state: State, job: Job, run: Run, s
             f"the volumes of role {beyond.role} are not within reach of all nodes; its next attempt goes where they are"
         )
         reason = Reason(code=Code.VOLUME_NOT_READY, numbers={"rank": beyond.rank}, detail=detail)
-        raise Refused(beyond.rank, reason, within)
+        raise RefusedByCluster(beyond.rank, reason, within)
 
 
 def _could_grow_beyond(job: Job, run: Run, within: tuple[RoleReach, ...]) -> Iterator[Placement]:

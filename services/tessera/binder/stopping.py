@@ -16,7 +16,7 @@ from tessera.binder.settings import BinderSettings
 from tessera.domain.entities import Run
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
-from tessera.kernel.kubernetes.node_troubles import Kind, NodeTroubles
+from tessera.kernel.kubernetes.node_troubles import NodeTroubles, TroubleKind
 from tessera.kernel.ports import ApiError
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.worklist import Worklist
@@ -172,7 +172,7 @@ class Stopping:
         trouble = self._troubles.of(pod.node)
         if trouble is not None and self._troubles.is_fence(trouble):
             await self._force_off(pod)
-        elif trouble is not None and trouble.kind is Kind.GONE:
+        elif trouble is not None and trouble.kind is TroubleKind.GONE:
             self._worklist.name_later(run_id, self._settings.node_gone_seconds)
 
     async def _force_off(self, pod: Pod) -> None:

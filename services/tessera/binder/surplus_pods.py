@@ -7,7 +7,7 @@ One that fails, is refused or vanishes does not end the run: it is said to be lo
 import asyncio
 from collections.abc import Mapping
 
-from tessera.binder.calls import Calls, Refused, all_of
+from tessera.binder.calls import Calls, RefusedByCluster, all_of
 from tessera.binder.decide.steps import Pod, broken_extras
 from tessera.binder.stopping import Stopping
 from tessera.binder.templates import Templates
@@ -86,9 +86,11 @@ class Extras:
 
     async def _settle(self, run: Run, failed: Mapping[int, BaseException]) -> None:
         """Say what was refused for good; raise what is worth another try."""
-        await self._say_lost(run, {rank: error.reason for rank, error in failed.items() if isinstance(error, Refused)})
+        await self._say_lost(
+            run, {rank: error.reason for rank, error in failed.items() if isinstance(error, RefusedByCluster)}
+        )
         for error in failed.values():
-            if not isinstance(error, Refused):
+            if not isinstance(error, RefusedByCluster):
                 raise error
 
     async def _say_lost(self, run: Run, found: Mapping[int, Reason]) -> None:

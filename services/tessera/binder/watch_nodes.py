@@ -19,7 +19,7 @@ from tessera_schemas.facts import NodeSeen
 log = structlog.get_logger()
 
 
-class Nodes:
+class NodeReports:
     """Says each node when it differs from what was said last, and everything again every while."""
 
     def __init__(

@@ -32,7 +32,7 @@ SEEN_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ConfigChange:
     """The configuration that is wanted, and the one in force that it was made from."""
 
     now: Config
@@ -81,7 +81,9 @@ def read_body(body: Json) -> ConfigBody:
     return parsed.command.body
 
 
-async def put_in_force(where: Where, operator: Credential, views: ShardViews, change: Change, seconds: float) -> Config:
+async def put_in_force(
+    where: Where, operator: Credential, views: ShardViews, change: ConfigChange, seconds: float
+) -> Config:
     """Propose it and wait until the views show it. Raises Refused, or Failure with CONFLICT or TIMED_OUT."""
     clock = SystemClock()
     began = clock.monotonic()
@@ -106,7 +108,7 @@ async def put_in_force(where: Where, operator: Credential, views: ShardViews, ch
     )
 
 
-async def _judged(config: Config, change: Change, clock: SystemClock) -> Config:
+async def _judged(config: Config, change: ConfigChange, clock: SystemClock) -> Config:
     if config.body != change.body:
         raise Failure(
             Exit.CONFLICT,

@@ -9,7 +9,7 @@ from tessera_schemas.ledger import GENESIS, chain_hash
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ChainEntry:
     """One message as a person looks at it."""
 
     n: int
@@ -24,7 +24,7 @@ class Entry:
     records: str
 
     @classmethod
-    def of(cls, data: bytes) -> "Entry":
+    def of(cls, data: bytes) -> "ChainEntry":
         """Raises ValueError, KeyError or TypeError for bytes that are no ledger message."""
         raw = orjson.loads(data)
         kinds = Counter(record["kind"] for record in raw.get("records", ()))

@@ -6,7 +6,7 @@ from textwrap import wrap
 from typing import Any
 
 from tessera.client.rendering import COLUMNS, plain
-from tessera.client.story import Line
+from tessera.client.story import StoryLine
 from tessera.engine.explain.blockers import Holder, Holders
 from tessera.engine.explain.explanation import Explanation, explain
 from tessera.kernel.ledger.shard import decode_entry
@@ -53,7 +53,7 @@ def explanation_lines(answer: Explanation, until: Mapping[str, int], now_ms: int
     return lines
 
 
-def story_lines(lines: list[Line]) -> Iterator[str]:
+def story_lines(lines: list[StoryLine]) -> Iterator[str]:
     """The newest lines of the story, oldest first."""
     if len(lines) > STORY_LINES:
         yield f"({len(lines) - STORY_LINES} earlier lines; `-o json` tells all)"
@@ -63,7 +63,7 @@ def story_lines(lines: list[Line]) -> Iterator[str]:
         yield from more
 
 
-def explained(answer: Explanation | None, lines: list[Line], until: Mapping[str, int]) -> dict[str, Any]:
+def explained(answer: Explanation | None, lines: list[StoryLine], until: Mapping[str, int]) -> dict[str, Any]:
     """The answer for programs."""
     story = [asdict(line) for line in lines]
     if answer is None:

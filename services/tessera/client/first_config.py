@@ -44,7 +44,7 @@ OTHER_POLICY = ("min_runtime_seconds", "evictions_max", "earmark_seconds", "node
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterSurvey:
     """What the configuration is written for."""
 
     shard: str
@@ -65,13 +65,13 @@ class Cluster:
         return dict(sorted(found.items())) or {DEFAULT_POOL: []}
 
 
-def first_config(cluster: Cluster) -> str:
+def first_config(cluster: ClusterSurvey) -> str:
     """The whole file."""
     parts = (_head, _tenants, _queues, _flavors, _pools, _topology, _policy)
     return "\n".join("\n".join(lines) + "\n" for part in parts if (lines := list(part(cluster))))
 
 
-def _head(cluster: Cluster) -> Iterator[str]:
+def _head(cluster: ClusterSurvey) -> Iterator[str]:
     models = _models(cluster.present)
     gpus = ", ".join(f"{count} {model}" for model, count in models.items()) or "no GPUs"
     yield f"# Configuration of shard {cluster.shard}, by `tessera config init` as of ledger record {cluster.as_of},"
@@ -79,7 +79,7 @@ def _head(cluster: Cluster) -> Iterator[str]:
     yield "# What it leaves out is written out by `apply` with the values below, and shown before you agree."
 
 
-def _tenants(cluster: Cluster) -> Iterator[str]:
+def _tenants(cluster: ClusterSurvey) -> Iterator[str]:
     yield "# Who may submit. On Kubernetes a tenant is the namespace of the same name."
     yield "tenants:"
     for name in cluster.tenants:
@@ -90,7 +90,7 @@ def _tenants(cluster: Cluster) -> Iterator[str]:
         yield f"    priority_classes: [{', '.join(GRANTED)}]  # granted; there are also high and urgent"
 
 
-def _queues(cluster: Cluster) -> Iterator[str]:
+def _queues(cluster: ClusterSurvey) -> Iterator[str]:
     yield "# Where jobs wait. `gpus` is the nominal quota: all that the cluster has now. Queues below one parent lend"
     yield "# each other what they do not use; `cpu` and `memory` can be given as well, and are not limited otherwise."
     yield "queues:"
@@ -121,7 +121,7 @@ def _queue(name: str, pool: str, gpus: int, tenant: str, parent: str = "") -> It
         yield "    # quotas: {gpus: 8}             # the pool has no GPUs now: nothing is limited"
 
 
-def _flavors(cluster: Cluster) -> Iterator[str]:
+def _flavors(cluster: ClusterSurvey) -> Iterator[str]:
     names = _flavor_names(_models(cluster.present))
     if not names:
         return
@@ -133,7 +133,7 @@ def _flavors(cluster: Cluster) -> Iterator[str]:
         yield f"  - {{name: {_quoted(name)}, gpu_models: [{_quoted(model)}]}}"
 
 
-def _pools(cluster: Cluster) -> Iterator[str]:
+def _pools(cluster: ClusterSurvey) -> Iterator[str]:
     said = {pool: {node.device_profile for node in nodes} for pool, nodes in cluster.pools.items()}
     alike = {pool: next(iter(profiles)) for pool, profiles in said.items() if len(profiles) == 1}
     if not alike:
@@ -144,7 +144,7 @@ def _pools(cluster: Cluster) -> Iterator[str]:
         yield f"  - {{name: {_quoted(pool)}, device_profile: {profile}}}"
 
 
-def _topology(cluster: Cluster) -> Iterator[str]:
+def _topology(cluster: ClusterSurvey) -> Iterator[str]:
     labels = _levels(cluster.present)
     if not labels:
         return
@@ -157,7 +157,7 @@ def _topology(cluster: Cluster) -> Iterator[str]:
         yield f"  - {{name: {_quoted(name)}, label: {_quoted(label)}}}"
 
 
-def _policy(cluster: Cluster) -> Iterator[str]:
+def _policy(cluster: ClusterSurvey) -> Iterator[str]:
     yield "# How the shard decides; docs/policy.md has what was measured."
     yield "policy:"
     for found in POLICY:

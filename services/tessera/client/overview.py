@@ -14,7 +14,7 @@ TOP_QUEUES = tuple(column for column in QUEUES if column.title not in ("BORROWED
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class JobGroup:
     """Jobs that have something in common; `gpu_milli` of those that hold devices, and of those that wait."""
 
     name: str
@@ -51,7 +51,7 @@ def node_line(nodes: Iterable[NodeView]) -> str:
     return f"GPUs {said_milli(total - free)} of {said_milli(total)} in use, {whole} wholly free; nodes {said}"
 
 
-def groups(jobs: Iterable[JobView], name: Callable[[JobView], str]) -> list[Group]:
+def groups(jobs: Iterable[JobView], name: Callable[[JobView], str]) -> list[JobGroup]:
     """Most GPUs first."""
     found: dict[str, list[JobView]] = {}
     for job in jobs:
@@ -60,10 +60,10 @@ def groups(jobs: Iterable[JobView], name: Callable[[JobView], str]) -> list[Grou
     return sorted(made, key=lambda group: (-group.gpu_milli, -group.wanted_milli, group.name))
 
 
-def _group(name: str, jobs: list[JobView]) -> Group:
+def _group(name: str, jobs: list[JobView]) -> JobGroup:
     waiting = [job for job in jobs if job.phase == QUEUED]
     holding = [job for job in jobs if job.phase != QUEUED]
-    return Group(
+    return JobGroup(
         name,
         len(holding),
         len(waiting),
@@ -73,7 +73,7 @@ def _group(name: str, jobs: list[JobView]) -> Group:
     )
 
 
-TENANTS: list[Column[Group]] = [
+TENANTS: list[Column[JobGroup]] = [
     Column("TENANT", lambda group: group.name, shrinks=True),
     Column("GPUS", lambda group: said_milli(group.gpu_milli), right=True),
     Column("RUNNING", lambda group: str(group.running), right=True),
@@ -82,7 +82,7 @@ TENANTS: list[Column[Group]] = [
 ]
 
 
-def waiting_columns(now_ms: int) -> list[Column[Group]]:
+def waiting_columns(now_ms: int) -> list[Column[JobGroup]]:
     return [
         Column("WAITING BECAUSE", lambda group: group.name, shrinks=True),
         Column("JOBS", lambda group: str(group.waiting), right=True),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.story import Line, story
+from tessera.client.story import StoryLine, story
 from tessera.kernel.ledger.shard import Shard, decode_entry, restore
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.ports import Bus, Ledger, Message
@@ -56,9 +56,9 @@ class StoredLedger:
         self.head = shard.state.n
         return shard
 
-    async def story(self, job_id: str, first_n: int, *, all_names: bool = True) -> list[Line]:
+    async def story(self, job_id: str, first_n: int, *, all_names: bool = True) -> list[StoryLine]:
         """What the messages from `first_n` on say about a job; the others are not even decoded."""
-        told: list[Line] = []
+        told: list[StoryLine] = []
         wanted = job_id.encode()
         async for seq, data in self.messages(first_n - 1):
             if wanted in data:

@@ -16,7 +16,7 @@ JOB_ID = re.compile(r"\b([a-z2-7]{20})(?:-[0-9]{1,6})?\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class StoryLine:
     n: int
     ts: int
     text: str
@@ -26,14 +26,14 @@ class Line:
         return f"{_time(self.ts)}  {self.n:>6}  {self.text}"
 
 
-def story(message: LedgerMessage, job_id: str, all_names: bool = True) -> Iterator[Line]:
+def story(message: LedgerMessage, job_id: str, all_names: bool = True) -> Iterator[StoryLine]:
     """What `message` says about the job; without `all_names` no other job or run is named."""
     for record in message.records:
         if _about(record, message) == job_id:
             text = TELL.get(type(record), _plain)(record, message)
             if all_names and isinstance(record, records.Revoked | records.Shrunk) and is_job_id(record.by):
                 text += f" (for job {record.by})"
-            yield Line(message.n, message.ts, text if all_names else _without_names(text, job_id))
+            yield StoryLine(message.n, message.ts, text if all_names else _without_names(text, job_id))
 
 
 def _without_names(text: str, job_id: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from tessera.admission.decide.outcome import Origin, of_tenant
-from tessera.admission.decide.policy import NodeShapes, Policy, templates_of, tree_of
+from tessera.admission.decide.policy import AdmissionPolicy, NodeShapes, templates_of, tree_of
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sdk import Refused
 from tessera.client.shard_views import ENDED, ShardViews
@@ -74,7 +74,7 @@ async def dry_run(views: ShardViews, data: bytes, shard: str, tenant: str) -> tu
     n = await views.as_of()
     config = await views.config()
     nodes = await views.store.get_all("nodes")
-    policy = Policy(n, tree_of(config), NodeShapes().update(nodes), templates_of(config))
+    policy = AdmissionPolicy(n, tree_of(config), NodeShapes().update(nodes), templates_of(config))
     return of_tenant(read_tenant_command(data), Origin(shard, tenant, 0), policy).answer, n
 
 

@@ -268,7 +268,7 @@ class Drain:
 
 @quick
 @dataclass(frozen=True, slots=True)
-class Line:
+class QueueOrder:
     """The newest order of a pool that was taken in: who is next, as of `basis_n`."""
 
     pool: str

@@ -10,7 +10,7 @@ from typing import Any
 
 from tessera.domain.checkpoints import marks_with
 from tessera.domain.devices import while_held
-from tessera.domain.entities import Drain, Earmark, EndedJob, Extra, Job, Left, Line, RefusedWork, Run, Use
+from tessera.domain.entities import Drain, Earmark, EndedJob, Extra, Job, Left, QueueOrder, RefusedWork, Run, Use
 from tessera.domain.errors import Contradiction, UnknownFormat
 from tessera.domain.evolve import evolved
 from tessera.domain.levels import unknown_levels, with_labels
@@ -110,7 +110,7 @@ def take_in(state: State, n: int, ts: int, facts_upto: int, orders: Sequence[Ord
         raise Contradiction(f"record {n}: ts or facts_upto goes back")
     state.n, state.ts, state.facts_upto = n, ts, facts_upto
     for order in orders:
-        state.lines.put(order.pool, Line(order.pool, order.basis_n, order.ts, order.jobs))
+        state.lines.put(order.pool, QueueOrder(order.pool, order.basis_n, order.ts, order.jobs))
     _forget(state)
 
 

@@ -58,7 +58,7 @@ PRESUMED_BOUND = ((1000, 30, 20), (1000, 90, 50), (500, 60, 30))
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Kind:
+class MixKind:
     """What the mix tells pods apart by: `gpu_milli` of each of `gpus` devices, of any of `models` (none: of any)."""
 
     cpu_milli: int
@@ -67,14 +67,16 @@ class Kind:
     models: tuple[str, ...] = ()
 
 
-def kind_of(need: Need) -> Kind:
+def kind_of(need: Need) -> MixKind:
     """A share counts as one GPU of so many thousandths."""
     if need.gpus:
-        return Kind(need.cpu_milli, WHOLE_GPU, need.gpus, need.gpu_models)
-    return Kind(need.cpu_milli, need.gpu_milli, 1 if need.gpu_milli else 0, need.gpu_models if need.gpu_milli else ())
+        return MixKind(need.cpu_milli, WHOLE_GPU, need.gpus, need.gpu_models)
+    return MixKind(
+        need.cpu_milli, need.gpu_milli, 1 if need.gpu_milli else 0, need.gpu_models if need.gpu_milli else ()
+    )
 
 
-Known = tuple[tuple[Kind, int], ...]
+Known = tuple[tuple[MixKind, int], ...]
 """Kinds with their weights, in the kinds' order."""
 
 
@@ -84,7 +86,7 @@ class Seen:
 
     key: str
     pool: str
-    kind: Kind
+    kind: MixKind
     count: int
 
 
@@ -120,7 +122,7 @@ def see(seen: Table[Seen], mixes: Table[Mix], nodes: Table[Node], pool: str, rol
         _settle(seen, mixes, nodes, mix)
 
 
-def _count(seen: Table[Seen], mixes: Table[Mix], pool: str, kind: Kind, times: int) -> None:
+def _count(seen: Table[Seen], mixes: Table[Mix], pool: str, kind: MixKind, times: int) -> None:
     key = f"{pool}/{kind.cpu_milli}/{kind.gpu_milli}/{kind.gpus}/{'|'.join(kind.models)}"
     mix, row = mixes.get(pool) or Mix(pool), seen.get(key)
     kinds = mix.kinds + (row is None)
@@ -178,12 +180,12 @@ def _carried_over(mix: Mix, known: Known) -> tuple[int, ...]:
     return tuple(had.get(kind, in_full(kind)) for kind, _ in known)
 
 
-def in_full(kind: Kind) -> int:
+def in_full(kind: MixKind) -> int:
     """What the GPUs that it holds are worth, in millionths of one."""
     return kind.gpus * kind.gpu_milli * 1000
 
 
-def weights(counts: Mapping[Kind, int], arrivals: int, per_gpu: int, models: Sequence[str]) -> dict[Kind, int]:
+def weights(counts: Mapping[MixKind, int], arrivals: int, per_gpu: int, models: Sequence[str]) -> dict[MixKind, int]:
     """
     How much each kind counts, in the kinds' order: what was seen, and what is presumed while that has not faded.
 
@@ -197,19 +199,19 @@ def weights(counts: Mapping[Kind, int], arrivals: int, per_gpu: int, models: Seq
     return {kind: weight for kind, weight in sorted(mixed.items()) if weight}
 
 
-def presumed(per_gpu: int, left: int = FADES_OVER) -> Iterator[tuple[Kind, int]]:
+def presumed(per_gpu: int, left: int = FADES_OVER) -> Iterator[tuple[MixKind, int]]:
     """What pools with so much CPU per GPU are asked for in general; `left` of `FADES_OVER` of its weight."""
     for gpus, milli, cpu_percent, of_hundred in PRESUMED:
         weight = PRIOR_WEIGHT * of_hundred * left // (100 * FADES_OVER)
-        yield Kind(per_gpu * cpu_percent // 100, milli, gpus), weight
+        yield MixKind(per_gpu * cpu_percent // 100, milli, gpus), weight
 
 
-def presumed_bound(per_gpu: int, models: Sequence[str], left: int = BOUND_FADES_OVER) -> Iterator[tuple[Kind, int]]:
+def presumed_bound(per_gpu: int, models: Sequence[str], left: int = BOUND_FADES_OVER) -> Iterator[tuple[MixKind, int]]:
     """Jobs that run on one of `models` only; `left` of `BOUND_FADES_OVER` of their weight."""
     weight = PRIOR_WEIGHT * BOUND_PERCENT * left // (100 * BOUND_FADES_OVER)
     for model in models[:BOUND_MODELS_MAX]:
         for milli, cpu_percent, of_hundred in PRESUMED_BOUND:
-            kind = Kind(per_gpu * cpu_percent // 100, milli, 1, (model,))
+            kind = MixKind(per_gpu * cpu_percent // 100, milli, 1, (model,))
             yield kind, weight * of_hundred // (100 * len(models))
 
 

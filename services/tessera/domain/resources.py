@@ -170,7 +170,7 @@ def placed_amount(roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...]
 
 @quick
 @dataclass(frozen=True, slots=True)
-class Others:
+class OthersUse:
     """What pods that are not ours take of a node. It counts as used, whatever runs hold besides."""
 
     cpu_milli: int = 0
@@ -180,7 +180,7 @@ class Others:
     devices: tuple[tuple[str, int], ...] = ()
 
 
-NO_OTHERS = Others()
+NO_OTHERS = OthersUse()
 
 
 @quick
@@ -215,7 +215,7 @@ class Node:
     devices: tuple[tuple[str, int], ...] = ()
     devices_free: tuple[tuple[str, int], ...] = ()
     mig_taken: tuple[tuple[int, ...], ...] = ()
-    others: Others = NO_OTHERS
+    others: OthersUse = NO_OTHERS
     gpu_others: tuple[int, ...] = ()
     gpu_uuids: tuple[str, ...] = ()
     mig_instances: tuple[tuple[str, int], ...] = ()
@@ -361,9 +361,9 @@ def empty_node(seen: NodeSeen) -> Node:
     )
 
 
-def others_of(seen: NodeSeen) -> Others:
+def others_of(seen: NodeSeen) -> OthersUse:
     said = seen.others
-    return Others(said.cpu_milli, said.memory_bytes, said.pods, said.gpus, tuple(sorted(said.devices.items())))
+    return OthersUse(said.cpu_milli, said.memory_bytes, said.pods, said.gpus, tuple(sorted(said.devices.items())))
 
 
 SHAPE = (

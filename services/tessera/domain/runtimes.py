@@ -23,7 +23,7 @@ RUNTIME_MAX = 2**40 - 1  # 34 years; longer counts as this
 BUCKETS = 80
 
 
-class Kind(NamedTuple):
+class JobKind(NamedTuple):
     """What is known of a job before it runs that tells how long it will. An unnamed job has the name ""."""
 
     tenant: str
@@ -37,9 +37,9 @@ class Kind(NamedTuple):
         return tuple(dict.fromkeys((fine, f"{self.tenant}/{self.queue}//{self.gpus}", f"///{self.gpus}")))
 
 
-def kind_of(job: Job) -> Kind:
+def kind_of(job: Job) -> JobKind:
     """Shares of a GPU count as a GPU."""
-    return Kind(job.tenant, job.queue, job.name, -(-job.amount.gpu_milli // WHOLE_GPU))
+    return JobKind(job.tenant, job.queue, job.name, -(-job.amount.gpu_milli // WHOLE_GPU))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Sketch:
         return sum(count for _, count in self.counts)
 
 
-def learn(rows: Table[Sketch], kind: Kind, runtime_ms: int, ts: int) -> None:
+def learn(rows: Table[Sketch], kind: JobKind, runtime_ms: int, ts: int) -> None:
     """Count a run that ended at `ts`. Equal sequences of calls give equal rows."""
     at = bucket(runtime_ms)
     for key in kind.row_keys():

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 from pydantic import TypeAdapter
 
-from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Left, Line, RefusedWork, Run, Use
+from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Left, QueueOrder, RefusedWork, Run, Use
 from tessera.domain.errors import Contradiction
 from tessera.domain.mix import Mix, Seen
 from tessera.domain.resources import Node
@@ -28,7 +28,7 @@ ROWS: dict[str, tuple[TypeAdapter[Any], str]] = {
     "queue_use": (TypeAdapter(Use), "name"),
     "tenant_use": (TypeAdapter(Use), "name"),
     "earmarks": (TypeAdapter(Earmark), "owner"),
-    "lines": (TypeAdapter(Line), "pool"),
+    "lines": (TypeAdapter(QueueOrder), "pool"),
     "drains": (TypeAdapter(Drain), "node"),
     "runtimes": (TypeAdapter(Sketch), "key"),
     "seen": (TypeAdapter(Seen), "key"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from sortedcontainers import SortedList
 
-from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Left, Line, RefusedWork, Run, Use
+from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Left, QueueOrder, RefusedWork, Run, Use
 from tessera.domain.mix import Mix, Seen
 from tessera.domain.phases import Phase
 from tessera.domain.queues import Holding, QueueTree, QuotaBook, queue_tree
@@ -59,7 +59,7 @@ class State:
         self.queue_use: Table[Use] = Table()
         self.tenant_use: Table[Use] = Table()
         self.earmarks: Table[Earmark] = Table()
-        self.lines: Table[Line] = Table()
+        self.lines: Table[QueueOrder] = Table()
         self.drains: Table[Drain] = Table()
         self.runtimes: Table[Sketch] = Table()
         self.seen: Table[Seen] = Table()

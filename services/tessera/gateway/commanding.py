@@ -72,7 +72,7 @@ class Arrivals:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._expected: dict[str, list[Arrival]] = {}
+        self._expected: dict[str, list[FirstRecord]] = {}
         self.expected = asyncio.Event()  # set while there are any
 
     async def on_ledger(self, entries: list[Entry]) -> None:
@@ -90,9 +90,9 @@ class Arrivals:
                         self._arrived(fact.job_id, record.reasons or fact.reasons)
 
     @asynccontextmanager
-    async def expecting(self, job_id: str) -> AsyncIterator["Arrival"]:
+    async def expecting(self, job_id: str) -> AsyncIterator["FirstRecord"]:
         """From before the command is sent, so that nothing is missed."""
-        arrival = Arrival(self._clock)
+        arrival = FirstRecord(self._clock)
         self._expected.setdefault(job_id, []).append(arrival)
         self.expected.set()
         try:
@@ -111,7 +111,7 @@ class Arrivals:
             arrival.settle(reasons)
 
 
-class Arrival:
+class FirstRecord:
     """The first thing that the ledger says of an expected job."""
 
     def __init__(self, clock: Clock) -> None:

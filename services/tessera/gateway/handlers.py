@@ -93,7 +93,7 @@ class Handlers:
         return self._submitted(job, key, "existing" if existed else "queued", 200 if existed else 201)
 
     def _submitted(self, job: str, key: str, state: Any, status: int) -> web.Response:
-        body = models.Submitted(job_id=job, key=key, state=state, as_of=self._state.n)
+        body = models.StoredSubmit(job_id=job, key=key, state=state, as_of=self._state.n)
         return json_response(body, status, {"Location": f"/v1/jobs/{job}"})
 
     async def get_job(self, request: web.Request) -> web.Response:

@@ -114,7 +114,7 @@ class Problem(Lenient):
     reasons: Annotated[tuple[PublicReason, ...], Field(description="All there are, this one first")] = ()
 
 
-class Submitted(Lenient):
+class StoredSubmit(Lenient):
     """
     The submit is stored and will not be lost.
 

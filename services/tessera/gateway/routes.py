@@ -45,7 +45,7 @@ ROUTES = (
         "/v1/jobs",
         "submit",
         "Submit a job, or a template with its parameters, once, however often it is sent with this key",
-        {200: models.Submitted, 201: models.Submitted, 202: models.Submitted},
+        {200: models.StoredSubmit, 201: models.StoredSubmit, 202: models.StoredSubmit},
         (400, 409, 413, 422, 503),
         body=models.SubmitBody,
         keyed=True,

@@ -31,7 +31,7 @@ _NOBODY = "0" * 64  # compared with when there is no such id, so that both cases
 log = structlog.get_logger()
 
 
-class Entry(Strict):
+class TokenEntry(Strict):
     """Whom a token stands for; an operator's has no tenant and sees all."""
 
     kind: Literal["tenant", "operator"]
@@ -39,7 +39,7 @@ class Entry(Strict):
     sha256: Digest
 
 
-Entries = RootModel[dict[str, Entry]]
+Entries = RootModel[dict[str, TokenEntry]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class TokenFile:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._stamp: tuple[int, int] | None = None
-        self._entries: Mapping[str, Entry] = {}
+        self._entries: Mapping[str, TokenEntry] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -105,7 +105,7 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def read_entries(path: Path) -> dict[str, Entry]:
+def read_entries(path: Path) -> dict[str, TokenEntry]:
     """Raises StartupError for a file that is there and is none of ours."""
     try:
         entries = Entries.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig"))).root
@@ -122,7 +122,7 @@ def add_token(path: Path, tenant: str | None) -> str:
     entries = read_entries(path) if path.exists() else {}
     token_id, secret = ids.password()[:ID_CHARACTERS], ids.password()
     kind: Literal["tenant", "operator"] = "operator" if tenant is None else "tenant"
-    _write(path, {**entries, token_id: Entry(kind=kind, tenant=tenant, sha256=digest(secret))})
+    _write(path, {**entries, token_id: TokenEntry(kind=kind, tenant=tenant, sha256=digest(secret))})
     return f"tessera_{token_id}_{secret}"
 
 
@@ -135,7 +135,7 @@ def drop_token(path: Path, token_id: str) -> bool:
     return True
 
 
-def _write(path: Path, entries: Mapping[str, Entry]) -> None:
+def _write(path: Path, entries: Mapping[str, TokenEntry]) -> None:
     """Replaced in one step and readable by its owner only; every value is plain letters and digits."""
     blocks = []
     for token_id, entry in entries.items():

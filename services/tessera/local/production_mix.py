@@ -58,7 +58,7 @@ Kind = TypeVar("Kind", PodKind, NodeKind)
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
+class ProductionMix:
     """How often each kind occurs, and in words where that is known from."""
 
     pods: Mapping[PodKind, int]
@@ -85,7 +85,7 @@ class Mix:
         return specs
 
 
-def find_mix(environment: Mapping[str, str], directory: Path) -> Mix:
+def find_mix(environment: Mapping[str, str], directory: Path) -> ProductionMix:
     """The mix of the trace if its files are there, else of the figures. `directory` is the one we work in."""
     named = environment.get(DATA_VARIABLE)
     for data in [*([Path(named)] if named else []), directory / DEFAULT_DATA]:
@@ -95,9 +95,9 @@ def find_mix(environment: Mapping[str, str], directory: Path) -> Mix:
     return read_mix(*FIGURES, "from figures kept in the project")
 
 
-def read_mix(pods: Path, nodes: Path, source: str) -> Mix:
+def read_mix(pods: Path, nodes: Path, source: str) -> ProductionMix:
     """Lists of the trace, where each line is one pod or node, or figures, where a line says how many it stands for."""
-    return Mix(_counted(pods, _pod_kind), _counted(nodes, _node_kind), source)
+    return ProductionMix(_counted(pods, _pod_kind), _counted(nodes, _node_kind), source)
 
 
 def _counted(path: Path, kind: Callable[[dict[str, str]], Kind]) -> Counter[Kind]:

@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class SnapshotUnderWay:
     """A snapshot on its way."""
 
     n: int
@@ -32,7 +32,7 @@ class Snapshots:
     def __init__(self, ports: Ports, settings: ProjectionSettings) -> None:
         self._ports, self._shard, self._every = ports, settings.shard, settings.snapshot_seconds
         self._next_at = ports.clock.monotonic()
-        self._pictures: asyncio.Queue[Picture] = asyncio.Queue(1)
+        self._pictures: asyncio.Queue[SnapshotUnderWay] = asyncio.Queue(1)
         self._busy = False
 
     @property
@@ -46,7 +46,7 @@ class Snapshots:
         for chunk in chunks_of(state):
             chunks.append(chunk)
             await self._ports.clock.sleep(0)
-        await self._pictures.put(Picture(state.n, state_hash, state.chain, last_event, chunks))
+        await self._pictures.put(SnapshotUnderWay(state.n, state_hash, state.chain, last_event, chunks))
 
     async def run(self) -> None:
         while True:

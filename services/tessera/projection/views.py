@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from tessera.domain.entities import EndedJob, Job
 from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
-from tessera.domain.resources import Others
+from tessera.domain.resources import OthersUse
 from tessera.domain.state import State
 from tessera.kernel.ports import Change
 from tessera.projection.made import view
@@ -366,7 +366,7 @@ def _shared(job: Job | EndedJob) -> dict[str, Any]:
     }
 
 
-def _others(others: Others) -> OthersView:
+def _others(others: OthersUse) -> OthersView:
     return view(
         OthersView,
         pods=others.pods,

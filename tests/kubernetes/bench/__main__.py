@@ -18,7 +18,7 @@ import uvloop
 
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
-from tessera.lab.bench.report import Row
+from tessera.lab.bench.report import ReportRow
 from tessera.local.platform import NATS, REDIS, Platform
 from tests.kubernetes.bench import offered
 from tests.kubernetes.bench.calls import ApiCalls
@@ -52,7 +52,7 @@ async def main() -> None:
                 _print(await gangs(plane, Path(folder), asked.nodes, asked.gang_pods), asked.output)
 
 
-async def bound_by_each(plane: ControlPlane, folder: Path, pods: int, rounds: int) -> list[Row]:
+async def bound_by_each(plane: ControlPlane, folder: Path, pods: int, rounds: int) -> list[ReportRow]:
     """
     Rounds of: a bare client that binds itself, kube-scheduler, and Tessera by adoption.
 
@@ -85,9 +85,11 @@ async def bound_by_each(plane: ControlPlane, folder: Path, pods: int, rounds: in
     notes |= {f"API calls per pod, {name}": _medians(asked[name]) for name in rates}
     floor = "a bare client's creates and binds, pods/s"
     return [
-        Row("kube-scheduler, create to bound", "pods/s", "-", peer, floor, bare),
-        Row("Tessera, create to bound", "pods/s", ">= kube-scheduler, >= 50 % of the floor", ours, floor, bare, notes),
-        Row("Tessera beside kube-scheduler", "pods/s", ">= 1", ours, "kube-scheduler, pods/s", peer),
+        ReportRow("kube-scheduler, create to bound", "pods/s", "-", peer, floor, bare),
+        ReportRow(
+            "Tessera, create to bound", "pods/s", ">= kube-scheduler, >= 50 % of the floor", ours, floor, bare, notes
+        ),
+        ReportRow("Tessera beside kube-scheduler", "pods/s", ">= 1", ours, "kube-scheduler, pods/s", peer),
         offered.row(paced["tessera"], paced["kube-scheduler"]),
     ]
 
@@ -170,7 +172,7 @@ def _medians(rounds: list[dict[str, float]]) -> dict[str, float]:
     return ranked | {"all": sum(ranked.values())}
 
 
-def _print(rows: list[Row], output: str) -> None:
+def _print(rows: list[ReportRow], output: str) -> None:
     if output == "json":
         print(json.dumps({"rows": [row.as_json() for row in rows]}, indent=2))
         return

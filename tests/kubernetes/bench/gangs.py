@@ -14,7 +14,7 @@ from tessera.client.reading import ledger_of
 from tessera.client.replay import ReplayReport, verify
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import JsonObject, Outgoing
-from tessera.lab.bench.report import Row
+from tessera.lab.bench.report import ReportRow
 from tessera.local.platform import Platform
 from tessera_schemas import subjects
 from tessera_schemas.commands import SubmitJob
@@ -43,7 +43,7 @@ def spec(replicas: int, gpus: int) -> JobSpec:
     return JobSpec(name="gang", queue="default", roles=(role,), termination_grace_seconds=0)
 
 
-async def gangs(plane: ControlPlane, folder: Path, nodes: int, pods: int) -> list[Row]:
+async def gangs(plane: ControlPlane, folder: Path, nodes: int, pods: int) -> list[ReportRow]:
     sizes = gang_sizes(pods, Random(7))
     loop = asyncio.get_running_loop()
     client = plane.cluster("admin")
@@ -85,9 +85,13 @@ async def gangs(plane: ControlPlane, folder: Path, nodes: int, pods: int) -> lis
         "replay --verify, messages recomputed": f"{replay.recomputed} of {replay.messages}",
     }
     return [
-        Row(f"{pods:,} pods in gangs of 1-64, whole", "pods/s", "all or nothing", (pods / placed,), "-", (1.0,), notes),
-        Row(f"a list of {ALL_PODS:,} pods", "s", "<= 5", (listed,), "-", (1.0,), {"binder ready again, s": ready}),
-        Row(f"binder's memory at {ALL_PODS:,} pods", "MiB", "<= 300", (resident,), "-", (1.0,)),
+        ReportRow(
+            f"{pods:,} pods in gangs of 1-64, whole", "pods/s", "all or nothing", (pods / placed,), "-", (1.0,), notes
+        ),
+        ReportRow(
+            f"a list of {ALL_PODS:,} pods", "s", "<= 5", (listed,), "-", (1.0,), {"binder ready again, s": ready}
+        ),
+        ReportRow(f"binder's memory at {ALL_PODS:,} pods", "MiB", "<= 300", (resident,), "-", (1.0,)),
     ]
 
 

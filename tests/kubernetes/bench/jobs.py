@@ -21,7 +21,7 @@ import uvloop
 
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
-from tessera.lab.bench.report import Row
+from tessera.lab.bench.report import ReportRow
 from tessera.local.platform import NATS, REDIS, Platform
 from tests.kubernetes.bench.creating import ROUND_LABEL, Bound, has_node, is_there, one_gpu_pod, pipelined
 from tests.kubernetes.bench.staging import TENANT, platform_on, platforms_pids, standing_still, stopped
@@ -93,7 +93,7 @@ async def by_each_way(
     return {name: tuple(each) for name, each in found.items()}
 
 
-def rows(seconds: dict[str, tuple[float, ...]], jobs: int) -> list[Row]:
+def rows(seconds: dict[str, tuple[float, ...]], jobs: int) -> list[ReportRow]:
     whats = {
         "kube-scheduler": ("kube-scheduler, pods from the start", "-", "made"),
         "tessera": ("Tessera, pods from the start", "<= kube-scheduler", "made"),
@@ -101,7 +101,9 @@ def rows(seconds: dict[str, tuple[float, ...]], jobs: int) -> list[Row]:
     }
     floor = "all pods are made, s"
     return [
-        Row(f"{jobs} Jobs, create to bound: {what}", "s", bar, seconds[name], floor, seconds.get(least, seconds[name]))
+        ReportRow(
+            f"{jobs} Jobs, create to bound: {what}", "s", bar, seconds[name], floor, seconds.get(least, seconds[name])
+        )
         for name, (what, bar, least) in whats.items()
         if name in seconds
     ]

@@ -3,7 +3,7 @@
 import asyncio
 
 from tessera.kernel.kubernetes.cluster import HttpCluster
-from tessera.lab.bench.report import Row, percentile
+from tessera.lab.bench.report import ReportRow, percentile
 from tests.kubernetes.bench.creating import ROUND_LABEL, Bound, one_gpu_pod
 from tests.kubernetes.bench.staging import TENANT
 
@@ -27,7 +27,9 @@ async def waits(client: HttpCluster, round_name: str, scheduler: str) -> list[fl
         return [max(0.0, bound.at[uid] - at) for uid, at in created.items()]
 
 
-def row(ours: list[float], peers: list[float]) -> Row:
+def row(ours: list[float], peers: list[float]) -> ReportRow:
     what = f"create to bound at {PER_SECOND} pods/s offered, p99"
     notes = {"p50, s": percentile(ours, 50), "kube-scheduler's p50, s": percentile(peers, 50)}
-    return Row(what, "s", "<= 2", (percentile(ours, 99),), "kube-scheduler's p99, s", (percentile(peers, 99),), notes)
+    return ReportRow(
+        what, "s", "<= 2", (percentile(ours, 99),), "kube-scheduler's p99, s", (percentile(peers, 99),), notes
+    )

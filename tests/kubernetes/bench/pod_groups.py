@@ -22,7 +22,7 @@ import uvloop
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
-from tessera.lab.bench.report import Row, percentile
+from tessera.lab.bench.report import ReportRow, percentile
 from tests.kubernetes.bench.creating import ROUND_LABEL, one_gpu_pod, pipelined
 from tests.kubernetes.bench.staging import TENANT, platform_on
 from tests.kubernetes.commands import WORKLOADS
@@ -151,7 +151,7 @@ async def clear(client: HttpCluster, name: str) -> None:
     await asyncio.sleep(5.0)
 
 
-async def both(plane: ControlPlane, folder: Path, gangs: int, size: int, rounds: int) -> list[Row]:
+async def both(plane: ControlPlane, folder: Path, gangs: int, size: int, rounds: int) -> list[ReportRow]:
     """A first scene of each is not counted: connections open, and prices are learnt."""
     roomy: dict[str, list[Seen]] = {name: [] for name in SCHEDULERS}
     tight: dict[str, list[Seen]] = {name: [] for name in SCHEDULERS}
@@ -175,7 +175,7 @@ async def both(plane: ControlPlane, folder: Path, gangs: int, size: int, rounds:
         notes[f"room for half of {2 * gangs} gangs: whole at the end, {name}"] = [len(s.whole) for s in tight[name]]
         notes[f"room for half: bound in part at the end, {name}"] = [s.in_part_at_the_end for s in tight[name]]
     what = f"gangs of {size} pods by PodGroups, first create to whole"
-    return [Row(what, "gangs/s", ">= kube-scheduler", ours, "kube-scheduler with GangScheduling", peer, notes)]
+    return [ReportRow(what, "gangs/s", ">= kube-scheduler", ours, "kube-scheduler with GangScheduling", peer, notes)]
 
 
 def _all(found: Iterable[list[float]]) -> list[float]:

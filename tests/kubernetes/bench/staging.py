@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tessera.client import where
-from tessera.client.applying import Change, put_in_force
+from tessera.client.applying import ConfigChange, put_in_force
 from tessera.client.shard_views import ShardViews
 from tessera.lab.bench.platform import cpu_seconds_of
 from tessera.local.platform import NATS, REDIS, Platform
@@ -36,7 +36,7 @@ async def platform_on(plane: ControlPlane, folder: Path) -> AsyncIterator[Platfo
         )
         async with place.store(operator) as store:
             views = ShardViews(store)
-            await put_in_force(place, operator, views, Change(Config(), body), APPLY_SECONDS)
+            await put_in_force(place, operator, views, ConfigChange(Config(), body), APPLY_SECONDS)
             await _know(views, len(plane.api().items("/api/v1/nodes")))
         yield platform
 

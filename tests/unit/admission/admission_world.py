@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from tessera.admission.handlers import Handlers
+from tessera.admission.handlers import CommandHandlers
 from tessera.admission.limits import TenantLimits
 from tessera.admission.policy_view import PolicyView
 from tessera.admission.refusals import Refusals
@@ -118,7 +118,9 @@ class World:
         self.room = LedgerRoom(self.ports.bus, self.clock, self.metrics, SHARD)
         self.replicas = 1
         limits = TenantLimits(self.policy, self.room, self.clock, lambda: self.replicas)
-        self.handlers = Handlers(self.ports, SHARD, self.policy, limits, Refusals(self.clock, refusals_per_second))
+        self.handlers = CommandHandlers(
+            self.ports, SHARD, self.policy, limits, Refusals(self.clock, refusals_per_second)
+        )
 
     @classmethod
     async def with_policy(cls, body: ConfigBody | None = None, nodes: Sequence[NodeView] = (), **more: Any) -> "World":

@@ -15,7 +15,7 @@ from tessera.binder.others import OthersByNode, informers_of_others
 from tessera.binder.ownership import Ownership
 from tessera.binder.reduced import only_what_is_read
 from tessera.binder.settings import BinderSettings
-from tessera.binder.watch_nodes import Nodes
+from tessera.binder.watch_nodes import NodeReports
 from tessera.domain.entities import Job, Run
 from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.kubernetes.node_troubles import NodeTroubles
@@ -128,7 +128,7 @@ class World:
         runs = Runs(ports, settings, self.state, by_run, troubles, ownership, members, users.runs)
         others = OthersByNode(informers_of_others(ports.cluster, self.clock), users.pods)
         facts, seconds = Facts(ports.bus, SHARD, "binder"), settings.others_seconds
-        seen = Nodes(nodes, others, ownership, facts, self.state, members, self.clock, seconds)
+        seen = NodeReports(nodes, others, ownership, facts, self.state, members, self.clock, seconds)
         users.hear += [runs.on_users, seen.on_users]
         users.name_run = runs.worklist.name
         runs.hear.append(seen.on_pods)

@@ -14,7 +14,7 @@ from tessera.client.outcomes import Failure
 from tessera.client.overview import groups, node_line, overview
 from tessera.client.queues import QUEUES, QUOTAS, in_tree, queue_rows, quota_rows
 from tessera.client.rendering import COLUMNS, table
-from tessera.client.story import Line, story
+from tessera.client.story import StoryLine, story
 from tessera.engine.preemption.plans import Plan, Victim
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import HoldRequested, PriorityRequested
@@ -221,7 +221,7 @@ def test_an_explanation_says_why_who_until_when_and_what_would_help_in_80_column
 def test_an_explanation_for_programs_is_json_with_everything() -> None:
     rounds = full()
     answer = explain(rounds.state, rounds.job("it").job_id, rounds.ts)
-    value = json.loads(json.dumps(explained(answer, [Line(1, NOW, "queued")], {})))
+    value = json.loads(json.dumps(explained(answer, [StoryLine(1, NOW, "queued")], {})))
     assert value["reason"]["code"] == Code.NO_FIT
     assert value["holders"][0]["name"] == "first"
     assert "taken_n" not in value["holders"][0]
@@ -275,7 +275,7 @@ def test_a_story_of_elastic_pods_counts_them() -> None:
 
 
 def test_a_long_story_shows_its_end_and_says_what_it_left_out() -> None:
-    lines = list(story_lines([Line(n, NOW, "waits: " + "word " * 40) for n in range(100)]))
+    lines = list(story_lines([StoryLine(n, NOW, "waits: " + "word " * 40) for n in range(100)]))
     assert lines[0].startswith("(60 earlier lines")
     assert max(map(cell_len, lines)) <= COLUMNS
 

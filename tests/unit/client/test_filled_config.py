@@ -43,7 +43,7 @@ def test_what_was_stored_without_remedies_is_shown_so_and_the_same_file_then_tur
     stored = Config(
         version=3, body=ConfigBody.model_validate({"tenants": [{"name": "lab"}], "queues": [{"name": "q"}]})
     )
-    lines = applying.Change(stored, read(LEAST).body).lines
+    lines = applying.ConfigChange(stored, read(LEAST).body).lines
     assert "-  preset: 'off'" in lines
     assert "+  preset: fair" in lines
     assert "-  defragment: false" in lines
@@ -51,7 +51,7 @@ def test_what_was_stored_without_remedies_is_shown_so_and_the_same_file_then_tur
 
 def test_a_shown_configuration_is_applied_again_without_a_change() -> None:
     for body in (read(LEAST).body, ConfigBody.model_validate({"tenants": [{"name": "a"}], "queues": [{"name": "q"}]})):
-        assert applying.Change(Config(version=1, body=body), read(applying.shown(body)).body).lines == []
+        assert applying.ConfigChange(Config(version=1, body=body), read(applying.shown(body)).body).lines == []
 
 
 def test_the_wire_and_the_stored_form_carry_every_filled_value() -> None:

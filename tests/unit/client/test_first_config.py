@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.client import applying, files
-from tessera.client.first_config import Cluster, first_config
+from tessera.client.first_config import ClusterSurvey, first_config
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.recommended import POLICY
 from tessera_schemas.views import NodeView
@@ -18,7 +18,7 @@ def node(name: str, gpus: int = 8, model: str = "h100", **more: Any) -> NodeView
 
 
 def written(*nodes: NodeView, tenants: tuple[str, ...] = ("demo",)) -> str:
-    return first_config(Cluster("main", 7, nodes, tenants))
+    return first_config(ClusterSurvey("main", 7, nodes, tenants))
 
 
 def read(text: str) -> ConfigBody:

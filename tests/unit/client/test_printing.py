@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tessera.client.chain import Entry
+from tessera.client.chain import ChainEntry
 from tessera.client.commands.events import COLUMNS as EVENTS
 from tessera.client.commands.ledger import ENTRIES
 from tessera.client.commands.views import NODES, job_columns, job_facts
@@ -34,7 +34,7 @@ EVENT = CloudEvent(
     time="2026-11-21T08:28:17.123Z", dataschema="d", tenant=LONG, sequence="1",
     data={"job_id": "a" * 20, "name": LONG, "reason": {"code": "NoFit", "detail": "d" * 500}},
 )  # fmt: skip
-ENTRY = Entry(10**9, NOW, 10**6, "engine", 1, "tx", 10**9, 256, 524_288, "allocated ×512, waiting ×512, " * 5)
+ENTRY = ChainEntry(10**9, NOW, 10**6, "engine", 1, "tx", 10**9, 256, 524_288, "allocated ×512, waiting ×512, " * 5)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_ledger_message_is_shown_with_all_its_fields(
 ) -> None:
     show(output, ENTRIES, [ENTRY], 42)
     (item,) = read(capsys.readouterr().out)["items"]  # type: ignore[operator]
-    assert Entry(**item) == ENTRY
+    assert ChainEntry(**item) == ENTRY
 
 
 def test_what_holds_a_view_is_printed_as_json_with_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:

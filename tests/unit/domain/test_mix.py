@@ -11,8 +11,8 @@ from tessera.domain.mix import (
     KINDS_MAX,
     PODS_COUNTED,
     SETTLED_AT,
-    Kind,
     Mix,
+    MixKind,
     Seen,
     presumed,
     presumed_bound,
@@ -43,11 +43,11 @@ class Pool:
         assert found is not None
         return found
 
-    def weight(self, kind: Kind) -> int:
+    def weight(self, kind: MixKind) -> int:
         return dict(self.mix.known).get(kind, 0)
 
 
-ONE_GPU = Kind(4000, 1000, 1)
+ONE_GPU = MixKind(4000, 1000, 1)
 
 
 def test_the_first_job_settles_a_mix_that_is_mostly_what_is_presumed_of_pools_with_so_much_cpu() -> None:
@@ -88,7 +88,7 @@ def test_what_is_asked_as_a_share_or_without_a_gpu_is_a_kind_of_its_own() -> Non
     pool.come(gpus=0, gpu_milli=250, gpu_models=("a100",))
     pool.come(gpus=0, gpu_models=("a100",))
     kinds = {row.kind for row in pool.seen.values()}
-    assert kinds == {Kind(4000, 250, 1, ("a100",)), Kind(4000, 0, 0)}
+    assert kinds == {MixKind(4000, 250, 1, ("a100",)), MixKind(4000, 0, 0)}
 
 
 def test_mig_instances_are_not_counted() -> None:
@@ -129,7 +129,7 @@ def test_old_arrivals_count_half_when_there_are_many(monkeypatch: pytest.MonkeyP
     assert pool.mix.arrivals == 100
     assert {row.kind: row.count for row in pool.seen.values()} == {ONE_GPU: 99}
     assert pool.mix.kinds == 1
-    assert pool.weight(Kind(9000, 1000, 1)) == 1000  # until the next time
+    assert pool.weight(MixKind(9000, 1000, 1)) == 1000  # until the next time
     settled = pool.mix.settled
     pool.come(50)
     assert pool.mix.settled == settled + 1

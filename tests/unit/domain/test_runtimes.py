@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.domain.runtimes import Kind
+from tessera.domain.runtimes import JobKind
 from tessera.domain.snapshot import dump, load
 from tessera.domain.statehash import StateHash
 from tessera.engine.queueing.durations import UNKNOWN, quantile
@@ -13,7 +13,7 @@ from tests.ledgers import Committed
 
 HOUR = 3_600_000
 RUN = first_run()
-TRAIN = Kind("lab", "research", "train", 2)
+TRAIN = JobKind("lab", "research", "train", 2)
 
 
 def ended_after(hours: int, *ends: AnyFact, started: bool = True) -> Committed:

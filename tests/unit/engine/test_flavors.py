@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tessera.admission.decide.policy import Policy, Pools
+from tessera.admission.decide.policy import AdmissionPolicy, Pools
 from tessera.admission.decide.verdict import of_job
 from tessera.client.replay import verify
 from tessera.domain.resources import empty_node
@@ -39,7 +39,7 @@ def placed(ledger: Committed, *roles: Any) -> list[str]:
 
 
 def refused(ledger: Committed, *roles: Any) -> list[Reason]:
-    policy = Policy(1, ledger.state.tree, Pools(empty_node(node) for node in nodes()))
+    policy = AdmissionPolicy(1, ledger.state.tree, Pools(empty_node(node) for node in nodes()))
     return of_job(SubmitJob(kind="submit_job", v=1, tenant="lab", key="k", spec=job_spec(*roles)), "lab", policy)
 
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tessera.domain.resources import Node, RoleNeed
-from tessera.engine.placement.gangs import Room, inadmissible, place_gang
+from tessera.engine.placement.gangs import FreeCapacity, inadmissible, place_gang
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.engine.engine_builders import GIB, cluster, need, node, roles, taint
 
@@ -67,21 +67,21 @@ def test_the_pods_of_one_gang_never_share_a_whole_device() -> None:
 
 
 def test_a_gang_that_fits_only_in_part_gets_no_node_at_all() -> None:
-    room = Room([node("a"), node("b")])
+    room = FreeCapacity([node("a"), node("b")])
     before = dict(room.nodes)
     assert isinstance(room.place(roles((3, need(gpus=8)))), Reason)
     assert room.nodes == before
 
 
 def test_a_gang_that_was_placed_takes_its_room() -> None:
-    room = Room([node("a")])
+    room = FreeCapacity([node("a")])
     assert not isinstance(room.place(roles((1, need(gpus=5)))), Reason)
     assert isinstance(room.place(roles((1, need(gpus=4)))), Reason)
     assert not isinstance(room.place(roles((1, need(gpus=3)))), Reason)
 
 
 def test_equal_gangs_share_the_first_verdict_of_a_pass_even_when_they_are_not_the_same_object() -> None:
-    room = Room([node("a")])
+    room = FreeCapacity([node("a")])
     first = room.place(roles((9, need(gpus=1))))
     room.place(roles((3, need(gpus=1))))
     assert room.place(roles((9, need(gpus=1)))) == first

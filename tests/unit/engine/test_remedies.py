@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tessera.engine.explain.explanation import Explanation, explain
-from tessera.engine.explain.suggestions import TRIES_MAX, Change
+from tessera.engine.explain.suggestions import TRIES_MAX, TriedChange
 from tessera_schemas.config import PriorityClass, Queue, Tenant
 from tessera_schemas.facts import DrainRequested, HoldRequested, PodsMade, RunStarted
 from tessera_schemas.job import AffinityTerm, Operator, Topology
@@ -23,7 +23,7 @@ def explained(rounds: Rounds, key: str, viewer: str | None = None) -> Explanatio
     return found
 
 
-def offered(rounds: Rounds, key: str = "it") -> dict[str, Change]:
+def offered(rounds: Rounds, key: str = "it") -> dict[str, TriedChange]:
     return {change.kind: change for change in explained(rounds, key).changes}
 
 

@@ -7,7 +7,7 @@ from tessera.domain.entities import Job, Run
 from tessera.domain.resources import NOTHING, Amount, RoleNeed
 from tessera.domain.runtimes import kind_of, learn
 from tessera.domain.state import State
-from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang, taken
 from tessera.engine.queueing.reservations import Forecast, Opening, Reservation, beside, reserved, soonest
 from tessera_schemas.job import Retry
@@ -96,7 +96,7 @@ def test_doubling_and_halving_finds_what_trying_one_end_after_the_other_finds(
             known.runs.put(runs[-1].run_id, runs[-1])
             taken(nodes, runs[-1].roles, runs[-1].placements)
     gang = roles((pods, need(gpus=gpus)))
-    ends, places = Forecast(known).ends_on(nodes), Places(nodes)
+    ends, places = Forecast(known).ends_on(nodes), FeasibleNodes(nodes)
     if not isinstance(place_gang(gang, nodes, places), Reason):
         return
     later, expected = dict(nodes), None
@@ -131,7 +131,7 @@ def opened(gang: tuple[RoleNeed, ...], *others: Reservation) -> Reservation:
     nodes = cluster(node("a", gpus=4, free=(0,) * 4), node("b", gpus=4, free=(0,) * 4))
     for other in others:
         taken(nodes, other.job.roles, other.placements)
-    opening = soonest(gang, nodes, Forecast(halves()).ends_on(nodes), Places(nodes))
+    opening = soonest(gang, nodes, Forecast(halves()).ends_on(nodes), FeasibleNodes(nodes))
     assert opening is not None
     return reserved(job(gang=gang), "", opening, others)
 

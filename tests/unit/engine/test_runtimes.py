@@ -6,7 +6,7 @@ from tessera.engine.queueing.durations import (
     BUCKETS,
     RUNS_MAX,
     UNKNOWN,
-    Kind,
+    JobKind,
     Sketch,
     bucket,
     expected,
@@ -16,10 +16,10 @@ from tessera.engine.queueing.durations import (
 )
 
 HOUR = 3_600_000
-TRAIN = Kind("vision", "research", "train", 8)
+TRAIN = JobKind("vision", "research", "train", 8)
 
 
-def learnt(*runs: tuple[Kind, int]) -> Table[Sketch]:
+def learnt(*runs: tuple[JobKind, int]) -> Table[Sketch]:
     rows: Table[Sketch] = Table()
     for ts, (kind, runtime_ms) in enumerate(runs):
         learn(rows, kind, runtime_ms, ts)
@@ -45,7 +45,7 @@ def test_a_job_of_which_nothing_is_known_gets_the_default() -> None:
 
 def test_an_unknown_name_is_judged_by_its_queue_and_an_unknown_queue_by_its_size() -> None:
     rows = learnt(*[(TRAIN, 10 * HOUR)] * 40)
-    for kin in (TRAIN._replace(name="other"), Kind("audio", "night", "x", 8)):
+    for kin in (TRAIN._replace(name="other"), JobKind("audio", "night", "x", 8)):
         assert 9 * HOUR < quantile(rows, kin, 500) <= 15 * HOUR
         assert 7 * HOUR < expected(rows, kin) < 13 * HOUR
     assert quantile(rows, TRAIN._replace(gpus=1), 500) == UNKNOWN

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from tessera.domain.resources import Node, RoleNeed
-from tessera.engine.placement.gangs import Room, inadmissible, place_gang
+from tessera.engine.placement.gangs import FreeCapacity, inadmissible, place_gang
 from tessera.engine.placement.relations import broken
 from tessera.engine.placement.topology import TRIES_MAX
 from tessera_schemas.placement import Placement
@@ -126,7 +126,7 @@ def test_of_very_many_domains_that_may_hold_a_group_the_roomiest_is_tried_in_any
 
 
 def test_a_gang_that_does_not_find_its_domain_takes_nothing() -> None:
-    room = Room(racks(a=1, b=1).values())
+    room = FreeCapacity(racks(a=1, b=1).values())
     before = dict(room.nodes)
     assert isinstance(room.place((lying(1, name="first"), lying(9, levels=RACK, bound=True))), Reason)
     assert room.nodes == before

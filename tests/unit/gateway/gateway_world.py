@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from tessera.admission.decide.policy import Policy, templates_of, tree_of
+from tessera.admission.decide.policy import AdmissionPolicy, templates_of, tree_of
 from tessera.admission.decide.templates import Made, from_template
 from tessera.gateway.main import serve
 from tessera.gateway.settings import GatewaySettings
@@ -226,7 +226,7 @@ class World:
         command, source = TENANT_COMMAND.validate_json(data), None
         if isinstance(command, SubmitTemplate):
             config = self.committed.state.config
-            made = from_template(command, Policy(1, tree_of(config), templates=templates_of(config)))
+            made = from_template(command, AdmissionPolicy(1, tree_of(config), templates=templates_of(config)))
             assert isinstance(made, Made), made
             command, source = made.command, made.source
         assert isinstance(command, SubmitJob)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tessera.kernel.kubernetes.informer import Informer
-from tessera.kernel.kubernetes.node_troubles import Kind, NodeTroubles, kind_of
+from tessera.kernel.kubernetes.node_troubles import NodeTroubles, TroubleKind, kind_of
 from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.local.cluster.core import SimCluster
 from tessera.local.cluster.nodes import NodeRow, node_object
@@ -24,19 +24,19 @@ def a_node(ready: str = "True", *taints: dict[str, str], **spec: Any) -> dict[st
 
 KINDS = [
     ("well", a_node(), None),
-    ("cordoned", a_node(unschedulable=True), Kind.CORDONED),
-    ("cordoned, and silent", a_node("Unknown", unschedulable=True), Kind.NOT_READY),
-    ("its kubelet says it is not", a_node("False"), Kind.NOT_READY),
-    ("its kubelet is silent", a_node("Unknown"), Kind.NOT_READY),
-    ("it never said anything", a_node(""), Kind.NOT_READY),
-    ("said to be off, and silent", a_node("Unknown", OUT), Kind.OUT_OF_SERVICE),
+    ("cordoned", a_node(unschedulable=True), TroubleKind.CORDONED),
+    ("cordoned, and silent", a_node("Unknown", unschedulable=True), TroubleKind.NOT_READY),
+    ("its kubelet says it is not", a_node("False"), TroubleKind.NOT_READY),
+    ("its kubelet is silent", a_node("Unknown"), TroubleKind.NOT_READY),
+    ("it never said anything", a_node(""), TroubleKind.NOT_READY),
+    ("said to be off, and silent", a_node("Unknown", OUT), TroubleKind.OUT_OF_SERVICE),
     ("said to be off, and answers", a_node("True", OUT), None),
-    ("without any object", None, Kind.GONE),
+    ("without any object", None, TroubleKind.GONE),
 ]
 
 
 @pytest.mark.parametrize(("node", "kind"), [case[1:] for case in KINDS], ids=[case[0] for case in KINDS])
-def test_a_node_is_judged_by_what_its_kubelet_says_last(node: dict[str, Any] | None, kind: Kind | None) -> None:
+def test_a_node_is_judged_by_what_its_kubelet_says_last(node: dict[str, Any] | None, kind: TroubleKind | None) -> None:
     assert kind_of(node) is kind
 
 
@@ -74,7 +74,7 @@ async def test_seconds_are_counted_from_when_it_was_first_seen_so(world: World) 
     world.core.set_reachable("a", False)
     await world.clock.run(1)
     assert (seen := world.troubles.of("a")) is not None
-    assert (seen.kind, seen.seconds) == (Kind.NOT_READY, 0)
+    assert (seen.kind, seen.seconds) == (TroubleKind.NOT_READY, 0)
     await world.clock.run(7)
     assert (seen := world.troubles.of("a")) is not None
     assert seen.seconds == 7
@@ -91,7 +91,7 @@ async def test_another_kind_of_trouble_is_counted_anew(world: World) -> None:
     world.core.remove_node("a")
     await world.clock.run(1)
     assert (seen := world.troubles.of("a")) is not None
-    assert (seen.kind, seen.seconds) == (Kind.GONE, 0)
+    assert (seen.kind, seen.seconds) == (TroubleKind.GONE, 0)
 
 
 async def test_a_node_is_fenced_when_it_is_said_to_be_off_or_gone_for_a_while(world: World) -> None:

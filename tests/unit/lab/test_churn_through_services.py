@@ -12,7 +12,7 @@ from tessera.lab.churn.book import HOUR_MS, RAN, WAITED
 from tessera.lab.churn.lifetimes import Timed
 from tessera.lab.churn.offered import offer
 from tessera.lab.churn.replay import Ready, Span, replay
-from tessera.lab.churn.services import ThroughServices, Window, lines_of, through_services, window
+from tessera.lab.churn.services import ChurnThroughServices, CountedWindow, lines_of, through_services, window
 from tessera.lab.traces.alibaba import WHOLE, TraceNode, TracePod
 from tests.unit.lab.churn.made import NODE, timed
 
@@ -27,9 +27,9 @@ def by_themselves(made: Timed, load: int, hours: int) -> tuple[float, float]:
     return 100 * ran / made.trace.gpu_milli, waited / WHOLE
 
 
-def run(made: Timed, load: int, hours: int, policy: str = "bestfit") -> ThroughServices:
+def run(made: Timed, load: int, hours: int, policy: str = "bestfit") -> ChurnThroughServices:
     offered = offer(made, load, SEED, hours * HOUR_MS)
-    counted = Window(0, hours * HOUR_MS, len(offered.pod))
+    counted = CountedWindow(0, hours * HOUR_MS, len(offered.pod))
     return through_services(made, policy, load, SEED, offered, counted)
 
 
@@ -61,8 +61,8 @@ def test_what_fits_no_node_even_when_all_are_empty_waits_for_nothing_and_is_coun
 def test_most_ends_a_run_early_and_its_second_half_counts_when_the_warm_up_is_no_shorter() -> None:
     offered, span = offer(SHORT, 90, SEED, 2 * 24 * HOUR_MS), Span(1, 1)
     whole, short = window(offered, span, None), window(offered, span, 200)
-    assert whole == Window(24 * HOUR_MS, 48 * HOUR_MS, len(offered.pod))
-    assert short == Window(short.end_ms // 2, int(offered.at_ms[200]), 200)
+    assert whole == CountedWindow(24 * HOUR_MS, 48 * HOUR_MS, len(offered.pod))
+    assert short == CountedWindow(short.end_ms // 2, int(offered.at_ms[200]), 200)
     with pytest.raises(Failure, match="from the start"):
         window(offered, span, 1)
 

@@ -9,11 +9,11 @@ from rich.text import Text
 from tessera.client.replay import ReplayReport
 from tessera.domain.state import State
 from tessera.local.demo.judging import Judgement
-from tessera.local.demo.measures import Measures
+from tessera.local.demo.measures import RunMeasures
 from tessera.local.demo.picture import RUNNING, SUCCEEDED, WAITING, NodeShape, Picture
-from tessera.local.demo.plan import Plan
+from tessera.local.demo.plan import DemoPlan
 from tessera.local.demo.screen import occupancy
-from tessera.local.demo.summary import Kill, Outcome, summary
+from tessera.local.demo.summary import DemoOutcome, Kill, summary
 from tessera.local.production_mix import FIGURES, read_mix
 from tessera.testkit.checker import Report, Violation
 from tessera_schemas.events import CloudEvent
@@ -53,8 +53,8 @@ def allocated() -> Allocated:
     )
 
 
-def outcome(**changes: Any) -> Outcome:
-    measures = Measures([1000, 1500, 4000], {JOB: 1000}, 3000, 9_000_000, 10_000_000)
+def outcome(**changes: Any) -> DemoOutcome:
+    measures = RunMeasures([1000, 1500, 4000], {JOB: 1000}, 3000, 9_000_000, 10_000_000)
     made: dict[str, Any] = {
         "jobs": 3,
         "gangs": [2, 16],
@@ -64,7 +64,7 @@ def outcome(**changes: Any) -> Outcome:
         "judgement": Judgement(measures, Report(), ReplayReport(state_hash="0" * 64)),
         "kill": Kill("scheduler", 7.0, 2.7, 120, 20),
     }
-    return Outcome(**{**made, **changes})
+    return DemoOutcome(**{**made, **changes})
 
 
 def test_the_picture_follows_a_job_from_its_admission_to_the_release_of_its_gpus() -> None:
@@ -95,12 +95,12 @@ def test_no_line_of_the_grid_is_wider_than_the_screen() -> None:
 
 
 def test_the_best_second_is_the_most_allocations_within_any_second() -> None:
-    assert Measures(allocated_ts=[0, 900, 1000, 1800, 5000]).best_second() == 3
-    assert Measures().best_second() == 0
+    assert RunMeasures(allocated_ts=[0, 900, 1000, 1800, 5000]).best_second() == 3
+    assert RunMeasures().best_second() == 0
 
 
 def test_opening_an_epoch_is_no_decision_about_work() -> None:
-    measures, state = Measures(), State()
+    measures, state = RunMeasures(), State()
     measures.take(state, message(5, 1000, EpochOpened(kind="epoch_opened", epoch=2, holder="s")))
     measures.take(state, message(6, 1400, allocated()))
     assert measures.decision_after(4) == 1400
@@ -116,7 +116,7 @@ def test_the_summary_fits_80_columns_and_has_every_number() -> None:
 
 
 def test_a_violation_a_finding_of_the_replay_or_a_lost_job_is_not_well() -> None:
-    measures = Measures()
+    measures = RunMeasures()
     violated = Judgement(measures, Report([Violation("I1", 7, "two on a GPU")]), ReplayReport())
     differs = Judgement(measures, Report(), ReplayReport(wrong=1, findings=["message 7: differs"]))
     assert outcome().ok
@@ -128,4 +128,4 @@ def test_a_violation_a_finding_of_the_replay_or_a_lost_job_is_not_well() -> None
 
 def test_the_same_seed_plans_the_same_demo() -> None:
     mix = read_mix(*FIGURES, "figures")
-    assert Plan.draw(mix, 50, 10, 1, None) == Plan.draw(mix, 50, 10, 1, None)
+    assert DemoPlan.draw(mix, 50, 10, 1, None) == DemoPlan.draw(mix, 50, 10, 1, None)

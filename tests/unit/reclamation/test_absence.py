@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tessera.domain.entities import Extra
-from tessera.reclamation.absence.decide import Pod, Verdict, judge, judge_extra
+from tessera.reclamation.absence.decide import Pod, PresenceVerdict, judge, judge_extra
 from tessera_schemas.labels import GIVEN_BACK_ANNOTATION, RANK_LABEL, RUN_LABEL, has_ended
 from tests.builders import job_spec, placement, role
 from tests.unit.binder.binder_builders import api_pod, run
@@ -13,34 +13,39 @@ from tests.unit.binder.binder_builders import api_pod, run
 TWO = job_spec(role(replicas=2))
 
 
-def verdict(*pods: Pod, permitted: int = 2) -> Verdict:
+def verdict(*pods: Pod, permitted: int = 2) -> PresenceVerdict:
     return judge(run(TWO, pods=permitted), pods)
 
 
 DONE = [api_pod(0, "Succeeded"), api_pod(1, "Failed")]
 
 STORIES = [
-    ("all permitted pods ended", DONE, 2, Verdict.ABSENT),
-    ("one still runs", [api_pod(0, "Succeeded"), api_pod(1)], 2, Verdict.PRESENT),
-    ("one waits, unbound", [api_pod(0, "Pending", "")], 2, Verdict.PRESENT),
-    ("one is being deleted and its kubelet has not ended it", [api_pod(0, deleting=True)], 2, Verdict.PRESENT),
-    ("one is on a node that does not answer", [api_pod(0, "Unknown"), api_pod(1, "Failed")], 2, Verdict.PRESENT),
-    ("the cache shows none", [], 2, Verdict.ASK),
-    ("the cache shows one ended and not the other", DONE[:1], 2, Verdict.ASK),
-    ("there was no permit, so a pod may still be on its way", [], 0, Verdict.ASK),
-    ("ended pods of another life, and no permit", DONE, 0, Verdict.ASK),
+    ("all permitted pods ended", DONE, 2, PresenceVerdict.ABSENT),
+    ("one still runs", [api_pod(0, "Succeeded"), api_pod(1)], 2, PresenceVerdict.PRESENT),
+    ("one waits, unbound", [api_pod(0, "Pending", "")], 2, PresenceVerdict.PRESENT),
+    ("one is being deleted and its kubelet has not ended it", [api_pod(0, deleting=True)], 2, PresenceVerdict.PRESENT),
+    (
+        "one is on a node that does not answer",
+        [api_pod(0, "Unknown"), api_pod(1, "Failed")],
+        2,
+        PresenceVerdict.PRESENT,
+    ),
+    ("the cache shows none", [], 2, PresenceVerdict.ASK),
+    ("the cache shows one ended and not the other", DONE[:1], 2, PresenceVerdict.ASK),
+    ("there was no permit, so a pod may still be on its way", [], 0, PresenceVerdict.ASK),
+    ("ended pods of another life, and no permit", DONE, 0, PresenceVerdict.ASK),
     (
         "ended pods that are not the permitted ones",
         [api_pod(0, "Failed", uid="x"), api_pod(1, "Failed", uid="y")],
         2,
-        Verdict.ASK,
+        PresenceVerdict.ASK,
     ),
-    ("a stranger runs beside the ended ones", [*DONE, api_pod(2, uid="x")], 2, Verdict.PRESENT),
+    ("a stranger runs beside the ended ones", [*DONE, api_pod(2, uid="x")], 2, PresenceVerdict.PRESENT),
 ]
 
 
 @pytest.mark.parametrize(("pods", "permitted", "what"), [s[1:] for s in STORIES], ids=[s[0] for s in STORIES])
-def test_a_stopping_run_is_judged_by_its_pods(pods: list[Pod], permitted: int, what: Verdict) -> None:
+def test_a_stopping_run_is_judged_by_its_pods(pods: list[Pod], permitted: int, what: PresenceVerdict) -> None:
     assert verdict(*pods, permitted=permitted) is what
     assert verdict(*reversed(pods), permitted=permitted) is what
 
@@ -65,29 +70,29 @@ def of_rank(rank: int, *args: str, **more: str) -> Pod:
 
 
 def test_a_run_that_grew_is_absent_when_that_is_gone_too() -> None:
-    assert judge(GROWN, DONE) is Verdict.ASK
-    assert judge(GROWN, [*DONE, of_rank(2)]) is Verdict.PRESENT
-    assert judge(GROWN, [*DONE, of_rank(2, "Failed")]) is Verdict.ABSENT
+    assert judge(GROWN, DONE) is PresenceVerdict.ASK
+    assert judge(GROWN, [*DONE, of_rank(2)]) is PresenceVerdict.PRESENT
+    assert judge(GROWN, [*DONE, of_rank(2, "Failed")]) is PresenceVerdict.ABSENT
 
 
 @pytest.mark.parametrize(
     ("pods", "what"),
     [
-        ([of_rank(2)], Verdict.PRESENT),
-        ([of_rank(2, "Failed")], Verdict.ABSENT),
-        ([of_rank(2, "Failed", uid="other")], Verdict.ASK),
-        ([of_rank(0), of_rank(3)], Verdict.ASK),
-        ([], Verdict.ASK),
+        ([of_rank(2)], PresenceVerdict.PRESENT),
+        ([of_rank(2, "Failed")], PresenceVerdict.ABSENT),
+        ([of_rank(2, "Failed", uid="other")], PresenceVerdict.ASK),
+        ([of_rank(0), of_rank(3)], PresenceVerdict.ASK),
+        ([], PresenceVerdict.ASK),
     ],
     ids=["runs", "ended", "another one of its rank ended", "only others are there", "the cache shows none"],
 )
-def test_a_pod_that_is_to_leave_is_judged_by_itself(pods: list[Pod], what: Verdict) -> None:
+def test_a_pod_that_is_to_leave_is_judged_by_itself(pods: list[Pod], what: PresenceVerdict) -> None:
     assert judge_extra(GROWN.extra[0], pods) is what
 
 
 def test_a_pod_that_never_had_a_permit_may_still_be_on_its_way() -> None:
-    assert judge_extra(GROWN.extra[1], [of_rank(2, "Failed")]) is Verdict.ASK
-    assert judge_extra(GROWN.extra[1], [of_rank(3, "Pending", "")]) is Verdict.PRESENT
+    assert judge_extra(GROWN.extra[1], [of_rank(2, "Failed")]) is PresenceVerdict.ASK
+    assert judge_extra(GROWN.extra[1], [of_rank(3, "Pending", "")]) is PresenceVerdict.PRESENT
 
 
 # -- pods that users made
@@ -105,15 +110,19 @@ OF_USERS = replace(run(TWO, pods=2), allocated_ts=AT)
 @pytest.mark.parametrize(
     ("pods", "gone", "what"),
     [
-        ([of_user(0, given_back="5000"), of_user(1, given_back="6000")], (), Verdict.ABSENT),
-        ([of_user(0, given_back="4999"), of_user(1, given_back="5000")], (), Verdict.PRESENT),
-        ([of_user(0), of_user(1, given_back="5000")], (), Verdict.PRESENT),
-        ([of_user(0, "Running", "node-a", given_back="9000"), of_user(1, "Failed", "node-a")], (), Verdict.PRESENT),
-        ([of_user(0, "Failed", "node-a")], (), Verdict.ASK),
-        ([of_user(0, "Failed", "node-a")], ("uid-1",), Verdict.ABSENT),
-        ([], ("uid-0", "uid-1", "uid-2"), Verdict.ABSENT),
-        ([], ("uid-2",), Verdict.ASK),
-        ([of_user(0, given_back="x" * 30), of_user(1, given_back="-5000")], (), Verdict.PRESENT),
+        ([of_user(0, given_back="5000"), of_user(1, given_back="6000")], (), PresenceVerdict.ABSENT),
+        ([of_user(0, given_back="4999"), of_user(1, given_back="5000")], (), PresenceVerdict.PRESENT),
+        ([of_user(0), of_user(1, given_back="5000")], (), PresenceVerdict.PRESENT),
+        (
+            [of_user(0, "Running", "node-a", given_back="9000"), of_user(1, "Failed", "node-a")],
+            (),
+            PresenceVerdict.PRESENT,
+        ),
+        ([of_user(0, "Failed", "node-a")], (), PresenceVerdict.ASK),
+        ([of_user(0, "Failed", "node-a")], ("uid-1",), PresenceVerdict.ABSENT),
+        ([], ("uid-0", "uid-1", "uid-2"), PresenceVerdict.ABSENT),
+        ([], ("uid-2",), PresenceVerdict.ASK),
+        ([of_user(0, given_back="x" * 30), of_user(1, given_back="-5000")], (), PresenceVerdict.PRESENT),
     ],
     ids=[
         "all were given back, by this run or one since",
@@ -128,11 +137,11 @@ OF_USERS = replace(run(TWO, pods=2), allocated_ts=AT)
     ],
 )
 def test_a_permitted_pod_is_over_once_no_bind_can_reach_it(
-    pods: list[Pod], gone: tuple[str, ...], what: Verdict
+    pods: list[Pod], gone: tuple[str, ...], what: PresenceVerdict
 ) -> None:
     assert judge(OF_USERS, pods, gone) is what
     assert judge(OF_USERS, pods[::-1], gone) is what
 
 
 def test_without_a_permit_nothing_that_went_says_anything() -> None:
-    assert judge(run(TWO), [], ("uid-0", "uid-1")) is Verdict.ASK
+    assert judge(run(TWO), [], ("uid-0", "uid-1")) is PresenceVerdict.ASK

@@ -8,7 +8,7 @@ import pytest
 from tessera.client.replay import verify
 from tessera.domain.errors import Contradiction
 from tessera.domain.fold import apply_record
-from tessera.domain.mix import SETTLED_AT, Kind, Mix, in_full
+from tessera.domain.mix import SETTLED_AT, Mix, MixKind, in_full
 from tessera.domain.snapshot import dump, load
 from tessera.domain.statehash import StateHash
 from tessera_schemas.facts import PricesLearnt
@@ -107,7 +107,7 @@ def test_when_the_mix_settles_anew_kinds_keep_their_prices_and_new_ones_are_wort
     mix = mix_of(rounds)
     prices = dict(zip((kind for kind, _ in mix.known), mix.prices, strict=True))
     assert (mix.settled, mix.priced) == (2, 1)
-    assert prices.pop(Kind(1234, 1000, 1)) == 1_000_000
+    assert prices.pop(MixKind(1234, 1000, 1)) == 1_000_000
     assert all(price == 2 * in_full(kind) for kind, price in prices.items())
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tessera.admission.decide import verdict
 from tessera.admission.decide.configuration import of_config
-from tessera.admission.decide.policy import Policy
+from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.admission.decide.templates import from_template
 from tessera_schemas.base import Strict, job_id
 from tessera_schemas.commands import (
@@ -99,7 +99,7 @@ def needs_policy(parsed: Parsed) -> bool:
     return parsed.command is None or isinstance(parsed.command, SubmitJob | SubmitTemplate | AdoptJob | SetPriority)
 
 
-def of_tenant(parsed: Parsed, origin: Origin, policy: Policy) -> Outcome:
+def of_tenant(parsed: Parsed, origin: Origin, policy: AdmissionPolicy) -> Outcome:
     """What becomes of a command on SUBMIT."""
     command = parsed.command
     if command is None:

@@ -46,7 +46,7 @@ class Pools:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class AdmissionPolicy:
     """As of ledger record `n`. `tree` is None before the first configuration was applied."""
 
     n: int = 0

@@ -7,7 +7,7 @@ The job that comes out is judged like any other; it is what the fact carries, so
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tessera.admission.decide.policy import Policy
+from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.admission.decide.verdict import not_the_clients
 from tessera_schemas.commands import SubmitJob, SubmitTemplate
 from tessera_schemas.config import ConfigBody
@@ -28,7 +28,7 @@ class Made:
     source: FromTemplate
 
 
-def from_template(command: SubmitTemplate, policy: Policy) -> Made | tuple[Reason, ...]:
+def from_template(command: SubmitTemplate, policy: AdmissionPolicy) -> Made | tuple[Reason, ...]:
     """The job that is meant, or everything against what was said of it."""
     if policy.tree is None:
         return (refusal(Code.NOT_CONFIGURED),)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tessera.admission.decide.pods import malformed, not_granted
-from tessera.admission.decide.policy import Policy
+from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.domain.idle import jobs_choose
 from tessera.domain.levels import in_short, unknown_levels, with_labels
 from tessera.domain.queues import QueueTree, QuotaBook
@@ -21,7 +21,7 @@ from tessera_schemas.reading import Json, refusal
 from tessera_schemas.reasons import Code, Reason
 
 
-def of_job(command: SubmitJob | AdoptJob, tenant: str, policy: Policy) -> list[Reason]:
+def of_job(command: SubmitJob | AdoptJob, tenant: str, policy: AdmissionPolicy) -> list[Reason]:
     """
     Everything against a job that reads well; empty when nothing is.
 
@@ -75,14 +75,14 @@ def _within_quota(
     return (tuple(within), []) if within else (flavors, [r for at, r in enumerate(against) if r not in against[:at]])
 
 
-def of_priority(name: str, tenant: str, policy: Policy) -> list[Reason]:
+def of_priority(name: str, tenant: str, policy: AdmissionPolicy) -> list[Reason]:
     """Everything against giving a job of the tenant this priority class."""
     if policy.tree is None:
         return [refusal(Code.NOT_CONFIGURED)]
     return _by_name(None, name, tenant, policy.tree)
 
 
-def of_unreadable(raw: Json, tenant: str, policy: Policy) -> list[Reason]:
+def of_unreadable(raw: Json, tenant: str, policy: AdmissionPolicy) -> list[Reason]:
     """What can be said besides its mistakes about a submit that does not read well."""
     against = mismatch(raw.get("tenant"), tenant)
     spec = raw.get("spec")

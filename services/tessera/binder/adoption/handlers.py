@@ -16,7 +16,7 @@ from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.claim import GENERATION, is_of, is_up_to_date
 from tessera.binder.adoption.conditions import Conditions
 from tessera.binder.adoption.decide.ending import ending_of, why_failed
-from tessera.binder.adoption.decide.groups import Kind, OwnerRef, controller_of
+from tessera.binder.adoption.decide.groups import GroupKind, OwnerRef, controller_of
 from tessera.binder.adoption.decide.reading import Json, no, text
 from tessera.binder.adoption.decide.spec import Adoption
 from tessera.binder.adoption.decide.verdicts import (
@@ -32,11 +32,11 @@ from tessera.binder.adoption.decide.verdicts import (
 )
 from tessera.binder.adoption.gate import Gate
 from tessera.binder.adoption.group_status import GroupStatus
-from tessera.binder.adoption.index import Books
+from tessera.binder.adoption.index import GroupIndex
 from tessera.binder.adoption.let_in import LetIn
 from tessera.binder.adoption.owners import NotAllowed, Owners
 from tessera.binder.adoption.places import PODS_RENEWED, Places, Renewal
-from tessera.binder.adoption.refusals import Refusals
+from tessera.binder.adoption.refusals import RefusalReports
 from tessera.binder.adoption.report_delay import Patience, Settling
 from tessera.binder.adoption.suspended import Suspended
 from tessera.binder.adoption.watch import ALONE, Groups
@@ -75,7 +75,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class SubmitUnderWay:
     """A submit on its way: not sent again before `again_at`, then after twice the wait; what it was refused for."""
 
     group: str
@@ -102,17 +102,17 @@ class Adopting:
         self._ports, self._settings, self._state, self._members = ports, settings, state, members
         self._groups, self._owners, self._adoptions, self._suspended = groups, owners, adoptions, suspended
         self._facts = Facts(ports.bus, settings.shard, "binder")
-        self._books = Books(state)
+        self._books = GroupIndex(state)
         self._gate = Gate(ports.clock, state, room, lambda: members.count)
         self._conditions = Conditions(ports.cluster, ports.clock)
-        self._refusals = Refusals(state, self._facts, ports.clock, settings.shard)
+        self._refusals = RefusalReports(state, self._facts, ports.clock, settings.shard)
         self._against: dict[str, Sequence[Reason]] = {}
         self._places, self._renewal = Places(state), Renewal(ports.clock)
         self._let_in = LetIn(ports.cluster, ports.clock)
         self._group_status = GroupStatus(ports.cluster, ports.clock, owners)
         self._patience = Patience(ports.clock, settings.tell_seconds)
         self._settling = Settling(ports.clock, settings.settle_seconds)
-        self._submitted: dict[str, Submitted] = {}
+        self._submitted: dict[str, SubmitUnderWay] = {}
         self._cancelled: dict[str, float] = {}
         self._not_let_in_until: dict[str, float] = {}
         self._without_pods_since: dict[str, float] = {}
@@ -292,7 +292,12 @@ class Adopting:
             return
         await self._conditions.tell(waiting, verdict)
         group = self._groups.get(group_id)
-        if verdict is not None and group is not None and group.pod_group is not None and group.kind is not Kind.POD:
+        if (
+            verdict is not None
+            and group is not None
+            and group.pod_group is not None
+            and group.kind is not GroupKind.POD
+        ):
             await self._group_status.tell(group.pod_group, verdict)
         job = None if waiting else self._suspended.job(group_id)
         if job is None and waiting and verdict is not None and verdict.warning:
@@ -343,7 +348,7 @@ class Adopting:
         if len(self._submitted) >= REMEMBERED:
             self._submitted.clear()
         reasons = () if before is None else before.reasons
-        self._submitted[job] = Submitted(group_id, now + wait, wait, reasons)
+        self._submitted[job] = SubmitUnderWay(group_id, now + wait, wait, reasons)
         await self._conditions.tell_wishes(waiting, found.wishes)
         await self._send(found.group.namespace, command)
         log.debug("group_submitted", group=group_id, job=job, pods=len(waiting))

@@ -10,7 +10,7 @@ from tessera_schemas.ledger import Allocated, Finished, JobQueued, Requeued, Wai
 SAY_SOMETHING = (Allocated, Requeued, Waiting)
 
 
-class Books:
+class GroupIndex:
     """A group has one live job, and for a moment another while the one before is being cancelled."""
 
     def __init__(self, state: State) -> None:

@@ -5,7 +5,7 @@ The place is that of the newest order which the ledger took in. It changes all t
 time they were told, a group again once a minute at the soonest, and all groups together a few a second.
 """
 
-from tessera.domain.entities import Job, Line
+from tessera.domain.entities import Job, QueueOrder
 from tessera.domain.state import State
 from tessera.kernel.ports import Clock
 from tessera_schemas.orders import HEADS_MAX
@@ -22,7 +22,7 @@ class Places:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._indexed: dict[str, tuple[Line, dict[str, int]]] = {}
+        self._indexed: dict[str, tuple[QueueOrder, dict[str, int]]] = {}
 
     def of(self, job: Job) -> int | None:
         """1 is the next; None for a job that is in no order, because it may not start or so many are before it."""

@@ -24,7 +24,7 @@ AGAIN_SECONDS = 15.0
 REMEMBERED = 4096
 
 
-class Refusals:
+class RefusalReports:
     """`say` what was found of a group; nothing is said twice while it is on its way."""
 
     def __init__(self, state: State, facts: Facts, clock: Clock, shard: str) -> None:

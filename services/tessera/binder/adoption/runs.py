@@ -27,7 +27,7 @@ from tessera.binder.adoption.decide.volumes import claim_names
 from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.adoption.watch import Groups
-from tessera.binder.calls import Refused
+from tessera.binder.calls import RefusedByCluster
 from tessera.binder.decide.steps import Pod, is_touched, read_pod
 from tessera.binder.settings import BinderSettings
 from tessera.domain.entities import Job, Run
@@ -122,7 +122,7 @@ class AdoptedRuns:
             found = await self._claims.claim(job, run)
         except NotResumed as error:
             await self._conditions.tell_once(error.owner, of_not_resumed(error.reason))
-            raise Refused(0, error.reason) from error
+            raise RefusedByCluster(0, error.reason) from error
         if not isinstance(found, Incomplete):
             return found
         seconds = self._settings.resumed_seconds if found.coming else self._settings.claim_seconds
@@ -131,7 +131,7 @@ class AdoptedRuns:
         self._claims.forget(run.run_id)
         if found.coming:
             await self._tell_owner(job, of_missing_pods(found.reason, round(seconds)))
-        raise Refused(0, found.reason)
+        raise RefusedByCluster(0, found.reason)
 
     async def _tell_owner(self, job: Job, verdict: Verdict) -> None:
         found = await self._owners.suspension_of(job)
@@ -157,10 +157,10 @@ class AdoptedRuns:
         name = text(pod, "metadata", "name")
         if text(pod, "metadata", "uid") != uid or "deletionTimestamp" in mapping(pod, "metadata"):
             detail = f"pod {name or uid} went away before it was bound"
-            raise Refused(run.uids.index(uid), Reason(code=Code.POD_DELETED, detail=detail))
+            raise RefusedByCluster(run.uids.index(uid), Reason(code=Code.POD_DELETED, detail=detail))
         if not _may_be_bound(pod, job, run):
             detail = f"pod {name} is not this run's any more: {GIVEN_BACK_ANNOTATION} says so"
-            raise Refused(run.uids.index(uid), Reason(code=Code.POD_DELETED, detail=detail))
+            raise RefusedByCluster(run.uids.index(uid), Reason(code=Code.POD_DELETED, detail=detail))
         return name, text(pod, "metadata", "resourceVersion")
 
     async def _looked_up(self, job: Job, uid: str) -> Json:

@@ -11,7 +11,7 @@ import typer
 
 from tessera.client import applying, files
 from tessera.client.commands.context import Home, InShard, carry_out, shard_views
-from tessera.client.first_config import Cluster, first_config
+from tessera.client.first_config import ClusterSurvey, first_config
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import say
 from tessera.client.where import Where
@@ -38,7 +38,7 @@ def apply(
         body = read.body
         async with shard_views(home, shard=shard) as (where, views):
             operator = where.identity(OPERATOR)
-            change = applying.Change(await views.config(), body)
+            change = applying.ConfigChange(await views.config(), body)
             print("\n".join(change.lines) or f"nothing changes: version {change.now.version} says the same")
             print("\n".join(read.lines), end="\n" if read.lines else "")
             if dry_run:
@@ -66,7 +66,7 @@ def init(
         async with shard_views(home, shard=shard) as (where, views):
             as_of, nodes, now = await views.as_of(), await views.nodes(), await views.config()
         names = tuple(dict.fromkeys(tenant or _tenants_here(where) or [EXAMPLE_TENANT]))
-        text = first_config(Cluster(where.shard, as_of, tuple(nodes), names))
+        text = first_config(ClusterSurvey(where.shard, as_of, tuple(nodes), names))
         if file is None:
             print(text, end="")
         else:

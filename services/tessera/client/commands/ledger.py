@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from tessera.client.chain import ChainWalk, Entry
+from tessera.client.chain import ChainEntry, ChainWalk
 from tessera.client.commands.context import As, Format, Home, InShard, carry_out, stored_ledger
 from tessera.client.heads import kept_head, signature_of
 from tessera.client.outcomes import Exit, Failure
@@ -115,7 +115,7 @@ def inspect(
 
     async def work() -> Exit:
         async with stored_ledger(find(home, shard=shard), identity) as ledger:
-            walk, shown = ChainWalk(), list[Entry]()
+            walk, shown = ChainWalk(), list[ChainEntry]()
             file = _opened(export) if export is not None else None
             try:
                 if file is not None:
@@ -146,7 +146,7 @@ def _opened(file: Path) -> BinaryIO:
         raise Failure(Exit.USAGE, f"{file}: cannot be written ({error.strerror}); name another file") from error
 
 
-ENTRIES: list[Column[Entry]] = [
+ENTRIES: list[Column[ChainEntry]] = [
     Column("N", lambda entry: str(entry.n), right=True),
     Column("EPOCH", lambda entry: str(entry.epoch), right=True),
     Column("TS", lambda entry: str(entry.ts)),
@@ -209,9 +209,9 @@ def compare_ends(file: LedgerFile, report: ReplayReport) -> None:
         report.found(f"the export's last line is {last.decode(errors='replace')[:120]}, its messages end at {report.n}")
 
 
-def _entry(data: bytes) -> list[Entry]:
+def _entry(data: bytes) -> list[ChainEntry]:
     try:
-        return [Entry.of(data)]
+        return [ChainEntry.of(data)]
     except (ValueError, KeyError, TypeError):
         return []  # the walk says so
 

@@ -20,7 +20,7 @@ from tessera_schemas.subjects import OPERATOR
 from tessera_schemas.views import JobView
 
 
-class Asked(NamedTuple):
+class CommandTarget(NamedTuple):
     """Where, and as whom."""
 
     home: Path | None
@@ -39,7 +39,7 @@ def hold(job: Job, home: Home = None, shard: InShard = None, identity: As = None
         lambda found: HoldJob(kind="hold_job", v=1, job_id=found),
         lambda view: view.held,
         lambda view: "is held" if view.phase == "queued" else f"is {view.phase}: it goes on, but will not start again",
-        Asked(home, shard, identity),
+        CommandTarget(home, shard, identity),
     )
 
 
@@ -51,7 +51,7 @@ def release(job: Job, home: Home = None, shard: InShard = None, identity: As = N
         lambda found: ReleaseJob(kind="release_job", v=1, job_id=found),
         lambda view: not view.held,
         lambda view: "is not held",
-        Asked(home, shard, identity),
+        CommandTarget(home, shard, identity),
     )
 
 
@@ -69,7 +69,7 @@ def prio(
         lambda found: SetPriority(kind="set_priority", v=1, job_id=found, priority_class=priority_class),
         lambda view: view.priority_class == priority_class,
         lambda view: f"has priority class {priority_class} now",
-        Asked(home, shard, identity),
+        CommandTarget(home, shard, identity),
         lambda views: check_order(views, job, priority_class),
     )
 
@@ -98,7 +98,7 @@ def _order(
     command: Callable[[str], Strict],
     done: Callable[[JobView], bool],
     said: Callable[[JobView], str],
-    asked: Asked,
+    asked: CommandTarget,
     check: Callable[[ShardViews], Awaitable[None]] | None = None,
 ) -> None:
     """Send it, then say what the views make of it: an order for a job that has just ended changes nothing."""

@@ -131,7 +131,7 @@ def _stop(name: str, policy: StopPolicy, home: Path | None, shard: str | None) -
             now = await views.config()
             if now.body is None:
                 raise Failure(Exit.CONFLICT, "queue: nothing is configured yet; use `tessera apply`")
-            change = applying.Change(now, stopped(now.body, name, policy))
+            change = applying.ConfigChange(now, stopped(now.body, name, policy))
             if not change.lines:
                 print(f"queue {name}: nothing changes")
                 return

@@ -27,7 +27,7 @@ SAID = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SlotRow:
     """One size of one pool."""
 
     pool: str
@@ -39,11 +39,11 @@ class Row:
         return ", ".join(f"{most} in one {level}" for level, most in self.largest)
 
 
-SIZES: list[Column[Row]] = [
+SIZES: list[Column[SlotRow]] = [
     Column("POOL", lambda row: row.pool, shrinks=True),
     Column("GPUS", lambda row: str(row.gpus), right=True),
     Column("SLOTS", lambda row: str(row.slots), right=True),
-    Column("LARGEST GANG", Row.said, shrinks=True),
+    Column("LARGEST GANG", SlotRow.said, shrinks=True),
 ]
 
 
@@ -75,7 +75,7 @@ def slots(
 
 def lines(found: list[Slots], wide: bool = False) -> list[str]:
     """The table of sizes, then of each pool its idle GPUs by cause; at most 80 columns unless wide."""
-    rows = [Row(each.pool, size.gpus, size.slots, size.largest) for each in found for size in each.sizes]
+    rows = [SlotRow(each.pool, size.gpus, size.slots, size.largest) for each in found for size in each.sizes]
     said = table(SIZES, rows, wide=wide)
     for each in found:
         said.append(f"pool {each.pool}: {said_milli(each.idle_gpu_milli)} of {each.gpus} GPUs are idle"[:80])

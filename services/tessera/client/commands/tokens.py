@@ -9,7 +9,7 @@ from tessera.client.commands.context import Format, Home, InShard, carry_out
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, say, show
 from tessera.client.where import find
-from tessera.gateway.tokens import FILE_NAME, Entry, add_token, drop_token, read_entries
+from tessera.gateway.tokens import FILE_NAME, TokenEntry, add_token, drop_token, read_entries
 from tessera.kernel.provisioning.credentials import CredentialDirectory, tenant_identity
 from tessera_schemas.subjects import MAIN_SHARD
 
@@ -81,7 +81,7 @@ COLUMNS: list[Column[dict[str, str]]] = [
 ]
 
 
-def _plain(entry: Entry) -> dict[str, str]:
+def _plain(entry: TokenEntry) -> dict[str, str]:
     return {"kind": entry.kind, "tenant": entry.tenant or ""}
 
 

@@ -16,7 +16,7 @@ from tessera.domain.queues import Over, QuotaBook
 from tessera.domain.resources import Node, RoleNeed
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
-from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.preemption.candidates import eviction_cost, weight
 from tessera.engine.preemption.rules import protected
 from tessera.engine.scoring.policies import taste_of
@@ -120,14 +120,14 @@ class Bases:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self._known: dict[tuple[str, str, tuple[str, ...]], tuple[dict[str, Node], Places]] = {}
+        self._known: dict[tuple[str, str, tuple[str, ...]], tuple[dict[str, Node], FeasibleNodes]] = {}
 
-    def of(self, run: Run, avoid: tuple[str, ...] = ()) -> tuple[dict[str, Node], Places]:
+    def of(self, run: Run, avoid: tuple[str, ...] = ()) -> tuple[dict[str, Node], FeasibleNodes]:
         key = self.state.tree.pool(run.queue) or "", run.flavor, avoid
         found = self._known.get(key)
         if found is None:
             nodes = {node.name: node for node in nodes_for(self.state, *key)}
-            found = self._known[key] = nodes, Places(nodes, taste_of(self.state, key[0]))
+            found = self._known[key] = nodes, FeasibleNodes(nodes, taste_of(self.state, key[0]))
         return found
 
 
@@ -152,7 +152,7 @@ class Ground:
                 drained = state.drains.get(node.name) is not None
                 self._taken[node.name] = evolved(node, ready=False) if drained else node
 
-    def nodes(self, run: Run, avoid: tuple[str, ...] = ()) -> tuple[dict[str, Node], Places]:
+    def nodes(self, run: Run, avoid: tuple[str, ...] = ()) -> tuple[dict[str, Node], FeasibleNodes]:
         """The nodes that the run may go on to, and which of them suit whom."""
         nodes, places = self._bases.of(run, avoid)
         return nodes | {name: node for name, node in self._taken.items() if name in nodes}, places

@@ -27,7 +27,7 @@ from tessera.engine.defragmentation.relocations import (
     no_gain,
 )
 from tessera.engine.placement.capacity import leaving, nodes_for, nodes_less
-from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.placement_groups import units
 from tessera.engine.preemption.candidates import Loss, eviction_cost
@@ -47,7 +47,7 @@ SETS_MIN = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRelocations:
     """The runs that move, where each goes on, and where the job goes then."""
 
     taken: tuple[Loss, ...]
@@ -85,7 +85,7 @@ def defragmentation(state: State, job: Job, ts: int, at_any_cost: bool = False) 
         plan = found if isinstance(found, Reason) else _plan(now, job, flavor, found)
         if isinstance(plan, Reason):
             refused.append(plan)
-        elif isinstance(found, Found):
+        elif isinstance(found, FoundRelocations):
             plans.append((found.key, at, plan))
     if plans:
         return min(plans, key=lambda entry: entry[:2])[2]
@@ -99,7 +99,7 @@ def _stands_behind_reserved(state: State, job: Job) -> bool:
     return any(other.reason is not None and other.reason.code is Code.RESERVED for other in jobs if other is not None)
 
 
-def _plan(state: State, job: Job, flavor: str, found: Found) -> Plan | Reason:
+def _plan(state: State, job: Job, flavor: str, found: FoundRelocations) -> Plan | Reason:
     places = [*found.placements, *(place for move in found.moves for place in move.placements)]
     if sum(80 + len(place.node) + len(place.role) for place in places) > PLAN_BYTES_MAX:
         return Reason(
@@ -123,12 +123,15 @@ class _Search:
         nodes = {node.name: node for node in nodes_for(state, state.tree.pool(job.queue) or "", flavor, avoid)}
         held = nodes_less(state, [(run.roles, places) for run, places in self._going])
         self._nodes = nodes | {name: node for name, node in held.items() if name in nodes}
-        self._places, self._bases = Places(self._nodes, taste_of(state, state.tree.pool(job.queue) or "")), Bases(state)
+        self._places, self._bases = (
+            FeasibleNodes(self._nodes, taste_of(state, state.tree.pool(job.queue) or "")),
+            Bases(state),
+        )
         self._most = most_to_lose(state, job)
         self._moves_max = state.tree.policy.defragment_moves_max
         self._parts = [part for unit in units(job.roles) for part in unit.parts]
 
-    def find(self, at_any_cost: bool = False) -> Found | Reason:
+    def find(self, at_any_cost: bool = False) -> FoundRelocations | Reason:
         over = self._book.lacks(self._job, self._flavor)
         if over is not None:
             return quota_reason(over)
@@ -169,7 +172,7 @@ class _Search:
         self._book.add(run.queue, run.flavor, run.amount)
         return over is None
 
-    def _cheapest(self, losses: Sequence[Loss]) -> Found | None:
+    def _cheapest(self, losses: Sequence[Loss]) -> FoundRelocations | None:
         tries = min(SETS_MAX, max(SETS_MIN, NODES_MAX // max(1, len(self._nodes))))
         for taken, _ in zip(self._sets(losses), range(tries), strict=False):
             found = self._with(taken)
@@ -191,7 +194,7 @@ class _Search:
             if size < self._moves_max:
                 heapq.heappush(heap, (cost + more, size + 1, (*chosen, last + 1)))
 
-    def _by_steps(self, losses: Sequence[Loss]) -> Found | None:
+    def _by_steps(self, losses: Sequence[Loss]) -> FoundRelocations | None:
         """Node by node, passing over what could not go anywhere or costs too much."""
         taken: list[Loss] = []
         for step in node_steps(self._parts, self._nodes, self._places, losses):
@@ -205,13 +208,13 @@ class _Search:
                 taken = trial
         return None
 
-    def _pruned(self, found: Found) -> Found:
+    def _pruned(self, found: FoundRelocations) -> FoundRelocations:
         for loss in sorted(found.taken, key=_order, reverse=True):
             fewer = [other for other in found.taken if other is not loss]
             found = self._with(fewer) or found
         return found
 
-    def _with(self, taken: Sequence[Loss]) -> Found | None:
+    def _with(self, taken: Sequence[Loss]) -> FoundRelocations | None:
         """Where everybody goes when these move; None when somebody finds no room, or nobody has to move."""
         placed = self._place(taken)
         if isinstance(placed, Reason):
@@ -219,7 +222,7 @@ class _Search:
         ground = Ground(self._bases)
         ground.take(self._job.roles, placed)
         moves = self._landed(taken, ground)
-        return None if moves is None else Found(tuple(sorted(taken, key=_order)), moves, placed)
+        return None if moves is None else FoundRelocations(tuple(sorted(taken, key=_order)), moves, placed)
 
     def _landed(self, taken: Sequence[Loss], ground: Ground) -> tuple[Move, ...] | None:
         moves = []

@@ -12,7 +12,7 @@ from tessera.domain.entities import Job, Run
 from tessera.domain.queues import QueueTree
 from tessera.domain.resources import NOTHING, Amount
 from tessera.domain.state import State
-from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.placement_groups import units
 
 HOLDERS_MAX = 5
@@ -48,7 +48,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Others:
+class UnnamedHolders:
     """What runs hold that are not named: those of other tenants, and those beyond the first few."""
 
     queue: str
@@ -65,7 +65,7 @@ class Holders:
     """The largest first, the older of equals before the younger."""
 
     named: tuple[Holder, ...] = ()
-    others: tuple[Others, ...] = ()
+    others: tuple[UnnamedHolders, ...] = ()
 
     def said(self) -> Iterator[str]:
         yield from (holder.said() for holder in self.named)
@@ -107,7 +107,7 @@ def of_quota(state: State, job: Job, resource: str, flavor: str, eyes: Eyes) -> 
     return _told(state, job, runs, lambda amount: int(getattr(amount, resource)), eyes)
 
 
-def of_room(state: State, job: Job, places: Iterable[Places], eyes: Eyes) -> Holders:
+def of_room(state: State, job: Job, places: Iterable[FeasibleNodes], eyes: Eyes) -> Holders:
     """Who is on the nodes that suit the job."""
     suited: dict[str, None] = {}
     for found in places:
@@ -146,7 +146,7 @@ def _told(
         count, amount = rest.get(queue, (0, NOTHING))
         rest[queue] = count + 1, amount.plus(run.amount)
     order = sorted(rest.items(), key=lambda entry: (-size(entry[1][1]), entry[0]))
-    return Holders(tuple(named[:HOLDERS_MAX]), tuple(Others(queue, *held) for queue, held in order))
+    return Holders(tuple(named[:HOLDERS_MAX]), tuple(UnnamedHolders(queue, *held) for queue, held in order))
 
 
 def _holder(state: State, run: Run) -> Holder:

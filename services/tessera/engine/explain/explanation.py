@@ -16,7 +16,7 @@ from tessera.domain.state import State
 from tessera.engine.explain.blockers import NOBODY, Eyes, Holders, of_quota, of_room
 from tessera.engine.explain.lent_quota import said_lent
 from tessera.engine.explain.order_reasons import said_before
-from tessera.engine.explain.suggestions import Change, remedies
+from tessera.engine.explain.suggestions import TriedChange, remedies
 from tessera.engine.explain.what_if import Fork
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import unreachable
@@ -47,7 +47,7 @@ class Explanation:
     others: tuple[Reason, ...] = ()
     said: tuple[str, ...] = ()
     holders: Holders = NOBODY
-    changes: tuple[Change, ...] = ()
+    changes: tuple[TriedChange, ...] = ()
     tried: int = 0
 
     def sentence(self) -> str:

@@ -29,7 +29,7 @@ RUNS_LOOKED_AT = 2_000  # the cheapest ones
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TriedChange:
     """
     One change after which the job starts at once on `nodes`; `after` says who has to be gone first, if anybody.
 
@@ -47,11 +47,11 @@ class Change:
         return f"{self.text}; then it goes to {some}"
 
 
-def remedies(fork: Fork, job: Job, eyes: Eyes) -> tuple[Change, ...]:
+def remedies(fork: Fork, job: Job, eyes: Eyes) -> tuple[TriedChange, ...]:
     """The changes that were found, in the order of `WAYS`; none while nothing can be said for certain."""
     if fork.crowded or fork.state.earmarks.get(job.job_id) is not None:
         return ()
-    found: list[Change] = []
+    found: list[TriedChange] = []
     for way in WAYS:
         if fork.tries < TRIES_MAX:
             found += way(fork, job, eyes)
@@ -63,12 +63,12 @@ def remedies(fork: Fork, job: Job, eyes: Eyes) -> tuple[Change, ...]:
 # -- the job as its owner could have written it
 
 
-def _release(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+def _release(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
     if job.held:
         yield from _as(fork, evolved(job, held=False), "release", "let it go (`tessera release`)")
 
 
-def _fewer_gpus(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+def _fewer_gpus(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
     for at, role in enumerate(job.roles):
         if role.need.gpus > 1:
             best = _largest(fork, job, role.need.gpus, _setting(job, at, "gpus"))
@@ -84,7 +84,7 @@ def _fewer_gpus(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
                 yield _change("share", text, choice)
 
 
-def _fewer_pods(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+def _fewer_pods(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
     """Not of roles whose pods go with those of others, one by one."""
     beside = {role.beside for role in job.roles}
     for at, role in enumerate(job.roles):
@@ -96,7 +96,7 @@ def _fewer_pods(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
             yield _change("pods", f"{value} instead of {role.replicas} pods{_of_role(job, role)}", choice)
 
 
-def _any_model(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+def _any_model(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
     if not any(role.need.gpu_models for role in job.roles):
         return
     other = _needs(job, lambda need: evolved(need, gpu_models=()))
@@ -107,7 +107,7 @@ def _any_model(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
         yield _change("model", f"any GPU model (it would get {' and '.join(models)})", choice)
 
 
-def _no_rule(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+def _no_rule(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
     """Without one of the rules that say where the pods go."""
     rules: tuple[tuple[str, str, Callable[[RoleNeed], bool], Callable[[RoleNeed], RoleNeed]], ...] = (
         ("topology", "no topology rule", lambda r: r.bound, lambda r: replace(r, levels=(), bound=False, group="")),
@@ -122,7 +122,7 @@ def _no_rule(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
             yield from _as(fork, evolved(job, roles=roles), kind, text)
 
 
-def _other_queue(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+def _other_queue(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
     """A queue that the job's tenant may use."""
     tree, tried = fork.state.tree, 0
     for name in sorted(tree.queues):
@@ -135,7 +135,7 @@ def _other_queue(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
         yield from _as(fork, evolved(job, queue=name), "queue", f"queue {name} instead of {job.queue}")
 
 
-def _higher_class(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+def _higher_class(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
     """The lowest class granted to the tenant that lets it start at once."""
     for name in _classes_above(fork.state, job):
         found = list(_as(fork, evolved(job, priority_class=name), "class", f"priority class {name}"))
@@ -147,7 +147,7 @@ def _higher_class(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
 # -- what others would have to do
 
 
-def _undrained(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+def _undrained(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
     state = fork.state
     for name in sorted(name for name, _ in state.drains.items())[:VALUES_MAX]:
         node = state.nodes.get(name)
@@ -158,7 +158,7 @@ def _undrained(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
                 return
 
 
-def _plan(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+def _plan(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
     """Evictions under the preset in force: as it is, else in the lowest class granted that has a plan."""
     verdict = fork.verdict(job)
     if fork.gate(job) is not None or not isinstance(verdict, Reason):
@@ -174,7 +174,7 @@ def _plan(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
             text = f"priority class {name}, which evicts {whom}" if name else f"evicting {whom}"
             after = tuple(victim.run_id for victim in made.victims if eyes.may_see(victim.tenant))
             nodes = tuple(sorted({placement.node for placement in made.placements}))
-            yield Change("class" if name else "evict", text, nodes, after)
+            yield TriedChange("class" if name else "evict", text, nodes, after)
             return
 
 
@@ -188,7 +188,7 @@ def planned(state: State, job: Job) -> Plan | None:
     return None
 
 
-def _end_of_one(fork: Fork, job: Job, eyes: Eyes) -> Iterator[Change]:
+def _end_of_one(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
     """The end of one run, whoever brings it about: the lowest class first, then the smallest, then the youngest."""
     for run in islice(_in_the_way(fork, job), VALUES_MAX):
         choice = _told(fork.after(job, gone=(run,)))
@@ -241,7 +241,7 @@ def _gain(state: State, run: Run, need: Need) -> int:
 # -- trying
 
 
-Way = Callable[[Fork, Job, Eyes], Iterator[Change]]
+Way = Callable[[Fork, Job, Eyes], Iterator[TriedChange]]
 
 WAYS: tuple[Way, ...] = (
     _release,
@@ -264,7 +264,7 @@ def _told(verdict: Choice | Reason) -> Choice | None:
     return None if isinstance(verdict, Reason) else verdict
 
 
-def _as(fork: Fork, job: Job, kind: str, text: str) -> Iterator[Change]:
+def _as(fork: Fork, job: Job, kind: str, text: str) -> Iterator[TriedChange]:
     choice = _tried(fork, job)
     if choice is not None:
         yield _change(kind, text, choice)
@@ -311,8 +311,8 @@ def _needs(job: Job, other: Callable[[Need], Need]) -> Job:
     return evolved(job, roles=tuple(replace(role, need=other(role.need)) for role in job.roles))
 
 
-def _change(kind: str, text: str, choice: Choice, after: tuple[str, ...] = ()) -> Change:
-    return Change(kind, text, tuple(sorted({placement.node for placement in choice[1]})), after)
+def _change(kind: str, text: str, choice: Choice, after: tuple[str, ...] = ()) -> TriedChange:
+    return TriedChange(kind, text, tuple(sorted({placement.node for placement in choice[1]})), after)
 
 
 def _of_role(job: Job, role: RoleNeed) -> str:

@@ -17,7 +17,7 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import Node, RoleNeed
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
-from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.queueing.ordering import line
 from tessera.engine.queueing.readiness import pods_away
@@ -40,7 +40,7 @@ JUDGED = (
 )
 """With such a reason a job was looked at when room last came free, and did not fit."""
 
-Pool = tuple[dict[str, Node], Places]
+Pool = tuple[dict[str, Node], FeasibleNodes]
 
 
 class Fork:
@@ -130,7 +130,7 @@ class Fork:
         found = self._pools.get((pool, flavor, avoid))
         if found is None:
             nodes = {node.name: node for node in nodes_for(self.state, pool, flavor, avoid)}
-            found = self._pools[pool, flavor, avoid] = nodes, Places(nodes, taste_of(self.state, pool))
+            found = self._pools[pool, flavor, avoid] = nodes, FeasibleNodes(nodes, taste_of(self.state, pool))
         return found
 
     def gate(self, job: Job) -> Reason | None:

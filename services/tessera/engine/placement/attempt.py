@@ -5,7 +5,7 @@ from heapq import heapify, heappop
 from itertools import accumulate
 
 from tessera.domain.resources import Node, RoleNeed
-from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import placed_on
 from tessera.engine.placement.node_order import Ranking, Ranks, entry, taste_for
 from tessera.engine.placement.placement_groups import Part, short_of
@@ -19,7 +19,7 @@ class Attempt:
     """`nodes` is only read; what changes is kept apart, so that a try costs what it touches."""
 
     def __init__(
-        self, roles: tuple[RoleNeed, ...], nodes: Mapping[str, Node], places: Places, ranks: Ranks | None = None
+        self, roles: tuple[RoleNeed, ...], nodes: Mapping[str, Node], places: FeasibleNodes, ranks: Ranks | None = None
     ) -> None:
         firsts = accumulate((role.replicas for role in roles), initial=0)
         self._first_rank = {role.name: rank for role, rank in zip(roles, firsts, strict=False)}

@@ -9,7 +9,7 @@ from tessera.engine.placement.placement_groups import Part
 from tessera.engine.scoring.policies import FULLEST, Taste
 
 
-class Places:
+class FeasibleNodes:
     """
     Remembers what it was asked, so that gangs with equal constraints share the work.
 

@@ -28,7 +28,7 @@ NODE_LEVEL, POOL_LEVEL = "node", "pool"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedShapes:
     """
     What the live jobs of a pool ask for: needs of whole GPUs, of parts, what is least per GPU. `levels` are topology
     levels with their labels.
@@ -66,7 +66,7 @@ def unused(state: State, pool: str) -> Unused:
     return Unused(len(idle), sum(run.amount.gpu_milli for run in idle))
 
 
-def asked(state: State, pool: str) -> Asked:
+def asked(state: State, pool: str) -> RequestedShapes:
     """Over all jobs of the pool that have not ended. Of topology levels those with a name, then a few of the jobs'."""
     gangs = {id(job.roles): job.roles for job in state.jobs.values() if state.tree.pool(job.queue) == pool}
     roles = {role for gang in gangs.values() for role in gang if role.need.total_gpu_milli}
@@ -74,13 +74,13 @@ def asked(state: State, pool: str) -> Asked:
     named = [(name, label) for name, label in reversed(state.tree.levels.items())]
     others = {label for role in roles for label in role.levels} - {label for _, label in named}
     levels = [*named, *((label, label) for label in sorted(others))][:LEVELS_MAX]
-    return Asked(tuple(n for n in needs if n.gpus), tuple(n for n in needs if not n.gpus), tuple(levels))
+    return RequestedShapes(tuple(n for n in needs if n.gpus), tuple(n for n in needs if not n.gpus), tuple(levels))
 
 
 class Tally:
     """Takes the nodes of a pool one after the other; between two of them others may go on."""
 
-    def __init__(self, pool: str, wanted: Asked, marks: Iterable[Earmark]) -> None:
+    def __init__(self, pool: str, wanted: RequestedShapes, marks: Iterable[Earmark]) -> None:
         self._pool, self._asked = pool, wanted
         self._whole, self._parts = _alike(wanted.whole), _alike(wanted.parts)
         self._slot = lru_cache(maxsize=None)(wanted.slot)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from operator import attrgetter
 
 from tessera.domain.resources import Node, RoleNeed
-from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.inadmissible import inadmissible
 from tessera.engine.placement.node_order import Ranks
 from tessera.engine.placement.placing import place_gang
@@ -12,10 +12,10 @@ from tessera.engine.scoring.policies import FULLEST, Taste
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 
-__all__ = ["Room", "inadmissible", "place_gang"]
+__all__ = ["FreeCapacity", "inadmissible", "place_gang"]
 
 
-class Room:
+class FreeCapacity:
     """
     What is free in one pool during one pass over the line. Allocations only take from it; `renewed` begins another
     pass.
@@ -25,10 +25,10 @@ class Room:
     numbers than one that folded the whole ledger.
     """
 
-    def __init__(self, nodes: Iterable[Node], places: Places | None = None, taste: Taste = FULLEST) -> None:
+    def __init__(self, nodes: Iterable[Node], places: FeasibleNodes | None = None, taste: Taste = FULLEST) -> None:
         """`places` is what is known already about the same nodes, with more or less free; else `taste` is asked for."""
         self.nodes = {node.name: node for node in nodes}
-        self.places = places or Places(self.nodes, taste)
+        self.places = places or FeasibleNodes(self.nodes, taste)
         self.ranks = Ranks(self.nodes, self.places.taste)
         self._refused: dict[tuple[RoleNeed, ...], Reason] = {}
 

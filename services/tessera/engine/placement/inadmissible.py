@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tessera.domain.queues import BUT, QueueTree
 from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed, emptied, gang_amount
-from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import never_fits
 from tessera.engine.placement.placement_groups import Part, Unit, bundles_for, units
 from tessera.engine.placement.placing import place_gang
@@ -27,7 +27,7 @@ def inadmissible(roles: tuple[RoleNeed, ...], nodes: Iterable[Node]) -> Reason |
     empty = {node.name: emptied(node) for node in nodes if not node.gone}
     if not empty:
         return None
-    places = Places(empty)
+    places = FeasibleNodes(empty)
     for role in roles:
         alone = replace(role, levels=(), bound=False, group="", beside="", spread="")
         verdict = place_gang((alone,), empty, places)
@@ -98,7 +98,7 @@ def _largest(role: RoleNeed, numbers: dict[str, int]) -> str:
     )
 
 
-def _never_together(unit: Unit, empty: Mapping[str, Node], places: Places) -> Reason | None:
+def _never_together(unit: Unit, empty: Mapping[str, Node], places: FeasibleNodes) -> Reason | None:
     """Whether pods that must lie together, or evenly apart, could do so at best."""
     for part in unit.parts:
         there = {name: bundles_for(part, empty[name]) for name in places.suited(part)}
@@ -128,7 +128,7 @@ def _never(part: Part, field: str, label: str, domains: Mapping[str, list[str]],
     return Reason(code=Code.INADMISSIBLE, field=f"roles.{part.role.name}.{field}", numbers=numbers, detail=detail)
 
 
-def _ever_in(unit: Unit, members: Iterable[str], empty: Mapping[str, Node], places: Places) -> bool:
+def _ever_in(unit: Unit, members: Iterable[str], empty: Mapping[str, Node], places: FeasibleNodes) -> bool:
     for part in unit.parts:
         suited = places.suited(part)
         there = {name: bundles_for(part, empty[name]) for name in members if name in suited}
@@ -137,7 +137,7 @@ def _ever_in(unit: Unit, members: Iterable[str], empty: Mapping[str, Node], plac
     return True
 
 
-def _ever_even(part: Part, there: Rooms, places: Places) -> bool:
+def _ever_even(part: Part, there: Rooms, places: FeasibleNodes) -> bool:
     """With all domains, or without some: a domain whose nodes are all away does not count."""
     domains = places.split((name for name in there if there[name]), part.role.spread)
     sums = sorted((sum(there[name] for name in members) for members in domains.values()), reverse=True)

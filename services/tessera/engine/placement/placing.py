@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from tessera.domain.resources import Node, RoleNeed
 from tessera.engine.placement.attempt import Attempt
-from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.node_order import Ranks
 from tessera.engine.placement.placement_groups import Part, Unit, units
 from tessera.engine.placement.refusals import no_domain, no_fit, not_even
@@ -20,7 +20,10 @@ from tessera_schemas.reasons import Code, Reason
 
 
 def place_gang(
-    roles: tuple[RoleNeed, ...], nodes: Mapping[str, Node], places: Places | None = None, ranks: Ranks | None = None
+    roles: tuple[RoleNeed, ...],
+    nodes: Mapping[str, Node],
+    places: FeasibleNodes | None = None,
+    ranks: Ranks | None = None,
 ) -> tuple[Placement, ...] | Reason:
     """
     Choose node and devices for every pod, or say why not; `nodes` is not changed.
@@ -30,7 +33,7 @@ def place_gang(
     """
     if not any(node.ready for node in nodes.values()):
         return Reason(code=Code.NO_NODES)
-    attempt = Attempt(roles, nodes, places or Places(nodes), ranks)
+    attempt = Attempt(roles, nodes, places or FeasibleNodes(nodes), ranks)
     for unit in units(roles):
         failed = place_unit(unit, attempt)
         if failed is not None:

@@ -8,13 +8,13 @@ never freed as one GPU here and one there.
 from collections.abc import Iterator, Mapping, Sequence
 
 from tessera.domain.resources import Node
-from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.placement_groups import Part, bundles_for
 from tessera.engine.preemption.candidates import Loss
 
 
 def node_steps(
-    parts: Sequence[Part], nodes: Mapping[str, Node], places: Places, losses: Sequence[Loss]
+    parts: Sequence[Part], nodes: Mapping[str, Node], places: FeasibleNodes, losses: Sequence[Loss]
 ) -> list[list[Loss]]:
     """`losses` are cheapest first; those that no step needs are in none, and some are in the steps of two nodes."""
     part = max(parts, key=_size)

@@ -18,7 +18,7 @@ from tessera.engine import ENGINE_ID
 from tessera.engine.placement.capacity import Held, leaving, nodes_for, nodes_less
 from tessera.engine.preemption.candidates import ELASTIC, Loss, losses, lost_ms
 from tessera.engine.preemption.rules import is_its_own, not_allowed, outranked
-from tessera.engine.preemption.victim_search import Found, Key, Search
+from tessera.engine.preemption.victim_search import FoundVictims, Key, Search
 from tessera.engine.queueing.readiness import book_without, quota_reason, startable, would_borrow
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Move, PlanCause, PlanProposed, Shrink
@@ -121,7 +121,7 @@ class _Planner:
             return min(plans, key=lambda entry: entry[:2])[2]
         return self._why_not(refused)
 
-    def _search(self, flavor: str, avoid: tuple[str, ...], over_lesser: bool) -> Found | Reason:
+    def _search(self, flavor: str, avoid: tuple[str, ...], over_lesser: bool) -> FoundVictims | Reason:
         state, job = self._state, self._job
         book = book_without(state, self._going)
         held: list[Held] = [(run.roles, places) for run, places in self._going]
@@ -137,7 +137,7 @@ class _Planner:
             verdict = Search(
                 state, job, self._cause, flavor, nodes, book, self._pieces_for(keeper, book, flavor), keeper
             ).find()
-            if isinstance(verdict, Found):
+            if isinstance(verdict, FoundVictims):
                 return verdict
             first = first or verdict
         assert first is not None
@@ -160,7 +160,7 @@ class _Planner:
 
         return pieces
 
-    def _plan(self, flavor: str, found: Found, over_lesser: bool) -> Plan | Reason:
+    def _plan(self, flavor: str, found: FoundVictims, over_lesser: bool) -> Plan | Reason:
         state, job = self._state, self._job
         marks = outranked(state, job, {p.node for p in found.placements}) if over_lesser else []
         lacking = self._lacks_quota(flavor, found, marks) if over_lesser else None
@@ -174,7 +174,7 @@ class _Planner:
         lent = any(loss.is_lent for loss in found.taken)
         return Plan(job.job_id, job.queue, self._cause, flavor, victims, found.placements, owners, takes_back=lent)
 
-    def _lacks_quota(self, flavor: str, found: Found, marks: list[Earmark]) -> Reason | None:
+    def _lacks_quota(self, flavor: str, found: FoundVictims, marks: list[Earmark]) -> Reason | None:
         """The search counted the quota of all lesser earmarks; only those that the plan ends give theirs back."""
         book = book_without(self._state, self._going)
         for mark in marks:

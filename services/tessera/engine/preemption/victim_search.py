@@ -15,7 +15,7 @@ from tessera.domain.entities import Job
 from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import Node
 from tessera.domain.state import State
-from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.placement_groups import bundles_for, units
 from tessera.engine.preemption.candidates import Loss
@@ -38,7 +38,7 @@ Key = tuple[tuple[int, int], int, int, tuple[tuple[tuple[int, int], int, str, in
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundVictims:
     """What to take, in an order in which each piece may be taken, and where the gang goes then."""
 
     taken: tuple[Loss, ...]
@@ -71,19 +71,19 @@ class Search:
     ) -> None:
         self._state, self._job, self._cause, self._flavor = state, job, cause, flavor
         self._nodes, self._book, self._losses, self._keeper = nodes, book, losses, keeper
-        self._places = Places(nodes, taste_of(state, state.tree.pool(job.queue) or ""))
+        self._places = FeasibleNodes(nodes, taste_of(state, state.tree.pool(job.queue) or ""))
         self._parts = [part for unit in units(job.roles) for part in unit.parts]
         self._short_of_quota = self._lacks_quota(()) is not None
         self._short_of_room = False
 
-    def find(self) -> Found | Reason:
+    def find(self) -> FoundVictims | Reason:
         """The cheapest that was found; or why even everything that may be taken is not enough."""
         verdict = self._lacks_quota(())
         placed = self._place(())
         if isinstance(placed, Reason):
             self._short_of_room, verdict = True, verdict or placed
         elif verdict is None:
-            return Found((), placed)
+            return FoundVictims((), placed)
         emptied, losses, done = dict(self._nodes), self._losses(), 0
         if self._cause == "reclaim" and not any(loss.is_lent for loss in losses):
             losses = ()  # nothing was lent: what its own queue has to give is preemption's
@@ -108,13 +108,13 @@ class Search:
             lacking = placed if isinstance(placed, Reason) else None
         return lacking
 
-    def _best(self, losses: Sequence[Loss], emptied: Mapping[str, Node]) -> Found | None:
+    def _best(self, losses: Sequence[Loss], emptied: Mapping[str, Node]) -> FoundVictims | None:
         """The best outcome of the orders, over the nodes that could take a pod when emptied."""
         every = self._nodes, self._places
         if not any(part.role.spread for part in self._parts):  # a spread counts values whose nodes are full, too
             useful = {n for part in self._parts for n in self._places.suited(part) if bundles_for(part, emptied[n])}
             self._nodes = {name: node for name, node in self._nodes.items() if name in useful}
-            self._places = Places(self._nodes, self._places.taste)
+            self._places = FeasibleNodes(self._nodes, self._places.taste)
         found = [self._by(groups) for groups in self._orders(losses)]
         if not any(found):
             found = [self._by([loss] for loss in losses)]
@@ -131,7 +131,7 @@ class Search:
         if self._short_of_quota:
             yield ([loss] for loss in sorted(losses, key=_per_amount))
 
-    def _by(self, groups: Groups) -> Found | None:
+    def _by(self, groups: Groups) -> FoundVictims | None:
         """The shortest beginning of `groups` that is enough, less what is not needed."""
         taken, ends = list[Loss](), [0]
         admitted = _Admission(self._state, self._job, self._cause, self._flavor, self._book)
@@ -155,7 +155,7 @@ class Search:
         placed = self._place(taken)
         return None if isinstance(placed, Reason) else placed
 
-    def _pruned(self, taken: Sequence[Loss]) -> Found | None:
+    def _pruned(self, taken: Sequence[Loss]) -> FoundVictims | None:
         """Give back what is not needed, the dearest first: while each pod stays on its node, then wherever it goes."""
         placed = self._enough(taken)
         if placed is None:
@@ -172,7 +172,7 @@ class Search:
         self._count(kept, 1)
         return self._walked_back(kept, self._enough(kept) or fixed.placements())
 
-    def _walked_back(self, kept: list[Loss], placed: tuple[Placement, ...]) -> Found:
+    def _walked_back(self, kept: list[Loss], placed: tuple[Placement, ...]) -> FoundVictims:
         tries, before = max(8, WALK_BACK_PODS // self._job.pods), -1
         while len(kept) != before:  # a smaller set may let another one go, since best fit is no exact search
             before = len(kept)
@@ -182,7 +182,7 @@ class Search:
                 tries -= 1
                 if again is not None:
                     kept, placed = fewer, again
-        return Found(tuple(kept), placed)
+        return FoundVictims(tuple(kept), placed)
 
     def _place(self, taken: Iterable[Loss]) -> tuple[Placement, ...] | Reason:
         nodes = dict(self._nodes)

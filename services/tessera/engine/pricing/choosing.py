@@ -13,9 +13,9 @@ from tessera.engine.pricing.best import NO_KEY, OFFSET, Best, build_maxima, chan
 from tessera.engine.pricing.chance import mixed
 from tessera.engine.pricing.compiled import compiled_lean
 from tessera.engine.pricing.fitting import fits, give_back, gpu_free, take, tightest
-from tessera.engine.pricing.fragmentation import Workload, fgd_choice, usable
+from tessera.engine.pricing.fragmentation import PublishedWorkload, fgd_choice, usable
 from tessera.engine.pricing.published import bestfit_score, clustering_score, dotprod_score, packing_score
-from tessera.engine.pricing.worth import EMPTY, UNIT, Worth, best_split, level_of, look_at, state_with_fewer
+from tessera.engine.pricing.worth import EMPTY, UNIT, WorthArrays, best_split, level_of, look_at, state_with_fewer
 
 RANDOM, BESTFIT, DOTPROD, PACKING, CLUSTERING, FGD, TESSERA = range(7)
 FRAGMENTED, STRANDED, FULL, CPU_PER_GPU = range(4)
@@ -38,14 +38,21 @@ class Core(NamedTuple):
     classes: Classes
     best: Best
     by_order: Ints  # the node of each order
-    known: Workload
-    worth: Worth
+    known: PublishedWorkload
+    worth: WorthArrays
     scales: Scales
 
 
 @compiled_lean
 def choice(
-    policy: int, nodes: Nodes, classes: Classes, known: Workload, worth: Worth, scales: Scales, t: int, n: int
+    policy: int,
+    nodes: Nodes,
+    classes: Classes,
+    known: PublishedWorkload,
+    worth: WorthArrays,
+    scales: Scales,
+    t: int,
+    n: int,
 ) -> tuple[int, int]:
     """
     Score and device (-1: none, or the lowest free ones) of a class on a node that it fits.
@@ -99,7 +106,7 @@ def keep_worth(total: int, weights: Ints, earn: int, cpu: int, gpu: int, use: in
 
 @compiled_lean
 def tessera_choice(
-    nodes: Nodes, classes: Classes, known: Workload, worth: Worth, weights: Ints, t: int, n: int
+    nodes: Nodes, classes: Classes, known: PublishedWorkload, worth: WorthArrays, weights: Ints, t: int, n: int
 ) -> tuple[int, int]:
     """
     Place where the worth of what stays free falls least; a small pull goes to fuller nodes.
@@ -141,7 +148,14 @@ def tessera_choice(
 
 @compiled_lean
 def fresh_key(
-    policy: int, nodes: Nodes, classes: Classes, known: Workload, worth: Worth, scales: Scales, t: int, n: int
+    policy: int,
+    nodes: Nodes,
+    classes: Classes,
+    known: PublishedWorkload,
+    worth: WorthArrays,
+    scales: Scales,
+    t: int,
+    n: int,
 ) -> int:
     if not fits(nodes, classes, t, n):
         return NO_KEY
@@ -150,7 +164,14 @@ def fresh_key(
 
 @compiled_lean
 def catch_up(
-    policy: int, nodes: Nodes, classes: Classes, known: Workload, worth: Worth, scales: Scales, best: Best, t: int
+    policy: int,
+    nodes: Nodes,
+    classes: Classes,
+    known: PublishedWorkload,
+    worth: WorthArrays,
+    scales: Scales,
+    best: Best,
+    t: int,
 ) -> None:
     """Bring the keys of a class up to date with all changed nodes."""
     ring, now = best.changes.shape[0], best.counts[0]

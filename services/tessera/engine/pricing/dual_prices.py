@@ -18,7 +18,7 @@ import numpy as np
 from tessera.engine.pricing.arrays import WHOLE, Ints
 from tessera.engine.pricing.chance import mixed
 from tessera.engine.pricing.compiled import compiled
-from tessera.engine.pricing.fragmentation import Kind
+from tessera.engine.pricing.fragmentation import TypicalPod
 from tessera.engine.pricing.worth import UNITS, Prices
 from tessera.engine.pricing.worth_tables import Kinds, Shape, Table, fill_device, fill_root, kinds_of
 
@@ -175,7 +175,12 @@ NORMAL = (-1862, -1318, -1010, -776, -579, -402, -237, -78, 78, 237, 402, 579, 7
 AT_LEAST = 20
 
 
-def learn_prices(weights: Mapping[Kind, int], shapes: Sequence[Shape], models: int, terms: Terms = Terms()) -> Table:  # noqa: B008
+def learn_prices(
+    weights: Mapping[TypicalPod, int],
+    shapes: Sequence[Shape],
+    models: int,
+    terms: Terms = Terms(),  # noqa: B008
+) -> Table:
     """
     The price of each kind that needs GPUs, in millionths of a GPU.
 
@@ -189,7 +194,7 @@ def learn_prices(weights: Mapping[Kind, int], shapes: Sequence[Shape], models: i
 
 
 def draw_tables(
-    weights: Mapping[Kind, int],
+    weights: Mapping[TypicalPod, int],
     shapes: Sequence[Shape],
     models: int,
     terms: Terms = Terms(),  # noqa: B008
@@ -200,8 +205,8 @@ def draw_tables(
 
 
 def _auctions(
-    weights: Mapping[Kind, int], shapes: Sequence[Shape], models: int, terms: Terms
-) -> tuple[dict[Kind, int], list[Ints]]:
+    weights: Mapping[TypicalPod, int], shapes: Sequence[Shape], models: int, terms: Terms
+) -> tuple[dict[TypicalPod, int], list[Ints]]:
     """The kinds that need GPUs, and the prices of each mix near this one, summed up over its lots."""
     mix = _gpu_kinds(weights)
     if not mix or not shapes:
@@ -223,27 +228,27 @@ def _auctions(
     return mix, drawn
 
 
-def rounded(kind: Kind) -> Kind:
+def rounded(kind: TypicalPod) -> TypicalPod:
     """The kind by whose price this one goes."""
     return kind._replace(cpu=(2 * kind.cpu + CPU_STEP) // (2 * CPU_STEP) * CPU_STEP, milli=min(kind.milli, WHOLE))
 
 
-def _gpu_kinds(weights: Mapping[Kind, int]) -> dict[Kind, int]:
+def _gpu_kinds(weights: Mapping[TypicalPod, int]) -> dict[TypicalPod, int]:
     """The kinds that need GPUs, and those put together that have one price, in the kinds' order."""
-    mix: Counter[Kind] = Counter()
+    mix: Counter[TypicalPod] = Counter()
     for kind, weight in weights.items():
         if kind.devices:
             mix[rounded(kind)] += weight
     return dict(sorted(mix.items()))
 
 
-def _values(mix: Mapping[Kind, int]) -> Ints:
+def _values(mix: Mapping[TypicalPod, int]) -> Ints:
     """What each kind holds, in millionths of a GPU."""
     return np.array([kind.devices * kind.milli * 1000 for kind in mix], np.int64)
 
 
 def _drawn(
-    mix: Mapping[Kind, int], kinds: Kinds, value: Ints, gpus: int, step: int, draw: int, terms: Terms
+    mix: Mapping[TypicalPod, int], kinds: Kinds, value: Ints, gpus: int, step: int, draw: int, terms: Terms
 ) -> tuple[Kinds, Ints]:
     """A mix near this one: its CPU levels, and its demand in thousandths of pods."""
     masks = {models: number for number, models in enumerate(sorted({kind.models for kind in mix}))}
@@ -261,7 +266,7 @@ def _drawn(
     return kinds._replace(level=np.array(levels, np.int64)), np.array(demand, np.int64)
 
 
-def _levelled(mix: Mapping[Kind, int], total: Ints) -> Table:
+def _levelled(mix: Mapping[TypicalPod, int], total: Ints) -> Table:
     """Prices such that the mix as a whole is worth its GPUs."""
     worth = sum(weight * int(each) for weight, each in zip(mix.values(), _values(mix), strict=True))
     priced = max(1, sum(weight * int(each) for weight, each in zip(mix.values(), total, strict=True)))

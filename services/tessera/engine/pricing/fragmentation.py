@@ -20,7 +20,7 @@ from tessera.engine.scoring import fgd
 MICRO = 1_000_000  # of a GPU
 
 
-class Kind(NamedTuple):
+class TypicalPod(NamedTuple):
     """A kind of pod as the published workload tells them apart: memory is not part of it."""
 
     cpu: int
@@ -29,7 +29,7 @@ class Kind(NamedTuple):
     models: int  # bits; 0: any
 
 
-class Workload(NamedTuple):
+class PublishedWorkload(NamedTuple):
     """Popularity of the kinds, as tables by model, share and CPU."""
 
     total: int  # pods counted, those without GPU included
@@ -39,7 +39,7 @@ class Workload(NamedTuple):
     several: Ints  # (models, devices, cpu rank): pods of several devices, no more than these
 
 
-def workload(counts: Mapping[Kind, int], models: int, devices: int) -> Workload:
+def workload(counts: Mapping[TypicalPod, int], models: int, devices: int) -> PublishedWorkload:
     """The tables of a workload; `counts` may be in any order."""
     gpu = sorted((kind, count) for kind, count in counts.items() if kind.devices)
     cpus = sorted({kind.cpu for kind, _ in gpu})
@@ -56,20 +56,20 @@ def workload(counts: Mapping[Kind, int], models: int, devices: int) -> Workload:
             else:
                 several[model, kind.devices :, cpu:] += count
     rank = np.searchsorted(np.array(shares, np.int64), np.arange(WHOLE + 1), "right").astype(np.int64)
-    return Workload(sum(counts.values()), np.array(cpus, np.int64), rank, single, several)
+    return PublishedWorkload(sum(counts.values()), np.array(cpus, np.int64), rank, single, several)
 
 
-def typical(counts: Mapping[Kind, int]) -> dict[Kind, int]:
+def typical(counts: Mapping[TypicalPod, int]) -> dict[TypicalPod, int]:
     """The published workload, as `workload` takes it."""
     return dict(fgd.typical(counts.items()))
 
 
-def nothing_known(models: int, devices: int) -> Workload:
-    return workload({Kind(0, 0, 0, 0): 1}, models, devices)
+def nothing_known(models: int, devices: int) -> PublishedWorkload:
+    return workload({TypicalPod(0, 0, 0, 0): 1}, models, devices)
 
 
 @compiled_lean
-def cpu_rank(known: Workload, cpu: int) -> int:
+def cpu_rank(known: PublishedWorkload, cpu: int) -> int:
     """How many of the CPU demands that occur are no larger."""
     low, high = 0, known.cpus.shape[0]
     while low < high:
@@ -82,7 +82,7 @@ def cpu_rank(known: Workload, cpu: int) -> int:
 
 
 @compiled_lean
-def usable(nodes: Nodes, known: Workload, n: int, cpu: int, slot: int, milli: int, whole: int) -> int:
+def usable(nodes: Nodes, known: PublishedWorkload, n: int, cpu: int, slot: int, milli: int, whole: int) -> int:
     """
     What the workload could use of node n, in thousandths times `known.total`, after a placement that leaves `cpu`.
 
@@ -104,7 +104,7 @@ def usable(nodes: Nodes, known: Workload, n: int, cpu: int, slot: int, milli: in
 
 
 @compiled_lean
-def fragmented(nodes: Nodes, known: Workload, n: int) -> int:
+def fragmented(nodes: Nodes, known: PublishedWorkload, n: int) -> int:
     """F of a node, in thousandths of a GPU times `known.total`."""
     free = 0
     for device in range(nodes.gpus[n]):
@@ -129,7 +129,9 @@ def fgd_score(steps: Ints, gain: int) -> int:
 
 
 @compiled_lean
-def fgd_choice(nodes: Nodes, classes: Classes, known: Workload, steps: Ints, t: int, n: int) -> tuple[int, int]:
+def fgd_choice(
+    nodes: Nodes, classes: Classes, known: PublishedWorkload, steps: Ints, t: int, n: int
+) -> tuple[int, int]:
     """Score and device: a share goes to the device with the best score, the lowest among equals."""
     demand = classes.devices[t] * classes.milli[t]
     before = usable(nodes, known, n, nodes.cpu[n], -1, 0, 0) - demand * known.total

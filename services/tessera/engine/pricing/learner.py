@@ -16,7 +16,7 @@ from tessera.domain.mix import DEAREST, in_full
 from tessera.engine.pricing.arrays import WHOLE, Ints
 from tessera.engine.pricing.choosing import CPU_PER_GPU
 from tessera.engine.pricing.dual_prices import Terms, draw_tables, learn_prices, rounded
-from tessera.engine.pricing.fragmentation import Kind
+from tessera.engine.pricing.fragmentation import TypicalPod
 from tessera.engine.pricing.packer import DEFAULT_CPU_PER_GPU, Packer
 from tessera.engine.pricing.pricing_problem import REHEARSED_FROM, Lesson
 from tessera.engine.pricing.simulated_filling import Rehearsal, rehearse
@@ -35,7 +35,7 @@ class Learner:
         cpu = sum(shape.cpu * shape.nodes for shape in self._shapes)
         self._cpu_per_gpu = cpu // gpus if gpus else DEFAULT_CPU_PER_GPU
         self._models = tuple(f"{model:02}" for model in range(packer.size.models))
-        self._counts: Counter[mix.Kind] = Counter()
+        self._counts: Counter[mix.MixKind] = Counter()
         self.arrivals = 0
         self._reprice()
 
@@ -53,7 +53,7 @@ class Learner:
             self._reprice()
 
     @property
-    def weights(self) -> dict[Kind, int]:
+    def weights(self) -> dict[TypicalPod, int]:
         """The mix as it would be priced now."""
         known = mix.weights(self._counts, self.arrivals, self._cpu_per_gpu, self._models)
         return {self._numbered(kind): weight for kind, weight in known.items()}
@@ -71,13 +71,13 @@ class Learner:
             self._counts = Counter({kind: count // 2 for kind, count in self._counts.items() if count > 1})
         self._next = mix.settle_at(self.arrivals)
 
-    def _named(self, kind: Kind) -> mix.Kind:
+    def _named(self, kind: TypicalPod) -> mix.MixKind:
         bound = tuple(name for model, name in enumerate(self._models) if kind.models >> model & 1)
-        return mix.Kind(kind.cpu, kind.milli, kind.devices, bound)
+        return mix.MixKind(kind.cpu, kind.milli, kind.devices, bound)
 
-    def _numbered(self, kind: mix.Kind) -> Kind:
+    def _numbered(self, kind: mix.MixKind) -> TypicalPod:
         bits = sum(1 << int(name) for name in kind.models)
-        return Kind(kind.cpu_milli, kind.gpu_milli, kind.gpus, bits)
+        return TypicalPod(kind.cpu_milli, kind.gpu_milli, kind.gpus, bits)
 
 
 def learnt(lesson: Lesson, terms: Terms = USUAL, plan: Rehearsal = TRIED) -> tuple[int, ...]:
@@ -86,22 +86,22 @@ def learnt(lesson: Lesson, terms: Terms = USUAL, plan: Rehearsal = TRIED) -> tup
 
     What runs nowhere is worth what it holds, so that it can be told from what nobody need keep room for.
     """
-    weights: Counter[Kind] = Counter()
+    weights: Counter[TypicalPod] = Counter()
     for *kind, weight in lesson.kinds:
-        weights[Kind(*kind)] += weight
+        weights[TypicalPod(*kind)] += weight
     shapes = tuple(Shape(*shape) for shape in lesson.shapes)
     mixed = {kind: weight for kind, weight in weights.items() if weight}
     table = dict(learn(mixed, shapes, lesson.models, terms, plan if lesson.rehearsed else None))
     found = []
     for cpu, milli, devices, bits, weight in lesson.kinds:
-        full = in_full(mix.Kind(cpu, milli, devices))
-        price = table.get(rounded(Kind(cpu, milli, devices, bits)), 0) if weight else full
+        full = in_full(mix.MixKind(cpu, milli, devices))
+        price = table.get(rounded(TypicalPod(cpu, milli, devices, bits)), 0) if weight else full
         found.append(min(price, DEAREST * full))
     return tuple(found)
 
 
 def learn(
-    weights: Mapping[Kind, int], shapes: tuple[Shape, ...], models: int, terms: Terms, plan: Rehearsal | None
+    weights: Mapping[TypicalPod, int], shapes: tuple[Shape, ...], models: int, terms: Terms, plan: Rehearsal | None
 ) -> Table:
     """Without a plan nothing is tried."""
     if plan is None:
@@ -112,13 +112,17 @@ def learn(
 
 @lru_cache(maxsize=16)
 def _remembered(
-    weights: tuple[tuple[Kind, int], ...], shapes: tuple[Shape, ...], models: int, terms: Terms, plan: Rehearsal | None
+    weights: tuple[tuple[TypicalPod, int], ...],
+    shapes: tuple[Shape, ...],
+    models: int,
+    terms: Terms,
+    plan: Rehearsal | None,
 ) -> Table:
     """Many packers begin with the same mix."""
     return learn(dict(weights), shapes, models, terms, plan)
 
 
-def usual_cpu(weights: Mapping[Kind, int]) -> int:
+def usual_cpu(weights: Mapping[TypicalPod, int]) -> int:
     """Thousandths of a CPU that the pods with GPUs ask for beside each of them, on average."""
     milli = sum(weight * kind.devices * kind.milli for kind, weight in weights.items())
     cpu = sum(weight * kind.cpu for kind, weight in weights.items() if kind.devices)

@@ -20,7 +20,7 @@ from tessera.engine.pricing.arrays import MODELS, NO_DEVICE, WHOLE, Bits, Classe
 from tessera.engine.pricing.best import ORDER_MASK, no_best
 from tessera.engine.pricing.choosing import NOWHERE, TESSERA, Core, Scales, place_all, place_one, release, touch
 from tessera.engine.pricing.fitting import fits
-from tessera.engine.pricing.fragmentation import STEPS, Kind, nothing_known, workload
+from tessera.engine.pricing.fragmentation import STEPS, TypicalPod, nothing_known, workload
 from tessera.engine.pricing.policies import DEFAULT, POLICIES
 from tessera.engine.pricing.worth import EMPTY, forget, no_worth, smallest_with_same_worth
 from tessera.engine.pricing.worth_tables import Shape, Table, tables
@@ -36,7 +36,7 @@ DEFAULT_CPU_PER_GPU = 10_000
 WEIGHTS = (200, 50, 22_000, DEFAULT_CPU_PER_GPU)
 
 
-class Size(NamedTuple):
+class PoolSize(NamedTuple):
     """What a pool may grow to without being built anew."""
 
     nodes: int
@@ -45,7 +45,7 @@ class Size(NamedTuple):
     largest_cpu: int  # of one node, in thousandths
 
 
-class Room(NamedTuple):
+class NodeRoom(NamedTuple):
     """What is free on a node now."""
 
     cpu: int
@@ -65,9 +65,9 @@ class Ask(NamedTuple):
     models: int = 0
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> TypicalPod:
         """What the learnt mix tells apart: everything but memory."""
-        return Kind(self.cpu, self.milli if self.devices else 0, self.devices, self.models)
+        return TypicalPod(self.cpu, self.milli if self.devices else 0, self.devices, self.models)
 
 
 class Place(NamedTuple):
@@ -77,7 +77,7 @@ class Place(NamedTuple):
 
 class Packer:
     def __init__(
-        self, size: Size, policy: str = DEFAULT, order: Sequence[int] | Ints | None = None, seed: int = 0
+        self, size: PoolSize, policy: str = DEFAULT, order: Sequence[int] | Ints | None = None, seed: int = 0
     ) -> None:
         """
         Args:
@@ -113,7 +113,7 @@ class Packer:
         self.core.by_order[ranks] = np.arange(self.size.nodes)
         self.core.best.cursor[:] = EMPTY
 
-    def set_node(self, n: int, room: Room) -> None:
+    def set_node(self, n: int, room: NodeRoom) -> None:
         """Add a node, or say what is free on it now."""
         if len(room.free) > self.size.devices or not 0 <= room.model < self.size.models:
             raise ValueError(f"node {n} does not fit the pool's size: {room}")
@@ -129,10 +129,10 @@ class Packer:
         self.core.nodes.live[n] = 0
         touch(self.core, n)
 
-    def room(self, n: int) -> Room:
+    def room(self, n: int) -> NodeRoom:
         nodes = self.core.nodes
         free = tuple(int(left) for left in nodes.free[n, : nodes.gpus[n]])
-        return Room(int(nodes.cpu[n]), int(nodes.memory[n]), int(nodes.pods[n]), int(nodes.model[n]), free)
+        return NodeRoom(int(nodes.cpu[n]), int(nodes.memory[n]), int(nodes.pods[n]), int(nodes.model[n]), free)
 
     def add_class(self, ask: Ask, allowed: Bits | None = None) -> int:
         """The number of a new class; `allowed` is 0 for the nodes that something else rules out."""
@@ -184,7 +184,7 @@ class Packer:
     def fits(self, t: int, n: int) -> bool:
         return bool(fits(self.core.nodes, self.core.classes, t, n))
 
-    def know(self, counts: Mapping[Kind, int]) -> None:
+    def know(self, counts: Mapping[TypicalPod, int]) -> None:
         """What fragmentation is measured against, for `fgd` and `tessera`: how often each kind of pod comes."""
         self.core = self.core._replace(known=workload(counts, self.size.models, self.size.devices))
         self.core.worth.seen[:] = EMPTY

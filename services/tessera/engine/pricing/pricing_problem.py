@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tessera.domain.mix import Kind, Mix
+from tessera.domain.mix import Mix, MixKind
 from tessera.domain.resources import Node
 from tessera.engine.scoring.workload import runs_on
 
@@ -56,7 +56,7 @@ def lesson_of(mix: Mix, nodes: Iterable[Node], rehearsed: bool) -> Lesson | None
     )
 
 
-def _row(kind: Kind, weight: int, samples: list[Node]) -> tuple[int, int, int, int, int]:
+def _row(kind: MixKind, weight: int, samples: list[Node]) -> tuple[int, int, int, int, int]:
     bits, every = 0, (1 << len(samples)) - 1
     if kind.gpus:
         bits = sum(1 << model for model, node in enumerate(samples) if runs_on(kind, node))

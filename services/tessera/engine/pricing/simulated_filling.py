@@ -18,8 +18,8 @@ from tessera.engine.pricing.arrays import WHOLE, Ints, Nodes
 from tessera.engine.pricing.chance import mixed
 from tessera.engine.pricing.choosing import CPU_PER_GPU, place_all
 from tessera.engine.pricing.compiled import compiled
-from tessera.engine.pricing.fragmentation import Kind
-from tessera.engine.pricing.packer import Ask, Packer, Room, Size
+from tessera.engine.pricing.fragmentation import TypicalPod
+from tessera.engine.pricing.packer import Ask, NodeRoom, Packer, PoolSize
 from tessera.engine.pricing.worth_tables import Shape, Table
 
 PLENTY = 1 << 40  # of memory and places for pods: the mix does not tell kinds apart by them
@@ -39,7 +39,7 @@ class Rehearsal(NamedTuple):
     most_nodes: int = 1500  # a larger cluster is rehearsed on a smaller one of the same shapes
 
 
-class Stage(NamedTuple):
+class EmptyCluster(NamedTuple):
     """An empty cluster, to be filled again and again."""
 
     packer: Packer
@@ -50,7 +50,7 @@ class Stage(NamedTuple):
 
 
 def rehearse(
-    weights: Mapping[Kind, int],
+    weights: Mapping[TypicalPod, int],
     shapes: Sequence[Shape],
     models: int,
     cpu_per_gpu: int,
@@ -72,13 +72,13 @@ def rehearse(
 
 
 def _stage(
-    weights: Mapping[Kind, int], shapes: Sequence[Shape], models: int, cpu_per_gpu: int, plan: Rehearsal
-) -> Stage:
+    weights: Mapping[TypicalPod, int], shapes: Sequence[Shape], models: int, cpu_per_gpu: int, plan: Rehearsal
+) -> EmptyCluster:
     rows = [row for row in _scaled(shapes, plan.most_nodes) for _ in range(row.nodes)]
-    size = Size(len(rows), max(row.gpus for row in rows), models, max(row.cpu for row in rows))
+    size = PoolSize(len(rows), max(row.gpus for row in rows), models, max(row.cpu for row in rows))
     packer = Packer(size)
     for n, row in enumerate(rows):
-        packer.set_node(n, Room(row.cpu, PLENTY, PLENTY, row.model, (WHOLE,) * row.gpus))
+        packer.set_node(n, NodeRoom(row.cpu, PLENTY, PLENTY, row.model, (WHOLE,) * row.gpus))
     kinds = sorted(weights.items())
     for kind, _ in kinds:
         packer.add_class(Ask(kind.cpu, 0, kind.devices, kind.milli or WHOLE, kind.models))
@@ -88,7 +88,7 @@ def _stage(
     spare_bits = max(0, sum(weights.values()).bit_length() - CHANCE_BITS)
     shares = np.cumsum([weight >> spare_bits for _, weight in kinds], dtype=np.int64)
     empty = deepcopy(packer.core.nodes)
-    return Stage(packer, empty, sum(row.gpus for row in rows) * WHOLE, shares, asked)
+    return EmptyCluster(packer, empty, sum(row.gpus for row in rows) * WHOLE, shares, asked)
 
 
 def _scaled(shapes: Sequence[Shape], most: int) -> list[Shape]:
@@ -138,7 +138,7 @@ def _arrivals(shares: Ints, asked: Ints, turn: int, most: int) -> Ints:
     return drawn[:count]
 
 
-def _filled(stage: Stage, prices: Table, wanted: Ints) -> int:
+def _filled(stage: EmptyCluster, prices: Table, wanted: Ints) -> int:
     """Thousandths of GPUs in use when 100 per cent have arrived, and once more when all have."""
     for name in TAKEN:
         getattr(stage.packer.core.nodes, name)[...] = getattr(stage.empty, name)

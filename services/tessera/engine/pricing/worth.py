@@ -29,7 +29,7 @@ EMPTY = -1
 Prices = NDArray[np.int32]
 
 
-class Worth(NamedTuple):
+class WorthArrays(NamedTuple):
     """Tables of the present prices, and what was made of them so far."""
 
     step: Ints  # (1,): thousandths of a CPU per level
@@ -50,9 +50,9 @@ class Worth(NamedTuple):
     fewer: Ints  # (nodes, devices + 1): the state with so many untouched devices less, EMPTY until asked
 
 
-def no_worth(nodes: int, devices: int, models: int, levels: int, states: int) -> Worth:
+def no_worth(nodes: int, devices: int, models: int, levels: int, states: int) -> WorthArrays:
     """All prices are 0."""
-    return Worth(
+    return WorthArrays(
         step=np.ones(1, np.int64),
         model_class=np.zeros(models, np.int64),
         scratch=np.zeros(UNITS + 1, np.int64),
@@ -88,7 +88,7 @@ best_split = compiled_lean(_best_split_loop) if COMPILED else _best_split_numpy
 
 
 def smallest_with_same_worth(device: Prices) -> Ints:
-    """`same` of `Worth` for these device tables."""
+    """`same` of `WorthArrays` for these device tables."""
     differs = np.any(device[:, 1:] != device[:, :-1], axis=2)
     numbers = np.where(differs, np.arange(1, UNITS + 1), 0)
     return np.concatenate(
@@ -97,12 +97,12 @@ def smallest_with_same_worth(device: Prices) -> Ints:
 
 
 @compiled_lean
-def level_of(worth: Worth, cpu: int) -> int:
+def level_of(worth: WorthArrays, cpu: int) -> int:
     return min(max(cpu, 0) // worth.step[0], worth.spare.shape[1] - 1)
 
 
 @compiled_lean
-def forget(worth: Worth) -> None:
+def forget(worth: WorthArrays) -> None:
     """Begin anew: only the roots are known."""
     classes, devices = worth.root.shape[0], worth.root.shape[1]
     for model_class in range(classes):
@@ -115,7 +115,7 @@ def forget(worth: Worth) -> None:
 
 
 @compiled_lean
-def with_device(worth: Worth, state: int, model_class: int, rest: int) -> int:
+def with_device(worth: WorthArrays, state: int, model_class: int, rest: int) -> int:
     """The state with one more used device, which has `rest` units free."""
     if rest == 0:
         return state
@@ -135,7 +135,7 @@ def with_device(worth: Worth, state: int, model_class: int, rest: int) -> int:
 
 
 @compiled_lean
-def state_of(worth: Worth, nodes: Nodes, n: int, fewer: int, skip: int) -> int:
+def state_of(worth: WorthArrays, nodes: Nodes, n: int, fewer: int, skip: int) -> int:
     """The state of a node with so many untouched devices less, and without the device `skip` (-1: with all)."""
     model_class, whole = worth.model_class[nodes.model[n]], 0
     units = worth.scratch
@@ -157,7 +157,7 @@ def state_of(worth: Worth, nodes: Nodes, n: int, fewer: int, skip: int) -> int:
 
 
 @compiled_lean
-def look_at(worth: Worth, nodes: Nodes, n: int) -> bool:
+def look_at(worth: WorthArrays, nodes: Nodes, n: int) -> bool:
     """Bring the row of a node up to date, all but `before`; whether it was stale."""
     devices = worth.rests.shape[1]
     if worth.used[0] + (devices + 2) * devices > worth.spare.shape[0]:  # as many as one question may add
@@ -182,7 +182,7 @@ def look_at(worth: Worth, nodes: Nodes, n: int) -> bool:
 
 
 @compiled_lean
-def state_with_fewer(worth: Worth, nodes: Nodes, n: int, whole: int) -> int:
+def state_with_fewer(worth: WorthArrays, nodes: Nodes, n: int, whole: int) -> int:
     """The state of a node with so many untouched devices less; the row must be up to date."""
     state = worth.fewer[n, whole]
     if state == EMPTY:

@@ -7,7 +7,7 @@ import numpy as np
 
 from tessera.engine.pricing.arrays import Ints
 from tessera.engine.pricing.compiled import compiled
-from tessera.engine.pricing.fragmentation import Kind
+from tessera.engine.pricing.fragmentation import TypicalPod
 from tessera.engine.pricing.worth import UNIT, UNITS, Prices, best_split
 
 
@@ -90,7 +90,7 @@ class Shape(NamedTuple):
     nodes: int
 
 
-Table = tuple[tuple[Kind, int], ...]
+Table = tuple[tuple[TypicalPod, int], ...]
 """Prices by kind, in the kinds' order: integers that may be stored and shared as they are."""
 
 
@@ -109,7 +109,7 @@ def model_classes(models: int, allowed: Sequence[int]) -> tuple[Ints, Ints]:
     return classes, np.array(list(rows), np.int64).reshape(len(rows), len(allowed))
 
 
-def kinds_of(kinds: Sequence[Kind], step: int, models: int) -> tuple[Kinds, Ints]:
+def kinds_of(kinds: Sequence[TypicalPod], step: int, models: int) -> tuple[Kinds, Ints]:
     """Kinds as arrays, with CPU in levels of `step`; and the class of each model."""
     classes, runs = model_classes(models, [kind.models for kind in kinds])
     rows = [((2 * kind.cpu + step) // (2 * step), -(-kind.milli // UNIT), kind.devices) for kind in kinds]

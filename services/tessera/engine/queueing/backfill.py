@@ -10,8 +10,8 @@ learnt (quantiles). Guarantees, with L the longest that any job runs:
 - Nobody waits for ever while smaller ones pass, even where every learnt runtime is wrong. From `closing_ms` on nobody
   overtakes a job, so that with m older jobs before it, it has started after closing_ms + (m + 1) · L at the latest.
 
-The room is asked through `Room`, so that one pool of equal GPUs, nodes, and a whole cluster's placement are served
-alike. Integer milliseconds.
+Free capacity is asked through `BackfillRoom`, so that one pool of equal GPUs, nodes, and a whole cluster's placement
+are served alike. Integer milliseconds.
 """
 
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ class Candidate:
         return self.gpus, self.until_ms
 
 
-class Room(Protocol):
+class BackfillRoom(Protocol):
     """What is free, during one pass; both calls only take from it."""
 
     def start(self, job: Candidate) -> bool:
@@ -58,7 +58,9 @@ class Pass:
     earmarked: tuple[tuple[str, int], ...]
 
 
-def backfill(line: Iterable[Candidate], room: Room, depth: int, closed: set[tuple[int, int]] | None = None) -> Pass:
+def backfill(
+    line: Iterable[Candidate], room: BackfillRoom, depth: int, closed: set[tuple[int, int]] | None = None
+) -> Pass:
     """
     Start what may start, in the order of the line; keep room for at most `depth` jobs that are due.
 

@@ -6,7 +6,7 @@ All times are milliseconds. Whatever is not known at all is taken to run for `UN
 
 from collections.abc import Iterator
 
-from tessera.domain.runtimes import BUCKETS, RUNS_MAX, WEIGHT, Kind, Sketch, bucket, kind_of, learn
+from tessera.domain.runtimes import BUCKETS, RUNS_MAX, WEIGHT, JobKind, Sketch, bucket, kind_of, learn
 from tessera.domain.table import Table
 
 __all__ = [
@@ -14,7 +14,7 @@ __all__ = [
     "RUNS_MAX",
     "UNKNOWN",
     "WEIGHT",
-    "Kind",
+    "JobKind",
     "Sketch",
     "bucket",
     "expected",
@@ -31,7 +31,7 @@ PRIOR_RUNS = 4
 """With how many runs of its own a kind weighs as much as the coarser kind above it."""
 
 
-def expected(rows: Table[Sketch], kind: Kind) -> int:
+def expected(rows: Table[Sketch], kind: JobKind) -> int:
     """The mean that runs of this kind had; a kind with few runs is drawn towards the coarser one above it."""
     mean = UNKNOWN
     for row in reversed(list(_known(rows, kind))):
@@ -40,7 +40,7 @@ def expected(rows: Table[Sketch], kind: Kind) -> int:
     return mean
 
 
-def quantile(rows: Table[Sketch], kind: Kind, permille: int, elapsed_ms: int = 0) -> int:
+def quantile(rows: Table[Sketch], kind: JobKind, permille: int, elapsed_ms: int = 0) -> int:
     """
     The whole runtime that `permille` of the runs stay below, among those of this kind that ran for `elapsed_ms`.
 
@@ -57,7 +57,7 @@ def quantile(rows: Table[Sketch], kind: Kind, permille: int, elapsed_ms: int = 0
     return max(UNKNOWN, 2 * elapsed_ms)
 
 
-def _known(rows: Table[Sketch], kind: Kind) -> Iterator[Sketch]:
+def _known(rows: Table[Sketch], kind: JobKind) -> Iterator[Sketch]:
     for key in kind.row_keys():
         row = rows.get(key)
         if row is not None:

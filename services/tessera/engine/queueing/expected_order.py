@@ -16,13 +16,13 @@ from heapq import heapify, heappop, heapreplace
 
 from tessera.domain.table import Table
 from tessera.engine.queueing.backfill import Candidate
-from tessera.engine.queueing.durations import Kind, Sketch, expected, learn, quantile
+from tessera.engine.queueing.durations import JobKind, Sketch, expected, learn, quantile
 
 DAY = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ExpectedOrderPolicy:
     """
     How long a job is passed over (`patience_ms`, then `closing_ms`), and for how many due ones room is kept.
 
@@ -36,11 +36,11 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingJob:
     """A job in line. `limit_ms` is its time limit, 0 for none."""
 
     job_id: str
-    kind: Kind
+    kind: JobKind
     submitted_ms: int
     limit_ms: int = 0
 
@@ -48,7 +48,7 @@ class Waiting:
 Key = tuple[int, int, int, str]
 
 
-def turn(job: Waiting, gpu_ms: int, now_ms: int, policy: Policy) -> Key:
+def turn(job: WaitingJob, gpu_ms: int, now_ms: int, policy: ExpectedOrderPolicy) -> Key:
     """Where the job stands at `now_ms`, when it is expected to take `gpu_ms` of GPU time."""
     due = now_ms - job.submitted_ms >= policy.patience_ms
     return (0, 0, job.submitted_ms, job.job_id) if due else (1, gpu_ms, job.submitted_ms, job.job_id)
@@ -62,26 +62,26 @@ class Lanes:
     take the same and stand by age; the order is the merge of the lanes, of which only the first jobs are compared.
     """
 
-    def __init__(self, policy: Policy, rows: Table[Sketch]) -> None:
+    def __init__(self, policy: ExpectedOrderPolicy, rows: Table[Sketch]) -> None:
         self._policy = policy
         self._rows = rows
-        self._lanes: dict[tuple[Kind, int], dict[tuple[int, str], Waiting]] = {}
-        self._known: dict[tuple[Kind, int], tuple[int, int]] = {}  # what the rows say, until they learn
+        self._lanes: dict[tuple[JobKind, int], dict[tuple[int, str], WaitingJob]] = {}
+        self._known: dict[tuple[JobKind, int], tuple[int, int]] = {}  # what the rows say, until they learn
 
     def __len__(self) -> int:
         return sum(map(len, self._lanes.values()))
 
-    def add(self, job: Waiting) -> None:
+    def add(self, job: WaitingJob) -> None:
         """Contract: a lane's jobs are added by (submitted_ms, job_id) ascending."""
         self._lanes.setdefault((job.kind, job.limit_ms), {})[job.submitted_ms, job.job_id] = job
 
-    def remove(self, job: Waiting) -> None:
+    def remove(self, job: WaitingJob) -> None:
         lane = self._lanes[job.kind, job.limit_ms]
         del lane[job.submitted_ms, job.job_id]
         if not lane:
             del self._lanes[job.kind, job.limit_ms]
 
-    def learn(self, kind: Kind, runtime_ms: int, ts: int) -> None:
+    def learn(self, kind: JobKind, runtime_ms: int, ts: int) -> None:
         """A run has ended: count it. Whatever shares a row with it may be judged anew."""
         learn(self._rows, kind, runtime_ms, ts)
         self._known = {lane: known for lane, known in self._known.items() if lane[0].gpus != kind.gpus}
@@ -107,7 +107,7 @@ class Lanes:
             else:
                 heappop(heads)
 
-    def _judged(self, lane: tuple[Kind, int]) -> tuple[int, int]:
+    def _judged(self, lane: tuple[JobKind, int]) -> tuple[int, int]:
         """The GPU time that a job of the lane is expected to take, and the runtime by which it counts as ended."""
         known = self._known.get(lane)
         if known is None:
@@ -118,6 +118,6 @@ class Lanes:
         return known
 
 
-def runtime(rows: Table[Sketch], kind: Kind, limit_ms: int, policy: Policy, elapsed_ms: int = 0) -> int:
+def runtime(rows: Table[Sketch], kind: JobKind, limit_ms: int, policy: ExpectedOrderPolicy, elapsed_ms: int = 0) -> int:
     """As long as a job will have run when it ends, by its time limit, else as learnt; above `elapsed_ms`."""
     return max(limit_ms, elapsed_ms + 1) if limit_ms else quantile(rows, kind, policy.permille, elapsed_ms)

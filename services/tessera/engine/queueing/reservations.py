@@ -13,10 +13,10 @@ from itertools import groupby
 from tessera.domain.entities import Job, Run
 from tessera.domain.evolve import evolved
 from tessera.domain.resources import Node, RoleNeed
-from tessera.domain.runtimes import Kind, kind_of
+from tessera.domain.runtimes import JobKind, kind_of
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import stopped_ts
-from tessera.engine.placement.feasible_nodes import Places
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang, taken
 from tessera.engine.queueing.durations import quantile
 from tessera_schemas.placement import Placement
@@ -34,7 +34,7 @@ class Forecast:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._known: dict[tuple[Kind, int], int] = {}
+        self._known: dict[tuple[JobKind, int], int] = {}
 
     def runtime(self, job: Job) -> int:
         """How long a run of the job is expected to take, from its start."""
@@ -82,7 +82,9 @@ class Opening:
     nodes: dict[str, Node]
 
 
-def soonest(roles: tuple[RoleNeed, ...], nodes: dict[str, Node], ends: Sequence[End], places: Places) -> Opening | None:
+def soonest(
+    roles: tuple[RoleNeed, ...], nodes: dict[str, Node], ends: Sequence[End], places: FeasibleNodes
+) -> Opening | None:
     """
     The first of `ends` at which the gang, which finds no room on `nodes` now, has some; None when it never has.
 

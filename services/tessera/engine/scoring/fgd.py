@@ -10,13 +10,13 @@ from typing import Any, Protocol, TypeVar
 COVERED_PER_MILLE = 950  # of the pods; rarer kinds are left out of the published workload
 
 
-class Ordered(Protocol):
+class Sortable(Protocol):
     """A kind of pod, however the implementation tells kinds apart."""
 
     def __lt__(self, other: Any, /) -> bool: ...
 
 
-K = TypeVar("K", bound=Ordered)
+K = TypeVar("K", bound=Sortable)
 
 # A score s of 1..99 is reached when F falls by this many millionths of a GPU: 1,000,000 ln(s / (100 - s)), rounded up.
 # The other half mirrors it.

@@ -9,7 +9,7 @@ Scores are millionths of a GPU. The weights were tuned in the lab, where the opt
 
 from tessera.domain.mix import USUAL_CPU_PER_GPU, Known, Mix, in_full
 from tessera.domain.resources import WHOLE_GPU, Need, Node
-from tessera.engine.scoring.workload import Usable, Workload, usable
+from tessera.engine.scoring.workload import PodWorkload, Usable, usable
 from tessera.engine.scoring.worth import UNIT, Earnings, Worth, best_split
 
 FRAGMENTED, STRANDED = 200, 50  # thousandths
@@ -20,12 +20,12 @@ Choice = tuple[int, int | None]
 """A score, and the device of a share."""
 
 
-class Look:
+class NodeLook:
     """What of a node does not depend on the pod: nodes that are alike share it."""
 
     __slots__ = ("base", "choices", "earnings", "gpu", "there", "units", "used", "whole")
 
-    def __init__(self, node: Node, worth: Worth, workload: Workload) -> None:
+    def __init__(self, node: Node, worth: Worth, workload: PodWorkload) -> None:
         self.earnings: Earnings = worth.on(node)
         self.there: Usable = workload.on(node)
         left = [max(0, part) for part in node.gpu_free]  # below 0 while more is held than there is
@@ -50,9 +50,9 @@ class Valued:
     def __init__(self, mix: Mix) -> None:
         prices = mix.prices or worth_in_full(mix.known)
         priced = [(kind, price) for (kind, _), price in zip(mix.known, prices, strict=True)]
-        self._workload, self._worth = Workload(mix.known), Worth(priced, mix.largest_cpu_milli)
+        self._workload, self._worth = PodWorkload(mix.known), Worth(priced, mix.largest_cpu_milli)
         self._cpu_per_gpu = usual_cpu(mix.known)
-        self._looks: dict[tuple[str, str, tuple[int, ...], int], Look] = {}
+        self._looks: dict[tuple[str, str, tuple[int, ...], int], NodeLook] = {}
 
     def score(self, need: Need, node: Node) -> int:
         return self._choice(need, node)[0]
@@ -74,8 +74,8 @@ class Valued:
             found = look.choices[asked] = self._judged(need, node, look)
         return found
 
-    def _look(self, node: Node) -> Look:
-        look = Look(node, self._worth, self._workload)
+    def _look(self, node: Node) -> NodeLook:
+        look = NodeLook(node, self._worth, self._workload)
         cpu, gpu = node.cpu_free, look.gpu
         earn = look.earnings.row(look.whole, look.rests())[self._worth.level(cpu)]
         use = usable(look.there, self._workload.cpu_rank(cpu), self._workload.rank, look.used, look.whole)
@@ -89,7 +89,7 @@ class Valued:
         stranded = max(0, gpu - cpu * 1000 // self._cpu_per_gpu) * 1000
         return earn - (FRAGMENTED * fragmented + STRANDED * stranded) // 1000
 
-    def _judged(self, need: Need, node: Node, look: Look) -> Choice:
+    def _judged(self, need: Need, node: Node, look: NodeLook) -> Choice:
         cpu, workload = node.cpu_free - need.cpu_milli, self._workload
         level, rank = self._worth.level(cpu), workload.cpu_rank(cpu)
         if not need.gpu_milli:

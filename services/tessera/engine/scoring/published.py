@@ -11,7 +11,7 @@ from hashlib import blake2b
 from tessera.domain.mix import Mix
 from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.engine.scoring.fgd import STEPS, typical
-from tessera.engine.scoring.workload import Workload, usable
+from tessera.engine.scoring.workload import PodWorkload, usable
 
 CPU_SCALE = 128_000
 GPU_SCALE = 8_000
@@ -70,7 +70,7 @@ class Gradient:
     """Fragmentation rises least (FGD), as a score of 0 to 99; a share takes the device with the best score."""
 
     def __init__(self, mix: Mix) -> None:
-        self._workload = Workload(typical(mix.known))
+        self._workload = PodWorkload(typical(mix.known))
 
     def score(self, need: Need, node: Node) -> int:
         return self._choice(need, node)[0]

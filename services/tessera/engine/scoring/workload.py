@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tessera.domain.mix import Kind
+from tessera.domain.mix import MixKind
 from tessera.domain.resources import WHOLE_GPU, Node
 from tessera_schemas.devices import serves
 
-Known = Sequence[tuple[Kind, int]]
+Known = Sequence[tuple[MixKind, int]]
 Row = list[int]
 
 
@@ -24,7 +24,7 @@ class Usable:
     For nodes that may run the same kinds, by CPU rank (how many of `cpus` are no larger than what is free).
 
     `single[cpu][share]` is the weight of kinds with one device and no larger a share; `several[cpu][devices]` that of
-    kinds with several, no more than these. `share` is the rank of what is free on a device (`Workload.rank`).
+    kinds with several, no more than these. `share` is the rank of what is free on a device (`PodWorkload.rank`).
     """
 
     __slots__ = ("several", "single")
@@ -43,7 +43,7 @@ class Usable:
         self.several: list[Row] = several.cumsum(0).cumsum(1).tolist()
 
 
-class Workload:
+class PodWorkload:
     """Kinds by weight; `total` counts also those that need no GPU."""
 
     def __init__(self, known: Known) -> None:
@@ -67,7 +67,7 @@ class Workload:
         return found
 
 
-def runs_on(kind: Kind, node: Node) -> bool:
+def runs_on(kind: MixKind, node: Node) -> bool:
     """As far as model and device profile go."""
     served = serves(node.device_profile, "whole" if kind.gpu_milli == WHOLE_GPU else "share")
     return served and (not kind.models or node.gpu_model in kind.models)

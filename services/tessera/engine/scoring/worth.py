@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.domain.mix import Kind
+from tessera.domain.mix import MixKind
 from tessera.domain.resources import WHOLE_GPU, Node
 from tessera.engine.scoring.workload import runs_on
 
@@ -24,7 +24,7 @@ LEVELS = 129
 FINEST_STEP = 1000  # thousandths of a CPU
 STATES_MAX = 4096  # of one set of nodes; when they are more all are forgotten: that costs time and changes no answer
 
-Priced = Sequence[tuple[Kind, int]]
+Priced = Sequence[tuple[MixKind, int]]
 Ints = NDArray[np.int32]
 Row: TypeAlias = "array[int]"
 
@@ -59,7 +59,7 @@ Item = tuple[int, int, int, int]
 """Devices, units of each, CPU level, price."""
 
 
-def _rounded(kind: Kind, price: int, step: int) -> Item:
+def _rounded(kind: MixKind, price: int, step: int) -> Item:
     """CPU to the nearest level, a share up."""
     return kind.gpus, -(-kind.gpu_milli // UNIT), (2 * kind.cpu_milli + step) // (2 * step), price
 

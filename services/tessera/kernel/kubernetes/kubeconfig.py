@@ -16,7 +16,7 @@ SAME_TOKEN_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ClusterAccess:
     """
     `token` gives the current bearer token: mounted ones rotate. `client` are certificate and key where these let in,
     as with what kind and kubeadm write; a certificate that is renewed is read at the next start.
@@ -28,7 +28,7 @@ class Access:
     client: tuple[Path, Path] | None = None
 
 
-def find_access() -> Access:
+def find_access() -> ClusterAccess:
     """Raises StartupError when there is neither a service account nor a usable kubeconfig."""
     try:
         from kubernetes import config
@@ -53,7 +53,7 @@ def find_access() -> Access:
 
     ca_file = Path(found.ssl_ca_cert) if found.ssl_ca_cert else None
     client = (Path(found.cert_file), Path(found.key_file)) if found.cert_file and found.key_file else None
-    return Access(found.host, kept(token, SystemClock()), ca_file, client)
+    return ClusterAccess(found.host, kept(token, SystemClock()), ca_file, client)
 
 
 def kept(ask: Callable[[], str], clock: Clock) -> Callable[[], str]:

@@ -18,7 +18,7 @@ from tessera_schemas.labels import OUT_OF_SERVICE_TAINT
 FORGET_SECONDS = 900.0  # nobody asked meanwhile: it may have been well in between
 
 
-class Kind(StrEnum):
+class TroubleKind(StrEnum):
     GONE = "gone"
     OUT_OF_SERVICE = "out of service"
     NOT_READY = "not ready"
@@ -29,13 +29,13 @@ class Kind(StrEnum):
 class Trouble:
     """What is wrong with a node, and for how many seconds it has been seen so."""
 
-    kind: Kind
+    kind: TroubleKind
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    kind: Kind
+    kind: TroubleKind
     since: float
     asked: float
 
@@ -45,16 +45,16 @@ def is_ready(node: JsonObject) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in node.get("status", {}).get("conditions", ()))
 
 
-def kind_of(node: JsonObject | None) -> Kind | None:
+def kind_of(node: JsonObject | None) -> TroubleKind | None:
     """A node that answers is at most cordoned, whatever its taints say: its kubelet still ends what is to end."""
     if node is None:
-        return Kind.GONE
+        return TroubleKind.GONE
     spec = node.get("spec", {})
     if is_ready(node):
-        return Kind.CORDONED if spec.get("unschedulable", False) else None
+        return TroubleKind.CORDONED if spec.get("unschedulable", False) else None
     taints = spec.get("taints") or ()
     is_out = any(taint.get("key") == OUT_OF_SERVICE_TAINT for taint in taints)
-    return Kind.OUT_OF_SERVICE if is_out else Kind.NOT_READY
+    return TroubleKind.OUT_OF_SERVICE if is_out else TroubleKind.NOT_READY
 
 
 class NodeTroubles:
@@ -85,11 +85,11 @@ class NodeTroubles:
         return trouble is not None and self.is_fence(trouble)
 
     def is_fence(self, trouble: Trouble) -> bool:
-        lasting = trouble.kind is Kind.GONE and trouble.seconds >= self._gone_seconds
-        return lasting or trouble.kind is Kind.OUT_OF_SERVICE
+        lasting = trouble.kind is TroubleKind.GONE and trouble.seconds >= self._gone_seconds
+        return lasting or trouble.kind is TroubleKind.OUT_OF_SERVICE
 
     def percent_not_ready(self) -> int:
         """How many of a hundred nodes do not answer; what is out of service was taken out on purpose."""
         nodes = self._informer.objects.values()
-        down = sum(kind_of(node) is Kind.NOT_READY for node in nodes)
+        down = sum(kind_of(node) is TroubleKind.NOT_READY for node in nodes)
         return down * 100 // max(1, len(nodes))

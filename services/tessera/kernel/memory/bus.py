@@ -23,7 +23,7 @@ LINGER_BELOW = 64
 Item = TypeVar("Item", Message, Delivery)
 
 
-class Faults(Protocol):
+class BusFaults(Protocol):
     """
     What a simulator may do to one service's calls.
 
@@ -40,7 +40,7 @@ class Faults(Protocol):
 
 
 class MemoryBus:
-    def __init__(self, broker: MemoryBroker, identity: str = "", faults: Faults | None = None) -> None:
+    def __init__(self, broker: MemoryBroker, identity: str = "", faults: BusFaults | None = None) -> None:
         self.broker, self.identity, self.faults = broker, identity, faults
         self.connected = True
 

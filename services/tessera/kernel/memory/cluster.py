@@ -31,7 +31,7 @@ class OpenWatch(Protocol):
     def close(self) -> None: ...
 
 
-class Core(Protocol):
+class ClusterCore(Protocol):
     """What is needed of the simulated cluster; every call is atomic and raises as the port says."""
 
     def list(self, resource: str, selector: str = ..., fields: str = ...) -> tuple[Sequence[Stored], str]: ...
@@ -56,7 +56,7 @@ class MemoryCluster:
     each operation, with its name: they may wait on the clock, or raise, which loses the call or its answer.
     """
 
-    def __init__(self, core: Core, clock: Clock, identity: str, verbs: frozenset[str] | None = None) -> None:
+    def __init__(self, core: ClusterCore, clock: Clock, identity: str, verbs: frozenset[str] | None = None) -> None:
         self._core, self._clock, self._identity, self._verbs = core, clock, identity, verbs
         self.before: Callable[[str], Awaitable[None]] = _nothing
         self.after: Callable[[str], Awaitable[None]] = _nothing

@@ -11,12 +11,12 @@ from tessera.lab.bench.flood import flood
 from tessera.lab.bench.fold import fold
 from tessera.lab.bench.growth import growth
 from tessera.lab.bench.latency import latency
-from tessera.lab.bench.report import Row
+from tessera.lab.bench.report import ReportRow
 from tessera.lab.bench.restart import restart
 from tessera.lab.bench.throughput import throughput
 from tessera.lab.bench.two_shards import two_shards
 
-Bench = Callable[[argparse.Namespace], Awaitable[list[Row]]]
+Bench = Callable[[argparse.Namespace], Awaitable[list[ReportRow]]]
 
 BENCHES: dict[str, Bench] = {
     "latency": lambda asked: latency(asked.samples, asked.rounds, asked.nodes, False),
@@ -51,8 +51,8 @@ def main() -> None:
         print(json.dumps({"rows": [row.as_json() for row in rows]}, indent=2))
 
 
-async def _measure(asked: argparse.Namespace) -> list[Row]:
-    rows: list[Row] = []
+async def _measure(asked: argparse.Namespace) -> list[ReportRow]:
+    rows: list[ReportRow] = []
     for name in asked.only:
         found = await BENCHES[name](asked)
         rows += found

@@ -7,9 +7,9 @@ from tessera.engine.explain.explanation import explain
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.gangs import place_gang
 from tessera.kernel.clock import SystemClock
-from tessera.lab.bench.ledgers import POOL, SHARD, Books, admitted, life
+from tessera.lab.bench.ledgers import POOL, SHARD, BareCommitter, admitted, life
 from tessera.lab.bench.platform import GPUS_PER_NODE, TENANT, job
-from tessera.lab.bench.report import Row, percentile
+from tessera.lab.bench.report import ReportRow, percentile
 from tessera_schemas.base import job_id, run_id
 from tessera_schemas.config import ConfigBody, Limits, Policy, Queue, Tenant
 from tessera_schemas.facts import ConfigProposed
@@ -22,9 +22,9 @@ GANGS = ((8, 1), (8, 2), (8, 4), (4, 3), (8, 8), (2, 16), (8, 16), (8, 64), (1, 
 AT_ONCE = 200
 
 
-def busy(nodes: int, runs: int) -> Books:
+def busy(nodes: int, runs: int) -> BareCommitter:
     """Nodes filled by runs of a low class until as many run as there are to be, or nothing fits any more."""
-    books = Books(nodes)
+    books = BareCommitter(nodes)
     policy = Policy(preset="fair", min_runtime_seconds=0)
     tenants = (Tenant(name=TENANT, limits=Limits(jobs=None)),)
     body = ConfigBody(tenants=tenants, queues=(Queue(name="load"),), policy=policy)
@@ -39,7 +39,7 @@ def busy(nodes: int, runs: int) -> Books:
     return books
 
 
-async def explaining(nodes: int, runs: int, rounds: int) -> list[Row]:
+async def explaining(nodes: int, runs: int, rounds: int) -> list[ReportRow]:
     """p95 over jobs from one pod to 200, each waiting at the head of its line."""
     clock, books = SystemClock(), busy(nodes, runs)
     state = books.shard.state
@@ -70,7 +70,7 @@ async def explaining(nodes: int, runs: int, rounds: int) -> list[Row]:
     notes = {"nodes": len(state.nodes), "runs": len(state.runs), "jobs explained": len(waiting), "tries": max(tried)}
     notes["GPUs in use"] = nodes * GPUS_PER_NODE - sum(sum(node.gpu_free) for node in state.nodes.values()) // 1000
     floor = "placing the same gang once, p95"
-    return [Row("explain, p95", "ms", "<= 500 ms", measured, floor, floors, notes)]
+    return [ReportRow("explain, p95", "ms", "<= 500 ms", measured, floor, floors, notes)]
 
 
 def _spec(gpus: int, pods: int, priority_class: str) -> JobSpec:

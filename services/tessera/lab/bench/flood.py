@@ -7,8 +7,8 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import Clock, Outgoing
 from tessera.lab.bench.load import RELEASED, Ear
-from tessera.lab.bench.platform import TENANT, Stage, job, stage, submits
-from tessera.lab.bench.report import Row, percentile
+from tessera.lab.bench.platform import TENANT, BenchPlatform, job, stage, submits
+from tessera.lab.bench.report import ReportRow, percentile
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.ledger import LEDGER_MESSAGE, Allocated, Released
@@ -24,7 +24,7 @@ Took = tuple[float, float]
 """Milliseconds from a job's submit to its allocation, and to its end."""
 
 
-async def flood(jobs: int, rounds: int) -> list[Row]:
+async def flood(jobs: int, rounds: int) -> list[ReportRow]:
     clock = SystemClock()
     alone: list[list[Took]] = []
     beside: list[list[Took]] = []
@@ -40,7 +40,7 @@ async def flood(jobs: int, rounds: int) -> list[Row]:
             if number + 1 < rounds:
                 await _drained(on, clock)
     return [
-        Row(
+        ReportRow(
             f"submit to {what} of a job of {JOB_SECONDS:g} s beside another tenant's {jobs} at once, p{rank}",
             "ms",
             reach,
@@ -54,7 +54,7 @@ async def flood(jobs: int, rounds: int) -> list[Row]:
     ]
 
 
-async def _paced(on: Stage, ear: Ear, clock: Clock, name: str, samples: int = SAMPLES) -> list[Took]:
+async def _paced(on: BenchPlatform, ear: Ear, clock: Clock, name: str, samples: int = SAMPLES) -> list[Took]:
     """
     What each of the tenant's jobs took, of which one comes at a time, by the times of the ledger.
 
@@ -71,7 +71,7 @@ async def _paced(on: Stage, ear: Ear, clock: Clock, name: str, samples: int = SA
     return [(float(allocated[job] - ts), float(released[job] - ts)) for job, ts in began.items()]
 
 
-async def _moments(on: Stage) -> tuple[dict[str, int], dict[str, int]]:
+async def _moments(on: BenchPlatform) -> tuple[dict[str, int], dict[str, int]]:
     """When the ledger says that each job was allocated, and released as a whole."""
     allocated, released = dict[str, int](), dict[str, int]()
     async with on.place.bus(on.place.identity(subjects.OPERATOR)) as bus:
@@ -89,7 +89,7 @@ async def _send(bus: NatsBus, shard: str, tenant: str, seconds: float, keys: Seq
     await bus.publish_all([Outgoing(subjects.submit(shard, tenant), data) for data in submits(job(seconds), keys)])
 
 
-async def _drained(on: Stage, clock: Clock) -> None:
+async def _drained(on: BenchPlatform, clock: Clock) -> None:
     """Until the ledger stands still: the flood has ended."""
     before = -1
     while (now := (await on.stored())["ledger messages"]) != before:

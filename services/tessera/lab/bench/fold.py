@@ -6,12 +6,12 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
 from tessera.lab.bench.ledgers import lives
-from tessera.lab.bench.report import Row
+from tessera.lab.bench.report import ReportRow
 
 AT_ONCE = 64  # jobs side by side: as many facts share a message
 
 
-async def fold(jobs: int, rounds: int) -> list[Row]:
+async def fold(jobs: int, rounds: int) -> list[ReportRow]:
     clock = SystemClock()
     books = lives(jobs, AT_ONCE)
     messages = [Message("ledger.main", n, stored) for n, stored in enumerate(books.stored, 1)]
@@ -35,7 +35,7 @@ async def fold(jobs: int, rounds: int) -> list[Row]:
     floors, rates = zip(*pairs, strict=True)
     stored = sum(len(message.data) for message in messages)
     return [
-        Row(
+        ReportRow(
             "fold, decoding included",
             "records/s",
             ">= 50,000 records/s",

@@ -4,9 +4,9 @@ from itertools import count, islice
 
 from tessera.engine.queueing.ordering import order
 from tessera.kernel.clock import SystemClock
-from tessera.lab.bench.ledgers import POOL, Books, absent, admitted, ended, life
+from tessera.lab.bench.ledgers import POOL, BareCommitter, absent, admitted, ended, life
 from tessera.lab.bench.platform import GPUS_PER_NODE, job
-from tessera.lab.bench.report import Row
+from tessera.lab.bench.report import ReportRow
 from tessera.scheduler.decide import decide
 from tessera_schemas.ledger import Allocated
 
@@ -14,12 +14,12 @@ TOGETHER = 16  # jobs that end and that start in one message
 MESSAGES = 10
 
 
-async def growth(queued: int, rounds: int, nodes: int) -> list[Row]:
+async def growth(queued: int, rounds: int, nodes: int) -> list[ReportRow]:
     """The small case is the floor; per job started, deciding alone."""
-    small = Full(nodes, queued)
+    small = FullPool(nodes, queued)
     cases = {
-        f"{10 * queued:,} queued jobs on {nodes} nodes": Full(nodes, 10 * queued),
-        f"{queued:,} queued jobs on {10 * nodes} nodes": Full(10 * nodes, queued),
+        f"{10 * queued:,} queued jobs on {nodes} nodes": FullPool(nodes, 10 * queued),
+        f"{queued:,} queued jobs on {10 * nodes} nodes": FullPool(10 * nodes, queued),
     }
     floors: list[float] = []
     found: dict[str, list[float]] = {name: [] for name in cases}
@@ -28,7 +28,7 @@ async def growth(queued: int, rounds: int, nodes: int) -> list[Row]:
         for name, full in cases.items():
             found[name].append(full.decision_us())
     return [
-        Row(
+        ReportRow(
             f"decision per job started, {name}",
             "us",
             "no target; how it grows",
@@ -41,12 +41,12 @@ async def growth(queued: int, rounds: int, nodes: int) -> list[Row]:
     ]
 
 
-class Full:
+class FullPool:
     """A pool without a free GPU and a line behind it; jobs end and others start in their place."""
 
     def __init__(self, nodes: int, queued: int) -> None:
         self._clock = SystemClock()
-        self._books = Books(nodes)
+        self._books = BareCommitter(nodes)
         running = nodes * GPUS_PER_NODE
         spec = job(1.0)
         self._jobs = (admitted(f"g{i}", spec) for i in count())

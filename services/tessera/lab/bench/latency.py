@@ -7,14 +7,14 @@ from tessera.kernel.clock import SystemClock
 from tessera.lab.bench.load import ALLOCATED, RELEASED, Ear, send
 from tessera.lab.bench.platform import job, stage, submits
 from tessera.lab.bench.relay import HOPS, relay
-from tessera.lab.bench.report import Row, percentile
+from tessera.lab.bench.report import ReportRow, percentile
 
 REACH = {50: "<= 15 ms unsynced", 99: "<= 50 ms unsynced"}
 PAUSE_SECONDS = 0.005  # after the job's end, so that the next one finds everything idle
 WARM = 20
 
 
-async def latency(samples: int, rounds: int, nodes: int, sync: bool) -> list[Row]:
+async def latency(samples: int, rounds: int, nodes: int, sync: bool) -> list[ReportRow]:
     clock = SystemClock()
     found: dict[int, list[float]] = {50: [], 99: []}
     floors: dict[int, list[float]] = {50: [], 99: []}
@@ -37,7 +37,7 @@ async def latency(samples: int, rounds: int, nodes: int, sync: bool) -> list[Row
                     found[rank].append(percentile(ours, rank))
                     floors[rank].append(percentile(bare, rank))
     return [
-        Row(
+        ReportRow(
             f"submit acknowledged to job.allocated, idle, p{rank}{', synced' if sync else ''}",
             "ms",
             REACH[rank],

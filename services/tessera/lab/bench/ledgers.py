@@ -29,7 +29,7 @@ SHARD, POOL = "main", "default"
 START_TS = 1_760_000_000_000
 
 
-class Books:
+class BareCommitter:
     """The committer without anything around it: `commit` takes facts in, decides, folds and keeps the bytes."""
 
     def __init__(self, nodes: int) -> None:
@@ -80,9 +80,9 @@ class Books:
         return message
 
 
-def lives(jobs: int, at_once: int) -> Books:
+def lives(jobs: int, at_once: int) -> BareCommitter:
     """The ledger of that many jobs from submit to release, `at_once` of them side by side."""
-    books, spec = Books(-(-at_once // GPUS_PER_NODE)), job(1.0)
+    books, spec = BareCommitter(-(-at_once // GPUS_PER_NODE)), job(1.0)
     for first in range(0, jobs, at_once):
         keys = [f"b{i}" for i in range(first, min(first + at_once, jobs))]
         books.commit([admitted(key, spec) for key in keys])

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tessera.client import where
-from tessera.client.applying import Change, put_in_force
+from tessera.client.applying import ConfigChange, put_in_force
 from tessera.client.shard_views import ShardViews
 from tessera.kernel.nats.bus import NatsBus
 from tessera.local.platform import CLUSTER, NATS, REDIS, Platform, default_nodes
@@ -26,7 +26,7 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class BenchPlatform:
     """A shard of a platform that takes the tenant's jobs, and the tenant's own connection to it."""
 
     platform: Platform
@@ -55,7 +55,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(nodes: int, sync: bool, tenants: Sequence[str] = (TENANT,)) -> AsyncIterator[Stage]:
+async def stage(nodes: int, sync: bool, tenants: Sequence[str] = (TENANT,)) -> AsyncIterator[BenchPlatform]:
     """A fresh platform with that many nodes of eight GPUs, configured for tenants without limits in one queue."""
     async with stages(nodes, sync, [subjects.MAIN_SHARD], tenants) as (one,):
         yield one
@@ -64,7 +64,7 @@ async def stage(nodes: int, sync: bool, tenants: Sequence[str] = (TENANT,)) -> A
 @asynccontextmanager
 async def stages(
     nodes: int, sync: bool, shards: Sequence[str], tenants: Sequence[str] = (TENANT,)
-) -> AsyncIterator[list[Stage]]:
+) -> AsyncIterator[list[BenchPlatform]]:
     """The same with several shards, each with that many nodes."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="tessera-bench-")))
@@ -77,7 +77,7 @@ async def stages(
             place = where.find(platform.directory, {}, shard)
             await _configure(place, tenants)
             bus = await stack.enter_async_context(place.bus(place.tenant(TENANT)))
-            found.append(Stage(platform, bus, place))
+            found.append(BenchPlatform(platform, bus, place))
         yield found
 
 
@@ -87,7 +87,7 @@ async def _configure(place: where.Where, tenants: Sequence[str]) -> None:
     named = tuple(Tenant(name=name, limits=limits) for name in tenants)
     body = ConfigBody(tenants=named, queues=(Queue(name=QUEUE),))
     async with place.store(operator) as store:
-        await put_in_force(place, operator, ShardViews(store), Change(Config(), body), APPLY_SECONDS)
+        await put_in_force(place, operator, ShardViews(store), ConfigChange(Config(), body), APPLY_SECONDS)
 
 
 def job(seconds: float, gpus: int = 1, replicas: int = 1) -> JobSpec:

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReportRow:
     """
     One measured thing. `rounds` and `floors` belong together one by one; the ratio is the round divided by its floor.
 

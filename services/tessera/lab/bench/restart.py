@@ -6,8 +6,8 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import Clock
 from tessera.lab.bench.load import ADMITTED, Ear, send
-from tessera.lab.bench.platform import Stage, job, stage, submits
-from tessera.lab.bench.report import Row
+from tessera.lab.bench.platform import BenchPlatform, job, stage, submits
+from tessera.lab.bench.report import ReportRow
 from tessera.local.up import bare_import_seconds
 from tessera_schemas import subjects
 
@@ -40,7 +40,7 @@ class Epochs:
         return self.at
 
 
-async def restart(jobs: int, rounds: int, nodes: int) -> list[Row]:
+async def restart(jobs: int, rounds: int, nodes: int) -> list[ReportRow]:
     clock, orderly, killed, floors = SystemClock(), [], [], []
     async with stage(nodes, sync=False) as on, on.place.bus(on.place.identity(subjects.OPERATOR)) as bus:
         ear = await Ear.open(on.bus, on.shard, clock)
@@ -55,7 +55,7 @@ async def restart(jobs: int, rounds: int, nodes: int) -> list[Row]:
             killed.append(await _killed(on, epochs, clock))
         stored = await on.stored()
     return [
-        Row(
+        ReportRow(
             f"start of the scheduler with {jobs:,} live jobs, until it decides",
             "s",
             "<= 3 s",
@@ -67,14 +67,14 @@ async def restart(jobs: int, rounds: int, nodes: int) -> list[Row]:
     ]
 
 
-async def _orderly(on: Stage, epochs: Epochs, clock: Clock) -> float:
+async def _orderly(on: BenchPlatform, epochs: Epochs, clock: Clock) -> float:
     await on.platform.stop(SCHEDULER)
     opened, began = asyncio.ensure_future(epochs.next()), clock.monotonic()
     await on.platform.start(SCHEDULER)
     return await opened - began
 
 
-async def _killed(on: Stage, epochs: Epochs, clock: Clock) -> float:
+async def _killed(on: BenchPlatform, epochs: Epochs, clock: Clock) -> float:
     """From the kill on: the supervisor's pause and what is left of the old lease are part of it."""
     opened, began = asyncio.ensure_future(epochs.next()), clock.monotonic()
     on.platform.kill(SCHEDULER)

@@ -14,14 +14,14 @@ from tessera.kernel.clock import SystemClock
 from tessera.lab.bench.load import ALLOCATED, RELEASED, Ear, send
 from tessera.lab.bench.platform import GPUS_PER_NODE, TTL_SECONDS, job, stage, submits
 from tessera.lab.bench.relay import HOPS, relay
-from tessera.lab.bench.report import Row
+from tessera.lab.bench.report import ReportRow
 
 REACH = {False: ">= 600 jobs/s", True: ">= 400 jobs/s"}
 RUN_SECONDS = 0.05
 CLEANED_SECONDS = TTL_SECONDS + 1.0
 
 
-async def throughput(jobs: int, rounds: int, nodes: int, sync: bool) -> list[Row]:
+async def throughput(jobs: int, rounds: int, nodes: int, sync: bool) -> list[ReportRow]:
     clock, rates, whole, floors = SystemClock(), [], [], []
     spent: list[dict[str, float]] = []
     stored: list[dict[str, float]] = []
@@ -43,7 +43,7 @@ async def throughput(jobs: int, rounds: int, nodes: int, sync: bool) -> list[Row
     per_job = _medians(spent)
     ranked = dict(sorted(per_job.items(), key=lambda item: -item[1]))
     return [
-        Row(
+        ReportRow(
             f"submit to allocated, sustained{', synced' if sync else ''}",
             "jobs/s",
             REACH[sync],

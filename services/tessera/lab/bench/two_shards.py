@@ -12,15 +12,15 @@ from collections.abc import Sequence
 
 from tessera.kernel.clock import SystemClock
 from tessera.lab.bench.load import ALLOCATED, RELEASED, Ear, send
-from tessera.lab.bench.platform import GPUS_PER_NODE, TTL_SECONDS, Stage, job, stages, submits
-from tessera.lab.bench.report import Row
+from tessera.lab.bench.platform import GPUS_PER_NODE, TTL_SECONDS, BenchPlatform, job, stages, submits
+from tessera.lab.bench.report import ReportRow
 from tessera_schemas.subjects import MAIN_SHARD
 
 RUN_SECONDS = 0.05
 CLEANED_SECONDS = TTL_SECONDS + 1.0
 
 
-async def two_shards(jobs: int, rounds: int, nodes: int) -> list[Row]:
+async def two_shards(jobs: int, rounds: int, nodes: int) -> list[ReportRow]:
     """`jobs` for each shard; `nodes` of each."""
     clock = SystemClock()
     alone: list[float] = []
@@ -35,7 +35,7 @@ async def two_shards(jobs: int, rounds: int, nodes: int) -> list[Row]:
                 rates.append(count * jobs / (max(ends) - began))
                 await clock.sleep(CLEANED_SECONDS)
     return [
-        Row(
+        ReportRow(
             "submit to allocated, two shards side by side",
             "jobs/s",
             ">= 0.8 of one alone on shared CPU",
@@ -47,7 +47,7 @@ async def two_shards(jobs: int, rounds: int, nodes: int) -> list[Row]:
     ]
 
 
-async def _load(on: Stage, ear: Ear, name: str, jobs: int) -> float:
+async def _load(on: BenchPlatform, ear: Ear, name: str, jobs: int) -> float:
     """When the last of so many jobs was allocated, all of them released by the time that this returns."""
     commands: Sequence[bytes] = submits(job(RUN_SECONDS), [f"{name}-{i}" for i in range(jobs)])
     allocated, released = ear.count.get(ALLOCATED, 0), ear.count.get(RELEASED, 0)

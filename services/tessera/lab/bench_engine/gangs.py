@@ -15,7 +15,7 @@ from time import process_time
 
 from tessera.domain.mix import Mix, cpu_per_gpu, models_of, weights
 from tessera.domain.resources import WHOLE_GPU, Need, Node, RoleNeed, empty_node
-from tessera.engine.placement.gangs import Room
+from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.scoring.price_aware import Valued
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.reasons import Reason
@@ -70,7 +70,7 @@ def _timed(what: str, cluster: list[Node], roles: tuple[RoleNeed, ...]) -> GangT
     taste = Valued(Mix("default", known=tuple(known.items()), largest_cpu_milli=cluster[0].cpu_milli))
     first, later, floor = list[float](), list[float](), list[float]()
     for round_number in range(ROUNDS):
-        room = Room(cluster, taste=taste)
+        room = FreeCapacity(cluster, taste=taste)
         first.append(_milliseconds(partial(room.place, roles)))
         changed = [
             _with_free(node, 5 + round_number % 4) if number % 8 == round_number % 8 else node

@@ -15,8 +15,8 @@ import numpy as np
 
 from tessera.engine.pricing.arrays import WHOLE, Ints, Nodes
 from tessera.engine.pricing.learner import Learner
-from tessera.engine.pricing.packer import Ask, Packer, Place, Room, Size
-from tessera.lab.pack.replay import Stage
+from tessera.engine.pricing.packer import Ask, NodeRoom, Packer, Place, PoolSize
+from tessera.lab.pack.replay import PreparedTrace
 
 BATCH = 256
 FILL_PERCENT = 95
@@ -36,7 +36,7 @@ class Speed:
     floor_per_second: float
 
 
-def measure(stage: Stage, nodes: int, policy: str = "tessera", seed: int = 1) -> Speed:
+def measure(stage: PreparedTrace, nodes: int, policy: str = "tessera", seed: int = 1) -> Speed:
     """Fill a cluster of so many nodes, then let pods come and go one by one."""
     random = Random(seed)
     packer, classes = _cluster(stage, nodes, policy)
@@ -65,9 +65,9 @@ def measure(stage: Stage, nodes: int, policy: str = "tessera", seed: int = 1) ->
     )
 
 
-def _cluster(stage: Stage, nodes: int, policy: str) -> tuple[Packer, dict[Ask, int]]:
+def _cluster(stage: PreparedTrace, nodes: int, policy: str) -> tuple[Packer, dict[Ask, int]]:
     rows = stage.trace.nodes
-    size = Size(
+    size = PoolSize(
         nodes=nodes,
         devices=max(row.gpus for row in rows),
         models=len(stage.models),
@@ -77,11 +77,11 @@ def _cluster(stage: Stage, nodes: int, policy: str) -> tuple[Packer, dict[Ask, i
     for n in range(nodes):
         row = rows[n * len(rows) // nodes] if nodes < len(rows) else rows[n % len(rows)]
         model = stage.models.index(row.model)
-        packer.set_node(n, Room(row.cpu_milli, row.memory_mib, 110, model, (WHOLE,) * row.gpus))
+        packer.set_node(n, NodeRoom(row.cpu_milli, row.memory_mib, 110, model, (WHOLE,) * row.gpus))
     return packer, {ask: packer.add_class(ask) for ask in dict.fromkeys(stage.asks)}
 
 
-def _until_full(stage: Stage, classes: dict[Ask, int], packer: Packer, random: Random) -> Ints:
+def _until_full(stage: PreparedTrace, classes: dict[Ask, int], packer: Packer, random: Random) -> Ints:
     room = int(np.maximum(packer.core.nodes.free, 0).sum()) * FILL_PERCENT // 100
     wanted: list[int] = []
     while room > 0 and len(wanted) < POOL_GROWTH * packer.size.nodes:

@@ -7,7 +7,7 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.kernel.errors import StartupError
 from tessera.lab.churn.fluid import fluid_percent
 from tessera.lab.churn.lifetimes import Timed
-from tessera.lab.churn.replay import Outcome, Ready, Span, bound, replay
+from tessera.lab.churn.replay import ChurnOutcome, Ready, Span, bound, replay
 
 LOADS = 1, 150
 MOST_DAYS = 90
@@ -29,8 +29,8 @@ class Campaign:
     timed: Timed
     span: Span
     seeds: tuple[int, ...]
-    runs: dict[Key, list[Outcome]] = field(default_factory=dict)
-    pools: dict[int, list[Outcome]] = field(default_factory=dict)
+    runs: dict[Key, list[ChurnOutcome]] = field(default_factory=dict)
+    pools: dict[int, list[ChurnOutcome]] = field(default_factory=dict)
     fluids: dict[int, float] = field(default_factory=dict)
 
 

@@ -8,13 +8,13 @@ from typing import Any
 from tessera.engine.pricing.arrays import WHOLE
 from tessera.lab.churn.book import FRAGMENTED, HOUR_MS, RAN, WAITED, WAITERS
 from tessera.lab.churn.campaign import Campaign, Key
-from tessera.lab.churn.replay import DAY_HOURS, Outcome, Span
+from tessera.lab.churn.replay import DAY_HOURS, ChurnOutcome, Span
 
 SECONDS_PER_DAY = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class ChurnFigure:
     """
     One line of the table; per cent are of the cluster's GPUs.
 
@@ -40,11 +40,11 @@ class Figure:
     moves_per_day: float
 
 
-def figures(campaign: Campaign) -> list[Figure]:
+def figures(campaign: Campaign) -> list[ChurnFigure]:
     return [_figure(campaign, key, runs) for key, runs in campaign.runs.items()]
 
 
-def allocated_percent(outcome: Outcome, span: Span, gpu_milli: int) -> float:
+def allocated_percent(outcome: ChurnOutcome, span: Span, gpu_milli: int) -> float:
     return 100 * _mean_of(outcome, span, RAN) / gpu_milli
 
 
@@ -61,20 +61,20 @@ def bound_percent(campaign: Campaign, load: int) -> float:
     return min(pooled, fluid) if fluid < min(load, 100) else pooled
 
 
-def _mean_of(outcome: Outcome, span: Span, column: int) -> float:
+def _mean_of(outcome: ChurnOutcome, span: Span, column: int) -> float:
     """Over time, after the warm-up; the sum in Python's integers, which have no end."""
     hours = [int(each) for each in outcome.hours[span.warmup_hours :, column]]
     return sum(hours) / (len(hours) * HOUR_MS)
 
 
-def _figure(campaign: Campaign, key: Key, runs: Sequence[Outcome]) -> Figure:
+def _figure(campaign: Campaign, key: Key, runs: Sequence[ChurnOutcome]) -> ChurnFigure:
     span, gpu_milli = campaign.span, campaign.timed.trace.gpu_milli
     days = span.hours // DAY_HOURS
     allocated = [allocated_percent(run, span, gpu_milli) for run in runs]
     redone = mean(run.moves[2] for run in runs) / (gpu_milli * days * SECONDS_PER_DAY)
     useful, limit = mean(allocated) - 100 * redone, bound_percent(campaign, key.load)
     lost = mean(_mean_of(run, span, FRAGMENTED) / run.fragmented_unit for run in runs)
-    return Figure(
+    return ChurnFigure(
         load_pct=key.load,
         policy=key.policy,
         defragment=key.defragment,
@@ -94,7 +94,7 @@ def _figure(campaign: Campaign, key: Key, runs: Sequence[Outcome]) -> Figure:
     )
 
 
-def as_json(campaign: Campaign, rows: Sequence[Figure]) -> Mapping[str, Any]:
+def as_json(campaign: Campaign, rows: Sequence[ChurnFigure]) -> Mapping[str, Any]:
     timed, span = campaign.timed, campaign.span
     return {
         "trace": timed.trace.name,
@@ -109,7 +109,7 @@ def as_json(campaign: Campaign, rows: Sequence[Figure]) -> Mapping[str, Any]:
     }
 
 
-def lines(campaign: Campaign, rows: Sequence[Figure]) -> list[str]:
+def lines(campaign: Campaign, rows: Sequence[ChurnFigure]) -> list[str]:
     """The table for people, with what was left out of the trace below it."""
     timed, span = campaign.timed, campaign.span
     head = f"{'load':>5} {'policy':<15} {'moving':<6} {'allocated':>12} {'useful':>7} {'bound':>7} {'short':>6}"
@@ -123,7 +123,7 @@ def lines(campaign: Campaign, rows: Sequence[Figure]) -> list[str]:
     return found
 
 
-def _line(row: Figure) -> str:
+def _line(row: ChurnFigure) -> str:
     allocated = f"{row.allocated_pct:.2f}±{row.allocated_stdev:.2f}"
     moving = "yes" if row.defragment else "no"
     return (

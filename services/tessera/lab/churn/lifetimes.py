@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tessera.kernel.errors import StartupError
-from tessera.lab.traces import MalformedRow, Row, find_data, read_table
+from tessera.lab.traces import MalformedRow, TableRow, find_data, read_table
 from tessera.lab.traces.alibaba import FOLDER, PODS, SOURCE, Trace, TraceNode, TracePod, read_trace
 
 COLUMNS = "creation_time", "deletion_time", "scheduled_time"
@@ -55,7 +55,7 @@ def _with_ends(name: str, nodes: tuple[TraceNode, ...], pods: list[tuple[TracePo
     return Timed(trace, tuple(life for _, life in ended), len(pods) - len(ran), len(ran) - len(ended))
 
 
-def _span(row: Row) -> Span:
+def _span(row: TableRow) -> Span:
     created, deleted = row.whole("creation_time"), row.whole("deletion_time")
     if not row.text("scheduled_time"):
         return None
@@ -67,5 +67,5 @@ def _span(row: Row) -> Span:
     return scheduled, deleted
 
 
-def _before(row: Row, field: str, value: int, other: str, at: int) -> MalformedRow:
+def _before(row: TableRow, field: str, value: int, other: str, at: int) -> MalformedRow:
     return row.malformed(field, f"{value} is before {other} {at}")

@@ -14,7 +14,7 @@ import numpy as np
 
 from tessera.engine.pricing.arrays import WHOLE, Ints
 from tessera.engine.pricing.choosing import touch
-from tessera.engine.pricing.fragmentation import Workload
+from tessera.engine.pricing.fragmentation import PublishedWorkload
 from tessera.engine.pricing.packer import Ask, Packer, Place
 from tessera.lab.churn.book import CLOCK, HOUR_MS, NEVER, SERIAL_BITS, WAITING, Book, leave_queue, push, start
 from tessera.lab.churn.running import fill, measure_again
@@ -27,7 +27,7 @@ MS = 1000
 TOO_MUCH = 1 << 40
 
 
-class Plan(NamedTuple):
+class MoverPlan(NamedTuple):
     """Victims leave node `n`; the waiting pod of class `t` takes it."""
 
     t: int
@@ -36,7 +36,7 @@ class Plan(NamedTuple):
 
 
 class Mover:
-    def __init__(self, packer: Packer, book: Book, measure: Workload, by_node: Ints) -> None:
+    def __init__(self, packer: Packer, book: Book, measure: PublishedWorkload, by_node: Ints) -> None:
         self._packer, self._book, self._measure, self._by_node = packer, book, measure, by_node
         self._running = np.zeros(0, np.int64)  # arrivals; read once a turn and after each move
         self.next_ms = PERIOD_MS
@@ -59,7 +59,7 @@ class Mover:
                 return
             here = self._running[self._book.node[self._running] == n].tolist()
             victims = choose_victims(self._packer, self._book, t, n, here)
-            if victims and self._worth_it(t, victims) and self._carry_out(Plan(t, n, tuple(victims))):
+            if victims and self._worth_it(t, victims) and self._carry_out(MoverPlan(t, n, tuple(victims))):
                 return
 
     def _worth_it(self, t: int, victims: list[int]) -> bool:
@@ -68,7 +68,7 @@ class Mover:
         cost = sum(_milli(self._packer.asks[self._book.t[victim]]) for victim in victims) * REDONE_S
         return _milli(self._packer.asks[t]) * waited_s > cost
 
-    def _carry_out(self, plan: Plan) -> bool:
+    def _carry_out(self, plan: MoverPlan) -> bool:
         """Move all victims and start who waited, or leave everything as it was."""
         targets = self._targets(plan)
         if targets is None:
@@ -88,7 +88,7 @@ class Mover:
         self._running = np.flatnonzero(book.node != NEVER)
         return True
 
-    def _targets(self, plan: Plan) -> list[Place] | None:
+    def _targets(self, plan: MoverPlan) -> list[Place] | None:
         """A place on other nodes for each victim, the largest first, all taken; None if one finds none."""
         packer, found = self._packer, list[Place]()
         packer.remove_node(plan.n)

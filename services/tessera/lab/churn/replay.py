@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tessera.engine.pricing.arrays import WHOLE, Ints
-from tessera.engine.pricing.fragmentation import Workload, fragmented, typical, workload
+from tessera.engine.pricing.fragmentation import PublishedWorkload, fragmented, typical, workload
 from tessera.engine.pricing.learner import Learner
 from tessera.engine.pricing.packer import Packer
 from tessera.engine.pricing.policies import DEFAULT
@@ -25,7 +25,7 @@ from tessera.lab.churn.moving import Mover
 from tessera.lab.churn.offered import Offered, offer
 from tessera.lab.churn.pooled import run_pool
 from tessera.lab.churn.running import run_until
-from tessera.lab.pack.replay import Stage, empty_packer, stage
+from tessera.lab.pack.replay import PreparedTrace, empty_packer, stage
 
 DAY_HOURS = 24
 
@@ -51,7 +51,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ChurnOutcome:
     """
     How a run ended. `hours` is (hours, 4), see `book`; `fragmented_unit` is by what its last column is divided.
 
@@ -73,7 +73,7 @@ class Ready:
 
     def __init__(self, timed: Timed, load_percent: int, seed: int, span: Span) -> None:
         self.timed, self.seed, self.span = timed, seed, span
-        self.stage: Stage = stage(timed.trace)
+        self.stage: PreparedTrace = stage(timed.trace)
         self.offered: Offered = offer(timed, load_percent, seed, span.hours * HOUR_MS)
         self.classes = tuple(dict.fromkeys(self.stage.asks))
         numbers = {ask: number for number, ask in enumerate(self.classes)}
@@ -92,7 +92,7 @@ class Ready:
         return open_book(self.t, offered.at_ms, offered.life_ms, np.array(possible, np.int64), self.span.hours)
 
 
-def replay(ready: Ready, policy: str, defragment: bool) -> Outcome:
+def replay(ready: Ready, policy: str, defragment: bool) -> ChurnOutcome:
     """Raises: Unbalanced."""
     packer, measure = ready.packer(policy), _measure(ready.stage)
     empty = [packer.room(n) for n in range(packer.size.nodes)]
@@ -106,7 +106,9 @@ def replay(ready: Ready, policy: str, defragment: bool) -> Outcome:
     return outcome
 
 
-def _run(packer: Packer, book: Book, measure: Workload, by_node: Ints, mover: Mover | None, ready: Ready) -> None:
+def _run(
+    packer: Packer, book: Book, measure: PublishedWorkload, by_node: Ints, mover: Mover | None, ready: Ready
+) -> None:
     """To the end of the last hour; between events the mix is priced anew and the mover has its turn."""
     learner = Learner(packer) if packer.policy == DEFAULT else None
     if learner:
@@ -125,7 +127,7 @@ def _run(packer: Packer, book: Book, measure: Workload, by_node: Ints, mover: Mo
             mover.take_turn()
 
 
-def bound(ready: Ready) -> Outcome:
+def bound(ready: Ready) -> ChurnOutcome:
     """The same arrivals on one pool of everything, see `pooled`."""
     nodes = ready.timed.trace.nodes
     sums = sum(n.cpu_milli for n in nodes), sum(n.memory_mib for n in nodes), sum(n.gpus for n in nodes) * WHOLE
@@ -135,21 +137,21 @@ def bound(ready: Ready) -> Outcome:
     return _outcome(book, None, 1)
 
 
-def _measure(ready: Stage) -> Workload:
+def _measure(ready: PreparedTrace) -> PublishedWorkload:
     """The typical workload of the whole trace, which the published fragmentation is measured against."""
     return workload(typical(ready.counts), len(ready.models), max(node.gpus for node in ready.trace.nodes))
 
 
-def _outcome(book: Book, mover: Mover | None, unit: int) -> Outcome:
+def _outcome(book: Book, mover: Mover | None, unit: int) -> ChurnOutcome:
     arrived, ended, refused, waiting = (int(book.now[which]) for which in (ARRIVED, ENDED, REFUSED, WAITING))
     running = int((book.node != NEVER).sum())
     if arrived != running + waiting + refused + ended:
         raise Unbalanced(f"{arrived} arrived, but {running} run, {waiting} wait, {refused} refused, {ended} ended")
     moves = (mover.moved, mover.opened, mover.lost_milli_seconds) if mover else (0, 0, 0)
-    return Outcome(arrived, running, waiting, refused, ended, moves, book.hours, unit)
+    return ChurnOutcome(arrived, running, waiting, refused, ended, moves, book.hours, unit)
 
 
-def _audit(packer: Packer, book: Book, outcome: Outcome, empty: Sequence[object]) -> None:
+def _audit(packer: Packer, book: Book, outcome: ChurnOutcome, empty: Sequence[object]) -> None:
     """Give everything that runs back to the packer: every node must then be as empty as it was."""
     if (packer.core.nodes.free < 0)[packer.core.nodes.free != -1].any() or (packer.core.nodes.cpu < 0).any():
         raise Unbalanced("a device or a node holds more than it has")

@@ -10,7 +10,7 @@ from tessera.engine.pricing.arrays import Ints
 from tessera.engine.pricing.choosing import Core, best_node, put, release
 from tessera.engine.pricing.compiled import compiled
 from tessera.engine.pricing.fitting import fits
-from tessera.engine.pricing.fragmentation import Workload, fragmented
+from tessera.engine.pricing.fragmentation import PublishedWorkload, fragmented
 from tessera.lab.churn.book import (
     ARRIVED,
     LOST,
@@ -29,7 +29,7 @@ from tessera.lab.churn.book import (
 
 
 @compiled
-def measure_again(core: Core, book: Book, measure: Workload, by_node: Ints, n: int) -> None:
+def measure_again(core: Core, book: Book, measure: PublishedWorkload, by_node: Ints, n: int) -> None:
     """The fragmentation of a node that changed; `by_node` is what it was."""
     book.now[LOST] -= by_node[n]
     by_node[n] = fragmented(core.nodes, measure, n)
@@ -54,7 +54,7 @@ def fill(core: Core, book: Book, n: int) -> None:
 
 
 @compiled
-def end_one(core: Core, book: Book, measure: Workload, by_node: Ints) -> None:
+def end_one(core: Core, book: Book, measure: PublishedWorkload, by_node: Ints) -> None:
     job = pop(book) & SERIAL_MASK
     t, n = book.t[job], book.node[job]
     release(core, t, n, book.devices[job])
@@ -64,7 +64,7 @@ def end_one(core: Core, book: Book, measure: Workload, by_node: Ints) -> None:
 
 
 @compiled
-def arrive(core: Core, book: Book, measure: Workload, by_node: Ints) -> None:
+def arrive(core: Core, book: Book, measure: PublishedWorkload, by_node: Ints) -> None:
     job = book.now[ARRIVED]
     book.now[ARRIVED] += 1
     t = book.t[job]
@@ -81,7 +81,9 @@ def arrive(core: Core, book: Book, measure: Workload, by_node: Ints) -> None:
 
 
 @compiled
-def run_until(core: Core, book: Book, measure: Workload, by_node: Ints, stop_ms: int, stop_arrival: int) -> None:
+def run_until(
+    core: Core, book: Book, measure: PublishedWorkload, by_node: Ints, stop_ms: int, stop_arrival: int
+) -> None:
     """All that happens before `stop_ms`, but no arrival from number `stop_arrival` on: before that one it returns."""
     while True:
         ends, job = next_end(book), book.now[ARRIVED]

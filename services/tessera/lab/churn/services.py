@@ -24,7 +24,7 @@ Tell = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class ThroughServices:
+class ChurnThroughServices:
     """
     One run; means over `hours` after its warm-up, per cent of all GPUs. `offered_pct` is what would have been in use
     had nothing ever waited. `recomputed` of `messages` ledger messages were decided again, with the same result.
@@ -46,7 +46,7 @@ class ThroughServices:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class CountedWindow:
     """The milliseconds that are counted, of the first `arrivals`."""
 
     start_ms: int
@@ -54,7 +54,7 @@ class Window:
     arrivals: int
 
 
-def window(offered: Offered, span: Span, most: int | None) -> Window:
+def window(offered: Offered, span: Span, most: int | None) -> CountedWindow:
     """
     What `span` says, or until the arrival after the first `most`: then its second half, if the warm-up is no shorter.
 
@@ -67,7 +67,7 @@ def window(offered: Offered, span: Span, most: int | None) -> Window:
     if end_ms - start_ms < MS:
         at_start = int((offered.at_ms == 0).sum())
         raise Failure(Exit.USAGE, f"lab: --most: {at_start:,} pods run from the start; ask for more than these")
-    return Window(start_ms, end_ms, arrivals)
+    return CountedWindow(start_ms, end_ms, arrivals)
 
 
 def through_services(
@@ -76,21 +76,21 @@ def through_services(
     load: int,
     seed: int,
     offered: Offered,
-    counted: Window,
+    counted: CountedWindow,
     tell: Tell = lambda done, of: None,
-) -> ThroughServices:
+) -> ChurnThroughServices:
     """Raises Failure for a policy that the platform does not have, and Undecided."""
     body, places = config(policy), node_order(len(timed.trace.nodes), seed).tolist()
     coming = list(_arrivals(timed, offered, counted))
 
-    async def play(crew: TraceCrew) -> ThroughServices:
+    async def play(crew: TraceCrew) -> ChurnThroughServices:
         await crew.start([named(node, place) for node, place in zip(timed.trace.nodes, places, strict=True)], body)
         diary = await follow(crew, coming, lambda done: tell(done, len(coming)), counted.end_ms)
         replay = await crew.close()
         gpus = [timed.trace.pods[pod].total_gpu_milli for pod in offered.pod[: counted.arrivals].tolist()]
         percent = 100 / timed.trace.gpu_milli
         waits = _waits(coming, diary, counted)
-        return ThroughServices(
+        return ChurnThroughServices(
             trace=timed.trace.name,
             load_pct=load,
             policy=policy,
@@ -113,30 +113,30 @@ Stay = tuple[int, int]
 """From when to when, in milliseconds since the run began; who never came has none: (0, 0)."""
 
 
-def _arrivals(timed: Timed, offered: Offered, counted: Window) -> Iterator[Arrival]:
+def _arrivals(timed: Timed, offered: Offered, counted: CountedWindow) -> Iterator[Arrival]:
     rows = zip(offered.pod.tolist(), offered.at_ms.tolist(), offered.life_ms.tolist(), strict=True)
     for number, (pod, at_ms, life_ms) in zip(range(counted.arrivals), rows, strict=False):
         yield Arrival(at_ms, TENANT, str(number), spec(timed.trace.pods[pod], life_ms / MS))
 
 
-def _wanted(offered: Offered, counted: Window) -> list[Stay]:
+def _wanted(offered: Offered, counted: CountedWindow) -> list[Stay]:
     at_ms, life_ms = offered.at_ms[: counted.arrivals], offered.life_ms[: counted.arrivals]
     return list(zip(at_ms.tolist(), (at_ms + life_ms).tolist(), strict=True))
 
 
-def _runs(coming: Sequence[Arrival], diary: Diary, counted: Window) -> list[Stay]:
+def _runs(coming: Sequence[Arrival], diary: Diary, counted: CountedWindow) -> list[Stay]:
     stays = ((diary.started.get(one.job_id), diary.freed.get(one.job_id, counted.end_ms)) for one in coming)
     return [(0, 0) if start is None else (start, end) for start, end in stays]
 
 
-def _waits(coming: Sequence[Arrival], diary: Diary, counted: Window) -> list[Stay]:
+def _waits(coming: Sequence[Arrival], diary: Diary, counted: CountedWindow) -> list[Stay]:
     return [
         (one.at_ms, diary.started.get(one.job_id, counted.end_ms)) if one.job_id in diary.queued else (0, 0)
         for one in coming
     ]
 
 
-def _mean(amounts: Sequence[int], stays: Sequence[Stay], counted: Window) -> float:
+def _mean(amounts: Sequence[int], stays: Sequence[Stay], counted: CountedWindow) -> float:
     """How much of the amounts was there on average, in the time that counts."""
     there = (
         amount * max(0, min(end, counted.end_ms) - max(start, counted.start_ms))
@@ -145,7 +145,7 @@ def _mean(amounts: Sequence[int], stays: Sequence[Stay], counted: Window) -> flo
     return sum(there) / (counted.end_ms - counted.start_ms)
 
 
-def lines_of(runs: Sequence[ThroughServices]) -> list[str]:
+def lines_of(runs: Sequence[ChurnThroughServices]) -> list[str]:
     """The table for people."""
     head = ("trace", "load", "policy", "seed", "arrivals", "hours", "offered %", "allocated %", "waiting GPUs", "pods")
     rows: list[tuple[str, ...]] = [(*head, "refused", "messages", "recomputed")]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from tessera.client.outcomes import Exit, Failure
 from tessera.engine.pricing.policies import DEFAULT, POLICIES
-from tessera.lab.pack.replay import Run, replay, stage
+from tessera.lab.pack.replay import FillingRun, replay, stage
 from tessera.lab.pack.window import Window
 from tessera.lab.traces.alibaba import Trace
 
@@ -13,10 +13,10 @@ Tell = Callable[[str, int], None]  # the policy, the seed
 
 def run_all(
     trace: Trace, policies: Sequence[str], seeds: Sequence[int], causes: bool, tell: Tell, window: Window | None = None
-) -> dict[str, list[Run]]:
+) -> dict[str, list[FillingRun]]:
     """The runs by policy, in the order asked for; causes are read in the first run of each alone."""
     ready = stage(trace)
-    found: dict[str, list[Run]] = {}
+    found: dict[str, list[FillingRun]] = {}
     for policy in policies:
         for number, seed in enumerate(seeds):
             tell(policy, seed)

@@ -1,5 +1,5 @@
 """
-The protocol through what the committer itself decides by: the mix in the state, `Room` and `place_gang`, learnt prices.
+The protocol through what the committer itself decides by: the state's mix, `FreeCapacity`, `place_gang`, learnt prices.
 
 `pack` replays on compiled arrays, `--services` through whole services; this is between the two: the committer's own
 placement and the learner of the service that looks after capacity, without messages. Prices are asked for when the mix
@@ -16,7 +16,7 @@ from tessera.domain.fold import apply_record
 from tessera.domain.mix import see
 from tessera.domain.resources import Need, Node, RoleNeed, empty_node
 from tessera.domain.state import State
-from tessera.engine.placement.gangs import Room
+from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.pricing.learner import learnt
 from tessera.engine.pricing.policies import DEFAULT
 from tessera.engine.pricing.pricing_problem import Lesson, lesson_of
@@ -65,14 +65,14 @@ def live(
     asked = np.array([pod.total_gpu_milli for pod in trace.pods], np.int64)
     order = arrivals(asked.tolist(), seed, trace.gpu_milli)
     asked, placed = asked[order], np.zeros(len(order), bool)
-    room = Room(list(state.nodes.values()), taste=taste_of(state, POOL))
+    room = FreeCapacity(list(state.nodes.values()), taste=taste_of(state, POOL))
     for number, at in enumerate(order.tolist()):
         roles = (_role(trace.pods[at]),)
         see(state.seen, state.mixes, state.nodes, POOL, roles)
         teacher.look(state)
         taste = taste_of(state, POOL)
         if taste is not room.places.taste:
-            room = Room(list(room.nodes.values()), taste=taste)
+            room = FreeCapacity(list(room.nodes.values()), taste=taste)
         placed[number] = not isinstance(room.place(roles), Reason)
         if not placed[number] and any(has_room(node, trace.pods[at]) for node in room.nodes.values()):
             raise RefusedThoughItFits(f"{policy}, seed {seed}, arrival {number}: dropped, but a node has room for it")

@@ -12,10 +12,10 @@ import numpy as np
 from tessera.engine.pricing.stranding import Cause
 from tessera.kernel.errors import StartupError
 from tessera.lab.pack.protocol import LOAD_PERCENT
-from tessera.lab.pack.replay import Run
+from tessera.lab.pack.replay import FillingRun
 from tessera.lab.pack.summary import Figure, as_csv, lines
 
-Runs = Mapping[str, Sequence[Run]]  # by policy
+Runs = Mapping[str, Sequence[FillingRun]]  # by policy
 
 FIRST_PERCENT = 60  # below, all policies allocate what arrives
 CAUSE_NAMES = {
@@ -74,7 +74,7 @@ def _curves(pyplot: Any, runs: Runs, field: str, title: str, first: int = FIRST_
     return _png(pyplot, figure, axes, title)
 
 
-def _causes(pyplot: Any, run: Run, title: str) -> bytes:
+def _causes(pyplot: Any, run: FillingRun, title: str) -> bytes:
     figure, axes = pyplot.subplots(figsize=(7, 4.2))
     assert run.causes is not None
     seen = np.flatnonzero(run.causes.sum(axis=1) > 0)

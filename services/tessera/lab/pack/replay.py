@@ -17,15 +17,15 @@ from tessera.engine.pricing.arrays import WHOLE, Bits, Ints, Nodes
 from tessera.engine.pricing.choosing import Core, best_node, put
 from tessera.engine.pricing.compiled import compiled
 from tessera.engine.pricing.dual_prices import Terms
-from tessera.engine.pricing.fragmentation import Kind, Workload, fragmented, typical, workload
+from tessera.engine.pricing.fragmentation import PublishedWorkload, TypicalPod, fragmented, typical, workload
 from tessera.engine.pricing.learner import USUAL, Learner
-from tessera.engine.pricing.packer import Ask, Packer, Room, Size
+from tessera.engine.pricing.packer import Ask, NodeRoom, Packer, PoolSize
 from tessera.engine.pricing.policies import DEFAULT
 from tessera.engine.pricing.stranding import Cause, stranded
 from tessera.lab.pack.protocol import LOAD_PERCENT, MOST_PODS_PER_NODE, arrivals, curve, load_percent, node_order
 from tessera.lab.pack.window import (
     PUBLISHED,
-    Line,
+    WaitingLine,
     Window,
     empty_line,
     join,
@@ -44,7 +44,7 @@ class RefusedThoughItFits(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class FillingRun:
     """
     One run, read at each whole per cent of arrived load from 0 to 130.
 
@@ -63,7 +63,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class PreparedTrace:
     """A trace, ready for the packer: models as bits, pods as classes, and its typical workload."""
 
     trace: Trace
@@ -71,24 +71,24 @@ class Stage:
     asks: tuple[Ask, ...]  # one per pod
 
     @property
-    def counts(self) -> Counter[Kind]:
+    def counts(self) -> Counter[TypicalPod]:
         return Counter(ask.kind for ask in self.asks)
 
 
-def stage(trace: Trace) -> Stage:
+def stage(trace: Trace) -> PreparedTrace:
     models = sorted({node.model for node in trace.nodes} | {model for pod in trace.pods for model in pod.models})
     bit = {model: 1 << number for number, model in enumerate(models)}
     asks = (
         Ask(pod.cpu_milli, pod.memory_mib, pod.gpus, pod.gpu_milli or WHOLE, sum(bit[model] for model in pod.models))
         for pod in trace.pods
     )
-    return Stage(trace, tuple(models), tuple(asks))
+    return PreparedTrace(trace, tuple(models), tuple(asks))
 
 
-def empty_packer(stage: Stage, policy: str, seed: int) -> Packer:
+def empty_packer(stage: PreparedTrace, policy: str, seed: int) -> Packer:
     """The trace's cluster with nothing on it, in the run's node order."""
     nodes = stage.trace.nodes
-    size = Size(
+    size = PoolSize(
         nodes=len(nodes),
         devices=max(node.gpus for node in nodes),
         models=len(stage.models),
@@ -97,18 +97,18 @@ def empty_packer(stage: Stage, policy: str, seed: int) -> Packer:
     packer = Packer(size, policy, node_order(len(nodes), seed), seed)
     for n, node in enumerate(nodes):
         model = stage.models.index(node.model)
-        packer.set_node(n, Room(node.cpu_milli, node.memory_mib, MOST_PODS_PER_NODE, model, (WHOLE,) * node.gpus))
+        packer.set_node(n, NodeRoom(node.cpu_milli, node.memory_mib, MOST_PODS_PER_NODE, model, (WHOLE,) * node.gpus))
     return packer
 
 
 def replay(
-    stage: Stage,
+    stage: PreparedTrace,
     policy: str,
     seed: int,
     causes: bool = False,
     terms: Terms = USUAL,
     window: Window | None = None,
-) -> Run:
+) -> FillingRun:
     """
     Fill the cluster once.
 
@@ -144,7 +144,7 @@ def replay(
         used = np.cumsum(np.where(placed >= 0, asked, 0))
     allocated = used / total
     of_all = lost / measure.total / total
-    return Run(
+    return FillingRun(
         policy,
         seed,
         len(order),
@@ -156,13 +156,13 @@ def replay(
     )
 
 
-def _measure(stage: Stage) -> Workload:
+def _measure(stage: PreparedTrace) -> PublishedWorkload:
     """The typical workload of the whole trace, which the published fragmentation is measured against."""
     return workload(typical(stage.counts), len(stage.models), max(node.gpus for node in stage.trace.nodes))
 
 
 def _parts(
-    packer: Packer, stage: Stage, wanted: Ints, x: Ints, causes: bool, terms: Terms
+    packer: Packer, stage: PreparedTrace, wanted: Ints, x: Ints, causes: bool, terms: Terms
 ) -> Iterator[tuple[int, int]]:
     """The arrivals in runs; between them the causes are read and the mix is priced anew."""
     learner = Learner(packer, terms) if packer.policy == DEFAULT else None
@@ -199,7 +199,7 @@ def _fits_somewhere(nodes: Nodes, allowed: Bits, cpu: int, memory: int, count: i
 
 
 @compiled
-def _place(core: Core, measure: Workload, t: int, by_node: Ints) -> tuple[int, int]:
+def _place(core: Core, measure: PublishedWorkload, t: int, by_node: Ints) -> tuple[int, int]:
     """Place one pod: its node, or why it has none; and by how much the cluster's fragmentation rises."""
     c, n = core.classes, best_node(core, t)
     if n >= 0:
@@ -213,7 +213,7 @@ def _place(core: Core, measure: Workload, t: int, by_node: Ints) -> tuple[int, i
 
 
 @compiled
-def _fill(core: Core, measure: Workload, wanted: Ints, placed: Ints, lost: Ints, by_node: Ints) -> None:
+def _fill(core: Core, measure: PublishedWorkload, wanted: Ints, placed: Ints, lost: Ints, by_node: Ints) -> None:
     """Place pods in order; `lost` is the cluster's fragmentation after each, `by_node` its parts."""
     total = by_node.sum()
     for at in range(wanted.shape[0]):
@@ -225,9 +225,9 @@ def _fill(core: Core, measure: Workload, wanted: Ints, placed: Ints, lost: Ints,
 @compiled
 def _fill_waiting(
     core: Core,
-    measure: Workload,
+    measure: PublishedWorkload,
     price: Ints,
-    line: Line,
+    line: WaitingLine,
     window: Window,
     wanted: Ints,
     first: int,

@@ -25,7 +25,7 @@ Tell = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class ThroughServices:
+class PackThroughServices:
     """
     One run. `allocated_percent` is of the cluster's GPUs, when the last has arrived. `recomputed` of `messages` ledger
     messages were decided again by the replay, with the same result. `priced` is the settlement of the mix whose prices
@@ -45,12 +45,12 @@ class ThroughServices:
 
 def through_services(
     trace: Trace, policy: str, seed: int, most: int | None = None, tell: Tell = lambda done, of: None
-) -> ThroughServices:
+) -> PackThroughServices:
     """`most` ends it after so many arrivals. Raises Failure for a policy that the platform does not have, Undecided."""
     body, places = config(policy), node_order(len(trace.nodes), seed).tolist()
     order = arrivals([pod.total_gpu_milli for pod in trace.pods], seed, trace.gpu_milli)[:most].tolist()
 
-    async def play(crew: TraceCrew) -> ThroughServices:
+    async def play(crew: TraceCrew) -> PackThroughServices:
         await crew.start([named(node, place) for node, place in zip(trace.nodes, places, strict=True)], body)
         dropped = 0
         for number, at in enumerate(order):
@@ -61,7 +61,7 @@ def through_services(
         state = crew.state()
         held = sum(run.amount.gpu_milli for run in state.runs.values())
         replay = await crew.close()
-        return ThroughServices(
+        return PackThroughServices(
             trace=trace.name,
             policy=policy,
             seed=seed,
@@ -98,7 +98,7 @@ def _is_priced(state: State) -> bool:
     return all(mix.priced == mix.settled or mix.arrivals < FROM_ARRIVALS for mix in state.mixes.values())
 
 
-def lines_of(runs: Sequence[ThroughServices], separator: str = "") -> list[str]:
+def lines_of(runs: Sequence[PackThroughServices], separator: str = "") -> list[str]:
     """A table, or with a separator a file of such values."""
     head = ("trace", "policy", "seed", "arrivals", "dropped", "allocated %", "messages", "recomputed", "priced")
     rows = [

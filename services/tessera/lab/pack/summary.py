@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import mean, stdev
 
-from tessera.lab.pack.replay import Run
+from tessera.lab.pack.replay import FillingRun
 from tessera.lab.traces.alibaba import Published
 
 PUBLISHED_AS = {
@@ -40,7 +40,7 @@ class Figure:
     difference: float | None
 
 
-def figures(trace: str, runs: Sequence[Run], published: Published) -> list[Figure]:
+def figures(trace: str, runs: Sequence[FillingRun], published: Published) -> list[Figure]:
     """Every metric at every load; all runs are of one policy."""
     found = []
     for metric, field in METRICS.items():

@@ -32,7 +32,7 @@ class Window(NamedTuple):
 PUBLISHED = Window()
 
 
-class Line(NamedTuple):
+class WaitingLine(NamedTuple):
     """Who waits, the oldest first: class and number of arrival."""
 
     classes: Ints
@@ -40,8 +40,10 @@ class Line(NamedTuple):
     length: Ints  # (1,)
 
 
-def empty_line(window: Window) -> Line:
-    return Line(np.zeros(window.waiting + 1, np.int64), np.zeros(window.waiting + 1, np.int64), np.zeros(1, np.int64))
+def empty_line(window: Window) -> WaitingLine:
+    return WaitingLine(
+        np.zeros(window.waiting + 1, np.int64), np.zeros(window.waiting + 1, np.int64), np.zeros(1, np.int64)
+    )
 
 
 def prices_of(asks: list[Ask], prices: Table, classes: int) -> Ints:
@@ -53,7 +55,7 @@ def prices_of(asks: list[Ask], prices: Table, classes: int) -> Ints:
 
 
 @compiled
-def next_to_go(core: Core, price: Ints, line: Line) -> int:
+def next_to_go(core: Core, price: Ints, line: WaitingLine) -> int:
     """The place in line of the pod with the largest gain per GPU; the oldest of equals. One that fits nowhere first."""
     best, highest, c = -1, np.int64(0), core.classes
     for at in range(line.length[0]):
@@ -70,14 +72,14 @@ def next_to_go(core: Core, price: Ints, line: Line) -> int:
 
 
 @compiled
-def join(line: Line, t: int, arrival: int) -> None:
+def join(line: WaitingLine, t: int, arrival: int) -> None:
     at = line.length[0]
     line.classes[at], line.arrival[at] = t, arrival
     line.length[0] = at + 1
 
 
 @compiled
-def next_due(core: Core, price: Ints, line: Line, waiting: int, delay: int, arrival: int) -> int:
+def next_due(core: Core, price: Ints, line: WaitingLine, waiting: int, delay: int, arrival: int) -> int:
     """The place in line of who must go now that this arrival has joined; NOWHERE when all may wait on."""
     if line.length[0] == 0:
         return NOWHERE
@@ -87,7 +89,7 @@ def next_due(core: Core, price: Ints, line: Line, waiting: int, delay: int, arri
 
 
 @compiled
-def leave(line: Line, at: int) -> None:
+def leave(line: WaitingLine, at: int) -> None:
     last = line.length[0] - 1
     line.classes[at:last] = line.classes[at + 1 : last + 1].copy()
     line.arrival[at:last] = line.arrival[at + 1 : last + 1].copy()

@@ -6,15 +6,15 @@ from typing import Protocol
 
 from tessera.domain.table import Table
 from tessera.engine.queueing.backfill import Candidate, backfill
-from tessera.engine.queueing.durations import Kind, Sketch, learn
-from tessera.engine.queueing.expected_order import Lanes, Policy, Waiting, runtime
+from tessera.engine.queueing.durations import JobKind, Sketch, learn
+from tessera.engine.queueing.expected_order import ExpectedOrderPolicy, Lanes, WaitingJob, runtime
 from tessera.engine.queueing.node_timeline import RoomAhead
 from tessera.lab.traces.philly import TraceJob
 
 FOR_EVER = 2**60
 
 
-class Queue(Protocol):
+class QueueingPolicy(Protocol):
     """A policy at work. Times are milliseconds, jobs are named by their line."""
 
     def arrived(self, job: TraceJob) -> None: ...
@@ -63,18 +63,18 @@ class InOrder:
 class Learning:
     """The engine's order, earmarks and backfill, with runtimes learnt from `history` and from what ends."""
 
-    def __init__(self, sizes: Sequence[int], history: Sequence[TraceJob], policy: Policy) -> None:
+    def __init__(self, sizes: Sequence[int], history: Sequence[TraceJob], policy: ExpectedOrderPolicy) -> None:
         self._policy = policy
         self._rows: Table[Sketch] = Table()
         for job in sorted(history, key=lambda job: (job.submit_s + job.duration_s, job.line)):
             learn(self._rows, kind_of(job), job.duration_s * 1000, (job.submit_s + job.duration_s) * 1000)
         self._lanes = Lanes(policy, self._rows)
         self._room = RoomAhead(sizes)
-        self._jobs: dict[str, Waiting] = {}
+        self._jobs: dict[str, WaitingJob] = {}
         self._started: dict[str, int] = {}
 
     def arrived(self, job: TraceJob) -> None:
-        waiting = Waiting(f"{job.line:08d}", kind_of(job), job.submit_s * 1000)
+        waiting = WaitingJob(f"{job.line:08d}", kind_of(job), job.submit_s * 1000)
         self._jobs[waiting.job_id] = waiting
         self._lanes.add(waiting)
 
@@ -99,9 +99,9 @@ class Learning:
         return began + runtime(self._rows, self._jobs[job_id].kind, 0, self._policy, now_ms - began)
 
 
-def kind_of(job: TraceJob) -> Kind:
+def kind_of(job: TraceJob) -> JobKind:
     """The trace names neither user nor job: the virtual cluster is tenant and queue."""
-    return Kind(job.vc, job.vc, "", job.gpus)
+    return JobKind(job.vc, job.vc, "", job.gpus)
 
 
 def by_arrival(job: TraceJob) -> tuple[int, ...]:
@@ -113,16 +113,16 @@ def by_duration(job: TraceJob) -> tuple[int, ...]:
     return job.duration_s, job.submit_s
 
 
-Maker = Callable[[Sequence[int], Sequence[TraceJob]], Queue]
+Maker = Callable[[Sequence[int], Sequence[TraceJob]], QueueingPolicy]
 """Takes the sizes of the nodes and what ended before the replay begins."""
 
-AS_CONFIGURED = Policy(patience_ms=0, depth=1)
+AS_CONFIGURED = ExpectedOrderPolicy(patience_ms=0, depth=1)
 """By age, since everybody is due at once, with room for one: what a shard does by `backfill: reserve`."""
 
 POLICIES: Mapping[str, Maker] = {
     "fifo": lambda sizes, _: InOrder(sizes, by_arrival, skip=False),
     "skip": lambda sizes, _: InOrder(sizes, by_arrival, skip=True),
     "sjf-oracle": lambda sizes, _: InOrder(sizes, by_duration, skip=False),
-    "ours": lambda sizes, history: Learning(sizes, history, Policy()),
+    "ours": lambda sizes, history: Learning(sizes, history, ExpectedOrderPolicy()),
     "reserve": lambda sizes, history: Learning(sizes, history, AS_CONFIGURED),
 }

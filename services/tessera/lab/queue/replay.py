@@ -3,13 +3,15 @@
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
-from tessera.lab.queue.policies import Queue
+from tessera.lab.queue.policies import QueueingPolicy
 from tessera.lab.traces.philly import TraceJob
 
 PROGRESS_EVERY = 512
 
 
-def replay(jobs: Sequence[TraceJob], queue: Queue, progress: Callable[[int], None] = lambda done: None) -> list[int]:
+def replay(
+    jobs: Sequence[TraceJob], queue: QueueingPolicy, progress: Callable[[int], None] = lambda done: None
+) -> list[int]:
     """
     Seconds that each job waits, in the order of `jobs`, which is that of arrival.
 

@@ -15,7 +15,7 @@ from tessera.lab.queue.policies import POLICIES
 from tessera.lab.queue.replay import replay
 from tessera.lab.queue.report import KNOWN_OCTOBER, plot, table
 from tessera.lab.queue.services import POLICIES as CONFIGURED
-from tessera.lab.queue.services import ThroughServices, refuse, through_services
+from tessera.lab.queue.services import QueueThroughServices, refuse, through_services
 from tessera.lab.traces.philly import OCTOBER_S, TraceJob, read_jobs
 
 DAY_S = 86_400
@@ -24,7 +24,7 @@ USUAL = "fifo", "skip", "sjf-oracle", "ours"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReplayRequest:
     """
     `first_day` and `last_day` count from the trace's second 0; what ended before the first is history to learn.
 
@@ -55,24 +55,26 @@ def asked(
     output: str,
     services: bool = False,
     most: int | None = None,
-) -> Asked:
+) -> ReplayRequest:
     """What the command line says; the known trace begins with October, one of one's own with its first day."""
     if output not in ("table", "json"):
         raise StartupError(f"--output: {output} is not offered here, table and json are")
     named = policy or ",".join(CONFIGURED if services else USUAL)
     policies = tuple(dict.fromkeys(name.strip() for name in named.split(",")))
     begin = first_day if first_day is not None else (OCTOBER_S // DAY_S if trace == KNOWN_TRACE else 0)
-    return Asked(gpus, node_gpus, policies, begin, last_day, history and not services, picture, output, services, most)
+    return ReplayRequest(
+        gpus, node_gpus, policies, begin, last_day, history and not services, picture, output, services, most
+    )
 
 
-def replay_trace(trace: str, wanted: Asked, environment: Mapping[str, str], directory: Path) -> None:
+def replay_trace(trace: str, wanted: ReplayRequest, environment: Mapping[str, str], directory: Path) -> None:
     """The whole command: progress on stderr where somebody watches, the result on stdout."""
     jobs = read_jobs(environment, directory, None if trace == KNOWN_TRACE else Path(trace))
     out = Console() if sys.stdout.isatty() else Console(width=140)
     run(jobs, wanted, Console(stderr=True), out)
 
 
-def run(jobs: Sequence[TraceJob], wanted: Asked, console: Console, out: Console) -> dict[str, list[Measured]]:
+def run(jobs: Sequence[TraceJob], wanted: ReplayRequest, console: Console, out: Console) -> dict[str, list[Measured]]:
     """Replay and say; the progress goes to `console`, the result to `out`. Raises StartupError for what cannot be."""
     sizes = node_sizes(wanted)
     if wanted.plot is not None and not wanted.plot.parent.is_dir():
@@ -80,7 +82,7 @@ def run(jobs: Sequence[TraceJob], wanted: Asked, console: Console, out: Console)
     chosen, history = split(jobs, wanted)
     _refuse_what_cannot_start(chosen, wanted)
     waits: dict[str, list[int]] = {}
-    through: dict[str, ThroughServices] = {}
+    through: dict[str, QueueThroughServices] = {}
     with Progress(
         TextColumn("{task.description:>12}"),
         BarColumn(),
@@ -108,7 +110,7 @@ def run(jobs: Sequence[TraceJob], wanted: Asked, console: Console, out: Console)
     return results
 
 
-def node_sizes(wanted: Asked) -> list[int]:
+def node_sizes(wanted: ReplayRequest) -> list[int]:
     if wanted.gpus < 1 or wanted.node_gpus < 1 or wanted.gpus % wanted.node_gpus:
         raise StartupError(f"--gpus: {wanted.gpus} GPUs are no whole number of nodes of {wanted.node_gpus}")
     sizes = [wanted.node_gpus] * (wanted.gpus // wanted.node_gpus)
@@ -122,7 +124,7 @@ def node_sizes(wanted: Asked) -> list[int]:
     return sizes
 
 
-def split(jobs: Sequence[TraceJob], wanted: Asked) -> tuple[list[TraceJob], list[TraceJob]]:
+def split(jobs: Sequence[TraceJob], wanted: ReplayRequest) -> tuple[list[TraceJob], list[TraceJob]]:
     """The jobs to replay, and those that had ended when the first day began, which may be learnt from."""
     begin = wanted.first_day * DAY_S
     end = 2**62 if wanted.last_day is None else wanted.last_day * DAY_S
@@ -132,7 +134,7 @@ def split(jobs: Sequence[TraceJob], wanted: Asked) -> tuple[list[TraceJob], list
     return chosen[: wanted.most], [job for job in jobs if job.submit_s + job.duration_s < begin]
 
 
-def _refuse_what_cannot_start(jobs: Sequence[TraceJob], wanted: Asked) -> None:
+def _refuse_what_cannot_start(jobs: Sequence[TraceJob], wanted: ReplayRequest) -> None:
     largest = max(jobs, key=lambda job: job.gpus)
     if largest.gpus > wanted.gpus:
         raise StartupError(f"--gpus: the job on line {largest.line} asks for {largest.gpus}, there are {wanted.gpus}")
@@ -142,8 +144,8 @@ def _say(
     results: dict[str, list[Measured]],
     chosen: Sequence[TraceJob],
     history: Sequence[TraceJob],
-    wanted: Asked,
-    through: Mapping[str, ThroughServices],
+    wanted: ReplayRequest,
+    through: Mapping[str, QueueThroughServices],
     out: Console,
 ) -> None:
     begin = wanted.first_day * DAY_S

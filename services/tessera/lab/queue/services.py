@@ -35,7 +35,7 @@ WITHOUT = {
 
 
 @dataclass(frozen=True, slots=True)
-class ThroughServices:
+class QueueThroughServices:
     """Seconds waited, in the order of the jobs; and how much of the ledger was decided again."""
 
     waits: list[int]
@@ -45,7 +45,7 @@ class ThroughServices:
 
 def through_services(
     jobs: Sequence[TraceJob], sizes: Sequence[int], policy: str, tell: Tell = lambda arrived: None
-) -> ThroughServices:
+) -> QueueThroughServices:
     """`sizes` are the nodes' GPUs. Raises StartupError for a policy the platform does not have, and Undecided."""
     refuse(policy, sizes)
     begin_s = min(one.submit_s for one in jobs)
@@ -55,13 +55,13 @@ def through_services(
         for spec in [job("job", QUEUE, pods_of(one.gpus, sizes[0]), one.duration_s)]
     }
 
-    async def play(crew: TraceCrew) -> ThroughServices:
+    async def play(crew: TraceCrew) -> QueueThroughServices:
         await crew.start(_nodes(sizes), _config(policy))
         diary = await follow(crew, list(arrivals.values()), tell)
         replay = await crew.close()
         mine = [arrivals[one.line] for one in jobs]
         waits = [_seconds(diary.started[one.job_id] - one.at_ms) for one in mine]
-        return ThroughServices(waits, replay.messages, replay.recomputed)
+        return QueueThroughServices(waits, replay.messages, replay.recomputed)
 
     return through(1, play)
 

@@ -49,7 +49,7 @@ def find_data(file: str | Path, source: str, environment: Mapping[str, str], dir
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One row of a table, its fields read one by one."""
 
     path: Path
@@ -77,7 +77,7 @@ class Row:
         return MalformedRow(self.path, self.line, field, what)
 
 
-def read_table(path: Path, needed: Sequence[str], make: Callable[[Row], T]) -> Iterator[T]:
+def read_table(path: Path, needed: Sequence[str], make: Callable[[TableRow], T]) -> Iterator[T]:
     """
     One thing per row of a CSV file with a heading; `needed` are the columns that must be there.
 
@@ -89,7 +89,7 @@ def read_table(path: Path, needed: Sequence[str], make: Callable[[Row], T]) -> I
         if missing:
             raise MalformedRow(path, 1, missing[0], f"no such column; needed are {', '.join(needed)}")
         for values in rows:
-            row = Row(path, rows.line_num, values)
+            row = TableRow(path, rows.line_num, values)
             if None in values:
                 raise row.malformed("(end)", "more fields than the heading has")
             yield make(row)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tessera.kernel.errors import StartupError
-from tessera.lab.traces import Row, find_data, read_table
+from tessera.lab.traces import TableRow, find_data, read_table
 
 FOLDER = "gpu-v2023"
 SOURCE = "github.com/alibaba/clusterdata, cluster-trace-gpu-v2023/csv"
@@ -72,7 +72,7 @@ def read_trace(
     return trace
 
 
-def _node(row: Row) -> TraceNode:
+def _node(row: TableRow) -> TraceNode:
     model = row.text("model")
     if not model:
         raise row.malformed("model", "a node with GPUs needs a model")
@@ -80,7 +80,7 @@ def _node(row: Row) -> TraceNode:
     return TraceNode(row.whole("cpu_milli", 1), row.whole("memory_mib", 1), gpus, model)
 
 
-def _pod(row: Row) -> TracePod:
+def _pod(row: TableRow) -> TracePod:
     gpus, milli = row.whole("num_gpu", 0, MOST_GPUS), row.whole("gpu_milli", 0, WHOLE)
     if gpus == 0 and milli:
         raise row.malformed("gpu_milli", "a share of no GPU")
@@ -103,7 +103,7 @@ def read_published(environment: Mapping[str, str], directory: Path) -> Published
     return dict(read_table(path, needed, _published))
 
 
-def _published(row: Row) -> tuple[tuple[str, str, str, int], tuple[float, float]]:
+def _published(row: TableRow) -> tuple[tuple[str, str, str, int], tuple[float, float]]:
     key = row.text("trace"), row.text("policy"), row.text("metric"), row.whole("arrived_load_pct", 0, 1000)
     try:
         return key, (float(row.text("mean")), float(row.text("stdev")))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tessera.lab.traces import Row, find_data, read_table
+from tessera.lab.traces import TableRow, find_data, read_table
 
 FILE = Path("philly", "philly_jobs_sep_oct.csv")
 SOURCE = "github.com/msr-fiddle/philly-traces, as a table with the columns submit_s, duration_s, num_gpus, vc"
@@ -36,7 +36,7 @@ def read_jobs(environment: Mapping[str, str], directory: Path, path: Path | None
     return tuple(sorted(read_table(path, COLUMNS, _job), key=lambda job: (job.submit_s, job.line)))
 
 
-def _job(row: Row) -> TraceJob:
+def _job(row: TableRow) -> TraceJob:
     vc = row.text("vc")
     if not vc:
         raise row.malformed("vc", "a job belongs to a virtual cluster")

@@ -24,7 +24,7 @@ _READS = ("list", "watch", "get")
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class TokenIdentity:
     name: str
     verbs: frozenset[str]
 
@@ -44,16 +44,16 @@ class Identity:
             raise answers.forbidden(f'User "{self.name}" cannot order faults')
 
 
-EVERYBODY = Identity("system:anonymous", frozenset({"*"}))
+EVERYBODY = TokenIdentity("system:anonymous", frozenset({"*"}))
 
 
 class Access:
     """Tokens to identities; none at all means an open server."""
 
-    def __init__(self, identities: Mapping[str, Identity] | None = None) -> None:
+    def __init__(self, identities: Mapping[str, TokenIdentity] | None = None) -> None:
         self._identities = dict(identities or {})
 
-    def identify(self, authorization: str) -> Identity:
+    def identify(self, authorization: str) -> TokenIdentity:
         """The owner of an `Authorization` header's token. Raises ApiError 401."""
         if not self._identities:
             return EVERYBODY
@@ -81,4 +81,4 @@ def access_from_file(path: Path) -> Access:
     except ValidationError as error:
         # Only the kind of mistake: the value may hold a token.
         raise StartupError(f"{path}: not a map of token to {{identity, verbs}}: {error.errors()[0]['msg']}") from None
-    return Access({token: Identity(entry.identity, entry.verbs) for token, entry in entries.items()})
+    return Access({token: TokenIdentity(entry.identity, entry.verbs) for token, entry in entries.items()})

@@ -15,7 +15,7 @@ class _Fault(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Answer(_Fault):
+class AnswerFault(_Fault):
     """Refuse the next calls of a verb; `evict` with 429 is a disruption budget."""
 
     fault: Literal["answer"]
@@ -129,7 +129,7 @@ class Clear(_Fault):
 
 
 OfNodes = NodeReachable | NodeCordoned | NodeOutOfService | NodeGone | NodeGpus
-AnyFault = Answer | LoseAnswers | CloseWatches | ExpireHistory | OfNodes | DeletePod | Clear
+AnyFault = AnswerFault | LoseAnswers | CloseWatches | ExpireHistory | OfNodes | DeletePod | Clear
 _FAULT: TypeAdapter[AnyFault] = TypeAdapter(Annotated[AnyFault, Field(discriminator="fault")])
 
 

@@ -20,7 +20,7 @@ from tessera.local.cluster.patching import JsonPatch, merged, patched
 from tessera.local.cluster.selectors import parse_selector
 from tessera.local.cluster.shelf import Version
 from tessera.local.cluster.store import Options, Store, WallClock, resource_in
-from tessera.local.cluster.watching import Watch
+from tessera.local.cluster.watching import WatchReader
 from tessera_schemas.labels import GPU_RESOURCE, GPU_UUIDS_ANNOTATION, OUT_OF_SERVICE_TAINT
 
 _UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
@@ -47,7 +47,7 @@ class SimCluster:
         self.faults.after("list")
         return found, self.resource_version
 
-    def open_watch(self, resource: str, resource_version: str, selector: str = "", fields: str = "") -> Watch:
+    def open_watch(self, resource: str, resource_version: str, selector: str = "", fields: str = "") -> WatchReader:
         self.faults.before("watch")
         return self._store.shelf(resource).watch(resource_version, parse_selector(selector, fields))
 

@@ -8,7 +8,7 @@ import orjson
 from tessera.kernel.ports import JsonObject
 from tessera.local.cluster import answers
 from tessera.local.cluster.selectors import Fields, Selector, fields_of
-from tessera.local.cluster.watching import Event, Watch, WatchLog
+from tessera.local.cluster.watching import Event, WatchLog, WatchReader
 
 _NO_LABELS: Mapping[str, str] = {}
 
@@ -108,7 +108,7 @@ class Shelf:
             return list(self._by_key.values())
         return [found for found in self._candidates(selector) if selector.matches(found.labels, found.fields)]
 
-    def watch(self, resource_version: str, selector: Selector) -> Watch:
+    def watch(self, resource_version: str, selector: Selector) -> WatchReader:
         """Raises ApiError 400, 410, or 504 for a version that this cluster has not reached."""
         if resource_version in ("", "0"):
             watch = self.log.open(self._counter.last, selector, from_now=True)

@@ -7,14 +7,14 @@ from aiohttp import web
 
 from tessera.kernel.ports import ApiError, Clock
 from tessera.local.cluster import answers
-from tessera.local.cluster.watching import Watch
+from tessera.local.cluster.watching import WatchReader
 
 _LINGER_SECONDS = 0.002  # events of a burst share a write: one system call, one wake-up of the reader
 _LONGEST_SECONDS = 1800.0
 
 
 async def stream_watch(
-    request: web.BaseRequest, watch: Watch, clock: Clock, stopping: asyncio.Event
+    request: web.BaseRequest, watch: WatchReader, clock: Clock, stopping: asyncio.Event
 ) -> web.StreamResponse:
     """Send what the watch sees. A 410 that comes late is the stream's last event, as in the API."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -43,7 +43,7 @@ async def stream_watch(
     return response
 
 
-async def _send_all(response: web.StreamResponse, watch: Watch, bookmarks: bool) -> None:
+async def _send_all(response: web.StreamResponse, watch: WatchReader, bookmarks: bool) -> None:
     while events := watch.take():
         lines = [_line(kind, json) for kind, json in events if bookmarks or kind != "BOOKMARK"]
         if lines:

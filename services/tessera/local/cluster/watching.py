@@ -36,7 +36,7 @@ class Event:
         return "DELETED" if before else None
 
 
-class Watch:
+class WatchReader:
     """A reader's place in the log. `on_ready` is called when `take` has something new or the watch has ended."""
 
     def __init__(self, log: "WatchLog", position: int, rv: int, selector: Selector) -> None:
@@ -95,7 +95,7 @@ class WatchLog:
         self._events: list[Event] = []
         self._first = 0  # position of _events[0]; positions count every event there ever was
         self._dropped_rv = 0
-        self._watches: dict[Watch, None] = {}
+        self._watches: dict[WatchReader, None] = {}
 
     def append(self, event: Event) -> None:
         self._events.append(event)
@@ -104,12 +104,12 @@ class WatchLog:
         for watch in self._watches:
             watch.on_ready()
 
-    def open(self, rv: int, selector: Selector, from_now: bool) -> Watch:
+    def open(self, rv: int, selector: Selector, from_now: bool) -> WatchReader:
         """Follow the changes after `rv`; ApiError 410 when some of them are dropped. `from_now` skips the history."""
         if rv < self._dropped_rv:
             raise answers.expired(rv, self._dropped_rv)
         position = self._end if from_now else self._first + bisect_right(self._events, rv, key=_version)
-        watch = Watch(self, position, rv, selector)
+        watch = WatchReader(self, position, rv, selector)
         self._watches[watch] = None
         return watch
 
@@ -119,7 +119,7 @@ class WatchLog:
         start = position - self._first
         return self._events[start : start + limit]
 
-    def forget(self, watch: Watch) -> None:
+    def forget(self, watch: WatchReader) -> None:
         self._watches.pop(watch, None)
 
     def close_all(self) -> None:

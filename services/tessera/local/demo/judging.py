@@ -13,7 +13,7 @@ from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import Clock, Follow, Message, ProjectionStore
 from tessera.kernel.redis.views_digest import views_digest
-from tessera.local.demo.measures import Measures
+from tessera.local.demo.measures import RunMeasures
 from tessera.projection.views import all_views
 from tessera.testkit.checker import PodChange, Report, check
 from tessera.testkit.events_checker import check_events
@@ -53,7 +53,7 @@ class PodRecorder:
 class Judgement:
     """What was measured, and what checker and replay found."""
 
-    measures: Measures
+    measures: RunMeasures
     report: Report
     replay: ReplayReport
 
@@ -62,7 +62,7 @@ class Judgement:
         return not self.report.violations and self.replay.ok
 
 
-class Books:
+class ShardRecords:
     """The stored side of a shard, read as the operator."""
 
     def __init__(self, bus: NatsBus, store: ProjectionStore, shard: str, clock: Clock) -> None:
@@ -71,7 +71,7 @@ class Books:
         self._shard = Shard()
         self._stored: list[bytes] = []
         self._broken = False
-        self.measures = Measures()
+        self.measures = RunMeasures()
 
     async def tail_n(self) -> int:
         tail = await self._ledger.tail()

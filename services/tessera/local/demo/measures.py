@@ -12,7 +12,7 @@ WHOLE_GPU = 1000
 
 
 @dataclass(slots=True)
-class Measures:
+class RunMeasures:
     """
     What the ledger says about a run. Times are milliseconds since the Unix epoch.
 

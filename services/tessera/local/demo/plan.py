@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from tessera.local.cluster.nodes import NodeRow
-from tessera.local.production_mix import Mix
+from tessera.local.production_mix import ProductionMix
 from tessera_schemas.job import JobSpec
 
 TENANT, SUBSCRIBER = "demo", "screen"
@@ -15,7 +15,7 @@ SCHEDULER = "scheduler"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DemoPlan:
     """The same seed gives the same plan. `kill` names the service that is killed; None: none is."""
 
     source: str
@@ -24,7 +24,7 @@ class Plan:
     kill: str | None
 
     @classmethod
-    def draw(cls, mix: Mix, jobs: int, nodes: int, seed: int, kill: str | None) -> "Plan":
+    def draw(cls, mix: ProductionMix, jobs: int, nodes: int, seed: int, kill: str | None) -> "DemoPlan":
         random = Random(seed)
         drawn = mix.draw_jobs(random, jobs, QUEUES[0])
         queued = [spec.model_copy(update={"queue": QUEUES[index % 4 == 3]}) for index, spec in enumerate(drawn)]

@@ -12,9 +12,9 @@ from pathlib import Path
 from tessera.client.outcomes import Exit, Failure
 from tessera.local.cluster.nodes import NodeRow
 from tessera.local.demo import story
-from tessera.local.demo.plan import SCHEDULER, Plan
+from tessera.local.demo.plan import SCHEDULER, DemoPlan
 from tessera.local.demo.scenario import open_stage
-from tessera.local.demo.summary import Outcome, summary
+from tessera.local.demo.summary import DemoOutcome, summary
 from tessera.local.platform import Platform
 from tessera.local.production_mix import find_mix
 from tessera_schemas.subjects import SERVICES
@@ -30,7 +30,7 @@ async def demo(
 
     `keep` is where everything is left afterwards; else it is removed. `kill` names the service that is killed.
     """
-    plan = Plan.draw(find_mix(os.environ, Path.cwd()), jobs, nodes, seed, kill)
+    plan = DemoPlan.draw(find_mix(os.environ, Path.cwd()), jobs, nodes, seed, kill)
     with _home(keep) as home:
         _write_nodes(home, [*plan.nodes, story.NODE])
         showing = asyncio.ensure_future(_show(plan, home))
@@ -45,7 +45,7 @@ async def demo(
         return INTERRUPTED
 
 
-async def _show(plan: Plan, home: Path) -> Outcome:
+async def _show(plan: DemoPlan, home: Path) -> DemoOutcome:
     jobs, size = f"{len(plan.jobs)} jobs ({len(plan.gangs)} gangs)", f"{len(plan.nodes)} nodes with {plan.gpus} GPUs"
     print(f"Tessera demo: {jobs} on {size}.")
     print(f"Mix of a production GPU cloud (Alibaba 2023), {plan.source}.")
@@ -81,7 +81,7 @@ def _write_nodes(home: Path, nodes: Sequence[NodeRow]) -> None:
     (folder / "nodes.yaml").write_text(json.dumps([node.model_dump(exclude_defaults=True) for node in nodes], indent=1))
 
 
-def _cancel_at_signal(showing: asyncio.Future[Outcome]) -> asyncio.Event:
+def _cancel_at_signal(showing: asyncio.Future[DemoOutcome]) -> asyncio.Event:
     """The first Ctrl-C ends the show, which stops everything in order; more of them do not hurry it."""
     interrupted = asyncio.Event()
 
@@ -95,7 +95,7 @@ def _cancel_at_signal(showing: asyncio.Future[Outcome]) -> asyncio.Event:
     return interrupted
 
 
-def _last_words(outcome: Outcome, keep: Path | None) -> list[str]:
+def _last_words(outcome: DemoOutcome, keep: Path | None) -> list[str]:
     kept = [f"All is kept: `tessera up --home {keep}`, `tessera ls --home {keep}`."]
     return [
         *summary(outcome),

@@ -18,11 +18,11 @@ from tessera.client.where import Where, find
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.local.demo import story
 from tessera.local.demo.clients import Clients
-from tessera.local.demo.judging import Books, PodRecorder
+from tessera.local.demo.judging import PodRecorder, ShardRecords
 from tessera.local.demo.picture import ENDED, FAILED, REFUSED, RUNNING, SUCCEEDED, WAITING, NodeShape, Picture
-from tessera.local.demo.plan import QUEUES, SCHEDULER, SUBSCRIBER, TENANT, Plan
+from tessera.local.demo.plan import QUEUES, SCHEDULER, SUBSCRIBER, TENANT, DemoPlan
 from tessera.local.demo.screen import Screen, screen
-from tessera.local.demo.summary import Kill, Outcome
+from tessera.local.demo.summary import DemoOutcome, Kill
 from tessera.local.platform import Platform
 from tessera_schemas.config import ConfigBody, Policy, Queue, Quota, Subscriber, Tenant
 from tessera_schemas.job import GPU_MILLI, JobSpec
@@ -39,7 +39,7 @@ LATE_PART = 10  # one in so many jobs is submitted while the killed service is a
 
 
 @asynccontextmanager
-async def open_stage(plan: Plan, platform: Platform) -> AsyncIterator["Stage"]:
+async def open_stage(plan: DemoPlan, platform: Platform) -> AsyncIterator["Scenario"]:
     """Everything that the play needs, configured and connected."""
     where = find(platform.directory)
     operator = where.identity(OPERATOR)
@@ -48,13 +48,13 @@ async def open_stage(plan: Plan, platform: Platform) -> AsyncIterator["Stage"]:
         async with where.store(operator) as store, where.bus(operator) as bus:
             shapes = await _configured(where, ShardViews(store), plan, platform)
             async with Tessera.connect(TENANT, home=platform.directory) as tessera:
-                books = Books(bus, store, where.shard, platform.clock)
-                yield Stage(plan, platform, tessera, books, PodRecorder(cluster), shapes)
+                books = ShardRecords(bus, store, where.shard, platform.clock)
+                yield Scenario(plan, platform, tessera, books, PodRecorder(cluster), shapes)
     finally:
         await cluster.close()
 
 
-async def _configured(where: Where, views: ShardViews, plan: Plan, platform: Platform) -> list[NodeShape]:
+async def _configured(where: Where, views: ShardViews, plan: DemoPlan, platform: Platform) -> list[NodeShape]:
     """The nodes as the views show them, once they show all; then the tenant, its queue and its subscriber."""
     until = platform.clock.monotonic() + APPLY_SECONDS
     while len(nodes := await views.nodes()) < len(plan.nodes) + 1:
@@ -63,13 +63,13 @@ async def _configured(where: Where, views: ShardViews, plan: Plan, platform: Pla
         await platform.clock.sleep(LOOK_SECONDS)
     body = configuration(plan)
     operator = where.identity(OPERATOR)
-    change = applying.Change(await views.config(), body)
+    change = applying.ConfigChange(await views.config(), body)
     await applying.put_in_force(where, operator, views, change, APPLY_SECONDS)
     await applying.provide(where, operator, body)
     return [NodeShape(node.name, node.gpu_model, node.gpus) for node in nodes if node.gpus]
 
 
-def configuration(plan: Plan) -> ConfigBody:
+def configuration(plan: DemoPlan) -> ConfigBody:
     """One tenant; the special node's queue, and two queues that share the other nodes and lend to each other."""
     half = Quota(resource="gpu_milli", nominal=plan.gpus * GPU_MILLI // len(QUEUES))
     shared = tuple(Queue(name=name, tenants=(TENANT,), parent=ROOT, quotas=(half,)) for name in QUEUES)
@@ -81,28 +81,28 @@ def configuration(plan: Plan) -> ConfigBody:
     )
 
 
-class Stage:
+class Scenario:
     """One performance."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: DemoPlan,
         platform: Platform,
         tessera: Tessera,
-        books: Books,
+        books: ShardRecords,
         pods: PodRecorder,
         shapes: Sequence[NodeShape],
     ) -> None:
         self._plan, self._platform, self._clock = plan, platform, platform.clock
         self._tessera, self._books, self._pods = tessera, books, pods
         self._picture = Picture(shapes, self._clock.monotonic)
-        self._story = story.Story(tessera, self._clock)
+        self._story = story.DemoStory(tessera, self._clock)
         self._screen: Screen = screen(self._picture, len(plan.jobs), self._clock)
         self._clients = Clients(tessera, self._picture, self._clock)
         self._began = self._clock.monotonic()
         self._killed: Kill | None = None
 
-    async def play(self) -> Outcome:
+    async def play(self) -> DemoOutcome:
         """The story, then the mix; every change of a pod is recorded from the beginning."""
         recording = asyncio.ensure_future(self._pods.run())
         onlookers: list[asyncio.Future[Any]] = [recording]
@@ -132,7 +132,7 @@ class Stage:
         async for event in self._tessera.subscribe(SUBSCRIBER):
             self._picture.take(event)
 
-    async def _act(self) -> Outcome:
+    async def _act(self) -> DemoOutcome:
         late = len(self._plan.jobs) // LATE_PART if self._plan.kill else 0
         first, later = self._plan.jobs[: len(self._plan.jobs) - late], self._plan.jobs[len(self._plan.jobs) - late :]
         self._screen.tell(f"Tenant {TENANT} submits {len(first)} jobs at once; each is admitted, then placed")
@@ -148,7 +148,7 @@ class Stage:
         self._screen.tell("All work has ended; checker and replay read all that was stored")
         await self._books.settle(self._pods)
         judgement = await self._books.judge([*self._story.acknowledged, *self._clients.acknowledged], self._pods)
-        return Outcome(
+        return DemoOutcome(
             jobs=len(self._plan.jobs) + len(self._story.acknowledged),
             gangs=self._plan.gangs,
             phases={phase: self._picture.counts[phase] for phase in (SUCCEEDED, FAILED, REFUSED)},

@@ -24,7 +24,7 @@ from tessera_schemas.events import (
     JobSucceededV1,
     JobWaitingV1,
 )
-from tessera_schemas.job import Checkpoint, JobSpec, Resources, Role, Template
+from tessera_schemas.job import CheckpointPolicy, JobSpec, Resources, Role, Template
 from tessera_schemas.reasons import PublicReason
 
 NODE = NodeRow(name="my-precious", cpu="2", memory="8Gi", pool="precious", labels={"node-type": "my-precious"})
@@ -55,7 +55,7 @@ def special(name: str, priority_class: str = "normal") -> JobSpec:
         queue=LINE.name,
         priority_class=priority_class,
         roles=(role,),
-        checkpoint=Checkpoint(interval_seconds=1),
+        checkpoint=CheckpointPolicy(interval_seconds=1),
         ttl_seconds_after_finished=0,
     )
 
@@ -86,7 +86,7 @@ class Track:
         return "".join(signs).rstrip()
 
 
-class Story:
+class DemoStory:
     """`tell` it once; `acknowledged` are the submits that were stored."""
 
     def __init__(self, tessera: Tessera, clock: Clock) -> None:

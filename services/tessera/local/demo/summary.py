@@ -28,7 +28,7 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoOutcome:
     """
     Everything that the summary tells.
 
@@ -54,7 +54,7 @@ class Outcome:
         return self.judgement.ok and not self.lost
 
 
-def summary(outcome: Outcome) -> list[str]:
+def summary(outcome: DemoOutcome) -> list[str]:
     """The lines."""
     rows = [*_work(outcome), *_kill(outcome), *_verdicts(outcome)]
     return ["─" * WIDTH, *(line for title, text in rows for line in _row(title, text)), "─" * WIDTH]
@@ -65,7 +65,7 @@ def _row(title: str, text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=f"{title:{TITLE_WIDTH}}", subsequent_indent=indent)
 
 
-def _work(outcome: Outcome) -> Iterator[tuple[str, str]]:
+def _work(outcome: DemoOutcome) -> Iterator[tuple[str, str]]:
     said = ", ".join(f"{count} {phase}" for phase, count in outcome.phases.items())
     yield "jobs", f"{outcome.jobs} submitted: {said}, {outcome.lost} lost"
     for reason, count in outcome.reasons.most_common(FINDINGS):
@@ -90,7 +90,7 @@ def _work(outcome: Outcome) -> Iterator[tuple[str, str]]:
     yield "GPUs", f"{measures.ratio_percent:.0f} % allocated, time-weighted over {waiting}"
 
 
-def _kill(outcome: Outcome) -> Iterator[tuple[str, str]]:
+def _kill(outcome: DemoOutcome) -> Iterator[tuple[str, str]]:
     kill = outcome.kill
     if kill is None:
         return
@@ -101,7 +101,7 @@ def _kill(outcome: Outcome) -> Iterator[tuple[str, str]]:
     yield "  meanwhile", f"{kill.running} jobs ran on, {kill.submitted} more were submitted"
 
 
-def _verdicts(outcome: Outcome) -> Iterator[tuple[str, str]]:
+def _verdicts(outcome: DemoOutcome) -> Iterator[tuple[str, str]]:
     report, replay = outcome.judgement.report, outcome.judgement.replay
     seen = ", ".join(f"{report.examined[name]} {name}" for name in EXAMINED)
     invariants = sum(bool(INVARIANT.fullmatch(name)) for name in report.examined)

@@ -10,7 +10,7 @@ from tessera_schemas.labels import RANK_LABEL, has_ended, has_succeeded, is_give
 Pod = dict[str, Any]
 
 
-class Verdict(Enum):
+class PresenceVerdict(Enum):
     """ASK: only a fresh list can tell, since a pod that is not in the cache may be one that it has not seen yet."""
 
     PRESENT = "present"
@@ -18,7 +18,7 @@ class Verdict(Enum):
     ABSENT = "absent"
 
 
-def judge(run: Run, cached: Iterable[Pod], gone: Container[str] = ()) -> Verdict:
+def judge(run: Run, cached: Iterable[Pod], gone: Container[str] = ()) -> PresenceVerdict:
     """
     What the cache says about a run that ended or was revoked; `gone` are UIDs of pods that were seen to go.
 
@@ -58,7 +58,7 @@ def ended_ranks(run: Run, cached: Iterable[Pod], gone: Container[str] = ()) -> t
     return ended if len(ended) < len(run.places) else ()
 
 
-def judge_extra(extra: Extra, cached: Iterable[Pod]) -> Verdict:
+def judge_extra(extra: Extra, cached: Iterable[Pod]) -> PresenceVerdict:
     """The same of one pod by which a run had grown, and which is to leave; `cached` are all of the run."""
     pods = of_rank(extra, cached)
     return _judge((extra.uid,) if extra.uid else (), pods, {pod["metadata"]["uid"] for pod in pods if has_ended(pod)})
@@ -69,8 +69,8 @@ def of_rank(extra: Extra, pods: Iterable[Pod]) -> list[Pod]:
     return [pod for pod in pods if pod["metadata"]["labels"].get(RANK_LABEL) == rank]
 
 
-def _judge(permitted: Iterable[str], pods: list[Pod], over: set[str]) -> Verdict:
+def _judge(permitted: Iterable[str], pods: list[Pod], over: set[str]) -> PresenceVerdict:
     if any(pod["metadata"]["uid"] not in over for pod in pods):
-        return Verdict.PRESENT
+        return PresenceVerdict.PRESENT
     uids = set(permitted)
-    return Verdict.ABSENT if uids and over >= uids else Verdict.ASK
+    return PresenceVerdict.ABSENT if uids and over >= uids else PresenceVerdict.ASK

@@ -20,7 +20,7 @@ from tessera.kernel.process.leases import Members, partition_of
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.task_group import together_all
 from tessera.kernel.tasks.waiting import wait_for
-from tessera.reclamation.absence.decide import Verdict, ended_ranks, is_over, judge, judge_extra, of_rank
+from tessera.reclamation.absence.decide import PresenceVerdict, ended_ranks, is_over, judge, judge_extra, of_rank
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.facts import RunAbsent
 from tessera_schemas.labels import (
@@ -218,16 +218,16 @@ class Absences:
         """Those of whose pods nothing is left. Only for what the cache cannot tell the API server is asked."""
         cached = _of_its_tenant(run, self._pods.of(run.run_id).values())
         verdicts = [(extra, judge_extra(extra, cached)) for extra in leaving]
-        if not any(verdict is Verdict.ASK for _, verdict in verdicts):
-            return [extra for extra, verdict in verdicts if verdict is Verdict.ABSENT]
+        if not any(verdict is PresenceVerdict.ASK for _, verdict in verdicts):
+            return [extra for extra, verdict in verdicts if verdict is PresenceVerdict.ABSENT]
         pods = await self._list(run)
-        asked = [extra for extra, verdict in verdicts if verdict is not Verdict.PRESENT]
+        asked = [extra for extra, verdict in verdicts if verdict is not PresenceVerdict.PRESENT]
         return [extra for extra in asked if all(has_ended(pod) for pod in of_rank(extra, pods))]
 
     async def _absent(self, run: Run) -> bool:
         verdict = judge(run, self._cached(run), self._users.gone)
-        if verdict is not Verdict.ASK:
-            return verdict is Verdict.ABSENT
+        if verdict is not PresenceVerdict.ASK:
+            return verdict is PresenceVerdict.ABSENT
         return all(is_over(run, pod) for pod in [*await self._list(run), *await self._list_users(run)])
 
     async def _list_users(self, run: Run) -> list[JsonObject]:

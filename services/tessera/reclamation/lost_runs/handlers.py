@@ -12,7 +12,7 @@ import structlog
 from tessera.domain.entities import Run
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
-from tessera.kernel.kubernetes.node_troubles import Kind, NodeTroubles, Trouble
+from tessera.kernel.kubernetes.node_troubles import NodeTroubles, Trouble, TroubleKind
 from tessera.kernel.kubernetes.pods_by_run import PodsByRun
 from tessera.kernel.kubernetes.users_pods import UsersPods
 from tessera.kernel.ledger.shard import Entry
@@ -97,14 +97,14 @@ class Losses:
         return {run_id: None for name in nodes for run_id in self._state.index.runs_on[name]}
 
     def _is_lost(self, trouble: Trouble) -> bool:
-        if trouble.kind is not Kind.NOT_READY:
+        if trouble.kind is not TroubleKind.NOT_READY:
             return self._troubles.is_fence(trouble)
         return trouble.seconds >= self._state.tree.policy.node_lost_seconds and not self._is_outage()
 
     def _is_to_be_left(self, trouble: Trouble) -> bool:
         policy = self._state.tree.policy
         patient = trouble.seconds >= policy.node_lost_seconds
-        return trouble.kind is Kind.CORDONED and policy.cordoned == "restart" and patient
+        return trouble.kind is TroubleKind.CORDONED and policy.cordoned == "restart" and patient
 
     def _may_move(self, run: Run) -> bool:
         """The node is well: whoever is not to be interrupted is not."""

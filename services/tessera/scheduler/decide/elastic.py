@@ -9,7 +9,7 @@ from tessera.domain.phases import Phase
 from tessera.domain.resources import NOTHING, gang_amount
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
-from tessera.engine.placement.gangs import Room
+from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.preemption.growth import may_have
 from tessera.engine.queueing.readiness import startable
 from tessera.engine.scoring.policies import taste_of
@@ -112,13 +112,13 @@ class _Free:
     """What is free as the state is now: looked at once for all runs that find nothing, of which there may be many."""
 
     def __init__(self, state: State) -> None:
-        self._state, self._rooms = state, dict[tuple[str, str], Room]()
+        self._state, self._rooms = state, dict[tuple[str, str], FreeCapacity]()
         self.book = state.quota_book()
 
-    def room(self, pool: str, flavor: str) -> Room:
+    def room(self, pool: str, flavor: str) -> FreeCapacity:
         if (pool, flavor) not in self._rooms:
             nodes = nodes_for(self._state, pool, flavor)
-            self._rooms[pool, flavor] = Room(nodes, taste=taste_of(self._state, pool))
+            self._rooms[pool, flavor] = FreeCapacity(nodes, taste=taste_of(self._state, pool))
         return self._rooms[pool, flavor]
 
 

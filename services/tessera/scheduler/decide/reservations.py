@@ -15,10 +15,10 @@ from tessera.domain.entities import Job
 from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import RoleNeed
 from tessera.domain.state import State
-from tessera.engine.placement.gangs import Room, taken
+from tessera.engine.placement.gangs import FreeCapacity, taken
 from tessera.engine.queueing.reservations import Forecast, Opening, Reservation, beside, reserved, soonest
 from tessera.engine.queueing.starting import Choice, choose
-from tessera.scheduler.decide.scheduling_pass import Places
+from tessera.scheduler.decide.scheduling_pass import SchedulingPass
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
@@ -26,7 +26,7 @@ HOPELESS_MAX = 4
 """So many blocked jobs for which no end of a run makes room are looked at in one pass, besides those that have it."""
 
 
-class Kept(Places):
+class Kept(SchedulingPass):
     """Places for jobs that may not delay those for which it keeps room: the first ones that found none."""
 
     def __init__(self, state: State, pool: str) -> None:
@@ -37,7 +37,7 @@ class Kept(Places):
         self._hopeless = 0
         self._kept: list[Reservation] = []
         self._used: QuotaBook | None = None  # with what is kept; made with the first reservation
-        self._left: dict[tuple[str, tuple[str, ...], int], Room] = {}  # by how many reservations a job outlives
+        self._left: dict[tuple[str, tuple[str, ...], int], FreeCapacity] = {}  # by how many reservations a job outlives
         self._behind: dict[tuple[str, bool, tuple[RoleNeed, ...], tuple[str, ...], int], Reason] = {}
         self._news: list[tuple[str, Reason]] = []
 
@@ -137,13 +137,15 @@ class Kept(Places):
         until = self._state.ts + self._forecast.runtime(job)
         return [kept for kept in self._kept if kept.at < until]
 
-    def _room_left(self, flavor: str, avoid: tuple[str, ...], outlived: list[Reservation]) -> Room:
+    def _room_left(self, flavor: str, avoid: tuple[str, ...], outlived: list[Reservation]) -> FreeCapacity:
         """What is free for a job that outlives the beginning of these."""
         key = flavor, avoid, len(outlived)
         room = self._left.get(key)
         if room is None:
             whole = self.room(flavor, avoid)
-            room = self._left[key] = Room((beside(node, outlived) for node in whole.nodes.values()), whole.places)
+            room = self._left[key] = FreeCapacity(
+                (beside(node, outlived) for node in whole.nodes.values()), whole.places
+            )
         return room
 
     def _beside(self, job: Job, verdict: Choice) -> Choice | Reason:

@@ -7,20 +7,20 @@ from tessera.domain.entities import Job
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
-from tessera.engine.placement.gangs import Room
+from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing.starting import Choice, choose
 from tessera.engine.scoring.policies import taste_of
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 
 
-class Places:
+class SchedulingPass:
     """Quota by queue, room by flavor and avoided nodes."""
 
     def __init__(self, state: State, pool: str) -> None:
         self._state, self._pool = state, pool
         self._book: QuotaBook | None = None
-        self._rooms: dict[tuple[str, tuple[str, ...]], Room] = {}
+        self._rooms: dict[tuple[str, tuple[str, ...]], FreeCapacity] = {}
 
     def find(self, job: Job) -> Choice | Reason:
         """Where the job may start now, or why it may not; nothing is taken."""
@@ -45,21 +45,21 @@ class Places:
         """What jobs before this one are to be told besides, since the last call."""
         return ()
 
-    def room(self, flavor: str, avoid: tuple[str, ...]) -> Room:
+    def room(self, flavor: str, avoid: tuple[str, ...]) -> FreeCapacity:
         """What is free as the state is now."""
         room = self._rooms.get((flavor, avoid))
         if room is None:
             room = self._rooms[flavor, avoid] = self._room(flavor, avoid)
         return room
 
-    def _room(self, flavor: str, avoid: tuple[str, ...]) -> Room:
+    def _room(self, flavor: str, avoid: tuple[str, ...]) -> FreeCapacity:
         """That of the pass before where it serves again: what it knows of nodes is true while they are the same."""
         nodes = nodes_for(self._state, self._pool, flavor, avoid)
         taste, kept = taste_of(self._state, self._pool), self._state.index.derived
         room = None if avoid else kept.get((self._pool, flavor))
         if room is not None and room.renewed(nodes, taste):
-            return cast(Room, room)
-        room = Room(nodes, taste=taste)
+            return cast(FreeCapacity, room)
+        room = FreeCapacity(nodes, taste=taste)
         if not avoid:
             kept[self._pool, flavor] = room
         return room

@@ -9,7 +9,7 @@ from tessera.engine.queueing.readiness import quota_reason, startable
 from tessera.engine.queueing.starting import Choice
 from tessera.scheduler.decide.draft import Draft, say_waiting
 from tessera.scheduler.decide.reservations import Kept
-from tessera.scheduler.decide.scheduling_pass import Places
+from tessera.scheduler.decide.scheduling_pass import SchedulingPass
 from tessera_schemas.base import NODE_NAME_LENGTH_MAX, run_id
 from tessera_schemas.ledger import Allocated, EarmarkEnded, Permitted
 from tessera_schemas.placement import Placement
@@ -80,7 +80,7 @@ def place_line(draft: Draft, pool: str) -> None:
         return
     refused: dict[Alike, Code] = {}
     behind: set[str] = set()  # queues that let nobody pass their first job
-    places = Kept(state, pool) if state.tree.policy.backfill == "reserve" else Places(state, pool)
+    places = Kept(state, pool) if state.tree.policy.backfill == "reserve" else SchedulingPass(state, pool)
     pods = 0
     for job in waiting:
         if job.reason is not None and refused.get(_alike(job, places)) is job.reason.code and not places.wants(job):
@@ -108,7 +108,7 @@ def place_line(draft: Draft, pool: str) -> None:
             return
 
 
-def _asked(draft: Draft, job: Job, size: int, places: Places, refused: dict[Alike, Code]) -> Choice | Reason:
+def _asked(draft: Draft, job: Job, size: int, places: SchedulingPass, refused: dict[Alike, Code]) -> Choice | Reason:
     """Where the job may start, or why not. To look for that may make room be kept for others, who are told."""
     verdict = _too_large(size) or places.find(job)
     for blocked, reason in places.news():
@@ -117,7 +117,7 @@ def _asked(draft: Draft, job: Job, size: int, places: Places, refused: dict[Alik
     return verdict
 
 
-def _alike(job: Job, places: Places) -> Alike:
+def _alike(job: Job, places: SchedulingPass) -> Alike:
     """Roles by identity, since the line keeps them alive during the pass."""
     return job.queue, places.may_borrow(job), id(job.roles), job.avoid, places.reach(job)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.testkit.checker.story import Run, Story
+from tessera.testkit.checker.story import CheckedRun, Story
 from tessera_schemas.labels import FINALIZER, SCHEDULER_NAME, run_and_rank
 
 
@@ -24,7 +24,7 @@ class Pods:
     def __init__(self, story: Story) -> None:
         self.story = story
         self.bound, self.finalized = set[str](), set[str]()
-        self.live, self.held = dict[str, tuple[Run | None, int]](), Counter[tuple[str, int]]()
+        self.live, self.held = dict[str, tuple[CheckedRun | None, int]](), Counter[tuple[str, int]]()
 
     def take(self, change: PodChange) -> None:
         self.story.report.examined["pod changes"] += 1
@@ -44,7 +44,7 @@ class Pods:
         elif not living and uid in self.live:
             self._hold(*self.live.pop(uid), -1)
 
-    def _bind(self, uid: str, run: Run | None, rank: int, node: str, ordered: bool) -> None:
+    def _bind(self, uid: str, run: CheckedRun | None, rank: int, node: str, ordered: bool) -> None:
         self.story.report.examined["binds"] += 1
         self.bound.add(uid)
         pod = f"pod {uid} of run {run and run.run_id} rank {rank}"
@@ -56,14 +56,14 @@ class Pods:
         late = ordered and (run.released or rank in run.free)
         self.story.demand(not late, "I10", f"{pod} is bound after the run's release")
 
-    def _begin(self, uid: str, run: Run | None, rank: int) -> None:
+    def _begin(self, uid: str, run: CheckedRun | None, rank: int) -> None:
         self.live[uid] = run, rank
         self._hold(run, rank, 1)
         if run is not None:
             runs = {other.run_id for other, _ in self.live.values() if other and other.job.job_id == run.job.job_id}
             self.story.demand(len(runs) == 1, "I2", f"live pods of {sorted(runs)} at once")
 
-    def _hold(self, run: Run | None, rank: int, sign: int) -> None:
+    def _hold(self, run: CheckedRun | None, rank: int, sign: int) -> None:
         for place in run.placements[rank : rank + 1] if run else ():
             for device in place.devices:
                 self.held[place.node, device] += sign * place.gpu_milli

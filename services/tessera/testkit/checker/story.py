@@ -43,7 +43,7 @@ MOVES = {  # record, or how it ended: what is broken if the job is in none of th
 
 
 @dataclass(slots=True)
-class Job:
+class CheckedJob:
     job_id: str
     tenant: str
     spec: JobSpec
@@ -51,13 +51,13 @@ class Job:
     phase: str = "queued"
     not_before: int = 0
     forget_ts: int = 0
-    runs: "list[Run]" = field(default_factory=list)
+    runs: "list[CheckedRun]" = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Run:
+class CheckedRun:
     run_id: str
-    job: Job
+    job: CheckedJob
     deadline: int
     placements: list[Placement]  # by rank
     amounts: Amounts  # held until the release
@@ -78,7 +78,7 @@ class Story:
         self.report, self.room, self.prev = report, Room(), m.GENESIS
         self.n = self.ts = self.epoch = self.facts_upto = self.version = self.memory_ms = 0
         self.queues, self.levels = dict[str, Queue](), dict[str, str]()
-        self.jobs, self.runs, self.earmarks = dict[str, Job](), dict[str, Run](), dict[str, Amounts]()
+        self.jobs, self.runs, self.earmarks = dict[str, CheckedJob](), dict[str, CheckedRun](), dict[str, Amounts]()
         self.turned_away, self.repeats = set[str](), Counter[str]()
 
     def demand(self, holds: bool, invariant: str, text: str) -> bool:
@@ -168,9 +168,9 @@ class Story:
         self.demand(fact.job_id == r.job_id, "I7", f"job {r.job_id} is not the job of its fact")
         new = (old := self.jobs.get(r.job_id)) is None or (old.phase in ENDS and old.forget_ts <= self.ts)
         if self.demand(new, "I4", f"job {r.job_id} was queued twice"):
-            self.jobs[r.job_id] = Job(r.job_id, fact.tenant, fact.spec, self.levels)
+            self.jobs[r.job_id] = CheckedJob(r.job_id, fact.tenant, fact.spec, self.levels)
 
-    def _placed(self, job: Job, owner: str, placements: tuple[Placement, ...]) -> Amounts:
+    def _placed(self, job: CheckedJob, owner: str, placements: tuple[Placement, ...]) -> Amounts:
         """What the gang holds there; nothing if it is not the whole gang."""
         gang = [role for role in job.spec.roles for _ in range(role.gang)]
         whole = [(place.rank, place.role) for place in placements] == [(i, role.name) for i, role in enumerate(gang)]
@@ -180,7 +180,7 @@ class Story:
         self.demand(not (apart := self.room.apart(gang, placements, job.levels)), "I1", f"{owner}: {apart}")
         return amounts(gang, placements)
 
-    def _may_be(self, job: Job, owner: str, roles: list[Role], placements: tuple[Placement, ...]) -> None:
+    def _may_be(self, job: CheckedJob, owner: str, roles: list[Role], placements: tuple[Placement, ...]) -> None:
         for place, role in zip(placements, roles, strict=True):
             self.report.examined["placements"] += 1
             why = self.room.misplaced(role, place, self.queues.get(job.spec.queue))
@@ -190,24 +190,24 @@ class Story:
         over = {what for book in books for what in self.room.take(book, added)}
         self.demand(not over, "I1", f"{owner} raises use above capacity: {sorted(over)}")
 
-    def _allocated(self, r: m.Allocated, job: Job, _: None) -> None:
+    def _allocated(self, r: m.Allocated, job: CheckedJob, _: None) -> None:
         run_id = f"{r.job_id}-{r.attempt}"
         self.demand(r.attempt == len(job.runs) + 1, "I4", f"{run_id} follows {len(job.runs)} attempts")
         self.demand(self.ts >= job.not_before, "I4", f"{run_id} begins before {job.not_before}")
         self.demand(all(run.released for run in job.runs), "I2", f"{run_id} begins while another is not released")
         takes = self._placed(job, run_id, r.placements)
-        run = self.runs[run_id] = Run(run_id, job, r.deadline, list(r.placements), takes, takes.copy())
+        run = self.runs[run_id] = CheckedRun(run_id, job, r.deadline, list(r.placements), takes, takes.copy())
         job.runs.append(run)
         self._take(run_id, run.amounts, self.room.held, self.room.kept)
 
-    def _permitted(self, r: m.Permitted, job: Job, run: Run) -> None:
+    def _permitted(self, r: m.Permitted, job: CheckedJob, run: CheckedRun) -> None:
         every = range(len(run.placements))
         permits, open_ = dict(zip(r.ranks or every, r.uids, strict=False)), {*every} - {*run.uids, *run.leaving}
         due = len(r.ranks or every) == len(r.uids) == len({*r.uids}) == len(permits.keys() & open_)
         self.demand(due, "I3", f"{r} is not one UID for each pod")
         run.uids = permits | run.uids
 
-    def _grown(self, r: m.Grown, job: Job, run: Run) -> None:
+    def _grown(self, r: m.Grown, job: CheckedJob, run: CheckedRun) -> None:
         roles, ranks = {role.name: role for role in job.spec.roles}, [place.rank for place in r.placements]
         gang = [roles[place.role] for place in r.placements if place.role in roles]
         new = ranks == [*range(len(run.placements), len(run.placements) + len(gang))]
@@ -217,21 +217,21 @@ class Story:
         self._may_be(job, r.run_id, gang, r.placements)
         self._take(r.run_id, amounts(gang, r.placements), self.room.held, self.room.kept, run.amounts, run.kept)
 
-    def _shrunk(self, r: m.Shrunk, job: Job, run: Run) -> None:
+    def _shrunk(self, r: m.Shrunk, job: CheckedJob, run: CheckedRun) -> None:
         extra = {*range(sum(role.gang for role in job.spec.roles), len(run.placements))} - run.leaving - run.free
         if self.demand(not run.then and {*r.ranks} <= extra, "I4", f"{r.run_id} shrinks by {r.ranks} of {extra}"):
             self._give(run, r.ranks, self.room.kept, run.kept)
             run.leaving |= {*r.ranks}
 
-    def _give(self, run: Run, ranks: Iterable[int], *books: Amounts) -> None:
+    def _give(self, run: CheckedRun, ranks: Iterable[int], *books: Amounts) -> None:
         roles, places = {role.name: role for role in run.job.spec.roles}, [run.placements[rank] for rank in ranks]
         for book in books:
             book.subtract(amounts([roles[place.role] for place in places], places))
 
-    def _started(self, r: m.Started, job: Job, run: Run) -> None:
+    def _started(self, r: m.Started, job: CheckedJob, run: CheckedRun) -> None:
         self.demand(self.ts <= run.deadline + LATE_MS, "I3", f"{r.run_id} starts long after its deadline")
 
-    def _revoked(self, r: m.Revoked, job: Job, run: Run) -> None:
+    def _revoked(self, r: m.Revoked, job: CheckedJob, run: CheckedRun) -> None:
         if job.phase == "evicting":  # a cancel that comes while the run is stopped to be tried again
             self.demand(r.now or (run.then, r.then) == ("requeue", "cancelled"), "I4", f"{r.run_id} is revoked twice")
         else:
@@ -240,7 +240,7 @@ class Story:
             self.room.kept.subtract(run.kept)
         run.then = r.then
 
-    def _spared(self, r: m.Spared, job: Job, run: Run) -> None:
+    def _spared(self, r: m.Spared, job: CheckedJob, run: CheckedRun) -> None:
         """Who goes on counts again beside what is kept: nobody may have been given its room meanwhile."""
         marks = self.earmarks.values()
         over = {at for at in self.room.take(self.room.kept, run.kept) if any(mark[at] for mark in marks)}
@@ -248,7 +248,7 @@ class Story:
         self.demand(spare, "I1", f"{r.run_id} is spared, kept for others is {sorted(over)}")
         run.then = ""
 
-    def _released(self, r: m.Released, job: Job, run: Run) -> None:
+    def _released(self, r: m.Released, job: CheckedJob, run: CheckedRun) -> None:
         absent = {*r.ranks} <= run.gone - run.free if r.ranks else run.absent
         self.demand(absent, "I10", f"{r.run_id} {r.ranks or ''} is released before its absence was taken in")
         gives = {*r.ranks} & run.gone - run.free
@@ -258,25 +258,25 @@ class Story:
         run.free, run.released = run.free | gives, not r.ranks
         self.room.held.subtract(run.amounts if run.released else Amounts())
 
-    def _requeued(self, r: m.Requeued, job: Job, _: None) -> None:
+    def _requeued(self, r: m.Requeued, job: CheckedJob, _: None) -> None:
         self._leaves(r, job, "requeue")
         job.not_before = r.not_before
 
-    def _finished(self, r: m.Finished, job: Job, _: None) -> None:
+    def _finished(self, r: m.Finished, job: CheckedJob, _: None) -> None:
         self._leaves(r, job, r.phase)
         job.forget_ts = self.ts + self.memory_ms
         if r.phase == "succeeded":  # its run stops by itself
             job.runs[-1].then = r.phase
             self.room.kept.subtract(job.runs[-1].kept)
 
-    def _leaves(self, r: m.Requeued | m.Finished, job: Job, to: str) -> None:
+    def _leaves(self, r: m.Requeued | m.Finished, job: CheckedJob, to: str) -> None:
         """A job leaves its revoked run only once that is released, and to what the revoke said or a later cancel."""
         if job.phase == "evicting":
             then = job.runs[-1].then
             self.demand(job.runs[-1].released, "I10", f"job {job.job_id} leaves its run before the release")
             self.demand(to in (then, "cancelled"), "I4", f"job {job.job_id}: {to}, but its revoke said {then}")
 
-    def _earmark_set(self, r: m.EarmarkSet, job: Job, _: None) -> None:
+    def _earmark_set(self, r: m.EarmarkSet, job: CheckedJob, _: None) -> None:
         self.demand(r.owner not in self.earmarks, "I1", f"job {r.owner} has an earmark already")
         # Who moves has its next place kept before it stops.
         self.demand(job.phase == "queued" or r.cause == "defragment", "I4", f"room is kept for {r.owner}: {job.phase}")

@@ -26,7 +26,7 @@ Held = dict[str, int]
 
 
 @dataclass(slots=True)
-class Job:
+class JobRow:
     tenant: str
     spec: JobSpec
     priority_class: str
@@ -39,8 +39,8 @@ class Job:
 
 
 @dataclass(slots=True)
-class Run:
-    job: Job
+class RunRow:
+    job: JobRow
     flavor: str
     amount: dict[str, int]
     started_ts: int | None = None
@@ -57,7 +57,7 @@ class Rules:
         self.n = self.ts = 0
         self.nodes: dict[str, f.NodeSeen] = {}
         self.drained: set[str] = set()
-        self.jobs, self.runs, self.marks = dict[str, Job](), dict[str, Run](), dict[str, m.EarmarkSet]()
+        self.jobs, self.runs, self.marks = dict[str, JobRow](), dict[str, RunRow](), dict[str, m.EarmarkSet]()
         self.used: dict[str, m.EarmarkSet] = {}  # earmarks that ended just now because their owner starts
         self.asked: set[tuple[Any, ...]] = set()
         self.message: m.LedgerMessage
@@ -104,7 +104,7 @@ class Rules:
         fact = self._cited(r.fact)
         if isinstance(fact, f.JobAdmitted):
             amount = _amount(fact.spec, [(role.name, role.gang) for role in fact.spec.roles])
-            self.jobs[r.job_id] = job = Job(fact.tenant, fact.spec, fact.spec.priority_class, amount)
+            self.jobs[r.job_id] = job = JobRow(fact.tenant, fact.spec, fact.spec.priority_class, amount)
             job.held, job.adopted, job.preemptible = fact.held, fact.adopted, fact.spec.preemptible
             if fact.held:
                 self.asked.add(("held", r.job_id, False, fact.tenant))
@@ -128,7 +128,7 @@ class Rules:
         same = mark is None or (mark.placements, mark.flavor) == (r.placements, r.flavor)
         self.demand(same, "plan", f"{r.job_id} starts elsewhere than where room was made for it")
         self.demand(r.job_id not in self.marks, "plan", f"{r.job_id} starts, but room is still kept for it")
-        self.runs[f"{r.job_id}-{r.attempt}"] = Run(job, r.flavor, job.amount)
+        self.runs[f"{r.job_id}-{r.attempt}"] = RunRow(job, r.flavor, job.amount)
         self._starts(r.job_id, job, r.flavor, r.placements)
 
     def _permitted(self, r: m.Permitted) -> None:
@@ -168,34 +168,34 @@ class Rules:
         for run in (*victims, *others):
             self._count(run, 1)
 
-    def _lent(self, owner: Job, r: m.EarmarkSet, victim: Run) -> bool:
+    def _lent(self, owner: JobRow, r: m.EarmarkSet, victim: RunRow) -> bool:
         """Every queue from the victim's up to the one that it shares with the owner's takes more than it has."""
         ours = {queue.name for queue in self.quotas.path(owner.spec.queue)}
         below = [queue for queue in self.quotas.path(victim.job.spec.queue) if queue.name not in ours]
         common = {name: min(owner.amount[name], victim.amount[name]) for name in RESOURCES}
         return all(self.quotas.lent(q, r.flavor if r.flavor == victim.flavor else "", common) for q in below)
 
-    def _keeps_to_its_own(self, owner: Job, flavor: str, lenders: list[str]) -> bool:
+    def _keeps_to_its_own(self, owner: JobRow, flavor: str, lenders: list[str]) -> bool:
         """A queue from the owner's up, above none that gives back, has no more than its own; the owner counts."""
         above = {queue.name for name in lenders if name != owner.spec.queue for queue in self.quotas.path(name)}
         apart = [q for q in self.quotas.path(owner.spec.queue) if q.parent and q.name not in above]
         return not all(self.quotas.lent(queue, flavor, owner.amount) for queue in apart)
 
-    def _count(self, run: Run, sign: int) -> None:
+    def _count(self, run: RunRow, sign: int) -> None:
         """What of the run is being stopped."""
         part = _amount(run.job.spec, [(run.roles[rank], 1) for rank in run.leaving])
         self.quotas.add(run.job.spec.queue, run.flavor, run.amount if run.stopping else part, sign)
 
-    def _starts(self, what: str, job: Job, flavor: str, places: tuple[Placement, ...]) -> None:
+    def _starts(self, what: str, job: JobRow, flavor: str, places: tuple[Placement, ...]) -> None:
         self.demand(not job.held, "hold", f"{what}: the job is held")
         self._takes(what, job, flavor, places, job.amount)
         beyond = [] if self.message.engine == OLDER or self._revocable(job) else self._firm_beyond(job, flavor)
         self.demand(not beyond, "I6", f"{what}: it may not be evicted, and borrows {beyond}")
 
-    def _revocable(self, job: Job) -> bool:
+    def _revocable(self, job: JobRow) -> bool:
         return job.preemptible and job.evictions < self.policy.evictions_max
 
-    def _firm_beyond(self, job: Job, flavor: str) -> list[Cell]:
+    def _firm_beyond(self, job: JobRow, flavor: str) -> list[Cell]:
         """Of what work that may not be evicted holds more than the quotas of its queue and of those above it."""
         use: Counter[tuple[str, Cell]] = Counter()
         held = [(run.job, run.flavor, self._gang(run)) for run in self.runs.values() if not run.stopping]
@@ -206,22 +206,22 @@ class Rules:
         cells = self.quotas.cells(flavor, job.amount)
         return [cell for cell in cells if self.quotas.firm_beyond(job.spec.queue, cell, use)]
 
-    def _gang(self, run: Run) -> Held:
+    def _gang(self, run: RunRow) -> Held:
         more = _amount(run.job.spec, [(role, 1) for role in run.roles.values()])
         return {name: run.amount[name] - more[name] for name in RESOURCES}
 
-    def _takes(self, what: str, job: Job, flavor: str, places: Pods, amount: Held, whole: Held | None = None) -> None:
+    def _takes(self, what: str, job: JobRow, flavor: str, pods: Pods, amount: Held, whole: Held | None = None) -> None:
         """Something is given to the job (`whole`: what it has then): quotas, flavors, the queue and nodes allow it."""
         quotas, queue = self.quotas, job.spec.queue
         path = quotas.path(queue)
         self.demand(bool(path) and not quotas.children(queue), "stop", f"{what}: there is no queue {queue}")
         stopped = [q.name for q in path if q.stop_policy != "none"]
         self.demand(not stopped, "stop", f"{what}: {stopped} are stopped")
-        drained = sorted({place.node for place in places} & self.drained)
+        drained = sorted({place.node for place in pods} & self.drained)
         self.demand(not drained, "drain", f"{what}: nodes {drained} are drained")
         named = quotas.flavors(queue, whole or amount)
         self.demand(flavor in named, "I6", f"{what}: flavor {flavor!r} of {sorted(named)}")
-        foreign = [p.node for p in places if p.node in self.nodes and not quotas.is_on(self.nodes[p.node], flavor)]
+        foreign = [p.node for p in pods if p.node in self.nodes and not quotas.is_on(self.nodes[p.node], flavor)]
         self.demand(not foreign, "I6", f"{what}: nodes {foreign} are not of flavor {flavor}")
         quotas.add(queue, flavor, amount)
         over = list(quotas.over(queue, flavor, amount))
@@ -277,7 +277,7 @@ class Rules:
         action = next((rule.action for rule in rules if rule.action), self.policy.idle)
         return action, next((r.reclaim_seconds for r in rules if r.reclaim_seconds), self.policy.idle_reclaim_seconds)
 
-    def _evicted(self, r: m.Revoked, run: Run, cause: str) -> None:
+    def _evicted(self, r: m.Revoked, run: RunRow, cause: str) -> None:
         """One run is stopped for another job's sake; whether that plan is whole is judged with its message."""
         policy, owner, victim = self.policy, self.jobs.get(r.by), run.job
         text = f"{r.run_id} is stopped for {r.by} ({cause}, preset {policy.preset})"
@@ -301,10 +301,10 @@ class Rules:
         right = right if queues[0] != queues[1] else lower > 0 and policy.preset != "off"
         self.demand(right, "plan", f"{text}: queues {queues}, {lower} lower in priority")
 
-    def _pool(self, job: Job) -> str:
+    def _pool(self, job: JobRow) -> str:
         return next((queue.pool for queue in self.quotas.path(job.spec.queue)), "")
 
-    def _priority(self, job: Job) -> int:
+    def _priority(self, job: JobRow) -> int:
         classes = self.quotas.body.priority_classes if self.quotas.body else ()
         value = next((entry.value for entry in classes if entry.name == job.priority_class), 0)
         return value if job.adopted is None else job.adopted.priority

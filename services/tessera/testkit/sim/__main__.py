@@ -15,7 +15,7 @@ from rich.progress import track
 from tessera.kernel.process.gc_tuning import collect_rarely
 from tessera.testkit.sim.coverage import Coverage
 from tessera.testkit.sim.guard import SEED_SECONDS, again
-from tessera.testkit.sim.world import Outcome, judge_seed
+from tessera.testkit.sim.world import SeedOutcome, judge_seed
 
 SHOWN_VIOLATIONS = 10
 
@@ -54,7 +54,7 @@ def main() -> int:
     return 1 if failed or holes else 0
 
 
-def _outcomes(first: int, seeds: int, workers: int, seconds: float) -> Iterator[Outcome]:
+def _outcomes(first: int, seeds: int, workers: int, seconds: float) -> Iterator[SeedOutcome]:
     judge = partial(judge_seed, seconds=seconds)
     if seeds == 1:
         yield judge(first)

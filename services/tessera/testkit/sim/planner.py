@@ -12,7 +12,7 @@ from tessera.domain.entities import Job, Run
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for, nodes_without
-from tessera.engine.placement.gangs import Room
+from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.preemption.rules import may_evict
 from tessera.engine.queueing.readiness import startable
 from tessera_schemas.facts import PlanCause, PlanProposed
@@ -67,7 +67,7 @@ def plan_for(state: State, owner: Job, victims: list[Run], cause: PlanCause = "p
     for flavor in state.tree.flavors_for(owner.queue, owner.amount):
         nodes = {node.name: node for node in nodes_for(state, pool, flavor)}
         nodes |= {name: node for name, node in nodes_without(state, victims, ()).items() if name in nodes}
-        placed = Room(nodes.values()).place(owner.roles)
+        placed = FreeCapacity(nodes.values()).place(owner.roles)
         if isinstance(placed, Reason) or book.lacks(owner, flavor):
             continue
         return PlanProposed(

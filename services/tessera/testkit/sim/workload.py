@@ -20,7 +20,7 @@ from tessera_schemas.commands import (
     SubmitTemplate,
 )
 from tessera_schemas.config import ConfigBody, Flavor, Limits, Policy, Queue, Quota, Tenant
-from tessera_schemas.job import Checkpoint, JobSpec, Resources, Retry, Role, Template, Toleration
+from tessera_schemas.job import CheckpointPolicy, JobSpec, Resources, Retry, Role, Template, Toleration
 from tessera_schemas.subjects import control, submit
 from tessera_schemas.templates import JobTemplate, Parameter
 
@@ -285,7 +285,7 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
             on_failure=random.random() < 0.5,
             give_up_seconds=random.choice((5, 1_209_600, 1_209_600)),
         ),
-        checkpoint=Checkpoint(interval_seconds=1, notice_seconds=random.choice((0, 1)))
+        checkpoint=CheckpointPolicy(interval_seconds=1, notice_seconds=random.choice((0, 1)))
         if random.random() < 0.5
         else None,
         launcher="torchrun" if random.random() < 0.3 else None,

@@ -64,7 +64,7 @@ TRACEBACK_ENTRIES = 6
 
 
 @dataclass(slots=True)
-class Outcome:
+class SeedOutcome:
     """What one seed came to."""
 
     seed: int
@@ -93,7 +93,7 @@ class World:
             ServiceFaults("client", self.crew.clock, self.rates, self.coverage, lambda _: None),
         )
 
-    async def run(self) -> Outcome:
+    async def run(self) -> SeedOutcome:
         nodes = self._make_nodes()
         self._record_pods()
         driving = self.loop.create_task(drive(self.crew.cluster, self.crew.clock))
@@ -225,7 +225,7 @@ class World:
             return False
         return not len(state.jobs) and not len(state.runs) and views is not None and views.cursor == state.n
 
-    def _judge(self, drained: bool) -> Outcome:
+    def _judge(self, drained: bool) -> SeedOutcome:
         broker, state = self.crew.broker, self._state()
         stored = [message.data for message in broker.stream(f"LEDGER_{SHARD}").messages.values()]
         events = [(m.subject, m.headers, m.data) for m in broker.stream(f"EVENTS_{SHARD}").messages.values()]
@@ -242,7 +242,7 @@ class World:
         if not drained:
             violations.insert(0, f"I12: not drained {QUIET_SECONDS:.0f} s after the last fault")
         violations += replayed(stored, self.coverage)
-        return Outcome(
+        return SeedOutcome(
             self.seed,
             violations,
             self.coverage,
@@ -259,7 +259,7 @@ def answered(command: Command) -> dict[str, str]:
     return {REPLY_HEADER: f"{inbox(sender)}.client"}
 
 
-def run_seed(seed: int, seconds: float = SEED_SECONDS) -> Outcome:
+def run_seed(seed: int, seconds: float = SEED_SECONDS) -> SeedOutcome:
     """Run one seed from beginning to end. Raises SeedFailed, which names it, when it does not get there in time."""
     with guarded(seed, seconds):
         loop = VirtualLoop()
@@ -273,13 +273,13 @@ def run_seed(seed: int, seconds: float = SEED_SECONDS) -> Outcome:
             loop.close()
 
 
-def judge_seed(seed: int, seconds: float = SEED_SECONDS) -> Outcome:
+def judge_seed(seed: int, seconds: float = SEED_SECONDS) -> SeedOutcome:
     """The same; a seed that does not come to its end is one that fails, beside the others."""
     try:
         return run_seed(seed, seconds)
     except SeedFailed as failed:
         told = "".join(format_exception(failed.__cause__)[-TRACEBACK_ENTRIES:]).rstrip()
-        return Outcome(seed, [f"{failed}\n{told}"], Coverage())
+        return SeedOutcome(seed, [f"{failed}\n{told}"], Coverage())
 
 
 async def _end_all_tasks() -> None:

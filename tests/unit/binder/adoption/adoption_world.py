@@ -7,7 +7,7 @@ import asyncio
 from typing import Any
 
 from tessera.admission.decide import outcome
-from tessera.admission.decide.policy import Policy as Admitted
+from tessera.admission.decide.policy import AdmissionPolicy as Admitted
 from tessera.domain.entities import EndedJob, Job
 from tessera.kernel.ports import JsonObject
 from tessera.local.cluster.jobs import JobController

@@ -11,7 +11,7 @@ import pytest_asyncio
 from structlog.testing import capture_logs
 
 from tessera.binder.adoption.assembly import UsersWork
-from tessera.binder.calls import Refused
+from tessera.binder.calls import RefusedByCluster
 from tessera.binder.decide.steps import read_pod
 from tessera.binder.settings import BinderSettings
 from tessera.kernel.memory.cluster import MemoryCluster
@@ -100,7 +100,7 @@ async def test_a_binder_that_is_behind_cannot_bind_a_pod_that_was_given_back(wor
     with pytest.raises(ApiError) as refused:
         await while_time_passes(world, ports.cluster.bind_pod(NS, name, uid, "node-a", {}, version))
     assert refused.value.status == 409
-    with pytest.raises(Refused, match="not this run's any more"):
+    with pytest.raises(RefusedByCluster, match="not this run's any more"):
         await while_time_passes(world, behind.runs.target(job, late, uid, fresh=True))
     name, _ = await behind.runs.target(job, replace(late, allocated_ts=late.allocated_ts + 1), uid, fresh=False)
     assert name == "late"  # for a run since

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.binder.adoption.decide.groups import Group, Kind, OwnerRef, group_of, size_of, waits
+from tessera.binder.adoption.decide.groups import Group, GroupKind, OwnerRef, group_of, size_of, waits
 from tessera_schemas.labels import FINALIZER, GANG_LABEL, GANG_SIZE_ANNOTATION, POD_GROUP_LABEL
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.binder.adoption.adoption_builders import an_object, batch_job, group, known, pod, ref
@@ -30,7 +30,7 @@ def in_gang(name: str = "g", size: str = "2", pod_name: str = "a", **more: Any) 
 def test_pods_with_one_gang_name_in_one_namespace_are_one_group_whoever_owns_them() -> None:
     one, other = group(in_gang(pod_name="a")), group(in_gang(pod_name="b", owner=batch_job()))
     assert one.id == other.id
-    assert (one.kind, one.name, size_of(one, None)) == (Kind.GANG, "g", 2)
+    assert (one.kind, one.name, size_of(one, None)) == (GroupKind.GANG, "g", 2)
 
 
 def test_a_gang_name_means_nothing_in_another_namespace() -> None:
@@ -75,14 +75,14 @@ def test_a_pod_of_a_batch_job_is_of_its_group_and_the_job_is_looked_at_first() -
     member = pod(owner=job)
     assert group_of(member, {}) == ref(job)
     found = group(member, job)
-    assert (found.kind, found.name, found.owner) == (Kind.JOB, "train", ref(job))
+    assert (found.kind, found.name, found.owner) == (GroupKind.JOB, "train", ref(job))
     assert size_of(found, job) == 4
 
 
 def test_pods_of_a_job_with_more_completions_than_parallelism_stand_alone_and_their_job_is_still_looked_at() -> None:
     job = batch_job(parallelism=2, completions=10)
     found = group(pod("a", owner=job), job)
-    assert (found.kind, found.owner, size_of(found, job)) == (Kind.POD, ref(job), 1)
+    assert (found.kind, found.owner, size_of(found, job)) == (GroupKind.POD, ref(job), 1)
     assert found.id != group(pod("b", owner=job), job).id
 
 
@@ -92,7 +92,7 @@ def test_a_job_of_a_job_set_is_part_of_the_set() -> None:
     member = pod(owner=job)
     assert group_of(member, known(job)) == ref(whole)
     found = group(member, job, whole)
-    assert (found.kind, found.owner) == (Kind.JOB_SET, ref(whole))
+    assert (found.kind, found.owner) == (GroupKind.JOB_SET, ref(whole))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_job_of_a_job_set_is_part_of_the_set() -> None:
 def test_jobs_of_a_set_that_start_one_after_the_other_are_groups_of_their_own(spec: dict[str, Any]) -> None:
     whole = an_object("jobset.x-k8s.io/v1alpha2", "JobSet", "set", **spec)
     job = batch_job("set-a-0", owner=whole)
-    assert group(pod(owner=job), job, whole).kind is Kind.JOB
+    assert group(pod(owner=job), job, whole).kind is GroupKind.JOB
 
 
 def test_pods_of_a_training_job_are_one_group_the_launchers_own_job_included() -> None:
@@ -125,7 +125,7 @@ def test_a_launcher_that_comes_after_its_workers_is_not_waited_for() -> None:
         launcherCreationPolicy="WaitForWorkersReady",
     )
     launcher = batch_job("train-launcher", owner=training)
-    assert group(pod("l", owner=launcher), launcher, training).kind is Kind.JOB
+    assert group(pod("l", owner=launcher), launcher, training).kind is GroupKind.JOB
     assert size_of(group(pod("w", owner=training, labels=TRAINING), training), training) == 2
 
 
@@ -133,7 +133,7 @@ def test_a_launcher_that_comes_after_its_workers_is_not_waited_for() -> None:
 def test_a_pod_of_any_other_owner_stands_alone(kind: str) -> None:
     owner = an_object("apps/v1", kind)
     found = group(pod(owner=owner))
-    assert (found.kind, found.owner, size_of(found, None)) == (Kind.POD, None, 1)
+    assert (found.kind, found.owner, size_of(found, None)) == (GroupKind.POD, None, 1)
 
 
 def test_a_bare_pod_made_again_under_its_name_is_another_one() -> None:
@@ -147,21 +147,21 @@ def test_a_pod_that_only_claims_to_be_of_a_job_is_not_counted_by_it_and_stands_a
     job = batch_job(parallelism=2)
     imitation = pod(owner=job)
     imitation["metadata"]["labels"] = {}
-    assert group(imitation, job).kind is Kind.POD
+    assert group(imitation, job).kind is GroupKind.POD
 
 
 def test_a_label_of_a_training_job_without_its_ownership_joins_nothing() -> None:
-    assert group(pod(labels=TRAINING)).kind is Kind.POD
+    assert group(pod(labels=TRAINING)).kind is GroupKind.POD
 
 
 def test_an_ownership_without_the_training_jobs_label_joins_nothing() -> None:
     training = an_object("kubeflow.org/v1", "PyTorchJob", **REPLICAS)
-    assert group(pod(owner=training), training).kind is Kind.POD
+    assert group(pod(owner=training), training).kind is GroupKind.POD
 
 
 @pytest.mark.parametrize("api_version", ["example.com/v1", "v1", "batch.example.com/v1", ""])
 def test_a_kind_of_another_api_group_is_not_the_one_it_is_called_like(api_version: str) -> None:
-    assert group(pod(owner=an_object(api_version, "Job"))).kind is Kind.POD
+    assert group(pod(owner=an_object(api_version, "Job"))).kind is GroupKind.POD
 
 
 def test_an_owner_made_anew_under_the_same_name_is_not_the_pods_owner() -> None:
@@ -183,7 +183,7 @@ def test_owners_that_own_each_other_end_the_search_after_two() -> None:
         have[asked] = loop if asked.kind == "Job" else above
         asked, seen = group_of(pod(owner=job), have), seen + 1
     assert isinstance(asked, Group)
-    assert (asked.kind, seen) == (Kind.JOB_SET, 2)
+    assert (asked.kind, seen) == (GroupKind.JOB_SET, 2)
 
 
 # -- which pods wait --------------------------------------------------------------------------------------------------

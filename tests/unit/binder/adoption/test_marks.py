@@ -6,7 +6,7 @@ import pytest
 
 from tessera.binder.adoption.decide.gang_marks import GANGS
 from tessera.binder.adoption.decide.gpu_memory import asks_for_memory, with_share
-from tessera.binder.adoption.decide.groups import Group, Kind, group_of, size_of
+from tessera.binder.adoption.decide.groups import Group, GroupKind, group_of, size_of
 from tessera.binder.adoption.decide.mark_table import PREFIXES, TABLE, Treatment
 from tessera.binder.adoption.decide.marks import not_honoured, refused_mark
 from tessera.binder.adoption.decide.roles import role_of
@@ -186,7 +186,7 @@ def test_an_execution_time_that_is_none_is_refused_by_name(words: str) -> None:
 def test_a_job_starts_with_the_least_of_its_pods_that_it_names() -> None:
     job, pods = marked_job("job-min-parallelism", "2", "annotations", parallelism=4, completions=4)
     its = group(pods[0], job)
-    assert (its.kind, size_of(its, job), its.at_least) == (Kind.JOB, 2, True)
+    assert (its.kind, size_of(its, job), its.at_least) == (GroupKind.JOB, 2, True)
     assert adoption(pods, job).spec.roles[0].replicas == 2
 
 
@@ -215,11 +215,11 @@ def test_a_least_number_of_pods_that_start_one_by_one_is_said() -> None:
 def test_a_driver_of_spark_is_placed_and_told_that_its_executors_come_one_by_one() -> None:
     spark = {"spark-app-selector": "spark-1"}
     driver = pod("driver", labels={"spark-role": "driver", **spark})
-    assert group(driver).kind is Kind.POD
+    assert group(driver).kind is GroupKind.POD
     assert [sentence.partition(":")[0] for sentence in not_honoured(driver)] == ["spark-role"]
     maker = {"apiVersion": "v1", "kind": "Pod", **driver}
     executor = pod("executor", labels={"spark-role": "executor", **spark}, owner=maker)
-    assert (group(executor).kind, not_honoured(executor)) == (Kind.POD, [])
+    assert (group(executor).kind, not_honoured(executor)) == (GroupKind.POD, [])
 
 
 # -- shares -----------------------------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ def test_a_name_that_no_queue_may_have_is_refused_by_the_field_that_says_it() ->
 def test_ours_counts_before_any_other_mark() -> None:
     labels = {"tessera.io/gang": "ours", "kueue.x-k8s.io/pod-group-name": "theirs"}
     found = group(pod(labels=labels, annotations={"tessera.io/gang-size": "2"}))
-    assert (found.kind, found.name) == (Kind.GANG, "ours")
+    assert (found.kind, found.name) == (GroupKind.GANG, "ours")
 
 
 def test_gangs_of_one_name_by_different_marks_are_different_gangs() -> None:
@@ -331,7 +331,7 @@ def test_a_ray_cluster_is_its_head_and_the_workers_that_its_operator_keeps(spec:
     asked = group_of(member, {})
     found = group_of(member, {asked: cluster})  # type: ignore[dict-item]
     assert isinstance(found, Group)
-    assert (found.kind, size_of(found, cluster), found.at_least) == (Kind.RAY_CLUSTER, pods, True)
+    assert (found.kind, size_of(found, cluster), found.at_least) == (GroupKind.RAY_CLUSTER, pods, True)
 
 
 def task_groups(**more: Any) -> Json:
@@ -365,5 +365,5 @@ def test_a_task_group_without_its_application_is_refused() -> None:
 
 
 def test_a_pod_without_marks_is_no_gang_and_has_nothing_against_it() -> None:
-    assert group(pod()).kind is Kind.POD
+    assert group(pod()).kind is GroupKind.POD
     assert refused_mark(pod()) is None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tessera.binder.adoption.decide.groups import Group, Kind, OwnerRef, group_of, size_of
+from tessera.binder.adoption.decide.groups import Group, GroupKind, OwnerRef, group_of, size_of
 from tessera.binder.adoption.decide.pod_groups import GroupPolicy, policy_of, status_patch
 from tessera.binder.adoption.decide.roles import role_of
 from tessera.binder.adoption.decide.spec import Adoption, spec_of
@@ -89,20 +89,20 @@ def test_its_pods_are_one_group_and_wait_for_it() -> None:
     one, other = (group(member(name), pod_group(**gang(3))) for name in "ab")
     assert isinstance(one, Group)
     assert one == other
-    assert (one.kind, size_of(one, None), one.at_least) == (Kind.POD_GROUP, 3, True)
+    assert (one.kind, size_of(one, None), one.at_least) == (GroupKind.POD_GROUP, 3, True)
 
 
 def test_a_basic_group_gathers_nothing() -> None:
     found = group(member(), pod_group(schedulingPolicy={"basic": {}}))
     assert isinstance(found, Group)
-    assert (found.kind, found.at_least) == (Kind.POD, False)
+    assert (found.kind, found.at_least) == (GroupKind.POD, False)
 
 
 def test_a_group_that_a_job_made_for_its_pods_is_the_jobs_group() -> None:
     job = batch_job(parallelism=4, completions=4)
     found = group(member(owner=job), pod_group(owner=job, **gang(4)), job)
     assert isinstance(found, Group)
-    assert (found.kind, found.owner, size_of(found, job)) == (Kind.JOB, ref(job), 4)
+    assert (found.kind, found.owner, size_of(found, job)) == (GroupKind.JOB, ref(job), 4)
     assert found.id == getattr(group_of(pod(owner=job), known(job)), "id", "")
     done = job | {"status": {"succeeded": 1}}
     assert size_of(found, done) == 3, "what has succeeded is not waited for"

@@ -5,11 +5,19 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.engine.pricing.fragmentation import STEPS, Kind, fgd_score, fragmented, nothing_known, typical, workload
+from tessera.engine.pricing.fragmentation import (
+    STEPS,
+    TypicalPod,
+    fgd_score,
+    fragmented,
+    nothing_known,
+    typical,
+    workload,
+)
 from tests.unit.engine.pricing.pools import pool, room
 
 kinds = st.builds(
-    lambda cpu, milli, count, models: Kind(cpu, 1000 if count > 1 else milli if count else 0, count, models),
+    lambda cpu, milli, count, models: TypicalPod(cpu, 1000 if count > 1 else milli if count else 0, count, models),
     st.integers(0, 20).map(lambda n: n * 1000),
     st.sampled_from([160, 320, 470, 810, 1000]),
     st.sampled_from([0, 1, 1, 1, 2, 4]),
@@ -49,7 +57,7 @@ def test_with_nothing_known_all_that_is_free_counts_as_fragmented():
 
 
 def test_the_typical_workload_stops_at_95_percent_of_the_pods():
-    many, some, few = Kind(1, 1000, 1, 0), Kind(2, 1000, 1, 0), Kind(3, 1000, 1, 0)
+    many, some, few = TypicalPod(1, 1000, 1, 0), TypicalPod(2, 1000, 1, 0), TypicalPod(3, 1000, 1, 0)
     assert typical({few: 2, many: 90, some: 8}) == {many: 90, some: 8}
     assert typical({many: 96, some: 4}) == {many: 96}
 

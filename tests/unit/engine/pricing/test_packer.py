@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tessera.engine.pricing.packer import Ask, Packer, Place, Size
+from tessera.engine.pricing.packer import Ask, Packer, Place, PoolSize
 from tests.unit.engine.pricing.pools import pool, room, share, whole
 
 
@@ -70,4 +70,4 @@ def test_a_node_with_more_devices_than_the_pool_was_made_for_is_refused():
 
 def test_a_pool_of_no_nodes_is_refused():
     with pytest.raises(ValueError, match="no pool"):
-        Packer(Size(nodes=0, devices=8, models=1, largest_cpu=1000))
+        Packer(PoolSize(nodes=0, devices=8, models=1, largest_cpu=1000))

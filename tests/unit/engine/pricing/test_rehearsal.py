@@ -5,7 +5,7 @@ import pytest
 
 from tessera.engine.pricing import simulated_filling as rehearsal
 from tessera.engine.pricing.dual_prices import Terms, draw_tables, learn_prices
-from tessera.engine.pricing.fragmentation import Kind
+from tessera.engine.pricing.fragmentation import TypicalPod
 from tessera.engine.pricing.simulated_filling import (
     Rehearsal,
     _arrivals,
@@ -18,7 +18,7 @@ from tessera.engine.pricing.simulated_filling import (
 )
 from tessera.engine.pricing.worth_tables import Shape
 
-BOUND, FREE, LONELY = Kind(4000, 1000, 1, 0b10), Kind(4000, 1000, 1, 0), Kind(2000, 0, 0, 0)
+BOUND, FREE, LONELY = TypicalPod(4000, 1000, 1, 0b10), TypicalPod(4000, 1000, 1, 0), TypicalPod(2000, 0, 0, 0)
 MIX = {BOUND: 20, FREE: 80, LONELY: 10}
 SHAPES = (Shape(0, 8, 96_000, 9), Shape(1, 8, 96_000, 3))
 SHORT = Rehearsal(rounds=1, tries=12, kept=1, first_group=1, next_group=1)

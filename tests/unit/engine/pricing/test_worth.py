@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.engine.pricing.fragmentation import Kind
+from tessera.engine.pricing.fragmentation import TypicalPod
 from tessera.engine.pricing.worth import (
     _best_split_loop,
     _best_split_numpy,
@@ -18,11 +18,11 @@ from tessera.engine.pricing.worth import (
 from tests.unit.engine.pricing.pools import pool, room
 
 PRICES = (
-    (Kind(2000, 300, 1, 0), 350_000),
-    (Kind(4000, 500, 1, 0), 500_000),
-    (Kind(1000, 800, 1, 2), 900_000),
-    (Kind(6000, 1000, 1, 0), 1_000_000),
-    (Kind(9000, 1000, 2, 0), 2_300_000),
+    (TypicalPod(2000, 300, 1, 0), 350_000),
+    (TypicalPod(4000, 500, 1, 0), 500_000),
+    (TypicalPod(1000, 800, 1, 2), 900_000),
+    (TypicalPod(6000, 1000, 1, 0), 1_000_000),
+    (TypicalPod(9000, 1000, 2, 0), 2_300_000),
 )
 
 

@@ -6,16 +6,16 @@ from random import Random
 import pytest
 
 from tessera.domain.evolve import evolved
-from tessera.domain.mix import Kind, Mix
+from tessera.domain.mix import Mix, MixKind
 from tessera.domain.resources import Need, Node, RoleNeed, empty_node
-from tessera.engine.placement.gangs import Room
+from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.pricing.choosing import CPU_PER_GPU, choice
 from tessera.engine.pricing.dual_prices import Terms
-from tessera.engine.pricing.fragmentation import Kind as PackedKind
+from tessera.engine.pricing.fragmentation import TypicalPod as PackedKind
 from tessera.engine.pricing.fragmentation import typical as typical_kinds
 from tessera.engine.pricing.learner import learn, learnt
-from tessera.engine.pricing.packer import Ask, Packer, Place, Size
-from tessera.engine.pricing.packer import Room as PackedRoom
+from tessera.engine.pricing.packer import Ask, Packer, Place, PoolSize
+from tessera.engine.pricing.packer import NodeRoom as PackedRoom
 from tessera.engine.pricing.pricing_problem import lesson_of
 from tessera.engine.pricing.simulated_filling import Rehearsal
 from tessera.engine.scoring.policies import Taste
@@ -47,7 +47,7 @@ class Drawn:
         return cls(random, nodes, Mix("default", known=known, largest_cpu_milli=128_000, prices=prices))
 
     def packer(self, policy: str) -> Packer:
-        packer = Packer(Size(len(self.nodes), 8, len(MODELS), 128_000), policy)
+        packer = Packer(PoolSize(len(self.nodes), 8, len(MODELS), 128_000), policy)
         for n, node in enumerate(self.nodes):
             model = MODELS.index(node.gpu_model)
             packer.set_node(n, PackedRoom(node.cpu_free, 10**6, node.pods_free, model, node.gpu_free))
@@ -67,18 +67,18 @@ def _node(random: Random, number: int) -> Node:
     return evolved(empty_node(seen), gpu_free=left, cpu_free=random.randrange(cpu))
 
 
-def _kind(random: Random) -> Kind:
+def _kind(random: Random) -> MixKind:
     gpus = random.choice((0, 1, 1, 1, 2, 4, 8))
     milli = 0 if not gpus else 1000 if gpus > 1 else random.choice((1000, 500, random.randrange(1, 1000)))
     models = tuple(sorted(random.sample(MODELS, random.choice((0, 0, 1, 2))))) if gpus else ()
-    return Kind(500 * random.randrange(40) + random.randrange(3), milli, gpus, models)
+    return MixKind(500 * random.randrange(40) + random.randrange(3), milli, gpus, models)
 
 
-def _packed(kind: Kind) -> PackedKind:
+def _packed(kind: MixKind) -> PackedKind:
     return PackedKind(kind.cpu_milli, kind.gpu_milli, kind.gpus, sum(1 << MODELS.index(model) for model in kind.models))
 
 
-def _need(kind: Kind) -> Need:
+def _need(kind: MixKind) -> Need:
     whole = kind.gpu_milli == 1000
     return Need(kind.cpu_milli, 1, kind.gpus if whole else 0, 0 if whole else kind.gpu_milli)
 
@@ -113,7 +113,7 @@ def test_pods_that_come_and_go_lie_where_the_packer_puts_them(policy: str) -> No
     """Node and device of each, with the packer's order of nodes being that of their names."""
     drawn = Drawn.by(11)
     packer, taste, running = drawn.packer(policy), _tastes(drawn.mix)[policy], list[Running]()
-    room = Room(drawn.nodes, taste=taste)
+    room = FreeCapacity(drawn.nodes, taste=taste)
     kinds = [_kind(drawn.random) for _ in range(8)]
     numbers = [packer.add_class(Ask(kind.cpu_milli, 1, kind.gpus, kind.gpu_milli or 1000)) for kind in kinds]
     for _ in range(150):

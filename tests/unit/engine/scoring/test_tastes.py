@@ -2,12 +2,12 @@
 
 import pytest
 
-from tessera.domain.mix import SETTLED_AT, Kind, Mix
+from tessera.domain.mix import SETTLED_AT, Mix, MixKind
 from tessera.domain.resources import Need, empty_node
 from tessera.domain.snapshot import dump, load
 from tessera.domain.statehash import StateHash
 from tessera.engine.placement.capacity import nodes_for
-from tessera.engine.placement.gangs import Room
+from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.scoring.policies import FULLEST, taste_of
 from tessera.engine.scoring.price_aware import Valued
 from tessera.engine.scoring.published import DotProduct, GpuPacking, Gradient, Random
@@ -54,7 +54,7 @@ def test_a_restored_state_places_as_the_one_that_was_folded() -> None:
     assert StateHash().of(restored) == StateHash().of(rounds.state)
     places = []
     for state in (rounds.state, restored):
-        room = Room(nodes_for(state, "default", ""), taste=taste_of(state, "default"))
+        room = FreeCapacity(nodes_for(state, "default", ""), taste=taste_of(state, "default"))
         places.append(room.find(rounds.job("job-0").roles))
     assert places[0] == places[1]
 
@@ -68,7 +68,7 @@ def test_small_jobs_leave_a_node_empty_where_a_pool_has_less_cpu_than_is_usual_e
 
 
 def test_a_kind_that_a_node_does_not_serve_is_worth_nothing_there() -> None:
-    shares = Mix("default", known=((Kind(1000, 500, 1), 10),), largest_cpu_milli=64_000)
+    shares = Mix("default", known=((MixKind(1000, 500, 1), 10),), largest_cpu_milli=64_000)
     whole, both = (empty_node(node_seen(profile, 8, device_profile=profile)) for profile in ("whole", "plugin"))
     taste = Valued(shares)
     assert taste.score(ONE, whole) > taste.score(ONE, both)
@@ -77,7 +77,7 @@ def test_a_kind_that_a_node_does_not_serve_is_worth_nothing_there() -> None:
 def test_of_a_kind_that_runs_anywhere_a_model_that_others_wait_for_is_kept_free() -> None:
     mix = Mix(
         "default",
-        known=((Kind(1000, 1000, 1), 10), (Kind(1000, 1000, 1, ("h100",)), 10)),
+        known=((MixKind(1000, 1000, 1), 10), (MixKind(1000, 1000, 1, ("h100",)), 10)),
         prices=(500_000, 1_000_000),
         largest_cpu_milli=64_000,
     )

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from tessera.engine.pricing.fragmentation import nothing_known
-from tessera.engine.pricing.packer import Ask, Packer, Room, Size
+from tessera.engine.pricing.packer import Ask, NodeRoom, Packer, PoolSize
 from tessera.lab.churn.book import HOUR_MS, NEVER, RAN, WAITERS, Book, open_book
 from tessera.lab.churn.campaign import Campaign, Key, run_all
 from tessera.lab.churn.figures import allocated_percent, as_json, figures
 from tessera.lab.churn.fluid import fluid_percent
 from tessera.lab.churn.moving import REDONE_S, Mover
-from tessera.lab.churn.replay import Outcome, Ready, Span, Unbalanced, _audit, bound, replay
+from tessera.lab.churn.replay import ChurnOutcome, Ready, Span, Unbalanced, _audit, bound, replay
 from tessera.lab.churn.running import run_until
 from tessera.lab.traces.alibaba import TraceNode, TracePod
 from tests.unit.lab.churn.made import mixed, timed
@@ -20,9 +20,9 @@ MINUTE_MS = 60_000
 
 
 def a_packer(nodes: int, gpus: int, cpu: int = 64_000) -> Packer:
-    packer = Packer(Size(nodes, gpus, 1, cpu), "bestfit")
+    packer = Packer(PoolSize(nodes, gpus, 1, cpu), "bestfit")
     for n in range(nodes):
-        packer.set_node(n, Room(cpu, 1000, 100, 0, (1000,) * gpus))
+        packer.set_node(n, NodeRoom(cpu, 1000, 100, 0, (1000,) * gpus))
     return packer
 
 
@@ -138,10 +138,10 @@ def test_what_could_never_run_is_refused_and_does_not_wait() -> None:
 
 def test_the_audit_notices_a_pod_on_a_node_that_does_not_know_of_it() -> None:
     story = Story(a_packer(2, 2), (ONE,), (0, 0, 60), (0, 0, 60)).until(1)
-    empty = [Room(64_000, 1000, 100, 0, (1000, 1000))] * 2
+    empty = [NodeRoom(64_000, 1000, 100, 0, (1000, 1000))] * 2
     story.book.node[0] = 1 - story.book.node[0]
     with pytest.raises(Unbalanced, match="holds something that no pod took"):
-        _audit(story.packer, story.book, Outcome(2, 2, 0, 0, 0, (0, 0, 0), story.book.hours, 1), empty)
+        _audit(story.packer, story.book, ChurnOutcome(2, 2, 0, 0, 0, (0, 0, 0), story.book.hours, 1), empty)
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:

@@ -5,7 +5,7 @@ import pytest
 from tessera.client.outcomes import Failure
 from tessera.domain.mix import SETTLED_AT
 from tessera.domain.resources import empty_node
-from tessera.engine.placement.gangs import Room
+from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.pricing.pricing_problem import Lesson
 from tessera.lab.pack.live import has_room, lines_of, live, parse_how
 from tessera.lab.pack.replay import RefusedThoughItFits, replay, stage
@@ -77,7 +77,7 @@ def test_runs_are_a_table_or_values() -> None:
 
 
 def test_a_pod_that_is_dropped_although_a_node_has_room_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Room, "place", lambda room, roles: Reason(code=Code.NO_FIT))
+    monkeypatch.setattr(FreeCapacity, "place", lambda room, roles: Reason(code=Code.NO_FIT))
     with pytest.raises(RefusedThoughItFits, match="bestfit, seed 1, arrival 0"):
         live(TRACE, "bestfit", seed=1)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tessera.engine.pricing.dual_prices import Terms
-from tessera.engine.pricing.packer import Ask, Packer, Room, Size
+from tessera.engine.pricing.packer import Ask, NodeRoom, Packer, PoolSize
 from tessera.lab.pack import replay as replaying
 from tessera.lab.pack.replay import RefusedThoughItFits, replay, stage
 from tessera.lab.pack.window import Window, empty_line, join, leave, next_due, next_to_go, prices_of
@@ -17,8 +17,8 @@ WHOLE, HALF = Ask(4000, 10, 1, 1000), Ask(2000, 10, 1, 500)
 
 def pool() -> tuple[Packer, np.ndarray]:
     """A node of two devices, one of which is half taken: a half has a perfect place there."""
-    packer = Packer(Size(nodes=1, devices=2, models=1, largest_cpu=32_000))
-    packer.set_node(0, Room(32_000, 1000, 100, 0, (1000, 500)))
+    packer = Packer(PoolSize(nodes=1, devices=2, models=1, largest_cpu=32_000))
+    packer.set_node(0, NodeRoom(32_000, 1000, 100, 0, (1000, 500)))
     for ask in (WHOLE, HALF):
         packer.add_class(ask)
     packer.price(((HALF.kind, 500_000), (WHOLE.kind, 1_000_000)))

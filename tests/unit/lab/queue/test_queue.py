@@ -11,7 +11,7 @@ from tessera.lab.queue.__main__ import main
 from tessera.lab.queue.measures import measure, offered_load
 from tessera.lab.queue.policies import POLICIES
 from tessera.lab.queue.replay import replay
-from tessera.lab.queue.run import Asked, node_sizes, run, split
+from tessera.lab.queue.run import ReplayRequest, node_sizes, run, split
 from tessera.lab.traces.philly import TraceJob
 
 DAY_S = 86_400
@@ -114,18 +114,18 @@ def test_offered_load_is_gpu_time_asked_over_gpu_time_there_is() -> None:
 
 def test_history_is_what_had_ended_before_the_first_day_and_nothing_else() -> None:
     jobs = trace((0, 10, 1), (5, DAY_S, 1), (DAY_S, 1, 1), (2 * DAY_S, 1, 1))
-    chosen, history = split(jobs, Asked(first_day=1, last_day=2))
+    chosen, history = split(jobs, ReplayRequest(first_day=1, last_day=2))
     assert ([job.line for job in chosen], [job.line for job in history]) == ([4], [2])
 
 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (Asked(gpus=10), "--gpus: 10 GPUs are no whole number of nodes of 8"),
-        (Asked(policies=("fifo", "best")), "--policy: no policy is called best; there are fifo"),
+        (ReplayRequest(gpus=10), "--gpus: 10 GPUs are no whole number of nodes of 8"),
+        (ReplayRequest(policies=("fifo", "best")), "--policy: no policy is called best; there are fifo"),
     ],
 )
-def test_what_cannot_be_replayed_is_refused_by_option(asked: Asked, said: str) -> None:
+def test_what_cannot_be_replayed_is_refused_by_option(asked: ReplayRequest, said: str) -> None:
     with pytest.raises(StartupError, match=said):
         node_sizes(asked)
 
@@ -133,7 +133,7 @@ def test_what_cannot_be_replayed_is_refused_by_option(asked: Asked, said: str) -
 def test_a_job_larger_than_the_pool_is_refused_by_its_line() -> None:
     quiet = Console(quiet=True)
     with pytest.raises(StartupError, match="line 3 asks for 16, there are 8"):
-        run(trace((0, 1, 8), (0, 1, 16)), Asked(gpus=8, first_day=0), quiet, quiet)
+        run(trace((0, 1, 8), (0, 1, 16)), ReplayRequest(gpus=8, first_day=0), quiet, quiet)
 
 
 def test_the_command_prints_json_and_writes_a_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tessera.binder.adoption.decide.groups import Group, Kind, OwnerRef, controller_of, group_of, size_of
+from tessera.binder.adoption.decide.groups import Group, GroupKind, OwnerRef, controller_of, group_of, size_of
 from tessera.binder.adoption.decide.reading import Json, items, mapping, no, text
 from tessera.binder.adoption.decide.sizes import comes_in_waves
 from tessera.binder.adoption.decide.spec import Adoption, queue_of, spec_of
@@ -37,7 +37,7 @@ def spec_of_suspended(
         way_out = "more than parallelism: resume it, its pods queue one by one"
         return no(Code.NOT_SUPPORTED_YET, "spec.completions", way_out)
     group = group_of(pod, {ref: job})
-    if not isinstance(group, Group) or group.kind is not Kind.JOB:
+    if not isinstance(group, Group) or group.kind is not GroupKind.JOB:
         return no(
             Code.NOT_SUPPORTED_YET, "spec.suspend", "a Job that is part of a larger gang is not resumed by itself"
         )

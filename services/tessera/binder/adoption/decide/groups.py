@@ -22,7 +22,7 @@ from tessera_schemas.reasons import Code, Reason
 TRAINING_NAME_LABEL = "training.kubeflow.org/job-name"
 
 
-class Kind(StrEnum):
+class GroupKind(StrEnum):
     """What makes the pods one group; the value is shown to people."""
 
     GANG = "Gang"
@@ -60,7 +60,7 @@ class Group:
     that group, whose status we write.
     """
 
-    kind: Kind
+    kind: GroupKind
     namespace: str
     name: str
     id: str
@@ -74,7 +74,7 @@ class Group:
     def at_least(self) -> bool:
         """Whether further pods start by themselves, once as many as it needs are at work."""
         if self.policy is not None:
-            return self.kind is not Kind.POD
+            return self.kind is not GroupKind.POD
         return self.mark is not None and self.mark.at_least
 
     @property
@@ -108,7 +108,7 @@ def group_of(pod: Json, known: Known) -> Group | OwnerRef | Reason:
         return alone(pod)
     if _is_training_job(controller):
         counted = labels.get(TRAINING_NAME_LABEL) == controller.name
-        return _of_owner(Kind.TRAINING_JOB, controller, known) if counted else alone(pod)
+        return _of_owner(GroupKind.TRAINING_JOB, controller, known) if counted else alone(pod)
     return _of_job(pod, controller, known) if _is_job(controller) else alone(pod)
 
 
@@ -162,7 +162,7 @@ def _marked(pod: Json, mark: GangMark, name: str, field: str, known: Known) -> G
         return no(Code.INVALID_FIELD, field, "the gang has no name")
     if mark.kind:
         owner = OwnerRef(mark.api_version, mark.kind, namespace, name)
-        found = _of_owner(Kind(mark.kind), owner, known)
+        found = _of_owner(GroupKind(mark.kind), owner, known)
         is_missing = isinstance(found, Reason) and owner in known and known[owner] is None
         if not (mark.settles and is_missing):
             return replace(found, mark=mark) if isinstance(found, Group) else found
@@ -172,7 +172,7 @@ def _marked(pod: Json, mark: GangMark, name: str, field: str, known: Known) -> G
     controller = controller_of(pod)
     job = controller if controller is not None and _is_job(controller) and not mark.kind else None
     prefix = "gang" if mark is GANGS[0] else f"gang/{mark.names[0]}"
-    return Group(Kind.GANG, namespace, name, f"{prefix}/{namespace}/{name}", size, job, mark)
+    return Group(GroupKind.GANG, namespace, name, f"{prefix}/{namespace}/{name}", size, job, mark)
 
 
 def _of_pod_group(pod: Json, name: str, known: Known) -> Group | OwnerRef | Reason:
@@ -197,19 +197,19 @@ def _of_pod_group(pod: Json, name: str, known: Known) -> Group | OwnerRef | Reas
         return replace(alone(pod, job), policy=policy, pod_group=ref)
     if job is not None and controller_of(found) == job:
         own = _of_job(pod, job, known)
-        if not isinstance(own, Group) or own.kind is Kind.JOB:
+        if not isinstance(own, Group) or own.kind is GroupKind.JOB:
             return replace(own, policy=policy, pod_group=ref) if isinstance(own, Group) else own
     group_id = f"{ref.group}/{ref.kind}/{ref.namespace}/{text(found, 'metadata', 'uid')}"
-    return Group(Kind.POD_GROUP, ref.namespace, name, group_id, policy.min_count, job, None, policy, ref)
+    return Group(GroupKind.POD_GROUP, ref.namespace, name, group_id, policy.min_count, job, None, policy, ref)
 
 
 def alone(pod: Json, owner: OwnerRef | None = None) -> Group:
     """The name of a pod comes back with the next pod of a StatefulSet; its UID does not."""
     namespace, name, uid = (text(pod, "metadata", field) for field in ("namespace", "name", "uid"))
-    return Group(Kind.POD, namespace, name, f"pod/{namespace}/{uid}", 1, owner)
+    return Group(GroupKind.POD, namespace, name, f"pod/{namespace}/{uid}", 1, owner)
 
 
-def _of_owner(kind: Kind, owner: OwnerRef, known: Known) -> Group | OwnerRef | Reason:
+def _of_owner(kind: GroupKind, owner: OwnerRef, known: Known) -> Group | OwnerRef | Reason:
     """Kind and API group are part of the id, so that no object passes for one of another kind with its UID."""
     if owner not in known:
         return owner
@@ -222,7 +222,7 @@ def _of_owner(kind: Kind, owner: OwnerRef, known: Known) -> Group | OwnerRef | R
 
 def _of_job(pod: Json, ref: OwnerRef, known: Known) -> Group | OwnerRef | Reason:
     """The Job's own group, or that of the set of Jobs that it is part of; or the pod's alone."""
-    itself = _of_owner(Kind.JOB, ref, known)
+    itself = _of_owner(GroupKind.JOB, ref, known)
     job = known.get(ref)
     if not isinstance(itself, Group) or job is None:
         return itself
@@ -231,7 +231,7 @@ def _of_job(pod: Json, ref: OwnerRef, known: Known) -> Group | OwnerRef | Reason
         return alone(pod)
     above = controller_of(job)
     if above is not None and (_is_job_set(above) or _is_training_job(above)):
-        kind = Kind.JOB_SET if _is_job_set(above) else Kind.TRAINING_JOB
+        kind = GroupKind.JOB_SET if _is_job_set(above) else GroupKind.TRAINING_JOB
         whole = _of_owner(kind, above, known)
         owner = known.get(above)
         if not isinstance(whole, Group) or owner is None or not _goes_apart(owner):

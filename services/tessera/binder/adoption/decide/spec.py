@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from tessera.binder.adoption.decide.durations import grace, time_limit
 from tessera.binder.adoption.decide.gang_marks import parts_of
-from tessera.binder.adoption.decide.groups import Group, Kind, OwnerRef, controller_of
+from tessera.binder.adoption.decide.groups import Group, GroupKind, OwnerRef, controller_of
 from tessera.binder.adoption.decide.mark_table import LEAST_PODS, REQUIRED_TOPOLOGY
 from tessera.binder.adoption.decide.marks import not_honoured, queue_said, refused_mark, said
 from tessera.binder.adoption.decide.pod_groups import TOPOLOGY
@@ -111,7 +111,7 @@ def _by_owner(owner: Json | None) -> Reason | None:
 
 def _kept_apart(group: Group, pods: Sequence[Json]) -> Reason | None:
     """Pods that start one by one cannot be kept in one domain."""
-    if group.kind is not Kind.POD or controller_of(pods[0]) is None or not said(pods[0], REQUIRED_TOPOLOGY):
+    if group.kind is not GroupKind.POD or controller_of(pods[0]) is None or not said(pods[0], REQUIRED_TOPOLOGY):
         return None
     field = f"metadata.annotations[{REQUIRED_TOPOLOGY}]"
     return no(Code.NOT_SUPPORTED_YET, field, "the pods of this owner start one by one; make them a gang")
@@ -155,7 +155,7 @@ def _wishes(group: Group, pods: Sequence[Json], owner: Json | None) -> tuple[str
     said = list(chain.from_iterable(map(not_honoured, pods)))
     if owner is not None:
         said += [*not_honoured(owner), *unnamed_preference(owner)]
-        if group.kind is Kind.POD and LEAST_PODS in mapping(owner, "metadata", "annotations"):
+        if group.kind is GroupKind.POD and LEAST_PODS in mapping(owner, "metadata", "annotations"):
             said.append(f"{LEAST_PODS}: its pods start one by one")
     return tuple(dict.fromkeys(said))
 
@@ -222,10 +222,10 @@ def _adopted(group: Group, pods: Sequence[Json]) -> Adopted:
 
 def _lives_by(group: Group, pod: Json) -> OwnerRef:
     """Whose end is the job's end: who makes the pods again under the same key, or the first pod itself."""
-    if group.kind in (Kind.JOB, Kind.JOB_SET, Kind.TRAINING_JOB) and group.owner is not None:
+    if group.kind in (GroupKind.JOB, GroupKind.JOB_SET, GroupKind.TRAINING_JOB) and group.owner is not None:
         return group.owner
     itself = OwnerRef("v1", "Pod", group.namespace, text(pod, "metadata", "name"), text(pod, "metadata", "uid"))
-    return itself if group.kind is Kind.POD else controller_of(pod) or itself
+    return itself if group.kind is GroupKind.POD else controller_of(pod) or itself
 
 
 def _priority(pod: Json) -> int:
@@ -247,9 +247,9 @@ def _anchor(group: Group, pods: Sequence[Json]) -> str:
 
     A named gang may be of pods of several owners, or of none: then the pods themselves tell it from the next one.
     """
-    if group.kind is Kind.POD:
+    if group.kind is GroupKind.POD:
         return text(pods[0], "metadata", "uid")
-    if group.kind in (Kind.JOB, Kind.JOB_SET, Kind.TRAINING_JOB) and group.owner is not None:
+    if group.kind in (GroupKind.JOB, GroupKind.JOB_SET, GroupKind.TRAINING_JOB) and group.owner is not None:
         return group.owner.uid
     makers = {owner.uid if (owner := controller_of(pod)) else text(pod, "metadata", "uid") for pod in pods}
     return hashlib.sha256("\0".join((group.id, *sorted(makers))).encode()).hexdigest()[:ANCHOR_CHARACTERS]

@@ -7,7 +7,7 @@ failures is enough for all its pods to be evicted once, unless its own rules say
 
 from collections.abc import Sequence
 
-from tessera.binder.adoption.decide.groups import Group, Kind, controller_of
+from tessera.binder.adoption.decide.groups import Group, GroupKind, controller_of
 from tessera.binder.adoption.decide.reading import Json, at, items, mapping, text, whole
 from tessera.binder.adoption.decide.sizes import job_pods
 from tessera_schemas.labels import PREEMPTIBLE_ANNOTATION
@@ -26,9 +26,9 @@ def survives_eviction(group: Group, pods: Sequence[Json], owner: Json | None) ->
     said = {text(pod, "metadata", "annotations", PREEMPTIBLE_ANNOTATION) for pod in pods}
     if said in ({"true"}, {"false"}):
         return said == {"true"}
-    if group.kind is Kind.JOB_SET:
+    if group.kind is GroupKind.JOB_SET:
         return owner is not None and _job_set_survives(owner)
-    if group.kind is Kind.TRAINING_JOB:
+    if group.kind is GroupKind.TRAINING_JOB:
         return owner is not None and _training_job_survives(owner)
     return _all_come_back(pods, owner)
 
