@@ -112,9 +112,16 @@ class StreamSpec:
         return (self.own.replace("{self}", name),)
 
 
+FOLLOWERS = ("queueing", "scheduler", "preemption", "reclamation", "binder", "projection", "gateway", "operator")
+
+
 def streams(shard: str) -> tuple[StreamSpec, ...]:
     """The streams of a shard, as `tessera init` makes them."""
-    followers = ("queueing", "scheduler", "preemption", "reclamation", "binder", "projection", "gateway", "operator")
+    return _commands(shard) + _inputs(shard) + _ledger(shard) + _derived(shard) + _aside(shard)
+
+
+def _commands(shard: str) -> tuple[StreamSpec, ...]:
+    """What comes from outside."""
     return (
         StreamSpec(
             f"SUBMIT_{shard}",
@@ -147,6 +154,12 @@ def streams(shard: str) -> tuple[StreamSpec, ...]:
             any_ids=True,
             in_order=True,  # an operator's drain that failed at first must not come after its undo
         ),
+    )
+
+
+def _inputs(shard: str) -> tuple[StreamSpec, ...]:
+    """What the committer takes in."""
+    return (
         StreamSpec(
             f"FACTS_{shard}",
             (f"fact.{shard}.>",),
@@ -169,16 +182,28 @@ def streams(shard: str) -> tuple[StreamSpec, ...]:
             live=True,
             last=1,
         ),
+    )
+
+
+def _ledger(shard: str) -> tuple[StreamSpec, ...]:
+    """The truth of the shard."""
+    return (
         StreamSpec(
             f"LEDGER_{shard}",
             (f"ledger.{shard}",),
             Retention.KEPT,
             ("scheduler",),
-            followers,
+            FOLLOWERS,
             "The truth: what was taken in and what was decided, chained, appended by compare-and-swap.",
             fetchers=("admission",),  # to know how far it goes
             live=True,
         ),
+    )
+
+
+def _derived(shard: str) -> tuple[StreamSpec, ...]:
+    """What is made from the ledger."""
+    return (
         StreamSpec(
             f"EVENTS_{shard}",
             (f"events.{shard}.>",),
@@ -197,11 +222,17 @@ def streams(shard: str) -> tuple[StreamSpec, ...]:
             (f"snap.{shard}.>",),
             Retention.LAST,
             ("projection",),
-            followers,
+            FOLLOWERS,
             "Snapshots of the fold in chunks, the manifest last.",
             fetchers=SERVICES,
             last=10,
         ),
+    )
+
+
+def _aside(shard: str) -> tuple[StreamSpec, ...]:
+    """What no decision depends on."""
+    return (
         StreamSpec(
             f"DLQ_{shard}",
             (f"dlq.{shard}.>",),

@@ -66,47 +66,12 @@ def submit(
     identity: As = None,
 ) -> None:
     """Submit a job: `tessera submit -f job.yaml`, `tessera submit --gpus 8 -- python train.py`, or from a template."""
-
-    overrides = {"name": name, "queue": queue, "priority_class": priority}
-    said = {field: value for field, value in overrides.items() if value is not None}
-
-    def spec() -> Json:
-        if file is not None:
-            _check_alone(context, command, "file", ROLE_OPTIONS)
-            made = files.job_spec(files.read_yaml(file), str(file))
-        elif command:
-            asked = submitting.spec_of_options(
-                command,
-                name=name,
-                queue=queue or "default",
-                image=image,
-                replicas=replicas,
-                gpus=gpus,
-                gpu_milli=gpu_milli,
-                cpu=cpu,
-                memory=memory,
-                gpu_model=gpu_model or (),
-            )
-            made = files.job_spec(asked, "submit")
-        else:
-            raise Failure(Exit.USAGE, "submit: nothing to run; give -f job.yaml, --template, or a command after `--`")
-        made |= said
-        return made | (files.job_spec({"time_limit": time_limit}, "--time-limit") if time_limit else {})
-
-    def asked() -> Json:
-        held = {"held": True} if hold else {}
-        if template is None:
-            if parameters:
-                raise Failure(Exit.USAGE, "submit: --parameter goes with --template")
-            return {"kind": "submit_job", "spec": spec(), **held}
-        _check_alone(context, command, "template", (*ROLE_OPTIONS, "file", "time_limit"))
-        values = submitting.parameters_of(parameters or ())
-        return {"kind": "submit_template", "template": template, "parameters": values, **said, **held}
+    # What the options ask for is read from the context, by `_command_of`.
 
     async def work() -> Exit | None:
         where = find(home, shard=shard)
         tenant = where.tenant(identity)
-        made = asked()
+        made = _command_of(context)
         if dry_run:
             return await _dry_run(where, tenant, made, key, output)
         async with Tessera.at(where, tenant) as tessera:
@@ -119,7 +84,39 @@ def submit(
     carry_out(work())
 
 
+NAMED = {"name": "name", "queue": "queue", "priority_class": "priority"}
 ROLE_OPTIONS = ("gpus", "gpu_milli", "cpu", "memory", "replicas", "gpu_model", "image")
+
+
+def _command_of(context: typer.Context) -> Json:
+    """The command that the options of `submit` ask for, without its key. Raises Failure."""
+    said = {field: context.params[option] for field, option in NAMED.items() if context.params[option] is not None}
+    held = {"held": True} if context.params["hold"] else {}
+    if context.params["template"] is None:
+        if context.params["parameters"]:
+            raise Failure(Exit.USAGE, "submit: --parameter goes with --template")
+        return {"kind": "submit_job", "spec": _spec_of(context) | said | _time_limit_of(context), **held}
+    _check_alone(context, context.params["command"], "template", (*ROLE_OPTIONS, "file", "time_limit"))
+    values = submitting.parameters_of(context.params["parameters"] or ())
+    return {"kind": "submit_template", "template": context.params["template"], "parameters": values, **said, **held}
+
+
+def _spec_of(context: typer.Context) -> Json:
+    file, command = context.params["file"], context.params["command"]
+    if file is not None:
+        _check_alone(context, command, "file", ROLE_OPTIONS)
+        return files.job_spec(files.read_yaml(Path(file)), str(file))
+    if not command:
+        raise Failure(Exit.USAGE, "submit: nothing to run; give -f job.yaml, --template, or a command after `--`")
+    options = {option: context.params[option] for option in ROLE_OPTIONS}
+    options |= {"gpu_model": options["gpu_model"] or (), "queue": context.params["queue"] or "default"}
+    asked = submitting.spec_of_options(command, name=context.params["name"], **options)
+    return files.job_spec(asked, "submit")
+
+
+def _time_limit_of(context: typer.Context) -> Json:
+    limit = context.params["time_limit"]
+    return files.job_spec({"time_limit": limit}, "--time-limit") if limit else {}
 
 
 def checkpoint(
