@@ -22,7 +22,7 @@ from tessera.binder.stopping import Stopping
 from tessera.binder.surplus_pods import Extras
 from tessera.binder.templates import Templates
 from tessera.domain.entities import Job, Run
-from tessera.domain.fold import FORMAT_OF_LATER
+from tessera.domain.fold_steps import FORMAT_OF_LATER
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.informer import Delta

@@ -11,7 +11,7 @@ from tessera.binder.adoption.budgets import Against
 from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.decide.steps import WORTH_A_NOTICE, Pod, is_touched
 from tessera.domain.entities import Run
-from tessera.domain.fold import EVICTIONS
+from tessera.domain.fold_steps import EVICTIONS
 from tessera.domain.state import State
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Clock

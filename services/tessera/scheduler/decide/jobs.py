@@ -1,7 +1,7 @@
 """Facts about jobs that have not started: admitted, refused, cancelled, held, given another priority."""
 
 from tessera.domain.entities import Use
-from tessera.domain.fold import known
+from tessera.domain.fold_steps import known
 from tessera.domain.levels import unknown_levels
 from tessera.domain.phases import Phase
 from tessera.domain.state import State

@@ -2,7 +2,7 @@
 
 from tessera.domain.checkpoints import is_known
 from tessera.domain.entities import Job, Run
-from tessera.domain.fold import EVICTIONS
+from tessera.domain.fold_steps import EVICTIONS
 from tessera.domain.idle import idle_policy
 from tessera.domain.phases import Phase
 from tessera.engine.preemption.rules import in_the_way

@@ -1,0 +1,194 @@
+"""How records about jobs that hold nothing move the state: queued, on hold, requeued, finished, earmarks. Pure."""
+
+from collections.abc import Sequence
+
+from tessera.domain.entities import Earmark, EndedJob, Job
+from tessera.domain.errors import Contradiction
+from tessera.domain.evolve import evolved
+from tessera.domain.fold_steps import (
+    EVICTIONS,
+    FORMAT_OF_LATER,
+    drop_empty,
+    hold,
+    job_of,
+    known,
+    learn_runtime,
+    move,
+    run_of,
+    tally_tenant,
+)
+from tessera.domain.levels import unknown_levels, with_labels
+from tessera.domain.mix import see
+from tessera.domain.phases import Phase, moved
+from tessera.domain.resources import (
+    gang_amount,
+    role_need,
+    shared,
+)
+from tessera.domain.spec_hash import spec_hash
+from tessera.domain.state import State
+from tessera_schemas.facts import JobAdmitted
+from tessera_schemas.ledger import (
+    BackInLine,
+    EarmarkEnded,
+    EarmarkSet,
+    Finished,
+    Held,
+    JobQueued,
+    OutOfLine,
+    PrioritySet,
+    Requeued,
+    TakenFact,
+    Waiting,
+)
+
+
+def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]) -> None:
+    fact = facts[record.fact].fact
+    if not isinstance(fact, JobAdmitted) or fact.job_id != record.job_id or known(state, fact.job_id):
+        raise Contradiction(f"record {state.n}: job {record.job_id} cannot be queued")
+    spec = fact.spec
+    if unknown_levels(spec.roles, state.tree.levels):
+        raise Contradiction(f"record {state.n}: job {record.job_id} names a topology level that is not there")
+    as_made = fact.adopted is not None
+    roles = shared(with_labels([role_need(role, as_made) for role in spec.roles], state.tree.levels))
+    job = Job(
+        fact.job_id,
+        fact.tenant,
+        spec.queue,
+        spec.name,
+        fact.key,
+        spec_hash(fact),
+        spec.priority_class,
+        spec.preemptible,
+        roles,
+        gang_amount(roles),
+        spec.retry,
+        state.n,
+        record.fact,
+        state.ts,
+        fact.trace,
+        time_limit_seconds=spec.time_limit_seconds or 0,
+        adopted=fact.adopted,
+        user=spec.user,
+        idle=spec.idle,
+    )
+    state.put_job(job)
+    tally_tenant(state, job.tenant, job.amount, 1)
+    pool = state.tree.pool(job.queue)
+    if pool is not None:
+        see(state.seen, state.mixes, state.nodes, pool, roles)
+
+
+def apply_waiting(state: State, record: Waiting, facts: Sequence[TakenFact]) -> None:
+    state.put_job(evolved(job_of(state, record.job_id), reason=record.reason, told_ts=state.ts))
+
+
+def apply_held(state: State, record: Held, facts: Sequence[TakenFact]) -> None:
+    job = job_of(state, record.job_id)
+    if job.held is not record.undo:
+        raise Contradiction(f"record {state.n}: job {job.job_id} is {'held' if job.held else 'not held'} already")
+    state.put_job(evolved(job, held=not record.undo))
+
+
+def apply_back_in_line(state: State, record: BackInLine, facts: Sequence[TakenFact]) -> None:
+    job = job_of(state, record.job_id)
+    adopted = job.adopted
+    if adopted is None or not (job.away or record.preemptible is not None or record.uids != adopted.uids):
+        raise Contradiction(f"record {state.n}: job {job.job_id} was not without its pods")
+    preemptible = job.preemptible if record.preemptible is None else record.preemptible
+    adopted = adopted.model_copy(update={"uids": record.uids})
+    state.put_job(evolved(job, away=False, preemptible=preemptible, adopted=adopted))
+
+
+def apply_out_of_line(state: State, record: OutOfLine, facts: Sequence[TakenFact]) -> None:
+    job = job_of(state, record.job_id)
+    if job.adopted is None or job.away or job.phase is not Phase.QUEUED:
+        raise Contradiction(f"record {state.n}: job {job.job_id} does not wait for room")
+    state.put_job(evolved(job, away=True))
+
+
+def apply_priority_set(state: State, record: PrioritySet, facts: Sequence[TakenFact]) -> None:
+    state.put_job(evolved(job_of(state, record.job_id), priority_class=record.priority_class))
+
+
+def apply_requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -> None:
+    job = job_of(state, record.job_id)
+    _still_held(state, job)
+    move(
+        state,
+        job,
+        Phase.QUEUED,
+        not_before=record.not_before,
+        strikes=job.strikes + record.strike,
+        evictions=job.evictions + (record.reason.code in EVICTIONS),
+        reason=record.reason,
+        started_ts=0,
+        away=job.adopted is not None,
+    )
+
+
+def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -> None:
+    job = job_of(state, record.job_id)
+    phase = moved(job.job_id, job.phase, Phase(record.phase))
+    if phase is Phase.SUCCEEDED:
+        run = run_of(state, job.run_id)
+        learn_runtime(state, run, job)
+        state.put_run(evolved(run, over=True))
+    else:
+        _still_held(state, job)
+    state.drop_job(job)
+    state.put_ended(
+        EndedJob(
+            job.job_id,
+            job.tenant,
+            job.queue,
+            job.name,
+            job.key,
+            job.spec_hash,
+            phase,
+            job.attempt,
+            job.pods,
+            job.amount,
+            job.submitted_ts,
+            job.started_ts,
+            state.ts,
+            state.ts + state.tree.policy.key_memory_seconds * 1000,
+            job.trace,
+            record.reason,
+            record.exit_code,
+            _class_of(job) if state.format >= FORMAT_OF_LATER else "",
+            job.evictions if state.format >= FORMAT_OF_LATER else 0,
+        )
+    )
+    tally_tenant(state, job.tenant, job.amount, -1)
+
+
+def _class_of(job: Job) -> str:
+    """As it is shown: adopted work has the class that Kubernetes knows."""
+    return job.priority_class if job.adopted is None else job.adopted.priority_class
+
+
+def _still_held(state: State, job: Job) -> None:
+    if state.runs.get(job.run_id) is not None:
+        raise Contradiction(f"record {state.n}: job {job.job_id} leaves run {job.run_id} before its release")
+
+
+def apply_earmark_set(state: State, record: EarmarkSet, facts: Sequence[TakenFact]) -> None:
+    job = job_of(state, record.owner)
+    if state.earmarks.get(record.owner) is not None:
+        raise Contradiction(f"record {state.n}: job {record.owner} has an earmark already")
+    mark = Earmark(
+        record.owner, record.cause, record.deadline, job.roles, record.placements, record.flavor, record.victims
+    )
+    state.earmarks.put(record.owner, mark)
+    hold(state, job.roles, record.placements, 1)
+
+
+def apply_earmark_ended(state: State, record: EarmarkEnded, facts: Sequence[TakenFact]) -> None:
+    mark = state.earmarks.get(record.owner)
+    if mark is None:
+        raise Contradiction(f"record {state.n}: job {record.owner} has no earmark")
+    state.earmarks.drop(record.owner)
+    hold(state, mark.roles, mark.placements, -1)
+    drop_empty(state, mark.placements)

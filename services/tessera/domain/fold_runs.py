@@ -1,0 +1,205 @@
+"""How records about runs move the state, from allocation to release. Pure."""
+
+from collections.abc import Sequence
+
+from tessera.domain.checkpoints import marks_with
+from tessera.domain.entities import Extra, Run
+from tessera.domain.errors import Contradiction
+from tessera.domain.evolve import evolved
+from tessera.domain.fold_steps import (
+    EVICTIONS,
+    FORMAT_OF_LATER,
+    drop_empty,
+    hold,
+    job_of,
+    learn_runtime,
+    move,
+    run_of,
+    tally,
+)
+from tessera.domain.phases import Phase
+from tessera.domain.resources import (
+    placed_amount,
+    shared,
+    within_reach,
+)
+from tessera.domain.state import State
+from tessera_schemas.ledger import (
+    Allocated,
+    Bound,
+    Grown,
+    Permitted,
+    Released,
+    Revoked,
+    Saved,
+    Shrunk,
+    Spared,
+    Started,
+    TakenFact,
+    Warned,
+)
+from tessera_schemas.reasons import Code
+
+AVOID_MAX = 16
+NO_FAILURES = frozenset({Code.SHRUNK, Code.NODE_LOST, Code.NODE_SHRUNK, Code.NODE_DRAINED})
+"""The reasons why an elastic run goes on without pods, and which say nothing of how the next ones will fare."""
+ENDS_OF_ITS_OWN = frozenset({Code.POD_FAILED, Code.TIME_LIMIT})
+"""The reasons of a revoked run that tell how long such runs take; the others cut it short."""
+
+
+def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact]) -> None:
+    job = job_of(state, record.job_id)
+    if record.attempt != job.attempt + 1:
+        raise Contradiction(f"record {state.n}: job {job.job_id} attempt {record.attempt} after {job.attempt}")
+    if job.kept_out:
+        raise Contradiction(f"record {state.n}: job {job.job_id} is {'held' if job.held else 'without its pods'}")
+    first = job.first_ts or state.ts
+    job = move(state, job, Phase.ALLOCATED, attempt=record.attempt, reason=None, not_before=0, first_ts=first)
+    hold(state, job.roles, record.placements, 1)
+    tally(state, job.queue, record.flavor, job.amount, 1)
+    state.put_run(
+        Run(
+            job.run_id,
+            job.job_id,
+            job.attempt,
+            job.tenant,
+            job.queue,
+            job.roles,
+            job.amount,
+            record.placements,
+            state.ts,
+            record.deadline,
+            flavor=record.flavor,
+            user=job.user,
+        )
+    )
+
+
+def apply_permitted(state: State, record: Permitted, facts: Sequence[TakenFact]) -> None:
+    run = run_of(state, record.run_id)
+    if record.ranks:
+        _permit_extra(state, run, record)
+        return
+    if run.uids or run.stopping or len(record.uids) != len(run.placements):
+        raise Contradiction(f"record {state.n}: run {run.run_id} cannot be permitted")
+    state.put_run(evolved(run, uids=record.uids))
+    move(state, job_of(state, run.job_id), Phase.BINDING)
+
+
+def _permit_extra(state: State, run: Run, record: Permitted) -> None:
+    uids = dict(zip(record.ranks, record.uids, strict=True))
+    open_ = {extra.placement.rank for extra in run.extra if not extra.uid and not extra.leaving}
+    if run.stopping or not uids.keys() <= open_:
+        raise Contradiction(f"record {state.n}: run {run.run_id} has no such pods to permit: {record.ranks}")
+    extra = tuple(
+        evolved(e, uid=uids[e.placement.rank], deadline=0) if e.placement.rank in uids else e for e in run.extra
+    )
+    state.put_run(evolved(run, extra=extra))
+
+
+def apply_grown(state: State, record: Grown, facts: Sequence[TakenFact]) -> None:
+    run = run_of(state, record.run_id)
+    first = run.next_rank or len(run.placements)
+    ranks = [placement.rank for placement in record.placements]
+    if run.stopping or not run.started or ranks != list(range(first, first + len(ranks))):
+        raise Contradiction(f"record {state.n}: run {run.run_id} cannot grow by ranks {ranks}")
+    hold(state, run.roles, record.placements, 1)
+    more = placed_amount(run.roles, record.placements)
+    tally(state, run.queue, run.flavor, more, 1, jobs=0)
+    extra = (*run.extra, *(Extra(placement, record.deadline) for placement in record.placements))
+    amount = run.amount.plus(more)
+    after = evolved(run, extra=extra, amount=amount, resized_ts=state.ts, next_rank=first + len(ranks))
+    state.put_run(after)
+
+
+def apply_shrunk(state: State, record: Shrunk, facts: Sequence[TakenFact]) -> None:
+    run, ranks = run_of(state, record.run_id), set(record.ranks)
+    staying = {extra.placement.rank for extra in run.surplus}
+    if run.stopping or not ranks <= staying:
+        raise Contradiction(f"record {state.n}: run {run.run_id} has no such pods to remove: {record.ranks}")
+    extra = tuple(evolved(e, leaving=True) if e.placement.rank in ranks else e for e in run.extra)
+    failures = run.failures + (record.reason.code not in NO_FAILURES)
+    state.put_run(evolved(run, extra=extra, resized_ts=state.ts, failures=failures))
+
+
+def apply_bound(state: State, record: Bound, facts: Sequence[TakenFact]) -> None:
+    run = run_of(state, record.run_id)
+    if not run.uids or run.stopping:
+        raise Contradiction(f"record {state.n}: run {run.run_id} cannot have been bound")
+    state.put_run(evolved(run, bound=True))
+
+
+def apply_started(state: State, record: Started, facts: Sequence[TakenFact]) -> None:
+    run = run_of(state, record.run_id)
+    if not run.uids or run.stopping:
+        raise Contradiction(f"record {state.n}: run {run.run_id} cannot have started")
+    state.put_run(evolved(run, bound=True, started=True, started_ts=state.ts))
+    move(state, job_of(state, run.job_id), Phase.RUNNING, started_ts=state.ts)
+
+
+def apply_revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> None:
+    run = run_of(state, record.run_id)
+    if run.stopping:
+        # A cancel that finds the run on its way out changes what becomes of the job afterwards, or ends its notice.
+        hurries = record.now and not run.hurried and record.then in (run.then, "cancelled")
+        if run.over or not (hurries or (run.then, record.then) == ("requeue", "cancelled")):
+            raise Contradiction(f"record {state.n}: run {run.run_id} is stopping already")
+        state.put_run(evolved(run, then=record.then, hurried=run.hurried or record.now))
+        return
+    state.put_run(evolved(run, revoked=record.reason, then=record.then, stopped_ts=state.ts, hurried=record.now))
+    job = job_of(state, run.job_id)
+    if record.reason.code in ENDS_OF_ITS_OWN:
+        learn_runtime(state, run, job)
+    avoid = tuple(dict.fromkeys((*job.avoid, *record.avoid)))[-AVOID_MAX:]
+    roles = shared(tuple(within_reach(role, record.within) for role in job.roles)) if record.within else job.roles
+    move(state, job, Phase.EVICTING, reason=record.reason, avoid=avoid, roles=roles)
+
+
+def apply_spared(state: State, record: Spared, facts: Sequence[TakenFact]) -> None:
+    """The revoke is undone; what it said of nodes to avoid never comes from another job's plan."""
+    run = run_of(state, record.run_id)
+    if run.revoked is None or run.revoked.code not in EVICTIONS or run.then != "requeue":
+        raise Contradiction(f"record {state.n}: run {run.run_id} does not stop for another job")
+    kept_ts = state.ts if record.kept else run.kept_ts
+    state.put_run(evolved(run, revoked=None, then="", stopped_ts=0, kept_ts=kept_ts))
+    move(state, job_of(state, run.job_id), Phase.RUNNING, reason=None)
+
+
+def apply_warned(state: State, record: Warned, facts: Sequence[TakenFact]) -> None:
+    state.put_run(evolved(run_of(state, record.run_id), idle_ts=state.ts if record.idle_seconds else 0))
+
+
+def apply_saved(state: State, record: Saved, facts: Sequence[TakenFact]) -> None:
+    run = run_of(state, record.run_id)
+    marks = marks_with(run, record.path, record.at) if state.format >= FORMAT_OF_LATER else run.saved_marks
+    state.put_run(evolved(run, saved_ts=state.ts, saved_marks=marks))
+    if record.path:
+        state.put_job(evolved(job_of(state, run.job_id), saved_path=record.path))
+
+
+def apply_released(state: State, record: Released, facts: Sequence[TakenFact]) -> None:
+    run = run_of(state, record.run_id)
+    if record.ranks:
+        _release_pods(state, run, set(record.ranks))
+        return
+    if not run.stopping:
+        raise Contradiction(f"record {state.n}: run {run.run_id} is released while it may still run")
+    state.drop_run(run)
+    hold(state, run.roles, run.places, -1)
+    drop_empty(state, run.places)
+    tally(state, run.queue, run.flavor, run.amount, -1)
+
+
+def _release_pods(state: State, run: Run, ranks: set[int]) -> None:
+    """Of pods by which the run shrinks nothing is left to know; the others are remembered as ended."""
+    leaving = {extra.placement.rank for extra in run.extra if extra.leaving}
+    gone = tuple(placement for placement in run.places if placement.rank in ranks)
+    if len(gone) != len(ranks) or not ranks <= leaving | run.releasable:
+        raise Contradiction(f"record {state.n}: run {run.run_id} gives no ranks {sorted(ranks)} back by themselves")
+    less = placed_amount(run.roles, gone)
+    extra = run.extra if leaving.isdisjoint(ranks) else tuple(e for e in run.extra if e.placement.rank not in ranks)
+    released = tuple(sorted({*run.released_ranks, *ranks - leaving}))
+    state.put_run(evolved(run, extra=extra, amount=run.amount.plus(less, -1), released_ranks=released))
+    hold(state, run.roles, gone, -1)
+    drop_empty(state, gone)
+    tally(state, run.queue, run.flavor, less, -1, jobs=0)

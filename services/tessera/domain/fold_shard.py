@@ -1,0 +1,103 @@
+"""How records about the shard itself move its state: format, epoch, configuration, nodes, prices. Pure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.domain.devices import while_held
+from tessera.domain.entities import Drain, Earmark, Left, RefusedWork, Run
+from tessera.domain.errors import Contradiction, UnknownFormat
+from tessera.domain.evolve import evolved
+from tessera.domain.resources import (
+    empty_node,
+)
+from tessera.domain.state import State
+from tessera_schemas.config import Config
+from tessera_schemas.facts import ConfigProposed, NodeSeen, PricesLearnt, WorkRefused
+from tessera_schemas.ledger import (
+    FORMAT,
+    ConfigSet,
+    EpochOpened,
+    FormatRaised,
+    LeftChanged,
+    MixPriced,
+    NodeChanged,
+    NodeDrained,
+    RefusalNoted,
+    TakenFact,
+)
+
+
+def apply_nothing(state: State, record: Any, facts: Sequence[TakenFact]) -> None:
+    """An audit record: it stands in the ledger and changes nothing."""
+
+
+def apply_format_raised(state: State, record: FormatRaised, facts: Sequence[TakenFact]) -> None:
+    if record.format > FORMAT:
+        raise UnknownFormat(f"record {state.n}: the ledger uses format {record.format}, this build knows {FORMAT}")
+    state.format = record.format
+
+
+def apply_epoch_opened(state: State, record: EpochOpened, facts: Sequence[TakenFact]) -> None:
+    if record.epoch <= state.epoch:
+        raise Contradiction(f"record {state.n}: epoch {record.epoch} opened after {state.epoch}")
+    state.epoch = record.epoch
+
+
+def apply_config_set(state: State, record: ConfigSet, facts: Sequence[TakenFact]) -> None:
+    fact = facts[record.fact].fact
+    if not isinstance(fact, ConfigProposed) or record.version != state.config.version + 1:
+        raise Contradiction(f"record {state.n}: configuration {record.version} after {state.config.version}")
+    state.set_config(Config(version=record.version, body=fact.body))
+
+
+def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenFact]) -> None:
+    """The node anew, less what runs and earmarks hold on it."""
+    fact = facts[record.fact].fact
+    if not isinstance(fact, NodeSeen):
+        raise Contradiction(f"record {state.n}: fact {record.fact} is not about a node")
+    before = state.nodes.get(fact.name)
+    node = empty_node(while_held(fact, before))
+    holders: list[Run | Earmark] = []
+    if before is not None and before.is_held:  # else nothing holds it, and nobody need be asked
+        holders = [*state.runs.found(state.index.runs_on.get(node.name, ())), *state.earmarks.values()]
+    for holder in holders:
+        needs = {role.name: role.need for role in holder.roles}
+        for placement in holder.places if isinstance(holder, Run) else holder.placements:
+            if placement.node == node.name:
+                node = node.taking(needs[placement.role], placement, 1)
+    if node.gone and not node.is_held:
+        if before is not None:
+            state.drop_node(before)
+    else:
+        state.put_node(node)
+
+
+def apply_node_drained(state: State, record: NodeDrained, facts: Sequence[TakenFact]) -> None:
+    if record.undo:
+        state.drains.drop(record.node)
+    else:
+        state.drains.put(record.node, Drain(record.node, state.ts, record.why))
+
+
+def apply_left_changed(state: State, record: LeftChanged, facts: Sequence[TakenFact]) -> None:
+    state.lefts.put(record.pool, Left(record.pool, record.free))
+
+
+def apply_mix_priced(state: State, record: MixPriced, facts: Sequence[TakenFact]) -> None:
+    fact, mix = facts[record.fact].fact, state.mixes.get(record.pool)
+    if not isinstance(fact, PricesLearnt) or mix is None or len(fact.prices) != len(mix.known):
+        raise Contradiction(f"record {state.n}: fact {record.fact} has no prices for the mix of pool {record.pool}")
+    state.mixes.put(mix.pool, evolved(mix, prices=fact.prices, priced=fact.settled, priced_gpus=fact.gpus))
+
+
+def apply_refusal_noted(state: State, record: RefusalNoted, facts: Sequence[TakenFact]) -> None:
+    fact = facts[record.fact].fact
+    if not isinstance(fact, WorkRefused):
+        raise Contradiction(f"record {state.n}: fact {record.fact} refuses nothing")
+    known = state.refused.get(fact.work_id)
+    if not fact.reasons:
+        state.refused.drop(fact.work_id)
+        return
+    since = state.ts if known is None else known.since_ts
+    work = RefusedWork(fact.work_id, fact.tenant, fact.group, fact.owner, fact.queue, fact.reasons, since)
+    state.refused.put(work.work_id, work)

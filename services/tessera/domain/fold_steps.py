@@ -1,0 +1,83 @@
+"""Steps that folding several records takes: a job moved, amounts tallied, devices held. Pure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.domain.entities import Job, Run, Use
+from tessera.domain.errors import Contradiction
+from tessera.domain.evolve import evolved
+from tessera.domain.phases import Phase, moved
+from tessera.domain.resources import (
+    Amount,
+    RoleNeed,
+)
+from tessera.domain.runtimes import kind_of, learn
+from tessera.domain.state import State
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code
+
+FORMAT_OF_LATER = 2
+"""Before, no checkpoints of a run were remembered, nor class and evictions of an ended job: states hash as they did."""
+EVICTIONS = frozenset({Code.PREEMPTED, Code.RECLAIMED, Code.DEFRAGMENTED})
+"""The reasons that stop a run for another job's sake: they count against the job's eviction budget."""
+
+
+def job_of(state: State, job_id: str) -> Job:
+    job = state.jobs.get(job_id)
+    if job is None:
+        raise Contradiction(f"record {state.n} names job {job_id}, which is not live")
+    return job
+
+
+def run_of(state: State, name: str) -> Run:
+    run = state.runs.get(name)
+    if run is None:
+        raise Contradiction(f"record {state.n} names run {name}, which holds nothing")
+    return run
+
+
+def move(state: State, job: Job, to: Phase, **changes: Any) -> Job:
+    after = evolved(job, phase=moved(job.job_id, job.phase, to), **changes)
+    state.put_job(after)
+    return after
+
+
+def tally(state: State, queue: str, flavor: str, amount: Amount, sign: int, jobs: int = 1) -> None:
+    """What the queue's runs hold: on all nodes, and on those of the run's flavor."""
+    for name in (queue, f"{queue}/{flavor}") if flavor else (queue,):
+        use = state.queue_use.get(name) or Use(name)
+        state.queue_use.put(name, Use(name, use.jobs + sign * jobs, use.amount.plus(amount, sign)))
+
+
+def tally_tenant(state: State, tenant: str, amount: Amount, sign: int) -> None:
+    use = state.tenant_use.get(tenant) or Use(tenant)
+    state.tenant_use.put(tenant, Use(tenant, use.jobs + sign, use.amount.plus(amount, sign)))
+
+
+def hold(state: State, roles: Sequence[RoleNeed], placements: Sequence[Placement], sign: int) -> None:
+    """Take (1) or give back (-1) what placements hold on their nodes."""
+    needs = {role.name: role.need for role in roles}
+    for placement in placements:
+        node = state.nodes.get(placement.node)
+        if node is None:
+            raise Contradiction(f"record {state.n} uses node {placement.node}, which is unknown")
+        state.nodes.put(node.name, node.taking(needs[placement.role], placement, sign))
+
+
+def drop_empty(state: State, placements: Sequence[Placement]) -> None:
+    """A node that is gone stays only as long as something holds it."""
+    for placement in placements:
+        node = state.nodes.get(placement.node)
+        if node is not None and node.gone and not node.is_held:
+            state.drop_node(node)
+
+
+def known(state: State, job_id: str) -> bool:
+    """Whether the job is live or remembered."""
+    return state.jobs.get(job_id) is not None or state.ended.get(job_id) is not None
+
+
+def learn_runtime(state: State, run: Run, job: Job) -> None:
+    """A run ended by itself: now it is known how long it took."""
+    if run.started_ts:
+        learn(state.runtimes, kind_of(job), state.ts - run.started_ts, state.ts)
