@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from structlog.testing import capture_logs
 
 from tessera_schemas.config import Policy
 from tessera_schemas.reasons import Code
@@ -74,6 +75,21 @@ async def test_a_run_on_a_silent_node_starts_elsewhere_once_the_node_is_back_and
     await world.run(20)
     assert world.job(job).phase == "running"
     assert node not in world.nodes_of(job)
+
+
+async def test_an_outage_is_over_once_all_nodes_answer_again(world: World) -> None:
+    await world.submit(spec=GANG)
+    nodes = [version.object["metadata"]["name"] for version in world.core.list("nodes")[0]]
+    with capture_logs() as logs:
+        for node in nodes:
+            world.core.set_reachable(node, False)
+        await world.run(60)
+        for node in nodes:
+            world.core.set_reachable(node, True)
+        await world.run(20)
+    told = [entry["event"] for entry in logs if entry["event"].startswith("outage")]
+    assert told == ["outage", "outage_over"]
+    assert lost(world) == []
 
 
 async def test_a_node_that_answers_again_in_time_loses_nothing(world: World) -> None:

@@ -63,6 +63,8 @@ class Losses:
         clock, looks = self._ports.clock, 0
         while True:
             await clock.sleep(self._settings.recheck_seconds)
+            if self._outage:
+                self._is_outage()  # over also when no node is left to be judged: who waits for its end is told
             found = [*self._on_lost_nodes(), *self._on_shrunk_nodes()]
             looks += 1
             if looks % 10 == 0:
