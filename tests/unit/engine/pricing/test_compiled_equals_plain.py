@@ -16,16 +16,16 @@ from random import Random
 from tessera.engine.pricing.fragmentation import fragmented
 from tessera.engine.pricing.learner import Learner
 from tessera.engine.pricing.dual_prices import Terms
-from tessera.engine.pricing.packer import Ask, Packer, Room, Size
+from tessera.engine.pricing.packer import Ask, NodeRoom, Packer, PoolSize
 from tessera.engine.pricing.policies import POLICIES
 import numpy as np
 
 for policy in POLICIES:
     random = Random(7)
-    packer = Packer(Size(12, 8, 3, 128_000), policy, random.sample(range(12), 12), seed=3)
+    packer = Packer(PoolSize(12, 8, 3, 128_000), policy, random.sample(range(12), 12), seed=3)
     for n in range(12):
         free = (1000,) * random.choice([1, 2, 4, 8])
-        packer.set_node(n, Room(random.choice([16_000, 96_000]), 400, 20, random.randrange(3), free))
+        packer.set_node(n, NodeRoom(random.choice([16_000, 96_000]), 400, 20, random.randrange(3), free))
     for _ in range(12):
         count = random.choice([0, 1, 1, 1, 2, 4])
         milli = random.choice([160, 320, 470, 810, 1000]) if count == 1 else 1000
