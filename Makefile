@@ -65,7 +65,7 @@ unit: $(READY) ## fast tests, no servers, about a minute
 	$(BIN)/pytest -q -n auto tests/unit tests/property
 
 test: $(READY) ## all tests: real nats-server and Redis, real processes, 100 simulated seeds
-	$(BIN)/pytest -q -n auto --dist loadfile --ignore=tests/kubernetes tests  # the tests of a file share one platform, and some build on others
+	$(BIN)/pytest -q -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/kubernetes tests  # the tests of a file share one platform, and some build on others
 
 test-kubernetes: $(READY) ## the same on a real Kubernetes API server, built once from Go modules (minutes)
 	@$(BIN)/python -m tests.kubernetes.binaries
