@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from tessera.local.platform import NATS, Platform
+from tessera_schemas.subjects import SERVICES
 from tests.e2e.live import eventually
 
 pytestmark = pytest.mark.timeout(120)
+WITHOUT_A_CLUSTER = [service for service in SERVICES if service not in ("binder", "reclamation")]
 DISK_BYTES = 64 * 2**20  # what NATS reserves, with room for logs once the ballast is gone
 
 
@@ -29,19 +31,20 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-async def test_a_service_is_not_ready_while_nats_cannot_store_and_ready_after_its_restart(small_disk: Path) -> None:
-    async with Platform(small_disk, ["scheduler"], cluster=False) as platform:
+async def test_no_service_is_ready_while_nats_cannot_store_and_each_is_after_its_restart(small_disk: Path) -> None:
+    async with Platform(small_disk, WITHOUT_A_CLUSTER, cluster=False) as platform:
 
         async def says(text: str) -> bool:
-            return text in (await platform.ready("scheduler")).get("store", "")
+            told = [(await platform.ready(service)).get("store", "") for service in WITHOUT_A_CLUSTER]
+            return all(text in one for one in told)
 
-        await eventually(lambda: says("ok"), "the scheduler is ready")
+        await eventually(lambda: says("ok"), "all are ready")
         ballast = small_disk / "ballast"
         await asyncio.to_thread(fill, ballast)
-        await eventually(lambda: says("NATS does not store"), "it says that nothing is stored")
+        await eventually(lambda: says("NATS does not store"), "each says that nothing is stored")
         ballast.unlink()
         await platform.restart(NATS)
-        await eventually(lambda: says("ok"), "it is ready again")
+        await eventually(lambda: says("ok"), "all are ready again")
 
 
 def fill(ballast: Path) -> None:
