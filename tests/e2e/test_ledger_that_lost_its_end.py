@@ -43,6 +43,32 @@ async def test_an_older_copy_of_the_ledger_halts_every_service(tmp_path: Path) -
         assert await live.ledger_end() < end
 
 
+async def test_a_byte_of_the_newest_message_that_turned_halts_whoever_starts(tmp_path: Path) -> None:
+    """NATS drops what its checksum refuses, and everything behind it: the ledger is whole, only shorter."""
+    async with Live.at(tmp_path / "up", configuration()) as live:
+        first = await live.submit(job("before"))
+        await live.until_ended(first.job_id)
+        end = await live.ledger_end()
+        await eventually(lambda: redis_is_at(live, end), "the views are as new as the ledger")
+        await live.stop_looking()
+        await asyncio.gather(*(live.platform.stop(service) for service in subjects.SERVICES))
+        end = await live.ledger_end()
+
+        async with live.down("nats"):
+            turn_a_byte(max(stored_ledger(live).glob("msgs/*.blk"), key=lambda block: int(block.stem)))
+        await eventually(lambda: live.bus.connected, "we are connected again")
+        assert await live.ledger_end() < end
+        halted = await asyncio.gather(*(reason_of(live, service) for service in ("scheduler", "projection")))
+        assert all("it lost its end" in reason for reason in halted), halted
+
+
+def turn_a_byte(block: Path) -> None:
+    """In the body of the last message of a block, a little before its end."""
+    data = bytearray(block.read_bytes())
+    data[-40] ^= 0xFF
+    block.write_bytes(data)
+
+
 async def reason_of(live: Live, service: str) -> str:
     async with live.another(service) as instance:
         return await instance.until_halted()
