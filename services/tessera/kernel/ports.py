@@ -21,7 +21,8 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds that never go back; the only source of durations."""
 
-    async def sleep(self, seconds: float) -> None: ...
+    async def sleep(self, seconds: float) -> None:
+        """Wait `seconds` of this clock's time; 0 only lets others run. Under the simulator no real time passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +80,30 @@ class Follow(Protocol):
         Raises Transient if the bus is away for good.
         """
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Stop reading; `next` returns [] from then on, also a `next` that is waiting."""
 
 
 class Work(Protocol):
     """A durable work queue that `tessera init` made: each message is answered exactly one way."""
 
-    async def next(self, limit: int = 256, timeout: float | None = None) -> list[Delivery]: ...
-    async def ack(self, delivery: Delivery) -> None: ...
-    async def nak(self, delivery: Delivery, delay_seconds: float) -> None: ...
-    async def term(self, delivery: Delivery) -> None: ...
-    async def in_progress(self, delivery: Delivery) -> None: ...
-    async def close(self) -> None: ...
+    async def next(self, limit: int = 256, timeout: float | None = None) -> list[Delivery]:
+        """Deliveries to answer, up to `limit`; [] after `timeout` seconds. Raises Transient while no queue is there."""
+
+    async def ack(self, delivery: Delivery) -> None:
+        """Report the delivery as handled: never delivered again."""
+
+    async def nak(self, delivery: Delivery, delay_seconds: float) -> None:
+        """Give the delivery back, to be handed out again after `delay_seconds`."""
+
+    async def term(self, delivery: Delivery) -> None:
+        """Give the delivery up: never delivered again, although nobody handled the message."""
+
+    async def in_progress(self, delivery: Delivery) -> None:
+        """Ask for another whole ack wait, since handling the delivery takes long."""
+
+    async def close(self) -> None:
+        """Take no more deliveries; `next` returns [] from then on, also a `next` that is waiting."""
 
 
 class Bus(Protocol):
@@ -109,9 +122,11 @@ class Bus(Protocol):
     def follow(self, stream: str, subject: str, after: int) -> Follow:
         """Read `subject` (wildcards allowed) of `stream` from the first sequence above `after`."""
 
-    def work(self, stream: str, durable: str) -> Work: ...
+    def work(self, stream: str, durable: str) -> Work:
+        """Share in the work of the queue `durable` of `stream`: each message goes to one of those who share."""
 
-    async def get(self, stream: str, seq: int) -> Message | None: ...
+    async def get(self, stream: str, seq: int) -> Message | None:
+        """Message with sequence `seq`; None without one, or when a replica that lags has none yet."""
 
     async def last(self, stream: str, subject: str) -> Message | None:
         """The newest message on `subject`, from the stream's leader."""
@@ -143,9 +158,11 @@ class Ledger(Protocol):
     async def tail(self) -> Message | None:
         """The newest message, read through the leader; None while the ledger is empty."""
 
-    async def read(self, seq: int) -> Message | None: ...
+    async def read(self, seq: int) -> Message | None:
+        """Record number `seq`; None without one, or when a replica that lags has none yet."""
 
-    def follow(self, after: int) -> Follow: ...
+    def follow(self, after: int) -> Follow:
+        """Read every record above number `after`, in order and without a gap."""
 
 
 class ProjectionStore(Protocol):
@@ -174,9 +191,11 @@ class ProjectionStore(Protocol):
         Raises Conflict when the pointer was moved meanwhile: then this build is dropped.
         """
 
-    async def get(self, view: str, key: str) -> bytes | None: ...
+    async def get(self, view: str, key: str) -> bytes | None:
+        """One field of the current generation; None without it. Raises Transient when the store is away."""
 
-    async def get_all(self, view: str) -> dict[str, bytes]: ...
+    async def get_all(self, view: str) -> dict[str, bytes]:
+        """All fields of a view as of one moment; {} without a generation. Raises Transient when away."""
 
     async def digest(self) -> str:
         """A hash over every view, key and value of the current generation; independent of order."""
@@ -213,6 +232,7 @@ Reduce = Callable[[JsonObject], JsonObject]
 
 
 def as_it_is(found: JsonObject) -> JsonObject:
+    """Keep the whole object: the default of every `reduce`."""
     return found
 
 
@@ -249,7 +269,8 @@ class Cluster(Protocol):
         An object that comes into the selection is ADDED, one that leaves it is DELETED.
         """
 
-    async def get_pod(self, namespace: str, name: str) -> JsonObject: ...
+    async def get_pod(self, namespace: str, name: str) -> JsonObject:
+        """Pod as stored now; 404 when no pod has that name."""
 
     async def create_pod(self, namespace: str, pod: JsonObject) -> JsonObject:
         """409 AlreadyExists when the name is taken."""
@@ -316,7 +337,8 @@ class Cluster(Protocol):
     async def create_service(self, namespace: str, service: JsonObject) -> None:
         """409 AlreadyExists when the name is taken."""
 
-    async def get_service(self, namespace: str, name: str) -> JsonObject: ...
+    async def get_service(self, namespace: str, name: str) -> JsonObject:
+        """Service as stored now; 404 when no service has that name."""
 
     async def delete_service(self, namespace: str, name: str, uid: str) -> None:
         """409 when the UID differs, 404 when it is gone."""

@@ -65,10 +65,12 @@ class Child:
 
     @property
     def pid(self) -> int | None:
+        """Process id; None while the child is down."""
         return self._process.pid if self._process is not None and self.running else None
 
     @property
     def running(self) -> bool:
+        """True from start until the operating system reports an end; says nothing about being ready."""
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:

@@ -52,6 +52,7 @@ Say = Callable[[str], None]
 
 
 def service_command(service: str, shard: str) -> list[str]:
+    """Command that runs a service in this interpreter, by its own command line."""
     return [sys.executable, "-m", "tessera", "run", service, "--shard", shard]
 
 
@@ -156,6 +157,7 @@ class Platform:
         self._children[name].freeze()
 
     def resume(self, name: str) -> None:
+        """Let a paused part go on where it stood still."""
         self._children[name].signal(signal.SIGCONT)
 
     async def restart(self, name: str) -> None:
@@ -164,12 +166,15 @@ class Platform:
         await self._children[name].start()
 
     async def restart_nats(self) -> None:
+        """Stop and start nats-server in an orderly way, on the same ports and data."""
         await self.restart(NATS)
 
     async def restart_redis(self) -> None:
+        """Stop and start Redis in an orderly way, on the same port and data."""
         await self.restart(REDIS)
 
     def pid(self, name: str) -> int | None:
+        """Process id of a part; None while the part is down."""
         return self._children[name].pid
 
     async def ready(self, name: str) -> dict[str, str]:
@@ -192,6 +197,7 @@ class Platform:
         return credentials.file(tenant)
 
     def credentials_of(self, shard: str) -> CredentialDirectory:
+        """Credentials of a shard; all shards share one directory, since they share the servers."""
         return CredentialDirectory(self.directory / "credentials", shard)
 
     @property
@@ -224,6 +230,7 @@ class Platform:
 
     @property
     def cluster_url(self) -> str:
+        """Where the simulated cluster answers; "" without one."""
         return f"http://{LOOPBACK}:{self._cluster_port}" if self._cluster_port else ""
 
     @property
@@ -232,11 +239,13 @@ class Platform:
         return self.gateway_url_of(self.shard)
 
     def gateway_url_of(self, shard: str) -> str:
+        """Where the HTTP API of a shard answers; "" without a gateway."""
         port = self._gateway_ports.get(shard, 0)
         return f"http://{LOOPBACK}:{port}" if port else ""
 
     @property
     def tokens_file(self) -> Path:
+        """File of the bearer tokens that the first shard's gateway accepts."""
         return self.credentials.path / TOKENS_FILE
 
     # -- start, in order

@@ -43,6 +43,7 @@ class PodKind:
 
     @property
     def whole(self) -> bool:
+        """True when the pod has its GPUs to itself; False for shares, and for pods without a GPU."""
         return self.gpus > 0 and self.gpu_milli == WHOLE_GPU
 
 

@@ -101,13 +101,16 @@ class NatsServer:
 
     @property
     def url(self) -> str:
+        """Address for clients, on the loopback."""
         return f"nats://{LOOPBACK}:{self._client_port}"
 
     @property
     def monitor_url(self) -> str:
+        """Address of the HTTP monitoring, on the loopback."""
         return f"http://{LOOPBACK}:{self._monitor_port}"
 
     def spawn(self) -> Spawn:
+        """Command on the same ports at each start. Raises StartupError when no nats-server is found."""
         ports = ["-a", LOOPBACK, "-p", str(self._client_port), "-m", str(self._monitor_port)]
         folder = str(self._directory)
         return Spawn([str(find_nats_server()), "-c", str(self._config), *ports, "--ports_file_dir", folder])
@@ -127,9 +130,11 @@ class RedisServer:
 
     @property
     def url(self) -> str:
+        """Address for clients, on the loopback, without user and password."""
         return f"redis://{LOOPBACK}:{self._port}/0"
 
     def spawn(self) -> Spawn:
+        """Command on the same port at each start. Raises StartupError when no Redis is found."""
         command = [str(find_redis_server()), "--port", str(self._port), "--bind", LOOPBACK]
         command += ["--dir", str(self._directory.resolve()), "--appendonly", "yes", "--appendfsync", "everysec"]
         command += ["--save", "", "--maxmemory-policy", "noeviction", "--daemonize", "no"]

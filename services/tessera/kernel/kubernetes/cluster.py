@@ -67,9 +67,11 @@ class HttpCluster:
 
     @property
     def url(self) -> str:
+        """Base URL of the API server, without a slash at the end."""
         return self._base_url
 
     async def close(self) -> None:
+        """Close the pooled connections; a later call opens new ones."""
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -106,6 +108,7 @@ class HttpCluster:
     async def watch(
         self, kind: str, resource_version: str, label_selector: str = "", field_selector: str = ""
     ) -> AsyncIterator[WatchEvent]:
+        """Ask the server for at most 300 s of changes. Raises Transient when cut off, or silent for 330 s."""
         params = {
             "watch": "1",
             "resourceVersion": resource_version,
@@ -124,9 +127,11 @@ class HttpCluster:
             raise Transient(f"watch of {kind}: {error!r}") from error
 
     async def get_pod(self, namespace: str, name: str) -> JsonObject:
+        """One GET, which waits its turn among creates and binds."""
         return _decoded(await self._call("GET", _pod(namespace, name)))
 
     async def create_pod(self, namespace: str, pod: JsonObject) -> JsonObject:
+        """One POST, bounded by the lane of creates; returns the pod as the server completed it."""
         return _decoded(await self._call("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod))
 
     async def bind_pod(
@@ -138,6 +143,7 @@ class HttpCluster:
         annotations: Mapping[str, str],
         resource_version: str = "",
     ) -> None:
+        """One POST of a Binding that carries UID, version and annotations: the server checks and writes at once."""
         version = {"resourceVersion": resource_version} if resource_version else {}
         binding = {
             "apiVersion": "v1",
@@ -148,6 +154,7 @@ class HttpCluster:
         await self._call("POST", f"{_pod(namespace, name)}/binding", body=binding)
 
     async def delete_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> None:
+        """One DELETE with the UID as precondition, in the lane of releases: no rush of creates delays a release."""
         options = _delete_options(uid, grace_seconds)
         await self._call("DELETE", _pod(namespace, name), body=options, lane=self._release_lane)
 
@@ -172,21 +179,26 @@ class HttpCluster:
     async def annotate_pod(
         self, namespace: str, name: str, uid: str, annotations: Mapping[str, str | None], resource_version: str = ""
     ) -> None:
+        """One merge patch that names UID and version, in the lane of releases."""
         meta = {"uid": uid, "annotations": dict(annotations)}
         held = {"resourceVersion": resource_version} if resource_version else {}
         await self._patch(namespace, name, {"metadata": meta | held}, _MERGE_PATCH)
 
     async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
+        """One merge patch that names the version, in the lane of creates and binds."""
         wanted = {"metadata": {"resourceVersion": resource_version, "annotations": dict(annotations)}}
         await self._merge(f"/api/v1/nodes/{name}", wanted)
 
     async def patch_pod_status(self, namespace: str, name: str, patch: JsonObject) -> None:
+        """One merge patch of the subresource, in the lane of what users are told."""
         await self._merge(f"{_pod(namespace, name)}/status", patch, self._told_lane)
 
     async def patch_status(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
+        """One merge patch of the object's `status` subresource, in the lane of what users are told."""
         await self._merge(f"{object_path(api_version, kind, namespace, name)}/status", patch, self._told_lane)
 
     async def create_event(self, namespace: str, event: JsonObject) -> None:
+        """One POST in the lane of what users are told: events never delay pods that can start."""
         await self._call("POST", f"/api/v1/namespaces/{namespace}/events", body=event, lane=self._told_lane)
 
     async def may(self, namespace: str, verb: str, resource: str, group: str = "", user: str = "") -> bool:
@@ -205,9 +217,11 @@ class HttpCluster:
         return bool(answer["status"]["allowed"])
 
     async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject:
+        """One GET by the kind's plural path; a kind that is not installed answers 404, like a missing object."""
         return _decoded(await self._call("GET", object_path(api_version, kind, namespace, name)))
 
     async def patch_object(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
+        """One merge patch in the lane of releases."""
         await self._merge(object_path(api_version, kind, namespace, name), patch, self._release_lane)
 
     async def remove_finalizer(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
@@ -248,12 +262,15 @@ class HttpCluster:
         await self._patch(namespace, name, {"metadata": wanted}, _MERGE_PATCH)
 
     async def create_service(self, namespace: str, service: JsonObject) -> None:
+        """One POST in the lane of creates and binds; the server's answer is not decoded."""
         await self._call("POST", f"/api/v1/namespaces/{namespace}/services", body=service)
 
     async def get_service(self, namespace: str, name: str) -> JsonObject:
+        """One GET, which waits its turn among creates and binds."""
         return _decoded(await self._call("GET", f"/api/v1/namespaces/{namespace}/services/{name}"))
 
     async def delete_service(self, namespace: str, name: str, uid: str) -> None:
+        """One DELETE with the UID as precondition, in the lane of releases."""
         path = f"/api/v1/namespaces/{namespace}/services/{name}"
         await self._call("DELETE", path, body=_delete_options(uid, None), lane=self._release_lane)
 

@@ -66,6 +66,7 @@ class Informer:
         self._reader: asyncio.Task[None] | None = None
 
     def named(self, name: str, namespace: str = "") -> JsonObject | None:
+        """Object of that name in the copy; None without one. `namespace` is "" for objects of no namespace."""
         return self.objects.get(self._names.get(f"{namespace}/{name}", ""))
 
     async def next(self, limit: int = 256, timeout: float | None = None) -> list[Delta]:
@@ -89,6 +90,7 @@ class Informer:
         return batch
 
     async def close(self) -> None:
+        """Stop reading from the server; the copy stays as last handed out."""
         if self._reader is not None:
             await cancel_all(self._reader)
             self._reader = None

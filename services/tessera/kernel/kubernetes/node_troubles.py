@@ -81,10 +81,12 @@ class NodeTroubles:
         return Trouble(kind, now - since)
 
     def fenced(self, node: str) -> bool:
+        """Say whether nothing can run on the node any more; asking keeps the count of seconds, as with `of`."""
         trouble = self.of(node)
         return trouble is not None and self.is_fence(trouble)
 
     def is_fence(self, trouble: Trouble) -> bool:
+        """Say whether a trouble means that nothing runs: out of service, or gone for `gone_seconds`."""
         lasting = trouble.kind is TroubleKind.GONE and trouble.seconds >= self._gone_seconds
         return lasting or trouble.kind is TroubleKind.OUT_OF_SERVICE
 

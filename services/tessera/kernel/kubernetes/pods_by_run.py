@@ -11,6 +11,7 @@ P = TypeVar("P")
 
 
 def labelled_run(pod: JsonObject) -> str:
+    """Run id on the pod's label; "" for a pod of no run."""
     labels: JsonObject = pod["metadata"].get("labels") or {}
     return str(labels.get(RUN_LABEL, ""))
 
@@ -33,9 +34,11 @@ class PodsByRun(Generic[P]):
         self._runs: dict[str, dict[str, P]] = {}
 
     def of(self, run_id: str) -> dict[str, P]:
+        """Pods of a run by UID, as last taken; {} for a run without pods. Callers must not change the mapping."""
         return self._runs.get(run_id, {})
 
     def runs(self) -> list[str]:
+        """Ids of all runs that have at least one pod."""
         return list(self._runs)
 
     async def next(self) -> list[str]:

@@ -54,6 +54,7 @@ class UsersPods(Generic[P]):
         return self._bound.of(run_id)
 
     def runs(self) -> list[str]:
+        """Ids of all runs whose name a bind wrote on a pod that is still there."""
         return self._bound.runs()
 
     def take(self, deltas: list[Delta]) -> list[str]:

@@ -24,6 +24,7 @@ log = structlog.get_logger()
 
 
 def reserve_of(usage: Usage) -> int:
+    """Bytes that new work may not use: a tenth, 16 MiB at least, half at most; 0 for an unbounded ledger."""
     return min(max(usage.bytes_max // 10, RESERVE_BYTES_MIN), usage.bytes_max // 2)
 
 
@@ -39,6 +40,7 @@ class LedgerRoom:
         self._said = False
 
     async def watch(self) -> None:
+        """Look every two seconds until cancelled."""
         while True:
             await self.look()
             await self._clock.sleep(LOOK_SECONDS)
@@ -48,6 +50,7 @@ class LedgerRoom:
         self._let_in += size
 
     async def look(self) -> None:
+        """Ask how full facts and ledger are, set the metrics, log a reserve reached or left; outages change nothing."""
         let_in = self._let_in
         try:
             facts, usage = await self._bus.usage(self._facts), await self._bus.usage(self._ledger)

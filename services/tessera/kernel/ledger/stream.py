@@ -15,6 +15,7 @@ class StreamLedger:
         self._stream, self._subject = subjects.stream("LEDGER", shard), subjects.ledger(shard)
 
     async def append(self, data: bytes, expected_seq: int) -> int:
+        """Publish held to the subject's last sequence; InvariantViolation when the stream's had moved apart."""
         out = Outgoing(self._subject, data, expected_last_subject_seq=expected_seq)
         seq = await self._bus.publish(out)
         if seq != expected_seq + 1:
@@ -23,10 +24,13 @@ class StreamLedger:
         return seq
 
     async def tail(self) -> Message | None:
+        """Newest record, asked of the stream's leader; a deposed leader may answer stale, so confirm by append."""
         return await self._bus.last(self._stream, self._subject)
 
     async def read(self, seq: int) -> Message | None:
+        """Record number `seq` by its stream sequence; a replica that lags answers None."""
         return await self._bus.get(self._stream, seq)
 
     def follow(self, after: int) -> Follow:
+        """Ordered reader of the ledger's literal subject."""
         return self._bus.follow(self._stream, self._subject, after)

@@ -83,6 +83,7 @@ class Stream:
         return self.last_seq
 
     def remove(self, seq: int) -> None:
+        """Take a message out; a sequence that is not stored is ignored."""
         message = self.messages.pop(seq, None)
         if message is None:
             return
@@ -99,13 +100,16 @@ class Stream:
                 yield message
 
     def last(self, subject: str) -> Message | None:
+        """Newest message on the subjects that fit the pattern `subject`; None without one."""
         return max(self.last_all(subject), key=lambda message: message.seq, default=None)
 
     def last_all(self, subject: str) -> list[Message]:
+        """Newest message of each subject that fits the pattern, in order of sequence."""
         newest = [seqs[-1] for name, seqs in self.by_subject.items() if seqs and matches(subject, name)]
         return [self.messages[seq] for seq in sorted(newest)]
 
     def wake(self) -> None:
+        """Call every watcher: something may have come, or may be handed out again."""
         for watcher in list(self.watchers.values()):
             watcher()
 
@@ -156,11 +160,13 @@ class MemoryBroker:
         self._watches = 0
 
     def add_stream(self, config: StreamConfig) -> None:
+        """Make an empty stream; one of the same name is lost with all messages."""
         self.streams[config.name] = Stream(config)
 
     def add_durable(
         self, stream: str, name: str, *, ack_wait_seconds: float = 30.0, pending_max: int = PENDING_MAX
     ) -> None:
+        """Make a work queue on a stream; `pending_max` bounds the deliveries without an answer."""
         self.streams[stream].durables[name] = Durable(ack_wait_seconds, pending_max)
 
     def add_shard(self, shard: str) -> None:
@@ -186,6 +192,7 @@ class MemoryBroker:
             return error
 
     def stream(self, name: str) -> Stream:
+        """Stream by name. Raises Transient without one, as a server would answer."""
         if name not in self.streams:
             raise Transient(f"{name}: no such stream")
         return self.streams[name]
@@ -202,9 +209,11 @@ class MemoryBroker:
         return end
 
     def listen(self, pattern: str, on_message: Callable[[str, bytes], None]) -> None:
+        """Have `on_message` called for each `send` whose subject fits the pattern; nothing takes a listener off."""
         self._listeners.append((pattern, on_message))
 
     def send(self, subject: str, data: bytes) -> None:
+        """Call all listeners that fit before returning; nothing is stored, and without listeners nothing happens."""
         for pattern, on_message in list(self._listeners):
             if matches(pattern, subject):
                 on_message(subject, data)

@@ -31,9 +31,11 @@ class BusFaults(Protocol):
     Raising in `after`: it has happened and the caller does not know. Both may also just wait.
     """
 
-    async def before(self, op: str, subject: str) -> None: ...
+    async def before(self, op: str, subject: str) -> None:
+        """Hook ahead of the effect of operation `op`; an error raised here keeps the effect from happening."""
 
-    async def after(self, op: str, subject: str) -> None: ...
+    async def after(self, op: str, subject: str) -> None:
+        """Hook behind the effect of operation `op`; an error raised here hides the effect from the caller."""
 
     def deliver(self, batch: list[Item]) -> list[Item]:
         """Drop, repeat or reorder; what is dropped comes again (follow: 0.5 s later, work: after ack_wait)."""
@@ -45,9 +47,11 @@ class MemoryBus:
         self.connected = True
 
     async def close(self) -> None:
+        """Set `connected` to False and nothing else: calls still reach the broker, and listeners stay."""
         self.connected = False
 
     async def publish(self, out: Outgoing) -> int:
+        """Store at once; an UnknownOutcome from the fault hook puts the message into the broker's limbo."""
         try:
             await self.before("publish", out.subject)
         except UnknownOutcome:
@@ -58,6 +62,7 @@ class MemoryBus:
         return seq
 
     async def publish_all(self, batch: Sequence[Outgoing]) -> list[int]:
+        """Publish one after the other, also after an error; raises the first error at the end."""
         seqs: list[int] = []
         errors: list[KernelError] = []
         for out in batch:
@@ -70,41 +75,51 @@ class MemoryBus:
         return seqs
 
     def follow(self, stream: str, subject: str, after: int) -> "MemoryFollow":
+        """Reader that finds again what the fault hook dropped on the live path."""
         return MemoryFollow(self, stream, subject, after)
 
     def work(self, stream: str, durable: str) -> "MemoryWork":
+        """Worker on a durable that the broker was given; which one is looked up at each call."""
         return MemoryWork(self, stream, durable)
 
     async def get(self, stream: str, seq: int) -> Message | None:
+        """Message as stored, with no replica that lags. Raises Transient for an unknown stream."""
         await self.before("get", stream)
         return self.broker.stream(stream).messages.get(seq)
 
     async def last(self, stream: str, subject: str) -> Message | None:
+        """Newest message that fits, never stale. Raises Transient for an unknown stream."""
         await self.before("last", subject)
         return self.broker.stream(stream).last(subject)
 
     async def last_all(self, stream: str, subject: str) -> list[Message]:
+        """Newest message per subject, in order of sequence. Raises Transient for an unknown stream."""
         await self.before("last_all", subject)
         return self.broker.stream(stream).last_all(subject)
 
     async def usage(self, stream: str) -> Usage:
+        """Bytes of data alone: headers and a server's overhead are not counted."""
         await self.before("usage", stream)
         found = self.broker.stream(stream)
         return Usage(found.bytes, found.config.bytes_max)
 
     async def send(self, subject: str, data: bytes) -> None:
+        """Call the listeners before returning; a fault hook that raises keeps the message from them."""
         await self.before("send", subject)
         self.broker.send(subject, data)
 
     async def listen(self, subject: str, on_message: Callable[[str, bytes], None]) -> None:
+        """Register with the broker, without a fault hook; the listener outlives `close`."""
         self.broker.listen(subject, on_message)
 
     async def before(self, op: str, subject: str) -> None:
+        """Let others run once, then ask the fault hook; called ahead of the effect of an operation."""
         await asyncio.sleep(0)  # noqa: TID251  # no time passes, but as in a real call others run first
         if self.faults is not None:
             await self.faults.before(op, subject)
 
     async def after(self, op: str, subject: str) -> None:
+        """Ask the fault hook once the effect is there; an error raised here leaves the caller unsure."""
         if self.faults is not None:
             await self.faults.after(op, subject)
 
@@ -152,6 +167,7 @@ class MemoryFollow(_Source):
         self._reread_at: float | None = None  # something was lost on the live path
 
     async def next(self, limit: int = 256, timeout: float | None = None) -> list[Message]:
+        """Messages behind the cursor; what the fault hook dropped is read again 0.5 s later. [] after close."""
         deadline = self._deadline(timeout)
         while not self._closed:
             await self._bus.before("follow", self._subject)
@@ -189,6 +205,7 @@ class MemoryWork(_Source):
         self._durable_name = durable
 
     async def next(self, limit: int = 256, timeout: float | None = None) -> list[Delivery]:
+        """Redeliveries that are due, then new messages; the fault hook may change the batch. [] after close."""
         deadline = self._deadline(timeout)
         while not self._closed:
             await self._bus.before("work", self._stream)
@@ -206,21 +223,25 @@ class MemoryWork(_Source):
         return []
 
     async def ack(self, delivery: Delivery) -> None:
+        """Count the delivery as done, also a late one; a work-queue stream drops the message."""
         await self._bus.before("ack", delivery.message.subject)
         self._finish(delivery)
         await self._bus.after("ack", delivery.message.subject)
 
     async def nak(self, delivery: Delivery, delay_seconds: float) -> None:
+        """Put the delivery off by `delay_seconds`; one that a newer delivery has overtaken changes nothing."""
         await self._bus.before("nak", delivery.message.subject)
         self._put_off(delivery, delay_seconds)
         self._bus.broker.stream(self._stream).wake()
 
     async def term(self, delivery: Delivery) -> None:
+        """End the delivery just as `ack` does: a work-queue stream drops the message."""
         await self._bus.before("term", delivery.message.subject)
         self._finish(delivery)
         await self._bus.after("term", delivery.message.subject)
 
     async def in_progress(self, delivery: Delivery) -> None:
+        """Start the ack wait anew; a delivery that a newer one has overtaken changes nothing."""
         await self._bus.before("in_progress", delivery.message.subject)
         self._put_off(delivery, self._durable.ack_wait_seconds)
 

@@ -27,22 +27,42 @@ class OpenWatch(Protocol):
     closed: bool
     on_ready: Callable[[], None]
 
-    def take(self) -> Sequence[tuple[str, bytes]]: ...
-    def close(self) -> None: ...
+    def take(self) -> Sequence[tuple[str, bytes]]:
+        """Changes since the last call, as (type, JSON bytes). Raises ApiError 410 when history has gone past."""
+
+    def close(self) -> None:
+        """End the reading; a second call does nothing."""
 
 
 class ClusterCore(Protocol):
     """What is needed of the simulated cluster; every call is atomic and raises as the port says."""
 
-    def list(self, resource: str, selector: str = ..., fields: str = ...) -> tuple[Sequence[Stored], str]: ...
-    def open_watch(self, resource: str, resource_version: str, selector: str = ..., fields: str = ...) -> OpenWatch: ...
-    def resource(self, api_version: str, kind: str) -> str: ...
-    def get(self, resource: str, namespace: str, name: str) -> Stored: ...
-    def create(self, resource: str, namespace: str, obj: Any) -> Stored: ...
-    def bind(self, namespace: str, name: str, binding: JsonObject) -> None: ...
-    def delete(self, resource: str, namespace: str, name: str, options: JsonObject | None = ...) -> Stored: ...
-    def patch(self, resource: str, namespace: str, name: str, patch: JsonObject, subresource: str = ...) -> Stored: ...
-    def evict(self, namespace: str, name: str, eviction: JsonObject | None = ...) -> None: ...
+    def list(self, resource: str, selector: str = ..., fields: str = ...) -> tuple[Sequence[Stored], str]:
+        """Objects that both selectors match, and the resourceVersion from which a watch goes on."""
+
+    def open_watch(self, resource: str, resource_version: str, selector: str = ..., fields: str = ...) -> OpenWatch:
+        """Place in the log right after `resource_version`. Raises ApiError 410 for one too old."""
+
+    def resource(self, api_version: str, kind: str) -> str:
+        """Name under which objects of a kind are kept. Raises ApiError 404 for an unknown kind."""
+
+    def get(self, resource: str, namespace: str, name: str) -> Stored:
+        """Object as stored. Raises ApiError 404 without one."""
+
+    def create(self, resource: str, namespace: str, obj: Any) -> Stored:
+        """Store `obj`, which then belongs to the core. Raises ApiError 409 when the name is taken."""
+
+    def bind(self, namespace: str, name: str, binding: JsonObject) -> None:
+        """Bind a pod by the API's Binding object, with annotations and preconditions in `metadata`."""
+
+    def delete(self, resource: str, namespace: str, name: str, options: JsonObject | None = ...) -> Stored:
+        """Begin a deletion by DeleteOptions; returns the object as left by the call."""
+
+    def patch(self, resource: str, namespace: str, name: str, patch: JsonObject, subresource: str = ...) -> Stored:
+        """Apply a merge patch; `subresource` "status" changes the status alone."""
+
+    def evict(self, namespace: str, name: str, eviction: JsonObject | None = ...) -> None:
+        """Delete under disruption budgets. Raises ApiError 429 when a budget allows no disruption."""
 
 
 async def _nothing(_operation: str) -> None: ...
@@ -61,11 +81,13 @@ class MemoryCluster:
         self.before: Callable[[str], Awaitable[None]] = _nothing
         self.after: Callable[[str], Awaitable[None]] = _nothing
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Nothing to close: no connection stands behind this adapter."""
 
     async def list(
         self, kind: str, label_selector: str = "", field_selector: str = "", reduce: Reduce = as_it_is
     ) -> tuple[list[JsonObject], str]:
+        """Whole list at one moment, in no pages; every object is decoded anew and then reduced."""
         await self._enter("list", kind)
         found, version = self._core.list(kind, label_selector, field_selector)
         await self.after("list")
@@ -74,6 +96,7 @@ class MemoryCluster:
     async def watch(
         self, kind: str, resource_version: str, label_selector: str = "", field_selector: str = ""
     ) -> AsyncIterator[WatchEvent]:
+        """Changes as soon as the core has them, without a time limit; ends when the core closes the watch."""
         await self._enter("watch", kind)
         watch = self._core.open_watch(kind, resource_version, label_selector, field_selector)
         ready = asyncio.Event()
@@ -90,12 +113,14 @@ class MemoryCluster:
             watch.close()
 
     async def get_pod(self, namespace: str, name: str) -> JsonObject:
+        """Copy of the pod, which the caller may change."""
         await self._enter("get")
         found = self._core.get("pods", namespace, name)
         await self.after("get")
         return _decoded(found)
 
     async def create_pod(self, namespace: str, pod: JsonObject) -> JsonObject:
+        """Store a copy of `pod`; the pod returned is another copy."""
         await self._enter("create")
         created = self._core.create("pods", namespace, orjson.loads(orjson.dumps(pod)))
         await self.after("create")
@@ -110,12 +135,14 @@ class MemoryCluster:
         annotations: Mapping[str, str],
         resource_version: str = "",
     ) -> None:
+        """Bind in one atomic call of the core; a `resource_version` of "" is no condition."""
         await self._enter("bind")
         meta = {"uid": uid, "annotations": dict(annotations), "resourceVersion": resource_version}
         self._core.bind(namespace, name, {"metadata": meta, "target": {"name": node}})
         await self.after("bind")
 
     async def delete_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> None:
+        """Begin the deletion in the core, held to the UID; simulated kubelets then end the pod in grace."""
         await self._enter("delete")
         self._core.delete("pods", namespace, name, _delete_options(uid, grace_seconds))
         await self.after("delete")
@@ -123,6 +150,7 @@ class MemoryCluster:
     async def evict_pod(
         self, namespace: str, name: str, uid: str, grace_seconds: int | None = None, dry_run: bool = False
     ) -> None:
+        """Evict through the core, held to the UID; budgets of the simulated cluster count."""
         await self._enter("evict")
         options = _delete_options(uid, grace_seconds) | ({"dryRun": ["All"]} if dry_run else {})
         self._core.evict(namespace, name, {"deleteOptions": options})
@@ -131,6 +159,7 @@ class MemoryCluster:
     async def annotate_pod(
         self, namespace: str, name: str, uid: str, annotations: Mapping[str, str | None], resource_version: str = ""
     ) -> None:
+        """Merge patch in the core, held to the UID and, where one is given, to the version."""
         await self._enter("patch")
         meta = {"uid": uid, "annotations": dict(annotations)}
         held = {"resourceVersion": resource_version} if resource_version else {}
@@ -138,42 +167,50 @@ class MemoryCluster:
         await self.after("patch")
 
     async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
+        """Merge patch in the core, held to the node's version."""
         await self._enter("patch")
         wanted = {"resourceVersion": resource_version, "annotations": dict(annotations)}
         self._core.patch("nodes", "", name, {"metadata": wanted})
         await self.after("patch")
 
     async def patch_pod_status(self, namespace: str, name: str, patch: JsonObject) -> None:
+        """Merge patch of the status in the core, with a copy of `patch`."""
         await self._enter("patch")
         self._core.patch("pods", namespace, name, orjson.loads(orjson.dumps(patch)), "status")
         await self.after("patch")
 
     async def patch_status(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
+        """Merge patch of a status in the core; an unknown kind is refused (404) before rights are checked."""
         resource = self._core.resource(api_version, kind)
         await self._enter("patch", resource)
         self._core.patch(resource, namespace, name, orjson.loads(orjson.dumps(patch)), "status")
         await self.after("patch")
 
     async def create_event(self, namespace: str, event: JsonObject) -> None:
+        """Store a copy of `event`. Raises ApiError 409 when the name is taken."""
         await self._enter("create", "events")
         self._core.create("events", namespace, orjson.loads(orjson.dumps(event)))
         await self.after("create")
 
     async def may(self, namespace: str, verb: str, resource: str, group: str = "") -> bool:
+        """Say whether `verbs` has the verb; namespace, resource and group make no difference here."""
         return self._verbs is None or verb in self._verbs
 
     async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject:
+        """Copy of any object that the core keeps, which the caller may change."""
         await self._enter("get", resource_of(kind))
         found = self._core.get(self._core.resource(api_version, kind), namespace, name)
         await self.after("get")
         return _decoded(found)
 
     async def patch_object(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
+        """Merge patch in the core, with a copy of `patch`."""
         await self._enter("patch", resource_of(kind))
         self._core.patch(resource_of(kind), namespace, name, orjson.loads(orjson.dumps(patch)))
         await self.after("patch")
 
     async def remove_finalizer(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
+        """Look and patch in one step, held to the UID; the patch is left out when the finalizer is off."""
         await self._enter("patch")
         meta = _decoded(self._core.get("pods", namespace, name))["metadata"]
         finalizers = meta.get("finalizers", [])
@@ -183,17 +220,20 @@ class MemoryCluster:
         await self.after("patch")
 
     async def create_service(self, namespace: str, service: JsonObject) -> None:
+        """Store a copy of `service`; no port or address comes to be."""
         await self._enter("create", "services")
         self._core.create("services", namespace, orjson.loads(orjson.dumps(service)))
         await self.after("create")
 
     async def get_service(self, namespace: str, name: str) -> JsonObject:
+        """Copy of the service, which the caller may change."""
         await self._enter("get", "services")
         found = self._core.get("services", namespace, name)
         await self.after("get")
         return _decoded(found)
 
     async def delete_service(self, namespace: str, name: str, uid: str) -> None:
+        """Delete in the core, held to the UID; a service has no grace period."""
         await self._enter("delete", "services")
         self._core.delete("services", namespace, name, _delete_options(uid, None))
         await self.after("delete")

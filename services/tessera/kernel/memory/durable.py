@@ -31,6 +31,7 @@ class Durable:
         return due
 
     def first_deliveries(self, unseen: Iterator[Message], now: float, limit: int) -> list[int]:
+        """Hand out new messages for the first time, until `limit` or `pending_max`; returns the sequences."""
         taken: list[int] = []
         while len(taken) < limit and len(self.pending) < self.pending_max:
             message = next(unseen, None)
@@ -42,9 +43,11 @@ class Durable:
         return taken
 
     def next_due(self) -> float | None:
+        """Monotonic seconds of the earliest redelivery; None while nothing is pending."""
         return min((pending.due for pending in self.pending.values()), default=None)
 
     def done(self, seq: int) -> None:
+        """Never deliver this sequence again; one that is not pending is ignored."""
         self.pending.pop(seq, None)
 
     def again_at(self, seq: int, deliveries: int, due: float) -> None:

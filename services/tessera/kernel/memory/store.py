@@ -23,9 +23,11 @@ class StoreFaults(Protocol):
     `replace` also passes through `before("switch")`, with the new generation built and the old one still read.
     """
 
-    async def before(self, op: str) -> None: ...
+    async def before(self, op: str) -> None:
+        """Hook ahead of the effect of operation `op`; an error raised here keeps the effect from happening."""
 
-    async def after(self, op: str) -> None: ...
+    async def after(self, op: str) -> None:
+        """Hook behind the effect of operation `op`; an error raised here hides the effect from the caller."""
 
 
 @dataclass(slots=True)
@@ -36,6 +38,7 @@ class Generation:
     views: dict[str, dict[str, bytes]] = field(default_factory=lambda: {name: {} for name in VIEWS})
 
     def put(self, changes: Sequence[Change]) -> None:
+        """Set and delete fields in the order given; the cursor stays."""
         for change in changes:
             if change.value is None:
                 self.views[change.view].pop(change.key, None)
@@ -51,9 +54,11 @@ class MemoryViews:
         self.current: Generation | None = None
 
     def wipe(self) -> None:
+        """Lose everything, cursor and pointer too, as a Redis that comes back empty."""
         self.current = None
 
     def copy(self) -> Generation | None:
+        """Current generation as an independent copy; None without one."""
         now = self.current
         return now and Generation(now.cursor, {name: dict(rows) for name, rows in now.views.items()})
 
@@ -63,10 +68,12 @@ class MemoryStore:
         self.shared, self.faults = shared, faults
 
     async def cursor(self) -> int:
+        """Cursor of the generation that all stores on the same views share."""
         await self._before("cursor")
         return self.shared.current.cursor if self.shared.current else 0
 
     async def apply(self, first_n: int, last_n: int, changes: Sequence[Change]) -> int:
+        """Change the shared generation in place; the first one comes to be here."""
         await self._before("apply")
         now = self.shared.current or Generation()
         if now.cursor < last_n:
@@ -79,6 +86,7 @@ class MemoryStore:
         return now.cursor
 
     async def replace(self, n: int, changes: Sequence[Change]) -> None:
+        """Build, pass the hook "switch", then switch; Conflict when another generation came in between."""
         await self._before("replace")
         replaced = self.shared.current
         built = Generation(n)
@@ -90,13 +98,16 @@ class MemoryStore:
         await self._after("replace")
 
     async def get(self, view: str, key: str) -> bytes | None:
+        """Field of a copy of the view; passes the fault hook as one "get"."""
         return (await self.get_all(view)).get(key)
 
     async def get_all(self, view: str) -> dict[str, bytes]:
+        """Copy of the view, which the caller may change. Raises KeyError for an unknown view."""
         await self._before("get")
         return dict(self.shared.current.views[view]) if self.shared.current else {}
 
     async def digest(self) -> str:
+        """Digest of the shared views by the same function as over Redis."""
         await self._before("digest")
         return views_digest(self.shared.current.views if self.shared.current else {})
 

@@ -33,6 +33,7 @@ class Asking:
 
     @classmethod
     async def open(cls, bus: Bus, identity: str, clock: Clock | None = None) -> "Asking":
+        """Listen on an inbox of `identity` under a random name: processes of one identity never mix answers."""
         return await cls._listening(bus, f"{subjects.inbox(identity)}.{random_key()}", clock)
 
     @classmethod

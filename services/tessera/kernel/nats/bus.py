@@ -70,6 +70,7 @@ class NatsBus:
         await self._wire.close()
 
     async def publish(self, out: Outgoing) -> int:
+        """One request and its ack; without an ack in time, or after a lost connection, UnknownOutcome."""
         return _sequence(out, await (await self._send(out)))
 
     async def publish_all(self, batch: Sequence[Outgoing]) -> list[int]:
@@ -89,24 +90,31 @@ class NatsBus:
         return [_sequence(out, outcome) for out, outcome in zip(batch, outcomes, strict=True)]
 
     def follow(self, stream: str, subject: str, after: int) -> NatsFollow:
+        """Follower over live copies and direct gets; the first `next` subscribes."""
         return NatsFollow(self._wire, stream, subject, after)
 
     def work(self, stream: str, durable: str) -> NatsWork:
+        """Puller of a durable; the first `next` asks the server for messages."""
         return NatsWork(self._wire, stream, durable)
 
     async def get(self, stream: str, seq: int) -> Message | None:
+        """Direct get from any replica; one that lags answers None for a message that was just stored."""
         return await self._reads.get(stream, seq)
 
     async def last(self, stream: str, subject: str) -> Message | None:
+        """One request to the stream's leader; a deposed leader may answer stale, so confirm by compare-and-swap."""
         return await self._reads.last(stream, subject)
 
     async def last_all(self, stream: str, subject: str) -> list[Message]:
+        """Direct gets in batches of 1,024 and 4 MiB. Raises Poison when more than 1,024 subjects match."""
         return await self._reads.last_all(stream, subject)
 
     async def usage(self, stream: str) -> Usage:
+        """One request for the stream's state, answered by the leader; headers and overhead count."""
         return await self._reads.usage(stream)
 
     async def send(self, subject: str, data: bytes) -> None:
+        """Write to the connection without waiting. Raises Transient when not connected, Poison when too large."""
         await self._wire.send(subject, data)
 
     async def listen(self, subject: str, on_message: Callable[[str, bytes], None]) -> None:

@@ -79,6 +79,7 @@ class NatsFollow:
             self._sid = await self._wire.subscribe(subjects.live(self._subject), self._on_live)
 
     async def close(self) -> None:
+        """Drop the buffered live copies and unsubscribe; a second call does nothing."""
         if self._closed:
             return
         self._closed = True

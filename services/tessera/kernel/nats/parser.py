@@ -26,6 +26,7 @@ class MessageParser(Parser):
         self.reads = 0  # grows with each piece that was read from the connection
 
     async def parse(self, data: bytes = b"") -> None:
+        """Hand on all whole messages of `data`, keep a begun one. Raises ProtocolError for a malformed one."""
         self.reads += 1
         if self.state == AWAITING_CONTROL_LINE:
             if self.buf:

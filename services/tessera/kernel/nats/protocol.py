@@ -31,6 +31,7 @@ def status(headers: bytes) -> int:
 
 
 def status_text(headers: bytes) -> str:
+    """Words behind the code of a control message's status line."""
     return headers[13:].split(b"\r\n", 1)[0].decode("utf-8", "replace")
 
 
@@ -44,6 +45,7 @@ def number(headers: bytes, name: bytes) -> int | None:
 
 
 def text(headers: bytes, name: bytes) -> str:
+    """Text of a header that the server wrote; "" when the header is not there."""
     at = headers.rfind(b"\r\n" + name + b": ")
     start = at + len(name) + 4
     return "" if at < 0 else headers[start : headers.find(b"\r\n", start)].decode()
@@ -55,6 +57,7 @@ def own_headers(headers: bytes) -> dict[str, str]:
 
 
 def publish_headers(out: Outgoing) -> dict[str, str] | None:
+    """Sender's headers with the conditions of the compare-and-swap; None when there is no header at all."""
     headers = dict(out.headers)
     if out.expected_last_seq is not None:
         headers["Nats-Expected-Last-Sequence"] = str(out.expected_last_seq)

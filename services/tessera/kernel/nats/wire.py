@@ -326,6 +326,7 @@ class NatsWire:
         return remove
 
     def new_inbox(self) -> str:
+        """Subject for replies below this identity's inbox prefix, new at each call."""
         return self._client.new_inbox()
 
     async def close(self) -> None:

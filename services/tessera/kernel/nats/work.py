@@ -69,16 +69,20 @@ class NatsWork:
         return []
 
     async def ack(self, delivery: Delivery) -> None:
+        """Send the ack unconfirmed: a lost one means a redelivery. Raises Transient when not connected."""
         await self._wire.send(delivery.token, b"+ACK")
 
     async def nak(self, delivery: Delivery, delay_seconds: float) -> None:
+        """Send the nak; the server counts the delay, if any. Raises Transient when not connected."""
         delay = orjson.dumps({"delay": int(delay_seconds * 1e9)})
         await self._wire.send(delivery.token, b"-NAK " + delay if delay_seconds > 0 else b"-NAK")
 
     async def term(self, delivery: Delivery) -> None:
+        """Send the end of the delivery without waiting for confirmation. Raises Transient when not connected."""
         await self._wire.send(delivery.token, b"+TERM")
 
     async def in_progress(self, delivery: Delivery) -> None:
+        """Send the sign that starts the server's ack wait anew. Raises Transient when not connected."""
         await self._wire.send(delivery.token, b"+WPI")
 
     async def close(self) -> None:

@@ -17,5 +17,6 @@ def raise_soft_limit() -> None:
 
 
 def soft_limit() -> int:
+    """Number of descriptors that this process may have open; 65,536 where nothing limits them."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return WANTED if soft == resource.RLIM_INFINITY else soft

@@ -96,6 +96,7 @@ class Proposals:
         self._changed = asyncio.Event()
 
     async def on_ledger(self, entries: list[Entry]) -> None:
+        """Close proposals that the ledger has answered, pause refused jobs for longer, and wake `propose`."""
         for entry in entries:
             for record in entry.message.records:
                 if type(record) is PlanRefused:
@@ -109,6 +110,7 @@ class Proposals:
         self._changed.set()
 
     async def propose(self) -> None:
+        """Plan in rounds until cancelled: when the ledger has moved, or after a second in which it has not."""
         clock = self._ports.clock
         while True:
             await wait_for(self._changed, clock, TICK_SECONDS)

@@ -76,6 +76,7 @@ class ServiceSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Sources by rank: arguments, environment, TOML file; no .env file and no folder of secrets."""
         return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=_toml_values(cls.service))
 
 

@@ -26,6 +26,7 @@ class StoreProbe:
         self.trouble: str | None = None
 
     async def watch(self) -> None:
+        """Probe every five seconds until cancelled."""
         while True:
             await self.probe()
             await self._ports.clock.sleep(PROBE_SECONDS)

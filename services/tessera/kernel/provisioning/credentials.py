@@ -75,13 +75,16 @@ class CredentialDirectory:
 
     @property
     def nats_file(self) -> Path:
+        """Authorisation of nats-server, rendered from the identities of all shards."""
         return self.root / NATS_FILE
 
     @property
     def redis_file(self) -> Path:
+        """ACL of Redis, rendered from the identities of all shards."""
         return self.root / REDIS_FILE
 
     def file(self, name: str) -> Path:
+        """Place of one identity's credential in this shard, whether the file is there or not."""
         return self.path / f"{name}.json"
 
     def ensure(self, identities: Sequence[Identity]) -> bool:
@@ -106,6 +109,7 @@ class CredentialDirectory:
         return read_credential(self.file(name))
 
     def all(self) -> list[Credential]:
+        """Every credential of this shard, by name. Raises StartupError for a file that is no credential."""
         return [read_credential(path) for path in sorted(self.path.glob("*.json"))]
 
     def _ensure_one(self, identity: Identity) -> bool:

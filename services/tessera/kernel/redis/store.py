@@ -128,10 +128,12 @@ class RedisStore:
         self._loaded: dict[str, str] = {}  # script to the SHA that Redis knows it by
 
     async def close(self) -> None:
+        """Close the pooled connections."""
         await self._redis.aclose()
 
     @_transient
     async def cursor(self) -> int:
+        """One MULTI of pointer and cursor. Raises Transient when Redis does not answer in time."""
         (held,) = await self._read(lambda generation: [("GET", keys.cursor(self._shard, generation))])
         return int(held or 0)
 
@@ -143,6 +145,7 @@ class RedisStore:
 
     @_transient
     async def apply(self, first_n: int, last_n: int, changes: Sequence[Change]) -> int:
+        """One script, tried again when the generation moved meanwhile; Transient after five such moves."""
         fields = _fields(changes)
         for _ in range(READ_ATTEMPTS):
             fresh = not self._generation
@@ -174,16 +177,19 @@ class RedisStore:
 
     @_transient
     async def get(self, view: str, key: str) -> bytes | None:
+        """One MULTI of pointer and field. Raises Transient when Redis does not answer in time."""
         (value,) = await self._read(lambda generation: [("HGET", keys.view(self._shard, generation, view), key)])
         return value if value is None else bytes(value)
 
     @_transient
     async def get_all(self, view: str) -> dict[str, bytes]:
+        """One MULTI of pointer and whole hash: a view of a million jobs takes seconds. Raises Transient."""
         (found,) = await self._read(lambda generation: [("HGETALL", keys.view(self._shard, generation, view))])
         return _text_keys(found)
 
     @_transient
     async def digest(self) -> str:
+        """Read every view whole in one MULTI, then hash here. Raises Transient."""
         found = await self._read(
             lambda generation: [("HGETALL", keys.view(self._shard, generation, view)) for view in VIEWS]
         )

@@ -57,6 +57,7 @@ class Health:
 
     @property
     def halted(self) -> str | None:
+        """First reason for which the process was halted; None while nothing halted the process."""
         return self._halted
 
     def readiness(self) -> dict[str, str]:
@@ -96,6 +97,7 @@ class Health:
         return taken
 
     async def close(self) -> None:
+        """Stop listening and ticking; nothing happens when `serve` was never called."""
         if self._ticker is not None:
             self._ticker.cancel()
         if self._runner is not None:

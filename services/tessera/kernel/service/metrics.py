@@ -81,9 +81,11 @@ class Metrics:
         self._hop.labels(self._service).observe(max(seconds, 0.0))
 
     def step(self, step: StrEnum, seconds: float) -> None:
+        """Observe how many seconds one numbered step of a cycle took."""
         self._step.labels(step.value).observe(seconds)
 
     def reason(self, reason: StrEnum, count: int = 1) -> None:
+        """Count a no by its typed reason, `count` of them at once."""
         self._reasons.labels(reason.value).inc(count)
 
     def readiness(self, texts: Mapping[str, str]) -> None:
@@ -92,6 +94,7 @@ class Metrics:
             self._ready.labels(name).set(text == "ok")
 
     def logged(self, event: str) -> None:
+        """Count a log line by its event; events on which no alarm stands are left out."""
         if event in COUNTED_EVENTS:
             self._events.labels(event).inc()
 
@@ -138,6 +141,7 @@ class Sharing:
         }
 
     def waited(self, queue: str, seconds: float) -> None:
+        """Observe seconds from a job's submit to its first allocation; a negative wait counts as zero."""
         self._waited.labels(queue).observe(max(seconds, 0.0))
 
     def show(self, values: Iterable[tuple[str, tuple[str, ...], float]]) -> None:

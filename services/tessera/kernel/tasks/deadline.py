@@ -34,6 +34,7 @@ class Deadline:
         self._handle: asyncio.Handle = self._loop.call_later(seconds, self._due)
 
     def cancel(self) -> None:
+        """Keep the strike from coming; nothing happens when the strike has come."""
         self._handle.cancel()
 
     def _due(self) -> None:

@@ -30,7 +30,8 @@ async def wait_for(event: asyncio.Event, clock: Clock, seconds: float) -> bool:
 
 
 class Closable(Protocol):
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """End the source, so that a `next` that is waiting returns."""
 
 
 @asynccontextmanager

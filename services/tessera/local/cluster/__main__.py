@@ -19,6 +19,7 @@ from tessera.local.cluster.store import Options
 
 
 def main() -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code, 1 when start-up failed."""
     arguments = _arguments()
     try:
         _run(_serve(arguments))

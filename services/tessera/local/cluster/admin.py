@@ -25,6 +25,7 @@ class AnswerFault(_Fault):
     retry_after_seconds: float | None = None
 
     def apply(self, cluster: SimCluster) -> None:
+        """Order the refusals; calls that are under way are not touched."""
         cluster.faults.answer(self.verb, self.status, self.count, self.retry_after_seconds)
 
 
@@ -37,6 +38,7 @@ class LoseAnswers(_Fault):
     after_effect: bool = True
 
     def apply(self, cluster: SimCluster) -> None:
+        """Order the broken connections; calls that are under way are not touched."""
         cluster.faults.lose_answers(self.verb, self.count, self.after_effect)
 
 
@@ -44,6 +46,7 @@ class CloseWatches(_Fault):
     fault: Literal["close_watches"]
 
     def apply(self, cluster: SimCluster) -> None:
+        """End all watches of all kinds now."""
         cluster.close_watches()
 
 
@@ -53,6 +56,7 @@ class ExpireHistory(_Fault):
     fault: Literal["expire_history"]
 
     def apply(self, cluster: SimCluster) -> None:
+        """Forget all past changes, and lists that go on in pages."""
         cluster.expire_history()
 
 
@@ -62,6 +66,7 @@ class NodeReachable(_Fault):
     reachable: bool
 
     def apply(self, cluster: SimCluster) -> None:
+        """Cut the node off or bring it back. Raises ApiError 404 for an unknown node."""
         cluster.set_reachable(self.node, self.reachable)
 
 
@@ -71,6 +76,7 @@ class NodeCordoned(_Fault):
     cordoned: bool
 
     def apply(self, cluster: SimCluster) -> None:
+        """Cordon or uncordon the node. Raises ApiError 404 for an unknown node."""
         cluster.set_cordoned(self.node, self.cordoned)
 
 
@@ -82,6 +88,7 @@ class NodeOutOfService(_Fault):
     out: bool
 
     def apply(self, cluster: SimCluster) -> None:
+        """Set or take off the out-of-service taint. Raises ApiError 404 for an unknown node."""
         cluster.set_out_of_service(self.node, self.out)
 
 
@@ -92,6 +99,7 @@ class NodeGone(_Fault):
     node: str
 
     def apply(self, cluster: SimCluster) -> None:
+        """Take the node's object off now. Raises ApiError 404 for an unknown node."""
         cluster.remove_node(self.node)
 
 
@@ -101,6 +109,7 @@ class NodeGpus(_Fault):
     gpus: Annotated[int, Field(ge=0)]
 
     def apply(self, cluster: SimCluster) -> None:
+        """Give the node its first `gpus` devices. Raises ApiError 404 for an unknown node."""
         cluster.set_gpus(self.node, self.gpus)
 
 
@@ -113,6 +122,7 @@ class DeletePod(_Fault):
     vanish: bool = False
 
     def apply(self, cluster: SimCluster) -> None:
+        """Delete or take off the pod. Raises ApiError 404 for an unknown pod."""
         if self.vanish:
             cluster.vanish(self.namespace, self.name)
         else:
@@ -125,6 +135,7 @@ class Clear(_Fault):
     fault: Literal["clear"]
 
     def apply(self, cluster: SimCluster) -> None:
+        """Drop all orders of all verbs."""
         cluster.faults.clear()
 
 

@@ -107,6 +107,7 @@ class NodeUse:
     used_further: Counter[str] = field(default_factory=Counter)
 
     def resize(self, node: JsonObject) -> None:
+        """Read totals, device profile and cards from the node's object; what is used stays as it is."""
         allocatable = (node.get("status") or {}).get("allocatable") or {}
         self.cpu_milli = thousandths(allocatable.get("cpu", 0))
         self.memory_bytes = units(allocatable.get("memory", 0))
@@ -131,6 +132,7 @@ class NodeUse:
         return devices
 
     def give_back(self, request: Request, devices: tuple[int, ...]) -> None:
+        """Free what `take` reserved: the same request, and the devices that were returned."""
         self._add(request, devices, -1)
 
     def _devices_for(self, request: Request) -> tuple[int, ...]:

@@ -48,6 +48,7 @@ class SimCluster:
         return found, self.resource_version
 
     def open_watch(self, resource: str, resource_version: str, selector: str = "", fields: str = "") -> WatchReader:
+        """Follow changes after a version. Raises ApiError 410 for one too old, 504 for one not reached."""
         self.faults.before("watch")
         return self._store.shelf(resource).watch(resource_version, parse_selector(selector, fields))
 
@@ -59,6 +60,7 @@ class SimCluster:
         return found
 
     def get(self, resource: str, namespace: str, name: str) -> Version:
+        """Object as stored, shared and not to be changed. Raises ApiError 404."""
         self.faults.before("get")
         return self._store.shelf(resource).require(namespace, name)
 
@@ -138,6 +140,7 @@ class SimCluster:
 
     @property
     def resource_version(self) -> str:
+        """Newest version of any object of any kind, as text."""
         return str(self._store.counter.last)
 
     # -- time ---------------------------------------------------------------------------------------------------
@@ -211,6 +214,7 @@ class SimCluster:
         return all(taint["key"] != OUT_OF_SERVICE_TAINT for taint in node.object["spec"].get("taints", ()))
 
     def close_watches(self) -> None:
+        """End every open watch of every kind; clients open new ones where they stopped."""
         for shelf in self._store.shelves.values():
             shelf.log.close_all()
 

@@ -52,6 +52,7 @@ class Faults:
         self._order(verb, _Fault(count, None, after_effect))
 
     def clear(self) -> None:
+        """Drop all orders of all verbs, also half used ones."""
         self._ordered.clear()
 
     def before(self, verb: str) -> None:

@@ -75,9 +75,11 @@ class Kubelets:
         return uid in self._runs
 
     def use_of(self, node: str) -> NodeUse | None:
+        """Capacity and use of a node; None for a name that no kubelet has."""
         return self._use.get(node)
 
     def node_changed(self, node: Version) -> None:
+        """Take over the totals of a new or changed node; pods that run keep what they hold."""
         self._use.setdefault(node.meta["name"], NodeUse()).resize(node.object)
 
     def node_gone(self, node: str) -> None:
@@ -110,6 +112,7 @@ class Kubelets:
             self._timers.set(uid, now_ms)
 
     def sync(self, uid: str, now_ms: int) -> None:
+        """Do for one pod what is due at `now_ms`; nothing happens on a node that is away or unknown."""
         run = self._runs.get(uid)
         if run is None or run.node in self._away or run.node not in self._use:
             return

@@ -66,4 +66,5 @@ def _no_such_path() -> ApiError:
 
 
 def watched(call: Call) -> Call:
+    """Turn a list with `?watch=1` into a watch, which needs a right of its own."""
     return Call("watch", call.resource, call.namespace)

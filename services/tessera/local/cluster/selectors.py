@@ -16,6 +16,7 @@ NO_FIELDS: Fields = ("",) * len(FIELDS)
 
 
 def fields_of(found: JsonObject) -> Fields:
+    """Values of `FIELDS` in their order; "" for a field that the object has not."""
     meta, spec = found["metadata"], found.get("spec") or {}
     named = meta["name"], meta.get("namespace", "")
     phase = (found.get("status") or {}).get("phase") or ""
@@ -38,9 +39,11 @@ class Selector:
 
     @property
     def selects_all(self) -> bool:
+        """True when no term is given, so that nothing need be compared."""
         return not (self.equal or self.present or self.unequal or self.absent or self.fields)
 
     def matches(self, labels: Mapping[str, str], fields: Fields = NO_FIELDS) -> bool:
+        """Compare labels, and fields in the order of `FIELDS`, with all terms."""
         for key, value in self.equal:
             if labels.get(key) != value:
                 return False

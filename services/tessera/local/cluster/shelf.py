@@ -23,15 +23,18 @@ class Version:
 
     @property
     def meta(self) -> JsonObject:
+        """Metadata of the object, shared: callers that change any of it make a copy first."""
         meta: JsonObject = self.object["metadata"]
         return meta
 
     @property
     def labels(self) -> Mapping[str, str]:
+        """Labels of the object; an empty mapping without any."""
         return self.object["metadata"].get("labels") or _NO_LABELS
 
     @property
     def uid(self) -> str:
+        """UID that the server gave, as text."""
         return str(self.object["metadata"]["uid"])
 
     @property
@@ -41,6 +44,7 @@ class Version:
 
     @property
     def phase(self) -> str:
+        """Phase in the status; "" for an object that has none."""
         return self.object.get("status", {}).get("phase") or ""
 
     @property
@@ -50,6 +54,7 @@ class Version:
 
     @property
     def deleting(self) -> bool:
+        """True once a deletion has begun: grace or finalizers still keep the object."""
         return "deletionTimestamp" in self.object["metadata"]
 
 
@@ -60,11 +65,13 @@ class Counter:
         self.last = 1  # never 0: to a watch that means "from anywhere"
 
     def next(self) -> int:
+        """Raise the version by one and return the new one."""
         self.last += 1
         return self.last
 
 
 def key_of(namespace: str, name: str) -> str:
+    """Key of an object: namespace and name, or the name alone of what is in no namespace."""
     return f"{namespace}/{name}" if namespace else name
 
 
@@ -84,6 +91,7 @@ class Shelf:
         return len(self._by_key)
 
     def get(self, namespace: str, name: str) -> Version | None:
+        """Object by name, or None; `namespace` is "" for objects of no namespace."""
         return self._by_key.get(key_of(namespace, name))
 
     def require(self, namespace: str, name: str) -> Version:
@@ -95,15 +103,19 @@ class Shelf:
 
     @property
     def oldest(self) -> Version:
+        """Object that was stored first of those still here. Raises StopIteration on an empty shelf."""
         return next(iter(self._by_key.values()))
 
     def with_uid(self, uid: str) -> Version | None:
+        """Object by UID; None once the object is taken off."""
         return self._by_uid.get(uid)
 
     def on_node(self, node: str) -> list[Version]:
+        """Pods that are bound to a node; [] for a node without pods."""
         return [self._by_key[key] for key in self._by_node.get(node, ())]
 
     def select(self, selector: Selector) -> list[Version]:
+        """Objects that the selector matches; cheap when an indexed label is among its equalities."""
         if selector.selects_all:
             return list(self._by_key.values())
         return [found for found in self._candidates(selector) if selector.matches(found.labels, found.fields)]

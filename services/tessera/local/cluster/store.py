@@ -48,7 +48,8 @@ def resource_in(api_version: str, plural: str) -> str:
 class WallClock(Protocol):
     """What is needed of a clock here."""
 
-    def now_ms(self) -> int: ...
+    def now_ms(self) -> int:
+        """Milliseconds since the Unix epoch; virtual under the simulator."""
 
 
 EVENTS_MAX = 10_000  # a real server forgets them after an hour
@@ -82,12 +83,14 @@ class Store:
         self._clock, self._seed, self._uids = clock, seed, 0
 
     def shelf(self, resource: str) -> Shelf:
+        """Shelf of a resource such as `pods`. Raises ApiError 404 for a resource that is not kept."""
         shelf = self.shelves.get(resource)
         if shelf is None:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         return shelf
 
     def create(self, shelf: Shelf, namespace: str, obj: JsonObject) -> Version:
+        """Complete and store an object, and tell its kubelet; the 10,001st event takes the oldest one's place."""
         if shelf.resource == "events" and len(shelf) >= EVENTS_MAX:
             shelf.remove(shelf.oldest)
         created = shelf.add(self._filled(shelf, namespace, obj))
@@ -99,6 +102,7 @@ class Store:
         return created
 
     def bind(self, pod: Version, node: str, annotations: JsonObject) -> None:
+        """Write node, annotations and PodScheduled as one version, then hand the pod to its kubelet."""
         meta = dict(pod.meta)
         if annotations:
             meta["annotations"] = {**(meta.get("annotations") or {}), **annotations}
@@ -142,6 +146,7 @@ class Store:
         return marked
 
     def remove(self, shelf: Shelf, found: Version) -> Version:
+        """Take an object off at once and tell the kubelets; returns the object as last stored."""
         shelf.remove(found)
         if shelf is self.nodes:
             self.kubelets.node_gone(found.meta["name"])
@@ -154,6 +159,7 @@ class Store:
         return self._with_condition(found.object["status"], name, status, reason)
 
     def now_ms(self) -> int:
+        """Clock of the whole cluster, in milliseconds since the Unix epoch."""
         return self._clock.now_ms()
 
     def _filled(self, shelf: Shelf, namespace: str, obj: JsonObject) -> JsonObject:

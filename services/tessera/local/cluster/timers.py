@@ -18,6 +18,7 @@ class Timers:
         return len(self._due)
 
     def set(self, key: str, due_ms: int) -> None:
+        """Make `key` due at `due_ms` instead of before; calls `on_earlier` when the earliest due time comes closer."""
         earlier = self.next_due_ms()
         self._count += 1
         self._due[key] = (due_ms, self._count)
@@ -26,6 +27,7 @@ class Timers:
             self.on_earlier()
 
     def cancel(self, key: str) -> None:
+        """Take the due time of `key` away; a key without one is ignored."""
         self._due.pop(key, None)
         # Replaced and cancelled entries stay in the heap until they surface; a long wait must not pile them up.
         if len(self._heap) > 2 * len(self._due) + 64:
@@ -33,6 +35,7 @@ class Timers:
             heapq.heapify(self._heap)
 
     def next_due_ms(self) -> int | None:
+        """Earliest due time of all keys, in milliseconds; None when no key has one."""
         heap = self._heap
         while heap:
             due, count, key = heap[0]

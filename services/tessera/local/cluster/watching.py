@@ -98,6 +98,7 @@ class WatchLog:
         self._watches: dict[WatchReader, None] = {}
 
     def append(self, event: Event) -> None:
+        """Add the newest change and wake all readers; at twice `history` changes the older half is dropped."""
         self._events.append(event)
         if len(self._events) >= 2 * self._history:  # cut in halves: moving the list at each append would cost more
             self._drop(self._history)
@@ -114,15 +115,18 @@ class WatchLog:
         return watch
 
     def after(self, position: int, limit: int, rv: int) -> list[Event]:
+        """Events from a reader's position on, at most `limit`. Raises ApiError 410 when some were dropped."""
         if position < self._first:
             raise answers.expired(rv, self._dropped_rv)
         start = position - self._first
         return self._events[start : start + limit]
 
     def forget(self, watch: WatchReader) -> None:
+        """Take a reader off the list of those that are woken; one that is not on the list is ignored."""
         self._watches.pop(watch, None)
 
     def close_all(self) -> None:
+        """Close every open reader."""
         for watch in list(self._watches):
             watch.close()
 
@@ -132,6 +136,7 @@ class WatchLog:
 
     @property
     def readers(self) -> int:
+        """Number of open readers."""
         return len(self._watches)
 
     @property

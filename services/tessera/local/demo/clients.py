@@ -45,4 +45,5 @@ class Clients:
 
     @property
     def all_ended(self) -> bool:
+        """True when events, or the answer to the submit, have shown the end of every job begun so far."""
         return all(self._picture.ended(id_) for id_ in self.begun_ms)

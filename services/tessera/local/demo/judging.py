@@ -37,6 +37,7 @@ class PodRecorder:
         self.changes: list[PodChange] = []
 
     async def run(self) -> None:
+        """Record changes from now on, until cancelled or the server ends the watch."""
         _, version = await self._cluster.list("pods")
         async for change in self._cluster.watch("pods", version):
             if change.type in POD_EVENTS:
@@ -59,6 +60,7 @@ class Judgement:
 
     @property
     def ok(self) -> bool:
+        """True when the checker found no violation and the replay came out the same."""
         return not self.report.violations and self.replay.ok
 
 
@@ -74,6 +76,7 @@ class ShardRecords:
         self.measures = RunMeasures()
 
     async def tail_n(self) -> int:
+        """Number of the newest record; 0 while the ledger is empty."""
         tail = await self._ledger.tail()
         return 0 if tail is None else tail.seq
 

@@ -29,6 +29,7 @@ class RunMeasures:
 
     @property
     def ratio_percent(self) -> float:
+        """Percent of the GPUs that were allocated while jobs waited; 0 when none did."""
         return 100 * self.held_ms / self.there_ms if self.there_ms else 0.0
 
     def best_second(self) -> int:

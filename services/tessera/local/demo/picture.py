@@ -67,24 +67,29 @@ class Picture:
 
     @property
     def counts(self) -> Counter[str]:
+        """Number of jobs per phase, as far as events and refused submits tell."""
         return Counter(self.phases.values())
 
     @property
     def gpus(self) -> int:
+        """Number of GPUs of all nodes."""
         return sum(node.gpus for node in self.nodes)
 
     @property
     def gpus_taken_percent(self) -> int:
+        """Percent of all GPUs that jobs hold, rounded down; a shared GPU counts by its shares."""
         return sum(self.taken.values()) // (10 * max(1, self.gpus))
 
     @property
     def events_per_second(self) -> float:
+        """Rate over the last two seconds."""
         now = self._now()
         while self._times and self._times[0] < now - RATE_SECONDS:
             self._times.popleft()
         return len(self._times) / RATE_SECONDS
 
     def ended(self, job_id: str) -> bool:
+        """Say whether the job succeeded, failed or was refused."""
         return self.phases.get(job_id) in ENDED
 
     def refuse(self, job_id: str) -> None:
@@ -92,6 +97,7 @@ class Picture:
         self.phases[job_id] = REFUSED
 
     def take(self, event: CloudEvent) -> None:
+        """Fold in the tenant's next event; events must come in order."""
         self.events += 1
         self.last_n = int(event.sequence)
         self._times.append(self._now())

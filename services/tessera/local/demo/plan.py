@@ -25,6 +25,7 @@ class DemoPlan:
 
     @classmethod
     def draw(cls, mix: ProductionMix, jobs: int, nodes: int, seed: int, kill: str | None) -> "DemoPlan":
+        """Draw jobs and nodes from the mix by `seed`; every fourth job goes to the second queue."""
         random = Random(seed)
         drawn = mix.draw_jobs(random, jobs, QUEUES[0])
         queued = [spec.model_copy(update={"queue": QUEUES[index % 4 == 3]}) for index, spec in enumerate(drawn)]
@@ -32,6 +33,7 @@ class DemoPlan:
 
     @property
     def gpus(self) -> int:
+        """Number of GPUs of all nodes drawn."""
         return sum(node.gpus for node in self.nodes)
 
     @property

@@ -34,7 +34,8 @@ class Screen(Protocol):
 
     happening: str
 
-    def tell(self, sentence: str) -> None: ...
+    def tell(self, sentence: str) -> None:
+        """Set `happening`, and print the sentence where printed lines stay."""
 
     async def run(self) -> None:
         """Show until cancelled; the last state is shown before it ends."""
@@ -56,10 +57,12 @@ class PlainScreen:
         self.happening = ""
 
     def tell(self, sentence: str) -> None:
+        """Print the sentence at once, behind the seconds since the beginning."""
         self.happening = sentence
         self._print(sentence)
 
     async def run(self) -> None:
+        """Print the counts every two seconds until cancelled, and once more at the end."""
         try:
             while True:
                 await self._clock.sleep(PLAIN_SECONDS)
@@ -86,9 +89,11 @@ class LiveScreen:
         self.happening = ""
 
     def tell(self, sentence: str) -> None:
+        """Show the sentence from the next frame on, until another comes."""
         self.happening = sentence
 
     async def run(self) -> None:
+        """Draw the panel five times a second until cancelled, and once more at the end."""
         with Live(console=self._console, auto_refresh=False, vertical_overflow="crop") as live:
             try:
                 while True:

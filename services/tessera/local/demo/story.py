@@ -69,9 +69,11 @@ class Track:
 
     @property
     def now(self) -> str:
+        """What the job does since the last step; "" before the first."""
         return self.steps[-1][1] if self.steps else ""
 
     def step(self, at: float, what: str) -> None:
+        """Note that from `at` seconds on the job does `what`; repetitions and steps after the end are left out."""
         if self.now not in (what, ENDED):
             self.steps.append((at, what))
 

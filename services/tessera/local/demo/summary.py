@@ -47,10 +47,12 @@ class DemoOutcome:
 
     @property
     def lost(self) -> int:
+        """Number of jobs that no phase counts: nobody saw an end of theirs."""
         return self.jobs - sum(self.phases.values())
 
     @property
     def ok(self) -> bool:
+        """True when checker and replay found nothing and no job was lost."""
         return self.judgement.ok and not self.lost
 
 
