@@ -31,6 +31,7 @@ class Case:
 
     @property
     def about_a_job(self) -> Request | None:
+        """Order about a job that the command is; None for other commands and for those of adopted jobs."""
         return self.outcome.fact if isinstance(self.outcome.fact, Request) and not self.origin.adopted else None
 
 

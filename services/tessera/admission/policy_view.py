@@ -37,9 +37,11 @@ class PolicyView:
         return None if self.known is not None else "no tenant policy yet: the shared views hold nothing of this shard"
 
     async def first_known(self) -> None:
+        """Waits until a policy was read for the first time."""
         await self._first.wait()
 
     async def keep_fresh(self) -> None:
+        """Reads the policy again every `seconds`, for ever."""
         while True:
             await self._read()
             await self._clock.sleep(self._seconds)

@@ -25,11 +25,13 @@ class Counted:
     last: str
 
     def fact(self) -> JobRefused:
+        """Fact for all of the refusals: the newest one, how many more there were, and its first reasons."""
         reasons = self.newest.reasons[:COUNTED_REASONS_MAX]
         return self.newest.model_copy(update={"repeats": self.count - 1, "reasons": reasons})
 
     @property
     def identity(self) -> str:
+        """Name that is the same for the same refusals: from the first of them to the last."""
         return f"{self.first}..{self.last}"
 
 

@@ -33,9 +33,11 @@ class Checkpoints:
         self._books: dict[str, _Book] = {}
 
     def forget(self, run_id: str) -> None:
+        """Forgets what was said of a run's checkpoints, as of a run that is no more."""
         self._books.pop(run_id, None)
 
     async def report(self, run: Run, pods: Mapping[str, Pod]) -> None:
+        """Says the new checkpoints that a started run's permitted pods show; pods whose turn is later wait."""
         job = self._state.jobs.get(run.job_id)
         if job is None or not run.started or run.over:
             return

@@ -32,6 +32,7 @@ class HamiLock:
         self._waiting = 0
 
     def now(self) -> datetime:
+        """Time of the wall clock in UTC."""
         return datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
 
     async def take(self, node: str, namespace: str, pod: str) -> None:

@@ -81,6 +81,7 @@ class Runs:
     # -- what makes a run worth a look ----------------------------------------------------------------------------
 
     async def on_ledger(self, entries: list[Entry]) -> None:
+        """Names each run that a new entry is about for another look."""
         for entry in entries:
             self._templates.note(entry)
             for record in entry.message.records:
@@ -92,6 +93,7 @@ class Runs:
                     self.worklist.name(record.run_id)
 
     async def follow_pods(self) -> None:
+        """Follows the watch of our pods for ever; names the runs whose pods changed, and tells whoever hears."""
         while True:
             deltas = await self._pods.informer.next()
             for run_id in self._pods.take(deltas):
@@ -100,10 +102,12 @@ class Runs:
                 hear(deltas)
 
     def on_users(self, deltas: list[Delta]) -> None:
+        """Names the runs whose users' pods changed for another look."""
         for run_id in self._adopted.take(deltas):
             self.worklist.name(run_id)
 
     async def follow_services(self) -> None:
+        """Follows the watch of headless Services for ever, and names the runs whose Service changed."""
         while True:
             for run_id in await self._names.next():
                 self.worklist.name(run_id)
@@ -120,6 +124,7 @@ class Runs:
         return None if self._names.synced else "the services have not been listed yet"
 
     async def close(self) -> None:
+        """Ends the watch of headless Services."""
         await self._names.close()
 
     # -- one run --------------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ class Names:
 
     @property
     def synced(self) -> bool:
+        """Tells whether the watch has shown all Services that are there."""
         return self._there.informer.synced
 
     async def next(self) -> list[str]:
@@ -45,9 +46,11 @@ class Names:
         return await self._there.next()
 
     def runs(self) -> list[str]:
+        """Runs that have a headless Service, known to the ledger or not."""
         return self._there.runs()
 
     async def close(self) -> None:
+        """Ends the watch of Services."""
         await self._there.informer.close()
 
     async def make(self, job: Job, run: Run, spec: JobSpec) -> None:

@@ -51,6 +51,7 @@ class OthersByNode:
         self._there: dict[str, dict[str, Uses]] = {}
 
     def on(self, node: str) -> Others:
+        """Sum of what pods that Tessera did not place take of the node."""
         return summed(self._there.get(node, {}).values())
 
     def hold(self, deltas: Iterable[Delta]) -> list[str]:
@@ -70,6 +71,7 @@ class OthersByNode:
 
     @property
     def synced(self) -> bool:
+        """Tells whether all watches have shown what is there, so that the sums are complete."""
         return all(informer.synced for informer in (*self.informers, self._users))
 
     def _hold(self, delta: Delta) -> str:

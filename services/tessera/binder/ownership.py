@@ -35,6 +35,7 @@ class Ownership:
         return _shard_in(node)
 
     def is_ours(self, name: str) -> bool:
+        """Tells whether the node is of this shard."""
         return self.shard_of(name) == self._shard
 
     async def is_held_by_others(self, name: str) -> bool:

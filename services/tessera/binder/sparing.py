@@ -32,6 +32,7 @@ class Sparing:
         self._said: dict[str, int] = {}
 
     def forget(self, run_id: str) -> None:
+        """Forgets what was asked and said of a run."""
         self._asked.pop(run_id, None)
         self._said.pop(run_id, None)
 

@@ -29,6 +29,7 @@ class Extras:
         self._lost: dict[str, set[int]] = {}
 
     def forget(self, run_id: str) -> None:
+        """Forgets which surplus pods of a run were made, bound or said to be lost."""
         for remembered in (self._made, self._bound, self._lost):
             remembered.pop(run_id, None)
 

@@ -41,19 +41,23 @@ class NodeReports:
         self.worklist = Worklist(self._work, clock, at_once=16)
 
     async def follow(self) -> None:
+        """Follows the watch of nodes for ever, and names each node that changed for a report."""
         while True:
             for delta in await self._informer.next():
                 self.worklist.name(delta.object["metadata"]["name"])
 
     async def follow_others(self, informer: Informer) -> None:
+        """Follows a watch of pods that Tessera did not place, for ever; their nodes are reported later."""
         while True:
             self._look_later(self._others.hold(await informer.next()))
 
     def on_users(self, deltas: list[Delta]) -> None:
+        """Takes in changes of users' pods, and has the nodes that they touch reported later."""
         self._look_later(self._others.take(deltas))
         self._look_later(self._surplus.take(deltas))
 
     def on_pods(self, deltas: list[Delta]) -> None:
+        """Takes in changes of our pods, and has the nodes that they touch reported later."""
         self._look_later(self._surplus.take(deltas))
 
     def _look_later(self, names: list[str]) -> None:

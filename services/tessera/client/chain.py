@@ -72,4 +72,5 @@ class ChainWalk:
 
     @property
     def chain(self) -> str:
+        """Hash of the chain at the last message that was walked; GENESIS before the first."""
         return self._chain

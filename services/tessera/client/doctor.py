@@ -30,6 +30,7 @@ class Finding:
     way_out: str
 
     def line(self) -> str:
+        """One line: what is wrong, and the way out."""
         return f"{self.what}; {self.way_out}"
 
 
@@ -78,6 +79,7 @@ def waiting_by_namespace(pods: Sequence[JsonObject], jobs: Sequence[JsonObject] 
 
 
 def said_waiting(count: int) -> str:
+    """Words for how many pods and suspended Jobs that name Tessera wait."""
     return "1 pod or suspended Job that names tessera waits" if count == 1 else f"{count} that name tessera wait"
 
 

@@ -54,6 +54,7 @@ class ClusterSurvey:
 
     @property
     def present(self) -> list[NodeView]:
+        """Nodes that are not gone, by name."""
         return sorted((node for node in self.nodes if not node.gone), key=lambda node: node.name)
 
     @property

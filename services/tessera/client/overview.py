@@ -40,6 +40,7 @@ def overview(jobs: Sequence[JobView], nodes: Sequence[NodeView], queues: Sequenc
 
 
 def node_line(nodes: Iterable[NodeView]) -> str:
+    """One line on the nodes that are there: GPUs in use and wholly free, and how many nodes are ready or not."""
     there = [node for node in nodes if not node.gone]
     total = sum(node.gpus for node in there) * 1000
     free = sum(sum(left for left in node.gpu_free if left > 0) for node in there)
@@ -83,6 +84,7 @@ TENANTS: list[Column[JobGroup]] = [
 
 
 def waiting_columns(now_ms: int) -> list[Column[JobGroup]]:
+    """Columns of the table of why jobs wait; the age of the oldest is counted up to `now_ms` milliseconds."""
     return [
         Column("WAITING BECAUSE", lambda group: group.name, shrinks=True),
         Column("JOBS", lambda group: str(group.waiting), right=True),

@@ -21,6 +21,7 @@ class QueueRow:
 
     @property
     def used(self) -> int:
+        """Thousandths of GPUs in use by the GPU quota, or by the queue itself where there is none."""
         return self.gpus.used if self.gpus is not None else self.queue.used_gpu_milli
 
 
@@ -45,6 +46,7 @@ def queue_rows(queues: Sequence[QueueView], nodes: Sequence[NodeView]) -> list[Q
 
 
 def in_tree(queues: Sequence[QueueView]) -> list[QueueView]:
+    """Orders queues from the roots down, siblings by name; a queue whose parent is not given is left out."""
     below: dict[str, list[QueueView]] = {}
     for queue in sorted(queues, key=lambda queue: queue.name):
         below.setdefault(queue.parent, []).append(queue)
@@ -56,6 +58,7 @@ def in_tree(queues: Sequence[QueueView]) -> list[QueueView]:
 
 
 def quota_rows(queues: Sequence[QueueView], only: str | None = None) -> list[QuotaRow]:
+    """One row per quota, in the order of the tree; with `only` those of one queue."""
     return [
         QuotaRow(queue.name, quota) for queue in in_tree(queues) if only in (None, queue.name) for quota in queue.quotas
     ]
@@ -72,6 +75,7 @@ def _gpus(queue: QueueView) -> QuotaUse | None:
 
 
 def state_of(queue: QueueView) -> str:
+    """Word for whether the queue is stopped; a policy without a word of its own is shown as named."""
     return STATES.get(queue.stop_policy, queue.stop_policy)
 
 

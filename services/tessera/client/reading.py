@@ -26,6 +26,7 @@ class StoredLedger:
     head: int | None = None
 
     async def count(self) -> int:
+        """Number of the last message that was there when first asked; 0 for an empty ledger."""
         if self.head is None:
             tail = await self.ledger.tail()
             self.head = 0 if tail is None else tail.seq
@@ -78,10 +79,12 @@ class LedgerFile:
     path: Path
 
     async def count(self) -> int:
+        """Messages in the file; the lines around them that describe the export do not count."""
         with self._open() as file:
             return sum(1 for line in file if not line.startswith((EXPORT, HEAD)))
 
     async def messages(self) -> AsyncIterator[tuple[int, bytes]]:
+        """Yields each message with its number in the file, from 1 on, in bytes without the line's end."""
         with self._open() as file:
             seq = 0
             for line in file:
@@ -107,4 +110,5 @@ class LedgerFile:
 
 
 def ledger_of(bus: Bus, shard: str) -> StoredLedger:
+    """Ledger of the shard as the stream has it."""
     return StoredLedger(bus, StreamLedger(bus, shard), shard)

@@ -84,6 +84,7 @@ class ReplayReport:
 
     @property
     def ok(self) -> bool:
+        """Tells whether nothing in the ledger was found wrong."""
         return self.wrong == 0
 
     def found(self, text: str) -> None:
@@ -154,6 +155,7 @@ class Replay:
         return True
 
     def finish(self) -> ReplayReport:
+        """Returns the report; orders and plans of states never reached, and a ledger that was cut, are findings too."""
         for n in () if self._broken else sorted(self._orders):
             for at, order in self._orders[n]:
                 self.report.found(f"message {at}: the order of pool {order.pool} comes from state {n}, never reached")

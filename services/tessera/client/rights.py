@@ -69,6 +69,7 @@ class Rights(Protocol):
 
 
 def account(service: str) -> str:
+    """Kubernetes user name of a service's own service account."""
     return f"system:serviceaccount:{SYSTEM}:tessera-{service}"
 
 

@@ -87,6 +87,7 @@ class Tessera:
     @classmethod
     @asynccontextmanager
     async def at(cls, place: where.Where, credential: Credential) -> AsyncIterator["Tessera"]:
+        """Connects with one credential to the shard of `place`; subscriptions still open are closed at the end."""
         async with place.bus(credential) as bus:
             name = credential.identity.name
             tessera = cls(bus, await Asking.open(bus, name), place.shard, name)

@@ -19,6 +19,7 @@ class ShardViews:
     store: ProjectionStore
 
     async def as_of(self) -> int:
+        """Number of the last ledger message that the views hold."""
         return await self.store.cursor()
 
     async def jobs(self) -> list[JobView]:
@@ -38,10 +39,12 @@ class ShardViews:
         return JobView.from_bytes(stored) if stored is not None else one_of(await self.all_work(), named)
 
     async def nodes(self) -> list[NodeView]:
+        """All nodes by pool, then name."""
         found = [NodeView.from_bytes(stored) for stored in (await self.store.get_all("nodes")).values()]
         return sorted(found, key=lambda node: (node.pool, node.name))
 
     async def queues(self) -> list[QueueView]:
+        """All queues by name."""
         found = [QueueView.from_bytes(stored) for stored in (await self.store.get_all("queues")).values()]
         return sorted(found, key=lambda queue: queue.name)
 

@@ -252,6 +252,7 @@ WHY: Mapping[str, str] = {
 
 
 def state_of(phase: str) -> str:
+    """Slurm's code for a phase; where Slurm has none, the first two letters as capitals."""
     return STATES.get(phase, phase[:2].upper())
 
 

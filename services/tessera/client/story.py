@@ -42,6 +42,7 @@ def _without_names(text: str, job_id: str) -> str:
 
 
 def is_job_id(text: str) -> bool:
+    """Tells whether the text is formed like a job's id, whether or not there is such a job."""
     return JOB_ID.fullmatch(text) is not None
 
 

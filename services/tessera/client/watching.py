@@ -74,6 +74,7 @@ class Watch:
 
     @classmethod
     async def open(cls, bus: NatsBus, shard: str, tenant: str, clock: Clock) -> "Watch":
+        """Listens to the tenant's live events from now on; earlier ones do not come."""
         watch = cls(clock)
         await bus.listen(subjects.live(f"events.{shard}.{tenant}.>"), watch._on_event)
         return watch

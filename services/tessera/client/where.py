@@ -42,6 +42,7 @@ class Where:
 
     @property
     def directory(self) -> CredentialDirectory | None:
+        """Directory of credentials for this shard; None where there is only a single credential, or none."""
         return None if self.credentials is None else CredentialDirectory(self.credentials, self.shard)
 
     def identity(self, name: str) -> Credential:
@@ -63,6 +64,7 @@ class Where:
         return self.directory.read(name)
 
     def can_be(self, name: str) -> bool:
+        """Tells whether the credential of this identity is at hand."""
         if self.single is not None and (self.directory is None or self.single.identity.name == name):
             return self.single.identity.name == name
         return self.directory is not None and self.directory.file(name).exists()

@@ -14,6 +14,7 @@ def mark_of(path: str, at: str) -> str:
 
 
 def is_known(run: Run, path: str, at: str) -> bool:
+    """Tells whether the run remembers this checkpoint, whichever of its pods reported it."""
     return mark_of(path, at) in run.saved_marks
 
 

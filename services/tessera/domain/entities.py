@@ -60,6 +60,7 @@ class Job:
 
     @property
     def pods(self) -> int:
+        """Pods of the gang: the replicas of all roles, without surplus pods."""
         return sum(role.replicas for role in self.roles)
 
     @property

@@ -44,6 +44,7 @@ from tessera_schemas.ledger import (
 
 
 def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]) -> None:
+    """Puts an admitted job in line; raises Contradiction if its id is known or a topology level of it is not."""
     fact = facts[record.fact].fact
     if not isinstance(fact, JobAdmitted) or fact.job_id != record.job_id or known(state, fact.job_id):
         raise Contradiction(f"record {state.n}: job {record.job_id} cannot be queued")
@@ -81,10 +82,12 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
 
 
 def apply_waiting(state: State, record: Waiting, facts: Sequence[TakenFact]) -> None:
+    """Notes why a job waits, and since when it was told so; raises Contradiction if the job is not live."""
     state.put_job(evolved(job_of(state, record.job_id), reason=record.reason, told_ts=state.ts))
 
 
 def apply_held(state: State, record: Held, facts: Sequence[TakenFact]) -> None:
+    """Puts a job on hold, or ends that with `undo`; raises Contradiction if the job is in that state already."""
     job = job_of(state, record.job_id)
     if job.held is not record.undo:
         raise Contradiction(f"record {state.n}: job {job.job_id} is {'held' if job.held else 'not held'} already")
@@ -92,6 +95,7 @@ def apply_held(state: State, record: Held, facts: Sequence[TakenFact]) -> None:
 
 
 def apply_back_in_line(state: State, record: BackInLine, facts: Sequence[TakenFact]) -> None:
+    """Puts an adopted job back in line with its new UIDs; raises Contradiction if the record changes nothing."""
     job = job_of(state, record.job_id)
     adopted = job.adopted
     if adopted is None or not (job.away or record.preemptible is not None or record.uids != adopted.uids):
@@ -102,6 +106,7 @@ def apply_back_in_line(state: State, record: BackInLine, facts: Sequence[TakenFa
 
 
 def apply_out_of_line(state: State, record: OutOfLine, facts: Sequence[TakenFact]) -> None:
+    """Takes an adopted job without pods out of line; raises Contradiction unless the job waits in line."""
     job = job_of(state, record.job_id)
     if job.adopted is None or job.away or job.phase is not Phase.QUEUED:
         raise Contradiction(f"record {state.n}: job {job.job_id} does not wait for room")
@@ -109,10 +114,12 @@ def apply_out_of_line(state: State, record: OutOfLine, facts: Sequence[TakenFact
 
 
 def apply_priority_set(state: State, record: PrioritySet, facts: Sequence[TakenFact]) -> None:
+    """Gives a job another priority class; raises Contradiction if the job is not live."""
     state.put_job(evolved(job_of(state, record.job_id), priority_class=record.priority_class))
 
 
 def apply_requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -> None:
+    """Queues a job again and counts the strike or eviction; raises Contradiction while its run is not released."""
     job = job_of(state, record.job_id)
     _still_held(state, job)
     move(
@@ -129,6 +136,7 @@ def apply_requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -
 
 
 def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -> None:
+    """Ends a job, and remembers its key for `key_memory_seconds` so that a repeat of the submit is recognised."""
     job = job_of(state, record.job_id)
     phase = moved(job.job_id, job.phase, Phase(record.phase))
     if phase is Phase.SUCCEEDED:
@@ -175,6 +183,7 @@ def _still_held(state: State, job: Job) -> None:
 
 
 def apply_earmark_set(state: State, record: EarmarkSet, facts: Sequence[TakenFact]) -> None:
+    """Keeps the room of a plan's placements for a job; raises Contradiction if the job has an earmark already."""
     job = job_of(state, record.owner)
     if state.earmarks.get(record.owner) is not None:
         raise Contradiction(f"record {state.n}: job {record.owner} has an earmark already")
@@ -186,6 +195,7 @@ def apply_earmark_set(state: State, record: EarmarkSet, facts: Sequence[TakenFac
 
 
 def apply_earmark_ended(state: State, record: EarmarkEnded, facts: Sequence[TakenFact]) -> None:
+    """Gives the room of an earmark back; raises Contradiction if the job has no earmark."""
     mark = state.earmarks.get(record.owner)
     if mark is None:
         raise Contradiction(f"record {state.n}: job {record.owner} has no earmark")

@@ -48,6 +48,7 @@ ENDS_OF_ITS_OWN = frozenset({Code.POD_FAILED, Code.TIME_LIMIT})
 
 
 def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact]) -> None:
+    """Begins a run and takes its devices; raises Contradiction unless the attempt is the next and the job may start."""
     job = job_of(state, record.job_id)
     if record.attempt != job.attempt + 1:
         raise Contradiction(f"record {state.n}: job {job.job_id} attempt {record.attempt} after {job.attempt}")
@@ -76,6 +77,7 @@ def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact])
 
 
 def apply_permitted(state: State, record: Permitted, facts: Sequence[TakenFact]) -> None:
+    """Permits the pods of a run by UID, or surplus pods by rank; raises Contradiction if the run is past that."""
     run = run_of(state, record.run_id)
     if record.ranks:
         _permit_extra(state, run, record)
@@ -98,6 +100,7 @@ def _permit_extra(state: State, run: Run, record: Permitted) -> None:
 
 
 def apply_grown(state: State, record: Grown, facts: Sequence[TakenFact]) -> None:
+    """Adds surplus pods with their devices; raises Contradiction unless the run started and the ranks are the next."""
     run = run_of(state, record.run_id)
     first = run.next_rank or len(run.placements)
     ranks = [placement.rank for placement in record.placements]
@@ -113,6 +116,7 @@ def apply_grown(state: State, record: Grown, facts: Sequence[TakenFact]) -> None
 
 
 def apply_shrunk(state: State, record: Shrunk, facts: Sequence[TakenFact]) -> None:
+    """Marks surplus pods as leaving, with devices taken until the release; raises Contradiction for other ranks."""
     run, ranks = run_of(state, record.run_id), set(record.ranks)
     staying = {extra.placement.rank for extra in run.surplus}
     if run.stopping or not ranks <= staying:
@@ -123,6 +127,7 @@ def apply_shrunk(state: State, record: Shrunk, facts: Sequence[TakenFact]) -> No
 
 
 def apply_bound(state: State, record: Bound, facts: Sequence[TakenFact]) -> None:
+    """Notes that all pods of a run's gang are bound; raises Contradiction unless the pods were permitted."""
     run = run_of(state, record.run_id)
     if not run.uids or run.stopping:
         raise Contradiction(f"record {state.n}: run {run.run_id} cannot have been bound")
@@ -130,6 +135,7 @@ def apply_bound(state: State, record: Bound, facts: Sequence[TakenFact]) -> None
 
 
 def apply_started(state: State, record: Started, facts: Sequence[TakenFact]) -> None:
+    """Notes that a run's gang runs, from the message's time on; raises Contradiction unless the pods were permitted."""
     run = run_of(state, record.run_id)
     if not run.uids or run.stopping:
         raise Contradiction(f"record {state.n}: run {run.run_id} cannot have started")
@@ -138,6 +144,7 @@ def apply_started(state: State, record: Started, facts: Sequence[TakenFact]) -> 
 
 
 def apply_revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> None:
+    """Begins to stop a run; a run that is stopping already takes only a cancel or an end of its notice."""
     run = run_of(state, record.run_id)
     if run.stopping:
         # A cancel that finds the run on its way out changes what becomes of the job afterwards, or ends its notice.
@@ -166,10 +173,12 @@ def apply_spared(state: State, record: Spared, facts: Sequence[TakenFact]) -> No
 
 
 def apply_warned(state: State, record: Warned, facts: Sequence[TakenFact]) -> None:
+    """Notes when a run was warned of being idle, in ledger milliseconds; `idle_seconds` 0 takes the warning back."""
     state.put_run(evolved(run_of(state, record.run_id), idle_ts=state.ts if record.idle_seconds else 0))
 
 
 def apply_saved(state: State, record: Saved, facts: Sequence[TakenFact]) -> None:
+    """Notes a checkpoint of a run: its time in ledger milliseconds and, where a path is named, the path."""
     run = run_of(state, record.run_id)
     marks = marks_with(run, record.path, record.at) if state.format >= FORMAT_OF_LATER else run.saved_marks
     state.put_run(evolved(run, saved_ts=state.ts, saved_marks=marks))
@@ -178,6 +187,7 @@ def apply_saved(state: State, record: Saved, facts: Sequence[TakenFact]) -> None
 
 
 def apply_released(state: State, record: Released, facts: Sequence[TakenFact]) -> None:
+    """Frees the devices of a run, or of single ranks; raises Contradiction while the whole run may still run."""
     run = run_of(state, record.run_id)
     if record.ranks:
         _release_pods(state, run, set(record.ranks))

@@ -32,18 +32,21 @@ def apply_nothing(state: State, record: Any, facts: Sequence[TakenFact]) -> None
 
 
 def apply_format_raised(state: State, record: FormatRaised, facts: Sequence[TakenFact]) -> None:
+    """Sets the format of later records; raises UnknownFormat for one that this build does not know."""
     if record.format > FORMAT:
         raise UnknownFormat(f"record {state.n}: the ledger uses format {record.format}, this build knows {FORMAT}")
     state.format = record.format
 
 
 def apply_epoch_opened(state: State, record: EpochOpened, facts: Sequence[TakenFact]) -> None:
+    """Begins the epoch of a new committer; raises Contradiction unless its number is higher than the last."""
     if record.epoch <= state.epoch:
         raise Contradiction(f"record {state.n}: epoch {record.epoch} opened after {state.epoch}")
     state.epoch = record.epoch
 
 
 def apply_config_set(state: State, record: ConfigSet, facts: Sequence[TakenFact]) -> None:
+    """Puts a proposed configuration in force; raises Contradiction unless its version is the next."""
     fact = facts[record.fact].fact
     if not isinstance(fact, ConfigProposed) or record.version != state.config.version + 1:
         raise Contradiction(f"record {state.n}: configuration {record.version} after {state.config.version}")
@@ -73,6 +76,7 @@ def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenF
 
 
 def apply_node_drained(state: State, record: NodeDrained, facts: Sequence[TakenFact]) -> None:
+    """Marks a node as drained since the message's time, or with `undo` takes the mark away."""
     if record.undo:
         state.drains.drop(record.node)
     else:
@@ -80,10 +84,12 @@ def apply_node_drained(state: State, record: NodeDrained, facts: Sequence[TakenF
 
 
 def apply_left_changed(state: State, record: LeftChanged, facts: Sequence[TakenFact]) -> None:
+    """Notes how many slots of each size were last said to be free in a pool."""
     state.lefts.put(record.pool, Left(record.pool, record.free))
 
 
 def apply_mix_priced(state: State, record: MixPriced, facts: Sequence[TakenFact]) -> None:
+    """Gives the settled mix of a pool its prices; raises Contradiction unless there is one price per kind."""
     fact, mix = facts[record.fact].fact, state.mixes.get(record.pool)
     if not isinstance(fact, PricesLearnt) or mix is None or len(fact.prices) != len(mix.known):
         raise Contradiction(f"record {state.n}: fact {record.fact} has no prices for the mix of pool {record.pool}")
@@ -91,6 +97,7 @@ def apply_mix_priced(state: State, record: MixPriced, facts: Sequence[TakenFact]
 
 
 def apply_refusal_noted(state: State, record: RefusalNoted, facts: Sequence[TakenFact]) -> None:
+    """Remembers refused work with its reasons since the first refusal; a fact without reasons ends the memory."""
     fact = facts[record.fact].fact
     if not isinstance(fact, WorkRefused):
         raise Contradiction(f"record {state.n}: fact {record.fact} refuses nothing")

@@ -23,6 +23,7 @@ EVICTIONS = frozenset({Code.PREEMPTED, Code.RECLAIMED, Code.DEFRAGMENTED})
 
 
 def job_of(state: State, job_id: str) -> Job:
+    """Returns the live job; raises Contradiction if there is none of this id."""
     job = state.jobs.get(job_id)
     if job is None:
         raise Contradiction(f"record {state.n} names job {job_id}, which is not live")
@@ -30,6 +31,7 @@ def job_of(state: State, job_id: str) -> Job:
 
 
 def run_of(state: State, name: str) -> Run:
+    """Returns the run that holds devices; raises Contradiction if there is none of this id."""
     run = state.runs.get(name)
     if run is None:
         raise Contradiction(f"record {state.n} names run {name}, which holds nothing")
@@ -37,6 +39,7 @@ def run_of(state: State, name: str) -> Run:
 
 
 def move(state: State, job: Job, to: Phase, **changes: Any) -> Job:
+    """Stores and returns the job in another phase with further changes; raises IllegalMove if no edge leads there."""
     after = evolved(job, phase=moved(job.job_id, job.phase, to), **changes)
     state.put_job(after)
     return after
@@ -50,6 +53,7 @@ def tally(state: State, queue: str, flavor: str, amount: Amount, sign: int, jobs
 
 
 def tally_tenant(state: State, tenant: str, amount: Amount, sign: int) -> None:
+    """Adds one job and its amount to what the tenant uses (sign 1), or takes both off (-1)."""
     use = state.tenant_use.get(tenant) or Use(tenant)
     state.tenant_use.put(tenant, Use(tenant, use.jobs + sign, use.amount.plus(amount, sign)))
 

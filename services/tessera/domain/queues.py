@@ -107,6 +107,7 @@ class QueueTree:
         return None if found is None or queue in self.children else found.pool
 
     def priority(self, priority_class: str) -> int:
+        """Number of a priority class, the higher the sooner; 0 for a class that is not configured."""
         return self.priorities.get(priority_class, 0)
 
     def priority_of(self, job: Job | None) -> int:

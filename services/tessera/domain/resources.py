@@ -45,6 +45,7 @@ class Need:
 
     @property
     def total_gpu_milli(self) -> int:
+        """Thousandths of a GPU that one pod takes: whole GPUs, its share and its MIG instance together."""
         return self.gpus * WHOLE_GPU + self.gpu_milli + PROFILES.get(self.mig_profile, 0)
 
 
@@ -132,6 +133,7 @@ class Amount:
     gpu_milli: int = 0
 
     def plus(self, other: "Amount", sign: int = 1) -> "Amount":
+        """Sum with another amount, or with `sign` -1 the difference, which may be negative."""
         return Amount(
             self.cpu_milli + sign * other.cpu_milli,
             self.memory_bytes + sign * other.memory_bytes,
@@ -362,6 +364,7 @@ def empty_node(seen: NodeSeen) -> Node:
 
 
 def others_of(seen: NodeSeen) -> OthersUse:
+    """Converts what a node fact says of pods that Tessera did not place; devices are sorted by name."""
     said = seen.others
     return OthersUse(said.cpu_milli, said.memory_bytes, said.pods, said.gpus, tuple(sorted(said.devices.items())))
 

@@ -52,6 +52,7 @@ class Sketch:
 
     @property
     def weight(self) -> int:
+        """Sum of the counts of all buckets: the runs that the sketch has not forgotten."""
         return sum(count for _, count in self.counts)
 
 

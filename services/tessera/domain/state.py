@@ -79,42 +79,50 @@ class State:
         return top
 
     def set_config(self, config: Config) -> None:
+        """Puts a configuration in force: makes its queue tree and, in the base, the waiting lines anew."""
         self.config = config
         self.tree = queue_tree(config)
         if self.is_base:
             self.index.rebuild_waiting(self)
 
     def put_job(self, job: Job) -> None:
+        """Stores a live job; in the base the sorted indexes follow."""
         if self.is_base:
             self.index.job_changes(self, self.jobs.get(job.job_id), job)
         self.jobs.put(job.job_id, job)
 
     def drop_job(self, job: Job) -> None:
+        """Removes a job that is no longer live; in the base the sorted indexes follow."""
         if self.is_base:
             self.index.job_changes(self, job, None)
         self.jobs.drop(job.job_id)
 
     def put_run(self, run: Run) -> None:
+        """Stores a run that holds devices; in the base the sorted indexes follow."""
         if self.is_base:
             self.index.run_changes(self.runs.get(run.run_id), run)
         self.runs.put(run.run_id, run)
 
     def drop_run(self, run: Run) -> None:
+        """Removes a run whose devices are free again; in the base the sorted indexes follow."""
         if self.is_base:
             self.index.run_changes(run, None)
         self.runs.drop(run.run_id)
 
     def put_ended(self, ended: EndedJob) -> None:
+        """Remembers an ended job; in the base also when to forget the job."""
         if self.is_base:
             self.index.forget_at.add((ended.forget_ts, ended.job_id))
         self.ended.put(ended.job_id, ended)
 
     def drop_ended(self, ended: EndedJob) -> None:
+        """Forgets an ended job, whose key may then be used again."""
         if self.is_base:
             self.index.forget_at.discard((ended.forget_ts, ended.job_id))
         self.ended.drop(ended.job_id)
 
     def held_by_queue(self, queue: str) -> Amount:
+        """Amount that the queue's own runs hold; nothing where no run of the queue was ever counted."""
         use = self.queue_use.get(queue)
         return NOTHING if use is None else use.amount
 
@@ -153,6 +161,7 @@ class State:
         self.nodes.put(node.name, node)
 
     def drop_node(self, node: Node) -> None:
+        """Removes a node; in the base the capacity of its pool follows."""
         if self.is_base:
             self.index.node_changes(node, None)
         self.nodes.drop(node.name)
@@ -201,6 +210,7 @@ class Index:
         self.derived: dict[tuple[str, str], Any] = {}
 
     def job_changes(self, state: State, old: Job | None, new: Job | None) -> None:
+        """Follows a job from `old` to `new` (None: not there) in the waiting lines and the times of retries."""
         was = old if old is not None and old.phase is Phase.QUEUED else None
         now = new if new is not None and new.phase is Phase.QUEUED else None
         if was is not None and was.not_before:
@@ -215,6 +225,7 @@ class Index:
             self._wait(state, now)
 
     def run_changes(self, old: Run | None, new: Run | None) -> None:
+        """Follows a run from `old` to `new` (None: not there): start deadlines, nodes and amounts held."""
         was = old is not None and not old.started and not old.stopping
         now = new is not None and not new.started and not new.stopping
         if was and not now and old is not None:
@@ -252,6 +263,7 @@ class Index:
                 self.elastic[new.run_id] = None
 
     def node_changes(self, old: Node | None, new: Node | None) -> None:
+        """Follows a node from `old` to `new` in the capacity of its pool; a node that is gone counts nothing."""
         for node, sign in ((old, -1), (new, 1)):
             if node is not None and not node.gone:
                 size = Amount(node.cpu_milli, node.memory_bytes, node.gpus * WHOLE_GPU)

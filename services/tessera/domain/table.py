@@ -25,6 +25,7 @@ class Table(Generic[V]):
         self.written: dict[str, None] = {}
 
     def get(self, key: str) -> V | None:
+        """Row of the key, or None."""
         return self._rows.get(key)
 
     def found(self, keys: Iterable[str]) -> list[V]:
@@ -32,17 +33,21 @@ class Table(Generic[V]):
         return [row for row in map(self._rows.get, keys) if row is not None]
 
     def put(self, key: str, row: V) -> None:
+        """Stores a row and notes its key as written."""
         self._rows[key] = row
         self.written[key] = None
 
     def drop(self, key: str) -> None:
+        """Removes the row of the key, if there is one, and notes the key as written."""
         self._rows.pop(key, None)
         self.written[key] = None
 
     def items(self) -> Iterator[tuple[str, V]]:
+        """Pairs of key and row, in the order of insertion."""
         return iter(self._rows.items())
 
     def values(self) -> Iterator[V]:
+        """Rows in the order of insertion."""
         return iter(self._rows.values())
 
     def _all(self) -> dict[str, V]:
@@ -52,6 +57,7 @@ class Table(Generic[V]):
         return len(self._rows)
 
     def overlay(self) -> "Table[V]":
+        """Makes a table on top of this one, which must not change while the new one is in use."""
         return Overlay(self)
 
 
@@ -66,18 +72,22 @@ class Overlay(Table[V]):
         self._get_below = below.get if isinstance(below, Overlay) else below._rows.get
 
     def get(self, key: str) -> V | None:
+        """Row of the key as written here, else as the table below has it; None where neither has one."""
         # A written key without a row was dropped here.
         return self._rows.get(key) if key in self.written else self._get_below(key)
 
     def found(self, keys: Iterable[str]) -> list[V]:
+        """Rows of the keys that have one, in the order of the keys."""
         here, below, written = self._rows.get, self._get_below, self.written
         rows = [here(key) if key in written else below(key) for key in keys]
         return [row for row in rows if row is not None]
 
     def items(self) -> Iterator[tuple[str, V]]:
+        """Pairs of key and row of both tables together, without what was dropped here."""
         return iter(self._all().items())
 
     def values(self) -> Iterator[V]:
+        """Rows of both tables together, without what was dropped here."""
         return iter(self._all().values())
 
     def _all(self) -> dict[str, V]:

@@ -76,6 +76,7 @@ class Arrivals:
         self.expected = asyncio.Event()  # set while there are any
 
     async def on_ledger(self, entries: list[Entry]) -> None:
+        """Settles each expected job that new entries put in line or turn away for good."""
         if not self._expected:
             return
         for entry in entries:
@@ -119,6 +120,7 @@ class FirstRecord:
         self._reasons: tuple[Reason, ...] = ()
 
     def settle(self, reasons: tuple[Reason, ...]) -> None:
+        """Notes the outcome, () for a job that is in the ledger; only the first outcome counts."""
         if not self._came.is_set():
             self._reasons = reasons
             self._came.set()

@@ -40,6 +40,7 @@ class Door:
         self._listeners: list[socket.socket] = []
 
     def open(self, listeners: list[socket.socket], server: web.Server, tls: ssl.SSLContext | None) -> None:
+        """Begins to accept connections on the listeners and hands them to the server, behind TLS if given."""
         self._listeners = listeners
         for listener in listeners:
             self._begin(self._accept(listener, server, tls))
@@ -55,6 +56,7 @@ class Door:
 
     @property
     def port(self) -> int:
+        """Port of the first listener, which the system chose where none was configured."""
         taken: int = self._listeners[0].getsockname()[1]
         return taken
 
@@ -131,13 +133,16 @@ class Visit(asyncio.Protocol):
         self.resume_writing = handler.resume_writing  # type: ignore[method-assign]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Hands the new connection to the server's handler."""
         self._handler.connection_made(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Tells the door, then the server's handler, that the connection has ended."""
         self.end()
         self._handler.connection_lost(error)
 
     def end(self) -> None:
+        """Tells the door once that the connection has ended; repeats change nothing."""
         if not self._over:
             self._over = True
             self._door.left(self._address)

@@ -48,6 +48,8 @@ class Guard:
 
     @property
     def middleware(self) -> Middleware:
+        """Middleware that binds the trace, lets the guard answer each request and counts it by route and status."""
+
         @web.middleware
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
             with bind({"traceparent": take_trace({"traceparent": request.headers.get("traceparent", "")})}):

@@ -62,6 +62,7 @@ class Handlers:
     # -- jobs
 
     async def submit(self, request: web.Request) -> web.Response:
+        """Submits a job under the caller's key: 201 queued, 200 existing, 202 not yet known; else raises Refusal."""
         caller = request[CALLER]
         if caller.tenant is None:
             raise refused(Code.FORBIDDEN, "Authorization", "a job is submitted with a token of its tenant")
@@ -97,6 +98,7 @@ class Handlers:
         return json_response(body, status, {"Location": f"/v1/jobs/{job}"})
 
     async def get_job(self, request: web.Request) -> web.Response:
+        """Answers with the view of one of the caller's jobs; raises Refusal where no such job is known."""
         read_query(request, models.NoQuery)
         known = self._own(request)
         n, view = await self._views.job(known.job_id, self._state.n)
@@ -105,6 +107,7 @@ class Handlers:
         return json_response(models.OneJob(as_of=n, job=view))
 
     async def list_jobs(self, request: web.Request) -> web.Response:
+        """Answers with a page of jobs and the cursor of the next; raises Refusal for another tenant's."""
         query, caller = read_query(request, models.JobQuery), request[CALLER]
         if query.tenant is not None and not caller.may_see(query.tenant):
             raise refused(Code.FORBIDDEN, "tenant", "a tenant's token sees its own jobs")
@@ -115,14 +118,17 @@ class Handlers:
         return json_response(models.JobPage(as_of=n, items=tuple(items), next=following))
 
     async def cancel_job(self, request: web.Request) -> web.Response:
+        """Sends the cancel of a job, with its reason and whether notice is cut short."""
         body = await read_body(request, models.CancelBody)
         return await self._order(request, CancelJob, "cancel_job", why=body.why, now=body.now)
 
     async def hold_job(self, request: web.Request) -> web.Response:
+        """Sends the order that puts a job on hold."""
         await read_body(request, models.NoBody)
         return await self._order(request, HoldJob, "hold_job")
 
     async def release_job(self, request: web.Request) -> web.Response:
+        """Sends the order that ends a hold."""
         await read_body(request, models.NoBody)
         return await self._order(request, ReleaseJob, "release_job")
 
@@ -150,6 +156,7 @@ class Handlers:
         return await self._order(request, ReportCheckpoint, "report_checkpoint", **told)
 
     async def explain_job(self, request: web.Request) -> web.Response:
+        """Answers why a job waits, as far as the caller may see, from the gateway's own state at this moment."""
         read_query(request, models.NoQuery)
         known = self._own(request)
         return json_response(explained(self._state, known.job_id, request[CALLER].tenant, self._clock.now_ms()))
@@ -183,6 +190,7 @@ class Handlers:
         return json_response(models.TemplateList(as_of=self._state.n, items=items))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
+        """Streams the caller's events until the stream ends."""
         return await self._streams.serve(request, read_query(request, models.EventQuery))
 
     # -- who may see what

@@ -45,6 +45,7 @@ class Hub:
         self.floor = self.head = 0 if newest is None else newest.seq
 
     async def run(self, clock: Clock) -> None:
+        """Follows the events stream from `head` on, for ever, and takes in what comes."""
         source = self.bus.follow(self.stream, self.everything, self.head)
         await follow(source, self.take, stop=asyncio.Event(), clock=clock)
 
@@ -113,6 +114,7 @@ class EventReader:
         return []
 
     async def close(self) -> None:
+        """Ends the reading from the stored stream, if one is under way."""
         if self._source is not None:
             source, self._source = self._source, None
             await source.close()

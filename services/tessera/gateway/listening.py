@@ -25,6 +25,7 @@ log = structlog.get_logger()
 
 
 def application(settings: GatewaySettings, guard: Guard, handlers: Handlers) -> web.Application:
+    """Builds the web application: each route of the table with its handler, behind the guard."""
     described = orjson.dumps(document())
 
     async def openapi(_request: web.Request) -> web.Response:
@@ -47,6 +48,7 @@ class NoHttp(logging.Filter):
     """What is no HTTP is answered with 400 and is the client's mistake: a line for debugging, and no traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Keeps records of malformed HTTP from the log, leaving one line at debug level; lets all others pass."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, HttpProcessingError):
             log.debug("request_malformed", error=type(error).__name__)
@@ -65,6 +67,7 @@ class Listener:
 
     @property
     def port(self) -> int:
+        """Port that the listener took."""
         return self._door.port
 
     async def close(self) -> None:

@@ -26,4 +26,5 @@ class Measures:
         )
 
     def reason(self, code: Code) -> None:
+        """Counts one refusal by its reason code."""
         self._metrics.reason(code)

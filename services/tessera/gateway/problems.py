@@ -54,14 +54,17 @@ class Refusal(Exception):
 
     @property
     def code(self) -> str:
+        """Code of the first reason."""
         return str(self.reasons[0].code)
 
     @property
     def status(self) -> int:
+        """HTTP status by the first reason; REFUSED for a code without a status of its own."""
         return STATUS.get(Code(self.code), REFUSED) if self.code in CODES else REFUSED
 
     @property
     def retry_after(self) -> int | None:
+        """Seconds after which to try again, if the refusal, its reason or its code says so; else None."""
         if self._retry_after is not None:
             return max(1, self._retry_after)
         if RETRY_NUMBER in self.reasons[0].numbers:
@@ -69,6 +72,7 @@ class Refusal(Exception):
         return RETRY_SECONDS.get(Code(self.code)) if self.code in CODES else None
 
     def problem(self) -> Problem:
+        """Body of the answer: the first reason in a sentence, and all reasons."""
         first = self.reasons[0]
         return Problem(
             code=self.code,
@@ -79,6 +83,7 @@ class Refusal(Exception):
         )
 
     def response(self) -> web.Response:
+        """Answer with status, body and, where they apply, `Retry-After` and `WWW-Authenticate`."""
         headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"

@@ -32,6 +32,7 @@ class Route:
 
     @property
     def refusals(self) -> list[int]:
+        """Statuses that a refusal of this operation may have, ascending."""
         return sorted({*PROBLEMS, *self.problems})
 
 

@@ -147,6 +147,7 @@ class Streams:
 
     @property
     def heartbeat_seconds(self) -> float:
+        """Seconds between heartbeats of a stream."""
         return self._settings.heartbeat_seconds
 
 

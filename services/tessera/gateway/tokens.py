@@ -50,6 +50,7 @@ class Caller:
     tenant: str | None
 
     def may_see(self, tenant: str) -> bool:
+        """Tells whether the caller may see the tenant's jobs: the tenant itself, or an operator."""
         return self.tenant is None or self.tenant == tenant
 
 
@@ -78,6 +79,7 @@ class TokenFile:
             self._entries, self._stamp = read_entries(self._path), stamp
 
     async def keep_fresh(self, clock: Clock) -> None:
+        """Reads the file again every RELOAD_SECONDS, for ever; after a failure the known tokens stay in force."""
         while True:
             await clock.sleep(RELOAD_SECONDS)
             try:
@@ -102,6 +104,7 @@ class TokenFile:
 
 
 def digest(secret: str) -> str:
+    """SHA-256 of a secret in hexadecimal, as the token file holds it."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 

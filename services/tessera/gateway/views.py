@@ -138,13 +138,16 @@ class SharedViews:
         self._away = False
 
     async def jobs(self) -> tuple[int, JobList]:
+        """Jobs, and the ledger number that they are as of; raises Refusal while Redis is away."""
         return await self._in_time(self._jobs.fresh()), self._jobs
 
     async def nodes(self) -> tuple[int, list[NodeView]]:
+        """Nodes by pool and name, and the ledger number that they are as of; raises Refusal while Redis is away."""
         await self._in_time(self._nodes.fresh())
         return self._nodes.as_of, sorted(self._nodes.rows.values(), key=lambda node: (node.pool, node.name))
 
     async def queues(self) -> tuple[int, list[QueueView]]:
+        """Queues by name, and the ledger number that they are as of; raises Refusal while Redis is away."""
         await self._in_time(self._queues.fresh())
         return self._queues.as_of, sorted(self._queues.rows.values(), key=lambda queue: queue.name)
 

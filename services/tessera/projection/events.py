@@ -103,10 +103,12 @@ class Known:
         self._here: dict[str, Subject] = {}
 
     def add(self, subject: Subject) -> Subject:
+        """Notes a job that the message itself takes in, and returns the subject."""
         self._here[subject.job_id] = subject
         return subject
 
     def found(self, job_id: str) -> Subject | None:
+        """Subject of a job that is live, remembered, or new in this message; else None."""
         here = self._here.get(job_id)
         if here is not None:
             return here
@@ -114,6 +116,7 @@ class Known:
         return Subject(job.job_id, job.tenant, job.queue, job.name, job.trace, job.attempt) if job is not None else None
 
     def job(self, job_id: str) -> Subject:
+        """Subject of a job; raises Contradiction for a job that nobody knows."""
         job = self.found(job_id)
         if job is None:
             raise Contradiction(f"record of {self.message.n} names job {job_id}, which nobody knows")

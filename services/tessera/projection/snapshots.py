@@ -37,6 +37,7 @@ class Snapshots:
 
     @property
     def due(self) -> bool:
+        """Tells whether it is time for a snapshot and none is on its way."""
         return not self._busy and self._ports.clock.monotonic() >= self._next_at
 
     async def take(self, state: State, state_hash: str, last_event: Cursor) -> None:
@@ -49,6 +50,7 @@ class Snapshots:
         await self._pictures.put(SnapshotUnderWay(state.n, state_hash, state.chain, last_event, chunks))
 
     async def run(self) -> None:
+        """Stores snapshots as they are taken, one after the other, for ever; one that fails is logged and left out."""
         while True:
             picture = await self._pictures.get()
             last_event = str(picture.last_event) if picture.last_event.n else ""

@@ -112,6 +112,7 @@ class Views:
         return self._MAKE[view](self, key)
 
     def change(self, field: Field) -> Change:
+        """Change that brings one field of a view to its value in the state now."""
         return Change(*field, self.value(field))
 
     def _count(self, jobs: Iterable[str], sign: int) -> dict[str, None]:

@@ -210,6 +210,7 @@ class Inbox:
 
     @property
     def waiting(self) -> int:
+        """Number of facts that the committer has not taken in yet."""
         return len(self._facts)
 
 

@@ -68,10 +68,12 @@ class Outcome:
 
     @property
     def refused_by_policy(self) -> bool:
+        """Tells whether any reason of the answer is one of policy (`BY_POLICY`)."""
         return any(reason.code in BY_POLICY for reason in self.answer.reasons)
 
     @property
     def refused_for_now(self) -> bool:
+        """Tells whether a reason of the answer is temporary, so that the same command may pass later."""
         return is_temporary(self.answer.reasons)
 
 
@@ -91,6 +93,7 @@ class Origin:
 
 
 def is_tenant_name(name: str) -> bool:
+    """Tells whether the text is formed like a tenant's name, whether or not there is such a tenant."""
     return _NAME.fullmatch(name) is not None
 
 

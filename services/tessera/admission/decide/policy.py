@@ -56,10 +56,12 @@ class AdmissionPolicy:
 
 
 def tree_of(config: Config | None) -> QueueTree | None:
+    """Queue tree of a configuration; None while none is in force."""
     return None if config is None or config.body is None else queue_tree(config)
 
 
 def templates_of(config: Config | None) -> dict[str, JobTemplate]:
+    """Job templates of a configuration by name; none while no configuration is in force."""
     return {} if config is None or config.body is None else {found.name: found for found in config.body.templates}
 
 

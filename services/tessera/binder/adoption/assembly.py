@@ -55,6 +55,7 @@ class UsersWork:
         return None if self.pods.synced else "users' pods have not been listed yet"
 
     async def on_ledger(self, entries: list[Entry]) -> None:
+        """Hands new entries of the ledger to the adopting of users' pods."""
         await self._adopting.on_ledger(entries)
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
@@ -75,6 +76,7 @@ class UsersWork:
                 tell(deltas)
 
     async def close(self) -> None:
+        """Ends the watches of users' pods and of batch Jobs."""
         await self.pods.close()
         await self._jobs.close()
 

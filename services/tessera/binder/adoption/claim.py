@@ -77,6 +77,7 @@ class Claims:
         self._waits_for: dict[str, str] = {}
 
     def forget(self, run_id: str) -> None:
+        """Lets go of a run that waits for users' pods, and of the group that was to bring them."""
         waits = self._waits.pop(run_id, None)
         if waits is not None:
             self._waits_for.pop(waits.group, None)

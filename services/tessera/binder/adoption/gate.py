@@ -35,6 +35,7 @@ class Gate:
 
     @property
     def has_room(self) -> bool:
+        """Tells whether the ledger has room for more work."""
         return self._room.against_work() is None
 
     def against(self, group: str, tenant: str, size: int, again: bool) -> Turn | None:

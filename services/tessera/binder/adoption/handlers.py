@@ -121,6 +121,7 @@ class Adopting:
     # -- what makes a group worth a look --------------------------------------------------------------------------
 
     async def on_ledger(self, entries: list[Entry]) -> None:
+        """Names the groups that new entries are about for another look, and notes jobs that were turned away."""
         for entry in entries:
             for group in self._books.take_in(entry):
                 self.worklist.name(group)

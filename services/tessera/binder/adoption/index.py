@@ -21,6 +21,7 @@ class GroupIndex:
             self._add(job)
 
     def groups(self) -> Iterable[str]:
+        """Ids of the groups that have a live job."""
         return list(self._by_group)
 
     def jobs(self, group_id: str) -> list[Job]:

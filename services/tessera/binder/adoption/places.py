@@ -68,4 +68,5 @@ class Renewal:
         self._next = max(self._next, now - AT_ONCE * SECONDS_EACH) + writes * SECONDS_EACH
 
     def forget(self, group_id: str) -> None:
+        """Forgets when the group was last told, as of a group that is no more."""
         self._told.pop(group_id, None)

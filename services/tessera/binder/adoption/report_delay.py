@@ -50,4 +50,5 @@ class Settling:
         return max(0.0, before[1] + self._seconds - now)
 
     def forget(self, group_id: str) -> None:
+        """Forgets since when the group's pods have stayed the same."""
         self._since.pop(group_id, None)

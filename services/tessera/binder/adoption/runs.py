@@ -85,6 +85,7 @@ class AdoptedRuns:
         return self._users.gone
 
     def forget(self, run_id: str) -> None:
+        """Forgets all that is remembered of a run, its pods that succeeded too."""
         self._claims.forget(run_id)
         self._succeeded.pop(run_id, None)
         self._blocked.pop(run_id, None)
@@ -102,6 +103,7 @@ class AdoptedRuns:
         return self._users.runs()
 
     def bound(self, run_id: str) -> Mapping[str, Pod]:
+        """Users' pods by UID whose bind wrote the run's name, whether the ledger knows the run or not."""
         return self._users.bound(run_id)
 
     def with_ours(self, run: Run, ours: Mapping[str, Pod]) -> Mapping[str, Pod]:

@@ -31,9 +31,11 @@ class Suspended:
         self._by_group: dict[str, str] = {}
 
     def ids(self) -> list[str]:
+        """Ids of the groups whose Jobs are suspended now."""
         return list(self._by_group)
 
     async def follow(self) -> None:
+        """Follows the watch of batch Jobs for ever, and notes which of those that name us are suspended."""
         while True:
             for delta in await self._jobs.next():
                 job = delta.object
@@ -56,6 +58,7 @@ class Suspended:
         return spec_of_suspended(whole, priority, self._owners.by_queue)
 
     def job(self, group_id: str) -> Json | None:
+        """Job of the group as the watch last showed the object; None unless that Job is suspended."""
         return self._jobs.objects.get(self._by_group.get(group_id, ""))
 
     def _note(self, job: Json, gone: bool) -> None:

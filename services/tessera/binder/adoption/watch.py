@@ -45,6 +45,7 @@ class Whole:
 
     @property
     def is_at_work(self) -> bool:
+        """Tells whether the least number of pods is at work, so that further ones start by themselves."""
         return len(self.at_work) >= self.needs
 
 
@@ -72,6 +73,7 @@ class Groups:
         return self._groups.get(group_id)
 
     def ids(self) -> list[str]:
+        """Ids of the groups that have pods now."""
         return list(self._groups)
 
     def pods(self, group_id: str) -> list[Json]:

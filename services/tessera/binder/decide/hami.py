@@ -91,6 +91,7 @@ def bind_annotations(
 
 
 def lock_for(namespace: str, pod: str, now: datetime) -> str:
+    """Text of a node's lock for one pod: the time in UTC, the namespace and the pod's name."""
     return f"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ},{namespace},{pod}"
 
 

@@ -36,6 +36,7 @@ PORT = 29500
 
 
 def is_named(spec: JobSpec) -> bool:
+    """Tells whether the job's launcher needs pods that find one another by name."""
     return spec.launcher in NAMING
 
 

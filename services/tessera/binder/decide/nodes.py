@@ -89,4 +89,5 @@ def _gpu_memory_bytes(labels: dict[str, str]) -> int:
 
 
 def node_gone(name: str) -> NodeSeen:
+    """Fact that the cluster has no such node any more."""
     return NodeSeen(kind="node_seen", name=name, gone=True, ready=False)

@@ -71,6 +71,7 @@ def placement_of(run: Run, rank: int) -> Placement:
 
 
 def labels(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
+    """Labels of the pod of one rank, by which the run's pods are found again."""
     return {
         MANAGED_BY_LABEL: SCHEDULER_NAME,
         JOB_LABEL: job.job_id,

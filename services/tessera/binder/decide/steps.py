@@ -77,6 +77,7 @@ class Pod:
 
     @property
     def over(self) -> bool:
+        """Tells whether the pod has ended, well or badly."""
         return self.phase in ENDED_PHASES
 
     @property

@@ -123,6 +123,7 @@ class Bases:
         self._known: dict[tuple[str, str, tuple[str, ...]], tuple[dict[str, Node], FeasibleNodes]] = {}
 
     def of(self, run: Run, avoid: tuple[str, ...] = ()) -> tuple[dict[str, Node], FeasibleNodes]:
+        """Nodes by name on which a run may go on without those of `avoid`, and how to look for its place among them."""
         key = self.state.tree.pool(run.queue) or "", run.flavor, avoid
         found = self._known.get(key)
         if found is None:
@@ -144,6 +145,7 @@ class Ground:
         self._taken: dict[str, Node] = {}
 
     def take(self, roles: tuple[RoleNeed, ...], placements: Iterable[Placement]) -> None:
+        """Takes what the placements hold from what is free; nobody else is put on a drained node among them."""
         state, needs = self._bases.state, {role.name: role.need for role in roles}
         for placement in placements:
             node = self._taken.get(placement.node) or state.nodes.get(placement.node)

@@ -56,6 +56,7 @@ class FoundRelocations:
 
     @property
     def key(self) -> tuple[int, int, tuple[str, ...]]:
+        """Sort key, best first: the least cost, then the fewest runs that move, then their ids."""
         return _cost(self.taken), len(self.taken), tuple(loss.run.run_id for loss in self.taken)
 
 

@@ -41,6 +41,7 @@ class Holder:
     fact_index: int = 0
 
     def said(self) -> str:
+        """Words for one run or earmark: how much is held or kept, by whom, and whether the run is being stopped."""
         who = f"{self.name} ({self.run_id or self.job_id})" if self.name else "a job of another tenant"
         ends = ", which is being stopped" if self.stopping else ""
         how = "kept for" if self.kept else "held by"
@@ -56,6 +57,7 @@ class UnnamedHolders:
     amount: Amount
 
     def said(self) -> str:
+        """Words for the runs that are not named: how much how many of them hold, and of which queue."""
         runs = "1 other run" if self.runs == 1 else f"{self.runs} other runs"
         return f"{said_amount(self.amount)} held by {runs} of {said_queue(self.queue)}"
 
@@ -68,6 +70,7 @@ class Holders:
     others: tuple[UnnamedHolders, ...] = ()
 
     def said(self) -> Iterator[str]:
+        """Yields one sentence per holder, those with a name first."""
         yield from (holder.said() for holder in self.named)
         yield from (others.said() for others in self.others)
 
@@ -84,6 +87,7 @@ class Eyes:
     _open: dict[str, bool] = field(default_factory=dict)
 
     def may_see(self, tenant: str) -> bool:
+        """Tells whether the tenant's jobs may be named: to the tenant itself and to operators."""
         return self.tenant is None or self.tenant == tenant
 
     def may_use(self, queue: str) -> bool:
@@ -172,6 +176,7 @@ def _kept(state: State, job: Job, eyes: Eyes, nodes: set[str] | None) -> Iterato
 
 
 def said_queue(name: str) -> str:
+    """Words for a queue; the empty name stands for queues that are closed to whoever looks."""
     return f"queue {name}" if name else "other queues"
 
 

@@ -43,6 +43,7 @@ class TriedChange:
     after: tuple[str, ...] = ()
 
     def said(self) -> str:
+        """Words for the change and for where the job goes then; beyond two nodes the rest is a number."""
         some = ", ".join(self.nodes[:2]) + (f" and {len(self.nodes) - 2} more nodes" if len(self.nodes) > 2 else "")
         return f"{self.text}; then it goes to {some}"
 

@@ -121,6 +121,7 @@ class Fork:
 
     @property
     def book(self) -> QuotaBook:
+        """Quota book of the fork, made when first asked for."""
         if self._book is None:
             self._book = self.state.quota_book()
         return self._book

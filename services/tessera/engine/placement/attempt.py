@@ -30,6 +30,7 @@ class Attempt:
         self.placed: list[Placement] = []
 
     def node(self, name: str) -> Node:
+        """Node as the pods placed so far would leave it."""
         return self._changed.get(name) or self._nodes[name]
 
     def before(self, name: str) -> Node:
@@ -37,9 +38,11 @@ class Attempt:
         return self._nodes[name]
 
     def nodes(self) -> Iterable[Node]:
+        """All nodes as the pods placed so far would leave them."""
         return (self.node(name) for name in self._nodes)
 
     def suited(self, part: Part) -> dict[str, None]:
+        """Names of the nodes that suit every pod of a bundle, whatever room is left there."""
         return self.places.suited(part)
 
     def gpu_free(self, names: Iterable[str]) -> int:
@@ -47,6 +50,7 @@ class Attempt:
         return sum(sum(self.node(name).gpu_free) for name in names)
 
     def mark(self) -> Mark:
+        """Copy of what has changed so far, to go back to when a later step fails."""
         return dict(self._changed), len(self.placed)
 
     def back_to(self, mark: Mark) -> None:

@@ -93,6 +93,7 @@ class Tally:
         self._free: dict[int, Counter[tuple[str, str]]] = {}
 
     def add(self, node: Node) -> None:
+        """Counts one node: GPUs, free slots and what strands idle GPUs; a node that is gone counts nothing."""
         if node.gone or not node.gpus:
             return
         self._gpus, self._most = self._gpus + node.gpus, max(self._most, node.gpus)
@@ -167,6 +168,7 @@ class Tally:
             gpus *= 2
 
     def sum(self) -> Slots:
+        """Slots by size (1, 2, 4, 8 … GPUs) and idle thousandths of GPUs by cause, over all nodes that were added."""
         sizes, gpus = [], 1
         while gpus <= self._most:
             sizes.append(self._size(gpus))

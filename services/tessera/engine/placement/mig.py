@@ -60,6 +60,7 @@ def position(need: Need, node: Node) -> tuple[int, int, int, int]:
 
 
 def held_by_others(profile: str, node: Node) -> int:
+    """MIG instances of one profile that pods which Tessera did not place have on the node."""
     return sum(count for name, count in node.others.devices if name == MIG_RESOURCE_PREFIX + profile)
 
 

@@ -68,6 +68,7 @@ class Ranking:
         return None
 
     def restore(self) -> None:
+        """Puts the nodes that `best` left aside back among those to choose from."""
         for each in self._aside:
             heappush(self._heap, each)
         self._aside.clear()
@@ -82,6 +83,7 @@ class Ranks:
         self._changes: list[str] = []
 
     def changed(self, name: str) -> None:
+        """Notes that a node is to be judged again; beyond CHANGES_MAX notes all rankings are made anew."""
         if len(self._changes) >= CHANGES_MAX:
             self._rankings.clear()
             self._changes.clear()

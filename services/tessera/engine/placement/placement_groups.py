@@ -30,6 +30,7 @@ class Part:
 
     @property
     def role(self) -> RoleNeed:
+        """First role of the bundle, whose pods the others go with."""
         return self.roles[0]
 
 

@@ -44,6 +44,7 @@ class Loss:
 
     @property
     def is_lent(self) -> bool:
+        """Tells whether the piece counts as lent quota, be the eviction budget of its job spent or not."""
         return self.level[0] in (LENT, SPENT)
 
     @property

@@ -222,6 +222,7 @@ def _victims(state: State, taken: tuple[Loss, ...]) -> list[Victim]:
 
 
 def victim_of(state: State, loss: Loss, ranks: tuple[int, ...] = ()) -> Victim:
+    """Describes a piece in a plan: held thousandths of GPUs, and lost work in whole seconds (0 for surplus pods)."""
     run, job = loss.run, state.jobs.get(loss.run.job_id)
     places = [p for p in run.places if p.rank in ranks] if ranks else list(run.places)
     needs = {role.name: role.need for role in run.roles}

@@ -48,6 +48,7 @@ KINDS = 5  # a share, then 1, 2, 4, 8 devices (3 counts as 4, and so on)
 
 
 def kind_of(count: int, milli: int) -> int:
+    """Kind for gpu-clustering of a pod with `count` devices and so many thousandths of each; -1 for no GPU."""
     if count == 0:
         return -1
     if milli < WHOLE:
@@ -56,6 +57,7 @@ def kind_of(count: int, milli: int) -> int:
 
 
 def no_nodes(capacity: int, devices: int) -> Nodes:
+    """Empty rows for `capacity` nodes with at most `devices` devices each."""
     return Nodes(
         cpu=np.zeros(capacity, np.int64),
         memory=np.zeros(capacity, np.int64),
@@ -70,5 +72,6 @@ def no_nodes(capacity: int, devices: int) -> Nodes:
 
 
 def no_classes(capacity: int, nodes: int) -> Classes:
+    """Empty rows for `capacity` classes, each of them allowed on every one of `nodes` nodes."""
     cpu, memory, devices, milli, models, kind = np.zeros((6, capacity), np.int64)
     return Classes(cpu, memory, devices, milli, models, kind, np.ones((capacity, nodes), np.uint8))

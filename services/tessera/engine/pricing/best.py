@@ -31,6 +31,7 @@ class Best(NamedTuple):
 
 
 def no_best(classes: int, nodes: int) -> Best:
+    """Index for so many classes and nodes in which no key is known yet."""
     starts, size, total = [], nodes, 0
     while True:
         size = -(-size // FAN) * FAN if size > 1 else 1
@@ -51,21 +52,25 @@ def no_best(classes: int, nodes: int) -> Best:
 
 @compiled_lean
 def key_of(score: int, order: int) -> int:
+    """Packs a score and an order into one integer: a higher score is larger, then a lower order."""
     return ((score + OFFSET) << ORDER_BITS) | (ORDER_MASK - order)
 
 
 @compiled_lean
 def score_of(key: int) -> int:
+    """Score that `key_of` packed."""
     return (key >> ORDER_BITS) - OFFSET
 
 
 @compiled_lean
 def order_of(key: int) -> int:
+    """Order that `key_of` packed."""
     return ORDER_MASK - (key & ORDER_MASK)
 
 
 @compiled_lean
 def changed(best: Best, n: int) -> None:
+    """Notes that node `n` changed; each class takes notice when next asked for its best node."""
     best.changes[best.counts[0] % best.changes.shape[0]] = n
     best.counts[0] += 1
 

@@ -157,6 +157,7 @@ def fresh_key(
     t: int,
     n: int,
 ) -> int:
+    """Key of node `n` for class `t`, judged as the node is now; NO_KEY where a pod of the class does not fit."""
     if not fits(nodes, classes, t, n):
         return NO_KEY
     return key_of(choice(policy, nodes, classes, known, worth, scales, t, n)[0], nodes.order[n])
@@ -229,11 +230,13 @@ def place_all(core: Core, wanted: Ints, nodes: Ints, devices: Ints) -> None:
 
 @compiled_lean
 def place_one(core: Core, t: int) -> tuple[int, int]:
+    """Places a pod of class `t` on its best node: the node and the devices taken as bits; NOWHERE if none fits."""
     n = best_node(core, t)
     return n, put(core, t, n) if n >= 0 else 0
 
 
 @compiled_lean
 def release(core: Core, t: int, n: int, devices: int) -> None:
+    """Gives back what a pod of class `t` took on node `n`; `devices` are the bits that placing returned."""
     give_back(core.nodes, core.classes, t, n, devices)
     touch(core, n)

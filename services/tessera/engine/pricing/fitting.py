@@ -37,11 +37,13 @@ def tightest(nodes: Nodes, n: int, milli: int) -> int:
 
 @compiled_lean
 def model_fits(nodes: Nodes, classes: Classes, t: int, n: int) -> bool:
+    """Tells whether class `t` allows the GPU model of node `n`; a class that names no model allows all."""
     return classes.models[t] == 0 or (classes.models[t] >> nodes.model[n]) & 1 == 1
 
 
 @compiled_lean
 def fits(nodes: Nodes, classes: Classes, t: int, n: int) -> bool:
+    """Tells whether node `n` has room for a pod of class `t` now, and is allowed for the class."""
     if nodes.live[n] == 0 or classes.allowed[t, n] == 0 or not model_fits(nodes, classes, t, n):
         return False
     if nodes.cpu[n] < classes.cpu[t] or nodes.memory[n] < classes.memory[t] or nodes.pods[n] < 1:

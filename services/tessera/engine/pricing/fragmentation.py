@@ -65,6 +65,7 @@ def typical(counts: Mapping[TypicalPod, int]) -> dict[TypicalPod, int]:
 
 
 def nothing_known(models: int, devices: int) -> PublishedWorkload:
+    """Workload in place of one that nobody knows: a single kind of pod that asks for nothing."""
     return workload({TypicalPod(0, 0, 0, 0): 1}, models, devices)
 
 

@@ -130,6 +130,7 @@ class Packer:
         touch(self.core, n)
 
     def room(self, n: int) -> NodeRoom:
+        """Room left on node `n`: CPU in thousandths, memory in the caller's unit, pods, thousandths per device."""
         nodes = self.core.nodes
         free = tuple(int(left) for left in nodes.free[n, : nodes.gpus[n]])
         return NodeRoom(int(nodes.cpu[n]), int(nodes.memory[n]), int(nodes.pods[n]), int(nodes.model[n]), free)
@@ -182,6 +183,7 @@ class Packer:
         release(self.core, t, place.node, place.devices)
 
     def fits(self, t: int, n: int) -> bool:
+        """Tells whether a pod of class `t` could go to node `n` now."""
         return bool(fits(self.core.nodes, self.core.classes, t, n))
 
     def know(self, counts: Mapping[TypicalPod, int]) -> None:

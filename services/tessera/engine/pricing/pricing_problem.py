@@ -33,6 +33,7 @@ class Lesson:
 
     @property
     def gpus(self) -> int:
+        """Whole GPUs of all nodes together."""
         return sum(gpus * nodes for _, gpus, _, nodes in self.shapes)
 
 

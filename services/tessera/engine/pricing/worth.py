@@ -98,6 +98,7 @@ def smallest_with_same_worth(device: Prices) -> Ints:
 
 @compiled_lean
 def level_of(worth: WorthArrays, cpu: int) -> int:
+    """Level of the tables for so many thousandths of CPU; less than none is level 0, more than all the last."""
     return min(max(cpu, 0) // worth.step[0], worth.spare.shape[1] - 1)
 
 

@@ -76,6 +76,7 @@ class Lanes:
         self._lanes.setdefault((job.kind, job.limit_ms), {})[job.submitted_ms, job.job_id] = job
 
     def remove(self, job: WaitingJob) -> None:
+        """Takes a job out of its lane; raises KeyError if the job is not in line."""
         lane = self._lanes[job.kind, job.limit_ms]
         del lane[job.submitted_ms, job.job_id]
         if not lane:

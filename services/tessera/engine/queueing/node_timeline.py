@@ -29,6 +29,7 @@ class Bay:
 
     @property
     def empty_from(self) -> int:
+        """Expected end, in milliseconds, of the last job on the node; 0 when none runs there."""
         return self.ends[-1][0] if self.ends else 0
 
     def holds(self, gpus: int, until: int) -> bool:
@@ -77,9 +78,11 @@ class RoomAhead:
 
     @property
     def free(self) -> int:
+        """GPUs of all nodes that are free now."""
         return sum(bay.free for bay in self.bays)
 
     def begin(self, now: int, revise: Revise) -> None:
+        """Opens a pass at `now`, in milliseconds: drops all earmarks and revises each expected end that has passed."""
         self.now = now
         for bay in self.bays:
             bay.marks.clear()
@@ -91,10 +94,12 @@ class RoomAhead:
                 self._lay(job, pieces, max(now + 1, revise(job, now)))
 
     def release(self, job: str) -> None:
+        """Frees the GPUs of a job that ended; raises KeyError for a job that has none."""
         self._lift(job)
         del self._lies[job], self._until[job]
 
     def start(self, job: Candidate) -> bool:
+        """Gives a job its GPUs until `until_ms` if no earmark would miss them; False where the job finds no room."""
         pieces = self._whole(job) if job.gpus > self._largest else self._within_one(job)
         if pieces is None:
             return False
@@ -102,6 +107,7 @@ class RoomAhead:
         return True
 
     def earmark(self, job: Candidate) -> int | None:
+        """Keeps room for a job from the soonest time on; returns that time in milliseconds, None for never."""
         if job.gpus <= self._largest:
             times = [(at, i) for i, bay in enumerate(self.bays) if (at := bay.soonest(job.gpus, self.now)) is not None]
             return self._mark(min(times)[0], [(min(times)[1], job.gpus)]) if times else None

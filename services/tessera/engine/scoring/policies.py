@@ -31,9 +31,11 @@ class Fullest:
     """
 
     def score(self, need: Need, node: Node) -> int:
+        """Score that is higher the less GPU is free, then the less CPU, then the less memory."""
         return -((sum(node.gpu_free) << 128) + (node.cpu_free << 64) + node.memory_free)
 
     def device(self, need: Need, node: Node) -> int | None:
+        """Returns None: a share takes the device with the least left, then the lowest."""
         return None
 
 

@@ -55,9 +55,11 @@ class Valued:
         self._looks: dict[tuple[str, str, tuple[int, ...], int], NodeLook] = {}
 
     def score(self, need: Need, node: Node) -> int:
+        """Change of the node's worth by the pod, in millionths of a GPU, with a small pull to fuller nodes."""
         return self._choice(need, node)[0]
 
     def device(self, need: Need, node: Node) -> int | None:
+        """Device after which the node is worth most, then the lowest; None for a pod without a share."""
         return self._choice(need, node)[1]
 
     def _choice(self, need: Need, node: Node) -> Choice:

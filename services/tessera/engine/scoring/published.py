@@ -27,6 +27,7 @@ class TightDevice:
     """A share goes to the device with the least left, then the lowest."""
 
     def device(self, need: Need, node: Node) -> int | None:
+        """Returns None: a share takes the device with the least left, then the lowest."""
         return None
 
 
@@ -34,6 +35,7 @@ class DotProduct(TightDevice):
     """The less demand and free room point the same way, the better."""
 
     def score(self, need: Need, node: Node) -> int:
+        """Score of at most 100, lower the larger the dot product of the pod's demand and the node's free room."""
         cpu, gpu = node.cpu_free * need.cpu_milli, _free(node) * need.total_gpu_milli
         square = CPU_SCALE * CPU_SCALE
         return (100 * square - 50 * (cpu + RATIO * RATIO * gpu)) // square
@@ -43,6 +45,7 @@ class GpuPacking(TightDevice):
     """Devices in use first, then free devices of a node in use, then the smallest empty node."""
 
     def score(self, need: Need, node: Node) -> int:
+        """Score of 0 to 100 by which devices the pod would take; 0 for a pod without GPUs."""
         if not need.total_gpu_milli:
             return 0
         whole = node.gpu_free.count(WHOLE_GPU)
@@ -62,6 +65,7 @@ class Random(TightDevice):
     """
 
     def score(self, need: Need, node: Node) -> int:
+        """Score drawn by a hash of the node's name and free room, from 0 to 2**32 - 1."""
         drawn = blake2b(repr((node.name, node.gpu_free, node.cpu_free, node.pods_free)).encode(), digest_size=4)
         return int.from_bytes(drawn.digest(), "big")
 
@@ -73,9 +77,11 @@ class Gradient:
         self._workload = PodWorkload(typical(mix.known))
 
     def score(self, need: Need, node: Node) -> int:
+        """Score of 0 to 99, higher the less fragmentation rises with the pod."""
         return self._choice(need, node)[0]
 
     def device(self, need: Need, node: Node) -> int | None:
+        """Device on which a share raises fragmentation least, then the lowest; None for a pod without a share."""
         return -self._choice(need, node)[1] if need.gpu_milli else None
 
     def _choice(self, need: Need, node: Node) -> tuple[int, int]:

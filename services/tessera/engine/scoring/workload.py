@@ -55,6 +55,7 @@ class PodWorkload:
         self._by_nodes: dict[tuple[str, str], Usable] = {}
 
     def cpu_rank(self, cpu_milli: int) -> int:
+        """Number of different CPU requests of the kinds that so many thousandths of CPU are enough for."""
         return bisect_right(self.cpus, cpu_milli)
 
     def on(self, node: Node) -> Usable:

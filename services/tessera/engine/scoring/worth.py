@@ -42,9 +42,11 @@ class Worth:
         self._by_kinds: dict[tuple[bool, ...], Earnings] = {}
 
     def level(self, cpu_milli: int) -> int:
+        """Level of the tables for so many thousandths of CPU, from 0 to LEVELS - 1."""
         return min(max(cpu_milli, 0) // self.step, LEVELS - 1)
 
     def on(self, node: Node) -> "Earnings":
+        """Tables of the kinds that run on this node; nodes that run the same kinds share their tables."""
         found = self._by_nodes.get((node.gpu_model, node.device_profile))
         if found is None:
             runs = tuple(runs_on(kind, node) for kind, _ in self._priced)

@@ -65,6 +65,7 @@ def judge_extra(extra: Extra, cached: Iterable[Pod]) -> PresenceVerdict:
 
 
 def of_rank(extra: Extra, pods: Iterable[Pod]) -> list[Pod]:
+    """Pods with the rank of one surplus pod."""
     rank = str(extra.placement.rank)
     return [pod for pod in pods if pod["metadata"]["labels"].get(RANK_LABEL) == rank]
 

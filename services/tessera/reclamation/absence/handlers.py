@@ -63,6 +63,7 @@ class GonePods:
         self._succeeded: dict[str, dict[str, bool]] = {}
 
     def note(self, run_id: str, pod: JsonObject) -> None:
+        """Notes a pod of a live run that has gone, and whether the pod had succeeded; other pods are passed over."""
         if self._state.runs.get(run_id) is not None:
             self._succeeded.setdefault(run_id, {})[pod["metadata"]["uid"]] = has_succeeded(pod)
 
@@ -71,6 +72,7 @@ class GonePods:
         return {uid for uid, succeeded in self._succeeded.get(run.run_id, {}).items() if succeeded or run.stopping}
 
     def forget(self, run_id: str) -> None:
+        """Forgets the pods of a run that is no more."""
         self._succeeded.pop(run_id, None)
 
 
@@ -105,6 +107,7 @@ class Absences:
         self._lists = asyncio.Semaphore(settings.lists_at_once)
 
     async def on_ledger(self, entries: list[Entry]) -> None:
+        """Begins to look at runs that new entries stop, shrink or end, and no longer at those released or spared."""
         for entry in entries:
             for record in entry.message.records:
                 if type(record) is Revoked or type(record) is Shrunk:
@@ -134,10 +137,12 @@ class Absences:
         self._stopping[run_id] = self._look_at[run_id] = None
 
     async def follow_pods(self) -> None:
+        """Follows the watch of our pods for ever."""
         while True:
             self._changed(await self._pods.next())
 
     async def follow_users(self) -> None:
+        """Follows the watch of users' pods for ever."""
         while True:
             self._changed(self._users.take(await self._users.informer.next()))
 

@@ -43,6 +43,7 @@ class Activity:
         return max(1, now - since)
 
     def forget(self, run_id: str) -> None:
+        """Forgets since when a run has been idle."""
         self._seen.pop(run_id, None)
 
 

@@ -45,6 +45,7 @@ class Exporters:
         return {pod: percent for usage in told for pod, percent in usage.items()}
 
     async def close(self) -> None:
+        """Closes the HTTP session, if one is open; the next scrape opens another."""
         if self._session is not None:
             await self._session.close()
             self._session = None

@@ -43,12 +43,14 @@ class Idleness:
         self._activity = Activity(settings.utilisation_busy_percent, GAP_PERIODS * period)
 
     async def on_ledger(self, entries: list[Entry]) -> None:
+        """Forgets the activity of each run that new entries release."""
         for entry in entries:
             for record in entry.message.records:
                 if type(record) is Released:
                     self._activity.forget(record.run_id)
 
     async def report(self) -> None:
+        """Measures the use of GPUs every `utilisation_seconds`, for ever, while any policy judges it."""
         while True:
             await self._ports.clock.sleep(self._settings.utilisation_seconds)
             if not anybody_is_judged(self._state.tree):

@@ -35,6 +35,7 @@ class Prometheus:
         return read_usage(answer)
 
     async def close(self) -> None:
+        """Closes the HTTP session, if one is open; the next query opens another."""
         if self._session is not None:
             await self._session.close()
             self._session = None

@@ -50,6 +50,7 @@ class Losses:
         self._outage = False
 
     async def on_ledger(self, entries: list[Entry]) -> None:
+        """Notes the nodes that changed, and forgets what was said of runs that are released as a whole."""
         for entry in entries:
             for record in entry.message.records:
                 if type(record) is NodeChanged:
@@ -60,6 +61,7 @@ class Losses:
                     self._said.pop(record.run_id, None)
 
     async def report(self) -> None:
+        """Looks for runs whose ground is lost every `recheck_seconds`, for ever, and says each one found."""
         clock, looks = self._ports.clock, 0
         while True:
             await clock.sleep(self._settings.recheck_seconds)

@@ -17,6 +17,7 @@ def is_due(mix: Mix, gpus: int, from_arrivals: int) -> bool:
 
 
 def fact_of(pool: str, settled: int, basis_n: int, lesson: Lesson, prices: tuple[int, ...]) -> PricesLearnt:
+    """Fact that the mix of a pool, as settled, has these prices, in millionths of a GPU."""
     return PricesLearnt(
         kind="prices_learnt",
         pool=pool,

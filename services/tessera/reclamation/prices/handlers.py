@@ -51,6 +51,7 @@ class Prices:
         self._tried: dict[str, Tried] = {}
 
     async def learn_all(self) -> None:
+        """Looks at the pools of our partitions again and again, for ever, and learns the prices that are due."""
         async for _ in rounds(self._members, self._ports.clock, LOOK_SECONDS):
             if self._state.tree.policy.placement == PLACEMENT:
                 for pool in sorted(mix.pool for mix in self._state.mixes.values()):

@@ -29,6 +29,7 @@ async def learn_aside(lesson: Lesson, seconds: float) -> tuple[int, ...]:
 
 
 def taught(question: bytes) -> bytes:
+    """Learns the prices of a lesson; both the lesson and the answer are JSON in bytes."""
     from tessera.engine.pricing.learner import learnt  # heavy: the service itself does without it
 
     return orjson.dumps(learnt(LESSON.validate_json(question)))

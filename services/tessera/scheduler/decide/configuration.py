@@ -9,6 +9,7 @@ from tessera_schemas.reasons import Code, Reason
 
 
 def on_config_proposed(draft: Draft, index: int, fact: ConfigProposed) -> None:
+    """Puts a configuration in force if made for the version in force; refuses any other but a repeat."""
     state = draft.state
     if fact.expected_version != state.config.version:
         if fact.body != state.config.body:  # else a repeat of what is in force already

@@ -37,6 +37,7 @@ class Draft:
     records: list[AnyRecord] = field(default_factory=list)
 
     def add(self, record: AnyRecord) -> None:
+        """Adds a record: applies it to the state and takes its bytes from the room left."""
         apply_record(self.state, record, self.facts)
         self.records.append(record)
         self.room -= len(record.to_bytes()) + 1

@@ -49,6 +49,7 @@ def differs(before: tuple[int, ...], now: tuple[int, ...]) -> bool:
 
 
 def told(left: Slots, free: tuple[int, ...]) -> LeftChanged:
+    """Record of what is left of a pool: idle thousandths of GPUs, slots by size, and causes that strand anything."""
     sizes = tuple(SlotsLeft(gpus=size.gpus, slots=size.slots, largest=dict(size.largest)) for size in left.sizes)
     stranded = {cause.value: milli for cause, milli in left.stranded if milli}
     return LeftChanged(

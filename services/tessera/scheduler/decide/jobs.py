@@ -14,6 +14,7 @@ COUNTABLE = 2**62  # sums of a tenant's jobs; the canonical form of the state ho
 
 
 def on_job_admitted(draft: Draft, index: int, fact: JobAdmitted) -> None:
+    """Queues an admitted job; turns it away over a limit, an unknown level, or another spec under a known key."""
     state = draft.state
     if known(state, fact.job_id):
         known_job = state.jobs.get(fact.job_id) or state.ended.get(fact.job_id)
@@ -84,6 +85,7 @@ def _turn_away(draft: Draft, index: int, *reasons: Reason) -> None:
 
 
 def on_job_refused(draft: Draft, index: int, fact: JobRefused) -> None:
+    """Records that admission refused a job."""
     _turn_away(draft, index)
 
 

@@ -10,6 +10,7 @@ from tessera_schemas.reasons import Code, Reason
 
 
 def on_node_seen(draft: Draft, index: int, fact: NodeSeen) -> None:
+    """Records how a node is now if anything changed, and ends earmarks on devices that it no longer has."""
     before = draft.state.nodes.get(fact.name)
     seen = while_held(fact, before)
     if is_as_seen(before, seen):

@@ -8,6 +8,7 @@ from tessera_schemas.reasons import Code, Reason
 
 
 def on_prices_learnt(draft: Draft, index: int, fact: PricesLearnt) -> None:
+    """Takes prices in if they belong to the pool's mix as settled now; records their refusal otherwise."""
     verdict = why_not(draft.state.mixes.get(fact.pool), fact)
     if verdict is None:
         draft.add(MixPriced(kind="mix_priced", fact=index, pool=fact.pool))

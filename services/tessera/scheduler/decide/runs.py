@@ -135,18 +135,21 @@ def on_pods_lost(draft: Draft, index: int, fact: PodsLost) -> None:
 
 
 def on_pods_bound(draft: Draft, index: int, fact: PodsBound) -> None:
+    """Records that a permitted run's pods are bound, once."""
     run = _active(draft, fact.run_id)
     if run is not None and run.uids and not run.bound:
         draft.add(Bound(kind="bound", run_id=run.run_id))
 
 
 def on_bind_failed(draft: Draft, index: int, fact: BindFailed) -> None:
+    """Revokes a run whose pods could not be bound, unless the run has started."""
     run = _active(draft, fact.run_id)
     if run is not None and not run.started:
         revoke(draft, run, fact.reason, "binder", within=fact.within)
 
 
 def on_run_started(draft: Draft, index: int, fact: RunStarted) -> None:
+    """Records that a permitted run's pods all run, once."""
     run = _active(draft, fact.run_id)
     if run is not None and run.uids and not run.started:
         draft.add(Started(kind="started", run_id=run.run_id))

@@ -27,6 +27,7 @@ class Pods:
         self.live, self.held = dict[str, tuple[CheckedRun | None, int]](), Counter[tuple[str, int]]()
 
     def take(self, change: PodChange) -> None:
+        """Holds one change of a pod against the ledger's runs, and follows what live pods hold."""
         self.story.report.examined["pod changes"] += 1
         meta, spec, gone = change.object["metadata"], change.object.get("spec", {}), change.type == "DELETED"
         uid, node, (run_id, said) = str(meta["uid"]), spec.get("nodeName", ""), run_and_rank(change.object)
@@ -77,6 +78,7 @@ class Pods:
             self._hold(*self.live.pop(uid), -1)
 
     def end(self, drained: bool) -> None:
+        """Checks what is left at the end; with `drained` no live pod and no finalizer may be."""
         self.released()
         left = {*self.live, *self.finalized} if drained else set()
         self.story.demand(not left, "I12", f"pods are left that are live or have the finalizer: {sorted(left)}")

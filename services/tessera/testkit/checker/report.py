@@ -21,6 +21,7 @@ class Report:
     examined: Counter[str] = field(default_factory=Counter)
 
     def demand(self, holds: bool, invariant: str, n: int, text: str) -> bool:
+        """Counts one check of an invariant, and a violation at message `n` where it does not hold; returns `holds`."""
         self.examined[invariant] += 1
         self.violations += [] if holds else [Violation(invariant, n, text)]
         return holds

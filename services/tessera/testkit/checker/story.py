@@ -82,6 +82,7 @@ class Story:
         self.turned_away, self.repeats = set[str](), Counter[str]()
 
     def demand(self, holds: bool, invariant: str, text: str) -> bool:
+        """Counts one check of an invariant at the message that is being read; returns `holds`."""
         return self.report.demand(holds, invariant, self.n, text)
 
     def take(self, stored: bytes) -> bool:

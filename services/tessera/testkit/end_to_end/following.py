@@ -32,6 +32,7 @@ class Arrival:
 
     @property
     def job_id(self) -> str:
+        """Id that the job has in the ledger, which follows from its tenant and key."""
         return job_id(SHARD, self.tenant, self.key)
 
 

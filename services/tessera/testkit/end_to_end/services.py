@@ -70,6 +70,7 @@ class TraceCrew:
         await self.until(lambda state: state.config.version > 0 and len(state.nodes) == len(rows))
 
     async def send(self, tenant: str, command: SubmitJob | CancelJob) -> None:
+        """Publishes a command on the tenant's subject, as a client does."""
         await self._client.publish(Outgoing(subjects.submit(SHARD, tenant), command.to_bytes()))
 
     async def until(self, condition: Callable[[State], bool]) -> State:

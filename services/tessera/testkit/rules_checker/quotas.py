@@ -20,6 +20,7 @@ class Quotas:
         self.use: Counter[tuple[str, Cell]] = Counter()
 
     def configure(self, body: ConfigBody) -> None:
+        """Takes a configuration as the one in force; what is used stays counted."""
         self.body, self.queues = body, {queue.name: queue for queue in body.queues}
 
     def path(self, name: str) -> list[Queue]:
@@ -28,10 +29,12 @@ class Quotas:
         return [] if queue is None else [queue, *self.path(queue.parent or "")]
 
     def add(self, queue: str, flavor: str, amount: Mapping[str, int], sign: int = 1) -> None:
+        """Adds an amount to what the queue uses (sign 1), or takes the amount off (-1)."""
         for cell in self.cells(flavor, amount):
             self.use[queue, cell] += sign * amount[cell[1]]
 
     def cells(self, flavor: str, amount: Mapping[str, int]) -> list[Cell]:
+        """Cells (flavor, resource) that an amount counts in: on all nodes, and on those of its flavor."""
         return [(f, r) for f in dict.fromkeys(("", flavor)) for r in RESOURCES if amount.get(r)]
 
     def over(self, name: str, flavor: str, amount: Mapping[str, int]) -> Iterator[str]:
@@ -68,9 +71,11 @@ class Quotas:
         return max(0, use.get((queue.name, cell), 0) + below - self._nominal(queue, cell))
 
     def covers(self, name: str, cell: Cell) -> bool:
+        """Tells whether any queue of the tree has a quota for the cell."""
         return any(self.quota(queue, cell) for queue in self._tree(name))
 
     def root(self, name: str) -> str:
+        """Name of the root above a queue; "" for a queue that is not configured."""
         return self.path(name)[-1].name if name in self.queues else ""
 
     def flavors(self, name: str, amount: Mapping[str, int]) -> set[str]:
@@ -81,10 +86,12 @@ class Quotas:
         return named | ({"!" + ",".join(sorted(named)) if named else ""} if rest else set())
 
     def is_on(self, node: NodeSeen, flavor: str) -> bool:
+        """Tells whether a node is of the flavor; "" is every node, and `!a,b` every one of no flavor named."""
         of = self.flavor_of(node)
         return of not in flavor[1:].split(",") if flavor[:1] == "!" else flavor in ("", of)
 
     def flavor_of(self, node: NodeSeen) -> str:
+        """Name of the first flavor that the node's labels and GPU model match; "" for none."""
         flavors = self.body.flavors if self.body else ()
         of_it = (each for each in flavors if each.node_labels.items() <= node.labels.items())
         return next((each.name for each in of_it if not each.gpu_models or node.gpu_model in each.gpu_models), "")
@@ -108,6 +115,7 @@ class Quotas:
         return max(0, self._total(queue, cell) - (quota.lending_limit or 0)) if quota and limited else 0
 
     def children(self, name: str) -> list[Queue]:
+        """Queues whose parent is the named one."""
         return [other for other in self.queues.values() if other.parent == name]
 
     def _tree(self, name: str) -> list[Queue]:
@@ -115,4 +123,5 @@ class Quotas:
         return [queue for queue in self.queues.values() if root and self.root(queue.name) == root]
 
     def quota(self, queue: Queue, cell: Cell) -> Quota | None:
+        """Quota of the queue for one cell, or None."""
         return next((quota for quota in queue.quotas if (quota.flavor, quota.resource) == cell), None)

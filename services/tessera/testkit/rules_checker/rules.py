@@ -63,9 +63,11 @@ class Rules:
         self.message: m.LedgerMessage
 
     def demand(self, holds: bool, rule: str, text: str) -> None:
+        """Counts one check of a rule at the message that is being read, and a violation where it does not hold."""
         self.report.demand(holds, rule, self.n, text)
 
     def take(self, message: m.LedgerMessage) -> None:
+        """Checks each record of a message in order, then the earmarks used and the plans."""
         self.n, self.ts, self.message, self.used = message.n, message.ts, message, {}
         self.asked |= {ASKED[type(t.fact)](t.fact) for t in message.facts if type(t.fact) in ASKED}
         for record in message.records:

@@ -21,6 +21,7 @@ SHOWN_VIOLATIONS = 10
 
 
 def main() -> int:
+    """Runs the seeds asked for; returns 1 if a seed fails or anything was never reached, else 0."""
     parser = argparse.ArgumentParser(prog="python -m tessera.testkit.sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds (default 100)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (default 1)")

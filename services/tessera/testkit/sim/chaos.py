@@ -61,6 +61,7 @@ class Chaos:
         )
 
     async def run(self) -> None:
+        """Makes faults at random times until `seconds` of the loop's time, and one crash of the committer at least."""
         loop, random = asyncio.get_running_loop(), self._random
         times = sorted(random.uniform(1.0, self._seconds) for _ in range(random.randrange(6, 12)))
         committer_at = random.uniform(1.0, self._seconds * 0.8)

@@ -119,13 +119,16 @@ class Coverage:
         self._gangs: dict[str, int] = {}
 
     def fault(self, name: str) -> None:
+        """Counts one fault by its name."""
         self.faults[name] += 1
 
     def crash(self, point: str) -> None:
+        """Counts one crash by its point, and by the service that the point names first."""
         self.crashes[point.split(" ")[0]] += 1
         self.crash_points[point] += 1
 
     def edge(self, now: str, to: str) -> None:
+        """Counts one move of a job from a phase to another."""
         self.edges[f"{now} -> {to}"] += 1
 
     def record(self, record: AnyRecord) -> None:
@@ -140,11 +143,13 @@ class Coverage:
             self.reasons[given.code] += 1
 
     def fact(self, fact: AnyFact) -> None:
+        """Counts one fact by its kind, and the reasons that it gives."""
         self.facts[fact.kind] += 1
         for given in getattr(fact, "reasons", ()):
             self.reasons[given.code] += 1
 
     def add(self, other: "Coverage") -> None:
+        """Adds the counts of another run."""
         for name in ("faults", "crashes", "crash_points", "edges", "facts", "records", "reasons"):
             getattr(self, name).update(getattr(other, name))
 

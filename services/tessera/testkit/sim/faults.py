@@ -30,9 +30,11 @@ class Rates:
         self.dropped, self.repeated, self.reordered = 15, 15, 15
 
     def hit(self, per_mille: int) -> bool:
+        """Draws whether a fault of this chance, in thousandths, happens now."""
         return per_mille > 0 and self.random.randrange(1000) < per_mille
 
     def stop(self) -> None:
+        """Sets all chances to zero, so that nothing fails from now on."""
         self.lost = self.answer_lost = self.delayed = self.dropped = self.repeated = self.reordered = 0
 
 
@@ -55,6 +57,7 @@ class ServiceFaults:
         self._paused = seconds
 
     async def before(self, op: str, subject: str = "") -> None:
+        """Delays, loses or cuts off a call before it is made; raises Transient or UnknownOutcome for a call lost."""
         point = f"{op} {subject.split('.')[0]}".strip()
         self._step(f"{self.service} before {point}")
         if self._paused:
@@ -77,6 +80,7 @@ class ServiceFaults:
             raise Transient("the request was lost")
 
     async def after(self, op: str, subject: str = "") -> None:
+        """Loses the answer of a call that was made, by chance: raises UnknownOutcome."""
         point = f"{op} {subject.split('.')[0]}".strip()
         self._step(f"{self.service} after {point}")
         if self._rates.hit(self._rates.answer_lost):
@@ -84,6 +88,7 @@ class ServiceFaults:
             raise UnknownOutcome("the answer was lost")
 
     def deliver(self, batch: list[Item]) -> list[Item]:
+        """Drops the end of a batch, repeats an item or changes the order, by chance; returns what is delivered."""
         if self._rates.hit(self._rates.dropped):
             self._coverage.fault("drop")
             batch = batch[: self._rates.random.randrange(len(batch))]

@@ -46,6 +46,7 @@ def guarded(seed: int, seconds: float = SEED_SECONDS) -> Iterator[None]:
 
 
 def again(seed: int) -> str:
+    """Words that say how to run one seed again."""
     return f"again: make sim FIRST={seed} SEEDS=1"
 
 

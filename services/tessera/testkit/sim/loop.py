@@ -35,11 +35,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(self._jumping)
 
     def time(self) -> float:
+        """Virtual seconds since the loop was made."""
         return self._jumping.now
 
     def call_at(  # type: ignore[override]  # the stub's variadic signature cannot be repeated in Python 3.11
         self, when: float, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
+        """Calls back at a virtual time; a time ahead is at least TICK_SECONDS away."""
         now = self.time()
         return super().call_at(max(when, now + TICK_SECONDS) if when > now else when, callback, *args, context=context)
 
@@ -51,10 +53,13 @@ class VirtualClock:
         self._loop, self._epoch_ms, self.skew_ms = loop, epoch_ms, skew_ms
 
     def now_ms(self) -> int:
+        """Wall clock in milliseconds since 1970, wrong by `skew_ms`."""
         return self._epoch_ms + self.skew_ms + int(self._loop.time() * 1000)
 
     def monotonic(self) -> float:
+        """Virtual seconds, which no skew touches."""
         return self._loop.time()
 
     async def sleep(self, seconds: float) -> None:
+        """Waits so many virtual seconds."""
         await asyncio.sleep(seconds)  # noqa: TID251  # the loop is the clock here

@@ -162,6 +162,7 @@ class Crew:
             self._fall(slot)
 
     async def close(self) -> None:
+        """Ends every instance; what a service failed of, other than a crash that was made, is a violation."""
         tasks = [member.task for member in self.members.values()] + list(self._reviving.values())
         for member in self.members.values():
             member.faults.dead = True

@@ -62,6 +62,7 @@ def configuration(shard: str, random: Random, expected_version: int = 0, evicts:
 
 
 def settling(shard: str, expected_version: int) -> Command:
+    """Command that puts the settled configuration in force, after the expected version."""
     return _apply(shard, SETTLED, expected_version)
 
 
@@ -184,6 +185,7 @@ def commands(shard: str, random: Random, jobs: int, seconds: float, evicts: bool
 
 
 def cancel(shard: str, tenant: str, key: str, at: float = 0.0, now: bool = False) -> Command:
+    """Command of a tenant to cancel the job of a key, sent `at` seconds into the run."""
     command = CancelJob(kind="cancel_job", v=1, job_id=job_id(shard, tenant, key), now=now)
     return Command(at, submit(shard, tenant), command.to_bytes(), tenant)
 
@@ -194,6 +196,7 @@ def release(shard: str, job: str, at: float = 0.0) -> Command:
 
 
 def drain(shard: str, node: str, at: float = 0.0, evict: bool = False, undo: bool = False) -> Command:
+    """Command of an operator to drain a node, or with `undo` to end that, sent `at` seconds into the run."""
     command = DrainNode(kind="drain_node", v=1, node=node, evict=evict, undo=undo, why="new fans")
     return Command(at, control(shard), command.to_bytes())
 
@@ -238,6 +241,7 @@ def _submit(shard: str, at: float, tenant: str, key: str, spec: JobSpec, held: b
 
 
 def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> JobSpec:
+    """Spec drawn at random: whole GPUs, a share or CPU only, elastic by chance, with pods that end by themselves."""
     kind = random.choice(("whole", "whole", "share", "cpu"))
     asked: dict[str, Any] = {"cpu_milli": random.randrange(500, 8000), "memory_bytes": random.randrange(1, 16) * GIB}
     if gpus is not None:

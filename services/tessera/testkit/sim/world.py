@@ -94,6 +94,7 @@ class World:
         )
 
     async def run(self) -> SeedOutcome:
+        """Runs the seed to its end and returns what came of it, with every violation that was found."""
         nodes = self._make_nodes()
         self._record_pods()
         driving = self.loop.create_task(drive(self.crew.cluster, self.crew.clock))

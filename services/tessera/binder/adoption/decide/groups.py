@@ -46,6 +46,7 @@ class OwnerRef:
 
     @property
     def group(self) -> str:
+        """API group of the owner, "" for the core group."""
         return self.api_version.partition("/")[0] if "/" in self.api_version else ""
 
 
@@ -152,6 +153,7 @@ def controller_of(thing: Json) -> OwnerRef | None:
 
 
 def not_found(owner: OwnerRef) -> Reason:
+    """Reason for pods whose owner the API does not have."""
     return no(Code.OWNER_NOT_FOUND, f"{owner.kind} {owner.namespace}/{owner.name}")
 
 

@@ -33,10 +33,12 @@ HONOURED, NOTED = Mark(Treatment.HONOURED), Mark(Treatment.NOTED)
 
 
 def refused(detail: str) -> Mark:
+    """Entry for a mark that is refused; `detail` is what its user can do instead."""
     return Mark(Treatment.REFUSED, detail)
 
 
 def wished(detail: str, value: str = "") -> Mark:
+    """Entry for a mark that is not honoured; `detail` is what happens instead, as the user is told."""
     return Mark(Treatment.SAID, detail, value)
 
 

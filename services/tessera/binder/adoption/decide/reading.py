@@ -19,6 +19,7 @@ def at(value: Any, *path: str) -> Any:
 
 
 def mapping(value: Any, *path: str) -> Json:
+    """Object at the path; an empty one where nothing, or something else, is there."""
     found = at(value, *path)
     return found if isinstance(found, dict) else {}
 
@@ -30,6 +31,7 @@ def items(value: Any, *path: str) -> list[Json]:
 
 
 def text(value: Any, *path: str) -> str:
+    """String at the path; "" where nothing, or something else, is there."""
     found = at(value, *path)
     return found if isinstance(found, str) else ""
 

@@ -56,6 +56,7 @@ def least_pods(job: Json) -> int | Reason:
 
 
 def completions_of(job: Json) -> int | None:
+    """Pods of a Job that must succeed (`spec.completions`); None where the Job does not say."""
     return whole(job, "spec", "completions")
 
 

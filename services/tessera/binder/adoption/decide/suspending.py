@@ -112,6 +112,7 @@ def can_be_suspended(adopted: Adopted) -> bool:
 
 
 def is_suspended(owner: Json) -> bool:
+    """Tells whether the owner is told to have no pods; False for kinds that cannot be suspended."""
     place = _where_of(owner)
     return place is not None and at(owner, *place) is True
 
