@@ -8,7 +8,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tessera.admission.decide.configuration import of_config
-from tessera.admission.decide.outcome import read_operator_command
 from tessera.admission.decide.policy import templates_of, tree_of
 from tessera.client import applying, files
 from tessera.client.queues import queue_rows, quota_rows
@@ -21,6 +20,7 @@ from tessera_schemas.base import INT_MAX
 from tessera_schemas.bounds import DEPTH_MAX
 from tessera_schemas.commands import ApplyConfig
 from tessera_schemas.config import Config, ConfigBody
+from tessera_schemas.reading import read_operator_command
 from tessera_schemas.recommended import explicit, filled
 from tessera_schemas.views import NodeView, QueueView
 from tests.builders import admitted, config_proposed, job_spec, node_seen, role
