@@ -8,7 +8,7 @@ the job wait, longer each time, so that a proposer that is wrong about the state
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import structlog
@@ -49,11 +49,11 @@ class Open:
     nodes: frozenset[str]
 
     @classmethod
-    def of(cls, plan: PlanProposed, seq: int = 0) -> Self:
-        """Of a proposal: whom it stops or shrinks, and the nodes on which it keeps room for anybody."""
+    def of(cls, plan: PlanProposed) -> Self:
+        """The runs that a proposal stops or shrinks and the nodes on which it keeps room, before it has a sequence."""
         runs = (*plan.victims, *(shrink.run_id for shrink in plan.shrinks))
         moved = (placement for move in plan.moves for placement in move.placements)
-        return cls(seq, frozenset(runs), frozenset(placement.node for placement in (*plan.placements, *moved)))
+        return cls(0, frozenset(runs), frozenset(placement.node for placement in (*plan.placements, *moved)))
 
     def meets(self, other: Self) -> bool:
         """Whether both want the same victim or the same node."""
@@ -139,12 +139,16 @@ class Proposals:
             if isinstance(found, Reason):
                 self._pause(job.job_id, FRUITLESS_SECONDS)
                 fruitless.add(alike)
-            elif any(sent.meets(Open.of(found)) for sent in self._open.values()):
+            elif self._is_wanted(wanted := Open.of(found)):
                 fruitless.add(alike)
             else:
-                await self._publish(found)
+                await self._publish(found, wanted)
                 return  # the state may have moved on while it was stored
             await self._ports.clock.sleep(0)  # plans take a while; leases and the fold go on in between
+
+    def _is_wanted(self, by: Open) -> bool:
+        """Whether an open proposal wants a run or a node of these."""
+        return any(sent.meets(by) for sent in self._open.values())
 
     def _is_due(self, job_id: str) -> bool:
         pause = self._pauses.get(job_id)
@@ -155,7 +159,7 @@ class Proposals:
         seconds = FIRST_SECONDS if last is None else min(at_most, last.seconds * 2)
         self._pauses[job_id] = Pause(self._ports.clock.monotonic() + seconds, seconds)
 
-    async def _publish(self, plan: PlanProposed) -> None:
+    async def _publish(self, plan: PlanProposed, wanted: Open) -> None:
         try:
             seq = await self._facts.publish(plan)
         except Transient as error:
@@ -163,5 +167,5 @@ class Proposals:
             self._pause(plan.job_id, REFUSED_SECONDS)
             return
         if seq > self._state.facts_upto:
-            self._open[plan.job_id] = Open.of(plan, seq)
+            self._open[plan.job_id] = replace(wanted, seq=seq)
         self._changed.set()
