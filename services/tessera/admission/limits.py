@@ -1,5 +1,5 @@
 """
-What a judged command still needs before it becomes a fact: room in the ledger, and its tenant's budget.
+The last two conditions of a judged command before it becomes a fact: room in the ledger, and its tenant's budget.
 
 Jobs (and the records of refusals) are charged to one budget, orders about jobs to another of the same size, so that a
 tenant whose jobs are too many can still cancel them. What the binder adopts it has charged itself. A command that is
@@ -18,8 +18,6 @@ from tessera.kernel.ports import Clock
 from tessera_schemas.config import Limits
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.reasons import Reason
-
-DEFAULT = Limits()
 
 
 class TenantLimits:
@@ -62,8 +60,7 @@ class TenantLimits:
 
     def _of(self, tenant: str) -> Limits:
         tree = self._policy.known.tree if self._policy.known else None
-        found = tree.tenants.get(tenant) if tree is not None else None
-        return DEFAULT if found is None else found.limits
+        return Limits() if tree is None else tree.limits_of(tenant)
 
 
 def _unless(against: Reason | None, case: Case) -> Case:

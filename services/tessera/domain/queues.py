@@ -6,7 +6,7 @@ from functools import cached_property, lru_cache
 
 from tessera.domain.entities import Job
 from tessera.domain.resources import Amount, Node
-from tessera_schemas.config import Config, Flavor, Level, Policy, Queue, Quota, Tenant
+from tessera_schemas.config import Config, Flavor, Level, Limits, Policy, Queue, Quota, Tenant
 
 RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
 UNLIMITED = 2**63 - 1
@@ -27,6 +27,11 @@ class QueueTree:
     flavors: tuple[Flavor, ...]
     policy: Policy
     topology: tuple[Level, ...] = ()
+
+    def limits_of(self, tenant: str) -> Limits:
+        """The tenant's limits; the default ones of a tenant that the configuration does not know."""
+        found = self.tenants.get(tenant)
+        return Limits() if found is None else found.limits
 
     @cached_property
     def levels(self) -> dict[str, str]:

@@ -1,9 +1,9 @@
 """
 What keeps a group that is whole from being submitted now: its tenant's budget, or a ledger without room.
 
-Asked before anything is sent: what waits here costs the ledger nothing, and its pods say why. Groups that wait for a
-budget come one after the other as it fills, each at a time of its own, however many they are and however often one is
-looked at.
+The gate is asked before anything is sent: a group that waits here costs the ledger nothing, and its pods say why.
+Groups that wait for a budget are let through one after the other as the budget fills, each at a time of its own,
+however many there are and however often one is looked at.
 """
 
 from collections.abc import Callable
@@ -13,10 +13,8 @@ from tessera.domain.state import State
 from tessera.kernel.ledger.room import LedgerRoom
 from tessera.kernel.messaging.budgets import Budgets
 from tessera.kernel.ports import Clock
-from tessera_schemas.config import Limits
 from tessera_schemas.reasons import RETRY_NUMBER, Reason
 
-DEFAULT = Limits()
 TURNS_MAX = 100_000  # beyond that those whose time has come are forgotten
 
 
@@ -43,15 +41,17 @@ class Gate:
         now = self._clock.monotonic()
         if (full := self._room.against_work()) is not None:
             return Turn(now + full.numbers[RETRY_NUMBER], full)
+        if again:
+            return None
         turn = self._turns.get(group)
-        if again or (turn is not None and now < turn.at):
-            return None if again else turn
-        why = self._budgets.spend(tenant, self._limits(tenant), size)
+        if turn is not None and now < turn.at:
+            return turn
+        why = self._budgets.spend(tenant, self._state.tree.limits_of(tenant), size)
         self._turns.pop(group, None)
         return None if why is None else self._put_off(group, tenant, size, why)
 
     def _put_off(self, group: str, tenant: str, size: int, why: Reason) -> Turn:
-        limits, now = self._limits(tenant), self._clock.monotonic()
+        limits, now = self._state.tree.limits_of(tenant), self._clock.monotonic()
         by_number = 1 / limits.submits_per_second if limits.submits_per_second else 0.0
         by_size = size / limits.bytes_per_second if limits.bytes_per_second else 0.0
         following = self._last.get(tenant, 0.0) + max(by_number, by_size) * self._replicas()
@@ -61,7 +61,3 @@ class Gate:
         turn = self._turns[group] = Turn(at, why)
         self._last[tenant] = at
         return turn
-
-    def _limits(self, tenant: str) -> Limits:
-        found = self._state.tree.tenants.get(tenant)
-        return DEFAULT if found is None else found.limits

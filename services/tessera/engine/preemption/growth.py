@@ -25,8 +25,7 @@ def _of_its_flavor(state: State, run: Run, more: Amount) -> bool:
 
 def _within_tenant(state: State, tenant: str, more: Amount) -> bool:
     """Whether the tenant's limit of GPUs holds `more`, beside what its jobs asked for and what its runs grew by."""
-    found = state.tree.tenants.get(tenant)
-    limit, use = None if found is None else found.limits.gpus, state.tenant_use.get(tenant)
+    limit, use = state.tree.limits_of(tenant).gpus, state.tenant_use.get(tenant)
     if limit is None or use is None or not more.gpu_milli:
         return True
     runs = (run for run in state.runs.found(state.index.elastic) if run.tenant == tenant)
