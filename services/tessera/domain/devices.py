@@ -33,7 +33,7 @@ def while_held(seen: NodeSeen, before: Node | None) -> NodeSeen:
 
 
 def _changed(seen: NodeSeen, before: Node) -> bool:
-    """Of slots that stand for nothing but a number, more or fewer is no change: the highest come and go."""
+    """Interchangeable slots: a changed count is not a change of device identity."""
     if seen.device_profile != before.device_profile:
         return True
     if seen.device_profile == "mig":

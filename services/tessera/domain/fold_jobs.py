@@ -20,11 +20,7 @@ from tessera.domain.fold_steps import (
 from tessera.domain.levels import unknown_levels, with_labels
 from tessera.domain.mix import see
 from tessera.domain.phases import Phase, moved
-from tessera.domain.resources import (
-    gang_amount,
-    role_need,
-    shared,
-)
+from tessera.domain.resources import gang_amount, role_need, shared
 from tessera.domain.spec_hash import spec_hash
 from tessera.domain.state import State
 from tessera_schemas.facts import JobAdmitted

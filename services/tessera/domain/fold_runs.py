@@ -18,11 +18,7 @@ from tessera.domain.fold_steps import (
     tally,
 )
 from tessera.domain.phases import Phase
-from tessera.domain.resources import (
-    placed_amount,
-    shared,
-    within_reach,
-)
+from tessera.domain.resources import placed_amount, shared, within_reach
 from tessera.domain.state import State
 from tessera_schemas.ledger import (
     Allocated,

@@ -7,9 +7,7 @@ from tessera.domain.devices import while_held
 from tessera.domain.entities import Drain, Earmark, Left, RefusedWork, Run
 from tessera.domain.errors import Contradiction, UnknownFormat
 from tessera.domain.evolve import evolved
-from tessera.domain.resources import (
-    empty_node,
-)
+from tessera.domain.resources import empty_node
 from tessera.domain.state import State
 from tessera_schemas.config import Config
 from tessera_schemas.facts import ConfigProposed, NodeSeen, PricesLearnt, WorkRefused

@@ -7,10 +7,7 @@ from tessera.domain.entities import Job, Run, Use
 from tessera.domain.errors import Contradiction
 from tessera.domain.evolve import evolved
 from tessera.domain.phases import Phase, moved
-from tessera.domain.resources import (
-    Amount,
-    RoleNeed,
-)
+from tessera.domain.resources import Amount, RoleNeed
 from tessera.domain.runtimes import kind_of, learn
 from tessera.domain.state import State
 from tessera_schemas.placement import Placement

@@ -53,7 +53,7 @@ class Need:
 @dataclass(frozen=True, slots=True)
 class RoleNeed:
     """
-    One role of a gang: how many pods, what each needs, and how they lie to each other.
+    One role of a gang: how many pods, what each needs, and how they are placed relative to each other.
 
     `levels` are the labels whose domains it tries, narrowest first; `bound` says that the last one may not be left.
     Roles of one `group` share the domain. `beside` names the role whose pods' nodes it goes to, `spread` the label

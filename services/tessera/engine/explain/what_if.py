@@ -1,5 +1,5 @@
 """
-What would become of a job at once, if it were another job, or if others were gone: tried on a fork of the state.
+What-if: would this job start now with a different spec, or if other runs had ended? Evaluated on an overlay.
 
 The fork is an overlay on which everybody before the job has had a turn already. It asks what the committer asks, with
 the same functions and in the same order; nothing of it is written. Where the line of another queue or class would put

@@ -26,8 +26,8 @@ def leaving(state: State) -> list[tuple[Run, tuple[Placement, ...]]]:
     """
     Pods that are being stopped already, whoever wanted it: their room comes back without any plan.
 
-    What has been stopping for longer than room is kept for a job is not waited for: or plans that count on a pod that
-    never goes would evict others again and again.
+    Runs that have been stopping longer than `earmark_seconds` are ignored: a pod that never stops would cause endless
+    evictions.
     """
     since = state.ts - state.tree.policy.earmark_seconds * 1000
     found = []

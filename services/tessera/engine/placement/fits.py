@@ -3,7 +3,7 @@ Whether one pod fits one node: written once, asked by everybody.
 
 The tests run in a fixed order, and the first that fails is the verdict; numbers about all nodes come from counting
 verdicts. Whole GPUs need devices of which nothing is taken; a share needs one device with that much left; a MIG
-instance needs a position inside one device. How pods must lie to each other is not asked here but in `topology`.
+instance needs a position inside one device. How pods are placed relative to each other is asked in `topology`.
 """
 
 from enum import StrEnum

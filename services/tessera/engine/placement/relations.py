@@ -1,8 +1,8 @@
 """
-Whether the pods of a gang lie to each other as their roles ask, whoever placed them: asked of plans and of records of
-any age.
+Whether the pods of a gang are placed relative to each other as their roles ask, whoever placed them: asked of plans and
+of records of any age.
 
-It looks at the pods' own nodes and not at how the place was found. Which values a spread has to count was known only
+The check looks at the pods' own nodes and not at how they were found. Which values a spread has to count was known only
 when it was placed, so here the values that have pods are compared.
 """
 

@@ -117,8 +117,8 @@ def may_shrink(
     """
     Why these pods of `run` may not be removed for `owner`, naming the rule; None when they may.
 
-    Whatever the preset: what an elastic run has beyond its gang it has only as long as nobody of at least its own
-    priority class waits for the room, and as no owner reclaims what was lent for it.
+    Under every preset, surplus elastic pods yield to any waiting job of equal or higher priority, and to an owner who
+    reclaims what was lent for them.
     """
     job, priority = state.jobs.get(run.job_id), state.tree.priority_of
     staying = {extra.placement.rank for extra in run.surplus}

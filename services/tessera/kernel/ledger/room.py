@@ -1,8 +1,8 @@
 """
 How much room the ledger has left.
 
-It keeps everything for good, so that one day it is full. The last tenth is a reserve: new work is refused there with
-`LedgerFull`, while jobs that are known go on, end and are released, and orders about them are taken, until an operator
+The ledger keeps every message for good, so that it is full one day. Its last tenth is a reserve: new work is refused
+with `LedgerFull`, while known jobs go on, end and are released, and commands about them are taken, until an operator
 has made the ledger larger.
 """
 
@@ -29,7 +29,7 @@ def reserve_of(usage: Usage) -> int:
 
 
 class LedgerRoom:
-    """Looks every few seconds; what could not be asked stays as it was."""
+    """The room as of the last look, one every few seconds; a look that fails changes nothing."""
 
     def __init__(self, bus: Bus, clock: Clock, metrics: Metrics, shard: str) -> None:
         self._bus, self._clock, self._metrics = bus, clock, metrics
@@ -46,7 +46,7 @@ class LedgerRoom:
             await self._clock.sleep(LOOK_SECONDS)
 
     def let_in(self, size: int) -> None:
-        """So much will come that no look has seen yet: a flood is not to run through between two of them."""
+        """Count bytes that were accepted since the last look, so that a flood cannot pass between two looks."""
         self._let_in += size
 
     async def look(self) -> None:

@@ -1,4 +1,4 @@
-"""Python's search for cycles of garbage, made rare."""
+"""Garbage-collector tuning: full collections are made rare."""
 
 import gc
 

@@ -1,7 +1,7 @@
 """
-How full Redis is, which evicts nothing and then takes no more: as a metric, beside everything else.
+How full Redis is, as a metric: Redis evicts nothing here, and refuses writes once its memory is used up.
 
-What cannot be asked keeps its last value and stops nobody.
+A look that fails leaves the last value and stops nobody.
 """
 
 import asyncio

@@ -221,7 +221,7 @@ def _adopted(group: Group, pods: Sequence[Json]) -> Adopted:
 
 
 def _lives_by(group: Group, pod: Json) -> OwnerRef:
-    """Whose end is the job's end: who makes the pods again under the same key, or the first pod itself."""
+    """The object whose completion ends the job: the controller that recreates its pods, else the pod itself."""
     if group.kind in (GroupKind.JOB, GroupKind.JOB_SET, GroupKind.TRAINING_JOB) and group.owner is not None:
         return group.owner
     itself = OwnerRef("v1", "Pod", group.namespace, text(pod, "metadata", "name"), text(pod, "metadata", "uid"))
