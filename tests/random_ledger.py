@@ -168,8 +168,8 @@ class Life:
                 Quota.model_validate({"resource": "gpu_milli", "nominal": 4000, "flavor": flavor, **limits})
                 for flavor in chance.choice(((), ("",), ("fast", "slow")))
             ),
-            queueing_strategy=chance.choice((*["best_effort_fifo"] * 3, "strict_fifo")),
             stop_policy=chance.choice((*["none"] * 8, "hold", "hold_and_drain")),
+            **chance.choice(({}, {"order": "expected"}, {}, {"queueing_strategy": "strict_fifo"})),
         )
 
     def _about_run(self, run_id: str) -> AnyFact:

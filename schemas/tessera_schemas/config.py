@@ -106,6 +106,9 @@ class Quota(Strict):
     lending_limit: Annotated[Count | None, Field(description="Most of the nominal quota that others may use")] = None
 
 
+OrderName = Literal["age", "expected"]
+"""Who of equals in a queue goes first; `tessera.engine.queueing.orders` has each of them."""
+
 IdleAction = Literal["off", "warn", "requeue", "fail"]
 
 
@@ -165,6 +168,23 @@ class Queue(Strict):
             "long as they wait, so that they have no pods meanwhile; left out: as above it, at last false"
         ),
     ] = later(None)
+    order: Annotated[
+        OrderName,
+        Field(
+            description="Who goes first among jobs of one priority class that share nothing: of one user, or of a "
+            "tenant whose jobs name none. age: the oldest. expected: whoever is expected to take the least GPU time, "
+            "by time limits and by how long such jobs ran before; the oldest first of those that have waited for the "
+            "policy's `order_patience_seconds`. A strict_fifo queue goes by age"
+        ),
+    ] = later("age")
+
+    @model_validator(mode="after")
+    def _one_order(self) -> Self:
+        if self.queueing_strategy == "strict_fifo" and self.order != "age":
+            raise ValueError(
+                f"order: a strict_fifo queue goes by age; leave `order: {self.order}` out, or the strategy"
+            )
+        return self
 
 
 class Pool(Strict):
@@ -283,6 +303,14 @@ class Policy(Strict):
     key_memory_seconds: Annotated[
         Positive, Field(le=YEAR_SECONDS, description="How long an ended job's key is remembered")
     ] = 604_800
+    order_patience_seconds: Annotated[
+        Count,
+        Field(
+            le=YEAR_SECONDS,
+            description="From submit until a job of a queue with `order: expected` goes by age, before all that have "
+            "waited less: it bounds how long shorter jobs pass it",
+        ),
+    ] = later(172_800)
 
 
 class ConfigBody(Strict):

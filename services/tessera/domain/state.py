@@ -15,7 +15,7 @@ from tessera.domain.mix import Mix, Seen
 from tessera.domain.phases import Phase
 from tessera.domain.queues import Holding, QueueTree, QuotaBook, queue_tree
 from tessera.domain.resources import NOTHING, WHOLE_GPU, Amount, Node, placed_amount
-from tessera.domain.runtimes import Sketch
+from tessera.domain.runtimes import JobKind, Sketch, kind_of
 from tessera.domain.table import Table
 from tessera_schemas.config import Config
 from tessera_schemas.ledger import GENESIS
@@ -184,21 +184,25 @@ class State:
 InLine = tuple[int, int, int, str]
 """-priority, then age (ledger n, index), then the id."""
 
+Lane = tuple[int, JobKind, int]
+"""-priority, kind and time limit (ms, 0 for none) of jobs that are expected to run equally long."""
+
 
 class Index:
     """
     What must be found in order without looking at everything; every order ends in a unique id.
 
     `waiting` holds the queued jobs of each leaf that are in line: priority first, then age; `lines` the same apart for
-    each tenant, and for each of its users. `held` is what runs hold by (queue, tenant), and by (queue, tenant, user)
-    where a user is named. `runs_on` says which runs hold something on a node; `capacity` is what all nodes of a pool
-    have together; `elastic` runs may change their size. `derived` is what others worked out from the nodes: they see to
-    it that it is up to date.
+    each tenant, and for each of its users; `lanes` these again by lane, of queues whose order looks at runtimes. `held`
+    is what runs hold by (queue, tenant), and by (queue, tenant, user) where a user is named. `runs_on` says which runs
+    hold something on a node; `capacity` is what all nodes of a pool have together; `elastic` runs may change their
+    size. `derived` is what others worked out from the nodes: they see to it that it is up to date.
     """
 
     def __init__(self) -> None:
         self.waiting: dict[str, SortedList[InLine]] = {}
         self.lines: dict[str, dict[str, dict[str, SortedList[InLine]]]] = {}
+        self.lanes: dict[tuple[str, str, str], dict[Lane, SortedList[InLine]]] = {}
         self.held: dict[tuple[str, ...], Amount] = {}
         self.retry_at: SortedList[tuple[int, str]] = SortedList()
         self.start_by: SortedList[tuple[int, str]] = SortedList()
@@ -271,7 +275,7 @@ class Index:
 
     def rebuild_waiting(self, state: State) -> None:
         """A new configuration moves queues between pools and priorities up and down."""
-        self.waiting, self.lines, self.orphaned = {}, {}, {}
+        self.waiting, self.lines, self.lanes, self.orphaned = {}, {}, {}, {}
         for job in state.jobs.values():
             if job.phase is Phase.QUEUED:
                 self._wait(state, job)
@@ -284,6 +288,9 @@ class Index:
             self.waiting.setdefault(job.queue, SortedList()).add(place)
             users = self.lines.setdefault(job.queue, {}).setdefault(job.tenant, {})
             users.setdefault(job.user, SortedList()).add(place)
+            if state.tree.queues[job.queue].order != "age":
+                lanes = self.lanes.setdefault((job.queue, job.tenant, job.user), {})
+                lanes.setdefault(_lane(state.tree, job), SortedList()).add(place)
 
     def _leave(self, state: State, job: Job) -> None:
         if state.tree.pool(job.queue) is None:
@@ -298,6 +305,16 @@ class Index:
                 del users[job.user]
                 if not users:
                     del tenants[job.tenant]
+            if state.tree.queues[job.queue].order != "age":
+                self._leave_lane(state.tree, job, place)
+
+    def _leave_lane(self, tree: QueueTree, job: Job, place: InLine) -> None:
+        lanes, lane = self.lanes[job.queue, job.tenant, job.user], _lane(tree, job)
+        lanes[lane].remove(place)
+        if not lanes[lane]:
+            del lanes[lane]
+            if not lanes:
+                del self.lanes[job.queue, job.tenant, job.user]
 
 
 def sharers(queue: str, tenant: str, user: str) -> tuple[tuple[str, ...], ...]:
@@ -312,3 +329,7 @@ def _stands(job: Job) -> tuple[str, bool]:
 
 def _place_in_line(tree: QueueTree, job: Job) -> InLine:
     return (-tree.priority_of(job), job.taken_n, job.fact_index, job.job_id)
+
+
+def _lane(tree: QueueTree, job: Job) -> Lane:
+    return (-tree.priority_of(job), kind_of(job), job.time_limit_seconds * 1000)

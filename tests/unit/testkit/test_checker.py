@@ -863,7 +863,7 @@ def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decid
             assert [name for name in foreign if not name.startswith(f"{package.__name__}.")] == []
 
 
-@pytest.mark.parametrize(("package", "most"), [(checker, 400), (events_checker, 150), (rules_checker, 400)])
+@pytest.mark.parametrize(("package", "most"), [(checker, 400), (events_checker, 150), (rules_checker, 450)])
 def test_the_checkers_stay_small_enough_to_be_judged_by_eye(package: Any, most: int) -> None:
     """Lines that judge, of every file: all but imports, docstrings, comments and blank lines."""
     lines = sum(len(code_lines(source.read_text())) for source in sources(package))

@@ -15,7 +15,7 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.engine.explain.blockers import NOBODY, Eyes, Holders, of_quota, of_room
 from tessera.engine.explain.lent_quota import said_lent
-from tessera.engine.explain.order_reasons import said_before
+from tessera.engine.explain.order_reasons import said_before, said_expected
 from tessera.engine.explain.suggestions import TriedChange, remedies
 from tessera.engine.explain.what_if import Fork
 from tessera.engine.placement.gangs import place_gang
@@ -158,6 +158,7 @@ def _besides(fork: Fork, job: Job, pool: str, eyes: Eyes, reasons: tuple[Reason,
         yield f"Room on {_some(nodes)} is kept for it ({mark.cause}) for {_left(mark.deadline, state.ts)} more."
     yield from _kept(fork, job, pool)
     yield from said_before(fork, job, eyes)
+    yield from said_expected(state, job)
     head, _ = fork.behind(job)
     if head is not None:
         who = f"{head.name} ({head.job_id})" if eyes.may_see(head.tenant) else "of another tenant"

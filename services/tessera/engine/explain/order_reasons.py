@@ -5,16 +5,21 @@ from collections.abc import Iterator
 
 from tessera.domain.entities import Job
 from tessera.domain.resources import NOTHING
+from tessera.domain.runtimes import kind_of
 from tessera.domain.state import State
 from tessera.engine.explain.blockers import Eyes, said_amount
 from tessera.engine.explain.what_if import Fork
+from tessera.engine.queueing.orders.expected import expected_of, expected_runtime, is_due
+from tessera_schemas.units import said_age
 
 HIGHER = "of a higher priority class"
 QUEUES = "of queues that hold less for their weight, or stay within their own quota"
 TENANTS = "of tenants that hold less for their weight"
 USERS = "of users of its tenant that hold less"
+WAITED = "that have waited longer than the shard's patience"
+SHORTER = "expected to take less GPU time"
 OLDER = "older"
-ORDER = (HIGHER, QUEUES, TENANTS, USERS, OLDER)
+ORDER = (HIGHER, QUEUES, TENANTS, USERS, WAITED, SHORTER, OLDER)
 
 
 def said_before(fork: Fork, job: Job, eyes: Eyes) -> Iterator[str]:
@@ -35,6 +40,28 @@ def said_before(fork: Fork, job: Job, eyes: Eyes) -> Iterator[str]:
 
 def _why(state: State, job: Job, other: Job) -> str:
     priority = state.tree.priority_of
-    if other.queue == job.queue and priority(other) == priority(job):
-        return TENANTS if other.tenant != job.tenant else USERS if other.user != job.user else OLDER
-    return HIGHER if priority(other) > priority(job) else QUEUES
+    if other.queue != job.queue or priority(other) != priority(job):
+        return HIGHER if priority(other) > priority(job) else QUEUES
+    if other.tenant != job.tenant or other.user != job.user:
+        return TENANTS if other.tenant != job.tenant else USERS
+    if state.tree.queues[job.queue].order != "expected" or is_due(state, job, state.ts):
+        return OLDER
+    if is_due(state, other, state.ts):
+        return WAITED
+    return SHORTER if expected_of(state, other) < expected_of(state, job) else OLDER
+
+
+def said_expected(state: State, job: Job) -> Iterator[str]:
+    """How long the job is taken to run, and until when shorter ones pass it, where its queue goes by that."""
+    if state.tree.queues[job.queue].order != "expected":
+        return
+    kind, limit = kind_of(job), job.time_limit_seconds * 1000
+    runtime = expected_runtime(state, kind, limit)
+    learnt = any(state.runtimes.get(key) is not None for key in kind.row_keys())
+    why = "its time limit" if runtime == limit else "how long such jobs ran" if learnt else "nothing known of such jobs"
+    gpus = f" on {kind.gpus} GPU{'s' * (kind.gpus != 1)}" if kind.gpus else ""
+    patience = said_age(state.tree.policy.order_patience_seconds * 1000)
+    yield (
+        f"It is expected to run for {said_age(runtime)}{gpus}, by {why}. Jobs of its class that are expected to take "
+        f"less GPU time go before it until it has waited for {patience}."
+    )

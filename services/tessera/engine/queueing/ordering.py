@@ -1,27 +1,28 @@
 """
-Who is next in a pool: within nominal quota first, then priority class, then fair share, then age.
+Who is next in a pool: within nominal quota first, then priority class, then fair share, then the queue's order.
 
 At every inner queue a child that stays within its nominal quota goes before one that would borrow, whatever their
 classes: else a class that many may use could keep an owner out. Then the higher class goes first. Among equals the
 fair share decides, which is dominant resource fairness: first is whose runs hold the least of the pool for their
 weight, where what the line gives them counts as held. It decides between the queues below one, in a queue between its
 tenants, and for a tenant between the users that its jobs name; so a flood of one delays the others by no more than
-their shares. Weight 0 goes only when nobody with a weight asks. A queue that is `strict_fifo` goes by class and age
-alone. Jobs in back-off, held jobs and jobs of stopped queues are left out.
+their shares. Weight 0 goes only when nobody with a weight asks. Jobs that share nothing with each other go by their
+queue's `order` (`queueing.orders`). A queue that is `strict_fifo` goes by class and age alone. Jobs in back-off, held
+jobs and jobs of stopped queues are left out.
 
 Source: Ghodsi et al., Dominant Resource Fairness, NSDI 2011, section 4.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heapreplace
 from itertools import islice
-
-from sortedcontainers import SortedList
 
 from tessera.domain.entities import Job
 from tessera.domain.queues import UNLIMITED
 from tessera.domain.resources import NOTHING, Amount
 from tessera.domain.state import InLine, State
+from tessera.engine.queueing.orders import ORDERS, JobLine
+from tessera_schemas.config import OrderName
 from tessera_schemas.orders import HEADS_MAX
 
 SHARE_UNIT = 1_000_000
@@ -115,7 +116,7 @@ class _Branch:
 
 
 class _Leaf(_Branch):
-    """Jobs that stand by class and age."""
+    """Jobs that share nothing: they stand by class, and by the order of their queue."""
 
     def __init__(self, making: "_Making", jobs: Iterator[Job], held: Amount, weight: int = 1, own: Own = FREE) -> None:
         super().__init__(making, held, weight, own)
@@ -161,28 +162,35 @@ class _Making:
         if children is not None:
             return self._shared([self.queue(child) for child in children], held, queue.weight, own)
         tenants = self.state.index.lines.get(name, {})
-        if len(tenants) == 1 and queue.queueing_strategy != "strict_fifo":
-            ((tenant, users),) = tenants.items()
-            if len(users) > 1:
-                return self._shared(self._users(name, tenant, users), held, queue.weight, own)
-        elif len(tenants) > 1 and queue.queueing_strategy != "strict_fifo":
-            return self._shared([self._tenant(name, *each) for each in tenants.items()], held, queue.weight, own)
-        return self._leaf(self.state.index.waiting.get(name, ()), held, queue.weight, own)
+        if queue.queueing_strategy == "strict_fifo":
+            return self._leaf(JobLine(self.state.index.waiting.get(name, ()), {}), "age", held, queue.weight, own)
+        if len(tenants) > 1:
+            return self._shared([self._tenant(name, tenant) for tenant in tenants], held, queue.weight, own)
+        return self._users(name, next(iter(tenants)), held, queue.weight, own) if tenants else None
 
-    def _tenant(self, queue: str, tenant: str, users: Mapping[str, "SortedList[InLine]"]) -> _Branch | None:
-        held, found = self._held(queue, tenant), self.state.tree.tenants.get(tenant)
-        weight = 1 if found is None else found.weight
-        if len(users) > 1:
-            return self._shared(self._users(queue, tenant, users), held, weight)
-        return self._leaf(next(iter(users.values())), held, weight)
+    def _tenant(self, queue: str, tenant: str) -> _Branch | None:
+        found = self.state.tree.tenants.get(tenant)
+        return self._users(queue, tenant, self._held(queue, tenant), 1 if found is None else found.weight)
 
-    def _users(self, queue: str, tenant: str, users: Mapping[str, "SortedList[InLine]"]) -> list[_Branch | None]:
-        """Jobs that name no user are one user's."""
-        named = [self._held(queue, tenant, user) for user in users if user]
+    def _users(self, queue: str, tenant: str, held: Amount, weight: int, own: Own = FREE) -> _Branch | None:
+        """The users of one tenant; jobs that name no user are one user's."""
+        users = self.state.index.lines[queue][tenant]
+        if len(users) == 1:
+            return self._user(queue, tenant, next(iter(users)), held, weight, own)
+        holds = {user: self._held(queue, tenant, user) for user in users if user}
         rest = self._held(queue, tenant)
-        for held in named:
-            rest = rest.plus(held, -1)
-        return [self._leaf(jobs, self._held(queue, tenant, user) if user else rest) for user, jobs in users.items()]
+        for named in holds.values():
+            rest = rest.plus(named, -1)
+        return self._shared(
+            [self._user(queue, tenant, user, holds.get(user, rest)) for user in users], held, weight, own
+        )
+
+    def _user(
+        self, queue: str, tenant: str, user: str, held: Amount, weight: int = 1, own: Own = FREE
+    ) -> _Branch | None:
+        index = self.state.index
+        line = JobLine(index.lines[queue][tenant][user], index.lanes.get((queue, tenant, user), {}))
+        return self._leaf(line, self.state.tree.queues[queue].order, held, weight, own)
 
     def _held(self, *who: str) -> Amount:
         return self.state.index.held.get(who, NOTHING)
@@ -191,7 +199,8 @@ class _Making:
         found = [branch for branch in below if branch is not None]
         return _Inner(self, found, held, weight, own) if found else None
 
-    def _leaf(self, jobs: Iterable[InLine], held: Amount, weight: int = 1, own: Own = FREE) -> _Branch | None:
+    def _leaf(self, line: JobLine, order: OrderName, held: Amount, weight: int = 1, own: Own = FREE) -> _Branch | None:
+        jobs = ORDERS[order](line, self.state, self._ts)
         leaf = _Leaf(self, self._eligible(jobs), held, weight, own)
         return leaf if leaf.waits else None
 

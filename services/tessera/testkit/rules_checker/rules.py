@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tessera.testkit.checker.report import Report
+from tessera.testkit.rules_checker.line_rules import LineRules
 from tessera.testkit.rules_checker.quotas import RESOURCES, Cell, Quotas
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
@@ -55,6 +56,7 @@ class Rules:
     def __init__(self, report: Report) -> None:
         self.report, self.quotas, self.policy = report, Quotas(), Policy()
         self.n = self.ts = 0
+        self.lines = LineRules(report)
         self.nodes: dict[str, f.NodeSeen] = {}
         self.drained: set[str] = set()
         self.jobs, self.runs, self.marks = dict[str, JobRow](), dict[str, RunRow](), dict[str, m.EarmarkSet]()
@@ -70,6 +72,7 @@ class Rules:
         """Checks each record of a message in order, then the earmarks used and the plans."""
         self.n, self.ts, self.message, self.used = message.n, message.ts, message, {}
         self.asked |= {ASKED[type(t.fact)](t.fact) for t in message.facts if type(t.fact) in ASKED}
+        self.lines.take_orders(message.orders)
         for record in message.records:
             getattr(self, f"_{record.kind}", lambda _: None)(record)
         used = sorted(self.used)
@@ -92,6 +95,7 @@ class Rules:
         if isinstance(fact, f.ConfigProposed):
             self.quotas.configure(fact.body)
             self.policy = fact.body.policy
+            self.lines.configure(fact.body, r.version)
 
     def _node_changed(self, r: m.NodeChanged) -> None:
         fact = self._cited(r.fact)
@@ -107,6 +111,7 @@ class Rules:
         if isinstance(fact, f.JobAdmitted):
             amount = _amount(fact.spec, [(role.name, role.gang) for role in fact.spec.roles])
             self.jobs[r.job_id] = job = JobRow(fact.tenant, fact.spec, fact.spec.priority_class, amount)
+            self.lines.add(r.job_id, fact, (self.n, r.fact), self.ts)
             job.held, job.adopted, job.preemptible = fact.held, fact.adopted, fact.spec.preemptible
             if fact.held:
                 self.asked.add(("held", r.job_id, False, fact.tenant))
@@ -120,6 +125,7 @@ class Rules:
         if (job := self.jobs.get(r.job_id)) is not None:
             self._was_asked("priority_set", r.job_id, r.priority_class, job.tenant)
             job.priority_class = r.priority_class
+            self.lines.forget(r.job_id)
 
     def _allocated(self, r: m.Allocated) -> None:
         job = self.jobs.get(r.job_id)

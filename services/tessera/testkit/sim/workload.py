@@ -148,7 +148,7 @@ def _queue(random: Random, name: str, flavors: tuple[Flavor, ...], stops: bool) 
             "parent": parent,
             "weight": random.choice((0, 1, 1, 3)),
             "quotas": _quotas(random, flavors, random.randrange(2, 7 if stops else 11), limits),
-            "queueing_strategy": random.choice(("best_effort_fifo", "best_effort_fifo", "strict_fifo")),
+            **random.choice(({}, {"order": "expected"}, {"queueing_strategy": "strict_fifo"})),
             "stop_policy": stopped,
         }
     )

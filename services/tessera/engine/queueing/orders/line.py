@@ -1,0 +1,13 @@
+"""The jobs that an order puts in order."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tessera.domain.state import InLine, Lane
+
+
+class JobLine(NamedTuple):
+    """Waiting jobs of one queue, or of one tenant or user of it: by class and age, and apart for each lane."""
+
+    by_age: Iterable[InLine]
+    by_lane: Mapping[Lane, Iterable[InLine]]

@@ -1,0 +1,62 @@
+"""Who stands before whom among jobs that share nothing: by age, and under `order: expected` once they have waited."""
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from tessera.testkit.checker.report import Report
+from tessera_schemas.config import ConfigBody
+from tessera_schemas.facts import JobAdmitted
+from tessera_schemas.orders import Order
+
+Age = tuple[int, int]
+"""Ledger number and index of the fact that brought the job."""
+
+Line = tuple[str, ...]
+"""Queue, priority class, tenant and user; of a strict queue the class alone tells its lines apart."""
+
+
+class LineRules:
+    """What is known of the jobs, and the rule for each order that a message takes in."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._jobs: dict[str, tuple[JobAdmitted, Age, int]] = {}
+        self._body: ConfigBody | None = None
+        self._version = 0
+
+    def configure(self, body: ConfigBody, version: int) -> None:
+        """Takes in the configuration by which the next orders are made."""
+        self._body, self._version = body, version
+
+    def add(self, job_id: str, fact: JobAdmitted, age: Age, ts: int) -> None:
+        """Takes in a job as of its submit; adopted ones go by what Kubernetes says and are left out."""
+        if fact.adopted is None:
+            self._jobs[job_id] = fact, age, ts
+
+    def forget(self, job_id: str) -> None:
+        """Leaves out a job whose class changed: an order on its way may be made from before that."""
+        self._jobs.pop(job_id, None)
+
+    def take_orders(self, orders: Iterable[Order]) -> None:
+        """Demands bounded waiting of each order: nobody who is due, or goes by age, is passed by a younger job."""
+        for order in orders:
+            if self._body is not None and order.policy == self._version:
+                self._check(order, self._body)
+
+    def _check(self, order: Order, body: ConfigBody) -> None:
+        queues = {queue.name: queue for queue in body.queues}
+        patience_ms = body.policy.order_patience_seconds * 1000
+        lines: dict[Line, list[tuple[bool, Age, str]]] = {}
+        for job_id in order.jobs:
+            found = self._jobs.get(job_id)
+            if found is None or found[0].spec.queue not in queues:
+                continue
+            fact, age, ts = found
+            queue, spec = queues[fact.spec.queue], fact.spec
+            who = () if queue.queueing_strategy == "strict_fifo" else (fact.tenant, spec.user)
+            passed = queue.order == "expected" and order.ts - ts < patience_ms
+            lines.setdefault((spec.queue, spec.priority_class, *who), []).append((passed, age, job_id))
+        for jobs in lines.values():
+            for before, after in pairwise(jobs):
+                fair = after[0] or (not before[0] and before[1] < after[1])
+                self._report.demand(fair, "order", order.basis_n, f"{before[2]} stands before {after[2]}, which is due")
