@@ -8,6 +8,7 @@ generation; a rebuild fills a new one and then moves the pointer.
 |---|---|---|
 | `tessera:{<shard>}:current` | string | the generation that readers use |
 | `tessera:{<shard>}:<g>:cursor` | string | the ledger n up to which the views hold |
+| `tessera:{<shard>}:<g>:head` | string | the ledger as it was then, `N:HASH`; absent where 0.3 wrote the views |
 | `tessera:{<shard>}:<g>:<view>` | hash | one field per entity, the value is JSON |
 
 | view | field | value |
@@ -33,6 +34,10 @@ def current(shard: str) -> str:
 
 def cursor(shard: str, generation: str) -> str:
     return f"tessera:{{{shard}}}:{generation}:cursor"
+
+
+def head(shard: str, generation: str) -> str:
+    return f"tessera:{{{shard}}}:{generation}:head"
 
 
 def view(shard: str, generation: str, name: str) -> str:

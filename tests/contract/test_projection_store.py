@@ -17,6 +17,7 @@ from tessera.kernel.ports import Change, ProjectionStore
 from tessera.kernel.provisioning.permissions import redis_rules
 from tessera.kernel.redis.store import RedisStore
 from tessera_schemas import keys
+from tessera_schemas.ledger_head import Head
 from tests.servers import RedisServer, start_redis
 
 SHARD = "main"
@@ -78,6 +79,19 @@ async def test_changes_and_cursor_move_together(store, connect):
     reader = connect()
     assert (await reader.cursor(), await contents(reader)) == (3, {"jobs": {"a": b"1"}, "nodes": {"n": b"2"}})
     assert await reader.get("nodes", "n") == b"2"
+
+
+async def test_the_head_of_the_ledger_moves_with_the_cursor(store, connect):
+    reader = connect()
+    assert await reader.head() is None
+    await store.apply(1, 3, [job("a")], "a" * 64)
+    assert await reader.head() == Head(3, "a" * 64)
+    await store.apply(1, 3, [job("a")], "b" * 64)
+    assert await reader.head() == Head(3, "a" * 64), "what is in already changes nothing"
+    await store.replace(9, [job("a")], "c" * 64)
+    assert (await reader.cursor(), await reader.head()) == (9, Head(9, "c" * 64))
+    await store.replace(9, [job("a")])
+    assert await reader.head() is None, "a builder that knows no hash vouches for none"
 
 
 async def test_the_last_change_of_a_field_counts(store):

@@ -417,6 +417,28 @@ class Instance:
         return status == 503 and texts["halted"] != "ok"
 
 
+async def append(live: Live, stored: list[bytes]) -> None:
+    """Write messages at the ledger's end, with the rights of the scheduler."""
+    place = find(live.home)
+    async with place.bus(place.identity("scheduler")) as bus:
+        ledger = StreamLedger(bus, live.platform.shard)
+        tail = await ledger.tail()
+        for seq, data in enumerate(stored, start=tail.seq if tail else 0):
+            await ledger.append(data, seq)
+
+
+async def until_halted(live: Live, service: str) -> str:
+    """The reason that `/readyz` of one of the platform's services gives."""
+    texts: dict[str, str] = {}
+
+    async def halted() -> bool:
+        texts.update(await live.platform.ready(service))
+        return texts.get("halted", "ok") != "ok"
+
+    await eventually(halted, f"{service} has halted")
+    return texts["halted"]
+
+
 async def started(
     *words: str, environment: Mapping[str, str], stdin: int = asyncio.subprocess.DEVNULL
 ) -> asyncio.subprocess.Process:

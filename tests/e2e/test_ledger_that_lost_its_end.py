@@ -1,5 +1,6 @@
 """
-A ledger that lost its end while nobody ran: whoever starts on it halts, up and red, and nothing is written anywhere.
+A ledger that lost its end, or was written again, while NATS was down: whoever starts on it halts, up and red, whoever
+runs halts too, and nothing is written anywhere.
 """
 
 import asyncio
@@ -9,9 +10,13 @@ from pathlib import Path
 import pytest
 
 from tessera_schemas import subjects
-from tests.e2e.live import Live, configuration, eventually, job
+from tests.e2e.live import Live, append, configuration, eventually, job, until_halted
+from tests.ledgers import rechain
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+
+RUNS_ON = "reclamation"
 
 
 def stored_ledger(live: Live) -> Path:
@@ -60,6 +65,32 @@ async def test_a_byte_of_the_newest_message_that_turned_halts_whoever_starts(tmp
         assert await live.ledger_end() < end
         halted = await asyncio.gather(*(reason_of(live, service) for service in ("scheduler", "projection")))
         assert all("it lost its end" in reason for reason in halted), halted
+
+
+async def test_a_ledger_written_again_with_every_hash_redone_halts_who_starts_and_who_runs(tmp_path: Path) -> None:
+    """By itself it is whole: another transaction id, and every hash that follows from it. Only Redis' head can tell."""
+    async with Live.at(tmp_path / "up", configuration()) as live:
+        first = await live.submit(job("before"))
+        await live.until_ended(first.job_id)
+        end = await live.ledger_end()
+        await eventually(lambda: redis_is_at(live, end), "the views are as new as the ledger")
+        await live.stop_looking()
+        stopped = [service for service in subjects.SERVICES if service != RUNS_ON]
+        await asyncio.gather(*(live.platform.stop(service) for service in stopped))
+        stored = list(live.stored)
+        assert len(stored) == await live.ledger_end()
+        forged = rechain(stored, 1, lambda message: message.update(tx="another-transaction"))
+        async with Live.at(tmp_path / "forger", services=()) as forger:
+            await append(forger, forged)
+            await forger.platform.stop("nats")
+            async with live.down("nats"):
+                folder = stored_ledger(live)
+                shutil.rmtree(folder)
+                shutil.copytree(stored_ledger(forger), folder)
+        await eventually(lambda: live.bus.connected, "we are connected again")
+        assert await live.ledger_end() == len(stored)
+        halted = await asyncio.gather(*(reason_of(live, service) for service in stopped), until_halted(live, RUNS_ON))
+        assert all("the ledger was written again" in reason for reason in halted), halted
 
 
 def turn_a_byte(block: Path) -> None:

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from tessera.client.where import find
-from tessera.kernel.ledger.stream import StreamLedger
 from tessera_schemas.ledger import GENESIS, LEDGER_MESSAGE, chain_hash
-from tests.e2e.live import Live, Said, eventually, job
+from tests.e2e.live import Live, Said, append, job, until_halted
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.ledgers import rechain
 
@@ -126,16 +124,6 @@ def chain_done_again(stored: list[bytes], at: int, change: Callable[[dict[str, A
     return made
 
 
-async def append(live: Live, stored: list[bytes]) -> None:
-    """Write messages at the ledger's end, with the rights of the scheduler."""
-    place = find(live.home)
-    async with place.bus(place.identity("scheduler")) as bus:
-        ledger = StreamLedger(bus, live.platform.shard)
-        tail = await ledger.tail()
-        for seq, data in enumerate(stored, start=tail.seq if tail else 0):
-            await ledger.append(data, seq)
-
-
 async def test_a_forked_ledger_halts_all_who_read_it_and_they_stay_up_and_red(live: Live) -> None:
     await assert_all_is_well(live)
     stored, pids = list(live.stored), {name: live.platform.pid(name) for name in READERS}
@@ -153,15 +141,3 @@ async def test_a_forked_ledger_halts_all_who_read_it_and_they_stay_up_and_red(li
     assert f"the chain holds up to {len(stored)}; fork: message {len(stored) + 1}" in said.err
     assert (await live.command("replay", "--verify")).code == 1
     assert (await live.command("explain", "job-0")).code != 0  # books that contradict themselves explain nothing
-
-
-async def until_halted(live: Live, service: str) -> str:
-    """The reason that `/readyz` of one of the platform's services gives."""
-    texts: dict[str, str] = {}
-
-    async def halted() -> bool:
-        texts.update(await live.platform.ready(service))
-        return texts.get("halted", "ok") != "ok"
-
-    await eventually(halted, f"{service} has halted")
-    return texts["halted"]

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from tessera.client.files import read_text
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.replay import Head
+from tessera_schemas.ledger_head import Head
 
 NAMESPACE = "tessera-ledger-head"
 """What the signature is about, so that nobody passes off one that the key made for something else."""

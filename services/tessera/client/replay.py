@@ -12,7 +12,6 @@ only a head that was remembered elsewhere, the `anchor`, can tell.
 Two passes: orders and plans are functions of an older state, so they are collected by that state first.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -32,28 +31,10 @@ from tessera.kernel.ports import Message
 from tessera.scheduler.decide import Inputs, decide
 from tessera_schemas.facts import PlanProposed, owner
 from tessera_schemas.ledger import Allocated, AnyRecord, Checkpoint, EpochOpened, Grown, LedgerMessage
+from tessera_schemas.ledger_head import Head
 from tessera_schemas.orders import Order
 
 FINDINGS_MAX = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """Where a ledger ended at some time: message `n`, and the chain hash after it."""
-
-    n: int
-    chain: str
-
-    @classmethod
-    def parse(cls, text: str) -> "Head":
-        """`N:HASH`, as `tessera ledger head` prints it; raises ValueError for anything else."""
-        n, _, chain = text.strip().partition(":")
-        if not n.isdigit() or not re.fullmatch(r"[0-9a-f]{64}", chain):
-            raise ValueError(f"{text!r} is no head; write N:HASH as `tessera ledger head` prints it")
-        return cls(int(n), chain)
-
-    def __str__(self) -> str:
-        return f"{self.n}:{self.chain}"
 
 
 @dataclass(slots=True)

@@ -7,7 +7,10 @@ injected, so that all of them run in one process under the simulator with virtua
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from tessera_schemas.ledger_head import Head
 
 JsonObject = dict[str, Any]
 
@@ -176,17 +179,21 @@ class ProjectionStore(Protocol):
     async def cursor(self) -> int:
         """The n up to which the current generation holds; 0 when there is none."""
 
-    async def apply(self, first_n: int, last_n: int, changes: Sequence["Change"]) -> int:
+    async def head(self) -> "Head | None":
+        """The ledger as it was when the views were last written; None where nobody noted it, as before 0.4."""
+
+    async def apply(self, first_n: int, last_n: int, changes: Sequence["Change"], chain: str = "") -> int:
         """
-        Apply `changes` of records first_n..last_n and move the cursor, in one atomic script.
+        Apply `changes` of records first_n..last_n and move the cursor, in one atomic script; `chain` is the ledger's
+        hash after last_n, kept beside the cursor ("": unknown).
 
         Does nothing when cursor >= last_n. Raises Conflict on a gap (cursor + 1 < first_n, or cursor inside the
         batch); returns the cursor after the call. Raises Transient when the store is away.
         """
 
-    async def replace(self, n: int, changes: Sequence["Change"]) -> None:
+    async def replace(self, n: int, changes: Sequence["Change"], chain: str = "") -> None:
         """
-        Build a new generation that holds exactly `changes` as of n, then switch the pointer to it.
+        Build a new generation that holds exactly `changes` as of n, then switch the pointer to it; `chain` as above.
 
         Raises Conflict when the pointer was moved meanwhile: then this build is dropped.
         """

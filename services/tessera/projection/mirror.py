@@ -19,6 +19,7 @@ from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.waiting import wait_for
 from tessera.projection.settings import ProjectionSettings
 from tessera.projection.views import Field, Views
+from tessera_schemas.ledger_head import Head
 
 STAND_BY_SECONDS = 0.5  # how soon a standby sees that it leads, and what the leader has sent
 SHARE_SECONDS = 0.05  # between two batches: a job that moves on meanwhile is written once
@@ -104,44 +105,44 @@ class Mirror:
         await self._ports.clock.sleep(STAND_BY_SECONDS)
 
     async def _check(self) -> None:
-        """Whether Redis holds what it should: it may have lost its last writes, or everything, or be another's."""
+        """
+        Whether Redis holds what it should: it may have lost its last writes, or everything.
+
+        One that is ahead of us is left as it is: where it is ahead of the ledger too, it proves what the ledger lost.
+        """
         held = await self._ports.store.cursor()
         if held < self._base:
             self._build_anew(f"Redis holds views up to {held}, not {self._base}")
-        elif held > self._state.n:
-            tail = await self._ports.ledger.tail()
-            if tail is None or held > tail.seq:
-                self._build_anew(f"Redis holds views up to {held}, where the ledger has not been")
 
     def _build_anew(self, why: str) -> None:
         log.warning("views_built_anew", reason=why, n=self._state.n)
         self._anew = True
 
     async def _apply(self) -> None:
-        fields, first, last = self._touched, self._base + 1, self._state.n
+        fields, first, head = self._touched, self._base + 1, Head(self._state.n, self._state.chain)
         self._touched = {}
         changes = [self._views.change(field) for field in fields]
         if sum(len(change.value or b"") for change in changes) > CHANGES_BYTES_MAX:
             self._build_anew(f"{len(changes)} changed fields are too large for one script")
             return
         try:
-            await self._send(first, last, changes)
+            await self._send(first, head, changes)
         except Transient:
             self._touched = fields | self._touched
             raise
-        self._base, self._fresh = last, False
+        self._base, self._fresh = head.n, False
 
-    async def _send(self, first: int, last: int, changes: list[Change]) -> None:
+    async def _send(self, first: int, head: Head, changes: list[Change]) -> None:
         """Values are absolute, so that a store which stands inside the batch takes it from there."""
         store = self._ports.store
         try:
-            await store.apply(first, last, changes)
+            await store.apply(first, head.n, changes, head.chain)
         except Conflict:
             held = await store.cursor()
             if held < first:
                 raise
-            if held < last:
-                await store.apply(held + 1, last, changes)
+            if held < head.n:
+                await store.apply(held + 1, head.n, changes, head.chain)
 
     async def _replace(self) -> None:
         """
@@ -161,15 +162,15 @@ class Mirror:
                 self._make(rows, again)
                 await self._ports.clock.sleep(0)
             self._make(rows, self._touched)
-            n, self._touched = self._state.n, {}
+            head, self._touched = Head(self._state.n, self._state.chain), {}
             await self._ports.store.replace(
-                n, [Change(*name, value) for name, value in rows.items() if value is not None]
+                head.n, [Change(*name, value) for name, value in rows.items() if value is not None], head.chain
             )
         except (Conflict, Transient):
             self._fresh = False
             raise
-        self._base, self._anew = n, False
-        log.info("views_replaced", n=n, fields=len(rows))
+        self._base, self._anew = head.n, False
+        log.info("views_replaced", n=head.n, fields=len(rows))
 
     def _make(self, rows: dict[Field, bytes | None], names: Iterable[Field]) -> None:
         for name in names:

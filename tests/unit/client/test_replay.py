@@ -11,7 +11,7 @@ from tessera.client.cli import app
 from tessera.client.commands.ledger import compare_events
 from tessera.client.outcomes import Exit
 from tessera.client.reading import ledger_of
-from tessera.client.replay import Head, verify
+from tessera.client.replay import verify
 from tessera.engine import ENGINE_ID
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
@@ -19,6 +19,7 @@ from tessera.kernel.ports import Outgoing
 from tessera_schemas.config import ConfigBody, Limits, Policy, Queue, Tenant
 from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.facts import CancelRequested, PodsMade, RunStarted
+from tessera_schemas.ledger_head import Head
 from tessera_schemas.subjects import event
 from tests.builders import SHARD, admitted, config_body, job_spec, node_seen, queue, role
 from tests.contract.golden_files import FOLDER

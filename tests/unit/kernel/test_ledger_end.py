@@ -2,7 +2,9 @@
 
 import asyncio
 from dataclasses import replace
+from itertools import accumulate
 
+import orjson
 import pytest
 
 from tessera.kernel.errors import InvariantViolation, Transient
@@ -11,6 +13,7 @@ from tessera.kernel.ledger.snapshots import Manifest
 from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.ports import Outgoing
 from tessera_schemas import subjects
+from tessera_schemas.ledger import GENESIS, chain_hash
 from tessera_schemas.orders import Order
 from tests.builders import SHARD
 from tests.unit.scheduler.committers import World
@@ -19,12 +22,19 @@ from tests.virtual_time import ImpatientClock, settle
 END = 3
 
 
-async def shard(lost: str = "") -> LedgerEnd:
+def stored(prev: str) -> bytes:
+    return orjson.dumps({"prev": prev})
+
+
+CHAIN = list(accumulate(range(END), lambda prev, _: chain_hash(prev, stored(prev)), initial=GENESIS))
+
+
+async def shard(lost: str = "", chain: str = "") -> LedgerEnd:
     """A ledger of three messages, of which every witness knows the last; the one that is `lost` knows of a fourth."""
     world, clock = World(), ImpatientClock()
     known = {name: END + (name == lost) for name in ("events", "snapshot", "order", "redis")}
-    for _ in range(END):
-        await world.bus.publish(Outgoing(subjects.ledger(SHARD), b"{}"))
+    for prev in CHAIN[:END]:
+        await world.bus.publish(Outgoing(subjects.ledger(SHARD), stored(prev)))
     event = subjects.event(SHARD, "lab", "default", "job.bound.v1")
     await world.bus.publish(Outgoing(event, b"{}", headers={"Tessera-Cursor": f"{known['events']}.1"}))
     manifest = Manifest(v=1, n=known["snapshot"], state_hash="0" * 64, chunks=())
@@ -32,7 +42,7 @@ async def shard(lost: str = "") -> LedgerEnd:
     order = Order(v=1, pool="default", basis_n=known["order"], ts=1, engine="e", policy=0, jobs=())
     await world.order(order)
     store = MemoryStore(MemoryViews(clock))
-    await store.replace(known["redis"], ())
+    await store.replace(known["redis"], (), chain)
     return LedgerEnd(replace(world.ports(), store=store, clock=clock), SHARD)
 
 
@@ -75,3 +85,21 @@ async def test_a_witness_that_cannot_be_asked_stops_nobody() -> None:
 
     end._witnesses = dict.fromkeys(end._witnesses, away)
     await end.check()
+
+
+async def test_redis_whose_head_is_the_ledgers_own_is_content() -> None:
+    await (await shard(chain=CHAIN[END])).check()
+
+
+async def test_a_ledger_that_was_written_again_does_not_hash_as_redis_knows_it() -> None:
+    with pytest.raises(InvariantViolation, match=r"up to record 3 hashes to .* the ledger was written again"):
+        await (await shard(chain="f" * 64)).check()
+
+
+async def test_a_ledger_that_was_written_again_is_seen_while_a_service_runs_too() -> None:
+    end = await shard(chain=CHAIN[END])
+    watching = asyncio.ensure_future(end.watch())
+    await settle()
+    await end._ports.store.replace(END - 1, (), "f" * 64)
+    with pytest.raises(InvariantViolation, match="up to record 2 hashes to"):
+        await watching

@@ -15,10 +15,11 @@ from tessera.client.heads import kept_head, signature_of
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.reading import LedgerFile, StoredLedger
 from tessera.client.rendering import Column, Output, say, show, show_value
-from tessera.client.replay import Head, Replay, ReplayReport
+from tessera.client.replay import Replay, ReplayReport
 from tessera.client.where import find
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
+from tessera_schemas.ledger_head import Head
 
 LONG = 2_000  # messages from which on a progress bar is worth its lines
 

@@ -1,10 +1,13 @@
 """
-Whether the ledger still has its end.
+Whether the ledger still has its end, and is still the one that was written.
 
 Whatever is derived from the ledger says up to which record it knows it: the newest public event, the newest snapshot,
 the orders, the views in Redis. One that knows a record which the ledger lacks proves that the ledger was cut, or
 restored from an older copy; who then went on would give numbers that were used already to other records. So every
 service looks before it begins and all the while, and halts its shard.
+
+Redis also keeps the chain's hash beside its cursor. A ledger whose record of that number hashes otherwise was written
+again from there on, or Redis belongs to another one: either halts the shard just so.
 
 What cannot be asked is passed over: losing Redis, or a credential made before this was asked, stops nobody.
 """
@@ -12,6 +15,7 @@ What cannot be asked is passed over: losing Redis, or a credential made before t
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+import orjson
 import structlog
 from pydantic import ValidationError
 
@@ -21,6 +25,7 @@ from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.task_group import together_all
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
+from tessera_schemas.ledger import chain_hash
 from tessera_schemas.orders import ORDER
 
 LOOK_SECONDS = 10.0
@@ -68,29 +73,51 @@ class LedgerEnd:
 
     async def _check(self, names: list[str]) -> None:
         doubts = 0
-        while (found := await self._look(names)) is not None and (doubts := doubts + 1) < DOUBTS_MAX:
+        while (wrong := await self._look(names)) and (doubts := doubts + 1) < DOUBTS_MAX:
             await self._ports.clock.sleep(DOUBT_SECONDS)
-        if found is None:
-            return
-        witness, end = found
-        raise InvariantViolation(
-            f"the ledger ends at {end}, but {witness.name} of this shard knows record {witness.n}: it lost its end, or "
-            "was restored from an older copy; stop all services of the shard and restore the newest copy of its stream"
-        )
+        if wrong:
+            raise InvariantViolation(wrong)
 
-    async def _look(self, names: list[str]) -> tuple[Witness, int] | None:
-        """The newest witness and the ledger's end, where the first is behind the second."""
+    async def _look(self, names: list[str]) -> str:
+        """What is wrong with the ledger by what others know of it; "" for nothing."""
+        return await self._lost_end(names) or await self._written_again()
+
+    async def _lost_end(self, names: list[str]) -> str:
         seen = await together_all(*(self._ask(name) for name in names))
         newest = max((witness for witness in seen if witness is not None), key=lambda witness: witness.n, default=None)
         if newest is None:
-            return None
+            return ""
         try:
             tail = await self._ports.ledger.tail()  # after the witnesses, or it would only be younger than they are
         except KernelError as error:
             log.debug("ledger_end_not_seen", error=str(error))
-            return None
+            return ""
         end = 0 if tail is None else tail.seq
-        return (newest, end) if newest.n > end else None
+        if newest.n <= end:
+            return ""
+        return (
+            f"the ledger ends at {end}, but {newest.name} of this shard knows record {newest.n}: it lost its end, or "
+            "was restored from an older copy; stop all services of the shard and restore the newest copy of its stream"
+        )
+
+    async def _written_again(self) -> str:
+        """A replica that lags, or a ledger that ends before, has no such record: no verdict here."""
+        try:
+            known = await self._ports.store.head()
+            stored = None if known is None else await self._ports.ledger.read(known.n)
+            if known is None or stored is None:
+                return ""
+            chain = chain_hash(orjson.loads(stored.data)["prev"], stored.data)
+        except (KernelError, ValueError, KeyError, TypeError) as error:
+            log.debug("ledger_head_not_compared", error=str(error))
+            return ""
+        if chain == known.chain:
+            return ""
+        return (
+            f"the ledger up to record {known.n} hashes to {chain}, but Redis of this shard was made from one that "
+            f"hashes to {known.chain}: the ledger was written again, or Redis is another's; stop all services of the "
+            "shard, see which of the two was changed, and restore it"
+        )
 
     async def _ask(self, name: str) -> Witness | None:
         try:

@@ -13,6 +13,7 @@ from tessera.kernel.errors import Conflict
 from tessera.kernel.ports import Change, Clock
 from tessera.kernel.redis.views_digest import views_digest
 from tessera_schemas.keys import VIEWS
+from tessera_schemas.ledger_head import Head
 
 
 class StoreFaults(Protocol):
@@ -35,6 +36,7 @@ class Generation:
     """One whole build of the views."""
 
     cursor: int = 0
+    head: Head | None = None
     views: dict[str, dict[str, bytes]] = field(default_factory=lambda: {name: {} for name in VIEWS})
 
     def put(self, changes: Sequence[Change]) -> None:
@@ -60,7 +62,7 @@ class MemoryViews:
     def copy(self) -> Generation | None:
         """Current generation as an independent copy; None without one."""
         now = self.current
-        return now and Generation(now.cursor, {name: dict(rows) for name, rows in now.views.items()})
+        return now and Generation(now.cursor, now.head, {name: dict(rows) for name, rows in now.views.items()})
 
 
 class MemoryStore:
@@ -72,7 +74,12 @@ class MemoryStore:
         await self._before("cursor")
         return self.shared.current.cursor if self.shared.current else 0
 
-    async def apply(self, first_n: int, last_n: int, changes: Sequence[Change]) -> int:
+    async def head(self) -> Head | None:
+        """Head of the shared generation."""
+        await self._before("head")
+        return self.shared.current.head if self.shared.current else None
+
+    async def apply(self, first_n: int, last_n: int, changes: Sequence[Change], chain: str = "") -> int:
         """Change the shared generation in place; the first one comes to be here."""
         await self._before("apply")
         now = self.shared.current or Generation()
@@ -80,16 +87,16 @@ class MemoryStore:
             if now.cursor + 1 != first_n:
                 raise Conflict(f"the views hold up to {now.cursor}, the changes are of {first_n}..{last_n}")
             now.put(changes)
-            now.cursor = last_n
+            now.cursor, now.head = last_n, Head(last_n, chain) if chain else now.head
             self.shared.current = now
         await self._after("apply")
         return now.cursor
 
-    async def replace(self, n: int, changes: Sequence[Change]) -> None:
+    async def replace(self, n: int, changes: Sequence[Change], chain: str = "") -> None:
         """Build, pass the hook "switch", then switch; Conflict when another generation came in between."""
         await self._before("replace")
         replaced = self.shared.current
-        built = Generation(n)
+        built = Generation(n, Head(n, chain) if chain else None)
         built.put(changes)
         await self._before("switch")
         if self.shared.current is not replaced:

@@ -25,6 +25,7 @@ from tessera.kernel.redis.views_digest import views_digest
 from tessera.kernel.tasks.deadline import time_limit
 from tessera_schemas import keys
 from tessera_schemas.keys import VIEWS
+from tessera_schemas.ledger_head import Head
 
 ANSWER_SECONDS = 5.0  # with connecting; a script of the largest batch takes 50 ms, a view of a million jobs seconds
 CHUNK_FIELDS = 1_000
@@ -32,8 +33,8 @@ CHUNKS_PER_TRIP = 8
 READ_ATTEMPTS = 5  # each is lost only to a generation switched in the milliseconds between two reads
 
 APPLY = """
--- KEYS: pointer, cursor, one hash per view. ARGV: generation, '1' if it is new, first_n, last_n; then per view the
--- number of fields to set and to delete, the fields with their values, the fields to delete.
+-- KEYS: pointer, cursor, head, one hash per view. ARGV: generation, '1' if it is new, first_n, last_n, head; then per
+-- view the number of fields to set and to delete, the fields with their values, the fields to delete.
 local current = redis.call('GET', KEYS[1])
 if (current or '') ~= (ARGV[2] == '1' and '' or ARGV[1]) then return {'moved', current or ''} end
 local held = current and redis.call('GET', KEYS[2])
@@ -41,7 +42,7 @@ if current and not held then return {'gap', '0'} end
 local cursor, first, last = tonumber(held or '0'), tonumber(ARGV[3]), tonumber(ARGV[4])
 if cursor >= last then return {'ok', held or '0'} end
 if cursor + 1 ~= first then return {'gap', held or '0'} end
-local at = 5
+local at = 6
 local function each_slice(command, key, count)
   local stop = at + count
   while at < stop do  -- unpack takes a few thousand values at most
@@ -50,25 +51,27 @@ local function each_slice(command, key, count)
     at = slice_end
   end
 end
-for view = 3, #KEYS do
+for view = 4, #KEYS do
   local sets, dels = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
   at = at + 2
   each_slice('HSET', KEYS[view], 2 * sets)
   each_slice('HDEL', KEYS[view], dels)
 end
 redis.call('SET', KEYS[2], ARGV[4])
+if ARGV[5] ~= '' then redis.call('SET', KEYS[3], ARGV[5]) end
 if not current then redis.call('SET', KEYS[1], ARGV[1]) end
 return {'ok', ARGV[4]}
 """
 
 SWITCH = """
--- KEYS: pointer, the new cursor, the new hashes. ARGV: the generation that is replaced ('' for none), the new one, its
--- n, the number of fields of each hash: another's sweep may have taken some of them away.
+-- KEYS: pointer, the new cursor, the new head, the new hashes. ARGV: the generation that is replaced ('' for none), the
+-- new one, its n, its head, the number of fields of each hash: another's sweep may have taken some of them away.
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
-for view = 3, #KEYS do
+for view = 4, #KEYS do
   if redis.call('HLEN', KEYS[view]) ~= tonumber(ARGV[view + 1]) then return 0 end
 end
 redis.call('SET', KEYS[2], ARGV[3])
+if ARGV[4] ~= '' then redis.call('SET', KEYS[3], ARGV[4]) end
 redis.call('SET', KEYS[1], ARGV[2])
 return 1
 """
@@ -138,19 +141,25 @@ class RedisStore:
         return int(held or 0)
 
     @_transient
+    async def head(self) -> Head | None:
+        """One MULTI of pointer and head. Raises Transient; ValueError for what is no head."""
+        (held,) = await self._read(lambda generation: [("GET", keys.head(self._shard, generation))])
+        return Head.parse(held.decode()) if held else None
+
+    @_transient
     async def stored_bytes(self) -> tuple[int, int]:
         """What Redis holds in memory, and the most that it may (0 without a bound); other shards' views among it."""
         found = await self._redis.info("memory")
         return int(found["used_memory"]), int(found["maxmemory"])
 
     @_transient
-    async def apply(self, first_n: int, last_n: int, changes: Sequence[Change]) -> int:
+    async def apply(self, first_n: int, last_n: int, changes: Sequence[Change], chain: str = "") -> int:
         """One script, tried again when the generation moved meanwhile; Transient after five such moves."""
         fields = _fields(changes)
         for _ in range(READ_ATTEMPTS):
             fresh = not self._generation
             generation = self._generation or self._new_generation()
-            header = (generation, "1" if fresh else "0", first_n, last_n)
+            header = (generation, "1" if fresh else "0", first_n, last_n, _head(last_n, chain))
             verdict, told = await self._run(APPLY, self._keys(generation), *header, *fields)
             if verdict == b"moved":
                 self._generation = told.decode()
@@ -163,12 +172,12 @@ class RedisStore:
         raise Transient("Redis: the generation moves faster than changes are applied")
 
     @_transient
-    async def replace(self, n: int, changes: Sequence[Change]) -> None:
+    async def replace(self, n: int, changes: Sequence[Change], chain: str = "") -> None:
         """Raises Conflict when another generation was switched to meanwhile."""
         replaced = (await self._command("GET", self._pointer) or b"").decode()
         built = self._new_generation()
         counts = await self._fill(built, changes)
-        switched = await self._run(SWITCH, self._keys(built), replaced, built, n, *counts)
+        switched = await self._run(SWITCH, self._keys(built), replaced, built, n, _head(n, chain), *counts)
         self._generation = built if switched else ""
         with suppress(RedisError, OSError, TimeoutError):  # the next one sweeps again
             await self._sweep()
@@ -197,7 +206,7 @@ class RedisStore:
 
     def _keys(self, generation: str) -> list[str]:
         views = [keys.view(self._shard, generation, view) for view in VIEWS]
-        return [self._pointer, keys.cursor(self._shard, generation), *views]
+        return [self._pointer, *(name(self._shard, generation) for name in (keys.cursor, keys.head)), *views]
 
     async def _read(self, commands: Callable[[str], list[tuple[str, ...]]]) -> list[Any]:
         """What `commands` read in the current generation, all of it at one moment."""
@@ -256,6 +265,10 @@ class RedisStore:
         names = [name for name in (found.decode() for found in listed) if name != self._pointer]
         if names:
             await self._run(SWEEP, [self._pointer, *names], self._pointer.removesuffix("current"))
+
+
+def _head(n: int, chain: str) -> str:
+    return str(Head(n, chain)) if chain else ""
 
 
 def _fields(changes: Sequence[Change]) -> list[object]:
