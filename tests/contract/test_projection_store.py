@@ -293,6 +293,12 @@ async def test_a_redis_that_is_away_or_silent_is_transient_and_comes_back(tmp_pa
         server.stop()
 
 
+def test_no_rule_names_a_subcommand_that_redis_7_0_refuses_to_read():
+    rules = " ".join(str(redis_rules(role, SHARD)) for role in ("projection", "admission"))
+    subcommands = {word for word in rules.split() if "|" in word}
+    assert subcommands == {"+client|setname", "+script|load", "+script|exists"}
+
+
 async def test_projection_and_readers_need_no_more_than_their_identities_allow(tmp_path: Path):
     acl = tmp_path / "users.acl"
     users = {role: redis_rules(role, SHARD) for role in ("projection", "admission")}

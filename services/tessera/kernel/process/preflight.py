@@ -89,6 +89,7 @@ async def check_redis(settings: ServiceSettings) -> None:
         settings.redis_url,
         username=settings.redis_user or None,
         password=settings.redis_password.get_secret_value() or None,
+        driver_info=None,  # CLIENT SETINFO is in no identity's allow-list
         socket_connect_timeout=settings.connect_seconds,
         socket_timeout=settings.connect_seconds,
     )

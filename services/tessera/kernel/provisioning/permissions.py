@@ -97,7 +97,7 @@ def _admin(shard: str) -> list[str]:
     ]
 
 
-_REDIS_CONNECTION = ("ping", "client|setname", "client|setinfo", "command", "select", "info")
+_REDIS_CONNECTION = ("ping", "client|setname", "command", "select", "info")
 _REDIS_READ = ("get", "mget", "exists", "hget", "hmget", "hgetall", "hlen", "hexists", "hscan", "multi", "exec")
 _REDIS_WRITE = (
     *("set", "del", "unlink", "hset", "hdel", "rename", "expire", "persist", "watch", "unwatch", "discard", "scan"),

@@ -120,6 +120,7 @@ class RedisStore:
             username=user or None,
             password=password or None,
             protocol=2,  # HELLO is in no identity's allow-list
+            driver_info=None,  # CLIENT SETINFO neither: Redis 7.0 refuses an ACL file that names it
             maint_notifications_config=MaintNotificationsConfig(enabled=False),
             socket_connect_timeout=None,  # redis-py's deadlines do not look at the socket
             socket_timeout=None,
