@@ -1,25 +1,24 @@
 """One child process: started, logged, started again when it ends unasked, stopped when asked."""
 
 import asyncio
-import ctypes
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import Clock
 from tessera.kernel.tasks.task_group import cancel_all
+from tessera.local.fork_server import end_with_parent
+from tessera.local.forking import ForkServer
 
 BACKOFF_SECONDS = 0.2
 BACKOFF_SECONDS_MAX = 10.0
 STEADY_SECONDS = 30.0  # up for this long, and the back-off starts over
 STOP_SECONDS = 15.0  # above the drain of every service
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +29,37 @@ class Spawn:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def _end_with_parent() -> None:
-    """
-    In the child, before it runs: be told to stop when the platform dies, even by kill -9 (Linux).
+class Process(Protocol):
+    """What is asked of a process, whoever started it; those of asyncio are such."""
 
-    Elsewhere children of a killed platform live on, and its lock file keeps the next one away from their data.
-    """
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        ...
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit code, minus the signal for a process that a signal ended; None while it runs."""
+        ...
+
+    def send_signal(self, number: int, /) -> None:
+        """Send a signal to it."""
+        ...
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+        ...
+
+    async def wait(self) -> int:
+        """Wait for its end; returns its exit code."""
+        ...
 
 
 class Child:
     """
     A supervised process. `spawn` is asked at every start, so that a restart may differ; `ready` returns when the
-    process serves; `changed` is called after every start, and again when the process serves.
+    process serves; `changed` is called after every start, and again when the process serves. `forks` makes what runs a
+    module of ours; everything else, or all without it, is executed, and inherits the open files `inherit`.
     """
 
     def __init__(
@@ -56,11 +72,12 @@ class Child:
         say: Callable[[str], None],
         changed: Callable[[], None],
         inherit: Sequence[int] = (),
+        forks: ForkServer | None = None,
     ) -> None:
         self.name, self.log, self.clock = name, log, clock
         self._spawn, self._ready, self._say, self._changed = spawn, ready, say, changed
-        self._inherit = tuple(inherit)
-        self._process: asyncio.subprocess.Process | None = None
+        self._inherit, self._forks = tuple(inherit), forks
+        self._process: Process | None = None
         self._supervisor: asyncio.Task[None] | None = None
 
     @property
@@ -103,8 +120,8 @@ class Child:
         Returns when every thread of it stands still; until then it may answer yet.
         """
         self.signal(signal.SIGSTOP)
-        if self.pid is not None:
-            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        while self.pid is not None and not _stands_still(self.pid):
+            os.sched_yield()
 
     def last_line(self) -> str:
         """The newest line of its log that says anything."""
@@ -116,16 +133,20 @@ class Child:
 
     async def _launch(self) -> None:
         spawn = self._spawn()
+        environment = {**os.environ, **spawn.environment}
+        if self._forks is not None and self._forks.takes(spawn.command):
+            self._process = await self._forks.launch(self.name, spawn.command, environment, self.log)
+            return
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *spawn.command,
-                env={**os.environ, **spawn.environment},
+                env=environment,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C reaches the platform alone, which stops its children in order
                 pass_fds=self._inherit,
-                preexec_fn=_end_with_parent,
+                preexec_fn=end_with_parent,
             )
 
     async def _supervise(self) -> None:
@@ -139,9 +160,9 @@ class Child:
             self._say(f"{self.name} ended with code {code}; starting it again in {wait:g} s; log: {self.log}")
             await self.clock.sleep(wait)
             wait = min(2 * wait, BACKOFF_SECONDS_MAX)
-            await self._launch()
-            self._changed()
             with suppress(StartupError):  # it ended again, or is not well: that is looked at above, and by others
+                await self._launch()
+                self._changed()
                 await self._ready(self)
             self._changed()
 
@@ -159,3 +180,12 @@ class Child:
             self._say(f"{self.name} did not end within {STOP_SECONDS:.0f} s and is killed; log: {self.log}")
             process.kill()
             await process.wait()
+
+
+def _stands_still(pid: int) -> bool:
+    """True when every thread of a stopped process has stopped, and when the process has ended (Linux)."""
+    try:
+        states = [(task / "stat").read_text().rpartition(") ")[2][0] for task in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return True
+    return all(state in "TtZX" for state in states)

@@ -32,6 +32,7 @@ from tessera.kernel.nats.once import connect_once
 from tessera.kernel.provisioning.credentials import CredentialDirectory, reload_nats, system_identities, tenant_identity
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams, ensure_subscribers
 from tessera.local.child_process import Child, Spawn
+from tessera.local.forking import ForkServer
 from tessera.local.free_port import LOOPBACK, free_port
 from tessera.local.servers import NatsServer, RedisServer, wait_until
 from tessera_schemas import subjects
@@ -40,6 +41,7 @@ from tessera_schemas.labels import SHARD_LABEL
 NATS, REDIS, CLUSTER, GATEWAY = "nats", "redis", "cluster", "gateway"
 LEDGER_BYTES_MAX = 2 * 1024**3
 LEDGER_CHECK = "ledger"  # one that is nearly full keeps new work out, and nobody from looking at it
+ALWAYS_IMPORTED = ("tessera.launch", "tessera.kernel.process.lifecycle", "tessera.local.cluster.__main__")
 READY_SECONDS = 60.0  # a cold machine compiles every module first
 CLUSTER_VERBS: Mapping[str, tuple[str, ...]] = {
     "binder": ("get", "list", "watch", "create", "bind", "delete", "patch", "evict"),
@@ -99,6 +101,8 @@ class Platform:
         self._cluster_port = free_port() if cluster else 0
         self._gateway_ports = {shard: free_port() for shard in self.shards if GATEWAY in self.services}
         self._ready = False
+        mains = [f"tessera.{service}.main" for service in self.services]
+        self._forks = ForkServer(self.directory, [*mains, *ALWAYS_IMPORTED], _same_code())
 
     # -- life
 
@@ -107,6 +111,8 @@ class Platform:
         self._take_lock()
         try:
             self._prepare()
+            if self._command is service_command:
+                await self._forks.warm_up()
             await self._timed("servers", self._start_servers())
             await self._timed("init", self._init())
             await self._timed("services", self._start_services())
@@ -133,6 +139,7 @@ class Platform:
         for name in servers:
             if name in self._children:
                 await self._children[name].stop()
+        await self._forks.close()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -364,7 +371,9 @@ class Platform:
     def _add(self, name: str, spawn: Callable[[], Spawn], ready: Callable[[Child], Any]) -> None:
         inherit = [self._lock.fileno()] if self._lock is not None and name in (NATS, REDIS) else []
         log = self.directory / "logs" / f"{name}.log"
-        self._children[name] = Child(name, spawn, ready, log, self.clock, self._say, self._write_state, inherit)
+        self._children[name] = Child(
+            name, spawn, ready, log, self.clock, self._say, self._write_state, inherit, self._forks
+        )
 
     async def _start_together(self, names: Sequence[str]) -> None:
         """All at once; the first failure stops the others' waiting."""
