@@ -17,7 +17,8 @@ from tessera_schemas.registry import (
     kind_of,
     registered,
 )
-from tessera_schemas.subjects import KUBERNETES, StreamSpec, inbox, streams
+from tessera_schemas.services import SPECS
+from tessera_schemas.subjects import KUBERNETES, TENANT, StreamSpec, inbox, streams
 
 Json = dict[str, Any]
 SCHEMA_FORMAT = "application/schema+json;version=draft-2020-12"
@@ -89,8 +90,9 @@ def channels() -> list[Channel]:
         for name, tail, types in table[spec.name.removesuffix("_{shard}")]:
             senders = tuple(role for role in spec.writers if _reaches(spec.written_by(role, role), root + tail))
             found.append(Channel(name, root + tail, types, spec, senders, spec.readers))
-    answered = ("tenant", "gateway")
-    found.append(Channel("answers", inbox("{tenant}") + ".{id}", ("answer.v1",), None, ("admission",), answered))
+    answering = tuple(spec.name for spec in SPECS if spec.answers)
+    answered = (TENANT, *(spec.name for spec in SPECS if spec.speaks_for_tenants))
+    found.append(Channel("answers", inbox("{tenant}") + ".{id}", ("answer.v1",), None, answering, answered))
     return found
 
 
@@ -171,7 +173,7 @@ def _channel(channel: Channel) -> Json:
     }
     if spec is not None:
         facts = asdict(spec)
-        for told_elsewhere in ("writers", "readers", "description", "own", "unconfined", "given"):
+        for told_elsewhere in ("writers", "readers", "description", "own", "given"):
             del facts[told_elsewhere]
         made["x-jetstream"] = {
             key: list(value) if isinstance(value, tuple) else value.value if key == "retention" else value

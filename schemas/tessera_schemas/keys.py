@@ -20,11 +20,11 @@ generation; a rebuild fills a new one and then moves the pointer.
 | `refused` | an id of its own | `JobView` of phase `refused`: users' work in Kubernetes that is not taken in |
 """
 
-from tessera_schemas.subjects import OPERATOR, SERVICES
+from tessera_schemas.services import OPERATOR_ROLE, SPECS, RedisUse
 
 VIEWS = ("jobs", "queues", "nodes", "config", "refused")
-WRITERS = ("projection",)  # the only user that may run scripts
-READERS = (*(service for service in SERVICES if service not in WRITERS), OPERATOR)
+WRITERS = tuple(spec.name for spec in SPECS if spec.redis is RedisUse.WRITES)  # the only users that may run scripts
+READERS = (*(spec.name for spec in SPECS if spec.redis is not RedisUse.WRITES), OPERATOR_ROLE.name)
 """Those that use no view see by the cursor whether the ledger still has its end."""
 
 

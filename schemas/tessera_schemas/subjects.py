@@ -2,16 +2,19 @@
 Every stream, subject and key of Tessera: who writes it, who reads it, how long it is kept.
 
 One table feeds `tessera init` (streams and consumers), the permissions of every identity, and the generated AsyncAPI
-document, so that the three cannot drift apart. Names that enter a subject match `[a-z0-9-]{1,63}`.
+document, so that the three cannot drift apart; who writes and reads is declared with each service, in `services`.
+Names that enter a subject match `[a-z0-9-]{1,63}`.
 """
 
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-SERVICES = ("admission", "queueing", "scheduler", "preemption", "reclamation", "binder", "projection", "gateway")
-TENANT = "tenant"  # the role of every tenant; its identity is the tenant's own name
-OPERATOR = "operator"
+from tessera_schemas import services
+from tessera_schemas.services import SERVICES
+
+TENANT, OPERATOR = services.TENANT_ROLE.name, services.OPERATOR_ROLE.name
 RESERVED_NAMES = (*SERVICES, OPERATOR, TENANT)  # no tenant may be called so
 MAIN_SHARD = "main"
 """The shard that is meant where none is named: nodes without a label are its own."""
@@ -53,9 +56,8 @@ class StreamSpec:
     `bytes_max` refuses what would not fit into the whole stream (0 = no bound); it is reserved on the disk.
 
     `writers` and `readers` are roles. `own` confines a writer to its part of the stream, `{self}` standing for its
-    name ("" = all of it); the writers in `unconfined` write anywhere, those in `given` exactly there. A tenant that
-    reads is always confined to `own`, and only listens or reads its durable subscribers: fetching by sequence would
-    show it everybody's messages.
+    name ("" = all of it); the writers in `given` write exactly there. A tenant that reads is always confined to `own`,
+    and only listens or reads its durable subscribers: fetching by sequence would show it everybody's messages.
 
     `fetchers` may fetch, as readers may, and not listen.
 
@@ -68,13 +70,12 @@ class StreamSpec:
     name: str
     subjects: tuple[str, ...]
     retention: Retention
+    description: str
     writers: tuple[str, ...]
     readers: tuple[str, ...]
-    description: str
+    fetchers: tuple[str, ...]
+    given: tuple[tuple[str, str], ...]
     own: str = ""
-    unconfined: tuple[str, ...] = ()
-    given: tuple[tuple[str, str], ...] = ()
-    fetchers: tuple[str, ...] = ()
     live: bool = False
     max_age_seconds: int = 0
     last: int = 0
@@ -95,7 +96,7 @@ class StreamSpec:
         if role not in self.writers:
             return ()
         given = tuple(subject for writer, subject in self.given if writer == role)
-        return given or (self._part(name) if self.own and role not in self.unconfined else self.subjects)
+        return given or (self._part(name) if self.own else self.subjects)
 
     def heard_by(self, role: str, name: str) -> tuple[str, ...]:
         """The live subjects that the identity may listen to; () when there are none for it."""
@@ -112,7 +113,21 @@ class StreamSpec:
         return (self.own.replace("{self}", name),)
 
 
-FOLLOWERS = ("queueing", "scheduler", "preemption", "reclamation", "binder", "projection", "gateway", "operator")
+def _stream(
+    kind: str, shard: str, subjects: tuple[str, ...], retention: Retention, description: str, **more: Any
+) -> StreamSpec:
+    """The stream of one kind, written and read by the roles that declare so."""
+    return StreamSpec(
+        stream(kind, shard),
+        subjects,
+        retention,
+        description,
+        services.writers(kind),
+        services.readers(kind),
+        services.fetchers(kind),
+        services.given(kind, shard),
+        **more,
+    )
 
 
 def streams(shard: str) -> tuple[StreamSpec, ...]:
@@ -123,29 +138,24 @@ def streams(shard: str) -> tuple[StreamSpec, ...]:
 def _commands(shard: str) -> tuple[StreamSpec, ...]:
     """What comes from outside."""
     return (
-        StreamSpec(
-            f"SUBMIT_{shard}",
+        _stream(
+            "SUBMIT",
+            shard,
             (f"submit.{shard}.*", f"submit.{shard}.*.{KUBERNETES}"),
             Retention.WORK_QUEUE,
-            ("tenant", "binder", "gateway"),
-            ("admission",),
             "Jobs and control of jobs, by tenant; a full subject is that tenant's backlog limit.",
             own=f"submit.{shard}.{{self}}",
-            # A request is sent for the tenant of its token, adopted work for the tenant of its namespace. That work
-            # came from Kubernetes is told by the subject alone, as the tenant is: nobody else may say so.
-            given=(("gateway", f"submit.{shard}.*"), ("binder", f"submit.{shard}.*.{KUBERNETES}")),
             per_subject_cap=50_000,
             message_bytes_max=PAYLOAD_BYTES_MAX,
             bytes_max=2 * 1024**3,  # a flood of large bodies must not take the disk from the ledger
             durables=("admission",),
             any_ids=True,
         ),
-        StreamSpec(
-            f"CONTROL_{shard}",
+        _stream(
+            "CONTROL",
+            shard,
             (f"control.{shard}",),
             Retention.WORK_QUEUE,
-            ("operator",),
-            ("admission",),
             "Configuration and operators' control of any job.",
             per_subject_cap=1_000,
             message_bytes_max=PAYLOAD_BYTES_MAX,
@@ -160,25 +170,22 @@ def _commands(shard: str) -> tuple[StreamSpec, ...]:
 def _inputs(shard: str) -> tuple[StreamSpec, ...]:
     """What the committer takes in."""
     return (
-        StreamSpec(
-            f"FACTS_{shard}",
+        _stream(
+            "FACTS",
+            shard,
             (f"fact.{shard}.>",),
             Retention.AGE,
-            ("admission", "binder", "preemption", "reclamation"),
-            ("scheduler", "operator"),
             "What the services saw; the committer takes it into the ledger.",
             own=f"fact.{shard}.{{self}}.>",
             live=True,
             max_age_seconds=7 * DAY_SECONDS,
         ),
-        StreamSpec(
-            f"ORDERS_{shard}",
+        _stream(
+            "ORDERS",
+            shard,
             (f"order.{shard}.*",),
             Retention.LAST,
-            ("queueing",),
-            ("scheduler", "operator"),
             "Per pool, the next jobs in line.",
-            fetchers=SERVICES,  # here and below: to see whether the ledger still has its end
             live=True,
             last=1,
         ),
@@ -188,14 +195,12 @@ def _inputs(shard: str) -> tuple[StreamSpec, ...]:
 def _ledger(shard: str) -> tuple[StreamSpec, ...]:
     """The truth of the shard."""
     return (
-        StreamSpec(
-            f"LEDGER_{shard}",
+        _stream(
+            "LEDGER",
+            shard,
             (f"ledger.{shard}",),
             Retention.KEPT,
-            ("scheduler",),
-            FOLLOWERS,
             "The truth: what was taken in and what was decided, chained, appended by compare-and-swap.",
-            fetchers=("admission",),  # to know how far it goes
             live=True,
         ),
     )
@@ -204,27 +209,22 @@ def _ledger(shard: str) -> tuple[StreamSpec, ...]:
 def _derived(shard: str) -> tuple[StreamSpec, ...]:
     """What is made from the ledger."""
     return (
-        StreamSpec(
-            f"EVENTS_{shard}",
+        _stream(
+            "EVENTS",
+            shard,
             (f"events.{shard}.>",),
             Retention.AGE,
-            ("projection",),
-            ("tenant", "projection", "gateway", "operator"),
             "Public CloudEvents, a pure function of the ledger.",
-            fetchers=SERVICES,
             own=f"events.{shard}.{{self}}.>",
-            unconfined=("projection",),
             live=True,
             max_age_seconds=30 * DAY_SECONDS,
         ),
-        StreamSpec(
-            f"SNAP_{shard}",
+        _stream(
+            "SNAP",
+            shard,
             (f"snap.{shard}.>",),
             Retention.LAST,
-            ("projection",),
-            FOLLOWERS,
             "Snapshots of the fold in chunks, the manifest last.",
-            fetchers=SERVICES,
             last=10,
         ),
     )
@@ -233,22 +233,20 @@ def _derived(shard: str) -> tuple[StreamSpec, ...]:
 def _aside(shard: str) -> tuple[StreamSpec, ...]:
     """What no decision depends on."""
     return (
-        StreamSpec(
-            f"DLQ_{shard}",
+        _stream(
+            "DLQ",
+            shard,
             (f"dlq.{shard}.>",),
             Retention.AGE,
-            ("admission", "scheduler"),
-            ("operator",),
             "Input that can never be handled, with the reason in its headers.",
             own=f"dlq.{shard}.{{self}}.>",
             max_age_seconds=90 * DAY_SECONDS,
         ),
-        StreamSpec(
-            f"LEASES_{shard}",
+        _stream(
+            "LEASES",
+            shard,
             (f"lease.{shard}.>",),
             Retention.LAST,
-            SERVICES,
-            SERVICES,
             "Who is alive and who leads; liveness only, never a proof of exclusivity.",
             own=f"lease.{shard}.{{self}}.>",
             max_age_seconds=HOUR_SECONDS,  # far above any lease: it only sweeps up replicas that are long gone

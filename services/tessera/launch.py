@@ -5,7 +5,7 @@ from importlib import import_module
 
 from tessera.kernel.errors import StartupError
 from tessera.kernel.process.settings import ServiceSettings, load_settings
-from tessera_schemas.subjects import SERVICES
+from tessera_schemas.services import SERVICES
 
 USAGE_ERROR, UNAVAILABLE = 2, 5
 

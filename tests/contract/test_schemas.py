@@ -13,7 +13,8 @@ from jsonschema import Draft202012Validator
 from tessera_schemas import events, generate
 from tessera_schemas.facts import OWNERS, PLANNERS, PlanProposed
 from tessera_schemas.registry import Registered, kind_of, registered
-from tessera_schemas.subjects import SERVICES, Retention, streams
+from tessera_schemas.services import SERVICES
+from tessera_schemas.subjects import Retention, streams
 from tests.contract.golden_files import golden
 
 OUT = Path(__file__).parents[2] / "schemas" / "generated"

@@ -39,6 +39,7 @@ from tessera_schemas.config import ConfigBody, Queue, Quota, Subscriber, Tenant
 from tessera_schemas.events import CloudEvent, short_type
 from tessera_schemas.job import JobSpec, Resources, Retry, Role, Template
 from tessera_schemas.labels import SHARD_LABEL
+from tessera_schemas.services import SERVICES
 
 SECONDS = 60.0
 TENANTS = ("lab", "ops")
@@ -116,7 +117,7 @@ class Live:
     @classmethod
     @asynccontextmanager
     async def at(
-        cls, directory: Path, body: ConfigBody | None = None, services: Sequence[str] = subjects.SERVICES
+        cls, directory: Path, body: ConfigBody | None = None, services: Sequence[str] = SERVICES
     ) -> AsyncIterator["Live"]:
         """Everything started, `body` in force, the tenants connected."""
         async with Platform(directory, services, tenants=TENANTS) as platform, cls.on(platform, body) as live:

@@ -19,6 +19,7 @@ from tessera.client.where import find
 from tessera.kernel.ports import Outgoing
 from tessera.local.free_port import LOOPBACK, free_port
 from tessera_schemas import subjects
+from tessera_schemas.services import SERVICES
 from tests.e2e.live import Live, configuration, eventually, job
 
 pytestmark = [
@@ -58,7 +59,7 @@ def targets(live: Live) -> list[dict[str, Any]]:
     return [
         {"targets": [f"{LOOPBACK}:{port.read_text().strip()}"], "labels": {"service": port.stem, "shard": "main"}}
         for port in sorted(folder.glob("*.port"))
-        if port.stem in subjects.SERVICES
+        if port.stem in SERVICES
     ]
 
 
@@ -118,7 +119,7 @@ async def query(watched: Watched, expr: str) -> list[dict[str, Any]]:
 
 
 async def all_are_up(watched: Watched) -> bool:
-    return len(await query(watched, "up == 1")) == len(subjects.SERVICES)
+    return len(await query(watched, "up == 1")) == len(SERVICES)
 
 
 async def test_nothing_rings_while_all_is_well_and_every_metric_is_there(watched: Watched) -> None:

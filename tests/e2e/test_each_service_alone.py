@@ -12,6 +12,7 @@ from tessera.client.sdk import Submitted
 from tessera.domain.state import State
 from tessera_schemas import subjects
 from tessera_schemas.reasons import Code
+from tessera_schemas.services import SERVICES
 from tests.e2e.deaths import DEATHS
 from tests.e2e.live import GPUS, Live, eventually, job, kind
 from tests.e2e.platform_checks import assert_all_is_well, stored_events
@@ -28,7 +29,7 @@ def waits_for_quota(state: State, done: Submitted) -> bool:
 
 
 async def test_the_table_has_a_row_for_each_service() -> None:
-    assert set(DEATHS) == set(subjects.SERVICES)
+    assert set(DEATHS) == set(SERVICES)
 
 
 async def pods_in(live: Live, phase: str, done: Submitted) -> bool:

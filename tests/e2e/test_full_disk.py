@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tessera.local.platform import NATS, Platform
-from tessera_schemas.subjects import SERVICES
+from tessera_schemas.services import SERVICES
 from tests.e2e.live import eventually
 
 pytestmark = pytest.mark.timeout(120)

@@ -14,8 +14,9 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from tessera_schemas import keys, subjects
+from tessera_schemas import keys
 from tessera_schemas.job import JobSpec
+from tessera_schemas.services import SERVICES
 from tests.e2e.live import Live, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 
@@ -64,17 +65,17 @@ async def load(live: Live, at_least: int) -> AsyncIterator[None]:
 
 async def test_every_service_is_killed_in_turn(live: Live) -> None:
     async with load(live, at_least=60):
-        for service in subjects.SERVICES:
+        for service in SERVICES:
             await live.kill(service)
-    for service in subjects.SERVICES:
+    for service in SERVICES:
         await live.until_ready(service)
     await assert_all_is_well(live)
 
 
 async def test_all_services_are_killed_at_once(live: Live) -> None:
     async with load(live, at_least=30):
-        await asyncio.gather(*(live.kill(service) for service in subjects.SERVICES))
-        for service in subjects.SERVICES:
+        await asyncio.gather(*(live.kill(service) for service in SERVICES))
+        for service in SERVICES:
             await live.until_ready(service)
     await assert_all_is_well(live)
 
@@ -83,7 +84,7 @@ async def test_the_nats_server_is_killed_and_comes_back_with_its_store(live: Liv
     async with load(live, at_least=40):
         await live.kill("nats")
         await eventually(lambda: live.bus.connected, "we are connected again")
-    for service in subjects.SERVICES:
+    for service in SERVICES:
         await live.until_ready(service)
     await assert_all_is_well(live)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tessera_schemas import subjects
+from tessera_schemas.services import SERVICES
 from tests.e2e.live import Live, append, configuration, eventually, job, until_halted
 from tests.ledgers import rechain
 
@@ -35,7 +36,7 @@ async def test_an_older_copy_of_the_ledger_halts_every_service(tmp_path: Path) -
         end = await live.ledger_end()
         await eventually(lambda: redis_is_at(live, end), "the views are as new as the ledger")
         await live.stop_looking()
-        await asyncio.gather(*(live.platform.stop(service) for service in subjects.SERVICES))
+        await asyncio.gather(*(live.platform.stop(service) for service in SERVICES))
 
         async with live.down("nats"):
             folder = stored_ledger(live)
@@ -43,7 +44,7 @@ async def test_an_older_copy_of_the_ledger_halts_every_service(tmp_path: Path) -
             shutil.copytree(older, folder)
         await eventually(lambda: live.bus.connected, "we are connected again")
         assert then <= await live.ledger_end() < end
-        halted = await asyncio.gather(*(reason_of(live, service) for service in subjects.SERVICES))
+        halted = await asyncio.gather(*(reason_of(live, service) for service in SERVICES))
         assert all("it lost its end" in reason for reason in halted), halted
         assert await live.ledger_end() < end
 
@@ -56,7 +57,7 @@ async def test_a_byte_of_the_newest_message_that_turned_halts_whoever_starts(tmp
         end = await live.ledger_end()
         await eventually(lambda: redis_is_at(live, end), "the views are as new as the ledger")
         await live.stop_looking()
-        await asyncio.gather(*(live.platform.stop(service) for service in subjects.SERVICES))
+        await asyncio.gather(*(live.platform.stop(service) for service in SERVICES))
         end = await live.ledger_end()
 
         async with live.down("nats"):

@@ -27,6 +27,7 @@ from tessera.gateway.tokens import add_token
 from tessera.local.platform import Platform
 from tessera_schemas import keys, subjects
 from tessera_schemas.labels import SHARD_LABEL
+from tessera_schemas.services import SERVICES
 from tests.e2e.live import TENANTS, Live, configuration, eventually, job, tessera
 from tests.e2e.platform_checks import assert_all_is_well, stored_events
 
@@ -242,8 +243,8 @@ async def test_a_token_of_one_shards_gateway_is_none_at_the_others(two: Two) -> 
 
 async def test_every_service_of_each_shard_is_ready_on_a_port_of_its_own(two: Two) -> None:
     state = json.loads((two.platform.directory / "platform.json").read_text())
-    assert set(state["http"]) == {*subjects.SERVICES, *(f"{service}@{OTHER}" for service in subjects.SERVICES)}
-    assert len({*state["http"].values(), *state["gateway_urls"].values()}) == 2 * len(subjects.SERVICES) + 2
+    assert set(state["http"]) == {*SERVICES, *(f"{service}@{OTHER}" for service in SERVICES)}
+    assert len({*state["http"].values(), *state["gateway_urls"].values()}) == 2 * len(SERVICES) + 2
     for part in state["http"]:
         assert set((await two.platform.ready(part)).values()) == {"ok"}, part
 

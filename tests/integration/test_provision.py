@@ -17,10 +17,10 @@ from tessera.kernel.process.preflight import check_bus, check_redis
 from tessera.kernel.process.settings import ServiceSettings, load_settings
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams, ensure_subscribers
 from tessera.local.platform import LEDGER_BYTES_MAX, Platform
-from tessera_schemas import keys, subjects
+from tessera_schemas import keys, services, subjects
 
 BOUNDS = Bounds(ledger_bytes_max=LEDGER_BYTES_MAX)
-SERVICES = frozenset(subjects.SERVICES)
+SERVICES = frozenset(services.SERVICES)
 FOLLOWERS = SERVICES - {"admission"} | {"operator"}
 
 
@@ -258,7 +258,7 @@ SUBSCRIBE: dict[str, set[str] | frozenset[str]] = {
     "$JS.EVENT.ADVISORY.>": set(),
     "$SYS.>": set(),
 }
-IDENTITIES = (*subjects.SERVICES, "operator", "acme", "other")
+IDENTITIES = (*services.SERVICES, "operator", "acme", "other")
 
 
 REFUSED = re.compile(r'permissions violation for (?:publish|subscription) to "([^"]+)"', re.IGNORECASE)

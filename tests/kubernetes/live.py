@@ -15,9 +15,9 @@ from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.kubernetes.informer import Informer
 from tessera.local.platform import Platform
 from tessera.testkit.checker import PodChange
-from tessera_schemas import subjects
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import JobSpec
+from tessera_schemas.services import SERVICES
 from tests.e2e.live import TENANTS, Json, Live, eventually, job
 from tests.kubernetes import deployed
 from tests.kubernetes.control_plane import ControlPlane
@@ -81,7 +81,7 @@ async def live_on(
     plane: ControlPlane,
     directory: Path,
     body: ConfigBody,
-    services: Sequence[str] = subjects.SERVICES,
+    services: Sequence[str] = SERVICES,
     urls: Mapping[str, str] | None = None,
     settings: Mapping[str, Mapping[str, str]] | None = None,
 ) -> AsyncIterator[KubernetesLive]:

@@ -9,11 +9,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tessera.client.rights import BIND, CLUSTER_WIDE, OF_TENANT, Right, Rights, account, lacking
+from tessera.client.rights import BIND, CLUSTER_WIDE, OF_TENANT, Rights, account, lacking
 from tessera.kernel.errors import StartupError, Transient
 from tessera.kernel.ports import ApiError, JsonObject
 from tessera.kernel.process.preflight import check_redis, check_synced
 from tessera.kernel.process.settings import ServiceSettings
+from tessera_schemas.cluster_roles import Right
 from tessera_schemas.labels import NAMES_US, SCHEDULER_NAME, USERS_PODS
 
 LET_IN = "kubectl apply -n {} -f deploy/kubernetes/tenant/binder.yaml"

@@ -1,66 +1,18 @@
-"""
-The rights on Kubernetes that binder and reclamation need, and which of them they lack.
-
-The same as `deploy/kubernetes/base/roles.yaml` gives; a test compares them.
-"""
+"""Which of the rights on Kubernetes that services declare their accounts lack."""
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
+
+from tessera_schemas.cluster_roles import Right
+from tessera_schemas.services import BY_NAME, SPECS
 
 SYSTEM = "tessera-system"
 AT_ONCE = 16
-READ = ("get", "list", "watch")
-TRAINING_JOBS = ("pytorchjobs", "tfjobs", "mpijobs", "xgboostjobs", "jaxjobs", "paddlejobs", "mxjobs")
-POD_GROUPS = ("scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.k8s.io")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Right:
-    """`group` is "" for the API's own; `resource` may name a subresource."""
-
-    group: str
-    resource: str
-    verb: str
-
-    def __str__(self) -> str:
-        return f"{self.verb} {self.resource}" + (f" of {self.group}" if self.group else "")
-
-
-def _all(group: str, resources: Iterable[str], verbs: Iterable[str]) -> frozenset[Right]:
-    return frozenset(Right(group, resource, verb) for resource in resources for verb in verbs)
-
-
-CLUSTER_WIDE: dict[str, frozenset[Right]] = {
-    "reclamation": _all("", ("nodes", "pods"), READ),
-    "binder": _all("", ("nodes", "pods"), READ).union(
-        _all("", ("services",), ("list", "watch")),
-        _all("batch", ("jobs",), READ),
-        _all("", ("persistentvolumeclaims", "persistentvolumes"), ("get",)),
-        _all("storage.k8s.io", ("storageclasses",), ("get",)),
-        _all("jobset.x-k8s.io", ("jobsets",), ("get",)),
-        *(_all(group, ("podgroups",), ("get",)) for group in POD_GROUPS),
-        _all("ray.io", ("rayclusters",), ("get",)),
-        _all("leaderworkerset.x-k8s.io", ("leaderworkersets",), ("get",)),
-        _all("policy", ("poddisruptionbudgets",), ("list",)),
-        _all("scheduling.k8s.io", ("priorityclasses",), ("list",)),
-        _all("kubeflow.org", TRAINING_JOBS, ("get",)),
-    ),
-}
+CLUSTER_WIDE: dict[str, frozenset[Right]] = {spec.name: spec.cluster_rights() for spec in SPECS if spec.uses_cluster}
 """By service."""
 BIND = Right("", "pods/binding", "create")
-OF_TENANT: frozenset[Right] = frozenset({BIND}).union(
-    _all("", ("pods",), ("create", "delete", "patch")),
-    _all("", ("pods/eviction", "events"), ("create",)),
-    _all("", ("pods/status", "persistentvolumeclaims"), ("patch",)),
-    _all("", ("services",), ("create", "delete", "get")),
-    _all("batch", ("jobs",), ("patch",)),
-    _all("jobset.x-k8s.io", ("jobsets",), ("patch",)),
-    _all("ray.io", ("rayclusters",), ("patch",)),
-    _all("kubeflow.org", TRAINING_JOBS, ("patch",)),
-    _all("scheduling.k8s.io", ("podgroups/status",), ("patch",)),
-)
+OF_TENANT: frozenset[Right] = BY_NAME["binder"].tenant_rights()
 """The binder's, in the namespace of each tenant."""
 
 

@@ -8,6 +8,7 @@ from tessera.kernel.process.settings import ServiceSettings, load_settings
 from tessera.kernel.provisioning.credentials import Credential, CredentialDirectory, Login, read_credential
 from tessera.kernel.provisioning.permissions import Identity
 from tessera_schemas import subjects
+from tessera_schemas.services import SERVICES
 
 
 class ClientSettings(ServiceSettings):
@@ -28,7 +29,7 @@ def from_settings(wanted: str | None) -> Where:
         single = read_credential(settings.credentials_file)
     else:
         name = subjects.identity_of(settings.nats_user)
-        role = name if name in (*subjects.SERVICES, subjects.OPERATOR) else subjects.TENANT
+        role = name if name in (*SERVICES, subjects.OPERATOR) else subjects.TENANT
         redis = Login(settings.redis_user, settings.redis_password.get_secret_value()) if settings.redis_user else None
         single = Credential(
             Identity(name, role), Login(settings.nats_user, settings.nats_password.get_secret_value()), redis

@@ -37,17 +37,13 @@ from tessera.local.free_port import LOOPBACK, free_port
 from tessera.local.servers import NatsServer, RedisServer, wait_until
 from tessera_schemas import subjects
 from tessera_schemas.labels import SHARD_LABEL
+from tessera_schemas.services import SERVICES, SPECS
 
 NATS, REDIS, CLUSTER, GATEWAY = "nats", "redis", "cluster", "gateway"
 LEDGER_BYTES_MAX = 2 * 1024**3
 LEDGER_CHECK = "ledger"  # one that is nearly full keeps new work out, and nobody from looking at it
 ALWAYS_IMPORTED = ("tessera.launch", "tessera.kernel.process.lifecycle", "tessera.local.cluster.__main__")
 READY_SECONDS = 60.0  # a cold machine compiles every module first
-CLUSTER_VERBS: Mapping[str, tuple[str, ...]] = {
-    "binder": ("get", "list", "watch", "create", "bind", "delete", "patch", "evict"),
-    "reclamation": ("get", "list", "watch"),
-    "operator": ("*",),
-}
 DEFAULT_NODES = "- {{name: {name}, count: {count}, cpu: '96', memory: 768Gi, gpus: 8, gpu_model: H100{labels}}}\n"
 
 Say = Callable[[str], None]
@@ -68,6 +64,14 @@ def default_nodes(shards: Sequence[str], count: int = 4) -> str:
     return "".join(lines)
 
 
+def verbs_at_cluster() -> dict[str, list[str]]:
+    """What each identity that calls the simulated cluster may do there: a service as much as its rights allow."""
+    rights = {spec.name: spec.cluster_rights() | spec.tenant_rights() for spec in SPECS if spec.uses_cluster}
+    of_subresource = {"pods/binding": "bind", "pods/eviction": "evict"}
+    verbs = {name: sorted({of_subresource.get(r.resource, r.verb) for r in found}) for name, found in rights.items()}
+    return {**verbs, subjects.OPERATOR: ["*"]}
+
+
 class Platform:
     """
     One or more whole shards on this machine, for as long as the `async with` lasts. `shard` is the first of them, which
@@ -80,7 +84,7 @@ class Platform:
     def __init__(
         self,
         directory: Path,
-        services: Sequence[str] = subjects.SERVICES,
+        services: Sequence[str] = SERVICES,
         nodes: Path | None = None,
         tenants: Sequence[str] = (),
         shards: Sequence[str] = (subjects.MAIN_SHARD,),
@@ -312,15 +316,16 @@ class Platform:
         if self._nodes is None and not nodes.exists():
             nodes.write_text(default_nodes(self.shards))
         tokens.touch(mode=0o600)
+        verbs = verbs_at_cluster()
         tokens.write_text(
             json.dumps(
                 {
                     self.credentials_of(shard).read(name).cluster_token: {
                         "identity": subjects.user(name, shard),
-                        "verbs": CLUSTER_VERBS[name],
+                        "verbs": verbs[name],
                     }
                     for shard in self.shards
-                    for name in CLUSTER_VERBS
+                    for name in verbs
                 }
             )
         )

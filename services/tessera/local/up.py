@@ -9,6 +9,7 @@ from pathlib import Path
 from tessera.kernel.ports import Clock
 from tessera.local.platform import Platform, Say
 from tessera_schemas import subjects
+from tessera_schemas.services import SERVICES
 
 DEFAULT_DIRECTORY = Path(".tessera")
 
@@ -16,7 +17,7 @@ DEFAULT_DIRECTORY = Path(".tessera")
 async def up(
     directory: Path = DEFAULT_DIRECTORY,
     *,
-    services: Sequence[str] = subjects.SERVICES,
+    services: Sequence[str] = SERVICES,
     nodes: Path | None = None,
     tenants: Sequence[str] = (),
     shards: Sequence[str] = (subjects.MAIN_SHARD,),

@@ -6,9 +6,10 @@ from typing import Any
 import yaml
 
 from tessera.client.doctor import Finding, of_cluster
-from tessera.client.rights import BIND, CLUSTER_WIDE, OF_TENANT, Right, account
+from tessera.client.rights import BIND, CLUSTER_WIDE, OF_TENANT, account
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError
+from tessera_schemas.cluster_roles import Right
 
 Json = dict[str, Any]
 ROLES = Path(__file__).parents[3] / "deploy" / "kubernetes" / "base" / "roles.yaml"

@@ -9,7 +9,7 @@ import pytest
 
 from tessera.kernel.process.cpu_priority import AUTOGROUP
 from tessera.launch import _settings_of
-from tessera_schemas.subjects import SERVICES
+from tessera_schemas.services import SERVICES, SPECS
 
 SAYS = """
 import asyncio
@@ -60,7 +60,5 @@ def test_nothing_changes_without_a_wish(own_session: bool) -> None:
 
 def test_nobody_gives_way_on_whom_the_start_of_a_pod_waits() -> None:
     nice = {service: _settings_of(service).model_fields["nice"].default for service in SERVICES}
-    followers = Path("deploy/kubernetes/base/kustomization.yaml").read_text().split("followers.yaml")[1]
-    for service in SERVICES:
-        assert (nice[service] > 0) is (service in followers), service
-    assert {nice[service] for service in ("admission", "queueing", "scheduler", "binder")} == {0}
+    assert {name for name in SERVICES if nice[name] == 0} == {"admission", "queueing", "scheduler", "binder"}
+    assert {spec.name for spec in SPECS if spec.yields} == {name for name in SERVICES if nice[name] > 0}

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from tessera.local.cluster.nodes import NodeRow
-from tessera.testkit.end_to_end.services import SERVICES, TraceCrew, Undecided, through
+from tessera.testkit.end_to_end.services import TraceCrew, Undecided, through
+from tessera.testkit.sim.coverage import SIMULATED
 from tessera_schemas.config import ConfigBody, Queue, Tenant
 
 BODY = ConfigBody(tenants=(Tenant(name="t"),), queues=(Queue(name="q"),))
@@ -21,7 +22,7 @@ def test_a_run_that_fails_leaves_no_service_behind() -> None:
 
     with pytest.raises(Undecided, match="on purpose"):
         through(1, fail)
-    assert len(tasks) == len(SERVICES)
+    assert len(tasks) == len(SIMULATED)
     assert all(task.done() for task in tasks)
 
 

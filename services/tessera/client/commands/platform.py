@@ -11,7 +11,8 @@ from tessera.client.outcomes import EXPECTED, Exit, Failure, exit_of
 from tessera.client.rendering import say
 from tessera.client.settings import ClientSettings
 from tessera.client.where import DEFAULT_HOME, HOME_VARIABLE, SHARD_VARIABLE
-from tessera_schemas.subjects import MAIN_SHARD, OPERATOR, SERVICES
+from tessera_schemas.services import SERVICES
+from tessera_schemas.subjects import MAIN_SHARD, OPERATOR
 
 Directory = Annotated[Path, typer.Option("--home", envvar=HOME_VARIABLE, help="Where everything is kept")]
 Shard = Annotated[str, typer.Option(envvar=SHARD_VARIABLE, help="The shard's name")]

@@ -36,10 +36,9 @@ from tessera.kernel.service.logs import configure_logs
 from tessera.kernel.service.metrics import Metrics
 from tessera.kernel.tasks.task_group import cancel_all
 from tessera_schemas import subjects
+from tessera_schemas.services import BY_NAME, RedisUse
 
 Serve = Callable[[Ports, Any, asyncio.Event], Awaitable[None]]
-USES_REDIS = ("admission", "projection")
-USES_CLUSTER = ("binder", "reclamation")
 
 log = structlog.get_logger()
 
@@ -92,9 +91,10 @@ async def _connect(
     stack: AsyncExitStack,
 ) -> Ports:
     name, shard = settings.service, settings.shard
+    spec = BY_NAME[name]
     used = [s for s in subjects.streams(shard) if name in s.readers or name in s.writers]
-    await check_bus(settings, [spec.name.removesuffix(f"_{shard}") for spec in used])
-    if name in USES_REDIS:
+    await check_bus(settings, [stream.name.removesuffix(f"_{shard}") for stream in used])
+    if spec.redis in (RedisUse.NEEDS, RedisUse.WRITES):
         await check_redis(settings)
     bus = await NatsBus.connect(
         settings.nats_url,
@@ -108,9 +108,9 @@ async def _connect(
     stack.push_async_callback(store.close)
     cluster = _cluster(settings)
     stack.push_async_callback(cluster.close)
-    if name in USES_CLUSTER:
+    if spec.uses_cluster:
         await check_cluster(cluster, settings.connect_seconds)
-    if name == "projection":
+    if spec.redis is RedisUse.WRITES:
         await stack.enter_async_context(watching_redis(store.stored_bytes, metrics, clock))
     health.check("nats", lambda: trouble_of_nats(bus, settings))
     return Ports(
@@ -137,7 +137,7 @@ def trouble_of_nats(bus: NatsBus, settings: ServiceSettings) -> str | None:
 
 def _cluster(settings: ServiceSettings) -> HttpCluster:
     """Connects at its first call, so that a service that never calls it needs none."""
-    if settings.cluster_url or settings.service not in USES_CLUSTER:
+    if settings.cluster_url or not BY_NAME[settings.service].uses_cluster:
         return HttpCluster(settings.cluster_url, settings.cluster_token.get_secret_value())
     access = find_access()
     return HttpCluster(access.url, access.token, access.ca_file, client=access.client)

@@ -25,6 +25,7 @@ from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import Clock
 from tessera.kernel.provisioning.permissions import Identity, allowed, redis_rules, tenant_border
 from tessera_schemas import subjects
+from tessera_schemas.services import BY_NAME, SERVICES
 
 NATS_FILE = "nats-auth.conf"
 REDIS_FILE = "redis-users.acl"
@@ -52,7 +53,7 @@ class Credential:
 
 def system_identities() -> tuple[Identity, ...]:
     """The identities that every shard has: one per service, and the operator."""
-    return tuple(Identity(name, name) for name in (*subjects.SERVICES, subjects.OPERATOR))
+    return tuple(Identity(name, name) for name in (*SERVICES, subjects.OPERATOR))
 
 
 def tenant_identity(tenant: str, subscribers: Iterable[str] = ()) -> Identity:
@@ -141,13 +142,14 @@ def all_shards(root: Path) -> dict[str, list[Credential]]:
 
 
 def _new_credential(identity: Identity, shard: str) -> Credential:
+    spec = BY_NAME.get(identity.role)
     has_redis = redis_rules(identity.role, shard) is not None
     user = subjects.user(identity.name, shard)
     return Credential(
         identity,
         nats=Login(user, ids.password()),
         redis=Login(user, ids.password()) if has_redis else None,
-        cluster_token=ids.password() if identity.role in ("binder", "reclamation", "operator") else "",
+        cluster_token=ids.password() if identity.role == subjects.OPERATOR or (spec and spec.uses_cluster) else "",
     )
 
 

@@ -9,6 +9,7 @@ creating one on a filtered name was seen to rewrite another tenant's durable.
 from dataclasses import dataclass
 
 from tessera_schemas import keys, subjects
+from tessera_schemas.services import BY_NAME, SERVICES
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +33,16 @@ def allowed(identity: Identity, shard: str) -> Allowed:
     """The NATS allow-lists of an identity in one shard."""
     publish: list[str] = []
     subscribe = [f"{subjects.inbox(identity.name)}.>"]
-    for spec in subjects.streams(shard):
-        publish += _stream_publishes(spec, identity)
-        subscribe += spec.heard_by(identity.role, identity.name)
+    for stream in subjects.streams(shard):
+        publish += _stream_publishes(stream, identity)
+        subscribe += stream.heard_by(identity.role, identity.name)
     for name in identity.subscribers:
         publish += _durable(subjects.stream("EVENTS", shard), subjects.subscriber_durable(identity.name, name))
-    if identity.role == "admission":
+    spec = BY_NAME.get(identity.role)
+    if spec is not None and spec.answers:
         # Its answers go to whatever private inbox a client named; the tenants are not known when this is written.
         publish.append("_INBOX.>")
-    if identity.role == "gateway":
+    if spec is not None and spec.speaks_for_tenants:
         subscribe.append(f"{subjects.gateway_inbox('*')}.>")
     if identity.role == subjects.OPERATOR:
         publish += _admin(shard)
@@ -65,7 +67,7 @@ def _stream_publishes(spec: subjects.StreamSpec, identity: Identity) -> list[str
         # The leader's get shows no more than the direct get; the newest message must come from the leader.
         direct = f"$JS.API.DIRECT.GET.{spec.name}"
         requests += [direct, f"{direct}.>", f"$JS.API.STREAM.MSG.GET.{spec.name}"]
-    if reads and identity.role in subjects.SERVICES:
+    if reads and identity.role in SERVICES:
         requests += [request for durable in spec.durables for request in _durable(spec.name, durable)]
     return written + requests
 

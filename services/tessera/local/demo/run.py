@@ -17,7 +17,7 @@ from tessera.local.demo.scenario import open_stage
 from tessera.local.demo.summary import DemoOutcome, summary
 from tessera.local.platform import Platform
 from tessera.local.production_mix import find_mix
-from tessera_schemas.subjects import SERVICES
+from tessera_schemas.services import SERVICES
 
 INTERRUPTED = 130
 

@@ -15,7 +15,7 @@ from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
 from tessera.local.cluster.driving import drive
 from tessera.local.cluster.nodes import NodeRow, node_object
-from tessera.testkit.sim.coverage import Coverage
+from tessera.testkit.sim.coverage import SIMULATED, Coverage
 from tessera.testkit.sim.faults import Rates
 from tessera.testkit.sim.loop import VirtualLoop
 from tessera.testkit.sim.services import SHARD, Crew
@@ -26,7 +26,6 @@ from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import JobSpec, Resources, Role, Template
 from tessera_schemas.labels import SIMULATE_PREFIX
 
-SERVICES = ("admission", "queueing", "scheduler", "preemption", "reclamation", "binder", "projection")
 SETTINGS: dict[str, dict[str, Any]] = {
     "scheduler": {"tick_seconds": 10.0, "slots_seconds": 3600.0},
     "projection": {"snapshot_seconds": 3600.0, "redis_check_seconds": 300.0},
@@ -51,7 +50,7 @@ class TraceCrew:
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         rates = Rates(Random(seed))
         rates.stop()
-        patient = {name: {**SETTINGS.get(name, {}), "lease_seconds": LEASE_SECONDS} for name in SERVICES}
+        patient = {name: {**SETTINGS.get(name, {}), "lease_seconds": LEASE_SECONDS} for name in SIMULATED}
         self.crew = Crew(loop, Random(seed), rates, Coverage(), _learn_here, patient)
         self.clock = self.crew.clock
         self._client = MemoryBus(self.crew.broker, "client")
@@ -63,7 +62,7 @@ class TraceCrew:
         rows = list(nodes)
         for row in rows:
             self.crew.cluster.create("nodes", "", node_object(row, row.name))
-        for slot in SERVICES:
+        for slot in SIMULATED:
             self.crew.start(slot)
         command = ApplyConfig(kind="apply_config", v=1, expected_version=0, body=body)
         await self._client.publish(Outgoing(subjects.control(SHARD), command.to_bytes()))

@@ -9,7 +9,7 @@ from tessera_schemas.facts import OWNERS, AnyFact
 from tessera_schemas.ledger import Allocated, AnyRecord, Released
 from tessera_schemas.reasons import Code
 from tessera_schemas.registry import kind_of
-from tessera_schemas.subjects import SERVICES
+from tessera_schemas.services import SERVICES, SPECS
 
 FAULTS = (
     "request lost",
@@ -38,7 +38,9 @@ FAULTS = (
     "idleness by chance",
     "prices by chance",
 )
-CRASH_POINTS: dict[str, tuple[str, ...]] = {
+SIMULATED = tuple(spec.name for spec in SPECS if not spec.serves_http)
+"""The services that meet others in the streams alone, and so can be simulated."""
+_NAMED: dict[str, tuple[str, ...]] = {
     "admission": ("publish fact", "ack submit"),
     "queueing": ("publish order", "follow ledger"),
     "scheduler": ("publish ledger", "follow fact", "follow order", "publish lease"),
@@ -47,6 +49,7 @@ CRASH_POINTS: dict[str, tuple[str, ...]] = {
     "reclamation": ("list", "publish fact", "follow ledger"),
     "projection": ("publish events", "apply", "publish snap", "follow ledger"),
 }
+CRASH_POINTS = _NAMED | {name: ("publish fact", "follow ledger") for name in SIMULATED if name not in _NAMED}
 """The calls at which each service must have died, before their effect and after it; chance adds others."""
 
 NAMED_POINTS = tuple(

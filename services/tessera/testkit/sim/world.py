@@ -21,7 +21,7 @@ from tessera.testkit.checker import PodChange, check
 from tessera.testkit.events_checker import check_events
 from tessera.testkit.rules_checker import check_rules
 from tessera.testkit.sim.chaos import Chaos
-from tessera.testkit.sim.coverage import NAMED_POINTS, Coverage
+from tessera.testkit.sim.coverage import NAMED_POINTS, SIMULATED, Coverage
 from tessera.testkit.sim.faults import Rates, ServiceFaults
 from tessera.testkit.sim.guard import SEED_SECONDS, SeedFailed, guarded
 from tessera.testkit.sim.loop import VirtualLoop
@@ -43,18 +43,8 @@ from tessera.testkit.sim.workload import (
 from tessera_schemas.commands import REPLY_HEADER
 from tessera_schemas.subjects import OPERATOR, control, inbox
 
-SLOTS = (
-    "admission",
-    "admission/2",
-    "queueing",
-    "scheduler",
-    "scheduler/2",
-    "preemption",
-    "reclamation",
-    "binder",
-    "binder/2",
-    "projection",
-)
+TWICE = ("admission", "scheduler", "binder")
+SLOTS = tuple(slot for name in SIMULATED for slot in ((name, f"{name}/2") if name in TWICE else (name,)))
 CHAOS_SECONDS = 12.0
 SETTLING_SECONDS = 60.0
 QUIET_SECONDS = 300.0

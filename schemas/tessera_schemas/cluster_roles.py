@@ -1,0 +1,92 @@
+"""
+The rights on Kubernetes that services need, as the roles of `deploy/kubernetes` give them.
+
+In the whole cluster there is only reading. Writing needs a RoleBinding in the tenant's namespace.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_READ = ("get", "list", "watch")
+_TRAINING_JOBS = ("pytorchjobs", "tfjobs", "mpijobs", "xgboostjobs", "jaxjobs", "paddlejobs", "mxjobs")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """One verb on one resource. `group` is "" for the API's own; `resource` may name a subresource."""
+
+    group: str
+    resource: str
+    verb: str
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}" + (f" of {self.group}" if self.group else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Verbs on resources of some groups of the API."""
+
+    groups: tuple[str, ...]
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+
+    def rights(self) -> Iterator[Right]:
+        """Every verb on every resource of every group."""
+        for group in self.groups:
+            for resource in self.resources:
+                for verb in self.verbs:
+                    yield Right(group, resource, verb)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRole:
+    """A named set of rules; `means` is the comment above it in the manifest."""
+
+    name: str
+    means: str
+    rules: tuple[Rule, ...]
+
+    def rights(self) -> frozenset[Right]:
+        """Every right that the role gives."""
+        return frozenset(right for rule in self.rules for right in rule.rights())
+
+
+NODE_READER = ClusterRole("tessera-node-reader", "Nodes and their devices.", (Rule(("",), ("nodes",), _READ),))
+POD_READER = ClusterRole("tessera-pod-reader", "Pods, ours and those of others.", (Rule(("",), ("pods",), _READ),))
+OWNER_READER = ClusterRole(
+    "tessera-owner-reader",
+    "Who made the pods that name our scheduler, and how many there will be; and the Services by which pods of a run "
+    "meet.",
+    (
+        Rule(("",), ("services",), ("list", "watch")),
+        Rule(("batch",), ("jobs",), _READ),
+        Rule(("",), ("persistentvolumeclaims", "persistentvolumes"), ("get",)),
+        Rule(("storage.k8s.io",), ("storageclasses",), ("get",)),
+        Rule(("jobset.x-k8s.io",), ("jobsets",), ("get",)),
+        Rule(("scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.k8s.io"), ("podgroups",), ("get",)),
+        Rule(("ray.io",), ("rayclusters",), ("get",)),
+        Rule(("leaderworkerset.x-k8s.io",), ("leaderworkersets",), ("get",)),
+        Rule(("policy",), ("poddisruptionbudgets",), ("list",)),
+        Rule(("scheduling.k8s.io",), ("priorityclasses",), ("list",)),
+        Rule(("kubeflow.org",), _TRAINING_JOBS, ("get",)),
+    ),
+)
+BINDER = ClusterRole(
+    "tessera-binder",
+    "All that is ever written to Kubernetes, only by the binder, and only where a namespace binds it. Of the owners of "
+    "pods only spec.suspend is written, and a mark that says who suspended them.",
+    (
+        Rule(("",), ("pods",), ("create", "delete", "patch")),
+        Rule(("",), ("pods/binding", "pods/eviction"), ("create",)),
+        Rule(("",), ("pods/status",), ("patch",)),
+        Rule(("",), ("events",), ("create",)),
+        Rule(("",), ("services",), ("create", "delete", "get")),
+        Rule(("",), ("persistentvolumeclaims",), ("patch",)),
+        Rule(("batch",), ("jobs",), ("patch",)),
+        Rule(("jobset.x-k8s.io",), ("jobsets",), ("patch",)),
+        Rule(("ray.io",), ("rayclusters",), ("patch",)),
+        Rule(("kubeflow.org",), _TRAINING_JOBS, ("patch",)),
+        Rule(("scheduling.k8s.io",), ("podgroups/status",), ("patch",)),
+    ),
+)

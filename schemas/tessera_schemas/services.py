@@ -1,0 +1,209 @@
+"""
+Every service, declared once: what it reads and writes, what it may do to Kubernetes, how its replicas share the work.
+
+From this table follow the writers and readers of each stream, the permissions and credentials at NATS and Redis, the
+accounts, roles and Deployments of `deploy/kubernetes`, the processes of the local platform, the slots of the simulator,
+and the tables of services in the docs. A service is the package `tessera.<name>`: `main.serve` and a settings model.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tessera_schemas.cluster_roles import BINDER, NODE_READER, OWNER_READER, POD_READER, ClusterRole, Right
+
+FOLLOWED = ("LEDGER", "SNAP")
+"""What every follower of the ledger reads: the ledger, and the snapshot that it starts from."""
+
+
+class Replicas(StrEnum):
+    """How the replicas of a service share its work."""
+
+    QUEUES = "share the queues"
+    LEADER = "one leads, the others stand by"
+    PARTITIONS = "share 16 partitions"
+    ALONE = "any number, each alone"
+
+
+class RedisUse(StrEnum):
+    """What a service has to do with Redis."""
+
+    WRITES = "writes"
+    NEEDS = "needs"  # it does not start without
+    READS = "reads"
+    GLANCES = "glances"  # at the cursor alone: whether the ledger still has its end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleSpec:
+    """
+    Who connects to NATS: what it `reads` and `writes`, by kind of stream.
+
+    A writer writes its own part of a stream, or all of one that has no parts; a subject that `writes` gives, with
+    `{shard}` in it, stands instead of that. `fetches` are streams of which any stored message may be fetched, without
+    being told of new ones.
+    """
+
+    name: str
+    reads: tuple[str, ...] = ()
+    writes: Mapping[str, str] = field(default_factory=dict)
+    fetches: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSpec(RoleSpec):
+    """
+    One service.
+
+    `cluster_roles` hold in the whole cluster and only read; `tenant_role` holds in the namespace of each tenant.
+    `answers`: to the private inbox of whoever sent a command. `speaks_for_tenants`: it sends commands for tenants, and
+    hears the answers. `serves_http`: it is reached by others than through streams. `yields`: no start of a pod waits
+    on it, so that it takes less of a CPU that is short. `decides`, `without_it` and `outside` (what it reads besides)
+    are for the docs.
+    """
+
+    decides: str
+    without_it: str
+    replicas: Replicas
+    redis: RedisUse = RedisUse.GLANCES
+    cluster_roles: tuple[ClusterRole, ...] = ()
+    tenant_role: ClusterRole | None = None
+    outside: tuple[str, ...] = ()
+    answers: bool = False
+    speaks_for_tenants: bool = False
+    serves_http: bool = False
+    yields: bool = False
+
+    @property
+    def uses_cluster(self) -> bool:
+        """Whether it calls Kubernetes at all."""
+        return bool(self.cluster_roles)
+
+    def cluster_rights(self) -> frozenset[Right]:
+        """Its rights in the whole cluster."""
+        return frozenset(right for role in self.cluster_roles for right in role.rights())
+
+    def tenant_rights(self) -> frozenset[Right]:
+        """Its rights in the namespace of each tenant, besides those in the whole cluster."""
+        return self.tenant_role.rights() if self.tenant_role else frozenset()
+
+
+TENANT_ROLE = RoleSpec(name="tenant", reads=("EVENTS",), writes={"SUBMIT": ""})
+"""Every tenant; its identity is the tenant's own name."""
+
+OPERATOR_ROLE = RoleSpec(name="operator", reads=("FACTS", "ORDERS", *FOLLOWED, "EVENTS", "DLQ"), writes={"CONTROL": ""})
+
+SPECS = (
+    ServiceSpec(
+        name="admission",
+        decides="whether a command is taken in, with all reasons if not",
+        without_it="commands wait in their queue; everything else goes on",
+        replicas=Replicas.QUEUES,
+        reads=("SUBMIT", "CONTROL"),
+        fetches=("LEDGER",),  # to know how far it goes
+        writes={"FACTS": "", "DLQ": ""},
+        redis=RedisUse.NEEDS,
+        answers=True,
+    ),
+    ServiceSpec(
+        name="queueing",
+        decides="who is next",
+        without_it="nothing new gets into line; what is in line still starts",
+        replicas=Replicas.LEADER,
+        reads=FOLLOWED,
+        writes={"ORDERS": ""},
+    ),
+    ServiceSpec(
+        name="scheduler",
+        decides="everything that counts: what is taken in, placed, permitted, revoked, released",
+        without_it="nothing new starts or is released; what runs goes on; a standby takes over",
+        replicas=Replicas.LEADER,
+        reads=("FACTS", "ORDERS", *FOLLOWED),
+        writes={"LEDGER": "", "DLQ": ""},
+    ),
+    ServiceSpec(
+        name="preemption",
+        decides="nothing; it proposes whom to evict for a waiting job, and where that goes then",
+        without_it="nobody is evicted for a waiting job of the same queue; everything else goes on",
+        replicas=Replicas.PARTITIONS,
+        reads=FOLLOWED,
+        writes={"FACTS": ""},
+        yields=True,
+    ),
+    ServiceSpec(
+        name="reclamation",
+        decides="whether a run is absent; what pods are worth to the placement",
+        without_it="nothing is released: ended runs keep their devices until it is back",
+        replicas=Replicas.PARTITIONS,
+        reads=FOLLOWED,
+        writes={"FACTS": ""},
+        cluster_roles=(NODE_READER, POD_READER),
+        outside=("Prometheus",),
+        yields=True,
+    ),
+    ServiceSpec(
+        name="binder",
+        decides="nothing; it carries out",
+        without_it="nothing new reaches the cluster, nothing is seen to start or end; what runs goes on",
+        replicas=Replicas.PARTITIONS,
+        reads=FOLLOWED,
+        # Adopted work is sent for the tenant of its namespace. That it came from Kubernetes is told by the subject
+        # alone, as the tenant is: nobody else may say so.
+        writes={"FACTS": "", "SUBMIT": "submit.{shard}.*.kubernetes"},
+        cluster_roles=(NODE_READER, POD_READER, OWNER_READER),
+        tenant_role=BINDER,
+    ),
+    ServiceSpec(
+        name="projection",
+        decides="nothing; it derives",
+        without_it="readers see older views, subscribers wait; nothing else notices",
+        replicas=Replicas.LEADER,
+        reads=(*FOLLOWED, "EVENTS"),
+        writes={"EVENTS": "events.{shard}.>", "SNAP": ""},  # the events of all tenants
+        redis=RedisUse.WRITES,
+        yields=True,
+    ),
+    ServiceSpec(
+        name="gateway",
+        decides="nothing; it speaks for the tenant of a token",
+        without_it="no HTTP requests, no streams of events; clients on NATS submit and subscribe, everything submitted "
+        "goes on",
+        replicas=Replicas.ALONE,
+        reads=(*FOLLOWED, "EVENTS"),
+        writes={"SUBMIT": "submit.{shard}.*"},  # a request is sent for the tenant of its token
+        redis=RedisUse.READS,
+        speaks_for_tenants=True,
+        serves_http=True,
+        yields=True,
+    ),
+)
+SERVICES = tuple(spec.name for spec in SPECS)
+BY_NAME: Mapping[str, ServiceSpec] = {spec.name: spec for spec in SPECS}
+
+EVERY_FETCHES = ("ORDERS", "EVENTS", "SNAP")
+"""What every service may fetch: to see whether the ledger still has its end."""
+EVERY_USES = ("LEASES",)
+"""What every service reads and writes."""
+
+
+def writers(stream: str) -> tuple[str, ...]:
+    """The roles that write a kind of stream."""
+    every = SERVICES if stream in EVERY_USES else ()
+    return every or tuple(role.name for role in (TENANT_ROLE, *SPECS, OPERATOR_ROLE) if stream in role.writes)
+
+
+def readers(stream: str) -> tuple[str, ...]:
+    """The roles that are told of new messages of a kind of stream, or are handed them out."""
+    every = SERVICES if stream in EVERY_USES else ()
+    return every or tuple(role.name for role in (TENANT_ROLE, *SPECS, OPERATOR_ROLE) if stream in role.reads)
+
+
+def fetchers(stream: str) -> tuple[str, ...]:
+    """The services that may fetch from a kind of stream of which nobody tells them."""
+    every = SERVICES if stream in EVERY_FETCHES else ()
+    return every or tuple(spec.name for spec in SPECS if stream in spec.fetches)
+
+
+def given(stream: str, shard: str) -> tuple[tuple[str, str], ...]:
+    """The services that write a kind of stream elsewhere than in a part of their own, and the subject of each."""
+    return tuple((spec.name, subject.format(shard=shard)) for spec in SPECS if (subject := spec.writes.get(stream)))
