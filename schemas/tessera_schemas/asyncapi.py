@@ -1,7 +1,7 @@
 """
 The AsyncAPI 3 document: every stream of the subject table as a channel, with who sends and who receives what.
 
-Only what a message says is added here; senders, receivers, retention and limits come from `subjects.streams`.
+Only what a message says is added here; senders, receivers, retention and limits come from `streams`.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,8 @@ from tessera_schemas.registry import (
     registered,
 )
 from tessera_schemas.services import SPECS
-from tessera_schemas.subjects import KUBERNETES, TENANT, StreamSpec, inbox, streams
+from tessera_schemas.streams import StreamSpec, streams
+from tessera_schemas.subjects import KUBERNETES, TENANT, inbox
 
 Json = dict[str, Any]
 SCHEMA_FORMAT = "application/schema+json;version=draft-2020-12"

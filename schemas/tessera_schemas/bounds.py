@@ -14,7 +14,7 @@ from dataclasses import field as made
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import JobSpec
-from tessera_schemas.subjects import RESERVED_NAMES
+from tessera_schemas.services import RESERVED_NAMES
 
 DEPTH_MAX = 16
 """Queues from a root to a leaf, both counted. Sums of quotas descend the tree, and each look-up climbs it."""

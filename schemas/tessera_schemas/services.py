@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tessera_schemas.cluster_roles import BINDER, NODE_READER, OWNER_READER, POD_READER, ClusterRole, Right
+from tessera_schemas.subjects import KUBERNETES, OPERATOR, TENANT
 
 FOLLOWED = ("LEDGER", "SNAP")
 """What every follower of the ledger reads: the ledger, and the snapshot that it starts from."""
@@ -88,10 +89,10 @@ class ServiceSpec(RoleSpec):
         return self.tenant_role.rights() if self.tenant_role else frozenset()
 
 
-TENANT_ROLE = RoleSpec(name="tenant", reads=("EVENTS",), writes={"SUBMIT": ""})
+TENANT_ROLE = RoleSpec(name=TENANT, reads=("EVENTS",), writes={"SUBMIT": ""})
 """Every tenant; its identity is the tenant's own name."""
 
-OPERATOR_ROLE = RoleSpec(name="operator", reads=("FACTS", "ORDERS", *FOLLOWED, "EVENTS", "DLQ"), writes={"CONTROL": ""})
+OPERATOR_ROLE = RoleSpec(name=OPERATOR, reads=("FACTS", "ORDERS", *FOLLOWED, "EVENTS", "DLQ"), writes={"CONTROL": ""})
 
 SPECS = (
     ServiceSpec(
@@ -149,7 +150,7 @@ SPECS = (
         reads=FOLLOWED,
         # Adopted work is sent for the tenant of its namespace. That it came from Kubernetes is told by the subject
         # alone, as the tenant is: nobody else may say so.
-        writes={"FACTS": "", "SUBMIT": "submit.{shard}.*.kubernetes"},
+        writes={"FACTS": "", "SUBMIT": f"submit.{{shard}}.*.{KUBERNETES}"},
         cluster_roles=(NODE_READER, POD_READER, OWNER_READER),
         tenant_role=BINDER,
     ),
@@ -178,6 +179,7 @@ SPECS = (
     ),
 )
 SERVICES = tuple(spec.name for spec in SPECS)
+RESERVED_NAMES = (*SERVICES, OPERATOR, TENANT)  # no tenant may be called so
 BY_NAME: Mapping[str, ServiceSpec] = {spec.name: spec for spec in SPECS}
 
 EVERY_FETCHES = ("ORDERS", "EVENTS", "SNAP")

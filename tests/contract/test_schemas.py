@@ -14,7 +14,7 @@ from tessera_schemas import events, generate
 from tessera_schemas.facts import OWNERS, PLANNERS, PlanProposed
 from tessera_schemas.registry import Registered, kind_of, registered
 from tessera_schemas.services import SERVICES
-from tessera_schemas.subjects import Retention, streams
+from tessera_schemas.streams import Retention, streams
 from tests.contract.golden_files import golden
 
 OUT = Path(__file__).parents[2] / "schemas" / "generated"

@@ -8,9 +8,10 @@ import nats
 import pytest
 
 from tessera.kernel.errors import StartupError
+from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.kernel.provisioning.credentials import (
-    CredentialDirectory,
     all_shards,
+    ensure_identities,
     reload_nats,
     system_identities,
     tenant_identity,
@@ -53,9 +54,9 @@ async def test_a_second_shard_is_made_beside_one_that_runs_and_whose_connections
 def test_the_server_files_hold_the_identities_of_every_shard_whichever_was_made_last(tmp_path: Path) -> None:
     main, other = CredentialDirectory(tmp_path, "main"), CredentialDirectory(tmp_path, "b")
     for directory in (main, other):
-        directory.ensure([*system_identities(), tenant_identity("lab")])
+        ensure_identities(directory, [*system_identities(), tenant_identity("lab")])
     made = main.nats_file.read_text(), main.redis_file.read_text()
-    assert not main.ensure(system_identities())
+    assert not ensure_identities(main, system_identities())
     assert made == (other.nats_file.read_text(), other.redis_file.read_text())
     users = {shard: {credential.nats.user for credential in found} for shard, found in all_shards(tmp_path).items()}
     assert users["b"] == {f"{name}@b" for name in users["main"]}
@@ -77,7 +78,7 @@ def test_shards_without_a_name_of_their_own_are_refused(shards: list[str], tmp_p
 
 def test_a_copy_of_a_shards_identities_among_the_shards_is_refused_before_a_server_sees_it(tmp_path: Path) -> None:
     main = CredentialDirectory(tmp_path, "main")
-    main.ensure([tenant_identity("lab")])
+    ensure_identities(main, [tenant_identity("lab")])
     shutil.copytree(tmp_path, tmp_path / "backup")
     with pytest.raises(StartupError, match="backup holds lab, of another shard; move it elsewhere"):
-        main.ensure([tenant_identity("late")])
+        ensure_identities(main, [tenant_identity("late")])

@@ -18,7 +18,8 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError, Transient
 from tessera.kernel.messaging.requests import Asking
 from tessera.kernel.nats.once import connect_once
-from tessera.kernel.provisioning.credentials import Credential, reload_nats, tenant_identity
+from tessera.kernel.provisioning.credential_files import Credential
+from tessera.kernel.provisioning.credentials import ensure_identities, reload_nats, tenant_identity
 from tessera.kernel.provisioning.streams import ensure_subscribers
 from tessera_schemas import subjects
 from tessera_schemas.commands import ApplyConfig
@@ -130,7 +131,7 @@ async def provide(where: Where, operator: Credential, body: ConfigBody) -> list[
     directory = where.directory
     if directory is not None:
         known = {path.stem for path in directory.path.glob("*.json")}
-        if directory.ensure([tenant_identity(tenant, names) for tenant, names in declared.items()]):
+        if ensure_identities(directory, [tenant_identity(tenant, names) for tenant, names in declared.items()]):
             made += [f"identity {tenant} ({directory.file(tenant)})" for tenant in declared if tenant not in known]
             pid = where.pids.get("nats")
             if pid is not None:

@@ -9,7 +9,7 @@ from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera.kernel.messaging.requests import Asking
-from tessera.kernel.provisioning.credentials import Credential
+from tessera.kernel.provisioning.credential_files import Credential
 from tessera_schemas import subjects
 from tessera_schemas.base import Strict
 from tessera_schemas.reasons import Code

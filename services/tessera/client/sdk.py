@@ -27,7 +27,7 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.ids import random_key
 from tessera.kernel.messaging.requests import ANSWER_SECONDS, Asking
 from tessera.kernel.nats.bus import NatsBus
-from tessera.kernel.provisioning.credentials import Credential
+from tessera.kernel.provisioning.credential_files import Credential
 from tessera_schemas import subjects
 from tessera_schemas.base import Strict, job_id
 from tessera_schemas.commands import CancelJob, HoldJob, ReleaseJob, SubmitJob

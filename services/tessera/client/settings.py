@@ -5,8 +5,13 @@ from pathlib import Path
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.where import Where
 from tessera.kernel.process.settings import ServiceSettings, load_settings
-from tessera.kernel.provisioning.credentials import Credential, CredentialDirectory, Login, read_credential
-from tessera.kernel.provisioning.permissions import Identity
+from tessera.kernel.provisioning.credential_files import (
+    Credential,
+    CredentialDirectory,
+    Identity,
+    Login,
+    read_credential,
+)
 from tessera_schemas import subjects
 from tessera_schemas.services import SERVICES
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tessera.client.outcomes import Exit, Failure
 from tessera.kernel.nats.bus import NatsBus
-from tessera.kernel.provisioning.credentials import Credential, CredentialDirectory
+from tessera.kernel.provisioning.credential_files import Credential, CredentialDirectory
 from tessera_schemas import subjects
 
 if TYPE_CHECKING:

@@ -29,7 +29,8 @@ from tessera.gateway.tokens import FILE_NAME as TOKENS_FILE
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError
 from tessera.kernel.nats.once import connect_once
-from tessera.kernel.provisioning.credentials import CredentialDirectory, reload_nats, system_identities, tenant_identity
+from tessera.kernel.provisioning.credential_files import CredentialDirectory
+from tessera.kernel.provisioning.credentials import ensure_identities, reload_nats, system_identities, tenant_identity
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams, ensure_subscribers
 from tessera.local.child_process import Child, Spawn
 from tessera.local.forking import ForkServer
@@ -202,7 +203,7 @@ class Platform:
         """
         declared, shard = subscribers or {}, shard or self.shard
         credentials = self.credentials_of(shard)
-        if credentials.ensure([tenant_identity(tenant, declared)]):
+        if ensure_identities(credentials, [tenant_identity(tenant, declared)]):
             await reload_nats(self._children[NATS].pid or 0, self.nats.monitor_url, self.clock)
         await self._as_operator(shard, lambda admin: ensure_subscribers(admin, shard, {tenant: declared}))
         return credentials.file(tenant)
@@ -297,7 +298,7 @@ class Platform:
             credentials = self.credentials_of(shard)
             known = {path.stem for path in credentials.path.glob("*.json")}
             new = [tenant_identity(tenant) for tenant in self._tenants if tenant not in known]
-            credentials.ensure([*system_identities(), *new])
+            ensure_identities(credentials, [*system_identities(), *new])
         self.nats = NatsServer(self.directory / "nats", self.credentials.nats_file, sync=self._sync)
         self.redis = RedisServer(self.directory / "redis", self.credentials.redis_file)
 

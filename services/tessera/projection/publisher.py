@@ -21,6 +21,7 @@ from tessera.kernel.service.context import Ports
 from tessera.projection.events import START, Cursor, StoredEvent
 from tessera_schemas import subjects
 from tessera_schemas.events import CONTENT_TYPE, CURSOR_HEADER
+from tessera_schemas.streams import streams
 
 BATCH = 256
 SOON = 4 * BATCH  # events that are under way anyway; a leader that gets through folds no further ahead than this
@@ -210,4 +211,4 @@ def _position(newest: Message | None) -> tuple[Cursor, int]:
 
 def _kept_seconds(shard: str) -> int:
     name = subjects.stream("EVENTS", shard)
-    return next(spec.max_age_seconds for spec in subjects.streams(shard) if spec.name == name)
+    return next(spec.max_age_seconds for spec in streams(shard) if spec.name == name)

@@ -7,6 +7,7 @@ import pytest
 from tessera_schemas import subjects
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import CancelRequested, JobAdmitted, JobRefused
+from tessera_schemas.streams import streams
 from tests.builders import SHARD, config_body
 from tests.unit.admission.admission_world import SPEC, World, node, submit
 
@@ -95,7 +96,7 @@ def test_any_other_subject_has_no_tenant(subject: str) -> None:
 
 
 def test_a_tenant_is_never_let_near_the_subjects_of_the_binder() -> None:
-    submits = next(spec for spec in subjects.streams(SHARD) if spec.name == f"SUBMIT_{SHARD}")
+    submits = next(spec for spec in streams(SHARD) if spec.name == f"SUBMIT_{SHARD}")
     assert submits.written_by("tenant", "lab") == (f"submit.{SHARD}.lab",)
     assert submits.written_by("gateway", "gateway") == (f"submit.{SHARD}.*",)
     assert submits.written_by("binder", "binder") == (f"submit.{SHARD}.*.kubernetes",)

@@ -12,7 +12,7 @@ from tessera.client.outcomes import Failure
 from tessera.gateway.tokens import read_entries
 from tessera.kernel.errors import StartupError
 from tessera.kernel.process.settings import load_settings
-from tessera.kernel.provisioning.credentials import read_credential
+from tessera.kernel.provisioning.credential_files import read_credential
 from tessera.lab.traces.alibaba import MODELS_MAX
 from tessera.local.cluster.access import access_from_file
 from tessera.local.cluster.nodes import nodes_from_file

@@ -8,7 +8,8 @@ import pytest
 
 from tessera.client.outcomes import Failure
 from tessera.client.where import Where, find
-from tessera.kernel.provisioning.credentials import CredentialDirectory, system_identities, tenant_identity
+from tessera.kernel.provisioning.credential_files import CredentialDirectory
+from tessera.kernel.provisioning.credentials import ensure_identities, system_identities, tenant_identity
 
 
 def platform(home: Path, *shards: str) -> Path:
@@ -16,7 +17,7 @@ def platform(home: Path, *shards: str) -> Path:
     state = {"shards": shards, "credentials": str(home / "credentials"), "pids": {}, **urls}
     (home / "platform.json").write_text(json.dumps(state))
     for shard in shards:
-        CredentialDirectory(home / "credentials", shard).ensure([tenant_identity("lab")])
+        ensure_identities(CredentialDirectory(home / "credentials", shard), [tenant_identity("lab")])
     return home
 
 
@@ -59,7 +60,7 @@ def test_the_operator_beside_the_files_that_init_wrote_has_everybodys_at_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = CredentialDirectory(tmp_path / "credentials", "main")
-    directory.ensure([*system_identities(), tenant_identity("lab")])
+    ensure_identities(directory, [*system_identities(), tenant_identity("lab")])
     monkeypatch.setenv("TESSERA_CREDENTIALS_FILE", str(directory.file("operator")))
     where = find()
     assert where.directory is not None

@@ -18,7 +18,7 @@ from tessera.kernel.process.settings import ServiceSettings
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.reading import read_tenant_command
 from tessera_schemas.services import SERVICES
-from tessera_schemas.subjects import streams
+from tessera_schemas.streams import streams
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "docs" / "examples"

@@ -9,6 +9,7 @@ from tessera.kernel.memory.broker import MemoryBroker, StreamConfig
 from tessera.kernel.memory.bus import Item, MemoryBus
 from tessera.kernel.ports import Message, Outgoing
 from tessera_schemas import subjects
+from tessera_schemas.streams import streams
 from tests.virtual_time import VirtualClock
 
 
@@ -116,7 +117,7 @@ async def test_a_message_id_is_remembered_for_the_window_only() -> None:
 async def test_a_shard_has_the_streams_and_durables_of_the_table() -> None:
     world = MemoryBroker(VirtualClock())
     world.add_shard("main")
-    assert list(world.streams) == [spec.name for spec in subjects.streams("main")]
+    assert list(world.streams) == [spec.name for spec in streams("main")]
     bus = MemoryBus(world)
     for subject in (subjects.submit("main", "team-a"), subjects.ledger("main"), subjects.order("main", "h100")):
         assert await bus.publish(Outgoing(subject, b"x")) == 1

@@ -10,7 +10,7 @@ from tessera.client.commands.context import As, Home, InShard, carry_out, shard_
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.shard_views import ENDED, ShardViews
 from tessera.client.where import Where, find
-from tessera.kernel.provisioning.credentials import Credential
+from tessera.kernel.provisioning.credential_files import Credential
 from tessera_schemas import subjects
 from tessera_schemas.commands import DrainNode
 from tessera_schemas.views import JobView, NodeView

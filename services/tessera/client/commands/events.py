@@ -14,7 +14,7 @@ from tessera.client.watching import Watch
 from tessera.client.where import Where, find
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.nats.bus import NatsBus
-from tessera.kernel.provisioning.credentials import Credential
+from tessera.kernel.provisioning.credential_files import Credential
 from tessera_schemas import subjects
 from tessera_schemas.events import CloudEvent, short_type
 from tessera_schemas.reasons import PublicReason

@@ -18,7 +18,7 @@ from tessera.client.shard_views import ShardViews
 from tessera.client.watching import Watch
 from tessera.client.where import Where, find
 from tessera.kernel.ids import random_key
-from tessera.kernel.provisioning.credentials import Credential
+from tessera.kernel.provisioning.credential_files import Credential
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import CancelJob

@@ -42,13 +42,14 @@ def init(
         from tessera.kernel.errors import StartupError
         from tessera.kernel.nats.once import check_closed, connect_once
         from tessera.kernel.process.settings import load_settings
-        from tessera.kernel.provisioning.credentials import CredentialDirectory, system_identities
+        from tessera.kernel.provisioning.credential_files import CredentialDirectory
+        from tessera.kernel.provisioning.credentials import ensure_identities, system_identities
         from tessera.kernel.provisioning.streams import Bounds, ensure_streams
 
         settings = load_settings(ClientSettings, credentials_file=None)  # it is made here
         url = settings.nats_url
         directory = CredentialDirectory(credentials, shard)
-        if directory.ensure(system_identities()):
+        if ensure_identities(directory, system_identities()):
             print(f"identities are in {directory.path}; have NATS include {directory.nats_file.name}, and Redis load "
                   f"{directory.redis_file.name} as its aclfile")  # fmt: skip
         login = directory.read(OPERATOR).nats

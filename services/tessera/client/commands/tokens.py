@@ -10,7 +10,8 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, say, show
 from tessera.client.where import find
 from tessera.gateway.tokens import FILE_NAME, TokenEntry, add_token, drop_token, read_entries
-from tessera.kernel.provisioning.credentials import CredentialDirectory, tenant_identity
+from tessera.kernel.provisioning.credential_files import CredentialDirectory
+from tessera.kernel.provisioning.credentials import tenant_identity
 from tessera_schemas.subjects import MAIN_SHARD
 
 Credentials = Annotated[

@@ -13,8 +13,7 @@ from functools import lru_cache
 from tessera.kernel.errors import Conflict, Full, KernelError, Poison, Transient
 from tessera.kernel.memory.durable import Durable
 from tessera.kernel.ports import Clock, Message, Outgoing
-from tessera_schemas import subjects
-from tessera_schemas.subjects import Retention, StreamSpec
+from tessera_schemas.streams import Retention, StreamSpec, streams
 
 MSG_ID = "Nats-Msg-Id"
 PENDING_MAX = 1000
@@ -171,7 +170,7 @@ class MemoryBroker:
 
     def add_shard(self, shard: str) -> None:
         """All the streams and durables of a shard, as `tessera init` makes them on a server."""
-        for spec in subjects.streams(shard):
+        for spec in streams(shard):
             self.add_stream(_config(spec))
             for durable in spec.durables:
                 self.add_durable(spec.name, durable, pending_max=1 if spec.in_order else PENDING_MAX)

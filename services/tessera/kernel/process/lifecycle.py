@@ -37,6 +37,7 @@ from tessera.kernel.service.metrics import Metrics
 from tessera.kernel.tasks.task_group import cancel_all
 from tessera_schemas import subjects
 from tessera_schemas.services import BY_NAME, RedisUse
+from tessera_schemas.streams import streams
 
 Serve = Callable[[Ports, Any, asyncio.Event], Awaitable[None]]
 
@@ -92,7 +93,7 @@ async def _connect(
 ) -> Ports:
     name, shard = settings.service, settings.shard
     spec = BY_NAME[name]
-    used = [s for s in subjects.streams(shard) if name in s.readers or name in s.writers]
+    used = [s for s in streams(shard) if name in s.readers or name in s.writers]
     await check_bus(settings, [stream.name.removesuffix(f"_{shard}") for stream in used])
     if spec.redis in (RedisUse.NEEDS, RedisUse.WRITES):
         await check_redis(settings)

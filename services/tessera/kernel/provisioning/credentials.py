@@ -14,7 +14,7 @@ import json
 import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,32 +23,19 @@ import aiohttp
 from tessera.kernel import ids
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import Clock
-from tessera.kernel.provisioning.permissions import Identity, allowed, redis_rules, tenant_border
+from tessera.kernel.provisioning.credential_files import (
+    Credential,
+    CredentialDirectory,
+    Identity,
+    Login,
+    read_credential,
+)
+from tessera.kernel.provisioning.permissions import allowed, redis_rules, tenant_border
 from tessera_schemas import subjects
-from tessera_schemas.services import BY_NAME, SERVICES
+from tessera_schemas.services import BY_NAME, RESERVED_NAMES, SERVICES
 
-NATS_FILE = "nats-auth.conf"
-REDIS_FILE = "redis-users.acl"
 SYSTEM_ACCOUNT = "TESSERA"
 RELOAD_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """A user of NATS or Redis."""
-
-    user: str
-    password: str
-
-
-@dataclass(frozen=True, slots=True)
-class Credential:
-    """One identity's file; `redis` and `cluster_token` are empty where the role has no business."""
-
-    identity: Identity
-    nats: Login
-    redis: Login | None
-    cluster_token: str = ""
 
 
 def system_identities() -> tuple[Identity, ...]:
@@ -62,66 +49,36 @@ def tenant_identity(tenant: str, subscribers: Iterable[str] = ()) -> Identity:
     for name in (tenant, *subscribers):
         if not subjects.NAME.fullmatch(name):
             raise StartupError(f"tenant {tenant!r}: the name {name!r} must match [a-z0-9-]{{1,63}}; choose another")
-    if tenant in subjects.RESERVED_NAMES:
+    if tenant in RESERVED_NAMES:
         raise StartupError(f"tenant {tenant!r}: the name belongs to Tessera itself; choose another")
     return Identity(tenant, subjects.TENANT, subscribers)
 
 
-class CredentialDirectory:
-    """The files of one shard's identities below `root`, and the two server files that are made from all shards'."""
+def ensure_identities(directory: CredentialDirectory, identities: Sequence[Identity]) -> bool:
+    """
+    Make what is missing, keep every password that exists, render the server files; True when anything changed.
 
-    def __init__(self, root: Path, shard: str) -> None:
-        self.root, self.shard = root, shard
-        self.path = root if shard == subjects.MAIN_SHARD else root / shard
+    An identity that is there already takes over the subscribers given now.
+    """
+    for folder in (directory.root, directory.path):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)
+    changed = [_ensure_one(directory, identity) for identity in identities]
+    everybody = all_shards(directory.root)
+    rendered = [
+        _write_if_changed(directory.nats_file, render_nats(everybody)),
+        _write_if_changed(directory.redis_file, render_redis(everybody)),
+    ]
+    return any(changed) or any(rendered)
 
-    @property
-    def nats_file(self) -> Path:
-        """Authorisation of nats-server, rendered from the identities of all shards."""
-        return self.root / NATS_FILE
 
-    @property
-    def redis_file(self) -> Path:
-        """ACL of Redis, rendered from the identities of all shards."""
-        return self.root / REDIS_FILE
-
-    def file(self, name: str) -> Path:
-        """Place of one identity's credential in this shard, whether the file is there or not."""
-        return self.path / f"{name}.json"
-
-    def ensure(self, identities: Sequence[Identity]) -> bool:
-        """
-        Make what is missing, keep every password that exists, render the server files; True when anything changed.
-
-        An identity that is there already takes over the subscribers given now.
-        """
-        for folder in (self.root, self.path):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            folder.chmod(0o700)
-        changed = [self._ensure_one(identity) for identity in identities]
-        everybody = all_shards(self.root)
-        rendered = [
-            _write_if_changed(self.nats_file, render_nats(everybody)),
-            _write_if_changed(self.redis_file, render_redis(everybody)),
-        ]
-        return any(changed) or any(rendered)
-
-    def read(self, name: str) -> Credential:
-        """Raises StartupError when the file is missing or is not a credential."""
-        return read_credential(self.file(name))
-
-    def all(self) -> list[Credential]:
-        """Every credential of this shard, by name. Raises StartupError for a file that is no credential."""
-        return [read_credential(path) for path in sorted(self.path.glob("*.json"))]
-
-    def _ensure_one(self, identity: Identity) -> bool:
-        path = self.file(identity.name)
-        if path.exists():
-            old = read_credential(path)
-            fresh = _new_credential(identity, self.shard)  # a role may have got business at Redis since
-            credential = Credential(identity, old.nats, old.redis or fresh.redis, old.cluster_token)
-        else:
-            credential = _new_credential(identity, self.shard)
-        return _write_if_changed(path, json.dumps(asdict(credential), indent=2) + "\n")
+def _ensure_one(directory: CredentialDirectory, identity: Identity) -> bool:
+    path = directory.file(identity.name)
+    fresh = _new_credential(identity, directory.shard)
+    if path.exists():
+        old = read_credential(path)  # a role may have got business at Redis since
+        fresh = Credential(identity, old.nats, old.redis or fresh.redis, old.cluster_token)
+    return _write_if_changed(path, json.dumps(asdict(fresh), indent=2) + "\n")
 
 
 def all_shards(root: Path) -> dict[str, list[Credential]]:
@@ -151,23 +108,6 @@ def _new_credential(identity: Identity, shard: str) -> Credential:
         redis=Login(user, ids.password()) if has_redis else None,
         cluster_token=ids.password() if identity.role == subjects.OPERATOR or (spec and spec.uses_cluster) else "",
     )
-
-
-def read_credential(path: Path) -> Credential:
-    """One identity's file. Raises StartupError when it is missing or is not a credential."""
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8-sig"))
-        who = raw["identity"]
-        return Credential(
-            Identity(who["name"], who["role"], tuple(who["subscribers"])),
-            Login(**raw["nats"]),
-            Login(**raw["redis"]) if raw["redis"] else None,
-            raw["cluster_token"],
-        )
-    except OSError as error:
-        raise StartupError(f"credentials: cannot read {path} ({error.strerror}); run `tessera init`") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise StartupError(f"credentials: {path} is not a credential file; delete it, run `tessera init`") from error
 
 
 def render_nats(everybody: Mapping[str, Sequence[Credential]]) -> str:

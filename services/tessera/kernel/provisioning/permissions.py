@@ -8,17 +8,10 @@ creating one on a filtered name was seen to rewrite another tenant's durable.
 
 from dataclasses import dataclass
 
+from tessera.kernel.provisioning.credential_files import Identity
 from tessera_schemas import keys, subjects
 from tessera_schemas.services import BY_NAME, SERVICES
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who connects. `role` is a service's name, `operator`, or `tenant`; only a tenant has durable subscribers."""
-
-    name: str
-    role: str
-    subscribers: tuple[str, ...] = ()
+from tessera_schemas.streams import StreamSpec, streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +26,7 @@ def allowed(identity: Identity, shard: str) -> Allowed:
     """The NATS allow-lists of an identity in one shard."""
     publish: list[str] = []
     subscribe = [f"{subjects.inbox(identity.name)}.>"]
-    for stream in subjects.streams(shard):
+    for stream in streams(shard):
         publish += _stream_publishes(stream, identity)
         subscribe += stream.heard_by(identity.role, identity.name)
     for name in identity.subscribers:
@@ -56,7 +49,7 @@ def tenant_border(shard: str) -> Allowed:
     return Allowed(tuple(sorted({*anybody.publish, *durables})), anybody.subscribe)
 
 
-def _stream_publishes(spec: subjects.StreamSpec, identity: Identity) -> list[str]:
+def _stream_publishes(spec: StreamSpec, identity: Identity) -> list[str]:
     """What an identity publishes to use one stream: its own subjects, and requests of the JetStream API."""
     written = list(spec.written_by(identity.role, identity.name))
     reads = identity.role in spec.readers

@@ -19,7 +19,7 @@ from nats.js.manager import JetStreamManager
 from tessera.kernel.errors import StartupError
 from tessera.kernel.provisioning.credentials import tenant_identity
 from tessera_schemas import subjects
-from tessera_schemas.subjects import Retention, StreamSpec
+from tessera_schemas.streams import Retention, StreamSpec, streams
 
 ACK_WAIT_SECONDS = 30.0  # a handler that needs longer says so every third of it
 ACK_PENDING_MAX = 1_000
@@ -60,7 +60,7 @@ async def ensure_streams(admin: Client, shard: str, bounds: Bounds | None = None
     made: list[str] = []
     drift: list[Drift] = []
     jetstream = admin.jsm()
-    for spec in subjects.streams(shard):
+    for spec in streams(shard):
         stream_made, stream_drift = await _ensure_stream(jetstream, stream_config(spec, bounds or Bounds()), mend)
         made += stream_made
         drift += stream_drift
