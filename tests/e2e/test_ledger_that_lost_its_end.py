@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tessera_schemas import subjects
 from tessera_schemas.services import SERVICES
 from tests.e2e.live import Live, append, configuration, eventually, job, until_halted
 from tests.ledgers import rechain
@@ -76,7 +75,7 @@ async def test_a_ledger_written_again_with_every_hash_redone_halts_who_starts_an
         end = await live.ledger_end()
         await eventually(lambda: redis_is_at(live, end), "the views are as new as the ledger")
         await live.stop_looking()
-        stopped = [service for service in subjects.SERVICES if service != RUNS_ON]
+        stopped = [service for service in SERVICES if service != RUNS_ON]
         await asyncio.gather(*(live.platform.stop(service) for service in stopped))
         stored = list(live.stored)
         assert len(stored) == await live.ledger_end()
