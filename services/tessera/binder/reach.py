@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import ValidationError
 
-from tessera.binder.adoption.decide.reading import Json
 from tessera.binder.adoption.decide.volumes import reaches
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.calls import RefusedByCluster
+from tessera.binder.workloads.reading import Json
 from tessera.domain.entities import Job, Run
 from tessera.domain.resources import within_reach
 from tessera.domain.state import State

@@ -59,6 +59,12 @@ class BinderSettings(ServiceSettings):
     scheduled_events_per_second: float = Field(
         20.0, ge=0, le=1000, description="Events `Scheduled` on bound pods, made no faster than this; 0: none"
     )
+    owner_conditions_per_second: float = Field(
+        20.0,
+        ge=0,
+        le=1000,
+        description="Conditions `tessera.io/Placed` on Jobs and their like, written no faster than this; 0: none",
+    )
     attempts: int = Field(
         5, ge=1, le=100, description="Tries of a call that the API server refuses, before the run fails"
     )

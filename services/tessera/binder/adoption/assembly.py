@@ -66,6 +66,7 @@ class UsersWork:
             self._suspended.follow(),
             self._adopting.resync(),
             self._adopting.worklist.run(),
+            self._adopting.tell_owners(),
             self._room.watch(),
         ]
 

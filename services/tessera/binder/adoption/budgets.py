@@ -8,7 +8,7 @@ allows is counted as well, where budgets may be read.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.binder.adoption.decide.reading import Json, items, mapping, no, text, whole
+from tessera.binder.workloads.reading import Json, items, mapping, no, text, whole
 from tessera.kernel.ports import ApiError, Cluster
 from tessera_schemas.reasons import Code, Reason
 

@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tessera.binder.adoption.decide.gpu_memory import asks_for_memory, with_shares
-from tessera.binder.adoption.decide.groups import Group, OwnerRef, size_of
-from tessera.binder.adoption.decide.reading import Json, mapping, text
-from tessera.binder.adoption.decide.sizes import leader_comes_first
 from tessera.binder.adoption.decide.spec import Adoption, spec_of
 from tessera.binder.adoption.decide.volumes import claim_names
 from tessera.binder.adoption.owners import NotAllowed, Owners
 from tessera.binder.adoption.volume_claims import VolumeClaims
+from tessera.binder.workloads.port import Group
+from tessera.binder.workloads.reading import Json, mapping, text
+from tessera.binder.workloads.references import OwnerRef
+from tessera.binder.workloads.registry import kind_of, size_of
 from tessera_schemas.reasons import Code, Reason
 
 REMEMBERED = 4096
@@ -62,7 +63,8 @@ class Adoptions:
             workers = await self._owners.look(maker)
         except NotAllowed:
             return found
-        return (leader_comes_first(workers) if workers is not None else None) or found
+        kind = kind_of(maker)
+        return (kind.never_whole(workers) if kind is not None and workers is not None else None) or found
 
     async def _looked_up(self, group: Group, waiting: list[Json], owner: Json | None) -> Adoption | Reason:
         """Claims change while their pods do not, and GPUs come and go, so that nothing is remembered."""

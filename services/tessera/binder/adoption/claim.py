@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import structlog
 
 from tessera.binder.adoption.cache import Adoptions
-from tessera.binder.adoption.decide.reading import Json
 from tessera.binder.adoption.decide.spec import Adoption
 from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.watch import Groups
+from tessera.binder.workloads.reading import Json
 from tessera.domain.entities import Job, Run
 from tessera.kernel.ports import ApiError, Clock, Cluster
 from tessera_schemas.reasons import Code, Reason

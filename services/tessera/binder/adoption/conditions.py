@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 
 import structlog
 
-from tessera.binder.adoption.decide.reading import Json, mapping, text
 from tessera.binder.adoption.decide.verdicts import Verdict, condition_patch, event_of, of_wishes, wishes_patch
 from tessera.binder.calls import all_of
+from tessera.binder.workloads.reading import Json, mapping, text
 from tessera.kernel.ports import ApiError, Clock, Cluster
 
 PASSES = (404, 409)

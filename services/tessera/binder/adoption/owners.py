@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from tessera.binder.adoption.decide.groups import OwnerRef
-from tessera.binder.adoption.decide.pod_groups import OLDER_WORKLOAD_API, WORKLOAD_API
-from tessera.binder.adoption.decide.reading import Json, no, text
 from tessera.binder.adoption.decide.suspending import Look, can_be_suspended, look_at, suspension
+from tessera.binder.workloads.reading import Json, no, text
+from tessera.binder.workloads.references import OwnerRef, is_it
+from tessera.binder.workloads.registry import VERSIONS
 from tessera.domain.entities import Job
 from tessera.kernel.kubernetes.api_paths import resource_of
 from tessera.kernel.kubernetes.informer import Informer
@@ -21,8 +21,6 @@ from tessera_schemas.reasons import Code
 
 REMEMBERED_SECONDS = 15.0
 FORGET_AT = 4096
-OLDER = {WORKLOAD_API: (WORKLOAD_API, OLDER_WORKLOAD_API)}
-"""By apiVersion: those in which a server may serve the same kind, the newest first."""
 
 log = structlog.get_logger()
 
@@ -52,8 +50,8 @@ class Owners:
 
     async def look(self, ref: OwnerRef, fresh: bool = False) -> Json | None:
         """The object, None when there is none of that name. Raises NotAllowed, ApiError, Transient."""
-        watched = self._jobs.named(ref.name, ref.namespace) if (ref.group, ref.kind) == ("batch", "Job") else None
-        if watched is not None and not fresh:
+        watched = None if fresh else self.seen(ref)
+        if watched is not None:
             return watched
         now = self._clock.monotonic()
         known = self._found.get(ref)
@@ -64,6 +62,11 @@ class Owners:
         found = await self._fetch(ref)
         self._found[ref] = now, found
         return found
+
+    def seen(self, ref: OwnerRef) -> Json | None:
+        """The object as a watch showed it last, without a call; None where nobody watches it, or it is another."""
+        found = self._jobs.named(ref.name, ref.namespace) if (ref.group, ref.kind) == ("batch", "Job") else None
+        return found if found is not None and is_it(ref, found) else None
 
     async def of(self, namespace: str, adopted: Adopted, fresh: bool = False) -> Json | None:
         """What an adopted job belongs to; None when it is gone, even if another has its name by now."""
@@ -104,7 +107,7 @@ class Owners:
     async def _fetch(self, ref: OwnerRef) -> Json | None:
         if not ref.api_version or not ref.kind.isalnum() or not ref.name:
             return None
-        versions = OLDER.get(ref.api_version, (ref.api_version,))
+        versions = VERSIONS.get(ref.api_version, (ref.api_version,))
         for version in sorted(versions, key=lambda version: version != self._served):
             try:
                 found = await self._cluster.get_object(version, ref.kind, ref.namespace, ref.name)

@@ -7,10 +7,10 @@ mends both ways. Few a second, and only as many of a tenant as are shown.
 
 from collections.abc import Sequence
 
-from tessera.binder.adoption.decide.groups import Group
-from tessera.binder.adoption.decide.marks import queue_said
-from tessera.binder.adoption.decide.reading import Json, mapping, text
 from tessera.binder.adoption.decide.spec import QUEUE
+from tessera.binder.workloads.marks import queue_said
+from tessera.binder.workloads.port import Group
+from tessera.binder.workloads.reading import Json, mapping, text
 from tessera.domain.state import State
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Clock

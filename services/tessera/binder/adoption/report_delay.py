@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from tessera.binder.adoption.decide.reading import Json, text
 from tessera.binder.adoption.decide.verdicts import Verdict
+from tessera.binder.workloads.reading import Json, text
 from tessera.kernel.ports import Clock
 
 

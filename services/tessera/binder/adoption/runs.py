@@ -13,7 +13,6 @@ from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.claim import Claims, Incomplete, NotResumed
 from tessera.binder.adoption.conditions import Conditions
 from tessera.binder.adoption.decide.ending import ending_of
-from tessera.binder.adoption.decide.reading import Json, mapping, text
 from tessera.binder.adoption.decide.suspending import Whose, can_be_suspended
 from tessera.binder.adoption.decide.verdicts import (
     Verdict,
@@ -30,6 +29,7 @@ from tessera.binder.adoption.watch import Groups
 from tessera.binder.calls import RefusedByCluster
 from tessera.binder.decide.steps import Pod, is_touched, read_pod
 from tessera.binder.settings import BinderSettings
+from tessera.binder.workloads.reading import Json, mapping, text
 from tessera.domain.entities import Job, Run
 from tessera.kernel.kubernetes.informer import Delta
 from tessera.kernel.kubernetes.users_pods import UsersPods

@@ -1,13 +1,14 @@
-"""Suspended batch Jobs that name our scheduler: they have no pods yet, so their templates are submitted."""
+"""Suspended owners that name our scheduler: they have no pods yet, so their templates are submitted."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from tessera.binder.adoption.decide.from_template import priority_of, spec_of_suspended
+from tessera.binder.adoption.decide.from_template import sets_of_suspended, spec_of_suspended
 from tessera.binder.adoption.decide.gpu_memory import with_shares
-from tessera.binder.adoption.decide.reading import Json, mapping, text
 from tessera.binder.adoption.decide.spec import Adoption
 from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.volume_claims import VolumeClaims
+from tessera.binder.workloads.reading import Json, mapping, text
 from tessera.kernel.kubernetes.informer import Informer
 from tessera_schemas.labels import SCHEDULER_NAME, SHARD_LABEL
 from tessera_schemas.reasons import Reason
@@ -44,21 +45,23 @@ class Suspended:
 
     async def adoption(self, group_id: str) -> Adoption | Reason | None:
         """The job of a suspended Job's template; None when the group is not one. Raises ApiError, Transient."""
-        job = self._jobs.objects.get(self._by_group.get(group_id, ""))
+        job = self.owner(group_id)
         if job is None:
             return None
-        priority = priority_of(job, await self._owners.priority_classes())
-        if isinstance(priority, Reason):
-            return priority
-        template = with_shares([mapping(job, "spec", "template")], self._gpu_sizes())
-        placeable = await self._volumes.placeable(text(job, "metadata", "namespace"), template)
-        if isinstance(placeable, Reason):
-            return placeable
-        whole = {**job, "spec": {**mapping(job, "spec"), "template": placeable[0]}}
-        return spec_of_suspended(whole, priority, self._owners.by_queue)
+        sets = sets_of_suspended(job, self._owners.by_queue)
+        if sets is None or isinstance(sets, Reason):
+            return sets
+        placeable = []
+        for each in sets:
+            template = with_shares([each.template], self._gpu_sizes())
+            found = await self._volumes.placeable(text(job, "metadata", "namespace"), template)
+            if isinstance(found, Reason):
+                return found
+            placeable.append(replace(each, template=found[0]))
+        return spec_of_suspended(job, placeable, await self._owners.priority_classes())
 
-    def job(self, group_id: str) -> Json | None:
-        """Job of the group as the watch last showed the object; None unless that Job is suspended."""
+    def owner(self, group_id: str) -> Json | None:
+        """The group's own object as the watch last showed it; None unless it is suspended."""
         return self._jobs.objects.get(self._by_group.get(group_id, ""))
 
     def _note(self, job: Json, gone: bool) -> None:

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 
 import structlog
 
-from tessera.binder.adoption.decide.groups import OwnerRef
-from tessera.binder.adoption.decide.reading import Json, mapping, text
 from tessera.binder.adoption.decide.volumes import (
     SELECTED_NODE_ANNOTATION,
     Reach,
@@ -23,6 +21,8 @@ from tessera.binder.adoption.decide.volumes import (
     with_conditions,
 )
 from tessera.binder.adoption.owners import Owners
+from tessera.binder.workloads.reading import Json, mapping, text
+from tessera.binder.workloads.references import OwnerRef
 from tessera.domain.resources import Node
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError, Cluster

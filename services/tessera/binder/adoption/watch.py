@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from tessera.binder.adoption.decide.groups import Group, OwnerRef, alone, group_of, size_of, waits
-from tessera.binder.adoption.decide.pod_groups import TOPOLOGY
-from tessera.binder.adoption.decide.reading import Json, mapping, no, text
-from tessera.binder.adoption.decide.topology_marks import NETWORK, network_topology
 from tessera.binder.adoption.owners import NotAllowed, Owners
+from tessera.binder.workloads.port import Group, alone
+from tessera.binder.workloads.reading import Json, mapping, no, text
+from tessera.binder.workloads.references import OwnerRef
+from tessera.binder.workloads.registry import domain_of, group_of, size_of, waits
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.informer import Delta, Informer
 from tessera.kernel.ports import Clock
@@ -185,11 +185,10 @@ class Groups:
 
 def _by_itself(pod: Json, of: Group, owner: Json | None) -> Group | Reason:
     """A pod beyond those that its gang needs: nothing would keep it in the domain that the others are in."""
-    if of.policy is not None and of.policy.topology:
-        return no(Code.NOT_SUPPORTED_YET, TOPOLOGY, "pods beyond minCount are not kept in its domain; raise minCount")
-    tier = network_topology(owner)
-    if isinstance(tier, dict) and tier["required"]:
-        return no(Code.NOT_SUPPORTED_YET, NETWORK, "pods beyond minMember are not kept in its domain; raise minMember")
+    domain, field = domain_of(of, owner)
+    if isinstance(domain, dict) and domain.get("required", True):
+        way_out = "pods beyond the least number are not kept in its domain; raise that number"
+        return no(Code.NOT_SUPPORTED_YET, field, way_out)
     return alone(pod, of.owner)
 
 

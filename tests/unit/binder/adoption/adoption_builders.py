@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from tessera.binder.adoption.decide.groups import Group, OwnerRef, group_of
+from tessera.binder.workloads.port import Group
+from tessera.binder.workloads.references import OwnerRef
+from tessera.binder.workloads.registry import group_of
 
 Json = dict[str, Any]
 NAMESPACE = "lab"

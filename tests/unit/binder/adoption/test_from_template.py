@@ -1,12 +1,13 @@
 """A suspended Job as the job that its pods will be."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.binder.adoption.decide.from_template import priority_of, spec_of_suspended
+from tessera.binder.adoption.decide.from_template import priority_of, sets_of_suspended, spec_of_suspended
 from tessera.binder.adoption.decide.spec import Adoption, spec_of
 from tessera_schemas.labels import GANG_LABEL, GANG_SIZE_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
@@ -30,9 +31,20 @@ def suspended(template: Json | None = None, labels: Json | None = None, **spec: 
     )
 
 
+def found_of(owner: Json, classes: Sequence[Json] = ()) -> Adoption | Reason | None:
+    """The job of a suspended owner, as the binder asks for it."""
+    sets = sets_of_suspended(owner)
+    return sets if sets is None or isinstance(sets, Reason) else spec_of_suspended(owner, sets, classes)
+
+
+def template_of(job: Json) -> Json:
+    found: Json = job["spec"]["template"]
+    return found
+
+
 def test_a_suspended_job_is_the_job_that_its_pods_will_be() -> None:
     job = suspended(parallelism=2, completions=2)
-    found = spec_of_suspended(job, priority=5)
+    found = found_of(job, [{"value": 5, "globalDefault": True}])
     assert isinstance(found, Adoption)
     resumed = [pod(f"t-{n}", owner=job, asks={"cpu": "2"}, priority=5) for n in range(2)]
     later = spec_of(group(resumed[0], job), resumed, 2, job)
@@ -52,7 +64,7 @@ def test_a_suspended_job_is_the_job_that_its_pods_will_be() -> None:
     ids=["it goes on", "it has ended", "another scheduler's", "no template"],
 )
 def test_only_a_suspended_job_that_names_us_and_that_nobody_else_looks_after_is_taken(job: Json) -> None:
-    assert spec_of_suspended(job, 0) is None
+    assert found_of(job) is None
 
 
 def test_a_job_that_a_job_set_or_kueue_suspends_is_theirs_to_let_go_and_says_so_by_the_field() -> None:
@@ -66,10 +78,10 @@ def test_a_job_that_a_job_set_or_kueue_suspends_is_theirs_to_let_go_and_says_so_
         "controller": True,
     }
     owned["metadata"]["ownerReferences"] = [reference]
-    assert spec_of_suspended(owned, 0) is None
+    assert found_of(owned) is None
     fields = ("metadata.labels[kueue.x-k8s.io/queue-name]", "spec.managedBy")
     for job, field in zip((queued, managed), fields, strict=True):
-        found = spec_of_suspended(job, 0)
+        found = found_of(job)
         assert isinstance(found, Reason)
         assert (found.code, found.field) == (Code.ON_HOLD, field)
 
@@ -84,7 +96,7 @@ def test_a_job_that_a_job_set_or_kueue_suspends_is_theirs_to_let_go_and_says_so_
     ids=["waves", "part of a gang", "a field"],
 )
 def test_one_that_cannot_be_let_go_says_so_by_the_name_of_the_field(job: Json, field: str) -> None:
-    found = spec_of_suspended(job, 0)
+    found = found_of(job)
     assert isinstance(found, Reason)
     assert (found.code, found.field) == (Code.NOT_SUPPORTED_YET, field)
 
@@ -97,10 +109,10 @@ CLASSES = [
 
 
 def test_the_priority_is_the_classes_or_the_lowest_default_or_none() -> None:
-    assert priority_of(suspended({"priorityClassName": "high"}), CLASSES) == 1_000_000
-    assert priority_of(suspended(), CLASSES) == 7
-    assert priority_of(suspended(), CLASSES[:1]) == 0
-    found = priority_of(suspended({"priorityClassName": "none"}), CLASSES)
+    assert priority_of(template_of(suspended({"priorityClassName": "high"})), CLASSES) == 1_000_000
+    assert priority_of(template_of(suspended()), CLASSES) == 7
+    assert priority_of(template_of(suspended()), CLASSES[:1]) == 0
+    found = priority_of(template_of(suspended({"priorityClassName": "none"})), CLASSES)
     assert isinstance(found, Reason)
     assert (found.code, found.detail) == (Code.NO_SUCH_PRIORITY_CLASS, "none")
 
@@ -118,7 +130,7 @@ POD_PARTS = st.sampled_from(["containers", "tolerations", "affinity", "priorityC
 def test_no_job_whatever_its_shape_makes_the_question_fail(spec: Json, template: Json, status: Any) -> None:
     hostile = suspended(template) | {"status": status}
     hostile["spec"] |= spec
-    assert isinstance(spec_of_suspended(hostile, 0), Adoption | Reason | None)
+    assert isinstance(found_of(hostile), Adoption | Reason | None)
     assert isinstance(
-        priority_of(hostile, [{"metadata": status, "value": status, "globalDefault": True}]), int | Reason
+        priority_of(template_of(hostile), [{"metadata": status, "value": status, "globalDefault": True}]), int | Reason
     )

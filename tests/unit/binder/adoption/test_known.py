@@ -7,10 +7,11 @@ import pytest
 
 from tessera.binder.adoption import cache as known
 from tessera.binder.adoption.cache import Adoptions
-from tessera.binder.adoption.decide.groups import Group, group_of
-from tessera.binder.adoption.decide.reading import Json
 from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.volume_claims import VolumeClaims
+from tessera.binder.workloads.port import Group
+from tessera.binder.workloads.reading import Json
+from tessera.binder.workloads.registry import group_of
 from tests.unit.binder.adoption.adoption_world import user_pod
 
 

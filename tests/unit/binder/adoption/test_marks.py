@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.adoption.decide.gang_marks import GANGS
 from tessera.binder.adoption.decide.gpu_memory import asks_for_memory, with_share
-from tessera.binder.adoption.decide.groups import Group, GroupKind, group_of, size_of
-from tessera.binder.adoption.decide.mark_table import PREFIXES, TABLE, Treatment
-from tessera.binder.adoption.decide.marks import not_honoured, refused_mark
 from tessera.binder.adoption.decide.roles import role_of
 from tessera.binder.adoption.decide.spec import Adoption, spec_of
+from tessera.binder.workloads.mark_table import PREFIXES, TABLE, Treatment
+from tessera.binder.workloads.marks import not_honoured, refused_mark
+from tessera.binder.workloads.port import Group, GroupKind
+from tessera.binder.workloads.registry import GANGS, group_of, size_of
 from tessera_schemas.job import Role
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.binder.adoption.adoption_builders import an_object, batch_job, group, pod, ref

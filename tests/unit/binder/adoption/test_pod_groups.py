@@ -6,10 +6,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tessera.binder.adoption.decide.groups import Group, GroupKind, OwnerRef, group_of, size_of
-from tessera.binder.adoption.decide.pod_groups import GroupPolicy, policy_of, status_patch
+from tessera.binder.adoption.decide.placed import PLACED, placed_patch
 from tessera.binder.adoption.decide.roles import role_of
 from tessera.binder.adoption.decide.spec import Adoption, spec_of
+from tessera.binder.adoption.decide.verdicts import Verdict
+from tessera.binder.workloads.kinds.pod_group import policy_of
+from tessera.binder.workloads.port import Group, GroupKind, GroupPolicy
+from tessera.binder.workloads.references import OwnerRef
+from tessera.binder.workloads.registry import POD_GROUP, group_of, size_of
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.binder.adoption.adoption_builders import an_object, batch_job, known, pod, ref
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld
@@ -128,12 +132,13 @@ def test_its_pods_share_the_domain_and_have_its_priority() -> None:
 
 def test_the_status_is_written_when_it_changes_and_keeps_what_others_wrote() -> None:
     its = pod_group() | {"status": {"conditions": [{"type": "DisruptionTarget", "status": "True"}]}}
-    patch = status_patch(its, False, "Unschedulable", "NoFit", "2026-01-01T00:00:00Z")
+    why = Verdict("NoFit", "no room", warning=False)
+    patch = placed_patch(its, POD_GROUP, why, "2026-01-01T00:00:00Z")
     assert patch is not None
     assert [one["type"] for one in patch["status"]["conditions"]] == ["DisruptionTarget", "PodGroupScheduled"]
     told = its | {"status": patch["status"]}
-    assert status_patch(told, False, "Unschedulable", "NoFit", "2026-01-02T00:00:00Z") is None
-    after = status_patch(told, True, "Scheduled", "there", "2026-01-02T00:00:00Z")
+    assert placed_patch(told, POD_GROUP, why, "2026-01-02T00:00:00Z") is None
+    after = placed_patch(told, POD_GROUP, PLACED, "2026-01-02T00:00:00Z")
     assert after is not None
     assert after["status"]["conditions"][1]["lastTransitionTime"] == "2026-01-02T00:00:00Z"
 

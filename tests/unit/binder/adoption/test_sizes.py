@@ -4,11 +4,20 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.adoption.decide.sizes import comes_in_waves, job_pods, pods_said
+from tessera.binder.workloads.batch_jobs import comes_in_waves, job_pods
+from tessera.binder.workloads.port import bounded_size
+from tessera.binder.workloads.references import ref_of
+from tessera.binder.workloads.registry import kind_of
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.binder.adoption.adoption_builders import an_object, batch_job
 
 Json = dict[str, Any]
+
+
+def pods_said(owner: Json) -> int | Reason:
+    kind = kind_of(ref_of(owner))
+    assert kind is not None
+    return bounded_size(kind.size(owner))
 
 
 @pytest.mark.parametrize(
@@ -59,12 +68,12 @@ def part(name: str, replicas: int | None = None, **spec: Any) -> Json:
 
 def test_a_job_set_is_the_sum_of_its_jobs_without_those_that_are_done() -> None:
     parts = part("driver"), part("workers", 3, parallelism=2, completions=2)
-    assert pods_said("JobSet", job_set(*parts)) == 7
-    assert pods_said("JobSet", job_set(*parts, replicatedJobsStatus=[{"name": "workers", "succeeded": 2}])) == 3
+    assert pods_said(job_set(*parts)) == 7
+    assert pods_said(job_set(*parts, replicatedJobsStatus=[{"name": "workers", "succeeded": 2}])) == 3
 
 
 def test_a_job_set_with_waves_cannot_start_as_one_and_the_field_is_named() -> None:
-    found = pods_said("JobSet", job_set(part("a"), part("b", 1, parallelism=1, completions=5)))
+    found = pods_said(job_set(part("a"), part("b", 1, parallelism=1, completions=5)))
     assert isinstance(found, Reason)
     assert (found.code, found.field) == (Code.NOT_SUPPORTED_YET, "spec.replicatedJobs[1].template.spec.completions")
 
@@ -72,9 +81,17 @@ def test_a_job_set_with_waves_cannot_start_as_one_and_the_field_is_named() -> No
 def test_a_training_job_is_the_sum_of_its_replicas_without_those_that_are_done() -> None:
     replicas = {"Master": {"replicas": 1}, "Worker": {"replicas": 3}, "Other": {}}
     training = an_object("kubeflow.org/v1", "PyTorchJob", pytorchReplicaSpecs=replicas, elasticPolicy={"x": 1})
-    assert pods_said("PyTorchJob", training) == 5
+    assert pods_said(training) == 5
     status = {"replicaStatuses": {"Worker": {"succeeded": 1}}}
-    assert pods_said("PyTorchJob", training | {"status": status}) == 4
+    assert pods_said(training | {"status": status}) == 4
+
+
+APIS = {
+    "PodGroup": "scheduling.x-k8s.io/v1alpha1",
+    "Job": "batch/v1",
+    "JobSet": "jobset.x-k8s.io/v1alpha2",
+    "PyTorchJob": "kubeflow.org/v1",
+}
 
 
 @pytest.mark.parametrize(
@@ -92,6 +109,6 @@ def test_a_training_job_is_the_sum_of_its_replicas_without_those_that_are_done()
     ],
 )
 def test_what_says_no_number_that_a_job_may_have_is_a_typed_no(kind: str, spec: Json, code: Code) -> None:
-    found = pods_said(kind, an_object("v1", kind, **spec))
+    found = pods_said(an_object(APIS[kind], kind, **spec))
     assert isinstance(found, Reason)
     assert found.code is code

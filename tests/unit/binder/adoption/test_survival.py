@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.adoption.decide.survival import job_survives, survives_eviction
+from tessera.binder.workloads.batch_jobs import job_survives
+from tessera.binder.workloads.registry import survives_eviction
 from tessera_schemas.labels import GANG_LABEL, GANG_SIZE_ANNOTATION, PREEMPTIBLE_ANNOTATION
 from tests.unit.binder.adoption.adoption_builders import an_object, batch_job, group, pod
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 
-from tessera.binder.adoption.decide.reading import Json, at, items, mapping, no, text
+from tessera.binder.workloads.reading import Json, at, items, mapping, no, text
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.job import is_device
 from tessera_schemas.labels import (

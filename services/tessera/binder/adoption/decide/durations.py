@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from tessera.binder.adoption.decide.mark_table import TIME_LIMIT
-from tessera.binder.adoption.decide.marks import found_in
-from tessera.binder.adoption.decide.reading import Json, no, number_in, text, whole
+from tessera.binder.workloads.mark_table import TIME_LIMIT
+from tessera.binder.workloads.marks import found_in
+from tessera.binder.workloads.reading import Json, no, number_in, text, whole
 from tessera_schemas.reasons import Code, Reason
 
 LIMIT_SECONDS_MAX = 31_536_000

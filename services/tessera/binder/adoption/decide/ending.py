@@ -1,6 +1,6 @@
 """Whether the owner of users' pods has ended, by its conditions. Pure."""
 
-from tessera.binder.adoption.decide.reading import Json, items, text
+from tessera.binder.workloads.reading import Json, items, text
 
 COMPLETE = ("Complete", "Completed", "Succeeded", "SuccessCriteriaMet")
 FAILED = ("Failed", "FailureTarget")

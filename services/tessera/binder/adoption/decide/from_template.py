@@ -1,58 +1,76 @@
-"""The job of a batch Job that was made suspended: adopted by its template, before it has any pod. Pure."""
+"""The job of an owner that was made suspended: adopted by its templates, before it has any pod. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tessera.binder.adoption.decide.groups import Group, GroupKind, OwnerRef, controller_of, group_of, size_of
-from tessera.binder.adoption.decide.reading import Json, items, mapping, no, text
-from tessera.binder.adoption.decide.sizes import comes_in_waves
+from tessera.binder.adoption.decide.ending import ending_of
 from tessera.binder.adoption.decide.spec import Adoption, queue_of, spec_of
-from tessera.binder.adoption.decide.suspending import whose_else, wish_of
+from tessera.binder.adoption.decide.suspending import is_suspended, whose_else, wish_of
+from tessera.binder.workloads.port import PodSet, Workload
+from tessera.binder.workloads.reading import Json, mapping, no, text
+from tessera.binder.workloads.references import OwnerRef, controller_of, ref_of
+from tessera.binder.workloads.registry import gang_mark, kind_of, size_of
 from tessera_schemas.labels import SCHEDULER_NAME, SUSPEND_WAITING_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
 
 SUSPENDS_ITSELF = ("jobset.x-k8s.io", "kubeflow.org", "kueue.x-k8s.io")
+"""API groups whose objects suspend and resume the Jobs below them, and are looked at instead."""
 
 
-def spec_of_suspended(
-    job: Json, priority: int, by_queue: Callable[[str], bool | None] = lambda _: None
-) -> Adoption | Reason | None:
+def sets_of_suspended(
+    owner: Json, by_queue: Callable[[str], bool | None] = lambda _: None
+) -> Sequence[PodSet] | Reason | None:
     """
-    The job of a suspended batch Job, from its template; `priority` is the value of the template's PriorityClass, and
-    `by_queue` what a queue says about owners that wait suspended.
+    The pods that a suspended owner will have; `by_queue` is what a queue says about owners that wait suspended.
 
     None: nothing to let go (another scheduler, not suspended, ended, part of a JobSet or training job). A Reason where
-    something else looks after it, or where it cannot be one job.
-    Its pods give the same key once it is let go, unless something on the way changed them.
+    something else looks after it, or where its pods cannot start together.
     """
-    if not _waits_for_us(job):
+    kind = kind_of(ref_of(owner))
+    if kind is None or not is_suspended(owner) or _is_over(owner):
         return None
-    meta = mapping(job, "metadata")
-    ref = OwnerRef("batch/v1", "Job", text(meta, "namespace"), text(meta, "name"), text(meta, "uid"))
-    pod = _pod_of_template(job, ref, priority)
-    other = _whose_to_resume(job, by_queue(queue_of(pod, job)[0]))
-    if other is not None:
-        return other
-    if comes_in_waves(job):
-        way_out = "more than parallelism: resume it, its pods queue one by one"
-        return no(Code.NOT_SUPPORTED_YET, "spec.completions", way_out)
-    group = group_of(pod, {ref: job})
-    if not isinstance(group, Group) or group.kind is not GroupKind.JOB:
-        return no(
-            Code.NOT_SUPPORTED_YET, "spec.suspend", "a Job that is part of a larger gang is not resumed by itself"
-        )
-    size = size_of(group, job)
+    sets = kind.pod_sets(owner)
+    ours = [each for each in sets if text(each.template, "spec", "schedulerName") == SCHEDULER_NAME]
+    if not ours:
+        return None
+    if len(ours) < len(sets):
+        detail = "all of its templates name tessera, or none: pods of another scheduler cannot start with ours"
+        return no(Code.NOT_SUPPORTED_YET, "schedulerName", detail)
+    return _whose_to_resume(owner, by_queue(queue_of(ours[0].template, owner)[0])) or kind.never_whole(owner) or sets
+
+
+def spec_of_suspended(owner: Json, sets: Sequence[PodSet], classes: Sequence[Json]) -> Adoption | Reason:
+    """
+    The job that pods of these templates amount to; `classes` are all PriorityClass objects.
+
+    Its pods give the same key once the owner is let go, unless something on the way changed them.
+    """
+    kind = kind_of(ref_of(owner))
+    assert kind is not None, "there are sets of pods only of a kind that is known"
+    group = kind.group(owner)
+    if isinstance(group, Reason):
+        return group
+    size = size_of(group, owner)
     if isinstance(size, Reason):
         return size
-    found = spec_of(group, [_numbered(pod, rank) for rank in range(size)], size, job)
+    pods: list[Json] = []
+    for each in sets:
+        priority = priority_of(each.template, classes)
+        if isinstance(priority, Reason):
+            return priority
+        pods += [_pod_of(each, number, len(pods) + number, priority) for number in range(min(each.count, size))]
+    if any(_is_of_another_gang(kind, pod) for pod in pods):
+        detail = "a Job that is part of a larger gang is not resumed by itself"
+        return no(Code.NOT_SUPPORTED_YET, "spec.suspend", detail)
+    found = spec_of(group, pods, size, owner)
     if isinstance(found, Reason):
         return found
     return replace(found, uids=(), adopted=found.adopted.model_copy(update={"suspended": True}))
 
 
-def priority_of(job: Json, classes: Sequence[Json]) -> int | Reason:
-    """The number that the pods of this Job will get, from all PriorityClass objects."""
-    name = text(job, "spec", "template", "spec", "priorityClassName")
+def priority_of(template: Json, classes: Sequence[Json]) -> int | Reason:
+    """The number that pods of this template will get, from all PriorityClass objects."""
+    name = text(template, "spec", "priorityClassName")
     if not name:
         return min((_value(each) for each in classes if each.get("globalDefault") is True), default=0)
     found = [_value(each) for each in classes if text(each, "metadata", "name") == name]
@@ -66,44 +84,42 @@ def _value(priority_class: Json) -> int:
     return said if type(said) is int else 0
 
 
-def _waits_for_us(job: Json) -> bool:
-    spec = mapping(job, "spec")
-    ended = any(
-        text(condition, "type") in ("Complete", "Failed") and condition.get("status") == "True"
-        for condition in items(job, "status", "conditions")
-    )
-    controller = controller_of(job)
-    part_of_another = controller is not None and controller.group in SUSPENDS_ITSELF  # which is looked at instead
-    names_us = text(spec, "template", "spec", "schedulerName") == SCHEDULER_NAME
-    over = ended or part_of_another or mapping(job, "metadata").get("deletionTimestamp")
-    return spec.get("suspend") is True and names_us and not over
+def _is_over(owner: Json) -> bool:
+    controller = controller_of(owner)
+    part_of_another = controller is not None and controller.group in SUSPENDS_ITSELF
+    return bool(ending_of(owner)) or part_of_another or bool(mapping(owner, "metadata").get("deletionTimestamp"))
 
 
-def _whose_to_resume(job: Json, by_queue: bool | None) -> Reason | None:
-    """Who else resumes the suspended Job, by the field that says so: then we do not."""
-    wished = wish_of(job)
+def _whose_to_resume(owner: Json, by_queue: bool | None) -> Reason | None:
+    """Who else resumes the suspended owner, by the field that says so: then we do not."""
+    wished = wish_of(owner)
     if wished is False:
         field = f"metadata.annotations[{SUSPEND_WAITING_ANNOTATION}]"
         return no(Code.ON_HOLD, field, "its user resumes it, and its pods queue then")
-    return whose_else(job, by_queue if wished is None else wished)
+    return whose_else(owner, by_queue if wished is None else wished)
 
 
-def _pod_of_template(job: Json, ref: OwnerRef, priority: int) -> Json:
-    """A pod as the Job controller would make it, as far as it matters here."""
-    template = mapping(job, "spec", "template")
-    owner = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid, "controller": True}
-    selected = mapping(job, "spec", "selector", "matchLabels")
+def _is_of_another_gang(kind: Workload, pod: Json) -> bool:
+    marked = gang_mark(pod)
+    return bool(mapping(pod, "spec", "schedulingGroup")) or (marked is not None and marked[0] not in kind.marks)
+
+
+def _pod_of(its: PodSet, number: int, rank: int, priority: int) -> Json:
+    """A pod as its controller would make it, as far as it matters here; named so that each is counted once."""
+    made = mapping(its.template, "metadata")
+    indexed = {its.index: str(number)} if its.index else {}
     return {
         "metadata": {
-            "namespace": ref.namespace,
-            "labels": {**mapping(template, "metadata", "labels"), **selected},
-            "annotations": mapping(template, "metadata", "annotations"),
-            "ownerReferences": [owner],
+            "namespace": its.controller.namespace,
+            "name": f"{rank:05}",
+            "uid": str(rank),
+            "labels": {**mapping(made, "labels"), **its.labels, **indexed},
+            "annotations": mapping(made, "annotations"),
+            "ownerReferences": [_reference(its.controller)],
         },
-        "spec": {**mapping(template, "spec"), "priority": priority},
+        "spec": {**mapping(its.template, "spec"), "priority": priority},
     }
 
 
-def _numbered(pod: Json, rank: int) -> Json:
-    """Names so that as many pods are counted as there will be."""
-    return {**pod, "metadata": {**pod["metadata"], "name": f"{rank:05}", "uid": str(rank)}}
+def _reference(ref: OwnerRef) -> Json:
+    return {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid, "controller": True}

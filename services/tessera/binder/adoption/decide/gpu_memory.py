@@ -7,7 +7,7 @@ it is enough wherever there is as much; of a larger GPU it is more than was aske
 
 from collections.abc import Iterable, Sequence
 
-from tessera.binder.adoption.decide.reading import Json, mapping, number_in, text
+from tessera.binder.workloads.reading import Json, mapping, number_in, text
 from tessera.domain.state import State
 from tessera_schemas.devices import serves
 from tessera_schemas.job import GPU_MILLI

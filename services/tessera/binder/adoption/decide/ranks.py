@@ -11,30 +11,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from tessera.binder.adoption.decide.groups import controller_of
-from tessera.binder.adoption.decide.reading import Json, mapping, no, text
 from tessera.binder.adoption.decide.roles import role_of
+from tessera.binder.workloads.reading import Json, mapping, no, text
+from tessera.binder.workloads.references import controller_of
+from tessera.binder.workloads.registry import INDEX_LABELS, ROLE_LABELS
 from tessera_schemas.job import Role
 from tessera_schemas.reasons import Reason
 
-ROLE_LABELS = (
-    "training.kubeflow.org/replica-type",
-    "training.kubeflow.org/job-role",
-    "jobset.sigs.k8s.io/replicatedjob-name",
-    "volcano.sh/task-spec",
-    "yunikorn.apache.org/task-group-name",
-    "ray.io/group",
-    "spark-role",
-)
-"""Labels, or annotations."""
-INDEX_LABELS = (
-    "jobset.sigs.k8s.io/job-index",
-    "training.kubeflow.org/replica-index",
-    "batch.kubernetes.io/job-completion-index",
-    "leaderworkerset.sigs.k8s.io/worker-index",
-    "volcano.sh/task-index",
-    "kueue.x-k8s.io/pod-group-pod-index",
-)
 OTHER_LETTERS = re.compile(r"[^a-z0-9]")
 
 

@@ -11,9 +11,8 @@ from itertools import chain
 from pydantic import ValidationError
 
 from tessera.binder.adoption.decide.amounts import resources_of
-from tessera.binder.adoption.decide.marks import refused_mark
-from tessera.binder.adoption.decide.reading import Json, at, items, mapping, no, text
-from tessera.binder.adoption.decide.topology_marks import topology_of
+from tessera.binder.workloads.marks import refused_mark, topology_of
+from tessera.binder.workloads.reading import Json, at, items, mapping, no, text
 from tessera_schemas.job import Operator, Role, Template
 from tessera_schemas.labels import RELEASE_ANNOTATION
 from tessera_schemas.reasons import Code, Reason

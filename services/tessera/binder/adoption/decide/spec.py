@@ -14,16 +14,14 @@ from itertools import chain
 from pydantic import ValidationError
 
 from tessera.binder.adoption.decide.durations import grace, time_limit
-from tessera.binder.adoption.decide.gang_marks import parts_of
-from tessera.binder.adoption.decide.groups import Group, GroupKind, OwnerRef, controller_of
-from tessera.binder.adoption.decide.mark_table import LEAST_PODS, REQUIRED_TOPOLOGY
-from tessera.binder.adoption.decide.marks import not_honoured, queue_said, refused_mark, said
-from tessera.binder.adoption.decide.pod_groups import TOPOLOGY
 from tessera.binder.adoption.decide.ranks import as_name, chosen, missing_part, ranked
-from tessera.binder.adoption.decide.reading import Json, mapping, no, text
 from tessera.binder.adoption.decide.roles import invalid
-from tessera.binder.adoption.decide.survival import survives_eviction
-from tessera.binder.adoption.decide.topology_marks import NETWORK, network_topology, unnamed_preference
+from tessera.binder.workloads.mark_table import LEAST_PODS, REQUIRED_TOPOLOGY
+from tessera.binder.workloads.marks import not_honoured, queue_said, refused_mark, said
+from tessera.binder.workloads.port import Group, GroupKind
+from tessera.binder.workloads.reading import Json, mapping, no, text
+from tessera.binder.workloads.references import controller_of
+from tessera.binder.workloads.registry import domain_of, kind_of_group, parts_of, survives_eviction
 from tessera_schemas.adopted import PRIORITY_MAX, PRIORITY_MIN, Adopted
 from tessera_schemas.job import JobIdle, JobSpec, Retry, Role, Topology
 from tessera_schemas.labels import ALLOW_IDLE_ANNOTATION, QUEUE_LABEL
@@ -31,7 +29,7 @@ from tessera_schemas.reasons import Code, Reason
 
 QUEUE = "default"
 SHARED = "pod-group"
-SHAPE_CHARACTERS, ANCHOR_CHARACTERS = 16, 40
+SHAPE_CHARACTERS = 16
 BROUGHT_BACK = Retry(max_attempts=1000, backoff_max_seconds=60, on_failure=True, give_up_seconds=31_536_000)
 """How often pods are made again, and how soon, is their owner's to say: when it gives up, the job is cancelled."""
 NOT_BROUGHT_BACK = Retry(max_attempts=1000, give_up_seconds=31_536_000)
@@ -91,7 +89,7 @@ def spec_of(group: Group, pods: Sequence[Json], size: int, owner: Json | None = 
 
 def _taken(group: Group, pods: Sequence[Json], size: int, owner: Json | None) -> list[Json] | Reason:
     """The pods that start together, of each part as many as it needs; or what is still missing."""
-    parts = parts_of(group.mark, owner, pods)
+    parts = parts_of(group, owner, pods)
     if isinstance(parts, Reason):
         return parts
     taken = chosen(pods, size, parts)
@@ -135,11 +133,9 @@ def _disagreement(group: Group, pods: Sequence[Json]) -> Reason | None:
 
 def _in_one_domain(group: Group, roles: list[Role], owner: Json | None) -> list[Role] | Reason:
     """All pods of Kubernetes' own group, or of Volcano's, share a domain of the node label that it names."""
-    asked, field = network_topology(owner), NETWORK
+    asked, field = domain_of(group, owner)
     if isinstance(asked, Reason):
         return asked
-    if group.policy is not None and group.policy.topology:
-        asked, field = {"level": group.policy.topology}, TOPOLOGY
     if asked is None:
         return roles
     if any(role.topology is not None and role.topology.required for role in roles):
@@ -154,7 +150,7 @@ def _in_one_domain(group: Group, roles: list[Role], owner: Json | None) -> list[
 def _wishes(group: Group, pods: Sequence[Json], owner: Json | None) -> tuple[str, ...]:
     said = list(chain.from_iterable(map(not_honoured, pods)))
     if owner is not None:
-        said += [*not_honoured(owner), *unnamed_preference(owner)]
+        said += [*not_honoured(owner), *kind_of_group(group).wishes(owner)]
         if group.kind is GroupKind.POD and LEAST_PODS in mapping(owner, "metadata", "annotations"):
             said.append(f"{LEAST_PODS}: its pods start one by one")
     return tuple(dict.fromkeys(said))
@@ -209,7 +205,7 @@ def _adopted(group: Group, pods: Sequence[Json]) -> Adopted:
     priority, name = _priority(least), text(least, "spec", "priorityClassName")
     if group.policy is not None and group.policy.priority is not None:
         priority, name = group.policy.priority, group.policy.priority_class
-    owner = _lives_by(group, pods[0])
+    owner = kind_of_group(group).lives_by(group, pods[0])
     return Adopted(
         api_version=owner.api_version[:200],
         owner_kind=owner.kind,
@@ -218,14 +214,6 @@ def _adopted(group: Group, pods: Sequence[Json]) -> Adopted:
         priority=max(PRIORITY_MIN, min(priority, PRIORITY_MAX)),
         priority_class=name[:253],
     )
-
-
-def _lives_by(group: Group, pod: Json) -> OwnerRef:
-    """The object whose completion ends the job: the controller that recreates its pods, else the pod itself."""
-    if group.kind in (GroupKind.JOB, GroupKind.JOB_SET, GroupKind.TRAINING_JOB) and group.owner is not None:
-        return group.owner
-    itself = OwnerRef("v1", "Pod", group.namespace, text(pod, "metadata", "name"), text(pod, "metadata", "uid"))
-    return itself if group.kind is GroupKind.POD else controller_of(pod) or itself
 
 
 def _priority(pod: Json) -> int:
@@ -238,18 +226,4 @@ def _key(group: Group, pods: Sequence[Json], spec: JobSpec, adopted: Adopted) ->
     """What the owner still survives is no part of it: that changes from attempt to attempt, and the place is kept."""
     asked = spec.model_copy(update={"preemptible": True})
     shape = hashlib.sha256(f"{asked.digest()} {adopted.priority}".encode()).hexdigest()[:SHAPE_CHARACTERS]
-    return f"{_anchor(group, pods)}.{shape}"
-
-
-def _anchor(group: Group, pods: Sequence[Json]) -> str:
-    """
-    What stays the same while owners bring pods back, and differs from everything made later under the same name.
-
-    A named gang may be of pods of several owners, or of none: then the pods themselves tell it from the next one.
-    """
-    if group.kind is GroupKind.POD:
-        return text(pods[0], "metadata", "uid")
-    if group.kind in (GroupKind.JOB, GroupKind.JOB_SET, GroupKind.TRAINING_JOB) and group.owner is not None:
-        return group.owner.uid
-    makers = {owner.uid if (owner := controller_of(pod)) else text(pod, "metadata", "uid") for pod in pods}
-    return hashlib.sha256("\0".join((group.id, *sorted(makers))).encode()).hexdigest()[:ANCHOR_CHARACTERS]
+    return f"{kind_of_group(group).anchor(group, pods)}.{shape}"

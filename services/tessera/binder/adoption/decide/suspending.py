@@ -10,23 +10,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tessera.binder.adoption.decide.ending import ending_of
-from tessera.binder.adoption.decide.groups import OwnerRef, controller_of
-from tessera.binder.adoption.decide.mark_table import KUEUE_QUEUE
-from tessera.binder.adoption.decide.reading import Json, at, mapping, no, text
+from tessera.binder.workloads.mark_table import KUEUE_QUEUE
+from tessera.binder.workloads.reading import Json, at, mapping, no, text
+from tessera.binder.workloads.references import OwnerRef, controller_of, ref_of
+from tessera.binder.workloads.registry import CONTROLLERS, kind_of
 from tessera_schemas.adopted import Adopted
 from tessera_schemas.labels import SUSPEND_WAITING_ANNOTATION, SUSPENDED_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
 
 OURS, LET_GO = "true", "false"
-CONTROLLERS_OWN = (
-    "",
-    "kubernetes.io/job-controller",
-    "jobset.sigs.k8s.io/jobset-controller",
-    "kubeflow.org/training-operator",
-    "ray.io/kuberay-operator",
-)
-_AT_SPEC, _AT_POLICY = ("spec", "suspend"), ("spec", "runPolicy", "suspend")
-_KINDS = {("batch", "Job"): _AT_SPEC, ("jobset.x-k8s.io", "JobSet"): _AT_SPEC, ("ray.io", "RayCluster"): _AT_SPEC}
 
 
 class Whose(StrEnum):
@@ -91,7 +83,7 @@ def whose_else(owner: Json, said: bool | None) -> Reason | None:
     suspended (`said`), Tessera looks after it.
     """
     managed_by = text(owner, "spec", "managedBy") or text(owner, "spec", "runPolicy", "managedBy")
-    if managed_by not in CONTROLLERS_OWN:
+    if managed_by not in CONTROLLERS:
         return no(Code.ON_HOLD, "spec.managedBy", f"{managed_by} resumes it; its pods queue then")
     if KUEUE_QUEUE in mapping(owner, "metadata", "labels") and not said:
         detail = "Kueue resumes it, and its pods queue then; without this label, or with the annotation "
@@ -108,30 +100,26 @@ def can_be_suspended(adopted: Adopted) -> bool:
     """Whether the kind has it, and its pods are exactly the group: a gang that pods name may be of several owners."""
     owner = OwnerRef(adopted.api_version, adopted.owner_kind, "", adopted.owner_name, adopted.owner_uid)
     whole = adopted.group.startswith(f"{owner.group}/{owner.kind}/") and adopted.group.endswith(f"/{owner.uid}")
-    return bool(owner.uid) and whole and _where(owner.group, owner.kind) is not None
+    return bool(owner.uid) and whole and bool(_where(owner))
 
 
 def is_suspended(owner: Json) -> bool:
     """Tells whether the owner is told to have no pods; False for kinds that cannot be suspended."""
-    place = _where_of(owner)
-    return place is not None and at(owner, *place) is True
+    place = _where(ref_of(owner))
+    return bool(place) and at(owner, *place) is True
 
 
 def suspension(owner: Json, suspend: bool) -> Json:
     """The merge patch of exactly this version of the owner."""
     meta = mapping(owner, "metadata")
     wanted: Json = {"suspend": suspend}
-    for name in reversed((_where_of(owner) or _AT_SPEC)[:-1]):
+    for name in reversed(_where(ref_of(owner))[:-1]):
         wanted = {name: wanted}
     marked = {SUSPENDED_ANNOTATION: OURS if suspend else LET_GO}
     held = {"uid": text(meta, "uid"), "resourceVersion": text(meta, "resourceVersion")}
     return {"metadata": held | {"annotations": marked}, **wanted}
 
 
-def _where_of(owner: Json) -> tuple[str, ...] | None:
-    return _where(text(owner, "apiVersion").partition("/")[0], text(owner, "kind"))
-
-
-def _where(group: str, kind: str) -> tuple[str, ...] | None:
-    is_training_job = group == "kubeflow.org" and kind.endswith("Job")
-    return _AT_POLICY if is_training_job else _KINDS.get((group, kind))
+def _where(ref: OwnerRef) -> tuple[str, ...]:
+    kind = kind_of(ref)
+    return () if kind is None else kind.suspend_at

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.binder.adoption.decide.reading import Json, items, mapping, text
+from tessera.binder.workloads.reading import Json, items, mapping, text
 from tessera.domain.entities import EndedJob, Job, Run
 from tessera.domain.phases import Phase
 from tessera_schemas.labels import SCHEDULER_NAME

@@ -8,7 +8,7 @@ where the pod goes (`provisions`). Any other claim keeps its pod waiting, by the
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tessera.binder.adoption.decide.reading import Json, at, items, mapping, no, text
+from tessera.binder.workloads.reading import Json, at, items, mapping, no, text
 from tessera.domain.resources import Node
 from tessera_schemas.job import Operator
 from tessera_schemas.reasons import Code, Reason

@@ -7,10 +7,13 @@ every mark under these systems' prefixes that the table does not know. Nothing t
 
 from collections.abc import Iterable, Iterator
 
-from tessera.binder.adoption.decide.mark_table import (
+from tessera.binder.workloads.mark_table import (
     JOB_SET_ALPHA,
     KUEUE_QUEUE,
+    PREFERRED_TOPOLOGY,
     PREFIXES,
+    REQUIRED_TOPOLOGY,
+    SHARED_DOMAIN,
     TABLE,
     VOLCANO,
     YUNIKORN,
@@ -18,7 +21,7 @@ from tessera.binder.adoption.decide.mark_table import (
     Treatment,
     wished,
 )
-from tessera.binder.adoption.decide.reading import Json, items, mapping, no, text
+from tessera.binder.workloads.reading import Json, items, mapping, no, text
 from tessera_schemas.labels import QUEUE_LABEL
 from tessera_schemas.reasons import Code, Reason
 
@@ -104,3 +107,11 @@ QUEUES = (
 def queue_said(pod: Json) -> tuple[str, str]:
     """The queue that the pod names, by ours or another system's mark, and the field; ("", "") for none."""
     return found_in(pod, *QUEUES)
+
+
+def topology_of(pod: Json) -> Json | None:
+    """The contract's `Topology` that Kueue's marks ask for: one domain, or as few as there can be."""
+    for key, required in ((REQUIRED_TOPOLOGY, True), (PREFERRED_TOPOLOGY, False)):
+        if level := said(pod, key):
+            return {"level": level, "required": required, "group": said(pod, SHARED_DOMAIN) or None}
+    return None

@@ -1,20 +1,21 @@
 """
-Kubernetes' own groups: the PodGroup of `scheduling.k8s.io` that a pod's `spec.schedulingGroup` names, and what is
-written into its status. Pure.
+PodGroups: Kubernetes' own of `scheduling.k8s.io`, which a pod's `spec.schedulingGroup` names and whose status we write,
+and that of the coscheduling plugin, which pods name by a label. Pure.
 
-Its spec never changes, so what was read once stays true. A field that nobody here knows is refused by name.
+The spec of Kubernetes' own never changes, so what was read once stays true. A field that nobody here knows is refused
+by name.
 """
 
-from dataclasses import dataclass
+from typing import ClassVar
 
-from tessera.binder.adoption.decide.reading import Json, at, items, mapping, no, text, whole
+from tessera.binder.workloads.port import GangMark, GroupKind, GroupPolicy, KindRights, Workload
+from tessera.binder.workloads.reading import Json, items, mapping, no, text, whole
 from tessera_schemas.job import REPLICAS_MAX
+from tessera_schemas.labels import POD_GROUP_LABEL
 from tessera_schemas.reasons import Code, Reason
 
 WORKLOAD_API = "scheduling.k8s.io/v1beta1"
 OLDER_WORKLOAD_API = "scheduling.k8s.io/v1alpha2"
-SCHEDULED = "PodGroupScheduled"
-UNSCHEDULABLE = "Unschedulable"
 KNOWN = (
     "schedulingPolicy",
     "schedulingConstraints",
@@ -25,19 +26,43 @@ KNOWN = (
 )
 """Of a template only the name is said. Either disruption mode allows what is done: all pods go together."""
 TOPOLOGY = "PodGroup.spec.schedulingConstraints.topology"
+POD_GROUP_API = "scheduling.x-k8s.io/v1alpha1"
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPolicy:
-    """
-    What a PodGroup asks for. `min_count` pods start together; 0: each pod by itself. `topology` is the node label of
-    which all pods share one value; "" for none. `priority` stands in place of the pods' own.
-    """
+class PodGroup(Workload):
+    """Kubernetes' own; its pods are submitted together, whoever makes them."""
 
-    min_count: int = 0
-    topology: str = ""
-    priority: int | None = None
-    priority_class: str = ""
+    kind: ClassVar[GroupKind | None] = GroupKind.POD_GROUP
+    api_group: ClassVar[str] = "scheduling.k8s.io"
+    kinds: ClassVar[tuple[str, ...]] = ("PodGroup",)
+    condition: ClassVar[str] = "PodGroupScheduled"
+    reason: ClassVar[str] = "Unschedulable"
+    observes: ClassVar[bool] = True
+    rights: ClassVar[tuple[KindRights, ...]] = (
+        KindRights("scheduling.k8s.io", ("podgroups",), ("get",), status=("patch",)),
+    )
+
+
+class MarkedPodGroup(PodGroup):
+    """One that pods name by a mark, and that says the least number of them."""
+
+    condition: ClassVar[str] = ""
+    api_group: ClassVar[str] = "scheduling.x-k8s.io"
+    marks: ClassVar[tuple[GangMark, ...]] = (
+        GangMark((POD_GROUP_LABEL,), api_version=POD_GROUP_API, kind="PodGroup", at_least=True),
+        GangMark(
+            ("pod-group.scheduling.sigs.k8s.io/name",),
+            size="pod-group.scheduling.sigs.k8s.io/min-available",
+            size_in="labels",
+            at_least=True,
+        ),
+        GangMark(("pod-group.scheduling.sigs.k8s.io",), api_version=POD_GROUP_API, kind="PodGroup", at_least=True),
+    )
+    rights: ClassVar[tuple[KindRights, ...]] = (KindRights("scheduling.x-k8s.io", ("podgroups",), ("get",)),)
+
+    def size(self, owner: Json) -> int | Reason:
+        """The least number, `minMember`."""
+        return whole(owner, "spec", "minMember") or no(Code.MISSING_FIELD, "spec.minMember")
 
 
 def policy_of(pod_group: Json) -> GroupPolicy | Reason:
@@ -79,29 +104,3 @@ def _topology(constraints: Json) -> str | Reason:
     if len(said) > 1 or any(set(one) - {"key"} for one in said):
         return no(Code.NOT_SUPPORTED_YET, TOPOLOGY, "the key of one node label is honoured")
     return text(said[0], "key") if said else ""
-
-
-def status_patch(pod_group: Json, is_scheduled: bool, reason: str, message: str, now: str) -> Json | None:
-    """
-    The merge patch that says whether its gang is placed; None when it says so already. `now` is RFC 3339.
-
-    It is held to the version that was looked at, and names the other conditions as they are.
-    """
-    conditions = items(pod_group, "status", "conditions")
-    before = next((one for one in conditions if one.get("type") == SCHEDULED), {})
-    status = "True" if is_scheduled else "False"
-    if (before.get("status"), before.get("reason")) == (status, reason) and (
-        is_scheduled or before.get("message") == message
-    ):
-        return None
-    ours = {
-        "type": SCHEDULED,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": text(before, "lastTransitionTime") if before.get("status") == status else now,
-        "observedGeneration": at(pod_group, "metadata", "generation") or 0,
-    }
-    held = {name: text(pod_group, "metadata", name) for name in ("uid", "resourceVersion")}
-    others = [one for one in conditions if one.get("type") != SCHEDULED]
-    return {"metadata": held, "status": {"conditions": [*others, ours]}}

@@ -1,8 +1,8 @@
 """
 The marks of other systems on users' objects, and what becomes of each: a new mark is one entry. Pure.
 
-A mark is a label or an annotation. What honoured ones say is read where it decides: `gang_marks`, `topology_marks`,
-`marks.queue_said`, amounts, sizes.
+A mark is a label or an annotation. What honoured ones say is read where it decides: the modules of `kinds`, `marks`
+(queues, topology), amounts.
 """
 
 from dataclasses import dataclass

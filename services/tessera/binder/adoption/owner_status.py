@@ -1,0 +1,98 @@
+"""
+What a group's own object says of itself: a condition whether its pods have their nodes, and why not.
+
+Kubernetes' own PodGroups are told at once, as their API wants it. Jobs and their like are told a few a second, beside
+the way to a node: what changed goes before what only has other numbers, and the last word about an object counts.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+
+import structlog
+
+from tessera.binder.adoption.decide.placed import PLACED, placed_condition, placed_patch
+from tessera.binder.adoption.decide.verdicts import Verdict
+from tessera.binder.adoption.owners import Owners
+from tessera.binder.workloads.reading import text
+from tessera.binder.workloads.references import OwnerRef
+from tessera.binder.workloads.registry import kind_of
+from tessera.kernel.errors import Transient
+from tessera.kernel.ports import ApiError, Clock, Cluster
+
+PASSES = (403, 404)
+"""We may not, or it is gone: its pods say the same, and no repeat changes it."""
+REMEMBERED = 16_384
+RENEWED_SECONDS = 60.0
+
+log = structlog.get_logger()
+
+
+class OwnerStatus:
+    """What was written last is remembered only to save looks: the object itself says it after a restart."""
+
+    def __init__(self, cluster: Cluster, clock: Clock, owners: Owners, per_second: float) -> None:
+        self._cluster, self._clock, self._owners, self._per_second = cluster, clock, owners, per_second
+        self._told: dict[OwnerRef, tuple[Verdict, float]] = {}
+        self._news: dict[OwnerRef, Verdict] = {}
+        self._renewals: dict[OwnerRef, Verdict] = {}
+        self._wake = asyncio.Event()
+
+    def note(self, ref: OwnerRef, verdict: Verdict) -> None:
+        """To be told in its turn, if its kind has such a condition and does not say it already."""
+        kind = kind_of(ref)
+        if kind is None or not kind.condition or not self._per_second:
+            return
+        told, at = self._told.get(ref, (None, 0.0))
+        if told is None or told.code != verdict.code:
+            self._renewals.pop(ref, None)
+            self._news[ref] = verdict
+        elif told.message != verdict.message and self._clock.monotonic() >= at + RENEWED_SECONDS:
+            self._renewals[ref] = verdict
+        else:
+            self._news.pop(ref, None)
+        if len(self._news) + len(self._renewals) > REMEMBERED:
+            self._renewals.clear()
+        self._wake.set()
+
+    def says_no(self, ref: OwnerRef) -> bool:
+        """Whether it says, or is about to, that its pods have no nodes; what starts at once is told nothing."""
+        if ref in self._news or ref in self._told:
+            return self._news.get(ref, self._told[ref][0] if ref in self._told else PLACED) is not PLACED
+        seen, kind = self._owners.seen(ref), kind_of(ref)
+        return seen is not None and kind is not None and placed_condition(seen, kind).get("status") == "False"
+
+    async def run(self) -> None:
+        """Tell what was noted, one object after the other, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._news or self._renewals:
+                line = self._news or self._renewals
+                ref = next(iter(line))
+                await self.tell(ref, line.pop(ref))
+                await self._clock.sleep(1 / self._per_second)
+
+    async def tell(self, ref: OwnerRef, verdict: Verdict) -> None:
+        """Say it now, if another reason was told before. What fails now is said at the next look."""
+        told = self._told.get(ref)
+        if told is not None and told[0] == verdict:
+            return
+        try:
+            await self._write(ref, verdict)
+        except (ApiError, Transient) as error:
+            if not (isinstance(error, ApiError) and error.status in PASSES):
+                log.warning("owner_not_told", owner=ref.name, namespace=ref.namespace, error=str(error))
+                return
+        if len(self._told) >= REMEMBERED:
+            self._told.clear()
+        self._told[ref] = verdict, self._clock.monotonic()
+
+    async def _write(self, ref: OwnerRef, verdict: Verdict) -> None:
+        found, kind = await self._owners.look(ref, fresh=True), kind_of(ref)
+        if found is None or kind is None:
+            return
+        now = datetime.fromtimestamp(self._clock.now_ms() // 1000, UTC).isoformat().replace("+00:00", "Z")
+        patch = placed_patch(found, kind, verdict, now)
+        if patch is not None:
+            version = text(found, "apiVersion") or ref.api_version
+            await self._cluster.patch_status(version, ref.kind, ref.namespace, ref.name, patch)

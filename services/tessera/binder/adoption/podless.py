@@ -1,0 +1,136 @@
+"""
+Jobs of users whose pods are not there: their owner is suspended, or has yet to make them again, or is no more.
+"""
+
+from collections.abc import Callable
+
+import structlog
+
+from tessera.binder.adoption.conditions import Conditions
+from tessera.binder.adoption.decide.ending import ending_of, why_failed
+from tessera.binder.adoption.decide.verdicts import Verdict, of_suspended_by_user, of_suspended_while_waiting
+from tessera.binder.adoption.owners import Owners
+from tessera.binder.adoption.submitting import AGAIN_SECONDS_MAX, NO_PODS, Submitting
+from tessera.binder.settings import BinderSettings
+from tessera.domain.entities import Job
+from tessera.domain.phases import Phase
+from tessera.kernel.messaging.facts import Facts
+from tessera.kernel.ports import ApiError, Clock
+from tessera_schemas.facts import PodsBack, PodsGone
+
+REPLACED_SECONDS = 1.0  # so long its owner takes to make another pod in the place of one
+
+log = structlog.get_logger()
+
+
+class PodlessJobs:
+    """`look_later` names a group for another look after so many seconds."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        settings: BinderSettings,
+        owners: Owners,
+        facts: Facts,
+        conditions: Conditions,
+        submitting: Submitting,
+        look_later: Callable[[str, float], None],
+    ) -> None:
+        self._clock, self._settings, self._owners, self._facts = clock, settings, owners, facts
+        self._conditions, self._submitting, self._look_later = conditions, submitting, look_later
+        self._not_let_in_until: dict[str, float] = {}
+        self._since: dict[str, float] = {}
+
+    def there(self, job: Job) -> None:
+        """Its pods are there, or nobody waits for them."""
+        self._since.pop(job.job_id, None)
+
+    async def look(self, group_id: str, job: Job) -> None:
+        """
+        It waits for pods that its owner is to bring back; not for ever, and not when there is no owner any more.
+
+        Out of line, unless they are only being replaced.
+        """
+        if job.phase is not Phase.QUEUED or job.adopted is None:
+            self.there(job)
+            return
+        why = await self._why_over(job)
+        if not why and await self.waits_suspended(job):
+            await self.say_in_line(job)
+            return
+        now = self._clock.monotonic()
+        since = self._since.setdefault(job.job_id, now)
+        left = since + self._settings.pods_gone_seconds - now
+        if why or left <= 0:
+            await self._submitting.cancel(job, why or NO_PODS)
+            return
+        if not job.away:
+            until_away = since + REPLACED_SECONDS - now
+            if until_away > 0:
+                self._look_later(group_id, until_away)
+                return
+            await self._facts.publish(PodsGone(kind="pods_gone", job_id=job.job_id))
+        self._look_later(group_id, left)
+
+    async def say_in_line(self, job: Job) -> None:
+        """It is in line all the same; pods that are still there are about to be taken away."""
+        if job.phase is Phase.QUEUED and job.adopted is not None and (job.away or job.adopted.uids):
+            back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=job.preemptible)
+            await self._facts.publish(back, "")
+
+    async def waits_suspended(self, job: Job) -> bool:
+        """Its owner makes its pods once it is resumed, so that it may be allocated; said once."""
+        found = await self._owners.suspension_of(job)
+        return found is not None and found[1].waits_for_us
+
+    async def are_left_alone(self, live: list[Job]) -> bool:
+        """Their user has suspended the owner: the jobs keep their place, out of line, for as long as that is so."""
+        for job in live:
+            found = await self._owners.suspension_of(job) if job.phase is Phase.QUEUED else None
+            if found is None or ending_of(found[0]) or not found[1].is_left_alone:
+                return False
+            self.there(job)
+            await self._conditions.tell_once(found[0], of_suspended_by_user(job))
+            if not job.away:
+                await self._facts.publish(PodsGone(kind="pods_gone", job_id=job.job_id), "")
+        return bool(live)
+
+    async def suspend(self, job: Job, verdict: Verdict) -> bool:
+        """
+        By policy what does not start at once waits without pods; its user reads on the owner why. A refusal leaves the
+        owner as it is, and its namespace is not tried again for a while.
+        """
+        found = await self._owners.suspension_of(job)
+        now = self._clock.monotonic()
+        if found is None or job.adopted is None or now < self._not_let_in_until.get(job.tenant, 0.0):
+            return False
+        try:
+            await self._owners.suspend(job.tenant, job.adopted, found[0], True)
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            self._not_let_in_until[job.tenant] = now + AGAIN_SECONDS_MAX
+            log.warning("owner_not_suspended", job=job.job_id, owner=job.adopted.owner, error=error.message)
+            return False
+        await self.say_in_line(job)
+        await self._conditions.tell_once(found[0], of_suspended_while_waiting(verdict))
+        log.info("owner_suspended", job=job.job_id, owner=job.adopted.owner, namespace=job.tenant, why=verdict.code)
+        return True
+
+    async def is_to_wait_suspended(self, job: Job) -> bool:
+        """Whether policy wants its owner suspended for as long as it waits, and it is not yet."""
+        if job.phase is not Phase.QUEUED:
+            return False
+        found = await self._owners.suspension_of(job)
+        return found is not None and found[1].waits_suspended
+
+    async def _why_over(self, job: Job) -> str:
+        """Why nobody will bring the pods back, "" while somebody may."""
+        assert job.adopted is not None
+        owner = await self._owners.of(job.tenant, job.adopted)
+        if owner is None:
+            owner = await self._owners.of(job.tenant, job.adopted, fresh=True)
+        if owner is None:
+            return f"{job.adopted.owner} is gone"
+        ending = ending_of(owner)
+        return f"{job.adopted.owner} is {ending}: {why_failed(owner)}".removesuffix(": ") if ending else ""

@@ -1,0 +1,164 @@
+"""
+Groups that are whole, sent as jobs, and jobs cancelled whose pods are no more or ask for something else.
+
+What was submitted, refused or cancelled is remembered only to save messages: the same key is the same job.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from tessera.binder.adoption.claim import GENERATION
+from tessera.binder.adoption.decide.spec import Adoption
+from tessera.binder.adoption.decide.verdicts import Verdict, of_ended, of_group, of_not_let_in, of_refusal
+from tessera.binder.adoption.gate import Gate
+from tessera.binder.adoption.let_in import LetIn
+from tessera.binder.adoption.telling import Telling
+from tessera.binder.settings import BinderSettings
+from tessera.binder.workloads.reading import Json, no
+from tessera.domain.entities import EndedJob, Job
+from tessera.domain.phases import Phase
+from tessera.domain.state import State
+from tessera.kernel.errors import Transient
+from tessera.kernel.ports import Outgoing
+from tessera.kernel.service.context import Ports
+from tessera_schemas import subjects
+from tessera_schemas.base import job_id
+from tessera_schemas.commands import AdoptJob, CancelJob
+from tessera_schemas.reasons import Code, Reason
+
+OTHER_PODS = "its pods ask for something else now"
+NO_PODS = "its pods have been gone for too long"
+BY_BINDER = (OTHER_PODS, NO_PODS)
+"""Why a job was cancelled whose pods may yet come back."""
+GENERATIONS_MAX = 1000
+AGAIN_SECONDS, AGAIN_SECONDS_MAX = 15.0, 600.0
+REMEMBERED = 16_384
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitUnderWay:
+    """A submit on its way: not sent again before `again_at`, then after twice the wait; what it was refused for."""
+
+    group: str
+    again_at: float
+    wait: float
+    reasons: tuple[Reason, ...] = ()
+
+
+class Submitting:
+    """`look_later` names a group for another look after so many seconds."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        settings: BinderSettings,
+        state: State,
+        gate: Gate,
+        telling: Telling,
+        look_later: Callable[[str, float], None],
+    ) -> None:
+        self._ports, self._settings, self._state = ports, settings, state
+        self._gate, self._telling, self._look_later = gate, telling, look_later
+        self._let_in = LetIn(ports.cluster, ports.clock)
+        self._submitted: dict[str, SubmitUnderWay] = {}
+        self._cancelled: dict[str, float] = {}
+
+    def turned_away(self, job: str, reasons: tuple[Reason, ...]) -> str:
+        """The group whose submit was refused; "" where none of ours was."""
+        submitted = self._submitted.get(job)
+        if submitted is None:
+            return ""
+        self._submitted[job] = replace(submitted, reasons=reasons)
+        return submitted.group
+
+    async def submit(self, group_id: str, waiting: list[Json], found: Adoption) -> None:
+        """Send the group as a job, unless it is on its way, or tell its pods what keeps it from being sent."""
+        key, ended = self._next_key(found)
+        if ended is not None:
+            await self._tell(group_id, waiting, of_ended(ended))
+            return
+        namespace = found.group.namespace
+        if not await self._let_in.holds(namespace):
+            self._telling.against(
+                group_id, (no(Code.FORBIDDEN, f"namespace {namespace}", "has not let the binder in"),)
+            )
+            await self._tell(group_id, waiting, of_not_let_in(namespace))
+            return
+        job, now = job_id(self._settings.shard, namespace, key), self._ports.clock.monotonic()
+        before = self._submitted.get(job)
+        if before is not None and before.reasons:
+            self._telling.against(group_id, before.reasons)
+            await self._tell(group_id, waiting, of_refusal(before.reasons))
+        if before is not None and now < before.again_at:
+            self._look_later(group_id, before.again_at - now)
+            return
+        known = {"group": group_id, "suspended": not waiting, "uids": found.uids}
+        adopted = found.adopted.model_copy(update=known)
+        command = AdoptJob(kind="adopt_job", v=1, key=key, spec=found.spec, adopted=adopted)
+        if await self._is_put_off(group_id, waiting, namespace, command, before is not None):
+            return
+        await self._telling.conditions.tell_wishes(waiting, found.wishes)
+        await self._send(namespace, command)
+        log.debug("group_submitted", group=group_id, job=job, pods=len(waiting))
+        self._look_later(group_id, self._note(job, group_id, before))
+
+    def _note(self, job: str, group_id: str, before: SubmitUnderWay | None) -> float:
+        """After how many seconds it is sent again, if nothing comes of it."""
+        wait = AGAIN_SECONDS if before is None else min(2 * before.wait, AGAIN_SECONDS_MAX)
+        if len(self._submitted) >= REMEMBERED:
+            self._submitted.clear()
+        reasons = () if before is None else before.reasons
+        self._submitted[job] = SubmitUnderWay(group_id, self._ports.clock.monotonic() + wait, wait, reasons)
+        return wait
+
+    async def _is_put_off(
+        self, group_id: str, waiting: list[Json], tenant: str, command: AdoptJob, again: bool
+    ) -> bool:
+        """Whether it has to wait for its tenant's budget or for room in the ledger; then its pods say so."""
+        turn = self._gate.against(group_id, tenant, len(command.to_bytes()), again)
+        if turn is None:
+            return False
+        await self._tell(group_id, waiting, of_group(turn.why.model_copy(update={"numbers": {}})))
+        self._look_later(group_id, max(0.0, turn.at - self._ports.clock.monotonic()))
+        return True
+
+    def _next_key(self, found: Adoption) -> tuple[str, EndedJob | None]:
+        """The first key that no job of before has; or the one of the job that is not to be done again."""
+        for generation in range(1, GENERATIONS_MAX):
+            key = found.key if generation == 1 else f"{found.key}{GENERATION}{generation}"
+            ended = self._state.ended.get(job_id(self._settings.shard, found.group.namespace, key))
+            if ended is None or not may_come_again(ended):
+                return key, ended
+        raise Transient(f"{found.key} has ended {GENERATIONS_MAX} times; its keys are not forgotten yet")
+
+    async def cancel(self, job: Job, why: str) -> None:
+        """End a job that waits; not said again for a while."""
+        now = self._ports.clock.monotonic()
+        if now < self._cancelled.get(job.job_id, 0.0):
+            return
+        if len(self._cancelled) >= REMEMBERED:
+            self._cancelled.clear()
+        self._cancelled[job.job_id] = now + AGAIN_SECONDS
+        await self._send(job.tenant, CancelJob(kind="cancel_job", v=1, job_id=job.job_id, why=why[:1024]))
+        log.info("adopted_job_cancelled", job=job.job_id, why=why)
+
+    async def _tell(self, group_id: str, waiting: list[Json], verdict: Verdict) -> None:
+        left = await self._telling.tell(group_id, waiting, verdict)
+        if left > 0:
+            self._look_later(group_id, left)
+
+    async def _send(self, tenant: str, command: AdoptJob | CancelJob) -> None:
+        subject = subjects.submit_adopted(self._settings.shard, tenant)
+        await self._ports.bus.publish(Outgoing(subject, command.to_bytes()))
+
+
+def may_come_again(ended: EndedJob) -> bool:
+    """Whether pods that ask for the same as a job that ended make a new one: nobody stopped that one on purpose."""
+    if ended.phase is Phase.SUCCEEDED:
+        return True
+    stopped = ended.reason is not None and ended.reason.code is Code.CANCELLED
+    return stopped and ended.reason is not None and ended.reason.detail in BY_BINDER

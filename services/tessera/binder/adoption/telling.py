@@ -1,0 +1,150 @@
+"""Who is told why a group waits or is refused: its pods, its own object, and those who list jobs."""
+
+from collections.abc import Sequence
+
+from tessera.binder.adoption.conditions import Conditions
+from tessera.binder.adoption.decide.placed import PLACED
+from tessera.binder.adoption.decide.verdicts import Verdict, is_refusal, of_group
+from tessera.binder.adoption.owner_status import OwnerStatus
+from tessera.binder.adoption.owners import NotAllowed, Owners
+from tessera.binder.adoption.places import PODS_RENEWED, Places, Renewal
+from tessera.binder.adoption.refusals import RefusalReports
+from tessera.binder.adoption.report_delay import Patience
+from tessera.binder.adoption.suspended import Suspended
+from tessera.binder.adoption.watch import ALONE, Groups
+from tessera.binder.settings import BinderSettings
+from tessera.binder.workloads.port import GroupKind
+from tessera.binder.workloads.reading import Json, text
+from tessera.binder.workloads.references import OwnerRef, controller_of, ref_of
+from tessera.domain.entities import Job
+from tessera.domain.state import State
+from tessera.kernel.messaging.facts import Facts
+from tessera.kernel.ports import ApiError
+from tessera.kernel.service.context import Ports
+from tessera_schemas.reasons import Reason
+
+
+class Telling:
+    """`against` is called in the course of a look, `report` at its end: without a refusal in between there is none."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        settings: BinderSettings,
+        state: State,
+        groups: Groups,
+        owners: Owners,
+        suspended: Suspended,
+        facts: Facts,
+    ) -> None:
+        self._groups, self._owners, self._suspended = groups, owners, suspended
+        self.conditions = Conditions(ports.cluster, ports.clock)
+        self.status = OwnerStatus(ports.cluster, ports.clock, owners, settings.owner_conditions_per_second)
+        self.patience = Patience(ports.clock, settings.tell_seconds)
+        self.places = Places(state)
+        self._renewal = Renewal(ports.clock)
+        self._refusals = RefusalReports(state, facts, ports.clock, settings.shard)
+        self._against: dict[str, Sequence[Reason]] = {}
+
+    # -- refused work, for those who list jobs --------------------------------------------------------------------
+
+    def refused_groups(self) -> list[str]:
+        """Those of which the ledger shows refused work: they may be gone, or mended, by now."""
+        return self._refusals.groups()
+
+    def against(self, group_id: str, reasons: Sequence[Reason]) -> None:
+        """The group is refused, as far as this look has found."""
+        self._against[group_id] = reasons
+
+    async def report(self, group_id: str) -> None:
+        """What this look has found against the group, if anything: the work is no job, and its objects say it alone."""
+        reasons = self._against.pop(group_id, ())
+        group, uid = self._groups.get(group_id), group_id.removeprefix(ALONE)
+        pods = self._groups.pods(group_id) if group is not None else [self._groups.informer.objects.get(uid)]
+        thing = next((pod for pod in pods if pod is not None), None) or self._suspended.owner(group_id)
+        await self._refusals.say(group_id, reasons if thing is not None else (), group, thing)
+
+    # -- objects --------------------------------------------------------------------------------------------------
+
+    async def tell(self, group_id: str, waiting: list[Json], verdict: Verdict | None) -> float:
+        """
+        On the pods; on the suspended owner that has none yet; on their owner, too. Seconds until it may be said, 0
+        once it was.
+        """
+        left = self.patience.left(group_id, verdict)
+        if left > 0:
+            return left
+        await self.conditions.tell(waiting, verdict)
+        if verdict is None:
+            return 0.0
+        group = self._groups.get(group_id)
+        if group is not None and group.pod_group is not None and group.kind is not GroupKind.POD:
+            await self.status.tell(group.pod_group, verdict)
+        self._note(group_id, waiting, verdict)
+        owner = None if waiting else self._suspended.owner(group_id)
+        if owner is None and waiting and verdict.warning:
+            owner = await self._owner_of(waiting[0])
+        if owner is not None:
+            await self.conditions.tell_once(owner, verdict)
+        return 0.0
+
+    async def tell_alone(self, uid: str) -> None:
+        """On a pod that is in no group."""
+        pod, reason = self._groups.informer.objects.get(uid), self._groups.alone.get(uid)
+        if pod is not None and reason is not None:
+            verdict = of_group(reason)
+            if is_refusal(reason):
+                self.against(f"{ALONE}{uid}", (reason,))
+                controller = controller_of(pod)
+                if controller is not None:
+                    self.status.note(controller, verdict)
+            await self.conditions.tell([pod], verdict)
+
+    async def renew(self, group_id: str, waiting: list[Json], job: Job, verdict: Verdict | None) -> None:
+        """Now and then its pods say its new place, if it has one."""
+        if verdict is not None and self.places.of(job) is not None and self._renewal.is_due(group_id):
+            written = await self.conditions.renew(waiting[:PODS_RENEWED], verdict)
+            self._renewal.spend(group_id, written)
+
+    def settled(self, group_id: str) -> None:
+        """Nothing of the group waits any more."""
+        self.patience.settled(group_id)
+        self._renewal.forget(group_id)
+
+    async def tell_if_placed(self, group_id: str, live: list[Job]) -> None:
+        """The group's own object says when as many of its pods as it needs have their nodes."""
+        group = self._groups.get(group_id)
+        if group is None or not live:
+            return
+        waits = group.owner is not None and self.status.says_no(group.owner)
+        if group.pod_group is None and not waits:
+            return
+        placed = sum(bool(text(pod, "spec", "nodeName")) for pod in self._groups.pods(group_id))
+        if placed < live[0].pods:
+            return
+        if group.pod_group is not None:
+            await self.status.tell(group.pod_group, PLACED)
+        if group.owner is not None and waits:
+            self.status.note(group.owner, PLACED)
+
+    def _note(self, group_id: str, waiting: list[Json], verdict: Verdict) -> None:
+        """On the object whose pods these are. Of pods that start one by one only what somebody has to mend."""
+        ref, group = self._own_object(group_id), self._groups.get(group_id)
+        if ref is None and waiting and verdict.warning:
+            ref = controller_of(waiting[0])
+        if ref is not None and (verdict.warning or group is None or group.kind is not GroupKind.POD):
+            self.status.note(ref, verdict)
+
+    def _own_object(self, group_id: str) -> OwnerRef | None:
+        group, suspended = self._groups.get(group_id), self._suspended.owner(group_id)
+        if group is not None and group.owner is not None:
+            return group.owner
+        return None if suspended is None else ref_of(suspended)
+
+    async def _owner_of(self, pod: Json) -> Json | None:
+        """Whom `kubectl describe` shows it on; None where we may not look, since the pods say it all the same."""
+        ref = controller_of(pod)
+        try:
+            return None if ref is None else await self._owners.look(ref)
+        except (NotAllowed, ApiError):
+            return None

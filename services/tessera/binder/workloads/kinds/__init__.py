@@ -1,0 +1,1 @@
+"""One module per kind; nobody but the registry imports them."""

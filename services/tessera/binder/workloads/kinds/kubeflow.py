@@ -1,0 +1,73 @@
+"""
+Training jobs of Kubeflow, PyTorchJob, TFJob, MPIJob and their kin: all replicas start together. Pure.
+
+A TrainJob owns a JobSet, which is looked at instead.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from tessera.binder.workloads.port import Group, GroupKind, KindRights, OwnedWorkload, alone, group_of_owner
+from tessera.binder.workloads.reading import Json, mapping, no, text, whole
+from tessera.binder.workloads.references import Known, OwnerRef
+from tessera_schemas.reasons import Code, Reason
+
+NAME_LABEL = "training.kubeflow.org/job-name"
+LAUNCHER = "Launcher"
+RESOURCES = ("pytorchjobs", "tfjobs", "mpijobs", "xgboostjobs", "jaxjobs", "paddlejobs", "mxjobs")
+
+
+class TrainingJob(OwnedWorkload):
+    kind: ClassVar[GroupKind | None] = GroupKind.TRAINING_JOB
+    api_group: ClassVar[str] = "kubeflow.org"
+    role_labels: ClassVar[tuple[str, ...]] = ("training.kubeflow.org/replica-type", "training.kubeflow.org/job-role")
+    index_labels: ClassVar[tuple[str, ...]] = ("training.kubeflow.org/replica-index",)
+    suspend_at: ClassVar[tuple[str, ...]] = ("spec", "runPolicy", "suspend")
+    controllers: ClassVar[tuple[str, ...]] = ("kubeflow.org/training-operator",)
+    rights: ClassVar[tuple[KindRights, ...]] = (KindRights("kubeflow.org", RESOURCES, ("get",), ("patch",)),)
+
+    def owns(self, ref: OwnerRef) -> bool:
+        """Any kind of the group whose name ends in Job."""
+        return ref.group == self.api_group and ref.kind.endswith("Job")
+
+    def group_of(self, pod: Json, controller: OwnerRef, known: Known) -> Group | OwnerRef | Reason:
+        """The training job's, where its operator counts the pod."""
+        counted = text(pod, "metadata", "labels", NAME_LABEL) == controller.name
+        return group_of_owner(GroupKind.TRAINING_JOB, controller, known) if counted else alone(pod)
+
+    def gathers(self, owner: Json) -> bool:
+        """Unless its parts start one after the other."""
+        return not _launcher_comes_last(owner)
+
+    def size(self, owner: Json) -> int | Reason:
+        """The sum over `spec.pytorchReplicaSpecs`, `spec.mpiReplicaSpecs` and the like."""
+        parts = _parts(owner)
+        if not parts:
+            return no(Code.MISSING_FIELD, "spec.*ReplicaSpecs", f"{text(owner, 'kind')} names no replicas")
+        return sum(_left(owner, name, part) for name, part in parts.items())
+
+    def survives_eviction(self, pods: Sequence[Json], owner: Json | None) -> bool:
+        """No replica is one of which the operator says that its end ends the job."""
+        if owner is None:
+            return False
+        types = [found for name, found in mapping(owner, "spec").items() if name.endswith("ReplicaSpecs")]
+        parts = [part for found in types if isinstance(found, dict) for part in found.values()]
+        return all(text(part, "restartPolicy") in ("Always", "OnFailure", "ExitCode") for part in parts)
+
+
+def _parts(owner: Json) -> Json:
+    """Replica specs that are there from the start, by the name of their type."""
+    types = [found for name, found in sorted(mapping(owner, "spec").items()) if name.endswith("ReplicaSpecs")]
+    parts = {kind: part for found in types if isinstance(found, dict) for kind, part in sorted(found.items())}
+    return {kind: part for kind, part in parts.items() if not (kind == LAUNCHER and _launcher_comes_last(owner))}
+
+
+def _left(owner: Json, name: str, part: Json) -> int:
+    """Replicas of a type that have not succeeded; a type has 1 by default."""
+    said, done = whole(part, "replicas"), whole(owner, "status", "replicaStatuses", name, "succeeded") or 0
+    return max(0, (1 if said is None else said) - done)
+
+
+def _launcher_comes_last(owner: Json) -> bool:
+    """Its launcher is made once its workers run."""
+    return text(owner, "spec", "launcherCreationPolicy") == "WaitForWorkersReady"

@@ -1,0 +1,207 @@
+"""
+The kinds of workloads, and what is asked of all of them: which group a pod belongs to, of how many pods, and by whose
+module a group or an object is read. Pure.
+
+A group is what starts together and has one life. What an owner reference claims is checked against the object it
+names, so a pod joins a Job only where the Job's own controller would count it, and never the group of another namespace
+or kind. Objects are not fetched here: `group_of` says which one it must see next.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from tessera.binder.workloads.kinds.gang import KOORDINATORS, KUEUES, OURS, TASK_GROUP, YUNIKORNS, Gang, size_said
+from tessera.binder.workloads.kinds.job import BatchJob
+from tessera.binder.workloads.kinds.job_set import JobSet
+from tessera.binder.workloads.kinds.kubeflow import TrainingJob
+from tessera.binder.workloads.kinds.leader_worker_set import LeaderWorkerSet
+from tessera.binder.workloads.kinds.pod import SinglePod
+from tessera.binder.workloads.kinds.pod_group import (
+    OLDER_WORKLOAD_API,
+    TOPOLOGY,
+    WORKLOAD_API,
+    MarkedPodGroup,
+    PodGroup,
+    policy_of,
+)
+from tessera.binder.workloads.kinds.ray import RayCluster
+from tessera.binder.workloads.kinds.volcano import VolcanoPodGroup
+from tessera.binder.workloads.marks import found_in, said
+from tessera.binder.workloads.port import GangMark, Group, GroupKind, Workload, alone, bounded_size, group_of_owner
+from tessera.binder.workloads.reading import Json, mapping, no, text
+from tessera.binder.workloads.references import Known, OwnerRef, controller_of, is_it, not_found
+from tessera_schemas.labels import FINALIZER, GANG_LABEL, PREEMPTIBLE_ANNOTATION, SCHEDULER_NAME
+from tessera_schemas.reasons import Code, Reason
+
+TRAINING_JOB, JOB_SET = TrainingJob(), JobSet()
+JOB = BatchJob(above=(JOB_SET, TRAINING_JOB))
+POD_GROUP, COSCHEDULING, VOLCANO = PodGroup(), MarkedPodGroup(), VolcanoPodGroup()
+LEADER_WORKER_SET, RAY_CLUSTER, GANG, POD = LeaderWorkerSet(), RayCluster(), Gang(), SinglePod()
+
+KINDS: tuple[Workload, ...] = (
+    TRAINING_JOB, JOB_SET, JOB, LEADER_WORKER_SET, POD_GROUP, COSCHEDULING, VOLCANO, GANG, RAY_CLUSTER, POD,
+)  # fmt: skip
+"""In the order in which their labels tell pods of one group apart."""
+GANGS = (OURS, *COSCHEDULING.marks, *VOLCANO.marks, KUEUES, YUNIKORNS, *LEADER_WORKER_SET.marks, KOORDINATORS,
+         *RAY_CLUSTER.marks)  # fmt: skip
+"""In the order in which they count where a pod has several; ours first."""
+ROLE_LABELS = tuple(chain.from_iterable(kind.role_labels for kind in KINDS))
+"""Labels, or annotations."""
+INDEX_LABELS = tuple(chain.from_iterable(kind.index_labels for kind in KINDS))
+CONTROLLERS = ("", *chain.from_iterable(kind.controllers for kind in KINDS))
+"""Values of `managedBy` by which the kind's own controller looks after an object."""
+VERSIONS: Mapping[str, tuple[str, ...]] = {WORKLOAD_API: (WORKLOAD_API, OLDER_WORKLOAD_API)}
+"""By apiVersion: those in which a server may serve the same kind, the newest first; only those that have several."""
+_BY_KIND = {kind.kind: kind for kind in reversed(KINDS) if kind.kind is not None}
+
+
+def kind_of(ref: OwnerRef) -> Workload | None:
+    """The kind of an object; None for one that nobody here knows."""
+    return next((kind for kind in KINDS if kind.owns(ref)), None)
+
+
+def kind_of_group(group: Group) -> Workload:
+    """The kind that a group's pods are read by: that of the object which their mark names, else the group's own."""
+    mark = group.mark
+    named = kind_of(OwnerRef(mark.api_version, mark.kind, "", "")) if mark is not None and mark.kind else None
+    return named or _BY_KIND[group.kind]
+
+
+# -- the group of a pod -----------------------------------------------------------------------------------------------
+
+
+def group_of(pod: Json, known: Known) -> Group | OwnerRef | Reason:
+    """
+    The pod's group; or the object that must be looked up (and put into `known`) before that can be said; or why not.
+
+    Asks at most twice for one pod: its Job, and what owns the Job. A Reason is one to wait with (the PodGroup is not
+    there yet) or a refusal (a gang without a size).
+    """
+    marked = gang_mark(pod)
+    named = text(pod, "spec", "schedulingGroup", "podGroupName")
+    if named and (marked is None or marked[0] is not OURS):
+        return _of_pod_group(pod, named, known)
+    if marked is not None:
+        return _marked(pod, *marked, known)
+    if said(pod, TASK_GROUP):
+        return no(Code.MISSING_FIELD, "metadata.labels[applicationId]", "a task group is of an application")
+    controller = controller_of(pod)
+    kind = None if controller is None else kind_of(controller)
+    return alone(pod) if controller is None or kind is None else kind.group_of(pod, controller, known)
+
+
+def gang_mark(pod: Json) -> tuple[GangMark, str, str] | None:
+    """The pod's mark, the gang's name and the field that says it."""
+    for mark in GANGS:
+        name, field = found_in(pod, *mark.names)
+        if not field and mark.names == (GANG_LABEL,) and GANG_LABEL in mapping(pod, "metadata", "labels"):
+            return mark, "", f"metadata.labels[{GANG_LABEL}]"
+        if name and (not mark.only_with or said(pod, mark.only_with)):
+            return mark, name, field
+    return None
+
+
+def _marked(pod: Json, mark: GangMark, name: str, field: str, known: Known) -> Group | OwnerRef | Reason:
+    """The gang that the pod names: it says its number itself, or an object of that name does."""
+    namespace = text(pod, "metadata", "namespace")
+    if not name:
+        return no(Code.INVALID_FIELD, field, "the gang has no name")
+    if mark.kind:
+        owner = OwnerRef(mark.api_version, mark.kind, namespace, name)
+        found = group_of_owner(GroupKind(mark.kind), owner, known)
+        is_missing = isinstance(found, Reason) and owner in known and known[owner] is None
+        if not (mark.settles and is_missing):
+            return replace(found, mark=mark) if isinstance(found, Group) else found
+    size = size_said(mark, name, pod)
+    if isinstance(size, Reason):
+        return size
+    controller = controller_of(pod)
+    job = controller if controller is not None and JOB.owns(controller) and not mark.kind else None
+    prefix = "gang" if mark is OURS else f"gang/{mark.names[0]}"
+    return Group(GroupKind.GANG, namespace, name, f"{prefix}/{namespace}/{name}", size, job, mark)
+
+
+def _of_pod_group(pod: Json, name: str, known: Known) -> Group | OwnerRef | Reason:
+    """
+    The group that Kubernetes' own PodGroup makes of its pods.
+
+    One that a Job's controller made for its pods is the Job's group, with what the PodGroup asks for: so the Job's
+    own life, retries and suspension go on deciding.
+    """
+    ref = OwnerRef(WORKLOAD_API, "PodGroup", text(pod, "metadata", "namespace"), name)
+    if ref not in known:
+        return ref
+    found = known[ref]
+    if found is None:
+        return not_found(ref)
+    policy = policy_of(found)
+    if isinstance(policy, Reason):
+        return policy
+    controller = controller_of(pod)
+    job = controller if controller is not None and JOB.owns(controller) else None
+    if not policy.min_count:
+        return replace(alone(pod, job), policy=policy, pod_group=ref)
+    if job is not None and controller_of(found) == job:
+        own = JOB.group_of(pod, job, known)
+        if not isinstance(own, Group) or own.kind is GroupKind.JOB:
+            return replace(own, policy=policy, pod_group=ref) if isinstance(own, Group) else own
+    group_id = f"{ref.group}/{ref.kind}/{ref.namespace}/{text(found, 'metadata', 'uid')}"
+    return Group(GroupKind.POD_GROUP, ref.namespace, name, group_id, policy.min_count, job, None, policy, ref)
+
+
+# -- what a group asks for --------------------------------------------------------------------------------------------
+
+
+def size_of(group: Group, owner: Json | None, pods: Sequence[Json] = ()) -> int | Reason:
+    """
+    How many pods the group starts with now. `owner` is the current object of `group.owner`, None if there is none;
+    `pods` are those that wait.
+
+    What has succeeded already is not waited for again, so after an eviction the number may be less than at first.
+    """
+    if group.mark is not None and group.mark.parts:
+        parts = parts_of(group, owner, pods)
+        return parts if isinstance(parts, Reason) else sum(parts.values()) or 1
+    if group.size or group.owner is None:
+        return group.size or len(pods)
+    if owner is None or not is_it(group.owner, owner):
+        return not_found(group.owner)
+    wanted = bounded_size(kind_of_group(group).size(owner))
+    if isinstance(wanted, Reason) or group.policy is None:
+        return wanted
+    return min(wanted, group.policy.min_count)
+
+
+def parts_of(group: Group, owner: Json | None, pods: Sequence[Json]) -> Mapping[str, int] | Reason:
+    """The least number of pods of each part of the gang by name; {} where any pods of it will do."""
+    return kind_of_group(group).parts(group.mark, owner, pods)
+
+
+def domain_of(group: Group, owner: Json | None) -> tuple[Json | Reason | None, str]:
+    """The `Topology` that a group's object asks for on behalf of all its pods, and the field that says it."""
+    if group.policy is not None and group.policy.topology:
+        return {"level": group.policy.topology}, TOPOLOGY
+    return kind_of_group(group).domain(owner)
+
+
+def survives_eviction(group: Group, pods: Sequence[Json], owner: Json | None) -> bool:
+    """
+    What the pods' annotation says; if it says nothing, whether their owner makes all of them again.
+
+    All pods must say the same to be heard: the group is evicted as one.
+    """
+    said = {text(pod, "metadata", "annotations", PREEMPTIBLE_ANNOTATION) for pod in pods}
+    if said in ({"true"}, {"false"}):
+        return said == {"true"}
+    return kind_of_group(group).survives_eviction(pods, owner)
+
+
+def waits(pod: Json) -> bool:
+    """Whether the pod wants to be placed by us now: not bound, gated, ended or being deleted, and not of our making."""
+    meta, spec = mapping(pod, "metadata"), mapping(pod, "spec")
+    finalizers = meta.get("finalizers")
+    ours = isinstance(finalizers, list) and FINALIZER in finalizers
+    free = not (spec.get("nodeName") or spec.get("schedulingGates") or meta.get("deletionTimestamp"))
+    pending = (text(pod, "status", "phase") or "Pending") == "Pending"
+    return spec.get("schedulerName") == SCHEDULER_NAME and free and pending and not ours
