@@ -10,15 +10,14 @@ import pytest
 import typer
 import yaml
 
+from docs import make_tables
 from tessera.admission.decide.configuration import of_config
 from tessera.client import applying, files
 from tessera.client.cli import app
-from tessera.domain import phases
 from tessera.kernel.process.settings import ServiceSettings
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.reading import read_tenant_command
 from tessera_schemas.services import SERVICES
-from tessera_schemas.streams import streams
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "docs" / "examples"
@@ -44,18 +43,6 @@ def code_of(page: Path) -> Iterator[str]:
 def heading_anchors(page: Path) -> set[str]:
     titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
-
-
-def rows(text: str, first: str) -> list[list[str]]:
-    """The cells of the table whose first heading cell is `first`."""
-    lines = text.splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith(f"| {first} |")) + 2
-    table = []
-    for line in lines[start:]:
-        if not line.startswith("|"):
-            break
-        table.append([cell.strip() for cell in line.strip("|").split("|")])
-    return table
 
 
 def commands_in(page: Path) -> list[list[str]]:
@@ -146,27 +133,13 @@ def test_no_page_names_a_path_of_one_machine(page: Path) -> None:
     assert not MACHINE_PATH.search(page.read_text())
 
 
-@pytest.mark.parametrize("page", ["README.md", "services/README.md"])
-def test_the_table_of_services_names_exactly_those_there_are(page: str) -> None:
-    names = [row[0] for row in rows((ROOT / page).read_text(), "service")]
-    assert sorted(names) == sorted(SERVICES)
-
-
 def test_every_service_has_its_chapter() -> None:
     text = (ROOT / "services" / "README.md").read_text()
     assert sorted(re.findall(r"^### (\w+)$", text, re.MULTILINE)) == sorted(SERVICES)
 
 
-def test_the_table_of_streams_is_the_one_that_init_makes() -> None:
-    table = rows((ROOT / "docs" / "contract.md").read_text(), "stream")
-    assert [(row[0], row[1]) for row in table] == [
-        (spec.name.removesuffix("_<shard>"), ", ".join(f"`{subject}`" for subject in spec.subjects))
-        for spec in streams("<shard>")
-    ]
-
-
-def test_the_page_of_phases_is_made_from_the_table() -> None:
-    assert (ROOT / "docs" / "phases.md").read_text() == phases.page()
+def test_what_is_made_from_the_code_stands_in_the_pages_as_it_is_made() -> None:
+    assert {page for page, text in make_tables.files().items() if (ROOT / page).read_text() != text} == set()
 
 
 def test_every_decision_says_what_would_prove_it_wrong() -> None:

@@ -1,0 +1,129 @@
+"""
+The tables in the docs that follow from the code: `make schemas` writes them, `make check` compares them.
+
+Each stands between two comments, `<!-- made: NAME -->` and `<!-- end -->`, in the page that shows it.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tessera.domain import phases
+from tessera_schemas.services import EVERY_USES, SPECS, RedisUse, ServiceSpec
+from tessera_schemas.streams import DAY_SECONDS, HOUR_SECONDS, Retention, StreamSpec, streams
+
+ROOT = Path(__file__).parents[1]
+MADE = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?( *<!-- end -->)", re.DOTALL)
+SHARD = "<shard>"
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    heads = list(heads)
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(
+        f"| {' | '.join(cells)} |\n".replace("| --- | ", "|---|").replace("--- | ", "---|") for cells in lines
+    )
+
+
+def kept(spec: StreamSpec) -> str:
+    """How long a stream keeps a message."""
+    days, hours = spec.max_age_seconds // DAY_SECONDS, spec.max_age_seconds // HOUR_SECONDS
+    return {
+        Retention.KEPT: "always",
+        Retention.WORK_QUEUE: "until handled",
+        Retention.AGE: f"{days} days",
+        Retention.LAST: f"the last {spec.last} per subject" + (f", {hours} h" if hours else ""),
+    }[spec.retention]
+
+
+def streams_table() -> str:
+    """Every stream: its subjects, how long it is kept, who writes and who reads it."""
+    every = {spec.name for spec in SPECS}
+
+    def roles(names: Iterable[str]) -> str:
+        found = list(names)
+        others = [name for name in found if name not in every]
+        return ", ".join(["every service", *others]) if every <= set(found) else ", ".join(found)
+
+    def row(spec: StreamSpec) -> list[str]:
+        subjects = ", ".join(f"`{subject}`" for subject in spec.subjects)
+        return [spec.name.removesuffix(f"_{SHARD}"), subjects, kept(spec), roles(spec.writers), roles(spec.readers)]
+
+    return table(["stream", "subject", "kept", "written by", "read by"], map(row, streams(SHARD)))
+
+
+def read_by(spec: ServiceSpec) -> list[str]:
+    """What a service reads, the snapshots of the ledger left out."""
+    read = [stream for stream in spec.reads if stream not in ("SNAP", *EVERY_USES)]
+    http = ["HTTP"] if spec.serves_http else []
+    redis = ["Redis"] if spec.redis in (RedisUse.NEEDS, RedisUse.READS) else []
+    cluster = ["Kubernetes"] if spec.uses_cluster else []
+    ends = [f"the end of {stream}" for stream in spec.fetches]
+    return [*http, *read, *redis, *ends, *cluster, *spec.outside]
+
+
+def written_by(spec: ServiceSpec) -> list[str]:
+    """What a service writes."""
+    cluster = ["Kubernetes"] if spec.tenant_role else []
+    redis = ["Redis"] if spec.redis is RedisUse.WRITES else []
+    answers = ["the client's inbox"] if spec.answers else []
+    return [*cluster, *redis, *spec.writes, *answers]
+
+
+def operated_table() -> str:
+    """What each service decides and writes, and what its death means."""
+    rows = ([spec.name, spec.decides, ", ".join(written_by(spec)), spec.without_it] for spec in SPECS)
+    return table(["service", "decides", "writes", "what its death means"], rows)
+
+
+def services_table() -> str:
+    """What each service reads and writes, and how its replicas share the work."""
+    rows = ([spec.name, ", ".join(read_by(spec)), ", ".join(written_by(spec)), spec.replicas.value] for spec in SPECS)
+    return table(["service", "reads", "writes", "replicas"], rows)
+
+
+def secrets() -> str:
+    """The secret of each service, from its credentials."""
+    return f"""   ```sh
+   for service in {" ".join(spec.name for spec in SPECS)}; do
+     kubectl create secret generic -n tessera-system tessera-$service \\
+       --from-file=identity.json=credentials/$service.json
+   done
+   ```
+"""
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "streams": streams_table,
+    "services": services_table,
+    "services-operated": operated_table,
+    "secrets": secrets,
+}
+PAGES = ("README.md", "services/README.md", "docs/contract.md", "deploy/kubernetes/README.md")
+
+
+def files() -> dict[str, str]:
+    """The text of each page, its tables made anew."""
+    pages = {
+        page: MADE.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], (ROOT / page).read_text())
+        for page in PAGES
+    }
+    return {**pages, "docs/phases.md": phases.page()}
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or with `--check` name those that are not current."""
+    stale = [page for page, text in files().items() if (ROOT / page).read_text() != text]
+    if "--check" not in arguments:
+        for page in stale:
+            (ROOT / page).write_text(files()[page])
+        return 0
+    for page in stale:
+        print(f"stale: {page}; run `make schemas`", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
