@@ -218,6 +218,7 @@ async def test_the_command_line_shows_what_is_there_as_json_of_a_known_shape(liv
     assert gone.json["ran_on"] == [placement["node"] for placement in get.json["placements"]]
     assert (replay.code, replay.json["ok"], replay.json["recomputed"]) == (0, True, live.state.n)
     assert replay.json["not_recomputed"] == 0
+    assert replay.json["events"] == len(await stored_events(live))
     assert inspect.err == ""
     assert (inspect.code, inspect.json["as_of"], len(inspect.json["items"])) == (0, live.state.n, 3)
     assert (ended.code, missing.code) == (4, 3)

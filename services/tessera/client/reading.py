@@ -10,6 +10,7 @@ from tessera.client.story import StoryLine, story
 from tessera.kernel.ledger.shard import Shard, decode_entry, restore
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.ports import Bus, Ledger, Message
+from tessera_schemas import subjects
 
 SILENCE_SECONDS = 30.0
 EXPORT, HEAD = b'{"export":', b'{"head":'
@@ -46,6 +47,23 @@ class StoredLedger:
                 for message in batch:
                     yield message.seq, message.data
                     if message.seq >= head:
+                        return
+        finally:
+            await source.close()
+
+    async def events(self) -> AsyncIterator[Message]:
+        """The public events that are stored when the first is asked for."""
+        stream, every = subjects.stream("EVENTS", self.shard), f"events.{self.shard}.>"
+        last = await self.bus.last(stream, every)
+        source = self.bus.follow(stream, every, 0)
+        try:
+            while last is not None:
+                batch = await source.next(timeout=SILENCE_SECONDS)
+                if not batch:
+                    raise Failure(Exit.UNAVAILABLE, f"events of {self.shard}: nothing came for 30 s; is NATS well?")
+                for message in batch:
+                    yield message
+                    if message.seq >= last.seq:
                         return
         finally:
             await source.close()

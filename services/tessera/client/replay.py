@@ -14,6 +14,7 @@ Two passes: orders and plans are functions of an older state, so they are collec
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -28,6 +29,7 @@ from tessera.engine.queueing.ordering import order as in_line
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
+from tessera.projection.events import StoredEvent, events_of
 from tessera.scheduler.decide import Inputs, decide
 from tessera_schemas.facts import PlanProposed, owner
 from tessera_schemas.ledger import Allocated, AnyRecord, Checkpoint, EpochOpened, Grown, LedgerMessage
@@ -49,6 +51,7 @@ class ReplayReport:
     orders_not_recomputed: int = 0
     plans: int = 0
     plans_not_recomputed: int = 0
+    events: int = 0
     wrong: int = 0
     findings: list[str] = field(default_factory=list)
     n: int = 0
@@ -88,10 +91,16 @@ def verify(stored: Iterable[bytes], anchor: Head | None = None) -> ReplayReport:
 
 
 class Replay:
-    """First every message through `note_orders`, then every message through `check`, in order; then `finish`."""
+    """
+    First every message through `note_orders`, then every message through `check`, in order; then `finish`.
 
-    def __init__(self, anchor: Head | None = None) -> None:
+    With the name of the shard, `events` are the public events that follow from the message checked last.
+    """
+
+    def __init__(self, anchor: Head | None = None, shard: str = "") -> None:
         self.report = ReplayReport()
+        self._name = shard
+        self.events: tuple[StoredEvent, ...] = ()
         self._anchor, self._engine = anchor, ""
         self._shard = Shard()
         self._orders: dict[int, list[tuple[int, Order]]] = defaultdict(list)
@@ -123,6 +132,7 @@ class Replay:
             for text in self._inconsistencies(entry.message):
                 report.found(f"message {entry.message.n}: {text}")
             self._recompute(entry.message)
+            self._derive_events(entry.message)
             self._shard.fold(entry)
         except InvariantViolation as error:
             report.found(str(error))
@@ -134,6 +144,12 @@ class Replay:
         report.records += len(entry.message.records)
         self._check_what_was_made_here()
         return True
+
+    def _derive_events(self, message: LedgerMessage) -> None:
+        self.events = ()
+        if self._name:
+            with suppress(Contradiction, IndexError):  # the fold finds the same and says it better
+                self.events = events_of(self._name, message, self._shard.state)
 
     def finish(self) -> ReplayReport:
         """Returns the report; orders and plans of states never reached, and a ledger that was cut, are findings too."""

@@ -1,6 +1,8 @@
 """Replay refuses every ledger that this engine would not have written."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +10,17 @@ import pytest
 from typer.testing import CliRunner
 
 from tessera.client.cli import app
-from tessera.client.commands.ledger import compare_events
+from tessera.client.commands.ledger import compare_events, replayed
 from tessera.client.outcomes import Exit
 from tessera.client.reading import ledger_of
-from tessera.client.replay import verify
+from tessera.client.replay import ReplayReport, verify
 from tessera.engine import ENGINE_ID
+from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
-from tessera.kernel.ports import Outgoing
+from tessera.kernel.ports import Message, Outgoing
+from tessera.projection.events import events_of
+from tessera_schemas import subjects
 from tessera_schemas.config import ConfigBody, Limits, Policy, Queue, Tenant
 from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.facts import CancelRequested, PodsMade, RunStarted
@@ -25,7 +30,7 @@ from tests.builders import SHARD, admitted, config_body, job_spec, node_seen, qu
 from tests.contract.golden_files import FOLDER
 from tests.ledgers import Committed, rechain
 from tests.rounds import Rounds, share
-from tests.virtual_time import VirtualClock
+from tests.virtual_time import ImpatientClock, VirtualClock
 
 
 def good() -> list[bytes]:
@@ -389,6 +394,91 @@ async def test_events_about_a_record_that_the_ledger_lacks_are_found() -> None:
         await compare_events(ledger, report)
         assert report.wrong == wrong
     assert report.findings == ["the public events know record 3, but the ledger ends at 0: it lost its end"]
+
+
+Change = Callable[[list[Outgoing]], Any]
+
+
+def replaced(at: int, **data: Any) -> Change:
+    """One event says something else, in its data; a value of None takes the field off."""
+
+    def change(events: list[Outgoing]) -> None:
+        body = json.loads(events[at].data)
+        body["data"] = {name: value for name, value in {**body["data"], **data}.items() if value is not None}
+        events[at] = replace(events[at], data=json.dumps(body, separators=(",", ":")).encode())
+
+    return change
+
+
+def beside(out: Outgoing) -> dict[str, str]:
+    """The place in the ledger of a record that is not there."""
+    return {CURSOR_HEADER: out.headers[CURSOR_HEADER] + "9"}
+
+
+def moved(at: int, subject: str) -> Change:
+    return lambda events: events.__setitem__(at, replace(events[at], subject=subject))
+
+
+async def held_against_events(change: Change) -> ReplayReport:
+    """The replay of a good ledger beside its public events, after `change` of what the stream holds."""
+    broker = MemoryBroker(ImpatientClock())
+    broker.add_shard(SHARD)
+    shard, events = Shard(), list[Outgoing]()
+    for seq, data in enumerate(good(), start=1):
+        broker.store(Outgoing(subjects.ledger(SHARD), data))
+        entry = decode_entry(Message("", seq, data))
+        for made in events_of(SHARD, entry.message, shard.state):
+            events.append(Outgoing(made.subject, made.data, headers={CURSOR_HEADER: str(made.cursor)}))
+        shard.fold(entry)
+    change(events)
+    for out in events:
+        broker.store(out)
+    ledger = ledger_of(MemoryBus(broker), SHARD)
+    return await replayed(ledger, None, SHARD, ledger.events())
+
+
+async def test_the_events_that_follow_from_the_ledger_are_the_stored_ones() -> None:
+    report = await held_against_events(lambda events: None)
+    assert (report.findings, report.notes) == ([], [])
+    assert report.events > 10
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        (replaced(1, name="another-job"), "says "),
+        (replaced(4, attempt=None), "says "),
+        (replaced(4, attempt=7), "says "),
+        (moved(3, event(SHARD, "ops", "default", "job.bound.v1")), "is on events."),
+        (lambda events: events.__delitem__(3), "is missing"),
+        (lambda events: events.insert(4, events[3]), "stands behind"),
+        (lambda events: events.insert(4, replace(events[3], headers=beside(events[3]))), "comes from no record"),
+        (lambda events: events.append(replace(events[-1], headers={})), "carries no cursor"),
+        (lambda events: events.__setitem__(2, replace(events[2], data=b"[]")), "its envelope is"),
+    ],
+    ids=["name", "field-gone", "attempt", "subject", "missing", "twice", "invented", "alien", "broken"],
+)
+async def test_an_event_that_does_not_follow_from_the_ledger_is_found(change: Change, finding: str) -> None:
+    report = await held_against_events(change)
+    assert any(finding in text for text in report.findings), report.findings
+    assert report.wrong == len(report.findings) == 1
+
+
+async def test_a_stream_of_events_that_grew_too_old_at_its_beginning_is_compared_from_there_on() -> None:
+    report = await held_against_events(lambda events: events.__delitem__(slice(0, 5)))
+    assert report.findings == []
+
+
+async def test_events_that_are_not_published_yet_are_no_finding() -> None:
+    report = await held_against_events(lambda events: events.__delitem__(slice(-2, None)))
+    assert report.findings == []
+    assert report.notes == ["2 public events that follow from the ledger are not published yet"]
+
+
+async def test_an_event_of_an_older_release_may_lack_an_optional_field() -> None:
+    report = await held_against_events(replaced(1, name=None))
+    assert report.findings == []
+    assert report.notes == ["1 public events lack fields that this build gives, as those of an older release do"]
 
 
 def lending(engine: str, **job: Any) -> list[str]:

@@ -1,5 +1,6 @@
 """`replay` and `ledger inspect`: whether the ledger is what it should be."""
 
+from collections.abc import AsyncIterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -16,7 +17,9 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.client.reading import LedgerFile, StoredLedger
 from tessera.client.rendering import Column, Output, say, show, show_value
 from tessera.client.replay import Replay, ReplayReport
+from tessera.client.stored_events import EventsBesideLedger
 from tessera.client.where import find
+from tessera.kernel.ports import Message
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.ledger_head import Head
@@ -54,11 +57,11 @@ def replay(
             raise Failure(Exit.USAGE, "replay: say --verify; there is no other replay")
         kept = kept_head(anchor, public_key)
         if from_file is not None:
-            report = await _replayed(LedgerFile(from_file), kept)
+            report = await replayed(LedgerFile(from_file), kept)
             compare_ends(LedgerFile(from_file), report)
         else:
             async with stored_ledger(find(home, shard=shard), identity) as ledger:
-                report = await _replayed(ledger, kept)
+                report = await replayed(ledger, kept, ledger.shard, ledger.events())
                 await compare_events(ledger, report)
         if output in (Output.JSON, Output.YAML):
             show_value(output, {"ok": report.ok, **asdict(report)}, report.n)
@@ -168,6 +171,7 @@ def report_lines(report: ReplayReport) -> list[str]:
         f"messages       {report.messages} with {report.records} records, all read",
         f"recomputed     {report.recomputed} messages, {report.orders} orders, {report.plans} plans, compared exactly",
         f"not recomputed {report.not_recomputed} messages, {others}: other engines{_engines(report)}",
+        f"events         {report.events} public events, compared with those that follow",
         f"final state    n {report.n}, hash {report.state_hash}",
     ]
     if report.anchored:
@@ -217,9 +221,15 @@ def _entry(data: bytes) -> list[ChainEntry]:
         return []  # the walk says so
 
 
-async def _replayed(ledger: StoredLedger | LedgerFile, anchor: Head | None) -> ReplayReport:
-    """Two passes; see `replay`."""
-    replay, count = Replay(anchor), await ledger.count()
+async def replayed(
+    ledger: StoredLedger | LedgerFile,
+    anchor: Head | None,
+    shard: str = "",
+    stored_events: AsyncIterator[Message] | None = None,
+) -> ReplayReport:
+    """Two passes; see `replay`. With the name of the shard its stored events are compared in the second one."""
+    replay, count = Replay(anchor, shard), await ledger.count()
+    events = EventsBesideLedger(stored_events, replay.report) if stored_events is not None else None
     columns = ("replay", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=count < LONG, transient=True) as progress:
         bar = progress.add_task("replay", total=2 * count)
@@ -229,5 +239,9 @@ async def _replayed(ledger: StoredLedger | LedgerFile, anchor: Head | None) -> R
         async for _, data in ledger.messages():
             progress.advance(bar)
             if not replay.check(data):
-                break
+                return replay.finish()
+            if events is not None:
+                await events.compare(replay.events)
+    if events is not None:
+        await events.finish(count)
     return replay.finish()
