@@ -27,9 +27,12 @@ def trace(*rows: tuple[int, int, int]) -> list[TraceJob]:
 BLOCKED = trace((0, 100, 6), (20, 60, 8), (30, 40, 1), (40, 500, 2), (50, 20, 16), (60, 15, 4))
 SHORT_BEFORE = trace((0, 1000, 4), (10, 100, 8), (20, 10, 1), (1150, 900, 6), (1160, 20, 8), (1170, 8, 1))
 
+LEARNT = trace(*((20 * n, 10, 8) for n in range(5)), (100, 1000, 5), (120, 1000, 5), (140, 10, 8))
+"""When the job of 5 GPUs ends, such jobs are known to run long and those of 8 to be short."""
+
 
 @pytest.mark.parametrize("policy", CONFIGURED)
-@pytest.mark.parametrize("jobs", [BLOCKED, SHORT_BEFORE], ids=["blocked", "short-before"])
+@pytest.mark.parametrize("jobs", [BLOCKED, SHORT_BEFORE, LEARNT], ids=["blocked", "short-before", "learnt"])
 def test_everybody_waits_as_long_as_through_the_engine_alone(policy: str, jobs: list[TraceJob]) -> None:
     alone, run = replay(jobs, POLICIES[policy]((8, 8), ())), through_services(jobs, [8, 8], policy)
     for one, by_itself in zip(run.waits, alone, strict=True):
@@ -45,6 +48,12 @@ def test_the_policies_differ_as_their_configurations_do() -> None:
     assert waits["fifo"] == waits["reserve"] > 150
 
 
+def test_what_is_expected_to_take_less_goes_first_once_runs_have_ended() -> None:
+    waits = {policy: through_services(LEARNT, [8], policy).waits for policy in ("skip", "expected")}
+    assert waits["skip"][6] < waits["skip"][7]
+    assert waits["expected"][7] < waits["expected"][6]
+
+
 def test_a_large_job_is_a_gang_of_whole_nodes_and_the_rest() -> None:
     assert [(many, each.gpus) for many, each, _ in pods_of(28, 8)] == [(3, 8), (1, 4)]
     assert [(many, each.gpus) for many, each, _ in pods_of(16, 8)] == [(2, 8)]
@@ -58,8 +67,8 @@ def test_a_job_that_can_never_start_ends_the_run_with_its_reason() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "why"),
-    [("sjf-oracle", "it knows durations"), ("ours", "it orders by expected GPU time"), ("best", "not best")],
-    ids=["sjf-oracle", "ours", "unknown"],
+    [("sjf-oracle", "it knows durations"), ("best", "not best")],
+    ids=["sjf-oracle", "unknown"],
 )
 def test_what_the_platform_cannot_be_told_is_refused_with_the_reason(policy: str, why: str) -> None:
     with pytest.raises(StartupError, match=why):
@@ -78,7 +87,11 @@ def test_the_command_says_how_much_was_decided_again(tmp_path: Path) -> None:
     result = CliRunner().invoke(lab, [*asked, "-o", "json"])
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
-    assert (told["jobs"], told["history_jobs"], list(told["policies"])) == (3, 0, ["fifo", "skip", "reserve"])
+    assert (told["jobs"], told["history_jobs"], list(told["policies"])) == (
+        3,
+        0,
+        ["fifo", "skip", "reserve", "expected"],
+    )
     assert all(found["recomputed"] == found["messages"] > 3 for found in told["ledger"].values())
     assert "ledger messages decided again" in CliRunner().invoke(lab, [*asked, "--policy", "skip"]).stdout
 

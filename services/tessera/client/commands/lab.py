@@ -171,9 +171,9 @@ def queue(
     policy: Annotated[
         str | None,
         typer.Option(
-            help="Of fifo, skip, sjf-oracle, ours and reserve, with commas between them; through the services of fifo, "
-            "skip and reserve",
-            show_default="fifo,skip,sjf-oracle,ours",
+            help="Of fifo, skip, sjf-oracle, expected and reserve, with commas between them; through the services "
+            "all but sjf-oracle",
+            show_default="fifo,skip,sjf-oracle,expected",
         ),
     ] = None,
     first_day: Annotated[int | None, typer.Option(help="First day to replay; philly: 27, the 1st of October")] = None,

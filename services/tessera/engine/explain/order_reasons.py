@@ -56,7 +56,7 @@ def said_expected(state: State, job: Job) -> Iterator[str]:
     if state.tree.queues[job.queue].order != "expected":
         return
     kind, limit = kind_of(job), job.time_limit_seconds * 1000
-    runtime = expected_runtime(state, kind, limit)
+    runtime = expected_runtime(state.runtimes, kind, limit)
     learnt = any(state.runtimes.get(key) is not None for key in kind.row_keys())
     why = "its time limit" if runtime == limit else "how long such jobs ran" if learnt else "nothing known of such jobs"
     gpus = f" on {kind.gpus} GPU{'s' * (kind.gpus != 1)}" if kind.gpus else ""

@@ -16,7 +16,8 @@ from heapq import heapify, heappop, heapreplace
 
 from tessera.domain.table import Table
 from tessera.engine.queueing.backfill import Candidate
-from tessera.engine.queueing.durations import JobKind, Sketch, expected, learn, quantile
+from tessera.engine.queueing.durations import JobKind, Sketch, learn, quantile
+from tessera.engine.queueing.orders.expected import expected_gpu_time
 
 DAY = 86_400_000
 
@@ -113,8 +114,7 @@ class Lanes:
         known = self._known.get(lane)
         if known is None:
             kind, limit_ms = lane
-            mean = expected(self._rows, kind)
-            gpu_ms = kind.gpus * (min(mean, limit_ms) if limit_ms else mean)
+            gpu_ms = expected_gpu_time(self._rows, kind, limit_ms)
             known = self._known[lane] = gpu_ms, runtime(self._rows, kind, limit_ms, self._policy)
         return known
 

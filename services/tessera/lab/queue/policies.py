@@ -123,6 +123,6 @@ POLICIES: Mapping[str, Maker] = {
     "fifo": lambda sizes, _: InOrder(sizes, by_arrival, skip=False),
     "skip": lambda sizes, _: InOrder(sizes, by_arrival, skip=True),
     "sjf-oracle": lambda sizes, _: InOrder(sizes, by_duration, skip=False),
-    "ours": lambda sizes, history: Learning(sizes, history, ExpectedOrderPolicy()),
+    "expected": lambda sizes, history: Learning(sizes, history, ExpectedOrderPolicy()),
     "reserve": lambda sizes, history: Learning(sizes, history, AS_CONFIGURED),
 }

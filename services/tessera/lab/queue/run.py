@@ -20,7 +20,7 @@ from tessera.lab.traces.philly import OCTOBER_S, TraceJob, read_jobs
 
 DAY_S = 86_400
 KNOWN_TRACE = "philly"
-USUAL = "fifo", "skip", "sjf-oracle", "ours"
+USUAL = "fifo", "skip", "sjf-oracle", "expected"
 
 
 @dataclass(frozen=True, slots=True)

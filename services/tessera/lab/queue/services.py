@@ -1,8 +1,9 @@
 """
 The queueing replay through all services: each job a gang that comes at its time and runs for its duration.
 
-A policy here is a configuration of the platform: `fifo` is a strict queue, `skip` lets everybody start who fits, and
-`reserve` keeps room for the first that finds none (`backfill: reserve`). Unlike in the replay through the engine alone
+A policy here is a configuration of the platform: `fifo` is a strict queue, `skip` lets everybody start who fits,
+`reserve` keeps room for the first that finds none (`backfill: reserve`), and `expected` orders by expected GPU time and
+keeps room for those that have waited long (`order: expected`). Unlike in the replay through the engine alone
 nothing is learnt before the first job, the rest of a gang above whole nodes goes wherever it fits, and of jobs of one
 second the shorter goes first under every policy. All virtual clusters are one tenant: the policies go by age, and
 between tenants the platform would share.
@@ -11,6 +12,7 @@ between tenants the platform would share.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tessera.engine.queueing.expected_order import ExpectedOrderPolicy
 from tessera.kernel.errors import StartupError
 from tessera.lab.queue.policies import by_arrival
 from tessera.lab.traces.philly import TraceJob
@@ -23,15 +25,25 @@ from tessera_schemas.job import Resources
 QUEUE, TENANT = "default", "trace"
 GPUS_PER_POD_MAX = 64
 CPU_MILLI_PER_GPU = 1000
-POLICIES: Mapping[str, tuple[str, Policy]] = {
-    "fifo": ("strict_fifo", Policy(placement="bestfit")),
-    "skip": ("best_effort_fifo", Policy(placement="bestfit")),
-    "reserve": ("best_effort_fifo", Policy(placement="bestfit", backfill="reserve")),
+AS_THE_ENGINE = ExpectedOrderPolicy()
+"""The lab's order: its patience, and for how many due jobs room is kept."""
+POLICIES: Mapping[str, tuple[dict[str, str], Policy]] = {
+    "fifo": ({"queueing_strategy": "strict_fifo"}, Policy(placement="bestfit")),
+    "skip": ({}, Policy(placement="bestfit")),
+    "reserve": ({}, Policy(placement="bestfit", backfill="reserve")),
+    "expected": (
+        {"order": "expected"},
+        Policy(
+            placement="bestfit",
+            order_patience_seconds=AS_THE_ENGINE.patience_ms // 1000,
+            backfill="reserve",
+            backfill_patience_seconds=AS_THE_ENGINE.patience_ms // 1000,
+            backfill_closing_seconds=AS_THE_ENGINE.closing_ms // 1000,
+            backfill_depth=AS_THE_ENGINE.depth,
+        ),
+    ),
 }
-WITHOUT = {
-    "sjf-oracle": "it knows durations, which nobody tells the platform",
-    "ours": "it orders by expected GPU time, the platform by age; the nearest is reserve",
-}
+WITHOUT = {"sjf-oracle": "it knows durations, which nobody tells the platform"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +102,8 @@ def _nodes(sizes: Sequence[int]) -> list[NodeRow]:
 
 
 def _config(policy: str) -> ConfigBody:
-    strategy, rules = POLICIES[policy]
-    queue = Queue.model_validate({"name": QUEUE, "queueing_strategy": strategy})
+    order, rules = POLICIES[policy]
+    queue = Queue.model_validate({"name": QUEUE, **order})
     unlimited = Tenant(name=TENANT, limits=Limits(jobs=None, submits_per_second=None, bytes_per_second=None))
     return ConfigBody(tenants=(unlimited,), queues=(queue,), policy=rules)
 

@@ -75,7 +75,7 @@ def test_ours_sees_no_duration_before_the_run_has_ended() -> None:
     """Two traces that differ only in how long the last jobs run: all that starts before they end starts alike."""
     jobs = trace(*[(i * 20, 100 + i, (1, 8, 2)[i % 3]) for i in range(60)])
     other = [*jobs[:50], *(TraceJob(j.line, j.submit_s, j.duration_s * 50, j.gpus, j.vc) for j in jobs[50:])]
-    one, two = waits("ours", jobs), waits("ours", other)
+    one, two = waits("expected", jobs), waits("expected", other)
     first_end = min(j.submit_s + w + j.duration_s for j, w in zip(jobs[50:], one[50:], strict=True))
     alike = [i for i, j in enumerate(jobs) if j.submit_s + one[i] < first_end]
     assert len(alike) > 30
@@ -90,9 +90,9 @@ def test_ours_lets_the_jobs_go_first_whose_kind_was_short() -> None:
         TraceJob(4, 10_002, 5000, 1, "slow"),
         TraceJob(5, 10_003, 10, 1, "quick"),
     ]
-    assert replay(jobs, POLICIES["ours"]((8,), history)) == [0, 99, 98, 97]
+    assert replay(jobs, POLICIES["expected"]((8,), history)) == [0, 99, 98, 97]
     one_gpu = [*jobs[1:3], jobs[3]]
-    assert replay(one_gpu, POLICIES["ours"]((1,), history)) == [0, 5009, 4998]
+    assert replay(one_gpu, POLICIES["expected"]((1,), history)) == [0, 5009, 4998]
 
 
 def test_a_job_that_never_starts_is_an_error_and_no_endless_loop() -> None:
@@ -140,11 +140,11 @@ def test_the_command_prints_json_and_writes_a_plot(tmp_path: Path, capsys: pytes
     pytest.importorskip("matplotlib")
     path, plot = tmp_path / "own.csv", tmp_path / "plot.png"
     path.write_text("submit_s,duration_s,num_gpus,vc\n0,100,8,a\n1,10,8,a\n2,5,1,b\n")
-    code = main([str(path), "--gpus", "8", "--policy", "fifo,ours", "--plot", str(plot), "-o", "json"])
+    code = main([str(path), "--gpus", "8", "--policy", "fifo,expected", "--plot", str(plot), "-o", "json"])
     said = json.loads(capsys.readouterr().out)
     assert code == 0
     assert said["policies"]["fifo"][0]["wait_mean"] == pytest.approx((99 + 108) / 3, abs=0.1)
-    assert said["policies"]["ours"][0]["wait_mean"] == pytest.approx((104 + 98) / 3, abs=0.1)
+    assert said["policies"]["expected"][0]["wait_mean"] == pytest.approx((104 + 98) / 3, abs=0.1)
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 

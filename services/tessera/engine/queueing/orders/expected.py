@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from heapq import merge
 
 from tessera.domain.entities import Job
-from tessera.domain.runtimes import JobKind, kind_of
+from tessera.domain.runtimes import JobKind, Sketch, kind_of
 from tessera.domain.state import InLine, Lane, State
+from tessera.domain.table import Table
 from tessera.engine.queueing.durations import expected
 from tessera.engine.queueing.orders.line import JobLine
 
@@ -31,25 +32,25 @@ def is_due(state: State, job: Job, ts: int) -> bool:
     return ts - job.submitted_ts >= state.tree.policy.order_patience_seconds * 1000
 
 
-def expected_runtime(state: State, kind: JobKind, limit_ms: int) -> int:
+def expected_runtime(rows: Table[Sketch], kind: JobKind, limit_ms: int) -> int:
     """Milliseconds that jobs of the kind ran on average, as far as that is known, but no longer than the limit."""
-    mean = expected(state.runtimes, kind)
+    mean = expected(rows, kind)
     return min(mean, limit_ms) if limit_ms else mean
 
 
-def expected_gpu_time(state: State, kind: JobKind, limit_ms: int) -> int:
+def expected_gpu_time(rows: Table[Sketch], kind: JobKind, limit_ms: int) -> int:
     """GPU milliseconds; a job without GPUs counts as one with one, since it keeps CPUs from others as long."""
-    return max(1, kind.gpus) * expected_runtime(state, kind, limit_ms)
+    return max(1, kind.gpus) * expected_runtime(rows, kind, limit_ms)
 
 
 def expected_of(state: State, job: Job) -> int:
     """GPU milliseconds that the job is expected to take."""
-    return expected_gpu_time(state, kind_of(job), job.time_limit_seconds * 1000)
+    return expected_gpu_time(state.runtimes, kind_of(job), job.time_limit_seconds * 1000)
 
 
 def _turns(state: State, ts: int, lane: Lane, places: Iterable[InLine]) -> Iterator[Turn]:
     minus_priority, kind, limit_ms = lane
-    gpu_ms = expected_gpu_time(state, kind, limit_ms)
+    gpu_ms = expected_gpu_time(state.runtimes, kind, limit_ms)
     for place in places:
         job = state.jobs.get(place[-1])
         if job is not None:
