@@ -101,7 +101,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "services-operated": operated_table,
     "secrets": secrets,
 }
-PAGES = ("README.md", "services/README.md", "docs/contract.md", "deploy/kubernetes/README.md")
+PAGES = ("README.md", "docs/architecture.md", "docs/contract.md", "deploy/kubernetes/README.md")
 
 
 def files() -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""Tessera: an event-driven scheduler for GPU clusters. The folders are the architecture; see services/README.md."""
+"""Tessera: an event-driven scheduler for GPU clusters. The folders are the architecture; see docs/architecture.md."""

@@ -1,7 +1,7 @@
 """
 What stops when a service stops: the facts that `test_each_service_alone` shows on real processes.
 
-README and services/README.md hold the same table; a row here without its test, or a row there that is not here, is a
+README and docs/architecture.md hold the same table; a row here without its test, or a row there that is not here, is a
 mistake.
 """
 

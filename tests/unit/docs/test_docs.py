@@ -22,7 +22,7 @@ from tessera_schemas.services import SERVICES
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "docs" / "examples"
 README = (ROOT / "README.md").read_text()
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "services" / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(page for top in ("docs", "deploy", "services") for page in ROOT.glob(f"{top}/**/*.md"))]
 SHOWN = ("submit.py", "subscribe.py", "github-actions.yml", "gitlab-ci.yml")
 CODE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
@@ -134,7 +134,7 @@ def test_no_page_names_a_path_of_one_machine(page: Path) -> None:
 
 
 def test_every_service_has_its_chapter() -> None:
-    text = (ROOT / "services" / "README.md").read_text()
+    text = (ROOT / "docs" / "architecture.md").read_text()
     assert sorted(re.findall(r"^### (\w+)$", text, re.MULTILINE)) == sorted(SERVICES)
 
 
