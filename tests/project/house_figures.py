@@ -8,6 +8,7 @@ and a function's include its signature and docstring.
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -22,6 +23,7 @@ AIMS: Mapping[str, int] = {
     "largest function (lines)": 80,
     "largest file (lines)": 600,
     "public functions without a docstring (of 1,000)": 150,
+    "docstrings that begin with a pronoun (of 1,000)": 20,
     "modules in import cycles": 0,
     "our modules that the client's SDK loads": 30,
     "numpy is loaded by the client's SDK": 0,
@@ -30,6 +32,12 @@ AIMS: Mapping[str, int] = {
     "class names defined in two modules": 0,
 }
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+# A docstring whose subject is one of these is understood only by a reader who knows what surrounds it.
+PRONOUN = re.compile(
+    r"\W*(what|who|whom|whose|which|how|when|where|(what|who|whom|which|how|when|where)ever|that|this|these|those|it|its"
+    r"|they|their|he|she|here|there|everything|nothing|everybody|nobody)\b",
+    re.IGNORECASE,
+)
 
 
 def modules() -> dict[str, ast.Module]:
@@ -51,6 +59,11 @@ def public_functions(tree: ast.Module) -> Iterator[Function]:
     public = [node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
     for body in (tree.body, *(node.body for node in public)):
         yield from (node for node in body if isinstance(node, Function) and not node.name.startswith("_"))
+
+
+def docstrings(tree: ast.Module) -> Iterator[str]:
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    yield from (text for node in ast.walk(tree) if isinstance(node, documented) and (text := ast.get_docstring(node)))
 
 
 def imports(name: str, tree: ast.Module, known: Mapping[str, ast.Module]) -> set[str]:
@@ -95,6 +108,7 @@ def measured() -> dict[str, int]:
     known = modules()
     lengths = sorted((node.end_lineno or 0) - node.lineno + 1 for tree in known.values() for node in functions(tree))
     public = [node for tree in known.values() for node in public_functions(tree)]
+    documented = [text for tree in known.values() for text in docstrings(tree)]
     files = [len(path.read_text(encoding="utf-8").splitlines()) for root in CODE for path in root.rglob("*.py")]
     defined = Counter(
         node.name
@@ -110,6 +124,7 @@ def measured() -> dict[str, int]:
         lengths[-1],
         max(files),
         sum(ast.get_docstring(node) is None for node in public) * 1000 // len(public),
+        sum(PRONOUN.match(text) is not None for text in documented) * 1000 // len(documented),
         in_cycles(dict(edges)),
         sum(name.split(".")[0] in ("tessera", "tessera_schemas") for name in loaded),
         int("numpy" in loaded),

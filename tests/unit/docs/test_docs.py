@@ -22,7 +22,7 @@ from tessera_schemas.services import SERVICES
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "docs" / "examples"
 README = (ROOT / "README.md").read_text()
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(page for top in ("docs", "deploy", "services") for page in ROOT.glob(f"{top}/**/*.md"))]
+PAGES = sorted(page for top in ("", "docs/**/", "deploy/**/", "services/**/") for page in ROOT.glob(f"{top}*.md"))
 SHOWN = ("submit.py", "subscribe.py", "github-actions.yml", "gitlab-ci.yml")
 CODE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
