@@ -14,7 +14,7 @@ from tessera.engine.queueing.ordering import order
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ledger.shard import Entry, Shard, decode_entry
 from tessera.kernel.ports import Message
-from tessera.scheduler.decide import Inputs, decide
+from tessera.scheduler.decide import CapacityCache, Inputs, decide
 from tessera_schemas.facts import AnyFact, PodsMade, RunAbsent, RunEnded, RunStarted, owner
 from tessera_schemas.ledger import GENESIS, LEDGER_MESSAGE, LedgerMessage, TakenFact, chain_hash
 from tessera_schemas.orders import Order
@@ -27,6 +27,7 @@ class Committed:
     def __init__(self, ts: int = 1_760_000_000_000) -> None:
         self.shard, self.stored = Shard(), list[bytes]()
         self.ts, self.facts_upto = ts, 0
+        self.capacity: CapacityCache = {}
 
     @classmethod
     def continuing(cls, stored: Sequence[bytes]) -> "Committed":
@@ -73,7 +74,7 @@ class Committed:
             facts_upto=inputs.facts_upto,
             facts=inputs.facts,
             orders=inputs.orders,
-            records=decide(state, inputs),
+            records=decide(state, inputs, self.capacity),
         )
         self.stored.append(message.to_bytes())
         self.shard.fold(Entry(message, self.stored[-1]))

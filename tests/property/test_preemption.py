@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tessera.client.replay import verify
 from tessera.domain.entities import Job
-from tessera.domain.resources import placed_amount
 from tessera.domain.snapshot import dump, load
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import leaving, nodes_for, nodes_less
@@ -183,7 +182,7 @@ def test_nothing_is_taken_back_for_a_queue_that_borrows_nor_from_one_that_does_n
         for keeper in path(job.queue)[:-1]:
             back = sum(v.gpu_milli for v in made.victims if keeper in path(v.queue))
             gone = [(run, places) for run, places in leaving(rounds.state) if keeper in path(run.queue)]
-            back += sum(placed_amount(run.roles, places).gpu_milli for run, places in gone)
+            back += sum(run.gang.amount_of(places).gpu_milli for run, places in gone)
             marks = [rounds.state.jobs.get(owner) for owner in made.outranked]
             back += sum(owner.amount.gpu_milli for owner in marks if keeper in path(owner.queue))
             if before.used(keeper, cell) - back + job.amount.gpu_milli <= before.total(keeper, cell):

@@ -6,11 +6,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.domain.gang import gang_of
 from tessera.domain.mix import Mix, MixKind
 from tessera.domain.resources import Node, RoleNeed, emptied, empty_node
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import fits, placed_on
-from tessera.engine.placement.gangs import FreeCapacity, place_gang, taken
+from tessera.engine.placement.gangs import FreeCapacity, place_gang
 from tessera.engine.placement.node_order import taste_for
 from tessera.engine.placement.placement_groups import units
 from tessera.engine.scoring.policies import FULLEST, Taste
@@ -123,7 +124,7 @@ def test_a_room_that_is_renewed_for_another_pass_chooses_as_a_new_one(
                 continue
             assert verdict == expected
             if data.draw(st.booleans()):  # else the append was in vain
-                taken(nodes, gang, verdict)
+                gang_of(gang).take(nodes, verdict)
 
 
 def changes(node: Node) -> list[Node]:

@@ -30,7 +30,7 @@ from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
 from tessera.projection.events import StoredEvent, events_of
-from tessera.scheduler.decide import Inputs, decide
+from tessera.scheduler.decide import CapacityCache, Inputs, decide
 from tessera_schemas.facts import PlanProposed, owner
 from tessera_schemas.ledger import Allocated, AnyRecord, Checkpoint, EpochOpened, Grown, LedgerMessage
 from tessera_schemas.ledger_head import Head
@@ -103,6 +103,7 @@ class Replay:
         self.events: tuple[StoredEvent, ...] = ()
         self._anchor, self._engine = anchor, ""
         self._shard = Shard()
+        self._capacity: CapacityCache = {}
         self._orders: dict[int, list[tuple[int, Order]]] = defaultdict(list)
         self._plans: dict[int, list[tuple[int, PlanProposed]]] = defaultdict(list)
         self._noted = self._seen = 0
@@ -182,7 +183,7 @@ class Replay:
             self._by_another(message.engine)
             return
         try:
-            expected = decide(self._shard.state, inputs_of(message))
+            expected = decide(self._shard.state, inputs_of(message), self._capacity)
         except (Contradiction, KeyError, IndexError, ValueError) as error:
             report.found(f"message {message.n}: cannot be decided again: {error!r}")
             return

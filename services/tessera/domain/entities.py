@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tessera.domain.evolve import later, quick
+from tessera.domain.gang import Gang, gang_of
 from tessera.domain.phases import Phase
 from tessera.domain.resources import NOTHING, Amount, RoleNeed
 from tessera_schemas.adopted import Adopted
@@ -59,9 +60,14 @@ class Job:
     idle: JobIdle | None = later(None)
 
     @property
+    def gang(self) -> Gang:
+        """Its roles, placed all or nothing."""
+        return gang_of(self.roles)
+
+    @property
     def pods(self) -> int:
         """Pods of the gang: the replicas of all roles, without surplus pods."""
-        return sum(role.replicas for role in self.roles)
+        return self.gang.pods
 
     @property
     def kept_out(self) -> bool:
@@ -161,6 +167,11 @@ class Run:
     user: str = later("")
 
     @property
+    def gang(self) -> Gang:
+        """The roles of its pods."""
+        return gang_of(self.roles)
+
+    @property
     def permitted(self) -> tuple[str, ...]:
         """The UIDs of its pods that may be bound: the gang's, then those that it grew by."""
         return (*self.uids, *(extra.uid for extra in self.extra if extra.uid)) if self.extra else self.uids
@@ -232,6 +243,11 @@ class Earmark:
     placements: tuple[Placement, ...]
     flavor: str = ""
     victims: tuple[str, ...] = ()
+
+    @property
+    def gang(self) -> Gang:
+        """The roles that the devices are kept for."""
+        return gang_of(self.roles)
 
 
 @quick

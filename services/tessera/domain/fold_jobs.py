@@ -17,10 +17,11 @@ from tessera.domain.fold_steps import (
     run_of,
     tally_tenant,
 )
+from tessera.domain.gang import gang_of
 from tessera.domain.levels import unknown_levels, with_labels
 from tessera.domain.mix import see
 from tessera.domain.phases import Phase, moved
-from tessera.domain.resources import gang_amount, role_need, shared
+from tessera.domain.resources import role_need
 from tessera.domain.spec_hash import spec_hash
 from tessera.domain.state import State
 from tessera_schemas.facts import JobAdmitted
@@ -48,7 +49,7 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
     if unknown_levels(spec.roles, state.tree.levels):
         raise Contradiction(f"record {state.n}: job {record.job_id} names a topology level that is not there")
     as_made = fact.adopted is not None
-    roles = shared(with_labels([role_need(role, as_made) for role in spec.roles], state.tree.levels))
+    gang = gang_of(with_labels([role_need(role, as_made) for role in spec.roles], state.tree.levels))
     job = Job(
         fact.job_id,
         fact.tenant,
@@ -58,8 +59,8 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
         spec_hash(fact),
         spec.priority_class,
         spec.preemptible,
-        roles,
-        gang_amount(roles),
+        gang,
+        gang.amount,
         spec.retry,
         state.n,
         record.fact,
@@ -74,7 +75,7 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
     tally_tenant(state, job.tenant, job.amount, 1)
     pool = state.tree.pool(job.queue)
     if pool is not None:
-        see(state.seen, state.mixes, state.nodes, pool, roles)
+        see(state.seen, state.mixes, state.nodes, pool, gang)
 
 
 def apply_waiting(state: State, record: Waiting, facts: Sequence[TakenFact]) -> None:
@@ -187,7 +188,7 @@ def apply_earmark_set(state: State, record: EarmarkSet, facts: Sequence[TakenFac
         record.owner, record.cause, record.deadline, job.roles, record.placements, record.flavor, record.victims
     )
     state.earmarks.put(record.owner, mark)
-    hold(state, job.roles, record.placements, 1)
+    hold(state, job.gang, record.placements, 1)
 
 
 def apply_earmark_ended(state: State, record: EarmarkEnded, facts: Sequence[TakenFact]) -> None:
@@ -196,5 +197,5 @@ def apply_earmark_ended(state: State, record: EarmarkEnded, facts: Sequence[Take
     if mark is None:
         raise Contradiction(f"record {state.n}: job {record.owner} has no earmark")
     state.earmarks.drop(record.owner)
-    hold(state, mark.roles, mark.placements, -1)
+    hold(state, mark.gang, mark.placements, -1)
     drop_empty(state, mark.placements)

@@ -17,8 +17,9 @@ from tessera.domain.fold_steps import (
     run_of,
     tally,
 )
+from tessera.domain.gang import gang_of
 from tessera.domain.phases import Phase
-from tessera.domain.resources import placed_amount, shared, within_reach
+from tessera.domain.resources import within_reach
 from tessera.domain.state import State
 from tessera_schemas.ledger import (
     Allocated,
@@ -52,7 +53,7 @@ def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact])
         raise Contradiction(f"record {state.n}: job {job.job_id} is {'held' if job.held else 'without its pods'}")
     first = job.first_ts or state.ts
     job = move(state, job, Phase.ALLOCATED, attempt=record.attempt, reason=None, not_before=0, first_ts=first)
-    hold(state, job.roles, record.placements, 1)
+    hold(state, job.gang, record.placements, 1)
     tally(state, job.queue, record.flavor, job.amount, 1)
     state.put_run(
         Run(
@@ -102,8 +103,8 @@ def apply_grown(state: State, record: Grown, facts: Sequence[TakenFact]) -> None
     ranks = [placement.rank for placement in record.placements]
     if run.stopping or not run.started or ranks != list(range(first, first + len(ranks))):
         raise Contradiction(f"record {state.n}: run {run.run_id} cannot grow by ranks {ranks}")
-    hold(state, run.roles, record.placements, 1)
-    more = placed_amount(run.roles, record.placements)
+    hold(state, run.gang, record.placements, 1)
+    more = run.gang.amount_of(record.placements)
     tally(state, run.queue, run.flavor, more, 1, jobs=0)
     extra = (*run.extra, *(Extra(placement, record.deadline) for placement in record.placements))
     amount = run.amount.plus(more)
@@ -154,8 +155,8 @@ def apply_revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> 
     if record.reason.code in ENDS_OF_ITS_OWN:
         learn_runtime(state, run, job)
     avoid = tuple(dict.fromkeys((*job.avoid, *record.avoid)))[-AVOID_MAX:]
-    roles = shared(tuple(within_reach(role, record.within) for role in job.roles)) if record.within else job.roles
-    move(state, job, Phase.EVICTING, reason=record.reason, avoid=avoid, roles=roles)
+    gang = gang_of(tuple(within_reach(role, record.within) for role in job.roles)) if record.within else job.gang
+    move(state, job, Phase.EVICTING, reason=record.reason, avoid=avoid, roles=gang)
 
 
 def apply_spared(state: State, record: Spared, facts: Sequence[TakenFact]) -> None:
@@ -191,7 +192,7 @@ def apply_released(state: State, record: Released, facts: Sequence[TakenFact]) -
     if not run.stopping:
         raise Contradiction(f"record {state.n}: run {run.run_id} is released while it may still run")
     state.drop_run(run)
-    hold(state, run.roles, run.places, -1)
+    hold(state, run.gang, run.places, -1)
     drop_empty(state, run.places)
     tally(state, run.queue, run.flavor, run.amount, -1)
 
@@ -202,10 +203,10 @@ def _release_pods(state: State, run: Run, ranks: set[int]) -> None:
     gone = tuple(placement for placement in run.places if placement.rank in ranks)
     if len(gone) != len(ranks) or not ranks <= leaving | run.releasable:
         raise Contradiction(f"record {state.n}: run {run.run_id} gives no ranks {sorted(ranks)} back by themselves")
-    less = placed_amount(run.roles, gone)
+    less = run.gang.amount_of(gone)
     extra = run.extra if leaving.isdisjoint(ranks) else tuple(e for e in run.extra if e.placement.rank not in ranks)
     released = tuple(sorted({*run.released_ranks, *ranks - leaving}))
     state.put_run(evolved(run, extra=extra, amount=run.amount.plus(less, -1), released_ranks=released))
-    hold(state, run.roles, gone, -1)
+    hold(state, run.gang, gone, -1)
     drop_empty(state, gone)
     tally(state, run.queue, run.flavor, less, -1, jobs=0)

@@ -61,11 +61,10 @@ def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenF
     holders: list[Run | Earmark] = []
     if before is not None and before.is_held:  # else nothing holds it, and nobody need be asked
         holders = [*state.runs.found(state.index.runs_on.get(node.name, ())), *state.earmarks.values()]
+    anew = {node.name: node}
     for holder in holders:
-        needs = {role.name: role.need for role in holder.roles}
-        for placement in holder.places if isinstance(holder, Run) else holder.placements:
-            if placement.node == node.name:
-                node = node.taking(needs[placement.role], placement, 1)
+        holder.gang.take(anew, holder.places if isinstance(holder, Run) else holder.placements)
+    node = anew[node.name]
     if node.gone and not node.is_held:
         if before is not None:
             state.drop_node(before)

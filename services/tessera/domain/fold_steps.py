@@ -6,8 +6,9 @@ from typing import Any
 from tessera.domain.entities import Job, Run, Use
 from tessera.domain.errors import Contradiction
 from tessera.domain.evolve import evolved
+from tessera.domain.gang import Gang
 from tessera.domain.phases import Phase, moved
-from tessera.domain.resources import Amount, RoleNeed
+from tessera.domain.resources import Amount, Node
 from tessera.domain.runtimes import kind_of, learn
 from tessera.domain.state import State
 from tessera_schemas.placement import Placement
@@ -55,14 +56,17 @@ def tally_tenant(state: State, tenant: str, amount: Amount, sign: int) -> None:
     state.tenant_use.put(tenant, Use(tenant, use.jobs + sign, use.amount.plus(amount, sign)))
 
 
-def hold(state: State, roles: Sequence[RoleNeed], placements: Sequence[Placement], sign: int) -> None:
+def hold(state: State, gang: Gang, placements: Sequence[Placement], sign: int) -> None:
     """Take (1) or give back (-1) what placements hold on their nodes."""
-    needs = {role.name: role.need for role in roles}
+    touched: dict[str, Node] = {}
     for placement in placements:
         node = state.nodes.get(placement.node)
         if node is None:
             raise Contradiction(f"record {state.n} uses node {placement.node}, which is unknown")
-        state.nodes.put(node.name, node.taking(needs[placement.role], placement, sign))
+        touched[node.name] = node
+    gang.take(touched, placements, sign)
+    for node in touched.values():
+        state.nodes.put(node.name, node)
 
 
 def drop_empty(state: State, placements: Sequence[Placement]) -> None:

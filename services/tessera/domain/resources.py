@@ -7,7 +7,6 @@ Capacity is checked per device, never on a sum: two halves on two GPUs are not o
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from tessera.domain.evolve import evolved, later, quick
 from tessera_schemas.facts import NodeSeen
@@ -47,6 +46,11 @@ class Need:
     def total_gpu_milli(self) -> int:
         """Thousandths of a GPU that one pod takes: whole GPUs, its share and its MIG instance together."""
         return self.gpus * WHOLE_GPU + self.gpu_milli + PROFILES.get(self.mig_profile, 0)
+
+    @property
+    def amount(self) -> "Amount":
+        """What one pod counts against quotas."""
+        return Amount(self.cpu_milli, self.memory_bytes, self.total_gpu_milli)
 
 
 @quick
@@ -142,32 +146,6 @@ class Amount:
 
 
 NOTHING = Amount()
-
-
-@lru_cache(maxsize=65_536)
-def shared(roles: tuple[RoleNeed, ...]) -> tuple[RoleNeed, ...]:
-    """The same object for equal gangs: less memory, and finding one again in a dictionary compares no fields."""
-    return roles
-
-
-def gang_amount(roles: tuple[RoleNeed, ...]) -> Amount:
-    """What the whole gang holds while it has a run."""
-    cpu_milli = memory_bytes = gpu_milli = 0
-    for role in roles:
-        cpu_milli += role.replicas * role.need.cpu_milli
-        memory_bytes += role.replicas * role.need.memory_bytes
-        gpu_milli += role.replicas * role.need.total_gpu_milli
-    return Amount(cpu_milli, memory_bytes, gpu_milli)
-
-
-def placed_amount(roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...]) -> Amount:
-    """What these pods of the roles hold."""
-    needs = {role.name: role.need for role in roles}
-    total = NOTHING
-    for placement in placements:
-        need = needs[placement.role]
-        total = total.plus(Amount(need.cpu_milli, need.memory_bytes, need.total_gpu_milli))
-    return total
 
 
 @quick

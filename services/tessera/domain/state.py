@@ -6,7 +6,6 @@ reads the base's and sees its own writes in the tables.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from sortedcontainers import SortedList
 
@@ -14,7 +13,7 @@ from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Left, QueueOr
 from tessera.domain.mix import Mix, Seen
 from tessera.domain.phases import Phase
 from tessera.domain.queues import Holding, QueueTree, QuotaBook, queue_tree
-from tessera.domain.resources import NOTHING, WHOLE_GPU, Amount, Node, placed_amount
+from tessera.domain.resources import NOTHING, WHOLE_GPU, Amount, Node
 from tessera.domain.runtimes import JobKind, Sketch, kind_of
 from tessera.domain.table import Table
 from tessera_schemas.config import Config
@@ -147,7 +146,7 @@ class State:
         for run in self.runs.values():
             job = None if run.stopping else self.jobs.get(run.job_id)
             if job is not None and not revocable(job):
-                gang = placed_amount(run.roles, run.gang_places) if run.extra else run.amount
+                gang = run.gang.amount_of(run.gang_places) if run.extra else run.amount
                 yield run.queue, run.flavor, gang
         for owner, mark in self.earmarks.items():
             job = self.jobs.get(owner)
@@ -196,7 +195,7 @@ class Index:
     each tenant, and for each of its users; `lanes` these again by lane, of queues whose order looks at runtimes. `held`
     is what runs hold by (queue, tenant), and by (queue, tenant, user) where a user is named. `runs_on` says which runs
     hold something on a node; `capacity` is what all nodes of a pool have together; `elastic` runs may change their
-    size. `derived` is what others worked out from the nodes: they see to it that it is up to date.
+    size.
     """
 
     def __init__(self) -> None:
@@ -211,7 +210,6 @@ class Index:
         self.runs_on: dict[str, dict[str, None]] = {}
         self.capacity: dict[str, Amount] = {}
         self.elastic: dict[str, None] = {}
-        self.derived: dict[tuple[str, str], Any] = {}
 
     def job_changes(self, state: State, old: Job | None, new: Job | None) -> None:
         """Follows a job from `old` to `new` (None: not there) in the waiting lines and the times of retries."""

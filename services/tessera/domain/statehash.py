@@ -18,6 +18,7 @@ import orjson
 from pydantic import BaseModel
 
 from tessera.domain.evolve import LATER
+from tessera.domain.gang import Gang
 from tessera.domain.state import LATER_TABLES, TABLES, State
 
 MODULUS = 1 << 128
@@ -57,7 +58,9 @@ def _parts(kind: Any) -> Iterator[type[Any]]:
         yield from _parts(inner)
 
 
-def _embed(value: Any) -> orjson.Fragment:
+def _embed(value: Any) -> orjson.Fragment | tuple[Any, ...]:
+    if isinstance(value, Gang):
+        return tuple(value)
     if isinstance(value, BaseModel):
         return orjson.Fragment(value.__pydantic_serializer__.to_json(value))
     raise TypeError(f"{type(value).__name__} has no canonical form")

@@ -18,7 +18,7 @@ from tessera.kernel.ledger.room import WAY_OUT
 from tessera.kernel.ledger.shard import Entry, Shard
 from tessera.kernel.ledger.timestamps import LedgerTime
 from tessera.kernel.service.context import Ports
-from tessera.scheduler.decide import Inputs, decide
+from tessera.scheduler.decide import CapacityCache, Inputs, decide
 from tessera.scheduler.inbox import Inbox
 from tessera.scheduler.settings import SchedulerSettings
 from tessera_schemas.ledger import Allocated, AnyRecord, LedgerMessage, Waiting
@@ -49,6 +49,7 @@ class Committer:
         self._ports, self._settings, self._shard = ports, settings, shard
         self._time = LedgerTime(ports.clock, shard.state.ts)
         self._busy = False
+        self._capacity: CapacityCache = {}
         self._full: str | None = None
         self.epoch = 0
         ports.health.check("ledger", lambda: self._full)
@@ -138,7 +139,7 @@ class Committer:
     def _decide(self, inputs: Inputs) -> tuple[AnyRecord, ...]:
         started = self._ports.clock.monotonic()
         try:
-            records = decide(self._shard.state, inputs)
+            records = decide(self._shard.state, inputs, self._capacity)
         except (Contradiction, KeyError, IndexError, ValueError) as error:
             raise InvariantViolation(f"deciding record {inputs.n}: {error!r}") from error
         self._ports.metrics.step(Step.DECIDE, self._ports.clock.monotonic() - started)

@@ -4,7 +4,8 @@ from typing import Any
 
 from tessera.binder.decide.steps import Json
 from tessera.domain.entities import Job, Run
-from tessera.domain.resources import Node, empty_node, gang_amount, role_need
+from tessera.domain.gang import gang_of
+from tessera.domain.resources import Node, empty_node, role_need
 from tessera_schemas.base import job_id, run_id
 from tessera_schemas.job import JobSpec
 from tessera_schemas.labels import FINALIZER, RUN_LABEL, pod_name
@@ -27,7 +28,7 @@ def job(spec: JobSpec | None = None) -> Job:
         spec.priority_class,
         spec.preemptible,
         roles,
-        gang_amount(roles),
+        gang_of(roles).amount,
         spec.retry,
         taken_n=1,
         fact_index=0,

@@ -4,11 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.domain.entities import Job, Run
+from tessera.domain.gang import gang_of
 from tessera.domain.resources import NOTHING, Amount, RoleNeed
 from tessera.domain.runtimes import kind_of, learn
 from tessera.domain.state import State
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
-from tessera.engine.placement.gangs import place_gang, taken
+from tessera.engine.placement.gangs import place_gang
 from tessera.engine.queueing.reservations import Forecast, Opening, Reservation, beside, reserved, soonest
 from tessera_schemas.job import Retry
 from tessera_schemas.placement import Placement
@@ -94,7 +95,7 @@ def test_doubling_and_halving_finds_what_trying_one_end_after_the_other_finds(
             known.jobs.put(f"j{number}", job(f"j{number}", limit))
             runs.append(run(f"j{number}", devices=tuple(free), on=name))
             known.runs.put(runs[-1].run_id, runs[-1])
-            taken(nodes, runs[-1].roles, runs[-1].placements)
+            gang_of(runs[-1].roles).take(nodes, runs[-1].placements)
     gang = roles((pods, need(gpus=gpus)))
     ends, places = Forecast(known).ends_on(nodes), FeasibleNodes(nodes)
     if not isinstance(place_gang(gang, nodes, places), Reason):
@@ -102,7 +103,7 @@ def test_doubling_and_halving_finds_what_trying_one_end_after_the_other_finds(
     later, expected = dict(nodes), None
     for at, gone in ends:
         for one in gone:
-            taken(later, one.roles, one.placements, -1)
+            gang_of(one.roles).take(later, one.placements, -1)
         if not isinstance(place_gang(gang, later), Reason):
             expected = at
             break
@@ -130,7 +131,7 @@ def halves() -> State:
 def opened(gang: tuple[RoleNeed, ...], *others: Reservation) -> Reservation:
     nodes = cluster(node("a", gpus=4, free=(0,) * 4), node("b", gpus=4, free=(0,) * 4))
     for other in others:
-        taken(nodes, other.job.roles, other.placements)
+        gang_of(other.job.roles).take(nodes, other.placements)
     opening = soonest(gang, nodes, Forecast(halves()).ends_on(nodes), FeasibleNodes(nodes))
     assert opening is not None
     return reserved(job(gang=gang), "", opening, others)
@@ -162,7 +163,7 @@ def test_reservations_on_one_node_know_of_each_other_from_when_the_later_one_beg
     ahead = cluster(node("a"))
     place = (Placement(0, "role-0", "a", (), 0),)
     later = reserved(job("later", gang=gang), "", Opening(NOW + 200, place, ahead), ())
-    taken(ahead, gang, place)  # where the earlier one is sought, the later one stands
+    gang_of(gang).take(ahead, place)  # where the earlier one is sought, the later one stands
     earlier = reserved(job("earlier", gang=gang), "", Opening(NOW + 100, place, ahead), [later])
     assert earlier.ahead["a"].cpu_free == 54_000
     assert later.ahead["a"].cpu_free == 44_000

@@ -9,10 +9,11 @@ from typing import Any
 
 from tessera.admission.decide.pods import malformed, not_granted
 from tessera.admission.decide.policy import AdmissionPolicy
+from tessera.domain.gang import gang_of
 from tessera.domain.idle import jobs_choose
 from tessera.domain.levels import in_short, unknown_levels, with_labels
 from tessera.domain.queues import QueueTree, QuotaBook
-from tessera.domain.resources import Amount, gang_amount, role_need, shared
+from tessera.domain.resources import Amount, role_need
 from tessera_schemas.commands import AdoptJob, SubmitJob
 from tessera_schemas.dangerous import in_reserved_domain
 from tessera_schemas.devices import steers_devices
@@ -45,10 +46,10 @@ def of_job(command: SubmitJob | AdoptJob, tenant: str, policy: AdmissionPolicy) 
     against += unknown
     pool = tree.pool(spec.queue)
     if pool is not None:
-        roles = shared(with_labels([role_need(role, submitted is None) for role in spec.roles], tree.levels))
-        flavors, over = _within_quota(spec.queue, gang_amount(roles), tree, spec.preemptible)
+        gang = gang_of(with_labels([role_need(role, submitted is None) for role in spec.roles], tree.levels))
+        flavors, over = _within_quota(spec.queue, gang.amount, tree, spec.preemptible)
         against += over
-        verdict = None if unknown else policy.pools.inadmissible(tree, spec.queue, flavors, roles)
+        verdict = None if unknown else policy.pools.inadmissible(tree, spec.queue, flavors, gang)
         against += [in_short(verdict, tree.levels)] if verdict is not None else []
     return against
 

@@ -7,13 +7,14 @@ class than the waiting job's moves. Unlike a preemption it takes nothing from an
 pool the run is of, its job starts again as soon as the old pods are gone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from tessera.domain.entities import Job, Run
 from tessera.domain.evolve import evolved
+from tessera.domain.gang import Gang
 from tessera.domain.phases import Phase
 from tessera.domain.queues import Over, QuotaBook
-from tessera.domain.resources import Node, RoleNeed
+from tessera.domain.resources import Node
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
@@ -144,15 +145,13 @@ class Ground:
         self._bases = bases
         self._taken: dict[str, Node] = {}
 
-    def take(self, roles: tuple[RoleNeed, ...], placements: Iterable[Placement]) -> None:
+    def take(self, gang: Gang, placements: Collection[Placement]) -> None:
         """Takes what the placements hold from what is free; nobody else is put on a drained node among them."""
-        state, needs = self._bases.state, {role.name: role.need for role in roles}
-        for placement in placements:
-            node = self._taken.get(placement.node) or state.nodes.get(placement.node)
-            if node is not None:
-                node = node.taking(needs[placement.role], placement, 1)
-                drained = state.drains.get(node.name) is not None
-                self._taken[node.name] = evolved(node, ready=False) if drained else node
+        state = self._bases.state
+        for node in state.nodes.found({placement.node for placement in placements} - self._taken.keys()):
+            drained = state.drains.get(node.name) is not None
+            self._taken[node.name] = evolved(node, ready=False) if drained else node
+        gang.take(self._taken, placements)
 
     def nodes(self, run: Run, avoid: tuple[str, ...] = ()) -> tuple[dict[str, Node], FeasibleNodes]:
         """The nodes that the run may go on to, and which of them suit whom."""

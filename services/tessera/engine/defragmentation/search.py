@@ -122,7 +122,7 @@ class _Search:
         self._going = leaving(state)
         self._book = book_without(state, self._going)
         nodes = {node.name: node for node in nodes_for(state, state.tree.pool(job.queue) or "", flavor, avoid)}
-        held = nodes_less(state, [(run.roles, places) for run, places in self._going])
+        held = nodes_less(state, [(run.gang, places) for run, places in self._going])
         self._nodes = nodes | {name: node for name, node in held.items() if name in nodes}
         self._places, self._bases = (
             FeasibleNodes(self._nodes, taste_of(state, state.tree.pool(job.queue) or "")),
@@ -221,7 +221,7 @@ class _Search:
         if isinstance(placed, Reason):
             return None
         ground = Ground(self._bases)
-        ground.take(self._job.roles, placed)
+        ground.take(self._job.gang, placed)
         moves = self._landed(taken, ground)
         return None if moves is None else FoundRelocations(tuple(sorted(taken, key=_order)), moves, placed)
 
@@ -233,7 +233,7 @@ class _Search:
             placed = place_gang(run.roles, *ground.nodes(run, () if moved is None else moved.avoid))
             if isinstance(placed, Reason):
                 return None
-            ground.take(run.roles, placed)
+            ground.take(run.gang, placed)
             moves.append(Move(run_id=run.run_id, placements=placed))
         return tuple(moves)
 

@@ -11,7 +11,8 @@ from itertools import islice
 
 from tessera.domain.entities import Job, Run
 from tessera.domain.evolve import evolved
-from tessera.domain.resources import Need, RoleNeed, gang_amount
+from tessera.domain.gang import gang_of
+from tessera.domain.resources import Need, RoleNeed
 from tessera.domain.state import State
 from tessera.engine.explain.blockers import Eyes, said_amount, said_queue
 from tessera.engine.explain.what_if import Fork
@@ -300,8 +301,8 @@ def _with_replicas(job: Job, at: int) -> Callable[[int], Job]:
 
 
 def _with_role(job: Job, at: int, role: RoleNeed) -> Job:
-    roles = (*job.roles[:at], role, *job.roles[at + 1 :])
-    return evolved(job, roles=roles, amount=gang_amount(roles))
+    gang = gang_of((*job.roles[:at], role, *job.roles[at + 1 :]))
+    return evolved(job, roles=gang, amount=gang.amount)
 
 
 def _without(field: str) -> Callable[[RoleNeed], RoleNeed]:

@@ -1,15 +1,16 @@
 """What nodes are and would be free of: by flavor, without runs, with what is leaving. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from tessera.domain.entities import Earmark, Run
 from tessera.domain.evolve import evolved
-from tessera.domain.resources import Node, RoleNeed
+from tessera.domain.gang import Gang
+from tessera.domain.resources import Node
 from tessera.domain.state import State
 from tessera_schemas.placement import Placement
 
-Held = tuple[tuple[RoleNeed, ...], Iterable[Placement]]
-"""Pods by the roles that say what each holds."""
+Held = tuple[Gang, Collection[Placement]]
+"""Pods by the gang whose roles say what each holds."""
 
 
 def standing(run: Run) -> tuple[Placement, ...]:
@@ -64,20 +65,18 @@ def nodes_without(
     state: State, runs: Iterable[Run], marks: Iterable[Earmark], parts: Iterable[tuple[Run, Sequence[int]]] = ()
 ) -> dict[str, Node]:
     """The nodes that `runs`, `marks` and `parts` (runs with ranks beyond their gang) are on, as without them."""
-    held: list[Held] = [(run.roles, run.places) for run in runs]
-    held += [(mark.roles, mark.placements) for mark in marks]
-    return nodes_less(state, [*held, *((run.roles, extra_places(run, ranks)) for run, ranks in parts)])
+    held: list[Held] = [(run.gang, run.places) for run in runs]
+    held += [(mark.gang, mark.placements) for mark in marks]
+    return nodes_less(state, [*held, *((run.gang, extra_places(run, ranks)) for run, ranks in parts)])
 
 
 def nodes_less(state: State, held: Iterable[Held]) -> dict[str, Node]:
     """The nodes that these pods are on, as they would be without them."""
     found: dict[str, Node] = {}
-    for roles, places in held:
-        needs = {role.name: role.need for role in roles}
-        for placement in places:
-            node = found.get(placement.node) or state.nodes.get(placement.node)
-            if node is not None:
-                found[node.name] = node.taking(needs[placement.role], placement, -1)
+    for gang, places in held:
+        names = {placement.node for placement in places} - found.keys()
+        found |= {node.name: node for node in state.nodes.found(names)}
+        gang.take(found, places, -1)
     for name, node in found.items():
         if state.drains.get(name) is not None:
             found[name] = evolved(node, ready=False)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tessera.domain.gang import gang_of
 from tessera.domain.resources import WHOLE_GPU, Need, Node, RoleNeed
 from tessera.engine.placement.fits import fits
 from tessera.engine.placement.mig import is_position
@@ -29,7 +30,7 @@ def placement_faults(
 
 def pod_faults(roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...], trial: dict[str, Node]) -> Iterator[str]:
     """What keeps these pods, one after the other, from their nodes and devices; `trial` is left as with them."""
-    needs = {role.name: role.need for role in roles}
+    needs = gang_of(roles).need_of
     for placement in placements:
         node, need = trial.get(placement.node), needs[placement.role]
         if node is None:

@@ -68,8 +68,8 @@ def unused(state: State, pool: str) -> Unused:
 
 def asked(state: State, pool: str) -> RequestedShapes:
     """Over all jobs of the pool that have not ended. Of topology levels those with a name, then a few of the jobs'."""
-    gangs = {id(job.roles): job.roles for job in state.jobs.values() if state.tree.pool(job.queue) == pool}
-    roles = {role for gang in gangs.values() for role in gang if role.need.total_gpu_milli}
+    gangs = {job.gang for job in state.jobs.values() if state.tree.pool(job.queue) == pool}
+    roles = {role for gang in gangs for role in gang if role.need.total_gpu_milli}
     needs = sorted({role.need for role in roles}, key=repr)
     named = [(name, label) for name, label in reversed(state.tree.levels.items())]
     others = {label for role in roles for label in role.levels} - {label for _, label in named}

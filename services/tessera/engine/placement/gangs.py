@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from operator import attrgetter
 
+from tessera.domain.gang import gang_of
 from tessera.domain.resources import Node, RoleNeed
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.inadmissible import inadmissible
@@ -51,7 +52,7 @@ class FreeCapacity:
 
     def take(self, roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...]) -> None:
         """Somebody was placed there."""
-        taken(self.nodes, roles, placements)
+        gang_of(roles).take(self.nodes, placements)
         for placement in placements:
             self.ranks.changed(placement.node)
 
@@ -88,12 +89,3 @@ _lasting = attrgetter(
     )
 )
 """What of a node does not change when pods come and go."""
-
-
-def taken(nodes: dict[str, Node], roles: tuple[RoleNeed, ...], placements: Iterable[Placement], sign: int = 1) -> None:
-    """Change `nodes`, as far as they are among them, to what they are once these pods came (1) or left (-1)."""
-    needs = {role.name: role.need for role in roles}
-    for placement in placements:
-        node = nodes.get(placement.node)
-        if node is not None:
-            nodes[node.name] = node.taking(needs[placement.role], placement, sign)

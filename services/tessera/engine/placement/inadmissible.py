@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from tessera.domain.gang import gang_of
 from tessera.domain.queues import BUT, QueueTree
-from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed, emptied, gang_amount
+from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed, emptied
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import never_fits
 from tessera.engine.placement.placement_groups import Part, Unit, bundles_for, units
@@ -149,12 +150,12 @@ def _ever_even(part: Part, there: Rooms, places: FeasibleNodes) -> bool:
 
 def _too_much_together(roles: tuple[RoleNeed, ...], nodes: dict[str, Node]) -> Reason | None:
     suitable = [n for n in nodes.values() if any(never_fits(role.need, n) is None for role in roles)]
-    wanted = gang_amount(roles)
+    wanted = gang_of(roles).amount
     for name, want, have in (
         ("gpu_milli", _gpu_milli(roles), sum(n.gpus for n in suitable) * WHOLE_GPU),
         ("cpu_milli", wanted.cpu_milli, sum(n.cpu_milli for n in suitable)),
         ("memory_bytes", wanted.memory_bytes, sum(n.memory_bytes for n in suitable)),
-        ("pods", sum(role.replicas for role in roles), sum(n.pods for n in suitable)),
+        ("pods", gang_of(roles).pods, sum(n.pods for n in suitable)),
     ):
         if want > have:
             numbers = {f"wanted_{name}": min(want, INT_MAX), f"{name}_of_all_nodes": have}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tessera.domain.entities import Job, Run
 from tessera.domain.queues import QuotaBook
-from tessera.domain.resources import WHOLE_GPU, Amount, placed_amount
+from tessera.domain.resources import WHOLE_GPU, Amount
 from tessera.domain.state import State
 from tessera.engine.preemption.rules import may_evict, may_shrink
 from tessera_schemas.facts import PlanCause
@@ -85,20 +85,20 @@ def _grown(state: State, job: Job, cause: PlanCause, book: QuotaBook, flavor: st
             rank = extra.placement.rank
             if may_shrink(state, job, run, (rank,), cause, book, flavor) is not None:
                 continue
-            amount, priority = placed_amount(run.roles, (extra.placement,)), _priority(state, run)
+            amount, priority = run.gang.amount_of((extra.placement,)), _priority(state, run)
             level = ELASTIC if priority <= wanted else LENT, priority
             yield Loss(run, rank, level, weight(amount), (extra.placement,), amount)
 
 
 def _whole(state: State, run: Run, whose: int) -> Loss:
     places = run.gang_places
-    amount = placed_amount(run.roles, places) if run.extra else run.amount
+    amount = run.gang.amount_of(places) if run.extra else run.amount
     return Loss(run, None, (whose, _priority(state, run)), eviction_cost(state, run), places, amount)
 
 
 def eviction_cost(state: State, run: Run) -> int:
     """What stopping the run throws away, in thousandths of a GPU times milliseconds; ended pods begin again, too."""
-    whole = placed_amount(run.roles, run.all_placements) if run.released_ranks else run.amount
+    whole = run.gang.amount_of(run.all_placements) if run.released_ranks else run.amount
     return weight(whole) * (lost_ms(state, run) + RESTART_MS)
 
 

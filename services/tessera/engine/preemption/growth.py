@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tessera.domain.entities import Run
-from tessera.domain.resources import Amount, placed_amount
+from tessera.domain.resources import Amount
 from tessera.domain.state import State
 from tessera.engine.placement.faults import pod_faults
 from tessera_schemas.placement import Placement
@@ -29,7 +29,7 @@ def _within_tenant(state: State, tenant: str, more: Amount) -> bool:
     if limit is None or use is None or not more.gpu_milli:
         return True
     runs = (run for run in state.runs.found(state.index.elastic) if run.tenant == tenant)
-    grown = sum(placed_amount(run.roles, tuple(e.placement for e in run.extra)).gpu_milli for run in runs)
+    grown = sum(run.gang.amount_of(e.placement for e in run.extra).gpu_milli for run in runs)
     return use.amount.gpu_milli + grown + more.gpu_milli <= limit * 1000
 
 
@@ -43,7 +43,7 @@ def growth_faults(state: State, run: Run, placements: Sequence[Placement]) -> It
     for name, pods in sorted(Counter(place.role for place in (*run.all_placements, *placements)).items()):
         if pods > most[name]:
             yield f"role {name} grows to {pods} pods, it asks for {most[name]} at most"
-    more = placed_amount(run.roles, tuple(placements))
+    more = run.gang.amount_of(placements)
     over = state.quota_book().over(run.queue, run.flavor, more)
     if over is not None:
         yield f"its queue goes over its quota of {over.cell}: {over.wanted} more, {over.available} are left"

@@ -65,20 +65,14 @@ def _steps(part: Part, node: Node, losses: Sequence[Loss]) -> Iterator[tuple[lis
 
 def without(node: Node, loss: Loss, sign: int = -1) -> Node:
     """The node without what the loss holds there, or with it again."""
-    for placement in loss.places:
-        if placement.node == node.name:
-            need = next(role.need for role in loss.run.roles if role.name == placement.role)
-            node = node.taking(need, placement, sign)
-    return node
+    there = {node.name: node}
+    loss.run.gang.take(there, loss.places, sign)
+    return there[node.name]
 
 
 def take(nodes: dict[str, Node], loss: Loss) -> None:
     """Change those of `nodes` that the loss is on to what they are without it."""
-    needs = {role.name: role.need for role in loss.run.roles}
-    for placement in loss.places:
-        node = nodes.get(placement.node)
-        if node is not None:
-            nodes[node.name] = node.taking(needs[placement.role], placement, -1)
+    loss.run.gang.take(nodes, loss.places, -1)
 
 
 def _size(part: Part) -> tuple[int, int, int, str]:

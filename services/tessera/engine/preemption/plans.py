@@ -124,10 +124,10 @@ class _Planner:
     def _search(self, flavor: str, avoid: tuple[str, ...], over_lesser: bool) -> FoundVictims | Reason:
         state, job = self._state, self._job
         book = book_without(state, self._going)
-        held: list[Held] = [(run.roles, places) for run, places in self._going]
+        held: list[Held] = [(run.gang, places) for run, places in self._going]
         if over_lesser:
             for mark in outranked(state, job, self._all_nodes()):
-                held.append((mark.roles, mark.placements))
+                held.append((mark.gang, mark.placements))
                 _give_back(state, book, mark.owner, mark.flavor)
         nodes = {node.name: node for node in nodes_for(state, state.tree.pool(job.queue) or "", flavor, avoid)}
         nodes |= {name: node for name, node in nodes_less(state, held).items() if name in nodes}
@@ -225,14 +225,13 @@ def victim_of(state: State, loss: Loss, ranks: tuple[int, ...] = ()) -> Victim:
     """Describes a piece in a plan: held thousandths of GPUs, and lost work in whole seconds (0 for surplus pods)."""
     run, job = loss.run, state.jobs.get(loss.run.job_id)
     places = [p for p in run.places if p.rank in ranks] if ranks else list(run.places)
-    needs = {role.name: role.need for role in run.roles}
     return Victim(
         run.run_id,
         run.job_id,
         run.tenant,
         run.queue,
         job.priority_class if job else "",
-        sum(needs[p.role].total_gpu_milli for p in places),
+        run.gang.amount_of(places).gpu_milli,
         0 if loss.level[0] == ELASTIC else lost_ms(state, run) // 1000,
         tuple(sorted({p.node for p in places})),
         ranks,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from tessera.domain.gang import gang_of
 from tessera.domain.resources import Node, RoleNeed
 from tessera.engine.placement.fits import lacks_room, placed_on
 from tessera.engine.preemption.candidates import Loss
@@ -19,7 +20,7 @@ class Fixed:
         taken: Sequence[Loss],
         placements: Sequence[Placement],
     ) -> None:
-        self._needs = {role.name: role.need for role in roles}
+        self._needs = gang_of(roles).need_of
         self._pods: dict[str, list[Placement]] = {}
         for placement in placements:
             self._pods.setdefault(placement.node, []).append(placement)

@@ -151,9 +151,9 @@ def in_the_way(state: State, run: Run) -> list[Earmark]:
     The earmarks that end if a stopping run is to go on, by owner: whoever it was to stop for or was to move, and those
     on its nodes for which there is no room beside it.
     """
-    stopping = [(other.roles, other.places) for other in state.runs.values() if other.stopping and other is not run]
+    stopping = [(other.gang, other.places) for other in state.runs.values() if other.stopping and other is not run]
     shrinking = [
-        (other.roles, tuple(extra.placement for extra in other.extra if extra.leaving))
+        (other.gang, tuple(extra.placement for extra in other.extra if extra.leaving))
         for other in state.runs.values()
         if other.extra and not other.stopping
     ]

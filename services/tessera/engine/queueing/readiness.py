@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from tessera.domain.entities import Job, Run
 from tessera.domain.phases import Phase
 from tessera.domain.queues import Over, QuotaBook
-from tessera.domain.resources import placed_amount
 from tessera.domain.state import State
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import PlanCause
@@ -34,7 +33,7 @@ def book_without(state: State, gone: Iterable[tuple[Run, tuple[Placement, ...]]]
     """Who uses and lends what once these pods are gone."""
     book = state.quota_book()
     for run, places in gone:
-        book.add(run.queue, run.flavor, placed_amount(run.roles, places), -1)
+        book.add(run.queue, run.flavor, run.gang.amount_of(places), -1)
     return book
 
 

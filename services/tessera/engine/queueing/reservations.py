@@ -17,7 +17,7 @@ from tessera.domain.runtimes import JobKind, kind_of
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import stopped_ts
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
-from tessera.engine.placement.gangs import place_gang, taken
+from tessera.engine.placement.gangs import place_gang
 from tessera.engine.queueing.durations import quantile
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
@@ -96,7 +96,7 @@ def soonest(
         later = dict(base)
         for _, runs in ends[first:last]:
             for run in runs:
-                taken(later, run.roles, run.places, -1)
+                run.gang.take(later, run.places, -1)
         found = place_gang(roles, later, places)
         return later if isinstance(found, Reason) else Opening(ends[last - 1][0], found, later)
 
@@ -147,11 +147,11 @@ def reserved(
     Contract: `opening` was sought on nodes from which the placements of the others had been taken, all of them.
     """
     ahead = {place.node: opening.nodes[place.node] for place in opening.placements}
-    taken(ahead, job.roles, opening.placements)
+    job.gang.take(ahead, opening.placements)
     for other in others:
         if other.at > opening.at:  # it has not begun: it was left out of where to look, and does not count yet
-            taken(ahead, other.job.roles, other.placements, -1)
-            taken(other.ahead, job.roles, opening.placements)
+            other.job.gang.take(ahead, other.placements, -1)
+            job.gang.take(other.ahead, opening.placements)
     return Reservation(job, opening.at, flavor, opening.placements, ahead, closes)
 
 

@@ -65,7 +65,7 @@ class FullPool:
             self._books.commit(line=True)
             inputs = self._books.inputs(facts)
             began = self._clock.monotonic()
-            decide(self._books.shard.state, inputs)
+            decide(self._books.shard.state, inputs, self._books.capacity)
             seconds += self._clock.monotonic() - began
             started = self._start(self._books.commit(facts).records)
             self._submit(started)  # so that the line stays as long as it was

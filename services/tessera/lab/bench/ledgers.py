@@ -6,7 +6,7 @@ from tessera.engine import ENGINE_ID
 from tessera.engine.queueing.ordering import order
 from tessera.kernel.ledger.shard import Entry, Shard
 from tessera.lab.bench.platform import GIB, GPUS_PER_NODE, QUEUE, TENANT, job
-from tessera.scheduler.decide import Inputs, decide
+from tessera.scheduler.decide import CapacityCache, Inputs, decide
 from tessera_schemas.base import job_id, run_id
 from tessera_schemas.config import ConfigBody, Limits, Queue, Tenant
 from tessera_schemas.facts import (
@@ -34,6 +34,7 @@ class BareCommitter:
 
     def __init__(self, nodes: int) -> None:
         self.shard = Shard()
+        self.capacity: CapacityCache = {}
         self.stored: list[bytes] = []
         self._facts_upto = 0
         tenants, queues = (Tenant(name=TENANT, limits=Limits(jobs=None)),), (Queue(name=QUEUE),)
@@ -71,7 +72,7 @@ class BareCommitter:
             facts_upto=inputs.facts_upto,
             facts=inputs.facts,
             orders=inputs.orders,
-            records=decide(state, inputs),
+            records=decide(state, inputs, self.capacity),
         )
         self._facts_upto = inputs.facts_upto
         stored = message.to_bytes()

@@ -90,5 +90,4 @@ def _device_sizes(node: Node, runs: Sequence[Run]) -> dict[str, int]:
 
 
 def _held(run: Run, node: Node, device: str) -> int:
-    needs = {role.name: dict(role.need.devices) for role in run.roles}
-    return sum(needs[p.role].get(device, 0) for p in standing(run) if p.node == node.name)
+    return sum(dict(run.gang.need_of[p.role].devices).get(device, 0) for p in standing(run) if p.node == node.name)

@@ -44,6 +44,7 @@ from tessera.scheduler.decide.runs import (
     on_run_started,
     on_run_untouched,
 )
+from tessera.scheduler.decide.scheduling_pass import CapacityCache
 from tessera.scheduler.decide.starts import place_line, start_marked
 from tessera_schemas.facts import (
     BindFailed,
@@ -75,11 +76,16 @@ from tessera_schemas.facts import (
 )
 from tessera_schemas.ledger import FORMAT, AnyRecord, Checkpoint, EpochOpened, FormatRaised
 
-__all__ = ["Inputs", "decide"]
+__all__ = ["CapacityCache", "Inputs", "decide"]
 
 
-def decide(state: State, inputs: Inputs) -> tuple[AnyRecord, ...]:
-    """The records that follow from `inputs` at `state`, which is not changed."""
+def decide(state: State, inputs: Inputs, known: CapacityCache | None = None) -> tuple[AnyRecord, ...]:
+    """
+    The records that follow from `inputs` at `state`, which is not changed.
+
+    `known` carries from one message to the next what is known of the nodes; the records are the same with and without.
+    """
+    known = {} if known is None else known
     taken_bytes = sum(len(part.to_bytes()) + 1 for part in (*inputs.facts, *inputs.orders))
     draft = Draft(state.overlay(), inputs.facts, ROOM_BYTES - taken_bytes)
     take_in(draft.state, inputs.n, inputs.ts, inputs.facts_upto, inputs.orders)
@@ -91,7 +97,7 @@ def decide(state: State, inputs: Inputs) -> tuple[AnyRecord, ...]:
     say_stranded(draft)
     start_marked(draft)
     for pool in sorted(pool for pool, _ in draft.state.lines.items()):
-        place_line(draft, pool)
+        place_line(draft, pool, known)
     if state.index.elastic:
         grow(draft)
     say_left(draft, state.ts)

@@ -5,8 +5,9 @@ from itertools import islice
 
 from tessera.domain.entities import Run
 from tessera.domain.evolve import evolved
+from tessera.domain.gang import gang_of
 from tessera.domain.phases import Phase
-from tessera.domain.resources import NOTHING, gang_amount
+from tessera.domain.resources import NOTHING
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.gangs import FreeCapacity
@@ -132,8 +133,8 @@ def _grow_one(draft: Draft, run: Run, pool: str, free: _Free) -> bool:
     for role in run.roles:
         have = sum(1 for place in run.all_placements if place.role == role.name)
         for _ in range(role.replicas + role.more - have):
-            one = (evolved(role, replicas=1),)
-            amount = gang_amount(one)
+            one = gang_of((evolved(role, replicas=1),))
+            amount = one.amount
             if len(places) >= PODS_PER_STEP or size >= BYTES_PER_STEP:
                 break
             if book.over(run.queue, run.flavor, amount) or not may_have(state, run, more.plus(amount)):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from tessera.domain.entities import Earmark, Job, Run
 from tessera.domain.queues import QuotaBook
-from tessera.domain.resources import Node, placed_amount
+from tessera.domain.resources import Node
 from tessera.domain.state import State
 from tessera.engine.defragmentation.relocations import GPU_SECOND, Bases, Ground, lacks_again, may_move, without_gain
 from tessera.engine.placement.capacity import Held, extra_places, leaving, nodes_less, standing
@@ -104,7 +104,7 @@ def _judge(state: State, fact: PlanProposed) -> list[Earmark] | Reason:
         return Reason(code=Code.PLAN_DOES_NOT_FIT, field=f"queues.{job.queue}", detail=f"flavor {fact.flavor or 'any'}")
     going = leaving(state)
     book = book_without(state, going)
-    held: list[Held] = [(run.roles, places) for run, places in going]
+    held: list[Held] = [(run.gang, places) for run, places in going]
     against = (
         _evict(state, job, fact, book, held) or _shrink(state, job, fact, book, held) or _move(state, job, fact, book)
     )
@@ -134,8 +134,8 @@ def _evict(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: li
         if against is not None:
             return against
         places = standing(run)
-        book.add(run.queue, run.flavor, placed_amount(run.roles, places), -1)
-        held.append((run.roles, places))
+        book.add(run.queue, run.flavor, run.gang.amount_of(places), -1)
+        held.append((run.gang, places))
     return None
 
 
@@ -151,8 +151,8 @@ def _shrink(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: l
             return against
         named.add(shrink.run_id)
         places = extra_places(run, shrink.ranks)
-        book.add(run.queue, run.flavor, placed_amount(run.roles, places), -1)
-        held.append((run.roles, places))
+        book.add(run.queue, run.flavor, run.gang.amount_of(places), -1)
+        held.append((run.gang, places))
     return None
 
 
@@ -162,7 +162,7 @@ def _move(state: State, job: Job, fact: PlanProposed, book: QuotaBook) -> Reason
         numbers = {"moves": len(fact.moves), "moves_max": state.tree.policy.defragment_moves_max}
         return Reason(code=Code.PLAN_DOES_NOT_FIT, field="policy.defragment_moves_max", numbers=numbers)
     ground = Ground(Bases(state))
-    ground.take(job.roles, fact.placements)
+    ground.take(job.gang, fact.placements)
     runs = state.runs.found(move.run_id for move in fact.moves)
     for run, move in zip(runs, fact.moves, strict=True):
         over = lacks_again(state, book, run)
@@ -173,7 +173,7 @@ def _move(state: State, job: Job, fact: PlanProposed, book: QuotaBook) -> Reason
         fault = next(_misplaced(state, run, run.flavor, move.placements, nodes), None)
         if fault is not None:
             return Reason(code=Code.PLAN_DOES_NOT_FIT, detail=f"{run.run_id}: {fault}"[:1024])
-        ground.take(run.roles, move.placements)
+        ground.take(run.gang, move.placements)
     return without_gain(state, job, runs) if runs else None
 
 
@@ -186,7 +186,7 @@ def _room(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: lis
         return against  # nobody's room is taken for a plan that only gains time
     lesser = outranked(state, job, {placement.node for placement in fact.placements})
     for mark in lesser:
-        held.append((mark.roles, mark.placements))
+        held.append((mark.gang, mark.placements))
         owner = state.jobs.get(mark.owner)
         if owner is not None and owner.queue in state.tree.queues:
             book.add(owner.queue, mark.flavor, owner.amount, -1)

@@ -15,10 +15,10 @@ from tessera.domain.entities import Job
 from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import RoleNeed
 from tessera.domain.state import State
-from tessera.engine.placement.gangs import FreeCapacity, taken
+from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing.reservations import Forecast, Opening, Reservation, beside, reserved, soonest
 from tessera.engine.queueing.starting import Choice, choose
-from tessera.scheduler.decide.scheduling_pass import SchedulingPass
+from tessera.scheduler.decide.scheduling_pass import CapacityCache, SchedulingPass
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
@@ -29,8 +29,8 @@ HOPELESS_MAX = 4
 class Kept(SchedulingPass):
     """Places for jobs that may not delay those for which it keeps room: the first ones that found none."""
 
-    def __init__(self, state: State, pool: str) -> None:
-        super().__init__(state, pool)
+    def __init__(self, state: State, pool: str, known: CapacityCache) -> None:
+        super().__init__(state, pool, known)
         self._policy = state.tree.policy
         self._forecast = Forecast(state)
         self._blocked: list[tuple[Job, Reason]] = []  # in the order of the line; nobody has looked for room ahead yet
@@ -73,7 +73,7 @@ class Kept(SchedulingPass):
             return
         self._used.start(job, flavor)
         for reservation in self._outlived(job):
-            taken(reservation.ahead, job.roles, placements)
+            job.gang.take(reservation.ahead, placements)
         changed = {placement.node for placement in placements}
         for (of, avoid, reach), room in self._left.items():
             whole = self.room(of, avoid).nodes
@@ -127,7 +127,7 @@ class Kept(SchedulingPass):
         room = self.room(flavor, ())
         nodes = dict(room.nodes)
         for other in self._kept:
-            taken(nodes, other.job.roles, other.placements)
+            other.job.gang.take(nodes, other.placements)
         return soonest(job.roles, nodes, self._forecast.ends_on(nodes), room.places)
 
     def _outlived(self, job: Job) -> list[Reservation]:

@@ -1,7 +1,6 @@
 """Where jobs of one pool may go during one pass over its line. `Kept` is the same with room kept for some of them."""
 
 from collections.abc import Iterable
-from typing import cast
 
 from tessera.domain.entities import Job
 from tessera.domain.queues import QuotaBook
@@ -13,12 +12,18 @@ from tessera.engine.scoring.policies import taste_of
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 
+CapacityCache = dict[tuple[str, str], FreeCapacity]
+"""
+What earlier passes found out about the nodes of each pool and flavor. Whoever decides message after message hands the
+same one in again; a decision is equal with any cache, since each entry is compared with the nodes before it serves.
+"""
+
 
 class SchedulingPass:
     """Quota by queue, room by flavor and avoided nodes."""
 
-    def __init__(self, state: State, pool: str) -> None:
-        self._state, self._pool = state, pool
+    def __init__(self, state: State, pool: str, known: CapacityCache) -> None:
+        self._state, self._pool, self._known = state, pool, known
         self._book: QuotaBook | None = None
         self._rooms: dict[tuple[str, tuple[str, ...]], FreeCapacity] = {}
 
@@ -55,13 +60,13 @@ class SchedulingPass:
     def _room(self, flavor: str, avoid: tuple[str, ...]) -> FreeCapacity:
         """That of the pass before where it serves again: what it knows of nodes is true while they are the same."""
         nodes = nodes_for(self._state, self._pool, flavor, avoid)
-        taste, kept = taste_of(self._state, self._pool), self._state.index.derived
-        room = None if avoid else kept.get((self._pool, flavor))
+        taste = taste_of(self._state, self._pool)
+        room = None if avoid else self._known.get((self._pool, flavor))
         if room is not None and room.renewed(nodes, taste):
-            return cast(FreeCapacity, room)
+            return room
         room = FreeCapacity(nodes, taste=taste)
         if not avoid:
-            kept[self._pool, flavor] = room
+            self._known[self._pool, flavor] = room
         return room
 
     def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:

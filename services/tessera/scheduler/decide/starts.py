@@ -1,6 +1,7 @@
 """Start what fits: first the jobs for which room was made, then each pool's line."""
 
 from tessera.domain.entities import Earmark, Job
+from tessera.domain.gang import Gang
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_without
@@ -9,7 +10,7 @@ from tessera.engine.queueing.readiness import quota_reason, startable
 from tessera.engine.queueing.starting import Choice
 from tessera.scheduler.decide.draft import Draft, say_waiting
 from tessera.scheduler.decide.reservations import Kept
-from tessera.scheduler.decide.scheduling_pass import SchedulingPass
+from tessera.scheduler.decide.scheduling_pass import CapacityCache, SchedulingPass
 from tessera_schemas.base import NODE_NAME_LENGTH_MAX, run_id
 from tessera_schemas.ledger import Allocated, EarmarkEnded, Permitted
 from tessera_schemas.placement import Placement
@@ -18,7 +19,7 @@ from tessera_schemas.reasons import Code, Reason
 PODS_PER_MESSAGE = 2048
 """How much one message places of one pool, so that it does not take long; the next one reaches the rest of the line."""
 
-Alike = tuple[str, bool, int, tuple[str, ...], int]
+Alike = tuple[str, bool, Gang, tuple[str, ...], int]
 """What equal jobs have in common: they get one verdict."""
 
 PERMIT_BYTES = 128  # besides its UIDs
@@ -65,7 +66,7 @@ def _not_yet(state: State, job: Job, mark: Earmark) -> Reason | None:
     return quota_reason(over)
 
 
-def place_line(draft: Draft, pool: str) -> None:
+def place_line(draft: Draft, pool: str, known: CapacityCache) -> None:
     """
     Start what fits, in the order of the pool's line; say why for the rest, when that has changed.
 
@@ -80,7 +81,7 @@ def place_line(draft: Draft, pool: str) -> None:
         return
     refused: dict[Alike, Code] = {}
     behind: set[str] = set()  # queues that let nobody pass their first job
-    places = Kept(state, pool) if state.tree.policy.backfill == "reserve" else SchedulingPass(state, pool)
+    places = (Kept if state.tree.policy.backfill == "reserve" else SchedulingPass)(state, pool, known)
     pods = 0
     for job in waiting:
         if job.reason is not None and refused.get(_alike(job, places)) is job.reason.code and not places.wants(job):
@@ -118,8 +119,7 @@ def _asked(draft: Draft, job: Job, size: int, places: SchedulingPass, refused: d
 
 
 def _alike(job: Job, places: SchedulingPass) -> Alike:
-    """Roles by identity, since the line keeps them alive during the pass."""
-    return job.queue, places.may_borrow(job), id(job.roles), job.avoid, places.reach(job)
+    return job.queue, places.may_borrow(job), job.gang, job.avoid, places.reach(job)
 
 
 def _allocate(draft: Draft, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
