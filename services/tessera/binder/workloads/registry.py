@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from tessera.binder.workloads.kinds.gang import KOORDINATORS, KUEUES, OURS, TASK_GROUP, YUNIKORNS, Gang, size_said
+from tessera.binder.workloads.kinds.gang import KOORDINATORS, KUEUES, OURS, TASK_GROUP, YUNIKORNS, MarkedGang, size_said
 from tessera.binder.workloads.kinds.job import BatchJob
 from tessera.binder.workloads.kinds.job_set import JobSet
 from tessera.binder.workloads.kinds.kubeflow import TrainingJob
@@ -37,7 +37,7 @@ from tessera_schemas.reasons import Code, Reason
 TRAINING_JOB, JOB_SET = TrainingJob(), JobSet()
 JOB = BatchJob(above=(JOB_SET, TRAINING_JOB))
 POD_GROUP, COSCHEDULING, VOLCANO = PodGroup(), MarkedPodGroup(), VolcanoPodGroup()
-LEADER_WORKER_SET, RAY_CLUSTER, GANG, POD = LeaderWorkerSet(), RayCluster(), Gang(), SinglePod()
+LEADER_WORKER_SET, RAY_CLUSTER, GANG, POD = LeaderWorkerSet(), RayCluster(), MarkedGang(), SinglePod()
 
 KINDS: tuple[Workload, ...] = (
     TRAINING_JOB, JOB_SET, JOB, LEADER_WORKER_SET, POD_GROUP, COSCHEDULING, VOLCANO, GANG, RAY_CLUSTER, POD,

@@ -21,7 +21,7 @@ KOORDINATORS = GangMark(
 )
 
 
-class Gang(Workload):
+class MarkedGang(Workload):
     kind: ClassVar[GroupKind | None] = GroupKind.GANG
     marks: ClassVar[tuple[GangMark, ...]] = (OURS, KUEUES, YUNIKORNS, KOORDINATORS)
     role_labels: ClassVar[tuple[str, ...]] = (TASK_GROUP,)
