@@ -38,9 +38,9 @@ types: $(READY) ## mypy, strict
 layers: $(READY) ## import contracts: who may import whom
 	$(BIN)/lint-imports
 
-schemas: $(READY) ## write what is generated: schemas/generated, the manifests, the tables of docs
+schemas: $(READY) ## write what is generated: schemas/generated, the data of the chart, the tables of docs
 	$(BIN)/python -m tessera_schemas.generate schemas/generated
-	$(BIN)/python deploy/make_manifests.py
+	$(BIN)/python deploy/make_chart.py
 	$(BIN)/python docs/make_tables.py
 
 figures: $(READY) ## how the code stands, as figures that may only get better
@@ -48,7 +48,7 @@ figures: $(READY) ## how the code stands, as figures that may only get better
 
 check: lint types layers figures ## everything that needs no server: what CI runs first
 	$(BIN)/python -m tessera_schemas.generate --check schemas/generated
-	$(BIN)/python deploy/make_manifests.py --check
+	$(BIN)/python deploy/make_chart.py --check
 	$(BIN)/python docs/make_tables.py --check
 
 alerts: $(READY) prometheus ## the alarms: promtool reads and tests deploy/alerts.yaml, and the docs' table says the same

@@ -84,24 +84,12 @@ def services_table() -> str:
     return table(["service", "reads", "writes", "replicas"], rows)
 
 
-def secrets() -> str:
-    """The secret of each service, from its credentials."""
-    return f"""   ```sh
-   for service in {" ".join(spec.name for spec in SPECS)}; do
-     kubectl create secret generic -n tessera-system tessera-$service \\
-       --from-file=identity.json=credentials/$service.json
-   done
-   ```
-"""
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "streams": streams_table,
     "services": services_table,
     "services-operated": operated_table,
-    "secrets": secrets,
 }
-PAGES = ("README.md", "docs/architecture.md", "docs/contract.md", "deploy/kubernetes/README.md")
+PAGES = ("README.md", "docs/architecture.md", "docs/contract.md")
 
 
 def files() -> dict[str, str]:

@@ -1,5 +1,5 @@
 """
-The rights on Kubernetes that services need, as the roles of `deploy/kubernetes` give them.
+The rights on Kubernetes that services need, as the roles of the Helm chart give them.
 
 In the whole cluster there is only reading. Writing needs a RoleBinding in the tenant's namespace.
 """

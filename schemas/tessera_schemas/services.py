@@ -2,7 +2,7 @@
 Every service, declared once: what it reads and writes, what it may do to Kubernetes, how its replicas share the work.
 
 From this table follow the writers and readers of each stream, the permissions and credentials at NATS and Redis, the
-accounts, roles and Deployments of `deploy/kubernetes`, the processes of the local platform, the slots of the simulator,
+accounts and roles of the Helm chart, the processes of the local platform, the slots of the simulator,
 and the tables of services in the docs. A service is the package `tessera.<name>`: `main.serve` and a settings model.
 """
 

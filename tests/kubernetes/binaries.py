@@ -1,14 +1,15 @@
 """
-The programs of a real control plane: etcd, Kubernetes itself, and KWOK, which plays the kubelets.
+The programs of a real control plane: etcd, Kubernetes itself, KWOK, which plays the kubelets, and Helm.
 
 Looked for where envtest keeps them (`KUBEBUILDER_ASSETS`), on PATH, then in a cache folder; what is in none of these is
 built into that folder from Go modules by name, at the versions pinned under `go/`. The folder is `TESSERA_TOOLS`, else
-one under the user's cache that is named by the pins, so that other pins never meet old programs.
+one under the user's cache that is named by the module's pins, so that other pins never meet old programs.
 `python -m tests.kubernetes.binaries` builds what is missing and says where everything is.
 """
 
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -28,13 +29,18 @@ PACKAGES = {
     "kube-scheduler": ("controlplane", "k8s.io/kubernetes/cmd/kube-scheduler"),
     "kubectl": ("controlplane", "k8s.io/kubernetes/cmd/kubectl"),
     "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    "helm": ("helm", "helm.sh/helm/v3/cmd/helm"),
 }
+KEDA = "github.com/kedacore/keda/v2"
 NEEDED = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok")
-_VERSION = "k8s.io/component-base/version"
-# Built by a plain `go build` Kubernetes does not know its own version, and its parts refuse each other.
+_MINOR = KUBERNETES_VERSION.split(".")[1]
+_VERSION, _CAPABILITIES = "k8s.io/component-base/version", "helm.sh/helm/v3/pkg/chartutil"
+# Built by a plain `go build` Kubernetes does not know its own version, and its parts refuse each other; and Helm takes
+# a cluster that it does not see for one of 1.20.
 _LINKER_FLAGS = {
     "controlplane": f"-s -w -X {_VERSION}.gitVersion={KUBERNETES_VERSION} -X {_VERSION}.gitMajor=1 "
-    f"-X {_VERSION}.gitMinor={KUBERNETES_VERSION.split('.')[1]}"
+    f"-X {_VERSION}.gitMinor={_MINOR}",
+    "helm": f"-s -w -X {_CAPABILITIES}.k8sVersionMajor=1 -X {_CAPABILITIES}.k8sVersionMinor={_MINOR}",
 }
 
 Say = Callable[[str], None]
@@ -50,23 +56,30 @@ def find(program: str, say: Say = print) -> Path:
     candidates = [Path(assets) / program] if assets else []
     if on_path := shutil.which(program):
         candidates.append(Path(on_path))
-    candidates.append(cache_folder() / program)
+    candidates.append(cache_folder(program) / program)
     found = next((path for path in candidates if os.access(path, os.X_OK)), None)
     return found or _build(program, say)
 
 
-def cache_folder() -> Path:
+def keda_definitions() -> Path:
+    """The folder of KEDA's CustomResourceDefinitions, from its module at the pinned version. Raises Unavailable."""
+    said = _go(KEDA, "keda", "mod", "download", "-json", KEDA)
+    return Path(json.loads(said)["Dir"]) / "config" / "crd" / "bases"
+
+
+def cache_folder(program: str) -> Path:
     if tools := os.environ.get("TESSERA_TOOLS"):
         return Path(tools)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    module, _ = PACKAGES[program]
     pins = hashlib.sha256()
-    for path in sorted(MODULES.glob("*/go.*")):
+    for path in sorted((MODULES / module).glob("go.*")):
         pins.update(path.read_bytes())
-    return cache / "tessera" / f"bin-{pins.hexdigest()[:12]}"
+    return cache / "tessera" / f"{module}-{pins.hexdigest()[:12]}"
 
 
 def _build(program: str, say: Say) -> Path:
-    folder = cache_folder()
+    folder = cache_folder(program)
     folder.mkdir(parents=True, exist_ok=True)
     module, package = PACKAGES[program]
     target = folder / program
@@ -76,28 +89,31 @@ def _build(program: str, say: Say) -> Path:
         say(f"building {program} into {folder}: minutes the first time")
         began = time.monotonic()
         partial = target.with_suffix(".partial")
-        _go(program, "build", "-buildvcs=false", "-ldflags", _LINKER_FLAGS.get(module, "-s -w"), "-o", partial, package)
+        flags = _LINKER_FLAGS.get(module, "-s -w")
+        _go(program, module, "build", "-buildvcs=false", "-ldflags", flags, "-o", partial, package)
         partial.rename(target)
         say(f"built {program} in {time.monotonic() - began:.0f} s")
     return target
 
 
-def _go(program: str, *arguments: str | Path) -> None:
+def _go(what: str, module: str, *arguments: str | Path) -> bytes:
+    """Run go in the folder of a module of ours; its output. Raises Unavailable."""
     go = shutil.which("go")
     if go is None:
-        raise Unavailable(f"{program}: not in KUBEBUILDER_ASSETS, on PATH or in {cache_folder()}, and there is no go")
+        raise Unavailable(f"{what}: not in KUBEBUILDER_ASSETS, on PATH or in the cache, and there is no go")
     # The machine's own Go settings say where modules come from; only what decides about the result is set here.
     environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
-    folder = MODULES / PACKAGES[program][0]
+    command = [go, *map(str, arguments)]
     try:
         done = subprocess.run(
-            [go, *map(str, arguments)], cwd=folder, env=environment, capture_output=True, timeout=BUILD_SECONDS
+            command, cwd=MODULES / module, env=environment, capture_output=True, timeout=BUILD_SECONDS
         )
     except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"{program}: not built within {BUILD_SECONDS:.0f} s") from error
+        raise Unavailable(f"{what}: not built within {BUILD_SECONDS:.0f} s") from error
     if done.returncode:
         said = " ".join(done.stderr.decode(errors="replace").split())[-600:]
-        raise Unavailable(f"{program}: the module {PACKAGES[program][1]} could not be built: {said}")
+        raise Unavailable(f"{what}: the module {arguments[-1]} could not be built: {said}")
+    return done.stdout
 
 
 @contextmanager

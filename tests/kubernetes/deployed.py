@@ -1,14 +1,22 @@
-"""What `deploy/kubernetes` gives its services on a real API server: applied by kubectl, used by their own accounts."""
+"""The Helm chart on a real API server: what it renders, applied by kubectl, used by its services' accounts."""
 
+import json
 import subprocess
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from tests.kubernetes import binaries
 from tests.kubernetes.control_plane import ControlPlane
 
-MANIFESTS = Path(__file__).parents[2] / "deploy" / "kubernetes"
-NAMESPACE = "tessera-system"
+CHART = Path(__file__).parents[2] / "deploy" / "helm" / "tessera"
+NAMESPACE, RELEASE = "tessera-system", "tessera"
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+SECONDS = 240.0
 
 
 @dataclass(frozen=True)
@@ -22,25 +30,60 @@ class Kubectl:
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
         return done.stdout
 
-    def kustomize(self, folder: str, namespace: str = "") -> str:
-        """The documents of a folder of ours, for another tenant if one is named."""
-        made = self("kustomize", str(MANIFESTS / folder))
-        return made.replace("namespace: demo", f"namespace: {namespace}").replace("name: demo", f"name: {namespace}")
+
+def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """What it says, whether it succeeds or not."""
+    command = [str(binaries.find("helm")), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
 
 
-def deploy(plane: ControlPlane) -> Kubectl:
-    """The services' accounts and rights, and their Deployments, whose pods no scheduler of the tests runs."""
+def rendered(values: Mapping[str, Any] | None = None, *arguments: str, chart: Path = CHART) -> str:
+    """The manifests that these values make."""
+    return _rendered(json.dumps(values or {}), arguments, chart)
+
+
+@cache
+def _rendered(values: str, arguments: tuple[str, ...], chart: Path) -> str:
+    """By JSON, every value keeps its type."""
+    said = [f"--set-json={key}={json.dumps(value)}" for key, value in json.loads(values).items()]
+    done = helm("template", RELEASE, str(chart), "--namespace", NAMESPACE, *said, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def documents(text: str, *kinds: str) -> list[dict[str, Any]]:
+    """The objects of a manifest, of these kinds if any are named."""
+    return [one for one in yaml.safe_load_all(text) if one and (not kinds or one["kind"] in kinds)]
+
+
+def add_namespace(plane: ControlPlane, labels: Mapping[str, str] = RESTRICTED) -> None:
+    """The namespace of the services, by Pod Security as the installation has it."""
+    meta = {"name": NAMESPACE, "labels": dict(labels)}
+    Kubectl(plane)("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": meta}))
+
+
+def deploy(plane: ControlPlane, tenants: Iterable[str] = ()) -> Kubectl:
+    """
+    The accounts and rights of the services, and their Deployments, whose pods nothing schedules.
+
+    The Jobs stay out: without kubelets that run anything they would be tried again and again.
+    """
     kubectl = Kubectl(plane)
-    kubectl("apply", "-k", str(MANIFESTS / "base"))
+    add_namespace(plane)
+    wanted = [one for one in documents(rendered({"tenants": list(tenants)})) if one["kind"] != "Job"]
+    kubectl("apply", "--namespace", NAMESPACE, "-f", "-", stdin=yaml.safe_dump_all(wanted))
     return kubectl
 
 
 def let_in(plane: ControlPlane, tenant: str) -> None:
-    """A tenant's namespace, as its folder makes it, ready for pods."""
-    kubectl = Kubectl(plane)
-    kubectl("apply", "-f", "-", stdin=kubectl.kustomize("tenant", tenant))
+    """A tenant's namespace, ready for pods, in which the binder may write as the chart lets it."""
+    labels = {"pod-security.kubernetes.io/enforce": "baseline", "pod-security.kubernetes.io/warn": "restricted"}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": tenant, "labels": labels}}
+    bindings = documents(rendered({"tenants": [tenant]}), "RoleBinding")
+    wanted = [namespace, *(one for one in bindings if one["metadata"].get("namespace") == tenant)]
+    Kubectl(plane)("apply", "-f", "-", stdin=yaml.safe_dump_all(wanted))
     plane.wait_for_namespace(tenant)
 
 
 def token_of(plane: ControlPlane, service: str) -> str:
-    return plane.service_account_token(NAMESPACE, f"tessera-{service}")
+    return plane.service_account_token(NAMESPACE, f"{RELEASE}-{service}")

@@ -1,6 +1,6 @@
 """
 The whole platform as real processes on a real API server: its binder and reclamation talk to Kubernetes as the service
-accounts that `deploy/kubernetes` gives them, everything else is as in `tests/e2e`.
+accounts that the Helm chart gives them, everything else is as in `tests/e2e`.
 """
 
 import asyncio

@@ -521,7 +521,7 @@ async def test_work_of_a_namespace_that_is_not_let_in_waits_unsubmitted_and_the_
     await eventually(lambda: "namespace_not_let_in" in logs_of(live, "binder"), "the binder has asked")
     found = await doctor(live)
     assert "namespace closed is not let in: 1 pod or suspended Job that names tessera waits" in found
-    assert "kubectl apply -n closed -f deploy/kubernetes/tenant/binder.yaml" in found
+    assert "name it under `tenants` in the values of the chart" in found
     assert "namespace closed is no tenant" in found
     assert "binder may not" not in found
     let_in(live.plane, "closed")

@@ -70,7 +70,9 @@ def test_a_program_that_two_need_at_the_same_time_is_built_once(machine: Path) -
 
 
 def test_without_go_it_is_said_which_program_is_missing_and_where_it_was_looked_for(machine: Path) -> None:
-    with pytest.raises(Unavailable, match=r"etcd: not in KUBEBUILDER_ASSETS, on PATH or in .*, and there is no go"):
+    with pytest.raises(
+        Unavailable, match="etcd: not in KUBEBUILDER_ASSETS, on PATH or in the cache, and there is no go"
+    ):
         find("etcd", quiet)
 
 
@@ -81,10 +83,15 @@ def test_a_module_that_cannot_be_had_is_named_and_leaves_nothing_behind(machine:
     assert [path.name for path in (machine / "tools").iterdir()] == ["lock"]
 
 
-def test_other_pins_are_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_pins_are_another_folder_for_the_programs_of_that_module_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("TESSERA_TOOLS", raising=False)
-    before = binaries.cache_folder()
-    (tmp_path / "etcd").mkdir()
-    (tmp_path / "etcd" / "go.mod").write_text("module other\n")
     monkeypatch.setattr(binaries, "MODULES", tmp_path)
-    assert binaries.cache_folder() != before
+    for module in ("etcd", "kwok"):
+        (tmp_path / module).mkdir()
+        (tmp_path / module / "go.mod").write_text("module one\n")
+    before = [binaries.cache_folder(name) for name in ("etcd", "kwok")]
+    (tmp_path / "etcd" / "go.mod").write_text("module other\n")
+    after = [binaries.cache_folder(name) for name in ("etcd", "kwok")]
+    assert [old == new for old, new in zip(before, after, strict=True)] == [False, True]

@@ -7,6 +7,7 @@ import structlog
 import typer
 
 from tessera.client.commands import (
+    cluster,
     config,
     dlq,
     doctor,
@@ -75,6 +76,7 @@ app.add_typer(config.config, name="config")
 app.add_typer(queues.queue, name="queue")
 app.add_typer(dlq.dlq, name="dlq")
 app.add_typer(tokens.tokens, name="token")
+app.add_typer(cluster.cluster, name="cluster")
 
 
 def main() -> None:

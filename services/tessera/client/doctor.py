@@ -17,8 +17,8 @@ from tessera.kernel.process.settings import ServiceSettings
 from tessera_schemas.cluster_roles import Right
 from tessera_schemas.labels import NAMES_US, SCHEDULER_NAME, USERS_PODS
 
-LET_IN = "kubectl apply -n {} -f deploy/kubernetes/tenant/binder.yaml"
-ROLES = "kubectl apply -k deploy/kubernetes/base"
+LET_IN = "name it under `tenants` in the values of the chart deploy/helm/tessera, and `helm upgrade`"
+ROLES = "`helm upgrade` to the chart of this version"
 MAKE_TENANT = "name it under tenants in the configuration and `tessera apply` it"
 NO_RIGHTS = "{} has no rights at all"
 NOTHING_STARTS = "no pod of this tenant can be made or bound"
@@ -122,7 +122,7 @@ async def _of_namespaces(cluster: Reader, names: Sequence[str], waiting: Counter
         lacks = await lacking(cluster, "binder", OF_TENANT, name)
         if BIND in lacks:
             detail = f"{said_waiting(waiting[name])}, and nothing can tell them" if waiting[name] else NOTHING_STARTS
-            found.append(Finding(f"namespace {name} is not let in: {detail}", LET_IN.format(name)))
+            found.append(Finding(f"namespace {name} is not let in: {detail}", LET_IN))
         elif lacks:
             by_lack.setdefault(tuple(lacks), []).append(name)
     for rights, where in by_lack.items():

@@ -1,18 +1,14 @@
 """`tessera doctor`: work that waits in silence, and rights that are lacking, each found with the way out."""
 
-from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tessera.client.doctor import Finding, of_cluster
-from tessera.client.rights import BIND, CLUSTER_WIDE, OF_TENANT, account
+from tessera.client.rights import CLUSTER_WIDE, OF_TENANT, account
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError
 from tessera_schemas.cluster_roles import Right
 
 Json = dict[str, Any]
-ROLES = Path(__file__).parents[3] / "deploy" / "kubernetes" / "base" / "roles.yaml"
 EVERYTHING = frozenset(OF_TENANT.union(*CLUSTER_WIDE.values()))
 
 
@@ -65,12 +61,12 @@ async def test_a_namespace_that_is_not_let_in_is_named_with_its_waiting_work_and
     api = Api(pod("default"), pod("lab"), jobs=(suspended_job("default"),), let_in=("lab",))
     (line,) = await lines(api, "default", "lab")
     assert line.startswith("namespace default is not let in: 2 that name tessera wait, and nothing can tell them; ")
-    assert line.endswith("kubectl apply -n default -f deploy/kubernetes/tenant/binder.yaml")
+    assert line.endswith("name it under `tenants` in the values of the chart deploy/helm/tessera, and `helm upgrade`")
 
 
 async def test_a_tenant_whose_namespace_is_not_let_in_is_named_before_it_has_any_work() -> None:
     (line,) = await lines(Api(let_in=("lab",)), "lab", "sales")
-    assert line.startswith("namespace sales is not let in: no pod of this tenant can be made or bound; kubectl apply")
+    assert line.startswith("namespace sales is not let in: no pod of this tenant can be made or bound; name it")
 
 
 async def test_a_namespace_that_is_no_tenant_is_named() -> None:
@@ -87,15 +83,15 @@ async def test_rights_that_an_older_role_did_not_give_are_named_once_for_all_nam
     lacks = frozenset({Right("batch", "jobs", "patch"), Right("ray.io", "rayclusters", "get")})
     tenants = [f"t{number}" for number in range(6)]
     assert await lines(Api(let_in=tuple(tenants), lacks=lacks), *tenants) == [
-        "binder may not get rayclusters of ray.io in the cluster; kubectl apply -k deploy/kubernetes/base",
-        "binder may not patch jobs of batch in t0, t1, t2, t3 and 2 more; kubectl apply -k deploy/kubernetes/base",
+        "binder may not get rayclusters of ray.io in the cluster; `helm upgrade` to the chart of this version",
+        "binder may not patch jobs of batch in t0, t1, t2, t3 and 2 more; `helm upgrade` to the chart of this version",
     ]
 
 
 async def test_an_account_without_any_right_is_one_finding() -> None:
     found = await lines(Api(lacks=EVERYTHING), "lab")
     assert len(found) == 2
-    assert all("has no rights at all; kubectl apply -k deploy/kubernetes/base" in line for line in found)
+    assert all("has no rights at all; `helm upgrade` to the chart of this version" in line for line in found)
 
 
 async def test_a_cluster_that_knows_no_rights_has_none_to_lack_and_who_may_not_ask_is_told() -> None:
@@ -109,27 +105,3 @@ async def test_an_api_that_does_not_answer_or_refuses_is_a_finding() -> None:
         (found,) = await of_cluster(Api(fails=fails), set())
         assert isinstance(found, Finding)
         assert "Kubernetes API" in found.what
-
-
-def test_the_rights_looked_for_are_those_that_the_manifests_give() -> None:
-    documents = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(ROLES.read_text())}
-
-    def of(role: str) -> frozenset[Right]:
-        rules = documents["ClusterRole", role]["rules"]
-        return frozenset(
-            Right(group, resource, verb)
-            for rule in rules
-            for group in rule["apiGroups"]
-            for resource in rule["resources"]
-            for verb in rule["verbs"]
-        )
-
-    for service, needed in CLUSTER_WIDE.items():
-        bound = [
-            each["roleRef"]["name"]
-            for (kind, _), each in documents.items()
-            if kind == "ClusterRoleBinding" and f"tessera-{service}" in {one["name"] for one in each["subjects"]}
-        ]
-        assert frozenset().union(*map(of, bound)) == needed
-    assert of("tessera-binder") == OF_TENANT
-    assert BIND in OF_TENANT

@@ -22,6 +22,7 @@ from tessera.kernel.ports import ApiError, JsonObject, Reduce, WatchEvent, as_it
 _JSON = "application/json"
 _MERGE_PATCH = "application/merge-patch+json"
 _JSON_PATCH = "application/json-patch+json"
+_APPLY_PATCH = "application/apply-patch+yaml"
 _WATCH_SECONDS = 300  # asked of the server; a silence clearly longer than this is a dead connection
 _WATCH_SILENCE_SECONDS = 330.0
 Objects = list[JsonObject]
@@ -223,6 +224,13 @@ class HttpCluster:
     async def patch_object(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
         """One merge patch in the lane of releases."""
         await self._merge(object_path(api_version, kind, namespace, name), patch, self._release_lane)
+
+    async def apply_object(self, wanted: JsonObject, owner: str) -> None:
+        """One server-side apply: create it, or set the fields that `wanted` names, whoever set them before."""
+        meta = wanted["metadata"]
+        path = object_path(wanted["apiVersion"], wanted["kind"], meta["namespace"], meta["name"])
+        whose = {"fieldManager": owner, "force": "true"}
+        await self._call("PATCH", path, body=wanted, params=whose, content_type=_APPLY_PATCH)
 
     async def remove_finalizer(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
         """

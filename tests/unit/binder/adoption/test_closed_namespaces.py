@@ -72,7 +72,7 @@ async def test_pods_say_it_where_the_namespace_lets_the_binder_tell_them(monkeyp
         said = world.condition(world.owned("alone")[0])
         assert said["reason"] == "NamespaceNotLetIn"
         assert f"namespace {NS} has not let the binder in" in said["message"]
-        assert "deploy/kubernetes/tenant" in said["message"]
+        assert "`tenants` in the chart's values" in said["message"]
         assert [event["reason"] for event in world.events()] == ["NamespaceNotLetIn"]
 
 

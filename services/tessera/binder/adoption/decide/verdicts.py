@@ -23,7 +23,7 @@ NOT_HONOURED = "tessera.io/NotHonoured"
 """The condition that names what a pod would like and does not get; it does not keep it from being placed."""
 SUSPENDED = "SuspendedByAnother"
 COMPONENT = "tessera-binder"
-LET_IN = "an operator applies the RoleBinding of deploy/kubernetes/tenant there"
+LET_IN = "an operator names it under `tenants` in the chart's values"
 
 WAYS_OUT: dict[Code, str] = {
     Code.NOT_CONFIGURED: "an operator applies a configuration",

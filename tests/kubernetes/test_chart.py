@@ -1,0 +1,192 @@
+"""
+The chart by itself, on a real API server: everything that it can render is taken by server-side validation; what its
+values may not say is refused by name; it gives the rights that the code names, for the services that there are.
+"""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tessera.local.servers import find_nats_server
+from tessera_schemas.cluster_roles import Right
+from tessera_schemas.services import SERVICES, SPECS, Replicas
+from tests.kubernetes import binaries
+from tests.kubernetes.control_plane import ControlPlane, wait_until
+from tests.kubernetes.deployed import CHART, NAMESPACE, RELEASE, Kubectl, add_namespace, documents, helm, rendered
+
+Json = dict[str, Any]
+SCALED = ("admission", "preemption", "reclamation", "binder", "gateway")
+SERVICES_OF_MINE = {
+    "nats": {"enabled": False, "url": "tls://nats.example.com:4443", "monitorUrl": "https://nats.example.com"},
+    "redis": {"enabled": False, "url": "rediss://redis.example.com:6380/0"},
+    "caSecret": "our-authority",
+}
+EVERYTHING: Json = {
+    "image": {"registry": "registry.example.com/team", "perService": False, "tag": "1", "pullSecrets": ["pull"]},
+    "shards": ["main", "east"],
+    "tenants": ["demo"],
+    "hami": True,
+    "gateway": {"enabled": True, "allowedHosts": ["tessera.example.com"], "tlsSecret": "gateway-tls"},
+    "nats.tls.certManager": {"enabled": True, "issuerRef": {"name": "ours"}},
+    "nats.clientsFrom": [{"namespaceSelector": {"matchLabels": {"team": "ci"}}}],
+    "networkPolicy.metricsFrom": [{"namespaceSelector": {"matchLabels": {"team": "watch"}}}],
+    "networkPolicy.apiServer": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+    "settings": {"log_level": "debug", "lease_seconds": 3},
+    "nodeSelector": {"pool": "system"},
+    "tolerations": [{"key": "system", "operator": "Exists"}],
+}
+HPA = {f"services.{service}.autoscaling.kind": "hpa" for service in SCALED}
+KEDA = {f"services.{service}.autoscaling.kind": "keda" for service in SCALED}
+CERTIFICATES = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "certificates.cert-manager.io"},
+    "spec": {
+        "group": "cert-manager.io",
+        "names": {"kind": "Certificate", "plural": "certificates"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def prepared(own_plane: ControlPlane) -> ControlPlane:
+    """A cluster with the definitions of KEDA, as its module has them, and a stand-in for those of cert-manager."""
+    kubectl = Kubectl(own_plane)
+    add_namespace(own_plane)
+    own_plane.add_namespace("demo")
+    keda = binaries.keda_definitions()
+    for name in ("keda.sh_scaledobjects.yaml", "keda.sh_triggerauthentications.yaml"):
+        kubectl("apply", "--server-side", "-f", str(keda / name))
+    kubectl("apply", "-f", "-", stdin=json.dumps(CERTIFICATES))
+    for name in ("scaledobjects.keda.sh", "certificates.cert-manager.io"):
+        kubectl("wait", "--for=condition=Established", f"crd/{name}")
+    return own_plane
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{}, SERVICES_OF_MINE, EVERYTHING, HPA, KEDA, {"networkPolicy.enabled": False, "flowSchema": False}],
+    ids=["defaults", "servers of one's own", "everything on", "HPA", "KEDA", "policies off"],
+)
+def test_the_api_server_takes_everything_that_the_chart_renders(prepared: ControlPlane, values: Json) -> None:
+    kubectl = Kubectl(prepared)
+    taken = kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=rendered(values))
+    assert taken.count("(server dry run)") == len(documents(rendered(values)))
+
+
+def test_what_is_applied_makes_pods_that_pod_security_restricted_lets_in(prepared: ControlPlane) -> None:
+    kubectl = Kubectl(prepared)
+    kubectl("apply", "--validate=strict", "-f", "-", stdin=rendered(EVERYTHING, "--no-hooks"))
+    expected = 2 * 2 * len(SERVICES) + 3 + 1 + 1  # two of each service in two shards, NATS, Redis, the Job of init
+
+    def pods() -> list[Json]:
+        return prepared.api().items(f"/api/v1/namespaces/{NAMESPACE}/pods")
+
+    wait_until(lambda: len(pods()) == expected, f"{expected} pods are made")
+    assert not any(pod["spec"].get("hostNetwork") for pod in pods())
+    kubectl("delete", "--wait=false", "-f", "-", stdin=rendered(EVERYTHING, "--no-hooks"))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("services.scheduler.replicas", 9),
+        ("services.scheduler.autoscaling", {"kind": "hpa", "min": 1, "max": 2}),
+        ("services.binder.autoscaling.kind", "sometimes"),
+        ("services.accounting", {}),
+        ("shards", []),
+        ("shards", ["a.b"]),
+        ("nats.replicas", 2),
+        ("nats.url", "http://nats"),
+        ("redis.storage.size", "lots"),
+        ("settings.nats_password", "x"),
+        ("gateway.allowedHosts", "tessera.example.com"),
+        ("typo", 1),
+    ],
+)
+def test_a_value_that_may_not_be_is_refused_by_its_name(path: str, value: object) -> None:
+    said = helm("template", RELEASE, str(CHART), f"--set-json={path}={json.dumps(value)}")
+    assert said.returncode != 0
+    assert path.split(".")[-1] in said.stderr, said.stderr
+    assert "values don't meet the specifications of the schema" in said.stderr
+
+
+@pytest.mark.parametrize(("part", "missing"), [("nats", "nats.url"), ("redis", "redis.url")])
+def test_a_server_that_is_switched_off_and_not_named_is_asked_for(part: str, missing: str) -> None:
+    said = helm("template", RELEASE, str(CHART), "--set", f"{part}.enabled=false")
+    assert said.returncode != 0
+    assert missing in said.stderr
+
+
+def test_the_chart_runs_the_services_that_there_are_and_scales_no_leader() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())["services"]
+    assert tuple(values) == SERVICES
+    leaders = {spec.name for spec in SPECS if spec.replicas is Replicas.LEADER}
+    assert {name for name, service in values.items() if "autoscaling" not in service} == leaders
+    yielding = {spec.name for spec in SPECS if spec.yields}
+    assert {name for name, service in values.items() if service["resources"]["requests"]["cpu"] == "100m"} == yielding
+    commands = [one["spec"]["template"]["spec"]["containers"][0]["args"] for one in documents(rendered(), "Deployment")]
+    assert sorted(args[1] for args in commands) == sorted(SERVICES)
+
+
+def test_each_account_has_the_rights_that_its_service_declares_and_no_others() -> None:
+    found = {(one["kind"], one["metadata"]["name"]): one for one in documents(rendered({"tenants": ["demo"]}))}
+
+    def of(role: str) -> frozenset[Right]:
+        rules = found["ClusterRole", role]["rules"]
+        return frozenset(
+            Right(group, resource, verb)
+            for rule in rules
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        )
+
+    bindings = [one for (kind, _), one in found.items() if kind == "ClusterRoleBinding"]
+    for spec in SPECS:
+        account = {"kind": "ServiceAccount", "name": f"{RELEASE}-{spec.name}", "namespace": NAMESPACE}
+        bound = [one["roleRef"]["name"] for one in bindings if account in one["subjects"]]
+        assert frozenset().union(*map(of, bound)) == spec.cluster_rights()
+        assert found["ServiceAccount", account["name"]]["automountServiceAccountToken"] is spec.uses_cluster
+        writes = [one for (kind, _), one in found.items() if kind == "RoleBinding" and account in one["subjects"]]
+        inside = [one["roleRef"]["name"] for one in writes if one["metadata"]["namespace"] == "demo"]
+        assert frozenset().union(*map(of, inside)) == spec.tenant_rights()
+
+
+def test_no_value_and_no_rendered_object_has_a_secret_in_it() -> None:
+    assert documents(rendered(EVERYTHING), "Secret") == []
+
+
+@pytest.mark.parametrize("values", [{}, {"nats.tls.secret": "ours"}], ids=["plain", "with TLS"])
+def test_the_nats_server_reads_its_configuration(tmp_path: Path, values: Json) -> None:
+    found = {(one["kind"], one["metadata"]["name"]): one for one in documents(rendered(values))}
+    config = found["ConfigMap", "tessera-nats"]
+    (tmp_path / "auth").mkdir()
+    (tmp_path / "auth" / "nats-auth.conf").write_text("accounts: {}\n")
+    key, crt = tmp_path / "tls.key", tmp_path / "tls.crt"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=nats", "-keyout", str(key)]
+    subprocess.run([*made, "-out", str(crt)], check=True, capture_output=True)
+    (tmp_path / "ca.crt").write_text(crt.read_text())
+    text = config["data"]["nats.conf"].replace("/tls/", f"{tmp_path}/")
+    (tmp_path / "nats.conf").write_text(text)
+    container = found["StatefulSet", "tessera-nats"]["spec"]["template"]["spec"]["containers"][0]
+    (said_routes,) = [one["value"] for one in container["env"] if one["name"] == "ROUTES"]
+    routes = said_routes.replace("$(ROUTE_PASSWORD)", "secret")
+    environment = {"POD_NAME": "nats-0", "ROUTE_PASSWORD": "secret", "ROUTES": routes}
+    command = [str(find_nats_server()), "-t", "-c", str(tmp_path / "nats.conf")]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert routes.count("nats://route:secret@tessera-nats-") == 3
