@@ -93,16 +93,21 @@ class Rows(Generic[M]):
 
 
 class JobList:
-    """All jobs and each tenant's, newest first; a page goes on behind the age of its predecessor's last job."""
+    """
+    All jobs and each tenant's, newest first; a page goes on behind the age of its predecessor's last job.
+
+    Among them users' work in Kubernetes that is refused, whose ids are no jobs'.
+    """
 
     def __init__(self, store: ProjectionStore, clock: Clock, age_seconds: float) -> None:
-        self._rows = Rows("jobs", JobView, store, clock, age_seconds, self._changed)
+        self._rows = [Rows(view, JobView, store, clock, age_seconds, self._changed) for view in ("jobs", "refused")]
         self._by_age: dict[str | None, SortedKeyList[JobView]] = {None: SortedKeyList(key=age)}
 
     async def fresh(self) -> int:
         """Raises Transient. Returns the n as of which the list holds."""
-        await self._rows.fresh()
-        return self._rows.as_of
+        for rows in self._rows:
+            await rows.fresh()
+        return min(rows.as_of for rows in self._rows)
 
     def after(self, tenant: str | None, place: Age | None) -> Iterator[JobView]:
         """The jobs of a tenant, or of all, that are older than `place`."""

@@ -12,7 +12,7 @@ from tessera_schemas.base import job_id
 from tessera_schemas.commands import Answer
 from tessera_schemas.config import Queue
 from tessera_schemas.reasons import Code, Reason
-from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role
+from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, work_refused
 from tests.unit.gateway.gateway_world import World
 
 SPEC = job_spec().model_dump(mode="json", exclude_defaults=True)
@@ -380,6 +380,22 @@ async def test_a_list_holds_ones_own_jobs_and_an_operators_all(world: World) -> 
     assert {job["tenant"] for job in own.body["items"]} == {"lab"}
     assert [len(answer.body["items"]) for answer in (own, every, others)] == [3, 6, 3]
     assert (refused.status, refused.code) == (403, "Forbidden")
+
+
+async def test_users_work_in_kubernetes_that_is_refused_is_in_the_list_of_its_tenant(world: World) -> None:
+    await world.commit(admitted("k1"), work_refused(), work_refused("batch/Job/other/uid-1", tenant="other"))
+    lab, operator = world.token("lab"), world.token(None)
+    async with world.gateway(views_age_seconds=0):
+        own = await world.ask("GET", "/v1/jobs", lab)
+        refused = await world.ask("GET", "/v1/jobs?phase=refused", lab)
+        every = await world.ask("GET", "/v1/jobs?phase=refused", operator)
+        await world.commit(work_refused(refused=False))
+        after = await world.ask("GET", "/v1/jobs", lab)
+    assert sorted(job["phase"] for job in own.body["items"]) == ["queued", "refused"]
+    (work,) = refused.body["items"]
+    assert (work["tenant"], work["owner"], work["reason"]["code"]) == ("lab", "Job/train", "NoSuchQueue")
+    assert [job["tenant"] for job in every.body["items"]] in (["lab", "other"], ["other", "lab"])
+    assert [job["phase"] for job in after.body["items"]] == ["queued"]
 
 
 async def test_pages_follow_each_other_without_gap_or_repeat_while_jobs_come(world: World) -> None:
