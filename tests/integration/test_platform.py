@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
+from tessera.client.outcomes import Failure
+from tessera.client.where import find
 from tessera.kernel.errors import StartupError
 from tessera.local.free_port import PORTS
 from tessera.local.platform import Platform
@@ -150,6 +152,11 @@ async def test_a_platform_that_is_killed_leaves_no_process_behind(tmp_path: Path
         await process.wait()
         while any(Path(f"/proc/{pid}/cmdline").read_bytes() if Path(f"/proc/{pid}").exists() else b"" for pid in pids):
             await asyncio.sleep(0.05)
+    with pytest.raises(Failure, match="was killed"):
+        find(tmp_path / "up")
+    async with Platform(tmp_path / "up", services=[], cluster=False):
+        assert json.loads(state.read_text())["platform_pid"] == os.getpid()
+        find(tmp_path / "up")
 
 
 async def test_up_stops_in_order_when_told_to(tmp_path: Path) -> None:

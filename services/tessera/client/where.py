@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tessera.client.outcomes import Exit, Failure
 from tessera.kernel.nats.bus import NatsBus
@@ -126,6 +126,7 @@ def find(home: Path | None = None, environment: Mapping[str, str] = os.environ, 
     path = directory / "platform.json"
     try:
         state = json.loads(path.read_text(encoding="utf-8-sig"))
+        _check_running(state, directory)
         return Where(
             _one_of(state["shards"], wanted, directory),
             state["nats_url"],
@@ -142,6 +143,18 @@ def find(home: Path | None = None, environment: Mapping[str, str] = os.environ, 
         ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise Failure(Exit.UNAVAILABLE, f"platform: {path} is damaged; restart `tessera up`") from error
+
+
+def _check_running(state: Mapping[str, Any], directory: Path) -> None:
+    """Raises Failure for what a platform left that was killed; those of 0.3 did not say when they started."""
+    from tessera.kernel.process.same_process import is_running  # whose servers are elsewhere does without
+
+    pid = state.get("platform_pid")
+    if pid is not None and not is_running(int(pid), int(state.get("platform_started", 0))):
+        raise Failure(
+            Exit.UNAVAILABLE,
+            f"platform: the one in {directory} was killed (its process {pid} is gone); start it again: `tessera up`",
+        )
 
 
 def _one_of(shards: Sequence[str], wanted: str | None, directory: Path) -> str:

@@ -6,11 +6,16 @@ import signal
 import sys
 from pathlib import Path
 
+from tessera.kernel.process.same_process import is_running
+
 
 def down(directory: Path) -> str:
     """Ask the platform of `directory` to stop; returns what was done, in one line."""
     try:
-        pid = int(json.loads((directory / "platform.json").read_text())["platform_pid"])
+        state = json.loads((directory / "platform.json").read_text())
+        pid = int(state["platform_pid"])
+        if not is_running(pid, int(state.get("platform_started", 0))):
+            return f"no platform runs in {directory}: the last one was killed (pid {pid})"
         os.kill(pid, signal.SIGTERM)
     except (OSError, ValueError, KeyError):
         return f"no platform runs in {directory}"

@@ -29,6 +29,7 @@ from tessera.gateway.tokens import FILE_NAME as TOKENS_FILE
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError
 from tessera.kernel.nats.once import connect_once
+from tessera.kernel.process.same_process import started_at
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.kernel.provisioning.credentials import ensure_identities, reload_nats, system_identities, tenant_identity
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams, ensure_subscribers
@@ -287,6 +288,7 @@ class Platform:
                 f"{self.directory}: another platform (process {owner}, or servers it left) uses this directory; "
                 "stop it, or choose another directory"
             ) from None
+        self._state_file.unlink(missing_ok=True)  # of one that was killed: its ports may be anybody's by now
         self._lock.truncate(0)
         self._lock.write(f"{os.getpid()}\n")
         self._lock.flush()
@@ -420,6 +422,7 @@ class Platform:
             "gateway_urls": {shard: self.gateway_url_of(shard) for shard in self.shards},
             "credentials": str(self.credentials.root),
             "platform_pid": os.getpid(),
+            "platform_started": started_at(os.getpid()),
             "pids": {name: child.pid for name, child in self._children.items()},
             "http": {
                 name: f"http://{LOOPBACK}:{port}" for name in self.parts if (port := _port(self._port_file(name)))

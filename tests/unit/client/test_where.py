@@ -1,6 +1,9 @@
 """Which shard a client means: what it says, else what its credentials are of, else the platform's first."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,8 +11,10 @@ import pytest
 
 from tessera.client.outcomes import Failure
 from tessera.client.where import Where, find
+from tessera.kernel.process.same_process import started_at
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.kernel.provisioning.credentials import ensure_identities, system_identities, tenant_identity
+from tessera.local.down import down
 
 
 def platform(home: Path, *shards: str) -> Path:
@@ -32,6 +37,32 @@ def test_at_a_platform_the_first_shard_is_meant_unless_one_is_named(tmp_path: Pa
 def test_a_shard_that_the_platform_has_not_is_told_with_those_that_it_has(tmp_path: Path) -> None:
     with pytest.raises(Failure, match=r"shard c: the platform in .* has main, b; choose one"):
         find(platform(tmp_path, "main", "b"), {}, "c")
+
+
+def test_what_a_platform_left_that_was_killed_is_told_from_one_that_runs(tmp_path: Path) -> None:
+    file = platform(tmp_path, "main") / "platform.json"
+    state = json.loads(file.read_text())
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    file.write_text(json.dumps({**state, "platform_pid": gone.pid}))
+    with pytest.raises(Failure, match=rf"was killed \(its process {gone.pid} is gone\); start it again: `tessera up`"):
+        find(tmp_path, {})
+    assert down(tmp_path) == f"no platform runs in {tmp_path}: the last one was killed (pid {gone.pid})"
+    file.write_text(json.dumps({**state, "platform_pid": os.getpid(), "platform_started": started_at(os.getpid())}))
+    assert find(tmp_path, {}).shard == "main"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says here when a process started")
+def test_another_process_with_the_number_of_the_killed_platform_is_not_taken_for_it(tmp_path: Path) -> None:
+    file = platform(tmp_path, "main") / "platform.json"
+    state = json.loads(file.read_text())
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    file.write_text(json.dumps({**state, "platform_pid": other.pid, "platform_started": started_at(other.pid) - 1}))
+    with pytest.raises(Failure, match="was killed"):
+        find(tmp_path, {})
+    assert "was killed" in down(tmp_path)
+    assert other.poll() is None, "whoever has the number now is left alone"
+    other.communicate(b"\n")
 
 
 @pytest.fixture
