@@ -1,4 +1,4 @@
-"""What is kept of work that users made in Kubernetes themselves, and that Tessera schedules as one job."""
+"""Data kept of work that users made in Kubernetes themselves, and that Tessera schedules as one job."""
 
 from typing import Annotated
 

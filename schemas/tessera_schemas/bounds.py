@@ -1,8 +1,8 @@
 """
-What may not be applied although it reads well: configurations that some service could not serve.
+Bounds of a configuration beyond its form: values that some service could not serve.
 
-These bounds belong to the command and not to the model, so that a configuration that an older release stored still
-reads. Whoever takes a configuration in checks them: admission, and `tessera apply` before it sends anything.
+The bounds belong to the command and not to the model, so that a configuration stored by an older release still reads.
+Admission checks them, and `tessera apply` before it sends anything.
 """
 
 import re
@@ -37,7 +37,7 @@ class Unservable:
 
 
 def unservable(body: ConfigBody) -> list[Unservable]:
-    """Everything against serving the configuration."""
+    """All faults against serving the configuration."""
     return [*_tenants(body), *_classes(body), *_depth(body), *_sums(body)]
 
 

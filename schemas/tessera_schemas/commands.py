@@ -1,6 +1,6 @@
 """
-What may be asked: submit and control on SUBMIT (by tenants), configuration and control on CONTROL (by operators), and
-on a part of SUBMIT that is its own, adoption of what users made in Kubernetes (by the binder).
+Commands: submit and control on SUBMIT (from tenants), configuration and control on CONTROL (from operators), and, on a
+part of SUBMIT of its own, adoption of users' work in Kubernetes (from the binder).
 
 The tenant is the subject's, which the server enforces; a `tenant` in the payload must agree with it.
 """
@@ -45,7 +45,7 @@ class SubmitTemplate(Strict):
 
     @property
     def overrides(self) -> dict[str, str]:
-        """What it says beside the parameters."""
+        """Values that the submit sets beside the parameters."""
         said = {"name": self.name, "queue": self.queue, "priority_class": self.priority_class}
         return {field: value for field, value in said.items() if value is not None}
 
@@ -150,7 +150,7 @@ REPLY_HEADER = "Tessera-Reply"
 
 
 class Answer(Lenient):
-    """What admission says to the client's inbox: accepted, or all reasons why not."""
+    """Admission's answer to the client's inbox: accepted, or all reasons why not."""
 
     accepted: bool
     job_id: str = ""

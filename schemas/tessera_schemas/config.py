@@ -30,7 +30,7 @@ class Subscriber(Strict):
 
 
 class Limits(Strict):
-    """What one tenant may have. None: no limit."""
+    """Limits of one tenant. None: no limit."""
 
     jobs: Annotated[Positive | None, Field(description="Jobs that have not ended")] = 10_000
     gpus: Annotated[Positive | None, Field(description="GPUs asked for by jobs that have not ended")] = None
@@ -50,9 +50,9 @@ class Limits(Strict):
 
 class PodGrants(Strict):
     """
-    What the pods of a tenant's own jobs may have; a job that asks for more is refused by the name of the field.
+    Grants for the pods of a tenant's own jobs; a job that asks for more is refused by the name of the field.
 
-    Granted by default is what gives no right beyond the tenant's namespace. Users' own pods are Kubernetes' to judge.
+    Default grants give no right beyond the tenant's namespace. Users' own pods are Kubernetes' to judge.
     """
 
     memory_volumes: bool = True
@@ -93,7 +93,7 @@ class Flavor(Strict):
 
 class Quota(Strict):
     """
-    How much of one resource a queue may use, on nodes of one flavor or ("") on all together.
+    Quota of one resource for a queue, on nodes of one flavor or ("") on all together.
 
     Queues below one parent share what they do not use. A queue without a parent has nobody to borrow from, so that
     its nominal quota is a hard limit. Limits of None: all may be borrowed, all may be lent.
@@ -114,7 +114,7 @@ IdleAction = Literal["off", "warn", "requeue", "fail"]
 
 class IdleRule(Strict):
     """
-    What becomes of a queue's runs that hold GPUs and use none, and of those below it.
+    Treatment of a queue's runs, and of those below it, that hold GPUs and use none.
 
     A value left out is that of the queue above it, at last the policy's (`idle`, `idle_warn_seconds`, …).
     """
@@ -209,7 +209,7 @@ class PriorityClass(Strict):
 
 
 class Policy(Strict):
-    """How the shard decides. Every value is part of what a replay needs."""
+    """Scheduling policy of the shard. Every value is part of what a replay needs."""
 
     preset: Annotated[
         Literal["off", "priority", "fair"],
@@ -314,7 +314,7 @@ class Policy(Strict):
 
 
 class ConfigBody(Strict):
-    """What an operator writes: the whole of it, each time."""
+    """Configuration as an operator writes it: the whole of it, each time."""
 
     tenants: Annotated[tuple[Tenant, ...], Field(min_length=1, max_length=10_000)]
     queues: Annotated[tuple[Queue, ...], Field(min_length=1, max_length=10_000)]
@@ -352,7 +352,7 @@ def _repeated(body: ConfigBody) -> Iterator[str]:
 
 
 def _levels(body: ConfigBody) -> Iterator[str]:
-    """What `tessera slots` itself calls a node and a pool is no name of a level."""
+    """Topology levels with the names of node and pool, which `tessera slots` uses itself."""
     labels = Counter(level.label for level in body.topology)
     for level in body.topology:
         if level.name in ("node", "pool"):
@@ -378,7 +378,7 @@ def _dangling(body: ConfigBody) -> Iterator[str]:
 
 
 def _misplaced(queue: Queue, queues: dict[str, Queue]) -> Iterator[str]:
-    """What is wrong with the queue's place in the tree."""
+    """Faults of the queue's place in the tree."""
     at = f"queues.{queue.name}"
     if queue.parent is None:
         limited = [q.resource for q in queue.quotas if q.borrowing_limit is not None or q.lending_limit is not None]

@@ -67,7 +67,7 @@ def is_dangerous(name: str) -> bool:
 
 
 def with_grant(name: str) -> str:
-    """What a tenant may say in place of this dangerous name where it is granted it; "" where there is nothing."""
+    """The field that a granted tenant may use in place of this dangerous one; "" if there is none."""
     field = BY_GRANT.get(_folded(name))
     return f"with a grant: {field} in the role's template" if field else ""
 

@@ -115,7 +115,7 @@ class JobGrownV1(RunEvent):
 
 
 class JobShrunkV1(RunEvent):
-    """These pods of the elastic run are being stopped; the others go on."""
+    """Some pods of the elastic run are being stopped; the others go on."""
 
     type: ClassVar[str] = "io.tessera.job.shrunk.v1"
     ranks: tuple[int, ...]
@@ -186,7 +186,7 @@ class JobEarmarkedV1(JobEvent):
 
 
 class JobUnearmarkedV1(JobEvent):
-    """Nothing is kept for the job any more; `used`: it starts there now."""
+    """The job's earmark has ended; `used`: it starts there now."""
 
     type: ClassVar[str] = "io.tessera.job.unearmarked.v1"
     why: str
@@ -217,7 +217,7 @@ class SizeLeft(Lenient):
 
 class ClusterFragmentationV1(PublicEvent):
     """
-    What is left of a pool has changed noticeably; for operators, and at most once per `fragmentation_event_seconds`.
+    Free slots of a pool have changed noticeably; for operators, and at most once per `fragmentation_event_seconds`.
 
     `stranded` says what keeps idle GPUs from use, in thousandths of a GPU; its sum is `idle_gpu_milli`.
     """

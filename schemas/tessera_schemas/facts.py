@@ -190,8 +190,8 @@ class EvictionBlocked(Strict):
 
 class RunUntouched(Strict):
     """
-    Nothing of the run was stopped since its revoke at `revoked_ts`, and its plan cannot be carried out now: a
-    disruption budget keeps a pod of this run (`kept`), or of another that was to stop for the same job.
+    No pod of the run was stopped since its revoke at `revoked_ts`, and its plan cannot be carried out now: a disruption
+    budget keeps a pod of this run (`kept`), or of another that was to stop for the same job.
     """
 
     kind: Literal["run_untouched"]
@@ -243,7 +243,7 @@ class PodsGone(Strict):
 
 
 class PodsLost(Strict):
-    """These pods that an elastic run grew by failed, vanished or could not start: it is to go on without them."""
+    """Surplus pods of an elastic run failed, vanished or could not start: the run is to go on without them."""
 
     kind: Literal["pods_lost"]
     run_id: RunId
@@ -259,7 +259,7 @@ class Taint(Strict):
 
 class Others(Strict):
     """
-    What pods that Tessera does not manage take of their node, by what they ask for; `devices` are its other extended
+    Use of a node by pods that Tessera does not manage, by what they ask for; `devices` are its other extended
     resources, instances of a MIG profile among them.
     """
 
@@ -333,10 +333,10 @@ class RunAbsent(Strict):
 
 class RunLost(Strict):
     """
-    What the run stands on is lost: it is to be stopped and tried again elsewhere.
+    A node or device of the run is lost: the run is to be stopped and tried again elsewhere.
 
-    `nodes` are the ones that failed it, which its next attempt avoids while there is room on others. With `ranks` only
-    these pods, by which it grew, lost their ground: it goes on without them.
+    `nodes` are the ones that failed it, which its next attempt avoids while there is room on others. With `ranks`, only
+    these surplus pods are lost, and the run goes on without them.
     """
 
     kind: Literal["run_lost"]
@@ -364,14 +364,14 @@ class CheckpointSaved(Strict):
 
 
 class Shrink(Strict):
-    """These pods, by which an elastic run grew beyond its gang, give their room back."""
+    """Surplus pods of an elastic run that give their room back."""
 
     run_id: RunId
     ranks: Annotated[Ranks, Field(min_length=1)]
 
 
 class Move(Strict):
-    """Where a run that is evicted to defragment goes on: room that is free already, and kept for its job."""
+    """Destination of a run that is evicted to defragment: room that is free already, and earmarked for its job."""
 
     run_id: RunId
     placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="In rank order")]
@@ -418,7 +418,7 @@ LearntBy = Literal["rehearsed", "auction"]
 
 class PricesLearnt(Strict):
     """
-    What a pod of each kind of a pool's mix is worth, in millionths of a GPU.
+    Price of a pod of each kind of a pool's mix, in millionths of a GPU.
 
     The mix is the one that was settled for the `settled`-th time, and `prices` are in the order of its kinds. A pure
     function of that mix and of the pool's nodes in the state at `basis_n`, which have `gpus` in all.

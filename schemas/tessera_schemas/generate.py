@@ -45,7 +45,7 @@ def files() -> dict[str, str]:
 
 
 def differences(out: Path) -> list[str]:
-    """What in `out` is not as it would be generated now, one line per file."""
+    """Differences between `out` and what would be generated now, one line per file."""
     wanted = files()
     present = {path.name for path in out.iterdir()} if out.is_dir() else set()
     return [

@@ -39,7 +39,7 @@ def is_device(name: str) -> bool:
 
 
 class Resources(Strict):
-    """What one pod needs. Whole GPUs, a share of one GPU, or a MIG instance: one of them."""
+    """Resources of one pod. Whole GPUs, a share of one GPU, or a MIG instance: one of them."""
 
     cpu_milli: Annotated[Positive, Field(description="Thousandths of a CPU core")]
     memory_bytes: Positive
@@ -102,17 +102,17 @@ class Resources(Strict):
 
     @property
     def kind(self) -> Kind | None:
-        """How it uses GPUs; None: not at all."""
+        """The way in which it uses GPUs; None: not at all."""
         return "whole" if self.gpus else "share" if self.gpu_milli else "instance" if self.mig_profile else None
 
     @property
     def extended(self) -> dict[str, int]:
-        """What it takes that is neither whole GPU nor share, by the node's name for it."""
+        """Devices that are neither whole GPU nor share, by the node's name for them."""
         return self.devices | ({mig.resource_of(self.mig_profile): 1} if self.mig_profile else {})
 
     @property
     def total_gpu_milli(self) -> int:
-        """What one pod counts against quotas and limits, in thousandths of a GPU."""
+        """GPU of one pod that counts against quotas and limits, in thousandths."""
         return self.gpus * GPU_MILLI + self.gpu_milli + mig.PROFILES.get(self.mig_profile, 0)
 
 
@@ -221,24 +221,24 @@ class Role(Strict):
 
     @property
     def gang(self) -> int:
-        """How many pods it starts with, and never has less of."""
+        """Number of pods that it starts with, and never has less of."""
         return self.min_replicas or self.replicas
 
     @property
     def most(self) -> int:
-        """How many pods it may grow to."""
+        """Number of pods that it may grow to."""
         return self.max_replicas or self.replicas
 
     @property
     def cpu_milli(self) -> int:
-        """What one pod takes of its node, sidecars and init containers included."""
+        """CPU of one pod, sidecars and init containers included."""
         before = self.template.init_containers
         own = self.resources.cpu_milli
         return at_most_at_once(own, ((c.sidecar, c.resources.cpu_milli) for c in before)) if before else own
 
     @property
     def memory_bytes(self) -> int:
-        """What one pod takes of its node, sidecars and init containers included."""
+        """Memory of one pod, sidecars and init containers included."""
         before = self.template.init_containers
         own = self.resources.memory_bytes
         return at_most_at_once(own, ((c.sidecar, c.resources.memory_bytes) for c in before)) if before else own
@@ -275,7 +275,7 @@ class Role(Strict):
 
 class CheckpointPolicy(Strict):
     """
-    How often the program saves its work, and how long before it is stopped it wants to know.
+    Interval at which the program saves its work, and the notice that it wants before it is stopped.
 
     The notice comes before SIGTERM and its grace, and ends early when the program has saved.
     """
@@ -285,7 +285,7 @@ class CheckpointPolicy(Strict):
 
 
 class Retry(Strict):
-    """How often a job is tried again when something other than its own program failed, and how long between."""
+    """Retries of a job when something other than its own program failed, and the time between them."""
 
     max_attempts: Annotated[int, Field(ge=1, le=1000, strict=True)] = 3
     backoff_seconds: Annotated[int, Field(ge=0, le=86_400, strict=True, description="Doubled each time")] = 10
@@ -298,7 +298,7 @@ class Retry(Strict):
 
 class JobIdle(Strict):
     """
-    What counts as idle of this job, where its queue lets jobs say so; it turns on nothing that its queue leaves off.
+    Rule for idleness of this job, where its queue lets jobs set one; it turns on nothing that its queue leaves off.
 
     A value left out is the queue's.
     """
@@ -373,7 +373,7 @@ class JobSpec(Strict):
         return sum(role.gang * role.resources.total_gpu_milli for role in self.roles)
 
     def pods(self) -> int:
-        """How many pods the gang has."""
+        """Number of pods in the gang."""
         return sum(role.gang for role in self.roles)
 
 

@@ -45,5 +45,5 @@ def view(shard: str, generation: str, name: str) -> str:
 
 
 def pattern(shard: str) -> str:
-    """What an ACL rule of a shard's user allows."""
+    """Key pattern that an ACL rule of a shard's user allows."""
     return f"tessera:{{{shard}}}:*"

@@ -167,7 +167,7 @@ class Grown(Strict):
 
 
 class Shrunk(Strict):
-    """These pods of an elastic run are to be removed; what they hold stays held until they are released."""
+    """Some pods of an elastic run are to be removed; their resources stay held until they are released."""
 
     kind: Literal["shrunk"]
     run_id: RunId
@@ -230,7 +230,7 @@ class PrioritySet(Strict):
 
 
 class NodeDrained(Strict):
-    """Nothing new starts on the node; `undo`: it is common again."""
+    """New work no longer starts on the node; `undo`: it is open again."""
 
     kind: Literal["node_drained"]
     node: NodeName
@@ -240,7 +240,7 @@ class NodeDrained(Strict):
 
 class Released(Strict):
     """
-    Nothing of the run, or with `ranks` of these pods, is left on the cluster; their devices are free.
+    The run, or with `ranks` these pods of it, is absent from the cluster; the devices are free.
 
     The pods of a gang that end before the others are released in parts, as many at once as are known to have ended.
     """
@@ -315,7 +315,7 @@ class SlotsLeft(Strict):
 
 class LeftChanged(Strict):
     """
-    What is left of a pool is noticeably another than when it was last said.
+    Free slots of a pool differ noticeably from those last recorded.
 
     `free` counts pods of 1, 2, 4 … whole GPUs by GPUs alone: what is noticed. `stranded` says what keeps idle GPUs
     from use, in thousandths; its sum is `idle_gpu_milli`.
@@ -348,7 +348,7 @@ class PricesRefused(Strict):
 
 
 class RefusalNoted(Strict):
-    """What fact `fact` says of work that users made is shown to readers, until it is refused no more."""
+    """Refusal of users' work, as fact `fact` states it, shown to readers until it is refused no more."""
 
     kind: Literal["refusal_noted"]
     fact: Count
@@ -402,7 +402,7 @@ class TakenFact(Strict):
 
 
 class LedgerMessage(Strict):
-    """What was taken in and what was decided from exactly the state before plus that."""
+    """One message: the input taken in, and the decisions made from exactly the state before it plus that input."""
 
     v: Literal[1]
     n: Positive

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a ledger ended at some time: message `n`, and the chain hash after it."""
+    """End of a ledger at some time: message `n`, and the chain hash after it."""
 
     n: int
     chain: str

@@ -1,5 +1,5 @@
 """
-Where the instances of a MIG profile may lie inside a GPU.
+Legal positions of MIG instances inside a GPU.
 
 A GPU's memory is cut into equal slices. An instance of a profile takes `size` neighbouring ones and may begin only at
 certain slices, whatever else is free: so an instance that ends in the middle leaves a hole that larger profiles cannot

@@ -1,4 +1,4 @@
-"""Where one pod of a gang goes: node and device slots. Shared by records, events and the domain."""
+"""Placement of one pod of a gang: node and device slots. Shared by records, events and the domain."""
 
 from dataclasses import dataclass
 from typing import ClassVar

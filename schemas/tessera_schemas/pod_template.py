@@ -39,7 +39,7 @@ NOTICE_DIRECTORY, NOTICE_FILE = "/etc/tessera", "evict-at"
 
 
 class Volume(Strict):
-    """Where files come from. A path of the host is not among the kinds, on purpose."""
+    """Source of files. A path of the host is not among the kinds, on purpose."""
 
     kind: Literal["empty", "claim", "config_map", "secret", "memory"]
     mount_path: Path
@@ -82,7 +82,7 @@ class Port(Strict):
 
 
 class ContainerResources(Strict):
-    """What a container beside or before the role's own asks for; its limits are the same. It has no devices."""
+    """Resources of a container beside or before the role's own; its limits are the same. It has no devices."""
 
     cpu_milli: Annotated[Positive, Field(description="Thousandths of a CPU core")]
     memory_bytes: Positive

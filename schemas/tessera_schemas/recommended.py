@@ -1,10 +1,10 @@
 """
-What a person's configuration file gets where it says nothing: the recommended policy and the usual grants.
+Defaults of a person's configuration file: the recommended policy and the usual grants.
 
-The models' own defaults stay those of 0.3 for ever, since whatever equals them is left out of what is stored. So who
-reads a person's file (`tessera apply`) writes these values out before the configuration is sent, and who shows a
-configuration in force writes them out again (`explicit`): what was shown says the same when it is applied.
-What programs send is complete as it is: there a field that is left out has the model's default.
+The models' own defaults stay those of 0.3 for ever, since values equal to them are left out of what is stored. So
+`tessera apply`, which reads a person's file, writes these values out before the configuration is sent, and a shown
+configuration writes them out again (`explicit`): applied unchanged, it means the same. Configurations sent by programs
+are complete as they are: a field that is left out has the model's default.
 """
 
 from collections.abc import Mapping, Sequence

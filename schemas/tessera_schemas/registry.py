@@ -53,7 +53,7 @@ def dataschema(event: type[PublicEvent]) -> str:
 
 
 def kind_of(model: type[BaseModel]) -> str:
-    """What the `kind` field of a command, fact or record says."""
+    """Value of the `kind` field of a command, fact or record."""
     (kind,) = get_args(model.model_fields["kind"].annotation)
     return str(kind)
 

@@ -18,7 +18,7 @@ FOLLOWED = ("LEDGER", "SNAP")
 
 
 class Replicas(StrEnum):
-    """How the replicas of a service share its work."""
+    """Sharing of a service's work among its replicas."""
 
     QUEUES = "share the queues"
     LEADER = "one leads, the others stand by"
@@ -27,7 +27,7 @@ class Replicas(StrEnum):
 
 
 class RedisUse(StrEnum):
-    """What a service has to do with Redis."""
+    """Access of a service to Redis."""
 
     WRITES = "writes"
     NEEDS = "needs"  # it does not start without
@@ -38,7 +38,7 @@ class RedisUse(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSpec:
     """
-    Who connects to NATS: what it `reads` and `writes`, by kind of stream.
+    Role of a NATS client: the streams that it `reads` and `writes`, by kind.
 
     A writer writes its own part of a stream, or all of one that has no parts; a subject that `writes` gives, with
     `{shard}` in it, stands instead of that. `fetches` are streams of which any stored message may be fetched, without
@@ -81,11 +81,11 @@ class ServiceSpec(RoleSpec):
         return bool(self.cluster_roles)
 
     def cluster_rights(self) -> frozenset[Right]:
-        """Its rights in the whole cluster."""
+        """Rights in the whole cluster."""
         return frozenset(right for role in self.cluster_roles for right in role.rights())
 
     def tenant_rights(self) -> frozenset[Right]:
-        """Its rights in the namespace of each tenant, besides those in the whole cluster."""
+        """Rights in the namespace of each tenant, besides those in the whole cluster."""
         return self.tenant_role.rights() if self.tenant_role else frozenset()
 
 

@@ -19,7 +19,7 @@ SHORTEST_WINDOW_SECONDS = 0.1
 
 
 class Retention(StrEnum):
-    """How a stream lets go of messages."""
+    """Retention policy of a stream."""
 
     KEPT = "kept"
     WORK_QUEUE = "work_queue"
@@ -69,7 +69,9 @@ class StreamSpec:
 
     @property
     def duplicate_window_seconds(self) -> float:
-        """How long the server drops messages with an id that it has seen. We send no ids, and it cannot do without."""
+        """
+        Time for which the server drops messages with an id that it has seen. We send no ids; the server needs a value.
+        """
         return 0.0 if self.any_ids else SHORTEST_WINDOW_SECONDS
 
     def written_by(self, role: str, name: str) -> tuple[str, ...]:
@@ -117,7 +119,7 @@ def streams(shard: str) -> tuple[StreamSpec, ...]:
 
 
 def _commands(shard: str) -> tuple[StreamSpec, ...]:
-    """What comes from outside."""
+    """Streams of input from outside."""
     return (
         _stream(
             "SUBMIT",
@@ -149,7 +151,7 @@ def _commands(shard: str) -> tuple[StreamSpec, ...]:
 
 
 def _inputs(shard: str) -> tuple[StreamSpec, ...]:
-    """What the committer takes in."""
+    """Streams that the committer takes in."""
     return (
         _stream(
             "FACTS",
@@ -188,7 +190,7 @@ def _ledger(shard: str) -> tuple[StreamSpec, ...]:
 
 
 def _derived(shard: str) -> tuple[StreamSpec, ...]:
-    """What is made from the ledger."""
+    """Streams made from the ledger."""
     return (
         _stream(
             "EVENTS",
@@ -212,7 +214,7 @@ def _derived(shard: str) -> tuple[StreamSpec, ...]:
 
 
 def _aside(shard: str) -> tuple[StreamSpec, ...]:
-    """What no decision depends on."""
+    """Streams that no decision depends on."""
     return (
         _stream(
             "DLQ",

@@ -28,7 +28,7 @@ def submit(shard: str, tenant: str) -> str:
 
 
 def submit_adopted(shard: str, tenant: str) -> str:
-    """Where the binder submits what users of the tenant's namespace made in Kubernetes."""
+    """Subject on which the binder submits users' work from the tenant's namespace."""
     return f"{submit(shard, tenant)}.{KUBERNETES}"
 
 
@@ -81,13 +81,13 @@ def lease(shard: str, service: str, name: str) -> str:
 
 
 def live(subject: str) -> str:
-    """Where a stored message of a live stream is republished."""
+    """Subject on which a stored message of a live stream is republished."""
     return f"live.{subject}"
 
 
 def user(identity: str, shard: str) -> str:
     """
-    What an identity is called at NATS and Redis, which shards share: all but the main shard's say whose they are.
+    User name of an identity at NATS and Redis, which shards share: all but the main shard's carry the shard.
 
     The sign is in no name, so that no identity of one shard is called like one of another.
     """

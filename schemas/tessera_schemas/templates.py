@@ -75,7 +75,7 @@ class Parameter(Strict):
         return text if text.isprintable() else self._no("printable characters only, in one line")
 
     def samples(self) -> tuple[Value, ...]:
-        """Its default first, or what can stand for it; then what it may come to at most."""
+        """The default, or a stand-in for it, first; then the extremes of the allowed values."""
         if self.type == "choice":
             found: tuple[Value | None, ...] = (self.default, *self.values)
         elif self.type == "int":
@@ -145,7 +145,7 @@ class JobTemplate(Strict):
             return tuple(self._mistake(mistake["loc"], mistake["msg"]) for mistake in wrong[:16])
 
     def _at(self, at: At) -> Any:
-        """What the spec says there, placeholders and all; None where it says nothing."""
+        """The spec's value there, placeholders and all; None where it has none."""
         held: Any = self.spec
         for step in at:
             try:
@@ -164,7 +164,7 @@ class JobTemplate(Strict):
 
 
 class FromTemplate(Strict):
-    """Which template a job was made from, as of which configuration, and the hash of what its sender had said."""
+    """Template that a job was made from, the version of its configuration, and the hash of the sender's parameters."""
 
     name: Name
     config_version: Positive

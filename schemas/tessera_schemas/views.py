@@ -1,4 +1,4 @@
-"""What Redis holds for readers: one JSON value per entity, derived from the ledger by projection."""
+"""Views in Redis: one JSON value per entity, derived from the ledger by projection."""
 
 from typing import Annotated
 
@@ -46,7 +46,7 @@ class JobView(Lenient):
 
     @property
     def pods_now(self) -> int:
-        """What its run has, while there is one; else what its gang asks for."""
+        """Number of pods of its run, while there is one; else of its gang."""
         return self.held_pods or self.pods
 
     @property
@@ -75,7 +75,9 @@ class QuotaUse(Lenient):
 
 
 class QueueView(Lenient):
-    """What a queue holds and what waits in it. An inner queue takes no jobs; its quotas tell what those below take."""
+    """
+    Use of a queue, and jobs that wait in it. An inner queue takes no jobs; its quotas show the use of those below.
+    """
 
     name: str
     pool: str
@@ -92,7 +94,7 @@ class QueueView(Lenient):
 
 
 class OthersView(Lenient):
-    """What pods that Tessera does not manage take of a node, by what they ask for."""
+    """Use of a node by pods that Tessera does not manage, by what they ask for."""
 
     pods: int = 0
     cpu_milli: int = 0

@@ -185,7 +185,7 @@ def _hears(case: object) -> bool:
 
 def reply_inbox(wanted: str, tenant: str) -> str:
     """
-    Where the answer goes: `wanted`, if it is below the tenant's own inbox; else "".
+    The subject of the answer: `wanted` if it lies below the tenant's own inbox, else "".
 
     We may publish to everybody's inbox, so a client must not be able to send our answers to somebody else, and a name
     with a blank or a line end would be a command to the server.

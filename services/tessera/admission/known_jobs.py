@@ -18,7 +18,7 @@ LOOK_SECONDS = 0.02
 
 
 class JobPresence(Enum):
-    """THERE also while nobody can say: then the order goes on as if it were."""
+    """Whether a job exists. THERE also while the views cannot answer, so that the command goes on."""
 
     THERE = auto()
     ABSENT = auto()
@@ -26,14 +26,14 @@ class JobPresence(Enum):
 
 
 class KnownJobs:
-    """What the views say of jobs, and which submits passed through here; each call costs one read per job."""
+    """Jobs in the views, and submits that passed through here; each call costs one read per job."""
 
     def __init__(self, store: ProjectionStore, ledger: Ledger, clock: Clock) -> None:
         self._store, self._ledger, self._clock = store, ledger, clock
         self._passed: OrderedDict[str, None] = OrderedDict()
 
     def note(self, job_id: str) -> None:
-        """Its submit was taken in here: orders about it come behind it."""
+        """Note that a submit was accepted here, so that commands about the job are accepted behind it."""
         self._passed[job_id] = None
         if len(self._passed) > REMEMBERED:
             self._passed.popitem(last=False)

@@ -1,5 +1,5 @@
 """
-How many refusals become records: so many per second and tenant, and one count of all the others.
+A bound on refusals that become records: so many per second and tenant, and one count of all the others.
 
 Answers are sent for each. A count that its replica could not publish before it died is lost: it is audit, not effect.
 """
@@ -53,14 +53,14 @@ class Refusals:
         self._add(Counted(refused, 1, identity, identity))
 
     def take(self) -> list[Counted]:
-        """What was counted since the last time; tenants that have been quiet are forgotten."""
+        """Take the counts since the last call; tenants without any are forgotten."""
         taken, self._counted = list(self._counted.values()), {}
         now_us, quiet_us = self._now_us(), int(FLUSH_SECONDS * MILLION)
         self._buckets = {tenant: b for tenant, b in self._buckets.items() if now_us - b.filled_at_us < quiet_us}
         return taken
 
     def put_back(self, taken: list[Counted]) -> None:
-        """They could not be published; what came meanwhile is newer."""
+        """Put back counts that could not be published, beneath those counted meanwhile."""
         newer, self._counted = self._counted, {}
         for counted in (*taken, *newer.values()):
             self._add(counted)

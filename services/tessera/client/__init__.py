@@ -1,5 +1,5 @@
 """
-What people and programs use: the SDK (`Tessera`) and the `tessera` command.
+Interface for people and programs: the SDK (`Tessera`) and the `tessera` command.
 
 In: a job spec, a configuration, questions. Out: commands on `submit.<shard>.<tenant>` and `control.<shard>`; answers
 from the private inbox; events of durable subscribers. Reading: the shared views as the operator, and the ledger, which

@@ -41,7 +41,7 @@ class ConfigChange:
 
     @property
     def lines(self) -> list[str]:
-        """What differs, as a unified difference; empty when nothing does."""
+        """A unified diff of both configurations; empty if they are equal."""
         old, new = _text(self.now.body), _text(self.body)
         return list(difflib.unified_diff(old, new, f"version {self.now.version}", "new", lineterm="", n=2))
 
@@ -55,7 +55,7 @@ class Read:
 
     @property
     def lines(self) -> list[str]:
-        """What was filled, for people."""
+        """Values that were filled in, for people."""
         return [f"filled in: {_said(found)}" for found in self.filled]
 
 

@@ -80,7 +80,7 @@ app.add_typer(cluster.cluster, name="cluster")
 
 
 def main() -> None:
-    """What libraries log goes to stderr and only when it is an error: stdout is for programs."""
+    """Run the command; logs of libraries go to stderr, errors only, since stdout is for programs."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

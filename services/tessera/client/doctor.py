@@ -36,7 +36,7 @@ class Finding:
 
 
 class Reader(Rights, Protocol):
-    """What is asked of the Kubernetes API."""
+    """Questions that the doctor asks the Kubernetes API."""
 
     async def list(
         self, kind: str, label_selector: str = "", field_selector: str = ""
@@ -73,7 +73,7 @@ async def of_cluster(cluster: Reader, tenants: Collection[str]) -> list[Finding]
 
 
 def waiting_by_namespace(pods: Sequence[JsonObject], jobs: Sequence[JsonObject] = ()) -> Counter[str]:
-    """How many pods without a node, and suspended Jobs, that name our scheduler each namespace has."""
+    """The number of unbound pods and suspended Jobs that name our scheduler, by namespace."""
     waiting = [pod for pod in pods if not (pod.get("spec") or {}).get("nodeName")]
     waiting += [job for job in jobs if _is_suspended_for_us(job)]
     return Counter(each["metadata"]["namespace"] for each in waiting if "deletionTimestamp" not in each["metadata"])
@@ -105,7 +105,7 @@ async def _of_rights(cluster: Reader, tenants: Collection[str], waiting: Counter
 
 
 async def _of_service(cluster: Reader, service: str) -> list[Finding]:
-    """What it may do in the whole cluster."""
+    """Findings about a service account's rights in the whole cluster."""
     lacks = await lacking(cluster, service, CLUSTER_WIDE[service])
     if not lacks:
         return []
@@ -115,7 +115,9 @@ async def _of_service(cluster: Reader, service: str) -> list[Finding]:
 
 
 async def _of_namespaces(cluster: Reader, names: Sequence[str], waiting: Counter[str]) -> list[Finding]:
-    """Where the binder may not bind it is not let in; where it may, it lacks what an older role did not have."""
+    """
+    Findings by namespace: where the binder may not bind it has no access; where it may, an older role lacks rights.
+    """
     found: list[Finding] = []
     by_lack: dict[tuple[Right, ...], list[str]] = {}
     for name in names:

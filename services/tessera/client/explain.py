@@ -34,7 +34,7 @@ async def time_limits(ledger: Ledger, holders: Holders) -> dict[str, int]:
 
 
 def explanation_lines(answer: Explanation, until: Mapping[str, int], now_ms: int) -> list[str]:
-    """Everything but the story, each line at most 80 columns."""
+    """The explanation without the job's story, in lines of at most 80 columns."""
     said = [_wrapped(answer.sentence())]
     if answer.position:
         rest = f"in line for pool {answer.pool}"

@@ -108,7 +108,7 @@ def _word_off(name: str, value: Any) -> Any:
 
 
 def _template(template: Any, where: str) -> Any:
-    """Its job as people write jobs; a placeholder stands where the contract has a whole number, as in `gpus`."""
+    """A template's job in the notation of job files; a placeholder may stand for a whole number, as in `gpus`."""
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         return template
     return {**template, "spec": job_spec(template["spec"], f"{where}: templates.{template.get('name', '')}")}

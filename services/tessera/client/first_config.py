@@ -45,7 +45,7 @@ OTHER_POLICY = ("min_runtime_seconds", "evictions_max", "earmark_seconds", "node
 
 @dataclass(frozen=True, slots=True)
 class ClusterSurvey:
-    """What the configuration is written for."""
+    """Findings about the cluster that a first configuration is written for."""
 
     shard: str
     as_of: int

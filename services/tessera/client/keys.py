@@ -15,7 +15,9 @@ KEY_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class CiSystem:
-    """How a CI system names its run and the attempt; all of `run` must be set, `attempt` may be missing."""
+    """
+    The variables by which a CI system names its run and attempt; all of `run` must be set, `attempt` may be missing.
+    """
 
     name: str
     marker: str

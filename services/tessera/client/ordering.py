@@ -21,7 +21,9 @@ ID_CHARACTERS = 20
 
 
 def giver(where: Where, identity: str | None) -> Credential:
-    """Who orders: whoever was named, else the only credential there is, else the operator. Raises Failure."""
+    """
+    The identity that sends a job command: the named one, else the only credential, else the operator. Raises Failure.
+    """
     return where.identity(identity) if identity else where.single or where.identity(subjects.OPERATOR)
 
 

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and the one sentence when it is not 0."""
+"""Outcomes of commands: the exit code, and one sentence if it is not 0."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ from tessera.kernel.errors import Conflict, KernelError, StartupError, Transient
 
 
 class Exit(IntEnum):
-    """What the shell sees. Stable: scripts depend on it."""
+    """Exit codes. Stable, since scripts depend on them."""
 
     OK = 0
     FAILED = 1

@@ -1,4 +1,4 @@
-"""What a shard is busy with, on one screen: GPUs by queue and tenant, and why jobs wait."""
+"""A shard on one screen: GPUs by queue and tenant, and why jobs wait."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

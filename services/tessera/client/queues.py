@@ -65,7 +65,7 @@ def quota_rows(queues: Sequence[QueueView], only: str | None = None) -> list[Quo
 
 
 def _gpus(queue: QueueView) -> QuotaUse | None:
-    """Its quota of GPUs: the one over all flavors, else the sum of those by flavor."""
+    """The queue's GPU quota: the one over all flavors, else the sum of those by flavor."""
     found = [quota for quota in queue.quotas if quota.resource == "gpu_milli"]
     whole = next((quota for quota in found if not quota.flavor), None)
     if whole is not None or not found:

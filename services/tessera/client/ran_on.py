@@ -1,4 +1,4 @@
-"""Where an ended job ran, read from the ledger when somebody asks: the views keep no placements of what has ended."""
+"""Nodes of an ended job, read from the ledger on demand: the views keep no placements of ended jobs."""
 
 from tessera.client.reading import StoredLedger
 from tessera.kernel.ledger.shard import decode_entry

@@ -76,7 +76,7 @@ class StoredLedger:
         return shard
 
     async def story(self, job_id: str, first_n: int, *, all_names: bool = True) -> list[StoryLine]:
-        """What the messages from `first_n` on say about a job; the others are not even decoded."""
+        """The job's part of the messages from `first_n` on; messages that do not name the job are not decoded."""
         told: list[StoryLine] = []
         wanted = job_id.encode()
         async for seq, data in self.messages(first_n - 1):

@@ -1,4 +1,4 @@
-"""What a command prints: a table of at most 80 columns, a wide one, JSON or YAML. The data is the same in all."""
+"""Output of commands: a table of at most 80 columns, a wide one, JSON or YAML, all with the same data."""
 
 import json
 import sys

@@ -41,7 +41,7 @@ FINDINGS_MAX = 20
 
 @dataclass(slots=True)
 class ReplayReport:
-    """What a replay found; `ok` only if nothing contradicts and nothing differs."""
+    """Findings of a replay; `ok` only if there is neither a contradiction nor a difference."""
 
     messages: int = 0
     records: int = 0
@@ -213,7 +213,7 @@ class Replay:
             return  # the fold finds the same and says it better
 
     def _inconsistencies(self, message: LedgerMessage) -> Iterator[str]:
-        """What the envelope claims against what is known."""
+        """Claims of the envelope that contradict the state."""
         state = self._shard.state
         if self._engine and message.engine != self._engine and not message.holder:
             yield f"its engine is {message.engine}, after {self._engine}, and it opens no epoch"
@@ -266,7 +266,7 @@ class Replay:
 
 
 def replanned(state: State, fact: PlanProposed) -> PlanProposed | None:
-    """What this engine proposes for the same job, cause and time; None when it proposes nothing."""
+    """The plan that this engine makes for the same job, cause and time; None if it makes none."""
     job = state.jobs.get(fact.job_id)
     if job is None:
         return None

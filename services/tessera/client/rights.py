@@ -1,4 +1,4 @@
-"""Which of the rights on Kubernetes that services declare their accounts lack."""
+"""Kubernetes rights that services declare and their accounts lack."""
 
 import asyncio
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ def account(service: str) -> str:
 
 
 async def lacking(cluster: Rights, service: str, needed: Iterable[Right], namespace: str = "") -> list[Right]:
-    """Those of the needed rights that the service's account has not, in order. Raises ApiError, Transient."""
+    """The needed rights that the service's account lacks, in order. Raises ApiError, Transient."""
     lane, user = asyncio.Semaphore(AT_ONCE), account(service)
 
     async def has(right: Right) -> bool:

@@ -1,4 +1,4 @@
-"""Where the shard is and who we are there, as the settings in the environment say it."""
+"""Client settings from the environment: where the shard is, and our identity there."""
 
 from pathlib import Path
 

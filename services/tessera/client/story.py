@@ -27,7 +27,7 @@ class StoryLine:
 
 
 def story(message: LedgerMessage, job_id: str, all_names: bool = True) -> Iterator[StoryLine]:
-    """What `message` says about the job; without `all_names` no other job or run is named."""
+    """The story of the job in `message`; without `all_names` no other job or run is named."""
     for record in message.records:
         if _about(record, message) == job_id:
             text = TELL.get(type(record), _plain)(record, message)
@@ -87,7 +87,7 @@ def _finished(record: records.Finished, message: LedgerMessage) -> str:
 
 
 def _survives(preemptible: bool | None) -> str:
-    """What is new of an adopted job: its owner has this or no eviction more to spend."""
+    """A change of an adopted job: whether its owner can bear another eviction."""
     if preemptible is None:
         return ""
     return "; it may be preempted" if preemptible else "; it may not be preempted any more"

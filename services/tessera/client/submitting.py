@@ -70,7 +70,7 @@ def command_bytes(asked: Json, key: str, tenant: str) -> bytes:
 
 
 async def dry_run(views: ShardViews, data: bytes, shard: str, tenant: str) -> tuple[Answer, int]:
-    """What admission would answer, and as of which n."""
+    """The answer that admission would give, and the ledger number that it holds for."""
     n = await views.as_of()
     config = await views.config()
     nodes = await views.store.get_all("nodes")

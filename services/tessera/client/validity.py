@@ -20,7 +20,7 @@ LET_ALL_BORROW = frozenset({"tessera-1", "tessera-2", "tessera-3"})
 
 def violations(state: State, record: Allocated | Grown, engine: str) -> Iterator[str]:
     """
-    What is wrong with `record` of a message of `engine`, at the state right before it.
+    Rules that `record` breaks in a message of `engine`, judged at the state right before it.
 
     Earmarks of its owner are ended by then.
     """

@@ -1,9 +1,9 @@
 """
-Where the shard is and who we are there.
+Location of the shard, and our identity there.
 
-Looked for in this order: `--home`, the settings in the environment (`TESSERA_NATS_URL`, `TESSERA_CREDENTIALS_FILE`),
-then the directory of a local platform: TESSERA_HOME or `.tessera`, whose `platform.json` says where its servers are.
-The shard is what `--shard` says, else TESSERA_SHARD, else that of the credentials, or the platform's first.
+Sources, in this order: `--home`, the environment (`TESSERA_NATS_URL`, `TESSERA_CREDENTIALS_FILE`), then the directory
+of a local platform: TESSERA_HOME or `.tessera`, whose `platform.json` names its servers. The shard is that of
+`--shard`, else TESSERA_SHARD, else that of the credentials, or the platform's first.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Which checkpoints of a run are known: each counts once, however many of its pods report it, and however late."""
+"""Known checkpoints of a run: each counts once, however many of its pods report it, and however late."""
 
 import hashlib
 

@@ -1,8 +1,9 @@
 """
-What a slot of a node means, and that it goes on meaning this as long as a run holds it.
+Meaning of a node's slots, constant for as long as a run holds them.
 
-A placement names slots. Under another device profile, with other cards or other instances, the same numbers are other
-devices: a node that changes so takes nothing new, and is in the books as it was, until its runs have left. Pure.
+A placement names slots. Under another device profile, with other cards or other instances, the same numbers would be
+other devices: a node that changes so takes nothing new and keeps its old devices in the state until its runs have left.
+Pure.
 """
 
 from tessera.domain.resources import Node
@@ -12,7 +13,7 @@ from tessera_schemas.reasons import Code, Reason
 
 
 def while_held(seen: NodeSeen, before: Node | None) -> NodeSeen:
-    """What to take in of a node: as seen, or with the devices that it had `before` while runs or earmarks hold some."""
+    """The node to take in: as seen, or with the devices from `before` while runs or earmarks hold some of them."""
     if before is None or not before.is_held:
         return seen
     meaning = {

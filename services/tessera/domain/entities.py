@@ -83,7 +83,7 @@ class Job:
 @quick
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """What is remembered of a job after its end, so that its key stays known until `forget_ts`."""
+    """A job after its end, remembered so that its key stays known until `forget_ts`."""
 
     job_id: str
     tenant: str
@@ -178,17 +178,17 @@ class Run:
 
     @property
     def all_placements(self) -> tuple[Placement, ...]:
-        """Where all of its pods were placed, the ended ones included: the gang, then what it grew by."""
+        """Placements of all its pods, ended ones included: the gang, then surplus pods."""
         return (*self.placements, *(extra.placement for extra in self.extra)) if self.extra else self.placements
 
     @property
     def places(self) -> tuple[Placement, ...]:
-        """Everything that it holds: the gang, then what it grew by, without the pods that were released."""
+        """Placements that the run holds: the gang, then surplus pods, without released pods."""
         return self._held(self.all_placements)
 
     @property
     def gang_places(self) -> tuple[Placement, ...]:
-        """What its gang holds."""
+        """Placements that its gang holds."""
         return self._held(self.placements)
 
     @property
@@ -213,14 +213,14 @@ class Run:
 
     @property
     def stopping(self) -> bool:
-        """It ended by itself or was revoked: what it holds comes back once it is absent."""
+        """Whether the run ended or was revoked; its devices are released once it is absent."""
         return self.over or self.revoked is not None
 
 
 @quick
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a queue's runs hold, or what a tenant's jobs ask for."""
+    """Resources that a queue's runs hold, or that a tenant's jobs ask for."""
 
     name: str
     jobs: int = 0
@@ -253,7 +253,7 @@ class Earmark:
 @quick
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What was last said of a pool: how many pods of 1, 2, 4 … whole GPUs its nodes would take."""
+    """The last published free slots of a pool: how many pods of 1, 2, 4 … whole GPUs its nodes would take."""
 
     pool: str
     free: tuple[int, ...]
@@ -262,7 +262,7 @@ class Left:
 @quick
 @dataclass(frozen=True, slots=True)
 class RefusedWork:
-    """What users made in Kubernetes and what is not taken in as it is; `group` finds its pods."""
+    """Users' work in Kubernetes that is refused as it is; `group` finds its pods."""
 
     work_id: str
     tenant: str

@@ -1,4 +1,4 @@
-"""What the fold raises when a record contradicts the state; the kernel turns it into a halt of the shard."""
+"""Errors of the fold: a record contradicts the state. The kernel turns them into a halt of the shard."""
 
 
 class Contradiction(Exception):

@@ -1,4 +1,4 @@
-"""How records about jobs that hold nothing move the state: queued, on hold, requeued, finished, earmarks. Pure."""
+"""Fold of records about jobs that hold nothing: queued, on hold, requeued, finished, earmarks. Pure."""
 
 from collections.abc import Sequence
 

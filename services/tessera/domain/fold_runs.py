@@ -1,4 +1,4 @@
-"""How records about runs move the state, from allocation to release. Pure."""
+"""Fold of records about runs, from allocation to release. Pure."""
 
 from collections.abc import Sequence
 

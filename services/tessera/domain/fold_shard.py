@@ -1,4 +1,4 @@
-"""How records about the shard itself move its state: format, epoch, configuration, nodes, prices. Pure."""
+"""Fold of records about the shard itself: format, epoch, configuration, nodes, prices. Pure."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -44,7 +44,7 @@ def move(state: State, job: Job, to: Phase, **changes: Any) -> Job:
 
 
 def tally(state: State, queue: str, flavor: str, amount: Amount, sign: int, jobs: int = 1) -> None:
-    """What the queue's runs hold: on all nodes, and on those of the run's flavor."""
+    """Add to what the queue's runs hold: in all flavors, and in the run's own."""
     for name in (queue, f"{queue}/{flavor}") if flavor else (queue,):
         use = state.queue_use.get(name) or Use(name)
         state.queue_use.put(name, Use(name, use.jobs + sign * jobs, use.amount.plus(amount, sign)))

@@ -1,11 +1,11 @@
-"""What is free in a pool, as a value: slots by size, and idle GPUs by what keeps them from use."""
+"""Free slots of a pool as a value: slots by size, and idle GPUs by what keeps them from use."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Stranded(StrEnum):
-    """What keeps an idle GPU, or a part of one, from use: the first that holds, in this order."""
+    """Causes that keep an idle GPU, or a part of one, from use; the first that applies, in this order."""
 
     OTHERS = "others"  # pods that Tessera does not manage hold it
     FAULT = "fault"  # its node is not ready, or drained

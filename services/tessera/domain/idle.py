@@ -1,4 +1,4 @@
-"""What becomes of a run that holds GPUs and uses none: its job's word, else its queue's, else the policy's. Pure."""
+"""The policy for runs that hold GPUs and use none: the job's, else its queue's, else the shard's. Pure."""
 
 from dataclasses import dataclass
 
@@ -28,9 +28,9 @@ class IdlePolicy:
 
 def idle_policy(tree: QueueTree, queue: str, job: Job | None) -> IdlePolicy:
     """
-    What holds for runs of the job in the queue. Field by field the lowest queue that says it counts, then the policy.
+    The policy for runs of the job in the queue: field by field from the lowest queue that sets it, else from the shard.
 
-    A job may say its own as long as no queue above it forbids that; it never turns on what its queue leaves off.
+    A job may set its own unless a queue above it forbids that; a job never turns on what its queue leaves off.
     """
     policy, rules = tree.policy, _rules(tree, queue)
     own = UNSAID_JOB if job is None or job.idle is None or not jobs_choose(tree, queue) else job.idle

@@ -1,9 +1,9 @@
 """
-Where the MIG instances that a node has lie in its GPUs, as far as the books care.
+Positions of a node's MIG instances in its GPUs, as far as the state needs them.
 
-A node of today says how many instances of each profile an operator made on it, not where. Instances of one profile are
-interchangeable, since the device plugin picks one: so any legal layout of the counts gives the same answers, and this
-is the one that all services use. Pure; the same counts give the same layout.
+A node reports how many instances of each profile an operator made on it, not where. Instances of one profile are
+interchangeable, since the device plugin picks one: any legal layout of the counts gives the same answers, and all
+services use this one. Pure; the same counts give the same layout.
 """
 
 from functools import lru_cache
@@ -62,7 +62,7 @@ def _hardest_first(geometry: Geometry, profile: str) -> tuple[int, int, str]:
 
 
 def _best_start(geometry: Geometry, gpu: list[tuple[str, int]], profile: str) -> int | None:
-    """Where the profile goes into the GPU: the fewest slices in positions lost to others, then the lowest start."""
+    """The start of the profile in the GPU that costs other profiles the fewest positions; ties go to the lowest."""
     taken = _taken(geometry, gpu)
     size = geometry.profiles[profile].size
     free = [start for start in geometry.profiles[profile].starts if not taken & _span(start, size)]

@@ -59,7 +59,7 @@ PRESUMED_BOUND = ((1000, 30, 20), (1000, 90, 50), (500, 60, 30))
 
 @dataclass(frozen=True, slots=True, order=True)
 class MixKind:
-    """What the mix tells pods apart by: `gpu_milli` of each of `gpus` devices, of any of `models` (none: of any)."""
+    """A kind of pod in the mix: `gpu_milli` of each of `gpus` devices, of any of `models` (none: of any)."""
 
     cpu_milli: int
     gpu_milli: int
@@ -82,7 +82,7 @@ Known = tuple[tuple[MixKind, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """How many pods of one kind came into a pool."""
+    """Count of pods of one kind that came into a pool."""
 
     key: str
     pool: str
@@ -181,13 +181,13 @@ def _carried_over(mix: Mix, known: Known) -> tuple[int, ...]:
 
 
 def in_full(kind: MixKind) -> int:
-    """What the GPUs that it holds are worth, in millionths of one."""
+    """Value of the GPUs that a pod of the kind holds, in millionths of one."""
     return kind.gpus * kind.gpu_milli * 1000
 
 
 def weights(counts: Mapping[MixKind, int], arrivals: int, per_gpu: int, models: Sequence[str]) -> dict[MixKind, int]:
     """
-    How much each kind counts, in the kinds' order: what was seen, and what is presumed while that has not faded.
+    Weight of each kind, in the kinds' order: observed counts, and presumed ones until these have faded.
 
     Args: thousandths of a CPU `per_gpu`, and the GPU `models`, of the pool's nodes.
     """
@@ -200,7 +200,7 @@ def weights(counts: Mapping[MixKind, int], arrivals: int, per_gpu: int, models: 
 
 
 def presumed(per_gpu: int, left: int = FADES_OVER) -> Iterator[tuple[MixKind, int]]:
-    """What pools with so much CPU per GPU are asked for in general; `left` of `FADES_OVER` of its weight."""
+    """Presumed demand in pools with so much CPU per GPU; `left` of `FADES_OVER` of its weight."""
     for gpus, milli, cpu_percent, of_hundred in PRESUMED:
         weight = PRIOR_WEIGHT * of_hundred * left // (100 * FADES_OVER)
         yield MixKind(per_gpu * cpu_percent // 100, milli, gpus), weight

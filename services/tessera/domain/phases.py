@@ -10,7 +10,7 @@ from tessera.domain.errors import IllegalMove
 
 
 class Phase(StrEnum):
-    """Where a job stands. A refused submit never becomes a job and has no phase."""
+    """Phase of a job. A refused submit never becomes a job and has no phase."""
 
     QUEUED = "queued"
     ALLOCATED = "allocated"

@@ -65,7 +65,7 @@ class QueueTree:
     @cached_property
     def own(self) -> dict[str, tuple[int, int, int]]:
         """
-        How much of each of RESOURCES a queue may use, with all below it, without borrowing; UNLIMITED without quotas.
+        Amount of each of RESOURCES that a queue and all below it may use without borrowing; UNLIMITED without quotas.
 
         Of all flavors together: by the quotas of any flavor, else by the sum of those of each.
         """
@@ -116,7 +116,7 @@ class QueueTree:
         return self.priorities.get(priority_class, 0)
 
     def priority_of(self, job: Job | None) -> int:
-        """What the job's place in line and its preemption go by: of adopted work, what Kubernetes says it is."""
+        """Priority of the job in order and preemption; that of adopted work comes from Kubernetes."""
         if job is not None and job.adopted is not None:
             return job.adopted.priority
         return self.priority(job.priority_class if job is not None else "")
@@ -215,7 +215,7 @@ Holding = tuple[str, str, Amount]
 
 class QuotaBook:
     """
-    Who uses and lends what, at one moment: the arithmetic of nominal quota, borrowing and lending limits.
+    Use and lending of quota at one moment: the arithmetic of nominal quota, borrowing and lending limits.
 
     A queue keeps to itself what its lending limit does not let go; the rest of its nominal quota is its parent's, and
     is there for everybody below that parent, within their borrowing limits. The formulas are Kueue's for hierarchical
@@ -276,7 +276,9 @@ class QuotaBook:
         return None
 
     def _firm_beyond(self, queue: str, cell: Cell, more: tuple[str, int]) -> int:
-        """What of the firm use in and below the queue its own nominal quota and theirs do not hold; `more` counts."""
+        """
+        Firm use in and below the queue, `more` included, beyond the nominal quotas of the queue and its descendants.
+        """
         tree = self._tree
         use = self._firm_of_leaf(queue, cell) + (more[1] if more[0] == queue else 0)
         use += sum(self._firm_beyond(child, cell, more) for child in tree.children.get(queue, ()))
@@ -348,22 +350,22 @@ class QuotaBook:
         self._summed = {entry for entry in self._summed if entry[0] != root}
 
     def used(self, queue: str, cell: Cell) -> int:
-        """What the queue uses: itself if it is a leaf, else what those below it take from it."""
+        """Use of the queue: its own if it is a leaf, else what queues below it take from it."""
         self._sum(self._tree.roots[queue], cell)
         return self._use[queue, cell]
 
     def total(self, queue: str, cell: Cell) -> int:
-        """Its nominal quota, and what those below it put in."""
+        """Nominal quota of the queue, and what queues below it lend to it."""
         self._sum(self._tree.roots[queue], cell)
         return self._quota[queue, cell]
 
     def available(self, queue: str, cell: Cell) -> int:
-        """How much more of it the queue may use now, by itself and borrowed. Negative when it is over already."""
+        """Amount that the queue may still use, its own and borrowed. Negative when it is over already."""
         self._sum(self._tree.roots[queue], cell)
         return self._available(queue, cell)
 
     def most(self, queue: str, cell: Cell) -> int:
-        """How much of it the queue could use if nobody else used any."""
+        """Amount that the queue could use if nobody else used any."""
         self._sum(self._tree.roots[queue], cell)
         return self._most(queue, cell)
 
@@ -390,7 +392,7 @@ class QuotaBook:
         return own + above
 
     def _kept(self, queue: str, cell: Cell) -> int:
-        """What of its quota nobody else may use."""
+        """Part of its quota that the queue never lends."""
         quota = self._tree.quotas[queue].get(cell)
         if quota is None or quota.lending_limit is None:
             return 0

@@ -1,5 +1,5 @@
 """
-What a pod needs and what a node has, in integers: CPU in thousandths, memory in bytes, GPUs in thousandths per device.
+Needs of pods and capacity of nodes, in integers: CPU in thousandths, memory in bytes, GPUs in thousandths per device.
 
 Capacity is checked per device, never on a sum: two halves on two GPUs are not one GPU.
 """
@@ -24,7 +24,7 @@ NO_VALUE = "="
 @dataclass(frozen=True, slots=True)
 class Need:
     """
-    What each of `replicas` equal pods needs. Equal needs compare and hash equal, so verdicts can be shared.
+    Need of each of `replicas` equal pods. Equal needs compare and hash equal, so verdicts can be shared.
 
     `as_made`: somebody else makes the pods, so that nothing can be put into their containers.
     """
@@ -151,7 +151,7 @@ NOTHING = Amount()
 @quick
 @dataclass(frozen=True, slots=True)
 class OthersUse:
-    """What pods that are not ours take of a node. It counts as used, whatever runs hold besides."""
+    """Use of a node by pods that are not ours. It counts as used, whatever runs hold besides."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0

@@ -1,5 +1,5 @@
 """
-How long runs took, learnt from those that ended by themselves: integer state of the fold.
+Expected run times, learnt from runs that ended by themselves: integer state of the fold.
 
 Taken in: each run at its end, in the order of the ledger, and nothing before it. For each kind of job (tenant, queue,
 name, GPUs) and for the coarser kinds above it one sketch is kept: counts in buckets of half an octave, so that an
@@ -24,7 +24,7 @@ BUCKETS = 80
 
 
 class JobKind(NamedTuple):
-    """What is known of a job before it runs that tells how long it will. An unnamed job has the name ""."""
+    """Features of a job, known before it runs, that predict its run time. An unnamed job has the name ""."""
 
     tenant: str
     queue: str

@@ -40,7 +40,7 @@ LATER_TABLES: frozenset[str] = frozenset({"refused"})
 
 
 class State:
-    """Everything that decisions of a shard may look at."""
+    """State of a shard: all that its decisions may look at."""
 
     def __init__(self) -> None:
         self.n = 0
@@ -127,10 +127,10 @@ class State:
 
     def quota_book(self, besides: str = "") -> QuotaBook:
         """
-        Who uses and lends what as of now; it does not follow the state.
+        Use and lending of quota as of now; the book does not follow the state.
 
-        What is kept for a job counts as used, except for job `besides`: else others would take the quota while the
-        runs that it waits for are being stopped.
+        What is earmarked for a job counts as used, except for job `besides`: otherwise others would take the quota
+        while the runs that it waits for are being stopped.
         """
         held = {name: use.amount for name, use in self.queue_use.items()}
         book = QuotaBook(self.tree, held, lambda: self._firm(besides))
@@ -141,7 +141,7 @@ class State:
         return book
 
     def _firm(self, besides: str) -> Iterator[Holding]:
-        """What jobs hold, or have kept for them, that may not be evicted; pods beyond a gang may always go."""
+        """Holdings, and earmarks, of jobs that may not be evicted; surplus pods may always go."""
         revocable = self.tree.revocable
         for run in self.runs.values():
             job = None if run.stopping else self.jobs.get(run.job_id)
@@ -189,7 +189,7 @@ Lane = tuple[int, JobKind, int]
 
 class Index:
     """
-    What must be found in order without looking at everything; every order ends in a unique id.
+    Ordered indexes that spare decisions a look at everything; every order ends in a unique id.
 
     `waiting` holds the queued jobs of each leaf that are in line: priority first, then age; `lines` the same apart for
     each tenant, and for each of its users; `lanes` these again by lane, of queues whose order looks at runtimes. `held`
@@ -316,12 +316,12 @@ class Index:
 
 
 def sharers(queue: str, tenant: str, user: str) -> tuple[tuple[str, ...], ...]:
-    """Who is counted for what a job of the queue holds: its tenant, and its user where one is named."""
+    """Tenant and user that fair share charges for a job of the queue; the user only where one is named."""
     return ((queue, tenant), (queue, tenant, user)) if user else ((queue, tenant),)
 
 
 def _stands(job: Job) -> tuple[str, bool]:
-    """What decides where a queued job stands, of what may change while it waits."""
+    """The fields that decide a queued job's place and that may change while it waits."""
     return job.priority_class, job.kept_out
 
 

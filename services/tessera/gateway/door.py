@@ -102,7 +102,7 @@ class Door:
                 raise
 
     def _full(self, address: str) -> str | None:
-        """Which limit another connection of this address would be over."""
+        """The limit that another connection from this address would exceed, if any."""
         if self._held.total() >= self._most:
             return "connections_max"
         return "connections_per_address" if self._held[address] >= self._settings.connections_per_address else None

@@ -1,8 +1,8 @@
 """
-What every request passes, whatever its method and path: Host, Origin, token, rate; and what every answer becomes.
+Checks that every request passes, whatever its method and path (Host, Origin, token, rate), and the form of answers.
 
 Host and Origin stand before the token, so that a web page that rebinds its own name to us learns nothing. A handler
-says "no" by raising; here it becomes a typed body, and a mistake of ours a logged 500.
+refuses by raising; here this becomes a typed body, and a fault of ours a logged 500.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class Guard:
             return self._said(refused(Code.INTERNAL))
 
     async def _read_body(self, request: web.Request) -> None:
-        """Here and for every method, so that no handler meets one that is too large or never ends."""
+        """Read the body here, for every method, so that no handler meets one that is too large or never ends."""
         try:
             async with asyncio.timeout(self._settings.body_seconds):
                 await request.read()

@@ -45,7 +45,7 @@ async def _in_every_answer(_request: web.Request, response: web.StreamResponse) 
 
 
 class NoHttp(logging.Filter):
-    """What is no HTTP is answered with 400 and is the client's mistake: a line for debugging, and no traceback."""
+    """Filter for input that is not HTTP: answered with 400, logged for debugging, without a traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Keeps records of malformed HTTP from the log, leaving one line at debug level; lets all others pass."""

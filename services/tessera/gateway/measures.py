@@ -1,4 +1,4 @@
-"""What only the gateway measures, beside what every service does; labels are route names and statuses, never ids."""
+"""Metrics of the gateway beside those of every service; labels are route names and statuses, never ids."""
 
 from prometheus_client import Counter, Gauge
 

@@ -1,5 +1,5 @@
 """
-What the API takes and gives, as pydantic models; `openapi.json` is made from them.
+Requests and answers of the API as pydantic models; `openapi.json` is made from them.
 
 Requests forbid unknown fields. Answers only ever gain optional ones, and say as of which ledger record they hold.
 """
@@ -51,14 +51,14 @@ class SubmitEnvelope(Strict):
     held: JsonValue = None
 
     def command(self, key: str, tenant: str) -> dict[str, Any]:
-        """What is sent for it; what was not said is not sent."""
+        """The command to send; fields that the client left out stay out."""
         kind = "submit_job" if self.template is None else "submit_template"
         said = {field: value for field, value in self.model_dump().items() if value is not None}
         return {"kind": kind, "v": 1, "tenant": tenant, **said, "key": key}
 
 
 class CheckpointBody(Strict):
-    """Where the program has saved its work; `attempt` is its TESSERA_ATTEMPT, so that an old run speaks for itself."""
+    """Path of the program's saved work; `attempt` is its TESSERA_ATTEMPT, so that an old run speaks for itself."""
 
     path: CheckpointPath
     attempt: Annotated[int | None, Field(ge=1, strict=True)] = None
@@ -73,11 +73,11 @@ class CancelBody(Strict):
 
 
 class NoBody(Strict):
-    """Nothing; an empty body or `{}`."""
+    """An empty body or `{}`."""
 
 
 class JobQuery(Strict):
-    """Which jobs to list, newest first."""
+    """Filter for a list of jobs, newest first."""
 
     tenant: Annotated[Name | None, Field(description="For operators; a tenant sees its own")] = None
     queue: Name | None = None
@@ -88,7 +88,7 @@ class JobQuery(Strict):
 
 
 class EventQuery(Strict):
-    """Which events to stream, and after which one to begin; without `after` from now on."""
+    """Filter for a stream of events, and the event after which to begin; without `after` from now on."""
 
     after: Annotated[
         int | None, Field(ge=0, le=INT_MAX, description="The id of an event; 0: all kept. `Last-Event-ID` wins")
@@ -160,7 +160,7 @@ class QueueList(Lenient):
 
 
 class TemplateView(Lenient):
-    """What may be submitted by name: its parameters, and what else may be said."""
+    """A template that may be submitted by name: its parameters, and further fields that may be set."""
 
     name: str
     description: str = ""

@@ -104,7 +104,7 @@ def refused(
 
 
 def json_response(body: Lenient, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-    """Nothing of it may be kept by a cache: two tenants ask for the same path."""
+    """A JSON answer that no cache may keep: two tenants ask for the same path."""
     return _json(body.model_dump_json(exclude_none=True), status, headers or {})
 
 
@@ -118,5 +118,5 @@ def _json(text: str, status: int, headers: Mapping[str, str]) -> web.Response:
 
 
 def all_of(reasons: Sequence[PublicReason]) -> Refusal:
-    """What admission or the ledger said against it."""
+    """A refusal with all reasons of admission or the ledger."""
     return Refusal(*reasons) if reasons else refused(Code.INTERNAL, detail="refused without a reason")

@@ -77,7 +77,7 @@ class Streams:
 
     async def _gap(self, after: int | None) -> Refusal | None:
         """
-        What to say when the event named is not kept any more: there may have been others behind it.
+        A refusal when the named event is no longer kept, since later ones may be missing, too.
 
         Raises Refusal when the stream ends before it: it was made anew, and waiting for that number would miss all.
         """

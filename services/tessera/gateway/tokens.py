@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 
 class TokenEntry(Strict):
-    """Whom a token stands for; an operator's has no tenant and sees all."""
+    """Identity of a token; an operator's has no tenant and sees all."""
 
     kind: Literal["tenant", "operator"]
     tenant: Name | None = None
@@ -44,7 +44,7 @@ Entries = RootModel[dict[str, TokenEntry]]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who makes a request; `tenant` is None for an operator."""
+    """Caller of a request; `tenant` is None for an operator."""
 
     token_id: str
     tenant: str | None
@@ -88,7 +88,7 @@ class TokenFile:
                 log.error("tokens_not_read", error=str(error))
 
     def caller(self, token: str) -> Caller | None:
-        """Whose token it is; takes as long for a wrong secret as for an unknown id."""
+        """The caller with this token; takes as long for a wrong secret as for an unknown id."""
         _, _, rest = token.partition("_")
         token_id, _, secret = rest.partition("_")
         entry = self._entries.get(token_id)

@@ -168,7 +168,7 @@ class SharedViews:
             await self._clock.sleep(BEHIND_SECONDS)
 
     async def _in_time(self, work: Awaitable[T]) -> T:
-        """What Redis says; that it is away is logged once, and once that it is back."""
+        """Answer of Redis in time; its outage is logged once, and its return once."""
         try:
             async with asyncio.timeout(self._seconds):
                 found = await work

@@ -9,7 +9,7 @@ def instance_id(service: str) -> str:
 
 
 def transaction_id() -> str:
-    """What a committer looks for at the tail after an append with an unknown outcome; 128 bits."""
+    """Transaction id (128 bits) that a committer looks for at the tail after an append with an unknown outcome."""
     return secrets.token_hex(16)
 
 

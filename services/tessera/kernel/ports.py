@@ -66,7 +66,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How much a stream holds; `bytes_max` is 0 where nothing bounds it."""
+    """Bytes and messages in a stream; `bytes_max` is 0 where nothing bounds it."""
 
     bytes: int
     bytes_max: int
@@ -138,7 +138,7 @@ class Bus(Protocol):
         """The newest message of every subject that matches the wildcard `subject`."""
 
     async def usage(self, stream: str) -> Usage:
-        """How full the stream is. Raises Transient when nobody says."""
+        """Use of the stream. Raises Transient when the server does not answer."""
 
     async def send(self, subject: str, data: bytes) -> None:
         """At most once, not stored: answers to a client's private inbox."""
@@ -244,7 +244,7 @@ def as_it_is(found: JsonObject) -> JsonObject:
 
 
 def without_managed_fields(found: JsonObject) -> JsonObject:
-    """Who set which field when: often most of an object, and nobody here asks."""
+    """Remove `managedFields`: often most of an object, and never read here."""
     found["metadata"].pop("managedFields", None)
     return found
 

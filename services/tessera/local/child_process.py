@@ -23,14 +23,14 @@ STOP_SECONDS = 15.0  # above the drain of every service
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """What to run."""
+    """A command to run as a child process."""
 
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class Process(Protocol):
-    """What is asked of a process, whoever started it; those of asyncio are such."""
+    """The part of a process handle that is used here; asyncio's have it."""
 
     @property
     def pid(self) -> int:

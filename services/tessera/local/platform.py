@@ -67,7 +67,7 @@ def default_nodes(shards: Sequence[str], count: int = 4) -> str:
 
 
 def verbs_at_cluster() -> dict[str, list[str]]:
-    """What each identity that calls the simulated cluster may do there: a service as much as its rights allow."""
+    """Verbs of each identity at the simulated cluster: a service has those that its rights allow."""
     rights = {spec.name: spec.cluster_rights() | spec.tenant_rights() for spec in SPECS if spec.uses_cluster}
     of_subresource = {"pods/binding": "bind", "pods/eviction": "evict"}
     verbs = {name: sorted({of_subresource.get(r.resource, r.verb) for r in found}) for name, found in rights.items()}
@@ -166,7 +166,7 @@ class Platform:
         self._children[name].signal(signal.SIGKILL)
 
     def pause(self, name: str) -> None:
-        """It answers nobody from now on, until `resume`."""
+        """Stop a process so that it answers nobody until `resume`."""
         self._children[name].freeze()
 
     def resume(self, name: str) -> None:
@@ -191,7 +191,7 @@ class Platform:
         return self._children[name].pid
 
     async def ready(self, name: str) -> dict[str, str]:
-        """What a service's `/readyz` says; a text under `http` when it does not answer."""
+        """The checks of a service's `/readyz`; a text under `http` when it does not answer."""
         return await _readyz(self._port_file(name))
 
     async def add_tenant(
@@ -215,7 +215,7 @@ class Platform:
 
     @property
     def credentials(self) -> CredentialDirectory:
-        """Those of the first shard."""
+        """Credentials of the first shard."""
         return self.credentials_of(self.shard)
 
     def part(self, service: str, shard: str) -> str:
@@ -243,16 +243,16 @@ class Platform:
 
     @property
     def cluster_url(self) -> str:
-        """Where the simulated cluster answers; "" without one."""
+        """Address of the simulated cluster; "" without one."""
         return f"http://{LOOPBACK}:{self._cluster_port}" if self._cluster_port else ""
 
     @property
     def gateway_url(self) -> str:
-        """Where the HTTP API of the first shard answers; "" without a gateway."""
+        """Address of the first shard's HTTP API; "" without a gateway."""
         return self.gateway_url_of(self.shard)
 
     def gateway_url_of(self, shard: str) -> str:
-        """Where the HTTP API of a shard answers; "" without a gateway."""
+        """Address of a shard's HTTP API; "" without a gateway."""
         port = self._gateway_ports.get(shard, 0)
         return f"http://{LOOPBACK}:{port}" if port else ""
 
@@ -410,7 +410,7 @@ class Platform:
             await admin.close()
 
     def _write_state(self) -> None:
-        """Where things are, for the command line; only while everything was started."""
+        """Write the addresses for the command line, once everything was started."""
         if not self._ready:
             return
         state = {

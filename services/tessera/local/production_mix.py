@@ -33,7 +33,7 @@ RUN_SECONDS_RANGE = (3.0, 12.0)
 
 @dataclass(frozen=True, slots=True, order=True)
 class PodKind:
-    """What one pod asks for; `gpu_milli` of each of `gpus` devices."""
+    """Request of one pod; `gpu_milli` of each of `gpus` devices."""
 
     cpu_milli: int
     memory_mib: int
@@ -60,7 +60,7 @@ Kind = TypeVar("Kind", PodKind, NodeKind)
 
 @dataclass(frozen=True, slots=True)
 class ProductionMix:
-    """How often each kind occurs, and in words where that is known from."""
+    """Frequency of each kind of pod, and its source in words."""
 
     pods: Mapping[PodKind, int]
     nodes: Mapping[NodeKind, int]

@@ -58,7 +58,7 @@ async def up(
 
 
 async def bare_import_seconds(services: Sequence[str], clock: Clock) -> dict[str, float]:
-    """How long a fresh interpreter takes only to import each service, one after the other: the floor of starting."""
+    """Time that a fresh interpreter takes to import each service, one after the other: the floor of starting."""
     seconds: dict[str, float] = {}
     for service in services:
         began = clock.monotonic()

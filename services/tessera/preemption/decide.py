@@ -1,4 +1,4 @@
-"""What to propose for a waiting job. Pure."""
+"""Preemption plans for waiting jobs. Pure."""
 
 from tessera.domain.entities import Job
 from tessera.domain.state import State
@@ -8,9 +8,9 @@ from tessera_schemas.reasons import Code, Reason
 
 def preemption_plan(state: State, job: Job, ts: int) -> Plan | Reason:
     """
-    Whom of its own queue to evict for `job`, and which elastic runs to shrink.
+    Runs of its own queue to evict for `job`, and elastic runs to shrink.
 
-    What its queue has lent goes first: where some of that would do, it is reclamation's to propose.
+    Lent quota goes first: where its return would suffice, reclamation proposes the plan.
     """
     found = plan(state, job, ts, "preemption")
     if isinstance(found, Reason) or all(v.ranks for v in found.victims):

@@ -54,7 +54,7 @@ JsonData = dict[str, Any]
 
 
 class Cursor(NamedTuple):
-    """Where an event comes from: record `i` of ledger message `n`. Written `n.i`; orders as the ledger does."""
+    """Source of an event: record `i` of ledger message `n`. Written `n.i`; orders as the ledger does."""
 
     n: int
     i: int
@@ -85,7 +85,7 @@ class StoredEvent:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What events say about their job."""
+    """Fields of a job that its events carry."""
 
     job_id: str
     tenant: str
@@ -239,7 +239,7 @@ def _places(placements: tuple[Placement, ...]) -> orjson.Fragment:
 
 
 def _given(**fields: Any) -> JsonData:
-    """Those that say something."""
+    """Fields that have a value."""
     return {name: value for name, value in fields.items() if value}
 
 
@@ -254,7 +254,7 @@ def _of_run(event: type[public.PublicEvent], *fields: str) -> Callable[[Known, A
 
 
 def _visible(known: Known, job: Subject, by: str) -> str:
-    """Who or what caused it, as the job's tenant may know: a job of another tenant is not named."""
+    """Cause of an event as the job's tenant may know it: a job of another tenant is not named."""
     cause = known.found(by)
     return by if cause is None or cause.tenant == job.tenant else ""
 
@@ -299,7 +299,7 @@ def _priority_set(known: Known, record: PrioritySet) -> Told:
 
 
 def _earmark_set(known: Known, record: EarmarkSet) -> Told:
-    """How many runs stop for it, not which: they may be another tenant's."""
+    """Event of an earmark, with the number of runs that stop for it; their names may be another tenant's."""
     job = known.job(record.owner)
     more = _given(runs_stopping=len(record.victims), preset=record.preset)
     data = _job_data(job, cause=record.cause, deadline=record.deadline, placements=_places(record.placements), **more)

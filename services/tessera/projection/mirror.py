@@ -99,7 +99,7 @@ class Mirror:
                 await self._check()
 
     async def _stand_by(self) -> None:
-        """What the leader has sent need not be remembered here."""
+        """Forget what the leader has sent."""
         if await self._ports.store.cursor() >= self._state.n:
             self._base, self._touched = self._state.n, {}
         await self._ports.clock.sleep(STAND_BY_SECONDS)

@@ -166,7 +166,7 @@ class Views:
         ).to_bytes()
 
     def _of_run(self, job: Job) -> dict[str, Any]:
-        """What is told of the job's run until it is released."""
+        """Fields about the job's run until it is released."""
         run = self._state.runs.get(job.run_id)
         if run is None:
             return {}
@@ -189,7 +189,7 @@ class Views:
         ).to_bytes()
 
     def _held(self, run_id: str) -> dict[str, Any]:
-        """What the job's run holds until it is released."""
+        """Resources that the job's run holds until it is released."""
         run = self._state.runs.get(run_id)
         if run is None:
             return {}
@@ -216,7 +216,7 @@ class Views:
         ).to_bytes()
 
     def _in_tree(self, queue: Queue) -> dict[str, Any]:
-        """What the configuration says of the queue, and what it uses of it."""
+        """Quotas of the queue in the configuration, and its use of them."""
         return {
             "parent": queue.parent or "",
             "inner": queue.name in self._state.tree.children,
@@ -352,7 +352,7 @@ def refused_in(message: LedgerMessage) -> Iterator[str]:
 
 
 def _shared(job: Job | EndedJob) -> dict[str, Any]:
-    """What a job's view says whether or not it has ended."""
+    """Fields of a job's view whether or not it has ended."""
     return {
         "job_id": job.job_id,
         "tenant": job.tenant,
@@ -379,7 +379,7 @@ def _others(others: OthersUse) -> OthersView:
 
 
 def _placements(state: State, record: object) -> tuple[Placement, ...]:
-    """Where the record takes or gives back capacity."""
+    """Placements at which the record takes or gives back capacity."""
     if isinstance(record, Allocated | Grown | EarmarkSet):
         return record.placements
     if isinstance(record, Released):

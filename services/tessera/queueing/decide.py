@@ -1,4 +1,4 @@
-"""Which orders to publish now. Pure."""
+"""Orders to publish now. Pure."""
 
 from tessera.domain.state import State
 from tessera.engine import ENGINE_ID

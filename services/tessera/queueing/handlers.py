@@ -36,7 +36,7 @@ class Lines:
         self._changed.set()
 
     async def keep_published(self, lease: Leadership) -> None:
-        """Whenever the lease is ours: publish what is new, until it is not ours any more."""
+        """Publish changed orders for as long as the lease is ours."""
         while True:
             await lease.acquire()
             self._ports.metrics.leading.set(1)

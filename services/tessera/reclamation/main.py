@@ -103,7 +103,7 @@ async def serve(
 
 
 def source_of(settings: ReclamationSettings, state: State) -> Prometheus | Exporters:
-    """Where the settings say that the use of GPUs is measured."""
+    """The source of measured GPU use, by the settings."""
     if not settings.utilisation_exporter:
         return Prometheus(settings.utilisation_url, settings.utilisation_query)
     url, metric = settings.utilisation_exporter, settings.utilisation_metric

@@ -214,7 +214,7 @@ class Committer:
         return True
 
     async def _wait_for_room(self, n: int, error: Full) -> None:
-        """Nothing is lost: facts stay where they are, and are taken in once there is room."""
+        """Wait until the ledger has room again; facts stay in their stream and are taken in then."""
         if self._full is None:
             log.error("ledger_full", n=n, error=str(error), fix=WAY_OUT)
         self._full = f"LedgerFull: record {n} is not stored ({error}); {WAY_OUT}"

@@ -1,8 +1,7 @@
 """
-What is left of each pool as metrics: slots by size, and idle GPUs by what keeps them from use; and who holds the rest.
+Free slots of each pool as metrics: slots by size, idle GPUs by what keeps them from use, and who holds the rest.
 
-Beside the decisions, not among them: on values that do not change while others decide, a few nodes at a time, and never
-for more than a small part of the time.
+Computed beside the decisions, on frozen values, a few nodes at a time and for a small part of the time only.
 """
 
 import asyncio

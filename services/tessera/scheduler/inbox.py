@@ -1,5 +1,5 @@
 """
-What waits for the committer: facts in stream order, and the newest order of each pool.
+Input that waits for the committer: facts in stream order, and the newest order of each pool.
 
 A fact that cannot be read, or that comes from a service that may not say it, is dead-lettered and passed over. So is,
 without a letter, one that says the same as an earlier one of the same cause: a command that was delivered twice is one
@@ -183,7 +183,7 @@ class Inbox:
         return self._untried > 0
 
     def _look_ahead(self) -> None:
-        """What was tried may work now, and what was made from a later state may be of this one."""
+        """Look again: a failed order may work now, and one made from a later state may fit the present one."""
         if self._state.n != self._tried_n:
             self._tried_n, self._tried = self._state.n, {}
         for order in [order for order in self._ahead.values() if order.basis_n <= self._state.n]:

@@ -1,4 +1,4 @@
-"""Who holds what of what is theirs, as (metric, labels, value): queues and their quota, tenants and their limits."""
+"""Quota and use as metrics (metric, labels, value): queues and their quota, tenants and their limits."""
 
 from collections.abc import Iterator
 

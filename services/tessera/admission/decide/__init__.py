@@ -1,1 +1,1 @@
-"""What admission decides, without any I/O: `parse` reads a command, `verdict` judges a job, `fact` says the outcome."""
+"""Admission's decisions, without I/O: `parse` reads a command, `verdict` judges a job, `fact` states the outcome."""

@@ -8,7 +8,7 @@ from tessera_schemas.reasons import Code, Reason
 
 
 def of_config(body: ConfigBody) -> list[Reason]:
-    """Everything against it; whether it is up to date is the committer's to say."""
+    """All faults of a proposed configuration; the committer judges whether it is up to date."""
     against = [
         refusal(Code.INVALID_FIELD, found.field, found.detail, found.numbers or None) for found in unservable(body)
     ]

@@ -1,4 +1,4 @@
-"""What becomes of one command: the fact to publish and the answer to its sender. Pure."""
+"""The outcome of one command: the fact to publish and the answer to its sender. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class Origin:
     """
-    Where a command came from: the tenant of its subject (`operator` on CONTROL), its sequence there, its trace.
+    The origin of a command: the tenant of its subject (`operator` on CONTROL), its sequence there, its trace.
 
     `adopted`: from the binder, which found it in the tenant's namespace.
     """
@@ -103,7 +103,7 @@ def needs_policy(parsed: Parsed) -> bool:
 
 
 def of_tenant(parsed: Parsed, origin: Origin, policy: AdmissionPolicy) -> Outcome:
-    """What becomes of a command on SUBMIT."""
+    """The outcome of a command on SUBMIT."""
     command = parsed.command
     if command is None:
         return _refused(parsed, origin, [*parsed.reasons, *verdict.of_unreadable(parsed.raw, origin.tenant, policy)])
@@ -125,7 +125,7 @@ def of_tenant(parsed: Parsed, origin: Origin, policy: AdmissionPolicy) -> Outcom
 
 
 def of_operator(parsed: Parsed, origin: Origin) -> Outcome:
-    """What becomes of a command on CONTROL."""
+    """The outcome of a command on CONTROL."""
     command = parsed.command
     if command is None:
         return _refused(parsed, origin, list(parsed.reasons))
@@ -199,7 +199,7 @@ def _refused(parsed: Parsed, origin: Origin, against: list[Reason]) -> Outcome:
 
 
 def turned_away(outcome: Outcome, origin: Origin, why: Reason) -> Outcome:
-    """What becomes of a command against which there is nothing but `why`; of an order the record names no job."""
+    """The outcome of a command that is refused for `why` alone; the record of a refused job command names no job."""
     admitted = outcome.fact if isinstance(outcome.fact, JobAdmitted) else None
     fact = JobRefused(
         kind="job_refused",
@@ -214,9 +214,9 @@ def turned_away(outcome: Outcome, origin: Origin, why: Reason) -> Outcome:
 
 def of_no_job(outcome: Outcome, origin: Origin) -> Outcome:
     """
-    What becomes of an order about a job that is not there, or not its sender's: the two are told alike.
+    The outcome of a command about an absent job or another tenant's; the answer is the same for both.
 
-    The record names no job: it may be another tenant's, and the record is public to the sender's.
+    The record names no job: it is public to the sender's tenant, and the job may be another's.
     """
     reasons = (refusal(Code.NO_SUCH_JOB, "job_id"),)
     fact = JobRefused(kind="job_refused", tenant=origin.tenant, reasons=reasons, source_seq=origin.seq)

@@ -1,8 +1,8 @@
 """
-What a job asks for its pods, against what the tenant is granted and what every API server refuses. Pure.
+Pod settings of a job, checked against the tenant's grants and the rules of every API server. Pure.
 
-A pod that the API server refuses would be seen only after the job had waited for its room, and with every attempt anew.
-The contract itself cannot refuse it: jobs of older ledgers are read by it.
+Without these checks, a pod that the API server refuses would be noticed only after the job had waited for room, and
+again with every attempt. The contract itself cannot forbid such settings, since it reads jobs of older ledgers.
 """
 
 import posixpath
@@ -67,7 +67,7 @@ def _asked_of_containers(template: Template, grants: PodGrants) -> Iterator[tupl
 
 
 def malformed(spec: JobSpec) -> list[Reason]:
-    """What reads well and no API server, or no container runtime, takes."""
+    """Settings that parse but that no API server or container runtime accepts."""
     found = list(_bad_keys("labels", spec.labels))
     for index, role in enumerate(spec.roles):
         found += [(f"roles[{index}].{path}", why) for path, why in _malformed_role(role, spec.checkpoint is not None)]

@@ -1,4 +1,4 @@
-"""What admission judges by: the configuration in force and the shapes of the nodes, as the views say them."""
+"""The policy that admission judges by: the configuration in force and the shapes of the nodes, read from views."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
 """
-What a template makes of a user's parameters, and whether a template may be in a configuration at all. Pure.
+Expansion of job templates, and the checks of templates in a configuration. Pure.
 
-The job that comes out is judged like any other; it is what the fact carries, so that nobody needs the template again.
+The expanded job is judged like any other and travels in the fact, so that later steps do not need the template.
 """
 
 from collections.abc import Iterator
@@ -56,10 +56,10 @@ def _expanded(command: SubmitTemplate, template: JobTemplate) -> JobSpec | tuple
 
 def of_templates(body: ConfigBody) -> list[Reason]:
     """
-    Everything against the templates of a configuration.
+    All faults of a configuration's templates.
 
-    Each must give a job that may be submitted: with its defaults, and with every parameter at each end of what it may
-    be while the others stay as they are.
+    Each template must give a job that may be submitted: with its defaults, and with each parameter at either end of its
+    range while the others keep their defaults.
     """
     against: list[Reason] = []
     for template in body.templates:

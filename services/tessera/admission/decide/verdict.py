@@ -24,9 +24,9 @@ from tessera_schemas.reasons import Code, Reason
 
 def of_job(command: SubmitJob | AdoptJob, tenant: str, policy: AdmissionPolicy) -> list[Reason]:
     """
-    Everything against a job that reads well; empty when nothing is.
+    All reasons against a well-formed job; empty if there are none.
 
-    What was adopted has its priority from Kubernetes, so that nobody's priority class is looked at.
+    An adopted job has its priority from Kubernetes, so its priority class is not checked.
     """
     spec, tree = command.spec, policy.tree
     submitted = command if isinstance(command, SubmitJob) else None
@@ -77,14 +77,14 @@ def _within_quota(
 
 
 def of_priority(name: str, tenant: str, policy: AdmissionPolicy) -> list[Reason]:
-    """Everything against giving a job of the tenant this priority class."""
+    """All reasons against giving a job of the tenant this priority class."""
     if policy.tree is None:
         return [refusal(Code.NOT_CONFIGURED)]
     return _by_name(None, name, tenant, policy.tree)
 
 
 def of_unreadable(raw: Json, tenant: str, policy: AdmissionPolicy) -> list[Reason]:
-    """What can be said besides its mistakes about a submit that does not read well."""
+    """Further reasons, besides its syntax, against a submit that cannot be read."""
     against = mismatch(raw.get("tenant"), tenant)
     spec = raw.get("spec")
     if policy.tree is None:
@@ -140,10 +140,7 @@ def _over_job_limit(spec: JobSpec, tenant: str, tree: QueueTree) -> list[Reason]
 
 
 def not_the_clients(spec: JobSpec) -> list[Reason]:
-    """
-    What a client may choose freely, but not as it did: keys in domains that steer the platform, and what no API server
-    takes.
-    """
+    """Faults in fields that clients fill freely: keys in reserved domains, and values that no API server accepts."""
     paths = [f"labels.{key}" for key in spec.labels if in_reserved_domain(key)]
     for index, role in enumerate(spec.roles):
         at, template = f"roles[{index}].template", role.template

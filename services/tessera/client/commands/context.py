@@ -1,4 +1,4 @@
-"""What all commands share: their common options, and how an error becomes one sentence and an exit code."""
+"""Options that all commands share, and how an error becomes one sentence and an exit code."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine

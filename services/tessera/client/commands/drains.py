@@ -59,7 +59,7 @@ def on_node(jobs: list[JobView], node: str) -> list[JobView]:
 
 
 def drain_line(node: str, jobs: list[JobView], evict: bool) -> str:
-    """What is on its way now, in one sentence."""
+    """One sentence on work that is leaving the node."""
     count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
     if not jobs:
         return f"node {node} is drained, and empty"

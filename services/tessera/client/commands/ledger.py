@@ -165,7 +165,7 @@ ENTRIES: list[Column[ChainEntry]] = [
 
 
 def report_lines(report: ReplayReport) -> list[str]:
-    """What a replay found, in words."""
+    """Findings of a replay, for people."""
     others = f"{report.orders_not_recomputed} orders, {report.plans_not_recomputed} plans"
     lines = [
         f"messages       {report.messages} with {report.records} records, all read",

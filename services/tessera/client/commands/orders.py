@@ -21,7 +21,7 @@ from tessera_schemas.views import JobView
 
 
 class CommandTarget(NamedTuple):
-    """Where, and as whom."""
+    """The shard that a command goes to, and the identity that sends it."""
 
     home: Path | None
     shard: str | None

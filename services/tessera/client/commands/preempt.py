@@ -58,7 +58,9 @@ def preempt(
 
 
 def planned(state: State, job: Job, ts: int) -> Plan | Reason:
-    """What the services would propose: lent quota is taken back, else its own queue gives way, else runs move."""
+    """
+    The plan that the services would propose: reclaim of lent quota, else preemption in its queue, else relocation.
+    """
     kept_out = next((reason for reason in Fork(state, job, ts).gates(job) if reason.code in NO_PLAN_LIFTS), None)
     if kept_out is not None:
         return kept_out

@@ -97,7 +97,7 @@ def quota(
 
 
 def queue_facts(row: QueueRow) -> list[tuple[str, str]]:
-    """What `queue show` says above the quotas."""
+    """Facts that `queue show` prints above the quotas."""
     found = row.queue
     kind = "inner: it takes no jobs itself" if found.inner else f"{found.queued} jobs wait, {found.live} live"
     return [

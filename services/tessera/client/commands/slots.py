@@ -85,7 +85,7 @@ def lines(found: list[Slots], wide: bool = False) -> list[str]:
 
 
 def _unused_lines(left: Slots) -> list[str]:
-    """What is held and not used is no idle GPU of the pool: nothing may start there."""
+    """Lines on allocated but unused GPUs. They are not idle GPUs of the pool: nothing may start there."""
     if not left.unused.runs:
         return []
     runs = "1 run uses" if left.unused.runs == 1 else f"{left.unused.runs} runs use"

@@ -195,7 +195,7 @@ PARTITIONS: list[Column[Partition]] = [
 
 
 def warnings(text: str) -> list[str]:
-    """What a script counts on that is not there."""
+    """Warnings about variables and features that a script relies on and Tessera lacks."""
     found = []
     if "srun" in text.split():
         found.append("it calls srun, which is not there: every pod runs the whole script")

@@ -58,7 +58,7 @@ def brief(parameter: Parameter) -> str:
 
 
 def may_be(parameter: Parameter) -> str:
-    """Its bounds or values, in a few words."""
+    """Bounds or values of a parameter, in a few words."""
     if parameter.type == "choice":
         return " | ".join(parameter.values)
     if parameter.type == "string":

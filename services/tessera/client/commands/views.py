@@ -130,7 +130,7 @@ def job_columns(now_ms: int) -> list[Column[JobView]]:
 
 
 def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
-    """What `get` says, line by line; empty values are left out."""
+    """Lines of `get`, as names and values; empty values are left out."""
     ran = (job.ended_ts or now_ms) - job.started_ts if job.started_ts else 0
     facts = [
         ("job", job.job_id),
@@ -188,7 +188,7 @@ NODES: list[Column[NodeView]] = [
 
 
 def _others(others: OthersView) -> str:
-    """What pods that are not Tessera's take."""
+    """Resources that other schedulers' pods take."""
     if not others.pods:
         return "-"
     said = [f"{others.pods} pods", f"{said_milli(others.cpu_milli)} CPU", said_memory(others.memory_bytes)]

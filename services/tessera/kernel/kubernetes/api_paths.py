@@ -1,4 +1,4 @@
-"""Where things are in the Kubernetes API: the path of a kind's list, and of one object by its apiVersion and kind."""
+"""Paths of the Kubernetes API: of a kind's list, and of one object by its apiVersion and kind."""
 
 _LISTS = {
     "pods": "/api/v1/pods",

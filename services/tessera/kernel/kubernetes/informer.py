@@ -104,7 +104,7 @@ class Informer:
         return self._deltas.popleft() if self._deltas else None
 
     def _compare(self, read: list[JsonObject] | WatchEvent) -> None:
-        """What was read, as differences from the copy as it will be when they are handed out: all before is."""
+        """Turn what was read into differences from the copy as it will be once earlier ones are handed out."""
         if isinstance(read, WatchEvent):
             self._compare_one(read.type, read.object)
             return

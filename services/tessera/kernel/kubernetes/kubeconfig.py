@@ -1,6 +1,6 @@
 """
-Where the Kubernetes API is and how to be let in, as every Kubernetes program finds it: a mounted service account
-inside a pod, else the kubeconfig. Only for services that talk to a cluster, when no URL is set.
+Address and credentials of the Kubernetes API, as every Kubernetes program finds them: a mounted service account inside
+a pod, else the kubeconfig. Only for services that talk to a cluster, when no URL is set.
 """
 
 from collections.abc import Callable

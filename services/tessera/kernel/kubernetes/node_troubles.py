@@ -1,5 +1,5 @@
 """
-Which nodes are in trouble, as the cluster shows them, and for how long this process has seen it so.
+Nodes in trouble, as the cluster shows them, and for how long this process has seen it so.
 
 In come an informer's nodes and a monotonic clock; durations begin anew with the process, so that a clock that jumps
 ends nothing. Being asked is what keeps the count: whoever waits for something asks again and again.
@@ -27,7 +27,7 @@ class TroubleKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What is wrong with a node, and for how many seconds it has been seen so."""
+    """Trouble of a node, and for how many seconds it has been seen."""
 
     kind: TroubleKind
     seconds: float
@@ -91,7 +91,7 @@ class NodeTroubles:
         return lasting or trouble.kind is TroubleKind.OUT_OF_SERVICE
 
     def percent_not_ready(self) -> int:
-        """How many of a hundred nodes do not answer; what is out of service was taken out on purpose."""
+        """Percentage of nodes that do not answer; nodes that were taken out of service do not count."""
         nodes = self._informer.objects.values()
         down = sum(kind_of(node) is TroubleKind.NOT_READY for node in nodes)
         return down * 100 // max(1, len(nodes))

@@ -50,7 +50,7 @@ class UsersPods(Generic[P]):
         return found
 
     def bound(self, run_id: str) -> dict[str, P]:
-        """Those whose bind wrote the run's name, whether the ledger knows the run or not."""
+        """Pods whose bind wrote the run's name, whether the ledger knows the run or not."""
         return self._bound.of(run_id)
 
     def runs(self) -> list[str]:

@@ -79,7 +79,7 @@ class LedgerEnd:
             raise InvariantViolation(wrong)
 
     async def _look(self, names: list[str]) -> str:
-        """What is wrong with the ledger by what others know of it; "" for nothing."""
+        """Fault of the ledger by what other replicas know of it; "" for none."""
         return await self._lost_end(names) or await self._written_again()
 
     async def _lost_end(self, names: list[str]) -> str:

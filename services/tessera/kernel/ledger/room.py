@@ -1,5 +1,5 @@
 """
-How much room the ledger has left.
+Room left in the ledger.
 
 The ledger keeps every message for good, so that it is full one day. Its last tenth is a reserve: new work is refused
 with `LedgerFull`, while known jobs go on, end and are released, and commands about them are taken, until an operator

@@ -24,7 +24,7 @@ CHUNK_BYTES = 256 * 1024
 
 
 class Manifest(Strict):
-    """Which stream sequences hold the chunks of the snapshot of state `n`."""
+    """Stream sequences that hold the chunks of the snapshot of state `n`."""
 
     v: Literal[1]
     n: Count

@@ -25,7 +25,7 @@ Item = TypeVar("Item", Message, Delivery)
 
 class BusFaults(Protocol):
     """
-    What a simulator may do to one service's calls.
+    Hooks by which a simulator disturbs one service's calls.
 
     Raising in `before`: nothing has happened (a publish refused with UnknownOutcome goes to the broker's limbo).
     Raising in `after`: it has happened and the caller does not know. Both may also just wait.
@@ -125,7 +125,7 @@ class MemoryBus:
 
 
 class _Source:
-    """What a follower and a worker share: being woken by the stream, lingering, closing."""
+    """Common part of followers and workers: wake-up by the stream, lingering, closing."""
 
     def __init__(self, bus: MemoryBus, stream: str) -> None:
         self._bus, self._stream = bus, stream
@@ -187,7 +187,7 @@ class MemoryFollow(_Source):
         return list(islice(self._bus.broker.stream(self._stream).read(self._subject, self._cursor + 1), limit))
 
     def _arrived(self, limit: int) -> list[Message]:
-        """What is stored, up to the first message that the live path lost; that one is found by reading again."""
+        """Stored messages up to the first that the live path lost; that one is found by reading again."""
         batch, now = self._stored(limit), self._clock.monotonic()
         if self._bus.faults is None or not batch or (self._reread_at is not None and now >= self._reread_at):
             self._reread_at = None  # nothing is missing, or it is being read again

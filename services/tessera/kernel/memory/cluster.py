@@ -35,7 +35,7 @@ class OpenWatch(Protocol):
 
 
 class ClusterCore(Protocol):
-    """What is needed of the simulated cluster; every call is atomic and raises as the port says."""
+    """Calls that the adapter needs of the simulated cluster; each is atomic and raises as the port says."""
 
     def list(self, resource: str, selector: str = ..., fields: str = ...) -> tuple[Sequence[Stored], str]:
         """Objects that both selectors match, and the resourceVersion from which a watch goes on."""
@@ -82,7 +82,7 @@ class MemoryCluster:
         self.after: Callable[[str], Awaitable[None]] = _nothing
 
     async def close(self) -> None:
-        """Nothing to close: no connection stands behind this adapter."""
+        """Close nothing: no connection stands behind this adapter."""
 
     async def list(
         self, kind: str, label_selector: str = "", field_selector: str = "", reduce: Reduce = as_it_is

@@ -18,7 +18,7 @@ from tessera_schemas.ledger_head import Head
 
 class StoreFaults(Protocol):
     """
-    What a simulator may do to one service's calls; both may raise Transient or just wait.
+    Hooks by which a simulator disturbs one service's calls; both may raise Transient or just wait.
 
     Raising in `before`: nothing has happened. Raising in `after`: it has happened and the caller does not know. A
     `replace` also passes through `before("switch")`, with the new generation built and the old one still read.
@@ -49,7 +49,7 @@ class Generation:
 
 
 class MemoryViews:
-    """What Redis holds of one shard. A test wipes it, or keeps a `copy` and puts it back like an old replica."""
+    """Content of Redis for one shard. A test wipes it, or keeps a `copy` and puts it back like an old replica."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -119,7 +119,7 @@ class MemoryStore:
         return views_digest(self.shared.current.views if self.shared.current else {})
 
     async def close(self) -> None:
-        """Nothing to close; the real store has connections."""
+        """Close nothing; the real store has connections."""
 
     async def _before(self, op: str) -> None:
         await self.shared.clock.sleep(0)  # a real call always lets others run first

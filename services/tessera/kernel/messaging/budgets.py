@@ -1,8 +1,8 @@
 """
-What each tenant may hand in, by its limits: so many at a time, and so many bytes, since the ledger keeps them for good.
+Budget of commands and bytes per tenant, by its limits; bytes count since the ledger keeps them for good.
 
-Each replica counts for itself. Where several take part, each charges as many times over as there are: together they
-let in what one would, as far as the load is spread evenly.
+Each replica counts for itself and charges each command as many times over as there are replicas: together they let in
+what one would, as far as the load is spread evenly.
 """
 
 from collections.abc import Callable

@@ -18,7 +18,7 @@ OURS = frozenset({SUBJECT_HEADER, REASON_HEADER, DELIVERIES_HEADER, ID_HEADER, C
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """Where `service` puts what it cannot handle of `stream`; a letter stored twice is harmless, one lost is not."""
+    """Sink of messages of `stream` that `service` cannot handle; a letter stored twice is harmless, one lost is not."""
 
     bus: Bus
     shard: str

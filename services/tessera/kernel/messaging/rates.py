@@ -1,4 +1,4 @@
-"""How much of something somebody may have in a time: a token bucket each. Pure; time is an argument."""
+"""Rate limits: a token bucket each. Pure; time is an argument."""
 
 from dataclasses import dataclass
 

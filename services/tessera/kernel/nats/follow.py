@@ -49,7 +49,9 @@ class NatsFollow:
         self._closed = False
 
     async def next(self, limit: int = 256, timeout: float | None = None) -> list[Message]:
-        """Nothing is lost when this is cancelled: the cursor moves only as messages are returned. [] after close."""
+        """
+        Next messages; cancelling loses none, since the cursor moves only as messages are returned. [] after close.
+        """
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         while not self._closed:

@@ -1,8 +1,8 @@
 """
-What the server sends, cut into messages: those that came whole are found by their lengths and handed on at once.
+Fast parser for whole messages from the server: found by their lengths and handed on at once.
 
-The rest of the protocol (PING, INFO, errors, and whatever nobody expects) stays with nats-py's parser. It would do the
-same with messages, by several patterns and copies of each.
+The rest of the protocol (PING, INFO, errors, and anything unexpected) stays with nats-py's parser, which would parse
+messages, too, but by several patterns and copies of each.
 """
 
 from collections.abc import Callable

@@ -52,7 +52,7 @@ def text(headers: bytes, name: bytes) -> str:
 
 
 def own_headers(headers: bytes) -> dict[str, str]:
-    """What the sender put on a message: all but the server's `Nats-` headers, and the message id."""
+    """Headers that the sender put on a message: all but the server's `Nats-` headers, and the message id."""
     return {name.decode(): value.decode("utf-8", "replace") for name, value in _OWN_HEADER.findall(headers)}
 
 

@@ -71,7 +71,7 @@ class NatsReads:
         return messages, pending
 
     async def usage(self, stream: str) -> Usage:
-        """How full the stream is, as its leader has it."""
+        """Use of the stream, as its leader has it."""
         reply = await self._one(f"$JS.API.STREAM.INFO.{stream}", {})
         if status(reply.headers):
             raise _unreadable(stream, reply)

@@ -78,7 +78,7 @@ class _Client(Client):
             await self._process_op_err(error)
 
     async def _process_pong(self) -> None:
-        """Whoever waited may have given up; nats-py would then end the read loop and leave the connection deaf."""
+        """Ignore a PONG whose waiter has given up; nats-py would end the read loop and leave the connection deaf."""
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()

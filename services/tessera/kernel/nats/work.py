@@ -47,7 +47,7 @@ class NatsWork:
         self._closed = False
 
     async def next(self, limit: int = 256, timeout: float | None = None) -> list[Delivery]:
-        """Nothing is lost when this is cancelled. [] after close. Raises Transient while the durable is not there."""
+        """Next deliveries; cancelling loses none. [] after close. Raises Transient while the durable is not there."""
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         while not self._closed:

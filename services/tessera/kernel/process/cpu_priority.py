@@ -1,4 +1,4 @@
-"""How much of a busy CPU a process gets beside others on the same machine."""
+"""CPU share of a process beside others on the same busy machine."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How many files and connections this process may open."""
+"""Limit of open files and connections of this process."""
 
 import resource
 

@@ -1,8 +1,8 @@
 """
-Who leads a shard's service, and how replicas share the partitions.
+Leadership of a shard's service, and partitions shared among replicas.
 
 Liveness only. A lease says who *should* work, so that two do not work against each other for long; a paused holder may
-wake and go on for a moment. What proves exclusivity is the compare-and-swap on the ledger, never a lease.
+wake and go on for a moment. Exclusivity is proved by the compare-and-swap on the ledger, never by a lease.
 
 No clock is compared with another: a holder is gone when its message has not changed for `lease_seconds` of the
 observer's own monotonic time.
@@ -33,7 +33,7 @@ def _holder_bytes(instance: str) -> bytes:
 
 
 def _holder(message: Message) -> str:
-    """Who holds the lease; "" when it was let go. Bytes that no replica writes are a holder that never renews."""
+    """Holder of the lease; "" when it was let go. Bytes that no replica writes are a holder that never renews."""
     try:
         return str(orjson.loads(message.data)["holder"])
     except (orjson.JSONDecodeError, KeyError, TypeError):
@@ -179,7 +179,7 @@ class Members:
 
     @property
     def count(self) -> int:
-        """How many replicas are alive, this one included."""
+        """Number of live replicas, this one included."""
         return len(self._live)
 
     async def _keep_renewing(self) -> None:
@@ -211,7 +211,9 @@ class Members:
             self._live, self._ours = members, _shares(members, self._mine)
 
     def _last_change(self, message: Message, known_seq: int, known_at: float, now: float) -> float:
-        """What lies there at the first look may be years old: it counts as alive once it moves."""
+        """
+        Time of a member's last sign of life; a message found at the first look may be old and counts once it changes.
+        """
         if message.seq == known_seq:
             return known_at
         first_look = self._read_at is None

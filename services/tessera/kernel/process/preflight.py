@@ -1,6 +1,6 @@
 """
-What a service checks before it works: the bus is there, syncs each write and has our streams; Redis evicts nothing;
-the cluster answers and lets us in.
+Checks of a service before it works: the bus is there, syncs each write and has our streams; Redis evicts nothing; the
+cluster answers and lets us in.
 
 Each failure is one line: what, where, how to fix it.
 """

@@ -23,7 +23,7 @@ CONFIG_FILE_VARIABLE = "TESSERA_CONFIG_FILE"
 
 
 class ServiceSettings(BaseSettings):
-    """What every service needs. Passwords come from the credential file, or one by one from the environment."""
+    """Settings of every service. Passwords come from the credential file, or one by one from the environment."""
 
     model_config = SettingsConfigDict(
         frozen=True, extra="forbid", env_prefix=PREFIX, env_nested_delimiter="__", hide_input_in_errors=True

@@ -54,7 +54,7 @@ async def ask_aside(module: str, question: bytes, seconds: float) -> bytes:
 
 
 async def _asked(process: Process, module: str, question: bytes) -> bytes:
-    """Its standard input stays open: that is how it knows that we are there."""
+    """Ask the worker; its standard input stays open and so tells it that we are alive."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None

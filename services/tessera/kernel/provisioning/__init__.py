@@ -1,1 +1,1 @@
-"""What `tessera init` makes: identities, their permissions, streams and durables."""
+"""Provisioning by `tessera init`: identities, their permissions, streams and durables."""

@@ -17,7 +17,10 @@ REDIS_FILE = "redis-users.acl"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who connects. `role` is a service's name, `operator`, or `tenant`; only a tenant has durable subscribers."""
+    """
+    An identity that connects. `role` is a service's name, `operator`, or `tenant`; only a tenant has durable
+    subscribers.
+    """
 
     name: str
     role: str
@@ -43,7 +46,7 @@ class Credential:
 
 
 class CredentialDirectory:
-    """Where the files of one shard's identities lie below `root`, and the two server files made from all shards'."""
+    """Credential files of one shard below `root`, and the two server files made from all shards'."""
 
     def __init__(self, root: Path, shard: str) -> None:
         self.root, self.shard = root, shard

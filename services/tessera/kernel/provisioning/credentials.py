@@ -83,7 +83,7 @@ def _ensure_one(directory: CredentialDirectory, identity: Identity) -> bool:
 
 def all_shards(root: Path) -> dict[str, list[Credential]]:
     """
-    Everybody who has credentials below `root`, by shard.
+    All credentials below `root`, by shard.
 
     Raises StartupError for a copy of another shard's: servers refuse the whole list for a user that it names twice.
     """
@@ -155,7 +155,7 @@ def _account(name: str, shard: str) -> str:
 
 def _exports(shard: str) -> list[dict[str, Any]]:
     """
-    What any tenant's account may import a part of; only this file says which one imports which part.
+    Subjects of which tenants' accounts may import a part; only this file says which account imports which part.
 
     The same whatever tenants there are, so that a new one changes nothing in the account of the services.
     """

@@ -1,5 +1,5 @@
 """
-What each identity may do on NATS and Redis, derived from the table of streams and keys.
+Permissions of each identity on NATS and Redis, derived from the table of streams and keys.
 
 Allow-lists only: a deny list leaks (a queue subscription gets around it), and whoever has no list at all may do
 everything, so that an identity always has both. Nobody below the operator may create or edit a stream or a consumer:
@@ -50,7 +50,7 @@ def tenant_border(shard: str) -> Allowed:
 
 
 def _stream_publishes(spec: StreamSpec, identity: Identity) -> list[str]:
-    """What an identity publishes to use one stream: its own subjects, and requests of the JetStream API."""
+    """Subjects that an identity publishes to use one stream: its own, and requests of the JetStream API."""
     written = list(spec.written_by(identity.role, identity.name))
     reads = identity.role in spec.readers
     if identity.role == subjects.TENANT or not (written or reads or spec.fetched_by(identity.role)):

@@ -1,5 +1,5 @@
 """
-What `tessera init` makes on the bus: the streams of a shard, their durables, and tenants' durable subscribers.
+Streams of a shard, their durables, and tenants' durable subscribers, as `tessera init` makes them.
 
 Idempotent. A stream or durable that differs from the table is refused with every differing field, not mended in
 silence: somebody changed it for a reason, or another version of Tessera owns it. Services never come here.
@@ -31,7 +31,9 @@ AnswerT = TypeVar("AnswerT")
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What depends on the installation. `ledger_bytes_max` is reserved on the disk; a full ledger refuses appends."""
+    """
+    Bounds that depend on the installation. `ledger_bytes_max` is reserved on the disk; a full ledger refuses appends.
+    """
 
     replicas: int = 1
     ledger_bytes_max: int = 8 * 1024**3
@@ -232,7 +234,7 @@ async def _all_consumers(jetstream: JetStreamManager, stream: str) -> list[api.C
 
 
 async def _asking(request: Awaitable[AnswerT], what: str) -> AnswerT:
-    """What the server answers; its refusal becomes one line."""
+    """The server's answer; a refusal becomes one line."""
     try:
         return await request
     except APIError as error:

@@ -1,5 +1,5 @@
 """
-How full Redis is, as a metric: Redis evicts nothing here, and refuses writes once its memory is used up.
+Fill level of Redis as a metric: Redis evicts nothing here, and refuses writes once its memory is used up.
 
 A look that fails leaves the last value and stops nobody.
 """

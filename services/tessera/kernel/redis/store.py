@@ -90,7 +90,7 @@ T = TypeVar("T")
 
 
 def _transient(call: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Whatever Redis or the way to it says, from a refused connection to a full memory, may pass."""
+    """Turn every error of Redis or the connection, from a refused connection to full memory, into Transient."""
 
     @wraps(call)
     async def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -149,7 +149,7 @@ class RedisStore:
 
     @_transient
     async def stored_bytes(self) -> tuple[int, int]:
-        """What Redis holds in memory, and the most that it may (0 without a bound); other shards' views among it."""
+        """Bytes in Redis' memory, other shards' views among them, and the limit (0 without one)."""
         found = await self._redis.info("memory")
         return int(found["used_memory"]), int(found["maxmemory"])
 
@@ -210,7 +210,7 @@ class RedisStore:
         return [self._pointer, *(name(self._shard, generation) for name in (keys.cursor, keys.head)), *views]
 
     async def _read(self, commands: Callable[[str], list[tuple[str, ...]]]) -> list[Any]:
-        """What `commands` read in the current generation, all of it at one moment."""
+        """Read `commands` in the current generation, all at one moment."""
         for _ in range(READ_ATTEMPTS):
             async with self._redis.pipeline(transaction=True) as trip:
                 trip.execute_command("GET", self._pointer)

@@ -1,1 +1,1 @@
-"""What every service is given: its ports and names, logs, metrics, the trace header, and its health."""
+"""Equipment of every service: its ports and names, logs, metrics, the trace header, and its health."""

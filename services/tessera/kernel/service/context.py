@@ -1,4 +1,4 @@
-"""What a service is given: the ports, its own name among the replicas, and where it reports its health."""
+"""Context of a service: the ports, its own name among the replicas, and where it reports its health."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -17,7 +17,7 @@ STEP_BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 class Metrics:
     """
-    What every service measures, in a registry of its own.
+    Metrics of every service, in a registry of its own.
 
     Names follow OpenMetrics: `tessera_<noun>_<unit>`, counters ending in `_total`.
     """
@@ -116,7 +116,7 @@ class Metrics:
 
 
 class Sharing:
-    """Who holds what of what is theirs; labels are queues and tenants, which the configuration bounds."""
+    """Quota and use; labels are queues and tenants, which the configuration bounds."""
 
     def __init__(self, r: CollectorRegistry) -> None:
         self._waited = Histogram(

@@ -36,7 +36,7 @@ class Worklist:
         self._broken: BaseException | None = None
 
     def name(self, key: str) -> None:
-        """This key is to be looked at, once its back-off is over."""
+        """Add the key; it comes up once its back-off is over."""
         if key not in self._backing_off:
             self._waiting[key] = None
             self._wake.set()
@@ -56,7 +56,7 @@ class Worklist:
         self._failures.pop(key, None)
 
     def failures(self, key: str) -> int:
-        """How often in a row this key has failed."""
+        """Number of times in a row that this key has failed."""
         return self._failures.get(key, 0)
 
     async def run(self) -> None:

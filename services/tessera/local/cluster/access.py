@@ -1,5 +1,5 @@
 """
-Who may do what: bearer tokens, each with an identity and the verbs it is allowed.
+Access control: bearer tokens, each with an identity and the verbs it is allowed.
 
 Verbs are those of `faults.VERBS` for pods and for reading nodes, `nodes` for writing nodes, `admin` for ordering
 faults, and `*` for all. Without tokens everybody may do everything.

@@ -1,4 +1,4 @@
-"""What `POST /admin/faults` takes: one fault, named by `fault`, for tests and demonstrations."""
+"""Bodies of `POST /admin/faults`: one fault, named by `fault`, for tests and demonstrations."""
 
 from typing import Annotated, Literal
 
@@ -93,7 +93,7 @@ class NodeOutOfService(_Fault):
 
 
 class NodeGone(_Fault):
-    """Nothing of the node is left but its pods' objects."""
+    """Removal of a node; only its pods' objects stay."""
 
     fault: Literal["node_gone"]
     node: str

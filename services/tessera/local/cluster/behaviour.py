@@ -1,4 +1,4 @@
-"""How a simulated program behaves, read from its pod's annotations."""
+"""Behaviour of simulated programs, read from their pods' annotations."""
 
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -21,7 +21,7 @@ _TEN_YEARS_MS = 10 * 365 * 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a pod's program ended: phase, the pod's reason (often ""), and the exit code."""
+    """End of a pod's program: phase, the pod's reason (often ""), and the exit code."""
 
     phase: str
     reason: str
@@ -46,7 +46,7 @@ class Behaviour:
     done_ms: int = 0
 
     def path_after(self, ran_ms: int) -> str:
-        """Where its work is saved after it has run so long; the next attempt reads from it how much is done."""
+        """Path of the checkpoint after so much run time; the next attempt reads from it how much is done."""
         return f"{_CHECKPOINTS}{self.done_ms + ran_ms}"
 
     def stopped(self, grace_ms: int) -> tuple[int, Ending]:
@@ -77,7 +77,7 @@ def behaviour_of(pod: JsonObject) -> Behaviour:
 
 
 def _saved_ms(pod: JsonObject) -> int:
-    """What the checkpoint that the pod is told of holds, if it is one of ours."""
+    """Progress in the checkpoint that the pod is given, if it is one of ours."""
     for container in pod["spec"].get("containers", ()):
         for entry in container.get("env") or ():
             path = str(entry.get("value", "")) if entry.get("name") == CHECKPOINT_VARIABLE else ""

@@ -1,4 +1,4 @@
-"""What one node still has: CPU, memory, pods, and each device in thousandths. The kubelet's last check."""
+"""Free capacity of one node: CPU, memory, pods, and each device in thousandths. The kubelet's last check."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ class AdmissionError(Exception):
 @dataclass(frozen=True, slots=True)
 class Request:
     """
-    What a pod asks of its node. `devices` None lets the device plugin pick `gpus` of them; `further` are the extended
+    Request of a pod to its node. `devices` None lets the device plugin pick `gpus` of them; `further` are the extended
     resources that are not whole GPUs, by name; `uuids` are the cards that its environment names.
     """
 
@@ -160,7 +160,7 @@ class NodeUse:
         return request.devices
 
     def _check_cards(self, request: Request) -> None:
-        """Where no plugin picks, the container must name exactly the cards of its slots."""
+        """Check that the container names exactly the cards of its slots, where no device plugin picks them."""
         if self.profile != BY_UUID:
             return
         slots = [slot for slot in request.devices or () if slot < len(self.uuids)]

@@ -152,7 +152,7 @@ class SimCluster:
             self._store.kubelets.sync(uid, now_ms)
 
     def next_due_ms(self) -> int | None:
-        """When `advance` has something to do next, in milliseconds since the epoch; None for never."""
+        """Time of the next thing that `advance` has to do, in milliseconds since the epoch; None for never."""
         return self._store.timers.next_due_ms()
 
     def call_on_earlier(self, call: Callable[[], None]) -> None:
@@ -225,11 +225,11 @@ class SimCluster:
             shelf.log.expire()
 
     def use_of(self, node: str) -> NodeUse | None:
-        """What the node's live pods hold, as its kubelet counts it."""
+        """Use by the node's live pods, as its kubelet counts it."""
         return self._store.kubelets.use_of(node)
 
     def sizes(self) -> dict[str, int]:
-        """How much is held in memory; all but nodes and readers return to 0 when every pod is gone."""
+        """Number of objects in memory by kind; all but nodes and readers return to 0 when every pod is gone."""
         return {
             "pods": len(self._store.pods),
             "nodes": len(self._store.nodes),

@@ -34,7 +34,7 @@ class _Started:
 
     @property
     def next_ms(self) -> int:
-        """When there is something to do next: its end, or a checkpoint before it."""
+        """Time of the next event: the program's end, or a checkpoint before it."""
         every = self.behaviour.save_ms
         return min(self.ends_ms, self.saved_ms + every) if every and self.stopped_ms is None else self.ends_ms
 
@@ -48,7 +48,7 @@ class _Started:
 
 @dataclass(slots=True)
 class _Run:
-    """What a kubelet knows of one pod."""
+    """A kubelet's knowledge of one pod."""
 
     node: str
     start_ms: int
@@ -83,7 +83,7 @@ class Kubelets:
         self._use.setdefault(node.meta["name"], NodeUse()).resize(node.object)
 
     def node_gone(self, node: str) -> None:
-        """Its pods stay as they are, as on a node that is away; a new node of that name takes them up."""
+        """Forget a node; its pods stay as they are, and a new node of that name takes them up."""
         if node in self._on_node:
             self._away[node] = None
         else:

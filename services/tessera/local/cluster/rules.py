@@ -1,4 +1,4 @@
-"""What the API server checks before it writes: names, required fields, preconditions, and what a patch may change."""
+"""Checks of the API server before a write: names, required fields, preconditions, fields that a patch may change."""
 
 import re
 from typing import Any

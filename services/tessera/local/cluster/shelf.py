@@ -49,7 +49,7 @@ class Version:
 
     @property
     def fields(self) -> Fields:
-        """What field selectors may ask for, in the order of their names."""
+        """Fields that selectors may name, in the order of their names."""
         return fields_of(self.object)
 
     @property

@@ -1,5 +1,5 @@
 """
-What is stored, and the life of it: creation, change, deletion with grace and finalizers, and the kubelets' part.
+Stored objects and their life: creation, change, deletion with grace and finalizers, and the kubelets' part.
 
 An object under deletion goes when its kubelet (if it has one) has ended it and its last finalizer is off, whichever
 comes last; as in the API, "ended" is a grace period of 0.
@@ -46,7 +46,7 @@ def resource_in(api_version: str, plural: str) -> str:
 
 
 class WallClock(Protocol):
-    """What is needed of a clock here."""
+    """The clock that the cluster needs."""
 
     def now_ms(self) -> int:
         """Milliseconds since the Unix epoch; virtual under the simulator."""

@@ -52,7 +52,7 @@ class WatchReader:
 
     def take(self, limit: int = 1024) -> list[tuple[str, bytes]]:
         """
-        What is new, as (type, object in JSON), at most `limit` events of the log further on.
+        New events as (type, object in JSON), from the next `limit` events of the log.
 
         Raises ApiError 410 when the history has gone past this reader: it must list again.
         """

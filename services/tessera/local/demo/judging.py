@@ -45,14 +45,14 @@ class PodRecorder:
 
     @property
     def left(self) -> int:
-        """How many pods there still are."""
+        """Number of pods that still exist."""
         last = {change.object["metadata"]["uid"]: change.type for change in self.changes}
         return sum(type_ != "DELETED" for type_ in last.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What was measured, and what checker and replay found."""
+    """Measures of the demo, and the findings of checker and replay."""
 
     measures: RunMeasures
     report: Report
@@ -81,7 +81,7 @@ class ShardRecords:
         return 0 if tail is None else tail.seq
 
     async def decided_after(self, n: int) -> int | None:
-        """When the first message after `n` decided anything about work; None when none has yet."""
+        """Time of the first message after `n` that decided anything about work; None if none has yet."""
         await self._read_on()
         return self.measures.decision_after(n)
 
@@ -114,7 +114,7 @@ class ShardRecords:
         return Judgement(self.measures, report, await self._replayed())
 
     async def _positions(self) -> tuple[int, int, int, int]:
-        """How far ledger, facts, views and events are."""
+        """Ends of ledger, facts, views and events."""
         await self._read_on()
         facts = await self._bus.last_all(stream("FACTS", self._name), f"fact.{self._name}.>")
         events = await self._bus.last_all(stream("EVENTS", self._name), f"events.{self._name}.>")
@@ -167,7 +167,7 @@ def _end(last: Sequence[Message]) -> int:
 
 
 async def _read(source: Follow, after: int, end: int) -> list[Message]:
-    """Everything after `after` up to `end`. Raises Failure when it stops coming."""
+    """Read all messages after `after` up to `end`. Raises Failure when they stop coming."""
     found: list[Message] = []
     try:
         while (found[-1].seq if found else after) < end:

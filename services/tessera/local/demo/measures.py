@@ -1,4 +1,4 @@
-"""What the ledger says about a run: its own times, phases and placements, whatever was shown."""
+"""Measures of a demo, taken from the ledger: times, phases and placements, whatever was shown."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ WHOLE_GPU = 1000
 @dataclass(slots=True)
 class RunMeasures:
     """
-    What the ledger says about a run. Times are milliseconds since the Unix epoch.
+    Measures of a demo, from the ledger. Times are milliseconds since the Unix epoch.
 
     `waiting_ms` is how long jobs that want GPUs were queued, `held_ms` and `there_ms` the GPUs allocated and present
     during it, in thousandths times milliseconds.
@@ -42,7 +42,7 @@ class RunMeasures:
         return best
 
     def decision_after(self, n: int) -> int | None:
-        """When the first message after `n` decided anything about work."""
+        """Time of the first message after `n` that decided anything about work."""
         return next((ts for at, ts in self.decided if at > n), None)
 
     def take(self, state: State, message: LedgerMessage) -> None:

@@ -1,4 +1,4 @@
-"""What a subscriber knows: the tenant's events folded into phases, GPUs taken and the last lines. No other source."""
+"""The demo's picture: the tenant's events folded into phases, GPUs taken and the last lines. No other source."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence

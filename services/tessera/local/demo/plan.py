@@ -1,4 +1,4 @@
-"""What a demo is made of, drawn before anything starts."""
+"""The plan of a demo, drawn before anything starts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

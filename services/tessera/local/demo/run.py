@@ -64,7 +64,7 @@ async def _show(plan: DemoPlan, home: Path) -> DemoOutcome:
 
 @contextmanager
 def _home(keep: Path | None) -> Iterator[Path]:
-    """Where everything is kept; gone at the end unless it was asked for."""
+    """The directory of the demo; removed at the end unless it was named."""
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="tessera-demo-", ignore_cleanup_errors=True) as temporary:
             yield Path(temporary)
@@ -75,7 +75,7 @@ def _home(keep: Path | None) -> Iterator[Path]:
 
 
 def _write_nodes(home: Path, nodes: Sequence[NodeRow]) -> None:
-    """Where the platform looks for its nodes, so that `tessera up` on a kept directory has the same ones."""
+    """Write the nodes where the platform looks for them, so that `tessera up` on a kept directory has the same ones."""
     folder = home / "cluster"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "nodes.yaml").write_text(json.dumps([node.model_dump(exclude_defaults=True) for node in nodes], indent=1))

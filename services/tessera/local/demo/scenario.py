@@ -40,7 +40,7 @@ LATE_PART = 10  # one in so many jobs is submitted while the killed service is a
 
 @asynccontextmanager
 async def open_stage(plan: DemoPlan, platform: Platform) -> AsyncIterator["Scenario"]:
-    """Everything that the play needs, configured and connected."""
+    """Open all that the scenario needs, configured and connected."""
     where = find(platform.directory)
     operator = where.identity(OPERATOR)
     cluster = HttpCluster(platform.cluster_url, operator.cluster_token)

@@ -69,7 +69,7 @@ class Track:
 
     @property
     def now(self) -> str:
-        """What the job does since the last step; "" before the first."""
+        """State of the job since the last step; "" before the first."""
         return self.steps[-1][1] if self.steps else ""
 
     def step(self, at: float, what: str) -> None:
@@ -149,7 +149,7 @@ class DemoStory:
 
 
 def _heard(event: CloudEvent) -> tuple[str, str]:
-    """What the job does since this event, and the sentence for it; "" for events that the story leaves out."""
+    """State of the job after this event, and the sentence for it; "" for events that the story leaves out."""
     if event.type == JobRunningV1.type:
         attempt = JobRunningV1.model_validate(event.data).attempt
         return RUNS, "runs" if attempt == 1 else f"runs again, attempt {attempt}, from its last checkpoint"

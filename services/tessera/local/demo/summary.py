@@ -1,4 +1,4 @@
-"""What the demo came to, in lines of at most 80 columns."""
+"""Summary of the demo, in lines of at most 80 columns."""
 
 import re
 import textwrap
@@ -30,7 +30,7 @@ class Kill:
 @dataclass(frozen=True, slots=True)
 class DemoOutcome:
     """
-    Everything that the summary tells.
+    Figures of the summary.
 
     `gangs` has the number of pods of each; `phases` counts the jobs by how they ended, and the rest of them is lost.
     """

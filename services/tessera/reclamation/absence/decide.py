@@ -20,7 +20,7 @@ class PresenceVerdict(Enum):
 
 def judge(run: Run, cached: Iterable[Pod], gone: Container[str] = ()) -> PresenceVerdict:
     """
-    What the cache says about a run that ended or was revoked; `gone` are UIDs of pods that were seen to go.
+    Judge by the cache whether a run that ended or was revoked is absent; `gone` are UIDs of pods seen to disappear.
 
     Terminal phases never change back, no UID comes back, and the permit names every pod that could ever have been
     bound: when each of them is over here, no list can say anything else.

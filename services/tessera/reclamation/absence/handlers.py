@@ -1,7 +1,4 @@
-"""
-Which runs are stopping, which pods have ended before their run, and pods that elastic runs shrink by; what is left of
-them, and the fact that nothing is.
-"""
+"""Watch over stopping runs and pods that end early or shrink away; a fact says when no pod of them is left."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -45,7 +42,7 @@ log = structlog.get_logger()
 
 
 def only_what_is_judged(pod: JsonObject) -> JsonObject:
-    """What is kept of a user's pod."""
+    """Reduce a user's pod to the fields that are judged."""
     meta, spec, notes = pod["metadata"], pod.get("spec") or {}, pod["metadata"].get("annotations") or {}
     return {
         "metadata": {name: meta[name] for name in ("uid", "name", "namespace", "resourceVersion")}
@@ -121,7 +118,7 @@ class Absences:
         self._wake.set()
 
     def _is_released(self, run_id: str) -> None:
-        """Nothing is to go of it any more; or only a part was, and the rest is still looked at."""
+        """Forget what the record released; the rest of the run stays under watch."""
         run = self._state.runs.get(run_id)
         if run is not None and (run.stopping or _leaving(run)):
             return
@@ -220,7 +217,7 @@ class Absences:
         return [*ours, *self._users.of(run).values()]
 
     async def _absent_of(self, leaving: list[Extra], run: Run) -> list[Extra]:
-        """Those of whose pods nothing is left. Only for what the cache cannot tell the API server is asked."""
+        """Surplus pods without any object left; the API server is asked only where the cache cannot tell."""
         cached = _of_its_tenant(run, self._pods.of(run.run_id).values())
         verdicts = [(extra, judge_extra(extra, cached)) for extra in leaving]
         if not any(verdict is PresenceVerdict.ASK for _, verdict in verdicts):
@@ -253,7 +250,9 @@ class Absences:
 
 
 def _of_its_tenant(run: Run, pods: Iterable[JsonObject]) -> list[JsonObject]:
-    """Whoever may make pods elsewhere may give them any label: they must not keep what a run of others held."""
+    """
+    Pods in namespaces of the run's tenant. Labels prove nothing: others could copy them and keep the run's devices.
+    """
     return [pod for pod in pods if pod["metadata"]["namespace"] == run.tenant]
 
 

@@ -1,1 +1,1 @@
-"""What reclamation finds, by idea: runs that are absent, runs whose ground is lost, GPUs that nobody uses. Pure."""
+"""Findings of reclamation, by duty: absent runs, runs that lost their ground, idle GPUs. Pure."""

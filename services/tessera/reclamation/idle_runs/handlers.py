@@ -21,14 +21,14 @@ log = structlog.get_logger()
 
 
 class Utilisation(Protocol):
-    """Where the use of GPUs is measured. Raises Transient while that is away."""
+    """Source of measured GPU use. Raises Transient while it is away."""
 
     async def usage(self) -> Usage: ...
 
 
 class Idleness:
     """
-    What a measurement says is kept in memory only: after a restart a run must be idle for the whole time once more.
+    Idle runs, remembered in memory only: after a restart a run must be idle for the whole time again.
 
     The decision is the committer's, so that a repeat or a fact of a replica that is behind changes nothing.
     """

@@ -1,4 +1,4 @@
-"""Which runs lost what they stand on: a node, a device of it, or their time. Pure; times are ledger milliseconds."""
+"""Runs that lost a node, a device or their time. Pure; times are ledger milliseconds."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -79,7 +79,7 @@ def overdue(run: Run, limit_seconds: int, slack_seconds: int, now_ms: int) -> Ru
 
 
 def _beyond(run: Run, node: Node) -> list[Placement]:
-    """Its pods with GPUs that are not there any more, but for those that are on their way out already."""
+    """Pods of the run on GPUs that no longer exist, without pods that are already leaving."""
     return [p for p in standing(run) if p.node == node.name and any(d >= node.gpus for d in p.devices)]
 
 

@@ -1,1 +1,1 @@
-"""What pods are worth, learnt beside the service."""
+"""Learning of prices for pods, beside the service."""

@@ -1,4 +1,4 @@
-"""When the pods of a pool are to be priced, and the fact that they were. Pure."""
+"""Due times for pricing a pool's pods, and the resulting fact. Pure."""
 
 from tessera.domain.mix import Mix
 from tessera.engine import ENGINE_ID

@@ -1,8 +1,8 @@
 """
-What the pods of each pool are worth, learnt beside the service whenever the mix of its jobs has settled anew.
+Prices of each pool's pods, learnt in a process beside the service whenever the job mix has settled anew.
 
-Nobody waits for it: until the committer has taken the prices in, those known before stand. One replica learns for a
-pool, one pool after the other; a replica that learns the same again is refused and changes nothing.
+Placement never waits for them: until the committer has taken the prices in, the last ones are in force. One replica
+learns for a pool, one pool after the other; a replica that learns the same again is refused without effect.
 """
 
 from collections.abc import Awaitable, Callable

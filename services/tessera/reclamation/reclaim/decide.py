@@ -1,6 +1,4 @@
-"""
-What to propose for a waiting job: lent quota taken back from other queues, or else runs that move out of its way. Pure.
-"""
+"""Plans for a waiting job: lent quota taken back from other queues, else runs relocated out of its way. Pure."""
 
 from tessera.domain.entities import Job
 from tessera.domain.resources import NOTHING
@@ -12,7 +10,7 @@ from tessera_schemas.reasons import Code, Reason
 
 
 def reclamation_plan(state: State, job: Job, ts: int) -> Plan | Reason:
-    """Whom it has a right to evict gives way at once; where nobody does, it may gain to move some."""
+    """Reclaim where the job has a right to evict; else relocate runs, where that gains enough."""
     found = reclaim_plan(state, job, ts)
     if isinstance(found, Plan) or not state.tree.policy.defragment:
         return found
@@ -21,7 +19,7 @@ def reclamation_plan(state: State, job: Job, ts: int) -> Plan | Reason:
 
 
 def reclaim_plan(state: State, job: Job, ts: int) -> Plan | Reason:
-    """Whom of other queues to evict for `job`. What its own queue alone has to give is preemption's to propose."""
+    """Runs of other queues to evict for `job`; what its own queue alone could give is preemption's to propose."""
     against = not_allowed(state, job, "reclaim")
     if against is not None:
         return against

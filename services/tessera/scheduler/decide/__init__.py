@@ -1,5 +1,5 @@
 """
-What the committer decides: state(n-1) and one batch of inputs give the records of message n. Pure.
+The committer's decisions: state(n-1) and one batch of inputs give the records of message n. Pure. Pure.
 
 Each decision sees the ones before it: a record is applied to an overlay of the state as soon as it is made, by the
 same fold that everybody uses. A replay calls `decide` with the inputs that the ledger recorded.

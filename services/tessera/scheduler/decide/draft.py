@@ -1,4 +1,4 @@
-"""What one message may hold: the inputs it takes in, and the records made so far with the state they leave."""
+"""A draft of one message: the inputs it takes in, and the records made so far with the state they lead to."""
 
 from dataclasses import dataclass, field
 
@@ -44,7 +44,7 @@ class Draft:
 
     @property
     def full(self) -> bool:
-        """What can wait is left to the next message, so that this one stays below its bound."""
+        """Whether work that can wait is left to the next message, so that this one stays below its bound."""
         return self.room < RECORD_BYTES
 
 

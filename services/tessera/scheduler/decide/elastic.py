@@ -84,7 +84,7 @@ def _may_grow(state: State, run: Run) -> bool:
 
 
 def _rest_ms(state: State, run: Run) -> int:
-    """How long the run keeps its size: twice as long for each time that pods it grew by have failed."""
+    """Time for which the run keeps its size; doubled each time that surplus pods have failed."""
     seconds = state.tree.policy.grow_after_seconds
     return (max(1, seconds) << min(run.failures, FAILURES_COUNTED) if run.failures else seconds) * 1000
 
@@ -110,7 +110,7 @@ def _somebody_waits(state: State, pool: str, root: str) -> bool:
 
 
 class _Free:
-    """What is free as the state is now: looked at once for all runs that find nothing, of which there may be many."""
+    """Free capacity as of the current state, computed once for all runs that cannot grow."""
 
     def __init__(self, state: State) -> None:
         self._state, self._rooms = state, dict[tuple[str, str], FreeCapacity]()

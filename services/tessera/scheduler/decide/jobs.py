@@ -35,7 +35,7 @@ def on_job_admitted(draft: Draft, index: int, fact: JobAdmitted) -> None:
 
 
 def say_closed(draft: Draft, job_id: str, queue: str) -> None:
-    """Nothing starts from a queue that is not there, or that an operator stopped, so nothing else would tell."""
+    """Record why the job waits when its queue is absent or stopped; no pass over the queue would do so."""
     tree = draft.state.tree
     if tree.pool(queue) is None:
         say_waiting(draft, job_id, Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail=queue))
@@ -109,7 +109,7 @@ def on_cancel_requested(draft: Draft, index: int, fact: CancelRequested) -> None
 
 
 def give_up_earmark(draft: Draft, owner: str) -> None:
-    """What was kept for the job is common again."""
+    """End the job's earmark; the room is free for all again."""
     if draft.state.earmarks.get(owner) is not None:
         draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="owner_gone"))
 

@@ -21,7 +21,7 @@ def on_node_seen(draft: Draft, index: int, fact: NodeSeen) -> None:
 
 
 def end_earmarks_on(draft: Draft, node: str, devices_from: int | None = None) -> None:
-    """What was kept on a node that is not to be had any more; or only on its devices from a number on."""
+    """End earmarks on a node that is no longer available, or only on its devices from number `devices_from` on."""
     for mark in sorted(draft.state.earmarks.values(), key=lambda mark: mark.owner):
         there = [p for p in mark.placements if p.node == node]
         if any(devices_from is None or any(d >= devices_from for d in p.devices) for p in there):
@@ -29,7 +29,7 @@ def end_earmarks_on(draft: Draft, node: str, devices_from: int | None = None) ->
 
 
 def on_drain_requested(draft: Draft, index: int, fact: DrainRequested) -> None:
-    """Nothing new starts there; with `evict`, what runs there restarts elsewhere and nobody's retries are spent."""
+    """Start nothing new on the node; with `evict`, its runs restart elsewhere without a counted attempt."""
     state = draft.state
     drained = state.drains.get(fact.node) is not None
     if state.nodes.get(fact.node) is None and not drained:

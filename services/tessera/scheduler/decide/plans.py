@@ -72,7 +72,7 @@ def _carried_out(state: State, fact: PlanProposed, lesser: Sequence[Earmark]) ->
 
 
 def _evicted(state: State, fact: PlanProposed, run_id: str, detail: str) -> Reason:
-    """What the job that moves loses by it is told, too."""
+    """The reason given to the job of an evicted run, with what the relocation costs it."""
     run = state.runs.get(run_id)
     if fact.cause != "defragment" or run is None:
         return Reason(code=EVICTED_AS[fact.cause], detail=detail)
@@ -81,7 +81,7 @@ def _evicted(state: State, fact: PlanProposed, run_id: str, detail: str) -> Reas
 
 
 def _kept_for_moved(state: State, move: Move, deadline: int) -> EarmarkSet:
-    """Where the job goes on that moves; it stands in the same message as its eviction, or neither does."""
+    """The earmark at the destination of a relocated job, recorded in the same message as its eviction."""
     run = state.runs.get(move.run_id)
     assert run is not None  # it was judged just now
     return EarmarkSet(

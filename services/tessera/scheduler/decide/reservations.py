@@ -47,16 +47,16 @@ class Kept(SchedulingPass):
         return len(self._kept) < self._policy.backfill_depth and left > 0 and self._waited(job, "patience")
 
     def reach(self, job: Job) -> int:
-        """How many reservations have begun before the job ends: equal jobs of equal reach get one answer."""
+        """The number of reservations that begin before the job ends; equal jobs with an equal number get one answer."""
         return len(self._outlived(job))
 
     def news(self) -> Iterator[tuple[str, Reason]]:
-        """What blocked jobs are to be told since the last call."""
+        """New reasons of blocked jobs since the last call."""
         while self._news:
             yield self._news.pop(0)
 
     def find(self, job: Job) -> Choice | Reason:
-        """Where the job may start now, delaying nobody for whom room is kept; or why it may not."""
+        """Choose where the job may start now without delaying any reservation, or say why it may not."""
         known = self._behind.get((job.queue, self.may_borrow(job), job.roles, job.avoid, self.reach(job)))
         if known is not None:
             return known
@@ -82,7 +82,7 @@ class Kept(SchedulingPass):
                 room.put(beside(whole[name], first))
 
     def _noted(self, job: Job, verdict: Reason) -> Reason:
-        """Whoever was told that room is kept hears otherwise only when somebody has looked."""
+        """Note a blocked job. A reason `Reserved` stands until reservations are computed anew."""
         if verdict.code is not Code.NO_FIT or not self.wants(job):
             return verdict
         self._blocked.append((job, verdict))
@@ -138,7 +138,7 @@ class Kept(SchedulingPass):
         return [kept for kept in self._kept if kept.at < until]
 
     def _room_left(self, flavor: str, avoid: tuple[str, ...], outlived: list[Reservation]) -> FreeCapacity:
-        """What is free for a job that outlives the beginning of these."""
+        """Free capacity for a job that runs beyond the start of the reservations `outlived`."""
         key = flavor, avoid, len(outlived)
         room = self._left.get(key)
         if room is None:
@@ -149,7 +149,7 @@ class Kept(SchedulingPass):
         return room
 
     def _beside(self, job: Job, verdict: Choice) -> Choice | Reason:
-        """Where it is in nobody's way; `verdict` is where it goes when it need not mind anybody."""
+        """Choose nodes where the job delays no reservation; `verdict` is the choice that ignores them."""
         outlived, book = self._outlived(job), self._used
         assert book is not None  # some room is kept
         closed = any(kept.closes for kept in self._kept)

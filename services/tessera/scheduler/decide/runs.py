@@ -54,7 +54,7 @@ FAILURES_OF_NODES = frozenset({Code.POD_REFUSED_BY_NODE, Code.POD_FAILED})
 
 
 def end_overdue(draft: Draft) -> None:
-    """What its deadline ends: runs that did not start in time, earmarks."""
+    """End runs that did not start in time, and earmarks past their deadline."""
     state = draft.state
     for deadline, run_id in list(state.index.start_by.irange(maximum=(state.ts, "~"))):
         if draft.full:
@@ -95,7 +95,7 @@ def in_time(job: Job, ts: int) -> bool:
 
 
 def backoff_ms(job: Job) -> int:
-    """How long the job waits after its next strike: doubled each time, up to the job's own bound."""
+    """Time that the job waits after its latest counted attempt: doubled each time, up to the job's own bound."""
     seconds = job.retry.backoff_seconds << min(job.strikes, 20)
     return min(seconds, max(job.retry.backoff_max_seconds, job.retry.backoff_seconds)) * 1000
 
@@ -117,7 +117,7 @@ def on_pods_made(draft: Draft, index: int, fact: PodsMade) -> None:
 
 
 def _permit_more(draft: Draft, run: Run | None, fact: PodsMade) -> None:
-    """Those of the pods that are still to stay: the others may have been given up while they were made."""
+    """Permit surplus pods that are still wanted; some may have been given up while they were made."""
     if run is None or not len(set(fact.ranks)) == len(fact.ranks) == len(fact.uids):
         return
     open_ = {extra.placement.rank for extra in run.extra if not extra.uid and not extra.leaving}
@@ -128,7 +128,7 @@ def _permit_more(draft: Draft, run: Run | None, fact: PodsMade) -> None:
 
 
 def on_pods_lost(draft: Draft, index: int, fact: PodsLost) -> None:
-    """What an elastic run grew by may fail; only its gang is all or nothing."""
+    """Go on without surplus pods that failed; only the gang is all or nothing."""
     run = _active(draft, fact.run_id)
     if run is not None:
         go_on_without(draft, run, fact.ranks, fact.reason, "binder")
@@ -178,7 +178,7 @@ def _failing(run: Run, fact: RunEnded) -> tuple[str, ...]:
 
 
 def on_eviction_blocked(draft: Draft, index: int, fact: EvictionBlocked) -> None:
-    """What keeps a run that is to stop; it changes nothing but what its job and whoever waits for the room are told."""
+    """Record why a run's eviction is blocked; only the reasons of its job and of jobs that wait for the room change."""
     run = draft.state.runs.get(fact.run_id)
     if run is not None and run.revoked is not None:
         say_waiting(draft, run.job_id, fact.reason)

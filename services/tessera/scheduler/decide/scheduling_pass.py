@@ -1,4 +1,4 @@
-"""Where jobs of one pool may go during one pass over its line. `Kept` is the same with room kept for some of them."""
+"""One pass over a pool's order: where its jobs may start. `Kept` does the same around reservations."""
 
 from collections.abc import Iterable
 
@@ -28,7 +28,7 @@ class SchedulingPass:
         self._rooms: dict[tuple[str, tuple[str, ...]], FreeCapacity] = {}
 
     def find(self, job: Job) -> Choice | Reason:
-        """Where the job may start now, or why it may not; nothing is taken."""
+        """Choose where the job may start now, or say why it may not; nothing is taken."""
         self._book = self._book or self._state.quota_book()
         return choose(
             self._state.tree, self._book, job, lambda roles, flavor, avoid: self.room(flavor, avoid).find(roles)
@@ -47,18 +47,18 @@ class SchedulingPass:
         return self._state.tree.revocable(job)
 
     def news(self) -> Iterable[tuple[str, Reason]]:
-        """What jobs before this one are to be told besides, since the last call."""
+        """New reasons of jobs before this one, since the last call."""
         return ()
 
     def room(self, flavor: str, avoid: tuple[str, ...]) -> FreeCapacity:
-        """What is free as the state is now."""
+        """Free capacity as of the current state."""
         room = self._rooms.get((flavor, avoid))
         if room is None:
             room = self._rooms[flavor, avoid] = self._room(flavor, avoid)
         return room
 
     def _room(self, flavor: str, avoid: tuple[str, ...]) -> FreeCapacity:
-        """That of the pass before where it serves again: what it knows of nodes is true while they are the same."""
+        """Free capacity of the pass before, updated where nodes changed; else computed anew."""
         nodes = nodes_for(self._state, self._pool, flavor, avoid)
         taste = taste_of(self._state, self._pool)
         room = None if avoid else self._known.get((self._pool, flavor))

@@ -110,7 +110,9 @@ def place_line(draft: Draft, pool: str, known: CapacityCache) -> None:
 
 
 def _asked(draft: Draft, job: Job, size: int, places: SchedulingPass, refused: dict[Alike, Code]) -> Choice | Reason:
-    """Where the job may start, or why not. To look for that may make room be kept for others, who are told."""
+    """
+    Choose where the job may start, or say why not. The search may reserve room for other jobs, whose reasons change.
+    """
     verdict = _too_large(size) or places.find(job)
     for blocked, reason in places.news():
         say_waiting(draft, blocked, reason)
@@ -150,7 +152,7 @@ def _permit(draft: Draft, job: Job) -> None:
 
 
 def _most_bytes(draft: Draft, job: Job, pool: str) -> int:
-    """How large the record of the job's allocation may get; its nodes are asked only where their names matter."""
+    """Upper bound of the size of the job's allocation record; node names are read only where their length matters."""
     whatever_node = allocation_bytes(job, NODE_NAME_LENGTH_MAX)
     if whatever_node <= min(ALLOCATION_BYTES_MAX, draft.room):
         return whatever_node

@@ -1,4 +1,4 @@
-"""What the checker hands back: violations, and how much of everything it looked at."""
+"""The checker's report: violations, and counts of what it looked at."""
 
 from collections import Counter
 from dataclasses import dataclass, field

@@ -16,7 +16,7 @@ Amounts = Counter[tuple[str, str]]
 
 
 def amounts(gang: Iterable[Role], placements: Iterable[Placement]) -> Amounts:
-    """What these pods hold, node by node and device by device."""
+    """Amounts that these pods hold, node by node and device by device."""
     total = Amounts()
     for role, place in zip(gang, placements, strict=True):
         held = {"cpu_milli": role.resources.cpu_milli, "memory_bytes": role.resources.memory_bytes, "pods": 1}
@@ -76,7 +76,10 @@ class Room:
         return "; ".join(text for text, holds in wrong.items() if holds)
 
     def apart(self, gang: Iterable[Role], places: Sequence[Placement], labels: dict[str, str]) -> str:
-        """What roles ask of how their pods lie, and do not get; "" if nothing. `labels` are those of levels by name."""
+        """
+        A placement rule between the pods of roles that is broken; "" if none. `labels` name the node label of each
+        level.
+        """
         roles, wrong = {role.name: role for role in gang}, []
         at = {name: [self.nodes.get(p.node, NO_NODE) for p in places if p.role == name] for name in roles}
         for name, role in roles.items():

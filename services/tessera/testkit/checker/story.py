@@ -172,7 +172,7 @@ class Story:
             self.jobs[r.job_id] = CheckedJob(r.job_id, fact.tenant, fact.spec, self.levels)
 
     def _placed(self, job: CheckedJob, owner: str, placements: tuple[Placement, ...]) -> Amounts:
-        """What the gang holds there; nothing if it is not the whole gang."""
+        """Amounts that the gang holds there; a violation, and nothing, if the placements are not the whole gang."""
         gang = [role for role in job.spec.roles for _ in range(role.gang)]
         whole = [(place.rank, place.role) for place in placements] == [(i, role.name) for i, role in enumerate(gang)]
         if not self.demand(whole, "I1", f"{owner} is not the whole gang in rank order"):
@@ -242,7 +242,7 @@ class Story:
         run.then = r.then
 
     def _spared(self, r: m.Spared, job: CheckedJob, run: CheckedRun) -> None:
-        """Who goes on counts again beside what is kept: nobody may have been given its room meanwhile."""
+        """Count a spared run again, beside earmarks: its room may not have been given away meanwhile."""
         marks = self.earmarks.values()
         over = {at for at in self.room.take(self.room.kept, run.kept) if any(mark[at] for mark in marks)}
         spare = run.then == "requeue" and not over

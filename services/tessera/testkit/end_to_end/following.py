@@ -39,7 +39,7 @@ class Arrival:
 @dataclass(slots=True)
 class Diary:
     """
-    When what happened, by job id. Who is in none of these was refused or, if only in `queued`, waits.
+    Times of events by job id. A job in no list was refused; a job in `queued` alone still waits.
 
     Raises Undecided for a job that did not end well at its first attempt: nothing is preempted, and nothing fails.
     """

@@ -58,7 +58,7 @@ class TraceCrew:
         self._driving = loop.create_task(drive(self.crew.cluster, self.clock))
 
     async def start(self, nodes: Iterable[NodeRow], body: ConfigBody) -> None:
-        """Everything runs, and all nodes are known. Raises Undecided."""
+        """Start all services and wait until all nodes are known. Raises Undecided."""
         rows = list(nodes)
         for row in rows:
             self.crew.cluster.create("nodes", "", node_object(row, row.name))
@@ -107,7 +107,7 @@ class TraceCrew:
 
 
 def through(seed: int, play: Callable[[TraceCrew], Awaitable[Result]]) -> Result:
-    """What `play` makes of a crew of its own on virtual time, which ends with it in any case. Raises Undecided."""
+    """Run `play` with services of its own on virtual time, and end them in any case. Raises Undecided."""
 
     async def played() -> Result:
         crew = TraceCrew(loop, seed)

@@ -1,4 +1,4 @@
-"""Which public event each record of a ledger must have led to. It shares no code with projection."""
+"""Public events that each record of a ledger must have led to; shares no code with projection."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ def due_events(ledger: Iterable[bytes]) -> dict[str, Due]:
 
 
 class _Jobs:
-    """What events say of their job: as it was admitted, and at which attempt it is."""
+    """Job data that events repeat: the job as admitted, and its current attempt."""
 
     def __init__(self) -> None:
         self.admitted: dict[str, JobAdmitted] = {}

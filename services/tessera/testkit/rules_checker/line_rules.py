@@ -1,4 +1,4 @@
-"""Who stands before whom among jobs that share nothing: by age, and under `order: expected` once they have waited."""
+"""Rules of order among jobs that share nothing: by age, and under `order: expected` once they have waited."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -16,7 +16,7 @@ Line = tuple[str, ...]
 
 
 class LineRules:
-    """What is known of the jobs, and the rule for each order that a message takes in."""
+    """Facts known of the jobs, and the rule for each order that a message takes in."""
 
     def __init__(self, report: Report) -> None:
         self._report = report

@@ -38,7 +38,7 @@ class Quotas:
         return [(f, r) for f in dict.fromkeys(("", flavor)) for r in RESOURCES if amount.get(r)]
 
     def over(self, name: str, flavor: str, amount: Mapping[str, int]) -> Iterator[str]:
-        """What of a queue's use, raised by `amount` just now, is above a limit on its way up the tree."""
+        """Limits on the way up the tree that a queue's use, just raised by `amount`, exceeds."""
         for cell in self.cells(flavor, amount):
             if self.covers(name, cell):
                 yield from self._over(self.path(name), cell)
@@ -79,7 +79,9 @@ class Quotas:
         return self.path(name)[-1].name if name in self.queues else ""
 
     def flavors(self, name: str, amount: Mapping[str, int]) -> set[str]:
-        """What a job of the queue must choose from: flavors of quotas, and where others reach further all but those."""
+        """
+        Flavors that a job of the queue must choose from: those with quotas, without any whose quotas are narrower.
+        """
         cells = {(q.flavor, q.resource) for queue in self._tree(name) for q in queue.quotas if amount.get(q.resource)}
         named = {flavor for flavor, _ in cells if flavor}
         rest = all(("", resource) in cells for flavor, resource in cells if flavor)
@@ -97,7 +99,7 @@ class Quotas:
         return next((each.name for each in of_it if not each.gpu_models or node.gpu_model in each.gpu_models), "")
 
     def used(self, queue: Queue, cell: Cell) -> int:
-        """What the queue takes: itself, and what those below it take beyond what they keep to themselves."""
+        """Use of the queue: its own, and use of queues below it beyond what they never lend."""
         spill = (max(0, self.used(child, cell) - self._kept(child, cell)) for child in self.children(queue.name))
         return self.use[queue.name, cell] + sum(spill)
 

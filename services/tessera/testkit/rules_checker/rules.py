@@ -1,4 +1,4 @@
-"""What each record may do by the policy and the operators' words, in the order of the ledger."""
+"""Rules of policy and operators' commands for each record, in the order of the ledger."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -190,7 +190,7 @@ class Rules:
         return not all(self.quotas.lent(queue, flavor, owner.amount) for queue in apart)
 
     def _count(self, run: RunRow, sign: int) -> None:
-        """What of the run is being stopped."""
+        """Count the part of the run that is being stopped."""
         part = _amount(run.job.spec, [(run.roles[rank], 1) for rank in run.leaving])
         self.quotas.add(run.job.spec.queue, run.flavor, run.amount if run.stopping else part, sign)
 
@@ -278,7 +278,7 @@ class Rules:
             run.stopping = run.victim = False
 
     def _idle(self, spec: JobSpec) -> tuple[str, int]:
-        """What becomes of idle runs of the job, and how long after their warning: the lowest queue that says it."""
+        """The action on idle runs of the job and its delay after the warning, from the lowest queue that sets it."""
         rules = [queue.idle for queue in self.quotas.path(spec.queue) if queue.idle is not None]
         if spec.idle is not None and spec.idle.allow_idle and all(rule.jobs_choose for rule in rules):
             return "off", 0
@@ -399,7 +399,7 @@ COUNTED = {name: "total_gpu_milli" if name == "gpu_milli" else name for name in 
 
 
 def _amount(spec: JobSpec, pods: list[tuple[str, int]]) -> dict[str, int]:
-    """What so many pods of these roles count against quotas; a role that is not there counts nothing."""
+    """Amount that these numbers of pods count against quotas; an unknown role counts nothing."""
     asked = {role.name: role.resources for role in spec.roles}
     pods = [(role, count) for role, count in pods if role in asked]
     return {name: sum(count * getattr(asked[role], field) for role, count in pods) for name, field in COUNTED.items()}

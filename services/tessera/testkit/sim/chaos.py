@@ -232,7 +232,7 @@ class Chaos:
         self._crew.cluster.set_gpus(node, self._rows[node].gpus)
 
     async def _power_off_node(self) -> None:
-        """It does not answer, and an operator says that it is off: what it held is gone for good."""
+        """Power a node off, and say so as an operator: what it held is gone for good."""
         node = self._random.choice(self._nodes)
         self._crew.cluster.set_reachable(node, False)
         await self._crew.clock.sleep(self._random.uniform(0.1, 1.0))
@@ -243,7 +243,7 @@ class Chaos:
         self._crew.cluster.set_reachable(node, True)
 
     async def _remove_node(self) -> None:
-        """Its object is gone, with nobody to end its pods; later a node of that name is back."""
+        """Remove a node's object, with nobody to end its pods; a node of that name comes back later."""
         node = self._random.choice(self._nodes)
         self._crew.cluster.remove_node(node)
         self._crew.coverage.fault("node removed")

@@ -1,4 +1,4 @@
-"""How often each fault, crash point, phase edge, fact, record and reason was reached; a zero is a hole."""
+"""Counts of how often each fault, crash point, phase edge, fact, record and reason was reached; a zero is a hole."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -157,7 +157,7 @@ class Coverage:
             getattr(self, name).update(getattr(other, name))
 
     def holes(self) -> list[str]:
-        """What was never reached."""
+        """Kinds that were never reached."""
         return [
             f"{kind}: {name}"
             for kind, counter in (

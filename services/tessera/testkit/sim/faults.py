@@ -1,5 +1,5 @@
 """
-What the simulator does to one service's calls: lose, lose the answer, delay, repeat, reorder, cut off, kill.
+Faults in one service's calls: lose, lose the answer, delay, repeat, reorder, cut off, kill.
 
 Chance comes from the run's seeded generator alone. Every fault is counted under its name, so that a run can say which
 ones never happened.

@@ -1,5 +1,5 @@
 """
-What keeps one seed from taking everything with it: its name on whatever it raises, and an end on the wall clock.
+A guard around one seed: its name on whatever it raises, and a time limit on the wall clock.
 
 Virtual time ends every wait, but not a loop in which none passes. The alarm is raised in the middle of such a loop, as
 an interrupt, since asyncio lets nothing else out of a task.

@@ -10,7 +10,7 @@ TICK_SECONDS = 1e-6
 
 
 class Deadlock(Exception):
-    """Nothing is ready and nothing is due: every task waits for another."""
+    """No task is ready and no timer is due: every task waits for another."""
 
 
 class _JumpingSelector(selectors.SelectSelector):

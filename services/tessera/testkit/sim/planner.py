@@ -49,7 +49,7 @@ def _misplaced(plan: PlanProposed, state: State, random: Random) -> PlanProposed
 
 
 def _choices(state: State, job: Job, running: Sequence[Run]) -> Iterator[tuple[Job, list[Run], PlanCause]]:
-    """What may be evicted for the job: all of it up to a few, then one at a time."""
+    """Sets of runs that may be evicted for the job: a few whole ones, then single runs."""
     book = state.quota_book()
     causes: tuple[PlanCause, ...] = ("preemption", "reclaim")
     for cause in causes:

@@ -1,4 +1,4 @@
-"""What people do at the simulated cluster itself: Jobs, gangs and bare pods that name our scheduler, and tidying up."""
+"""Actions of people at the simulated cluster: Jobs, gangs and bare pods that name our scheduler, and tidying up."""
 
 from collections import Counter
 from contextlib import suppress
@@ -31,7 +31,7 @@ HOPELESS = frozenset({Code.ALREADY_ENDED, Code.INADMISSIBLE, Code.EXCEEDS_MAX_QU
 
 
 class Users:
-    """Everything they make has a name that begins with `user-`. They meet no faults: those are for the services."""
+    """Users of the cluster; names of their objects begin with `user-`. Faults are for services alone, not for them."""
 
     def __init__(self, cluster: SimCluster, clock: Clock, random: Random) -> None:
         self._cluster, self._clock, self._random = cluster, clock, random
@@ -141,7 +141,7 @@ class Users:
             self._cluster.create("pods", namespace, made_again)
 
     def _is_hopeless(self, pod: JsonObject, owned: bool) -> bool:
-        """Nobody makes the missing pods of a gang again that was made by hand."""
+        """Whether a hand-made gang lacks pods that nobody will make again."""
         told = [
             c for c in pod["status"].get("conditions", ()) if c["type"] == "PodScheduled" and c["status"] == "False"
         ]

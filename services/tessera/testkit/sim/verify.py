@@ -1,4 +1,4 @@
-"""What a finished run is held against besides the checker: the replay, and the views rebuilt from the ledger."""
+"""Verification of a finished run besides the checker: the replay, and the views rebuilt from the ledger."""
 
 from tessera.client.replay import verify
 from tessera.domain.fold import apply_record, take_in
@@ -33,7 +33,7 @@ def digests(views: MemoryViews, state: State) -> tuple[str, str]:
 
 
 def replayed(stored: list[bytes], coverage: Coverage) -> list[str]:
-    """What a replay of the ledger finds; counts the phase edges and records that the run reached on the way."""
+    """Findings of a replay of the ledger; counts the phase edges and records that the run reached on the way."""
     entries = [decode_entry(Message("", n, data)) for n, data in enumerate(stored, start=1)]
     state = State()
     for entry in entries:

@@ -1,6 +1,6 @@
 """
-What clients and operators of a simulated shard do: submits of every kind, repeats, cancels, holds, priorities, drains,
-configurations, and input that must be refused.
+Actions of clients and operators of a simulated shard: submits of every kind, repeats, cancels, holds, priorities,
+drains, configurations, and input that must be refused.
 """
 
 from dataclasses import dataclass
@@ -209,7 +209,7 @@ def _drains(shard: str, random: Random, seconds: float) -> list[Command]:
 
 
 def _controls(shard: str, random: Random, tenant: str, job: str, at: float) -> list[Command]:
-    """What a tenant, or now and then an operator, does to one job; a held job may be forgotten."""
+    """Commands of a tenant, or now and then an operator, about one job; a held job may be forgotten."""
     made: list[Command] = []
     subject = control(shard) if random.random() < 0.2 else submit(shard, tenant)
     if random.random() < 0.2:

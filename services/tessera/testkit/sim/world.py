@@ -55,7 +55,7 @@ TRACEBACK_ENTRIES = 6
 
 @dataclass(slots=True)
 class SeedOutcome:
-    """What one seed came to."""
+    """Outcome of one seed."""
 
     seed: int
     violations: list[str]
@@ -114,7 +114,7 @@ class World:
         return outcome
 
     def _users(self) -> list[Coroutine[Any, Any, None]]:
-        """Those who make pods and Jobs at the cluster itself, and the controller that serves them."""
+        """Users who make pods and Jobs at the cluster itself, and the controller that serves them."""
         cluster, clock = self.crew.cluster, self.crew.clock
         users = Users(cluster, clock, Random(self.seed + 4))
         return [JobController(cluster, clock).run(), users.work(CHAOS_SECONDS * 0.7), users.tidy()]
