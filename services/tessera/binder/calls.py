@@ -46,7 +46,7 @@ class RefusedByCluster(Exception):
 
 
 class Targets(Protocol):
-    """Where pods are that users made."""
+    """Locations of users' pods."""
 
     def bound(self, run_id: str) -> Mapping[str, Pod]: ...
 
@@ -146,7 +146,7 @@ class Calls:
         return None
 
     async def _at_bind(self, job: Job, name: str, placement: Placement) -> dict[str, str]:
-        """What the node's plugin reads, once it is this pod's turn."""
+        """Annotations for the node's plugin, once it is this pod's turn."""
         node = self._state.nodes.get(placement.node)
         try:
             annotations = at_bind(placement, node, self._hami.now())

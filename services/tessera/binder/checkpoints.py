@@ -1,4 +1,4 @@
-"""What programs say of their checkpoints, on their pods, as facts."""
+"""Checkpoints that programs report on their pods, as facts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -86,7 +86,7 @@ class _Book:
     said_at: float | None = None
 
     def wait(self, pod: Pod) -> None:
-        """What it showed before will not be said any more, by no pod."""
+        """Note the checkpoint that the pod shows; the one shown before is never reported again."""
         before = self.waits.get(pod.uid)
         if before is not None and before != (pod.saved, pod.saved_at):
             self.said[before] = None

@@ -1,5 +1,5 @@
 """
-What bound pods of runs take of their nodes beyond what their runs hold for them: in come pods, out comes a sum.
+Use of nodes by runs' bound pods beyond what their runs hold: in come pods, out comes a sum.
 
 A pod may be resized in place, its RuntimeClass has overhead, a webhook adds a container: the ledger holds for it
 what its job asked for, so the rest counts as taken by others. Only CPU and memory can differ; devices never do.
@@ -81,7 +81,7 @@ class SurplusByNode:
 
 
 def with_surplus(others: Others, cpu_milli: int, memory_bytes: int) -> Others:
-    """What others take, and what runs' pods take beyond their runs; these pods themselves are counted by their runs."""
+    """Use by others, and by runs' pods beyond their runs; these pods themselves are counted by their runs."""
     if not (cpu_milli or memory_bytes):
         return others
     return others.model_copy(
@@ -93,7 +93,9 @@ def with_surplus(others: Others, cpu_milli: int, memory_bytes: int) -> Others:
 
 
 def _need_of(run: Run, uid: str, said: str) -> Need | None:
-    """What the run holds for this pod; None when it is none of its pods. The rank is what the pod says."""
+    """
+    The need that the run holds for this pod; None if the pod is not one of its own. The rank is the pod's own claim.
+    """
     rank = int(said) if said.isdecimal() and len(said) <= DIGITS_MAX else -1
     if not (0 <= rank < len(run.uids) and run.uids[rank] == uid) and uid not in run.permitted:
         return None

@@ -120,7 +120,7 @@ class Runs:
                 self.worklist.name(run_id)
 
     def problem(self) -> str | None:
-        """What has not been seen yet of what we make."""
+        """Objects of ours that have not been listed yet."""
         return None if self._names.synced else "the services have not been listed yet"
 
     async def close(self) -> None:

@@ -104,7 +104,7 @@ def summed(pods: Iterable[Uses]) -> Others:
 
 
 def reduced(pod: JsonObject) -> JsonObject:
-    """What is kept of a pod: who it is, where, and what it takes."""
+    """Reduce a pod to its identity, its node and its use."""
     meta, spec = pod["metadata"], pod.get("spec") or {}
     named = {key: meta[key] for key in ("uid", "name", "namespace", "resourceVersion") if key in meta}
     return {"metadata": named, _NODE: spec.get("nodeName") or "", _USES: uses_of(pod)}

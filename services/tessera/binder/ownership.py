@@ -1,10 +1,10 @@
 """
-Which nodes are this shard's, and when a node may come to it from another.
+Nodes of this shard, and the time at which a node may come to it from another.
 
-A node belongs to the shard that its label names; one without a label to the main shard. Its old shard keeps it, for
-nothing new, as long as runs hold something there; the new one takes it once no unfinished pod of another shard is
-bound to it. Nobody binds to a node that is another's by then. What slips through all the same, within the moment that
-a watch is behind, the kubelet refuses, as it does with any pod for which it has no device.
+A node belongs to the shard that its label names; without a label, to the main shard. Its old shard keeps it, for
+nothing new, as long as runs hold something there; the new one takes it once no unfinished pod of another shard is bound
+to it. Nobody binds to a node that is another's by then. A bind that slips through within the moment that a watch is
+behind is refused by the kubelet, as any pod is for which it has no device.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
 """
-Where the volumes of a job of ours let its pods go, looked at before the first of them is made.
+Nodes that a job's volumes allow, looked at before the first of its pods is made.
 
 No decision knows of volumes until then. So a run that was placed elsewhere fails at once, without a pod, and its
 refusal says for each role to which nodes the volumes tie it: the job's next attempt is placed there.

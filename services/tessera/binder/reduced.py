@@ -1,6 +1,6 @@
 """
-What the binder keeps of a run's pod: all that `read_pod` looks at, and what it takes of its node. What a pod is made of
-is most of it. Pure.
+Reduction of a run's pod to what the binder keeps: the fields that `read_pod` looks at, and its use of the node. Most of
+a pod is its template. Pure.
 """
 
 from tessera.binder.uses import USES, uses_at_work

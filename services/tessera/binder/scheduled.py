@@ -42,7 +42,7 @@ class ScheduledEvents:
         self._wake = asyncio.Event()
 
     def note(self, job: Job, run: Run, placement: Placement, name: str, uid: str) -> None:
-        """This pod was just bound; of a full line the oldest is dropped."""
+        """Note a pod that was just bound; if too many wait, the oldest is dropped."""
         if self._per_second and placement.rank < RANKS_TOLD:
             self._line.append(_Bound(job, run, placement, name, uid))
             self._wake.set()

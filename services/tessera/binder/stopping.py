@@ -118,7 +118,10 @@ class Stopping:
             self._report_orphan(run_id, pod)
 
     async def _end_orphan(self, run_id: str, pod: Pod) -> None:
-        """It holds devices that the ledger believes free; whoever is on call has a while to find out why."""
+        """
+        Delete an orphan after a delay: it holds devices that the ledger believes free, and operators get time to find
+        out why.
+        """
         left = self._report_orphan(run_id, pod) + self._settings.orphan_seconds - self._clock.monotonic()
         if left > 0:
             self._worklist.name_later(run_id, left)
@@ -155,7 +158,7 @@ class Stopping:
             await self._delete(pod)
 
     async def take_back(self, pod: Pod) -> None:
-        """Its run goes on after all: the notice that was given no longer holds."""
+        """Withdraw the notice from a pod whose run goes on after all."""
         if pod.evict_at_ms is not None and not (pod.deleting or pod.over):
             self._first_seen.pop(("noticed", pod.uid), None)
             await gone_is_fine(
@@ -176,7 +179,9 @@ class Stopping:
             self._worklist.name_later(run_id, self._settings.node_gone_seconds)
 
     async def _force_off(self, pod: Pod) -> None:
-        """Nothing can run on a fenced node and nobody will ever end the pod there: its object goes at once."""
+        """
+        Delete the pod's object at once: nothing can run on a fenced node, and no kubelet will ever end the pod there.
+        """
         log.warning("pod_forced_off", pod=pod.name, namespace=pod.namespace, node=pod.node)
         await gone_is_fine(self._cluster.delete_pod(pod.namespace, pod.name, pod.uid, 0))
         await self._take_finalizer_off(pod)

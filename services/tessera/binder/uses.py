@@ -1,4 +1,4 @@
-"""What one pod takes of its node, in the numbers that nodes are counted by."""
+"""Use of a node by one pod, in the numbers that nodes are counted by."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """What one pod takes besides its place; the rest of a division is rounded up."""
+    """Use of one pod besides its place among the node's pods; the rest of a division is rounded up."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
@@ -44,7 +44,7 @@ def uses_of(pod: JsonObject) -> Uses:
 
 
 def uses_at_work(pod: JsonObject) -> Uses | None:
-    """What a pod takes that is bound and has not ended; None for any other."""
+    """Use of a pod that is bound and has not ended; None for any other."""
     return uses_of(pod) if (pod.get("spec") or {}).get("nodeName") and not has_ended(pod) else None
 
 

@@ -61,7 +61,7 @@ class NodeReports:
         self._look_later(self._surplus.take(deltas))
 
     def _look_later(self, names: list[str]) -> None:
-        """What others take is gathered for a while: a program of theirs that rolls out changes a node many times."""
+        """Gather changed use by others for a while: a rollout of theirs changes a node many times."""
         for name in names:
             self.worklist.name_later(name, self._others_seconds)
 

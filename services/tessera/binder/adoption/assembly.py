@@ -1,4 +1,4 @@
-"""What the binder does about users' own pods, put together: two watches, and the parts that read them."""
+"""Assembly of the binder's part for users' own pods: two watches, and the parts that read them."""
 
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -49,8 +49,8 @@ class UsersWork:
 
     def problem(self) -> str | None:
         """
-        What has not been listed yet. Without the right to see batch Jobs everything else goes on: they are then
-        fetched one by one, and suspended ones are not seen.
+        Lists that are still missing. Without the right to see batch Jobs all else goes on: Jobs are then fetched one by
+        one, and suspended ones are not seen.
         """
         return None if self.pods.synced else "users' pods have not been listed yet"
 

@@ -17,7 +17,7 @@ NOT_THERE = (403, 404, 409)  # no right to read budgets; the pod went or changed
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """What forbids it, and the pods that it protects."""
+    """The budget that forbids an eviction, and the pods that it protects."""
 
     reason: Reason
     uids: frozenset[str]

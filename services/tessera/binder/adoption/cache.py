@@ -1,4 +1,4 @@
-"""What each group of users' pods amounted to at the last look: it is looked at several times on its way to a node."""
+"""Cache of the last look at each group of users' pods; a group is looked at several times on its way to a node."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ class Adoptions:
         return pods if isinstance(pods, Reason) else spec_of(group, pods, size, owner)
 
     def forget(self, group_id: str) -> None:
-        """Nothing of it waits."""
+        """Forget a group of which no pod waits."""
         self._known.pop(group_id, None)
 
 

@@ -1,7 +1,7 @@
 """
-What users see with `kubectl describe`: a condition on each pod and an event beside it, written when the code changes.
+Conditions and events for `kubectl describe`: one of each per pod, written when the code changes.
 
-What was written last is read from the pod itself, so that nothing is said twice after a restart.
+The last one is read from the pod itself, so that a restart repeats nothing.
 """
 
 from collections.abc import Sequence
@@ -86,7 +86,9 @@ class Conditions:
         return True
 
     def _note_not_let_in(self, namespace: str, error: ApiError) -> None:
-        """Its pods cannot be told, so the log and `tessera doctor` say it; tried again after a while."""
+        """
+        Log that the namespace's pods cannot be written to (`tessera doctor` shows it, too); tried again after a while.
+        """
         if namespace not in self._not_let_in:
             log.warning("pods_not_told", namespace=namespace, error=str(error))
         self._not_let_in[namespace] = self._clock.monotonic() + CLOSED_SECONDS

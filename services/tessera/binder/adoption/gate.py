@@ -1,9 +1,9 @@
 """
-What keeps a group that is whole from being submitted now: its tenant's budget, or a ledger without room.
+Gate before submission: a whole group waits here for its tenant's budget, or for room in the ledger.
 
-The gate is asked before anything is sent: a group that waits here costs the ledger nothing, and its pods say why.
-Groups that wait for a budget are let through one after the other as the budget fills, each at a time of its own,
-however many there are and however often one is looked at.
+A group that waits here costs the ledger nothing, and its pods say why they wait. Groups that wait for a budget are let
+through one after the other as the budget fills, each at a time of its own, however many there are and however often one
+is looked at.
 """
 
 from collections.abc import Callable

@@ -178,7 +178,7 @@ class Adopting:
             await self._submitting.submit(group_id, waiting, found)
 
     async def _say_why(self, group_id: str, waiting: list[Json], job: Job) -> None:
-        """Its owner is suspended where policy wants that of what waits; else its pods say why they wait."""
+        """Suspend the owner where policy wants waiting work suspended; else write on the pods why they wait."""
         verdict = of_job(job, self._state.ts, self._telling.places.said(job))
         if await self._is_to_be_suspended(group_id, waiting, job, verdict):
             assert verdict is not None

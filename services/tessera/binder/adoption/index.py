@@ -1,4 +1,4 @@
-"""Which live jobs are of which group of users' pods, kept from the ledger."""
+"""Index of live jobs by group of users' pods, kept from the ledger."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Which namespaces have let the binder in: the API server is asked, and believed for a while."""
+"""Namespaces that have let the binder in: the API server is asked, and its answer holds for a while."""
 
 import asyncio
 

@@ -1,8 +1,8 @@
 """
-What a group's own object says of itself: a condition whether its pods have their nodes, and why not.
+Status of a group's own object: a condition whether its pods have their nodes, and why not.
 
-Kubernetes' own PodGroups are told at once, as their API wants it. Jobs and their like are told a few a second, beside
-the way to a node: what changed goes before what only has other numbers, and the last word about an object counts.
+Kubernetes' own PodGroups are written at once, as their API wants it. Jobs and their like are written a few a second,
+beside the way to a node: changed codes go before changed numbers, and the last condition of an object counts.
 """
 
 import asyncio
@@ -28,7 +28,9 @@ log = structlog.get_logger()
 
 
 class OwnerStatus:
-    """What was written last is remembered only to save looks: the object itself says it after a restart."""
+    """
+    Writer of owners' conditions. Its memory of the last one only saves looks: the object itself has it after a restart.
+    """
 
     def __init__(self, cluster: Cluster, clock: Clock, owners: Owners, per_second: float) -> None:
         self._cluster, self._clock, self._owners, self._per_second = cluster, clock, owners, per_second

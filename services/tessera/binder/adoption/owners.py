@@ -69,7 +69,7 @@ class Owners:
         return found if found is not None and is_it(ref, found) else None
 
     async def of(self, namespace: str, adopted: Adopted, fresh: bool = False) -> Json | None:
-        """What an adopted job belongs to; None when it is gone, even if another has its name by now."""
+        """The owner of an adopted job; None when it is gone, even if another object has its name by now."""
         ref = OwnerRef(adopted.api_version, adopted.owner_kind, namespace, adopted.owner_name, adopted.owner_uid)
         found = await self.look(ref, fresh)
         if found is not None and adopted.owner_uid and text(found, "metadata", "uid") != adopted.owner_uid:

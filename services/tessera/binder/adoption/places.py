@@ -1,8 +1,8 @@
 """
-Where jobs stand in their pool's line, and how often waiting pods are told anew.
+Positions of jobs in their pool's order, and how often waiting pods get new numbers.
 
-The place is that of the newest order which the ledger took in. It changes all the time: pods say the one of the last
-time they were told, a group again once a minute at the soonest, and all groups together a few a second.
+Positions are those of the newest order in the ledger. They change all the time: a pod shows the one of its last
+condition, a group is renewed once a minute at most, and all groups together a few a second.
 """
 
 from tessera.domain.entities import Job, QueueOrder
@@ -47,7 +47,7 @@ class Places:
 
 
 class Renewal:
-    """When a group that was told why it waits may be told anew with other numbers."""
+    """Times at which a waiting group's condition may be written again with new numbers."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -62,7 +62,7 @@ class Renewal:
         return now >= self._told.setdefault(group_id, now) + RENEWED_SECONDS and now >= self._next
 
     def spend(self, group_id: str, writes: int) -> None:
-        """It was looked at, and so many pods were told."""
+        """Charge a look at the group and its writes."""
         now = self._clock.monotonic()
         self._told[group_id] = now
         self._next = max(self._next, now - AT_ONCE * SECONDS_EACH) + writes * SECONDS_EACH

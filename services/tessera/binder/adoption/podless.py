@@ -42,14 +42,14 @@ class PodlessJobs:
         self._since: dict[str, float] = {}
 
     def there(self, job: Job) -> None:
-        """Its pods are there, or nobody waits for them."""
+        """Forget a job whose pods exist, or for which nobody waits."""
         self._since.pop(job.job_id, None)
 
     async def look(self, group_id: str, job: Job) -> None:
         """
-        It waits for pods that its owner is to bring back; not for ever, and not when there is no owner any more.
+        Wait for pods that the owner is to bring back; not for ever, and not without an owner.
 
-        Out of line, unless they are only being replaced.
+        The job is suspended meanwhile, unless its pods are only being replaced.
         """
         if job.phase is not Phase.QUEUED or job.adopted is None:
             self.there(job)
@@ -73,18 +73,18 @@ class PodlessJobs:
         self._look_later(group_id, left)
 
     async def say_in_line(self, job: Job) -> None:
-        """It is in line all the same; pods that are still there are about to be taken away."""
+        """Report that the job is in the queue order again; pods that still exist are about to be taken away."""
         if job.phase is Phase.QUEUED and job.adopted is not None and (job.away or job.adopted.uids):
             back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=job.preemptible)
             await self._facts.publish(back, "")
 
     async def waits_suspended(self, job: Job) -> bool:
-        """Its owner makes its pods once it is resumed, so that it may be allocated; said once."""
+        """Whether the owner makes its pods once it is resumed, so that the job may be allocated."""
         found = await self._owners.suspension_of(job)
         return found is not None and found[1].waits_for_us
 
     async def are_left_alone(self, live: list[Job]) -> bool:
-        """Their user has suspended the owner: the jobs keep their place, out of line, for as long as that is so."""
+        """Keep jobs whose owner was suspended by its user suspended, in their place, for as long as that is so."""
         for job in live:
             found = await self._owners.suspension_of(job) if job.phase is Phase.QUEUED else None
             if found is None or ending_of(found[0]) or not found[1].is_left_alone:

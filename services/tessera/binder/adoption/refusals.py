@@ -33,12 +33,12 @@ class RefusalReports:
         self._next = 0.0
 
     def groups(self) -> list[str]:
-        """Those of which the ledger shows refused work: they may be gone, or mended, by now."""
+        """Groups with refused work in the ledger; they may be gone, or mended, by now."""
         return [work.group for work in self._state.refused.values()]
 
     async def say(self, group_id: str, reasons: Sequence[Reason], group: Group | None, thing: Json | None) -> None:
         """
-        That the group is refused for these reasons; none: it is not, or it is gone.
+        Report that the group is refused for these reasons; without any, that it is not, or is gone.
 
         `thing` is one of its pods, or the Job that has none yet.
         """

@@ -1,4 +1,4 @@
-"""How long to wait before pods are told why they wait, and for further pods of a gang whose size nobody says."""
+"""Delay before pods show why they wait, and before a gang of undeclared size counts as whole."""
 
 from collections.abc import Sequence
 

@@ -1,6 +1,6 @@
 """
-What is different about a run whose pods are users': they are found instead of made, have names of their own, may be
-taken away by their owner once they are done, and are evicted instead of deleted.
+Runs of users' pods: the pods are found instead of made, have names of their own, may be removed by their owner once
+they are done, and are evicted instead of deleted.
 """
 
 import asyncio
@@ -95,11 +95,11 @@ class AdoptedRuns:
     # -- pods -----------------------------------------------------------------------------------------------------
 
     def take(self, deltas: list[Delta]) -> list[str]:
-        """What the informer of users' pods has just handed out; returns the runs whose bound pods changed."""
+        """Take in changes from the informer of users' pods; returns the runs whose bound pods changed."""
         return self._users.take(deltas)
 
     def runs(self) -> list[str]:
-        """Those that pods are bound for, known to the ledger or not."""
+        """Runs that pods are bound for, known to the ledger or not."""
         return self._users.runs()
 
     def bound(self, run_id: str) -> Mapping[str, Pod]:
@@ -208,7 +208,7 @@ class AdoptedRuns:
     # -- stop -----------------------------------------------------------------------------------------------------
 
     async def give_back(self, run: Run, pod: Pod) -> None:
-        """Its run is over before the pod was bound: it waits again. 409 when it changed meanwhile."""
+        """Return a pod whose run ended before it was bound: the pod waits again. 409 when it changed meanwhile."""
         if pod.given_back_ms < run.allocated_ts:
             mark = {GIVEN_BACK_ANNOTATION: str(run.allocated_ts)}
             await self._cluster.annotate_pod(pod.namespace, pod.name, pod.uid, mark, pod.version)

@@ -1,4 +1,4 @@
-"""Who is told why a group waits or is refused: its pods, its own object, and those who list jobs."""
+"""Reports on waiting and refused groups: to their pods, their own object, and lists of jobs."""
 
 from collections.abc import Sequence
 
@@ -49,7 +49,7 @@ class Telling:
     # -- refused work, for those who list jobs --------------------------------------------------------------------
 
     def refused_groups(self) -> list[str]:
-        """Those of which the ledger shows refused work: they may be gone, or mended, by now."""
+        """Groups with refused work in the ledger; they may be gone, or mended, by now."""
         return self._refusals.groups()
 
     def against(self, group_id: str, reasons: Sequence[Reason]) -> None:
@@ -57,7 +57,7 @@ class Telling:
         self._against[group_id] = reasons
 
     async def report(self, group_id: str) -> None:
-        """What this look has found against the group, if anything: the work is no job, and its objects say it alone."""
+        """Report this look's finding against the group, if any: the work is no job, so only its objects can show it."""
         reasons = self._against.pop(group_id, ())
         group, uid = self._groups.get(group_id), group_id.removeprefix(ALONE)
         pods = self._groups.pods(group_id) if group is not None else [self._groups.informer.objects.get(uid)]
@@ -107,7 +107,7 @@ class Telling:
             self._renewal.spend(group_id, written)
 
     def settled(self, group_id: str) -> None:
-        """Nothing of the group waits any more."""
+        """Forget a group of which no pod waits any more."""
         self.patience.settled(group_id)
         self._renewal.forget(group_id)
 
@@ -142,7 +142,9 @@ class Telling:
         return None if suspended is None else ref_of(suspended)
 
     async def _owner_of(self, pod: Json) -> Json | None:
-        """Whom `kubectl describe` shows it on; None where we may not look, since the pods say it all the same."""
+        """
+        The owner whose `kubectl describe` shows the reason; None without the right to read it, since pods show it, too.
+        """
         ref = controller_of(pod)
         try:
             return None if ref is None else await self._owners.look(ref)

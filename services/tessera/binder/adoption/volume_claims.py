@@ -55,7 +55,7 @@ class VolumeClaims:
         return found
 
     async def conditions(self, namespace: str, names: Sequence[tuple[str, str]], pods: int) -> list[Json] | Reason:
-        """Those on the node of each of `pods` pods that have all of these claims. Raises ApiError, Transient."""
+        """Conditions on the node of each of `pods` pods that have all of these claims. Raises ApiError, Transient."""
         found: list[Json] = []
         for field, name in names:
             reach = await self._reach(namespace, field, name, "", pods)

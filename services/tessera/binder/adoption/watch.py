@@ -82,16 +82,16 @@ class Groups:
         return [pod for pod in found if pod is not None]
 
     def waiting(self, group_id: str) -> list[Json]:
-        """Those that are to be placed."""
+        """Pods of the group that are to be placed."""
         return [pod for pod in self.pods(group_id) if waits(pod)]
 
     def take(self, deltas: Iterable[Delta]) -> None:
-        """What the informer has just handed out."""
+        """Take in changes that the informer has handed out."""
         for delta in deltas:
             self._note(delta)
 
     def resolve_again(self) -> None:
-        """What could not be said of a pod may be said now: its owner may have come."""
+        """Resolve pods again whose group was unknown: their owner may have come."""
         for uid in self.alone:
             self.worklist.name(uid)
 
@@ -193,7 +193,7 @@ def _by_itself(pod: Json, of: Group, owner: Json | None) -> Group | Reason:
 
 
 def _is_at_work(delta: Delta) -> bool:
-    """It was on its node before and has not ended: what it says of itself there concerns its run alone."""
+    """Whether the pod was on its node before and has not ended: its own news then concern its run alone."""
     was_placed = bool(text(delta.old, "spec", "nodeName"))
     return was_placed and not has_ended(delta.object)
 

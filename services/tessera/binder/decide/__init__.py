@@ -1,1 +1,1 @@
-"""What the binder does, without any I/O: the steps of a run, and the pods, devices and nodes that they concern."""
+"""Decisions of the binder, without I/O: the steps of a run, and the pods, devices and nodes that they concern."""

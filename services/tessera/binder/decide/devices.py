@@ -1,8 +1,8 @@
 """
-What a pod is given so that it has exactly the devices of its placement, by the profile of its node. Pure.
+Device settings of a pod, so that it gets exactly the devices of its placement, by the profile of its node. Pure.
 
 A container's resources and environment cannot change once the pod is made, and need not: the placement is known by
-then. What a plugin reads when the kubelet starts the pod rides on the bind.
+then. Annotations that a plugin reads when the kubelet starts the pod are written with the bind.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ class NoDevice(Exception):
 
 def given(asked: Resources, placement: Placement, node: Node | None) -> Given:
     """
-    What the container of this placement asks for and sees; `node` as the ledger has it, None when it is gone.
+    Requests and environment of the container; `node` as the ledger has it, None when it is gone.
 
     Raises NoDevice.
     """
@@ -93,7 +93,7 @@ def _hami(asked: Resources, placement: Placement, node: Node) -> Given:
 
 
 def _instance(asked: Resources, placement: Placement, node: Node) -> Given:
-    """It is asked for by the name of its profile, and the plugin picks which: all of one profile are alike."""
+    """Request a MIG instance by the name of its profile; the plugin picks one, since all of one profile are alike."""
     if asked.mig_profile not in dict(node.mig_instances):
         raise NoDevice(placement, f"nobody made instances of {asked.mig_profile} on it")
     return Given()

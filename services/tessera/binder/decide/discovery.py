@@ -1,5 +1,5 @@
 """
-What GPU feature discovery found out about a node's GPUs, and whether what the device plugin counts are GPUs at all.
+Findings of GPU feature discovery about a node's GPUs, and whether the devices that the plugin counts are GPUs at all.
 
 The stock plugin can offer a GPU several times (time-slicing, MPS) or an instance of a cut GPU as if it were a whole
 one, all under the same name and with nothing that keeps the programs apart. Pure.
@@ -26,7 +26,7 @@ Said = Mapping[str, Any]
 
 
 def model_of(labels: Said) -> str:
-    """What an operator calls the GPUs, else the product: the same name whether each is offered once or often."""
+    """The operator's name of the GPUs, else the product: the same whether each is offered once or often."""
     product: str = labels.get(GPU_PRODUCT_LABEL, "")
     return labels.get(GPU_MODEL_LABEL) or product.removesuffix(SHARED_SUFFIX)
 
@@ -48,7 +48,7 @@ def not_whole(offered: int, labels: Said) -> str:
 
 
 def cards(offered: int, labels: Said) -> int:
-    """How many GPUs there are, where a profile owns them all and may offer each several times."""
+    """Number of GPUs, where a profile owns them all and may offer each several times."""
     return offered // max(1, _replicas(labels))
 
 

@@ -1,10 +1,10 @@
 """
-What HAMi's device plugin says on nodes and reads on pods. Pure.
+HAMi's annotations: its device plugin writes them on nodes and reads them on pods. Pure.
 
 Its kubelet plugin gives a pod the cards, memory and cores that annotations of the pod name. It serves the pod that the
-node's lock names, one at a time: whoever binds takes the lock first, and the plugin gives it back. The annotations
-ride on the bind, since HAMi's webhook refuses them on a pod that is being made.
-Source: HAMi 2.9, docs/develop/protocol.md, pkg/util/nodelock and pkg/util/util.go (GetPendingPod).
+node's lock names, one at a time: the binder takes the lock first, and the plugin gives it back. The annotations are
+written with the bind, since HAMi's webhook refuses them on a pod that is being made. Source: HAMi 2.9,
+docs/develop/protocol.md, pkg/util/nodelock and pkg/util/util.go (GetPendingPod).
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ def _of_fields(text: str) -> list[Card]:
 
 
 def amounts(cards: int, milli: int, card_memory_bytes: int) -> dict[str, int]:
-    """What the container asks for: so many cards, and of each this memory and these cores."""
+    """Requests of the container: so many cards, and this memory and these cores of each."""
     memory_mib, cores = _of_each(milli, card_memory_bytes)
     return {"nvidia.com/gpu": cards, MEMORY_RESOURCE: memory_mib, CORES_RESOURCE: cores}
 

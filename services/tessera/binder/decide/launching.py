@@ -1,5 +1,5 @@
 """
-What a launcher adds to a run's pods, so that they find one another: names, and torchrun's variables. Pure.
+Names and torchrun's variables that a launcher adds to a run's pods, so that they find one another. Pure.
 
 All roles of the job form one group, in the order of their ranks. A pod's name in it is `<pod>.run-<run id>`, which a
 headless Service of the run makes known before any pod is ready; both parts are labels of DNS, at most 32 characters.
@@ -72,7 +72,7 @@ def service_of(job: Job, run_id: str, allocated_n: int) -> Json:
 
 
 def name_in_dns(run: Run, rank: int, spec: JobSpec) -> Json:
-    """What the pod's spec says of its name."""
+    """Hostname and subdomain in the pod's spec."""
     return {"hostname": pod_name(run.run_id, rank), "subdomain": service_name(run.run_id)} if is_named(spec) else {}
 
 

@@ -1,8 +1,8 @@
 """
-Which GPUs a node has, read where its device profile says them. Pure.
+GPUs of a node, read where its device profile says them. Pure.
 
-What is missing or contradicts itself is a trouble with a code, and the node takes nothing new: a slot that might be
-another card than the books say would be given twice.
+A missing or contradictory value is a trouble with a code, and the node takes nothing new: a slot that might be another
+card than the ledger says would be given twice.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -119,7 +119,7 @@ _READ: dict[str, Callable[[Said, Said, Said, int], Gpus]] = {
 
 
 def beside(profile: str, others: Others) -> Others:
-    """What others take, as the profile counts: whole cards beside those that are cut are none of ours."""
+    """Use by other pods, as the profile counts: whole cards beside those that are cut are none of ours."""
     return others.model_copy(update={"gpus": 0}) if profile == "mig" else others
 
 

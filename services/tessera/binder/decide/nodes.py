@@ -73,7 +73,7 @@ def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Poo
 
 
 def _said(pool: str, labels: Said, annotations: Said, pools: Sequence[Pool]) -> list[tuple[str, str]]:
-    """Who says what the device profile is: the configuration, then the node."""
+    """Sources of the device profile and their values: the configuration, then the node."""
     configured = next((each.device_profile for each in pools if each.name == pool), None)
     return [
         (f"pools.{pool}.device_profile", configured or ""),

@@ -144,7 +144,7 @@ def _spec(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Giv
 
 
 def _by_grant(template: Template) -> Json:
-    """What admission lets through only for tenants that are granted it."""
+    """Pod settings that admission lets through only for tenants with the grant."""
     network = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if template.host_network else {}
     return network | ({"runtimeClassName": template.runtime_class} if template.runtime_class else {})
 

@@ -1,5 +1,5 @@
 """
-What the binder does next about a run, from its state and its pods as the cluster shows them. Pure.
+Next steps of the binder for a run, from its state and its pods as the cluster shows them. Pure.
 
 The order of the questions is the protocol: make all pods, wait for the permit, bind the permitted UIDs, report.
 """
@@ -50,7 +50,7 @@ REFUSALS = ("UnexpectedAdmissionError", "OutOf", "NodeAffinity", "Evicted", "Pre
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What matters of a pod."""
+    """Fields of a pod that matter here."""
 
     uid: str
     name: str
@@ -118,7 +118,7 @@ def read_pod(pod: Json) -> Pod:
 
 
 def _ended_container(status: Json) -> Json:
-    """How the pod's container ended; before it began, how the init container did that kept it from beginning."""
+    """End of the pod's container; before it began, end of the init container that kept it from beginning."""
     terminated: Json = {}
     for container in status.get("containerStatuses", ()):
         terminated = container.get("state", {}).get("terminated") or terminated
@@ -143,7 +143,7 @@ def _rank(label: str) -> int | None:
 
 
 def count_of(text: str) -> int:
-    """What we wrote there ourselves; somebody else's scribble counts as 0."""
+    """The count that we wrote there; text by others counts as 0."""
     return int(text) if text.isdecimal() and len(text) <= DIGITS_MAX else 0
 
 

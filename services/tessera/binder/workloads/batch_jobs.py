@@ -23,7 +23,9 @@ FAILURE_COUNT_ANNOTATION = "batch.kubernetes.io/job-index-failure-count"
 
 
 def job_pods(job: Json) -> int:
-    """What the Job controller keeps active: never more than what is left to complete, nor than `parallelism`."""
+    """
+    Number of pods that the Job controller keeps active: never more than are left to complete, nor than `parallelism`.
+    """
     parallelism, completions, done = _parallelism(job), completions_of(job), _succeeded(job)
     if completions is None:  # a shared queue of work: once one pod has found it empty, no more are made
         return 0 if done else parallelism
@@ -55,7 +57,9 @@ def _parallelism(job: Json) -> int:
 
 
 def _succeeded(job: Json) -> int:
-    """Those in `uncountedTerminatedPods` have succeeded and are added to the number in a later write."""
+    """
+    Number of succeeded pods, with those in `uncountedTerminatedPods`, which are added to the number in a later write.
+    """
     uncounted = at(job, "status", "uncountedTerminatedPods", "succeeded")
     return (whole(job, "status", "succeeded") or 0) + (len(uncounted) if isinstance(uncounted, list) else 0)
 
@@ -78,14 +82,14 @@ def job_survives(job: Json, pods: Sequence[Json], evicted: int) -> bool:
 
 
 def failed_of(job: Json) -> int:
-    """How many pods of a batch Job have failed, with those that the number does not have yet."""
+    """Number of failed pods of a batch Job, with those that its status does not count yet."""
     uncounted = at(job, "status", "uncountedTerminatedPods", "failed")
     return (whole(job, "status", "failed") or 0) + (len(uncounted) if isinstance(uncounted, list) else 0)
 
 
 def all_come_back(pods: Sequence[Json], owner: Json | None) -> bool:
     """
-    What keeps a number of pods alive always brings them back; a batch Job while it survives.
+    Whether all pods come back after an eviction: a controller always brings them back, a batch Job while it survives.
 
     A gang of several Jobs is not trusted to: only one of them is looked at.
     """

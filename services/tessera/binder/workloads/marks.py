@@ -1,8 +1,8 @@
 """
-What other systems' marks on users' objects amount to (`mark_table`). Pure.
+Meaning of other systems' marks on users' objects (`mark_table`). Pure.
 
-Refused ones keep the pod from being adopted, by name; what is not honoured is said in a condition of the pod, and so is
-every mark under these systems' prefixes that the table does not know. Nothing that changes meaning goes unsaid.
+Refused marks keep the pod from being adopted, by name; a condition of the pod names marks that are not honoured, and
+every mark under these systems' prefixes that the table does not know. Every mark that changes meaning is reported.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,7 +38,7 @@ def refused_mark(thing: Json, among: str = "metadata") -> Reason | None:
 
 
 def not_honoured(pod: Json) -> list[str]:
-    """What a pod, or its owner, would like and does not get, a sentence for each: marks, and preferences."""
+    """Marks and preferences of a pod or its owner that are not honoured, a sentence for each."""
     marks = [f"{key}: {mark.detail}" for _, key, mark in _marks(pod) if mark.treatment is Treatment.SAID]
     return [*marks, *_preferences(mapping(pod, "spec"))]
 

@@ -1,6 +1,6 @@
 """
-What every kind of workload answers, and what adoption speaks of: groups of pods, the marks that name them, the pods
-that an owner's templates will be. Pure.
+Port of the kinds of workload, and the words of adoption: groups of pods, the marks that name them, the pods that an
+owner's templates will become. Pure.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ PARTS_MAX = 64
 
 
 class GroupKind(StrEnum):
-    """What makes the pods one group; the value is shown to people."""
+    """Reason why the pods are one group; the value is shown to people."""
 
     GANG = "Gang"
     POD_GROUP = "PodGroup"
@@ -58,8 +58,8 @@ class GangMark:
 @dataclass(frozen=True, slots=True)
 class GroupPolicy:
     """
-    What a PodGroup asks for. `min_count` pods start together; 0: each pod by itself. `topology` is the node label of
-    which all pods share one value; "" for none. `priority` stands in place of the pods' own.
+    Policy of a PodGroup. `min_count` pods start together; 0: each pod by itself. `topology` is the node label of which
+    all pods share one value; "" for none. `priority` stands in place of the pods' own.
     """
 
     min_count: int = 0
@@ -105,8 +105,8 @@ class Group:
 @dataclass(frozen=True, slots=True)
 class KindRights:
     """
-    What the binder may do with resources of an API group: `read` in the whole cluster, `write` in namespaces that let
-    it in, `status` the verbs on the subresource there.
+    Rights of the binder on resources of an API group: `read` in the whole cluster, `write` in namespaces that let it
+    in, `status` the verbs on the subresource there.
     """
 
     group: str
@@ -176,7 +176,7 @@ class Workload:
         return found
 
     def size(self, owner: Json) -> int | Reason:
-        """How many pods the object keeps at once, as it says it now."""
+        """Number of pods that the object keeps at once, as it says now."""
         return no(Code.MISSING_FIELD, "metadata.ownerReferences", f"{text(owner, 'kind')} says no number of pods")
 
     def parts(self, mark: GangMark | None, owner: Json | None, pods: Sequence[Json]) -> Mapping[str, int] | Reason:
@@ -197,7 +197,8 @@ class Workload:
 
     def anchor(self, group: Group, pods: Sequence[Json]) -> str:
         """
-        What stays the same while owners bring pods back, and differs from everything made later under the same name.
+        An identity that stays while owners bring pods back, and differs from all that is made later under the same
+        name.
 
         A named gang may be of pods of several owners, or of none: then the pods themselves tell it from the next one.
         """
@@ -209,7 +210,7 @@ class Workload:
         return None, ""
 
     def wishes(self, owner: Json) -> list[str]:
-        """What the object would like and does not get, beside its marks; a sentence for each."""
+        """Settings of the object that are not honoured, beside its marks; a sentence for each."""
         return []
 
     def pod_sets(self, owner: Json) -> Sequence[PodSet]:
@@ -221,11 +222,11 @@ class OwnedWorkload(Workload):
     """A kind whose objects are the gang: its pods are exactly those of one object, which brings them back."""
 
     def lives_by(self, group: Group, pod: Json) -> OwnerRef:
-        """Its owner, which brings the pods back."""
+        """The owner, which brings the pods back."""
         return group.owner or super().lives_by(group, pod)
 
     def anchor(self, group: Group, pods: Sequence[Json]) -> str:
-        """Its owner's UID."""
+        """The owner's UID."""
         return super().anchor(group, pods) if group.owner is None else group.owner.uid
 
 

@@ -10,7 +10,7 @@ FIELD_CHARACTERS, DETAIL_CHARACTERS = 300, 500
 
 
 def at(value: Any, *path: str) -> Any:
-    """What lies at the path; None where there is nothing."""
+    """The value at the path; None where there is nothing."""
     for name in path:
         if type(value) is not dict:
             return None

@@ -1,4 +1,4 @@
-"""How objects of the API name each other. Pure."""
+"""References between objects of the API. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ Known = Mapping[OwnerRef, Json | None]
 
 
 def controller_of(thing: Json) -> OwnerRef | None:
-    """Who makes it again when it is gone; an object has one controller at most."""
+    """The controller that makes the object again when it is gone; an object has one at most."""
     namespace = text(thing, "metadata", "namespace")
     for ref in items(thing, "metadata", "ownerReferences"):
         if ref.get("controller") is True:

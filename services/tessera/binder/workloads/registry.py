@@ -155,8 +155,8 @@ def _of_pod_group(pod: Json, name: str, known: Known) -> Group | OwnerRef | Reas
 
 def size_of(group: Group, owner: Json | None, pods: Sequence[Json] = ()) -> int | Reason:
     """
-    How many pods the group starts with now. `owner` is the current object of `group.owner`, None if there is none;
-    `pods` are those that wait.
+    Number of pods that the group starts with now. `owner` is the current object of `group.owner`, None if there is
+    none; `pods` are those that wait.
 
     What has succeeded already is not waited for again, so after an eviction the number may be less than at first.
     """
@@ -187,7 +187,8 @@ def domain_of(group: Group, owner: Json | None) -> tuple[Json | Reason | None, s
 
 def survives_eviction(group: Group, pods: Sequence[Json], owner: Json | None) -> bool:
     """
-    What the pods' annotation says; if it says nothing, whether their owner makes all of them again.
+    Whether the group survives an eviction: by the pods' annotation, else by whether their owner makes all of them
+    again.
 
     All pods must say the same to be heard: the group is evicted as one.
     """

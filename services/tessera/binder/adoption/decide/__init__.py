@@ -1,1 +1,1 @@
-"""What users' own pods amount to, without any I/O: groups, marks, roles, sizes, the job that they are."""
+"""Interpretation of users' own pods, without I/O: groups, marks, roles, sizes, and the job that they form."""

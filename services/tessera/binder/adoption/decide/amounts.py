@@ -1,5 +1,5 @@
 """
-What one pod takes of a node, by the rule of Kubernetes' own scheduler. Pure.
+Resources that one pod takes of a node, by the rule of Kubernetes' own scheduler. Pure.
 
 Containers run together, init containers one after the other before them, and sidecars (init containers that restart)
 go on beside all that come later; then the overhead of the runtime. Pod-level requests stand in place of the sum.
@@ -52,7 +52,9 @@ def resources_of(spec: Json, annotations: Json) -> Json | Reason:
 
 
 def pod_amounts(spec: Json, status: Json | None = None) -> Amounts:
-    """What the pod takes; with the `status` of a bound one as resizes in place have it. Raises Unreadable."""
+    """
+    Resources that the pod takes; with the `status` of a bound pod, as resizes in place have it. Raises Unreadable.
+    """
     resized = _Resized(status or {})
     beside: Amounts = {}
     highest: Amounts = {}
@@ -74,7 +76,7 @@ def pod_amounts(spec: Json, status: Json | None = None) -> Amounts:
 
 
 class _Resized:
-    """What a pod's status says was allocated to it. A resize that its node can never carry out is not counted."""
+    """Resources allocated to a pod by its status. A resize that its node can never carry out is not counted."""
 
     def __init__(self, status: Json) -> None:
         self._status = status
@@ -86,7 +88,9 @@ class _Resized:
         )
 
     def container(self, container: Json, asked: Amounts) -> Amounts:
-        """What it takes; nearly always it has exactly what it asks for, which is seen without reading numbers."""
+        """
+        Resources of the container; equal to its request in nearly all cases, which is seen without reading numbers.
+        """
         name = text(container, "name")
         said, requests = self._containers.get(name), at(container, "resources", "requests")
         if said is None or requests == at(said, "resources", "requests") == said.get("allocatedResources", requests):

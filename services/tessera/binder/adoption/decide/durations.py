@@ -1,4 +1,4 @@
-"""How long users' pods may run, and how long they may take to stop. Pure."""
+"""Time limits of users' pods, and the time that they may take to stop. Pure."""
 
 from collections.abc import Sequence
 

@@ -15,7 +15,7 @@ def ending_of(owner: Json) -> str:
 
 
 def why_failed(owner: Json) -> str:
-    """What the owner says about its failure, for people."""
+    """The owner's own account of its failure, for people."""
     for one in items(owner, "status", "conditions"):
         if text(one, "type") in FAILED and text(one, "status") == "True":
             return ": ".join(part for part in (text(one, "reason"), text(one, "message")) if part)[:400]

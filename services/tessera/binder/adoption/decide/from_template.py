@@ -91,7 +91,7 @@ def _is_over(owner: Json) -> bool:
 
 
 def _whose_to_resume(owner: Json, by_queue: bool | None) -> Reason | None:
-    """Who else resumes the suspended owner, by the field that says so: then we do not."""
+    """Another controller that resumes the suspended owner, by the field that says so; then we do not."""
     wished = wish_of(owner)
     if wished is False:
         field = f"metadata.annotations[{SUSPEND_WAITING_ANNOTATION}]"

@@ -1,7 +1,7 @@
 """
-Which of a group's waiting pods are taken, and what rank and role each has. Pure.
+Selection of a group's waiting pods, with rank and role of each. Pure.
 
-Roles are made of what the pods ask for and of what their owner calls them, ranks of indices and names: the same pods
+Roles follow from the pods' requests and from their owner's names for them, ranks from indices and names: the same pods
 give the same answer in whatever order they come.
 """
 
@@ -64,7 +64,7 @@ def _age(pod: Json) -> tuple[str, str, str]:
 
 
 def _hint(pod: Json) -> str:
-    """What the owner calls this part of the group, as far as it can be a role's name."""
+    """The owner's name for this part of the group, as far as it can name a role."""
     labels, notes = mapping(pod, "metadata", "labels"), mapping(pod, "metadata", "annotations")
     found = next((name for key in ROLE_LABELS if (name := text(labels, key) or text(notes, key))), "")
     return _part(found)

@@ -112,7 +112,7 @@ def _by_ports(spec: Json) -> Iterator[tuple[str, str]]:
 
 
 def _tolerations(spec: Json) -> Iterator[Json]:
-    """Those of taints that keep pods off a node or drive them away; for a passing trouble no node is chosen anyway."""
+    """Tolerations of taints that keep pods off a node or drive them away; no node with a passing trouble is chosen."""
     for index, toleration in enumerate(items(spec, "tolerations")):
         field = f"spec.tolerations[{index}]"
         key, effect, value = (text(toleration, name) for name in ("key", "effect", "value"))

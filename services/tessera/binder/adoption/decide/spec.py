@@ -103,7 +103,7 @@ def _taken(group: Group, pods: Sequence[Json], size: int, owner: Json | None) ->
 
 
 def _by_owner(owner: Json | None) -> Reason | None:
-    """What the owner's own marks ask for and nothing here can do."""
+    """A mark on the owner that asks for something unsupported."""
     return None if owner is None else refused_mark(owner, f"{text(owner, 'kind')}.metadata")
 
 
@@ -116,7 +116,7 @@ def _kept_apart(group: Group, pods: Sequence[Json]) -> Reason | None:
 
 
 def _disagreement(group: Group, pods: Sequence[Json]) -> Reason | None:
-    """What all pods of a group have to say alike, and do not."""
+    """A field in which all pods of a group must agree and do not."""
     size = "" if group.mark is None else group.mark.size
     sizes = {words for pod in pods if size and (words := said(pod, size))}
     if len(sizes) > 1:
@@ -217,13 +217,16 @@ def _adopted(group: Group, pods: Sequence[Json]) -> Adopted:
 
 
 def _priority(pod: Json) -> int:
-    """What the PriorityClass gave it; Kubernetes takes 32 bits."""
+    """Priority from the pod's PriorityClass; Kubernetes takes 32 bits."""
     found = mapping(pod, "spec").get("priority")
     return max(-(2**31), min(found, 2**31 - 1)) if type(found) is int else 0
 
 
 def _key(group: Group, pods: Sequence[Json], spec: JobSpec, adopted: Adopted) -> str:
-    """What the owner still survives is no part of it: that changes from attempt to attempt, and the place is kept."""
+    """
+    Key of the job. The evictions that its owner still survives are left out: they change with each attempt, and the job
+    keeps its place.
+    """
     asked = spec.model_copy(update={"preemptible": True})
     shape = hashlib.sha256(f"{asked.digest()} {adopted.priority}".encode()).hexdigest()[:SHAPE_CHARACTERS]
     return f"{kind_of_group(group).anchor(group, pods)}.{shape}"

@@ -22,7 +22,7 @@ OURS, LET_GO = "true", "false"
 
 
 class Whose(StrEnum):
-    """Who suspends and resumes an owner, as it is now."""
+    """Party that suspends and resumes an owner at present."""
 
     TESSERA = "tessera"
     USER = "user"
@@ -40,18 +40,18 @@ class Look:
 
     @property
     def waits_for_us(self) -> bool:
-        """It is resumed once its job has room."""
+        """Whether the owner is resumed once its job has room."""
         return self.suspended and self.whose is Whose.TESSERA
 
     @property
     def is_left_alone(self) -> bool:
-        """It is suspended, and goes on when others say so."""
+        """Whether the owner is suspended and only others may resume it."""
         return self.suspended and self.whose is not Whose.TESSERA
 
 
 def look_at(owner: Json, began_suspended: bool, by_queue: bool | None) -> Look:
     """
-    Who has the next word about the suspension of an owner.
+    Find out who decides about the suspension of an owner.
 
     Args:
         began_suspended: its job was made of an owner that was submitted suspended: that is how one says that it may
@@ -77,10 +77,10 @@ def wish_of(owner: Json) -> bool | None:
 
 def whose_else(owner: Json, said: bool | None) -> Reason | None:
     """
-    What else suspends and resumes it, by the field that says so.
+    Another system that suspends and resumes the owner, by the field that says so.
 
-    Kueue's label is also on what was written for Kueue and names us now: where queue or owner say that it may wait
-    suspended (`said`), Tessera looks after it.
+    Kueue's label also stands on objects that were written for Kueue and name us now: where queue or owner say that it
+    may wait suspended (`said`), Tessera looks after it.
     """
     managed_by = text(owner, "spec", "managedBy") or text(owner, "spec", "runPolicy", "managedBy")
     if managed_by not in CONTROLLERS:

@@ -1,7 +1,7 @@
 """
-What a pod's condition and event say of its job: one typed code, one sentence with numbers, one way out. Pure.
+Verdicts on a job for its pods' condition and event: one typed code, one sentence with numbers, one way out. Pure.
 
-The code is the whole of what is compared: numbers change all the time, and each change would be a write per pod.
+Only codes are compared: numbers change all the time, and each change would be a write per pod.
 """
 
 import hashlib
@@ -163,7 +163,7 @@ def of_not_let_in(namespace: str) -> Verdict:
 
 
 def of_group(found: Reason) -> Verdict:
-    """What `group_of`, `size_of` or `spec_of` has against the pods: something to wait for, or a refusal."""
+    """The verdict on a finding of `group_of`, `size_of` or `spec_of`: something to wait for, or a refusal."""
     if found.code is Code.ON_HOLD:  # something else has to let it go, and the reason says what
         return Verdict(SUSPENDED, f"not submitted yet: {found.field}: {found.detail}"[:MESSAGE_CHARACTERS], False)
     return of_refusal([found]) if is_refusal(found) else of_waiting(found)
@@ -175,7 +175,7 @@ def is_refusal(found: Reason) -> bool:
 
 
 def of_wishes(sentences: Sequence[str]) -> Verdict:
-    """What the pods would like and do not get."""
+    """The verdict on settings of the pods that are not honoured."""
     message = f"placed without regard to {'; '.join(sentences)}"
     return Verdict("NotHonoured", message[:MESSAGE_CHARACTERS], warning=False)
 

@@ -1,8 +1,8 @@
 """
-Where the volume claims of a pod let it go, by the rules of kube-scheduler's volume binder. Pure.
+Nodes that a pod's volume claims allow, by the rules of kube-scheduler's volume binder. Pure.
 
-A bound claim ties its pod to the nodes that can reach its volume. One that waits for its first consumer gets its volume
-where the pod goes (`provisions`). Any other claim keeps its pod waiting, by the claim's name.
+A bound claim ties its pod to the nodes that can reach its volume. A claim that waits for its first consumer gets its
+volume where the pod goes (`provisions`). Any other claim keeps its pod waiting, by the claim's name.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,7 +48,7 @@ def volume_of(claim: Json) -> str:
 
 def reach_of(field: str, name: str, claim: Json | None, volume: Json | None, kind: Json | None) -> Reach | Reason:
     """
-    Where a pod with the claim may go, or why it may not go anywhere now.
+    Nodes that a pod with the claim may go to, or why it may go to none now.
 
     `volume` is the claim's PersistentVolume, None while it has none; `kind` its StorageClass, None where it has none.
     """
@@ -80,7 +80,7 @@ def on_one_pod_only(claim: Json | None) -> bool:
 
 
 def of_single_claim(field: str, name: str, waiting: int, holder: str) -> Reason | None:
-    """What is against pods with a claim for one pod: they are several, or another pod (`holder`) has it."""
+    """The reason against pods with a claim for one pod: they are several, or another pod (`holder`) has it."""
     if waiting > 1:
         detail = f"claim {name} is ReadWriteOncePod, and several pods of one gang name it"
         return no(Code.INVALID_FIELD, field, detail, pods=waiting)

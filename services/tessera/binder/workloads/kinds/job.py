@@ -77,7 +77,7 @@ class BatchJob(OwnedWorkload):
         return replace(group, policy=GroupPolicy(least)) if least else group
 
     def size(self, owner: Json) -> int | Reason:
-        """How many pods it keeps at once."""
+        """Number of pods that the Job keeps at once."""
         return job_pods(owner)
 
     def never_whole(self, owner: Json) -> Reason | None:

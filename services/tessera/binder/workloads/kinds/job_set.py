@@ -25,7 +25,7 @@ class JobSet(OwnedWorkload):
         return not in_order and not any(part.get("dependsOn") for part in items(owner, "spec", "replicatedJobs"))
 
     def size(self, owner: Json) -> int | Reason:
-        """How many pods it keeps at once."""
+        """Number of pods that the JobSet keeps at once."""
         done = {text(part, "name"): whole(part, "succeeded") or 0 for part in _statuses(owner)}
         total = 0
         for index, part in enumerate(items(owner, "spec", "replicatedJobs")):

@@ -69,5 +69,5 @@ def _left(owner: Json, name: str, part: Json) -> int:
 
 
 def _launcher_comes_last(owner: Json) -> bool:
-    """Its launcher is made once its workers run."""
+    """Whether the launcher is made only once the workers run."""
     return text(owner, "spec", "launcherCreationPolicy") == "WaitForWorkersReady"

@@ -17,5 +17,5 @@ class SinglePod(Workload):
         return pod_ref(group, pod)
 
     def anchor(self, group: Group, pods: Sequence[Json]) -> str:
-        """Its UID."""
+        """The pod's UID."""
         return text(pods[0], "metadata", "uid")

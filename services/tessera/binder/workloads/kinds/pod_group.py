@@ -66,7 +66,7 @@ class MarkedPodGroup(PodGroup):
 
 
 def policy_of(pod_group: Json) -> GroupPolicy | Reason:
-    """What it asks for, or the first field of it that cannot be honoured."""
+    """The PodGroup's policy, or the first field of it that cannot be honoured."""
     spec = mapping(pod_group, "spec")
     unknown = sorted(name for name, value in spec.items() if name not in KNOWN and value)
     if unknown:

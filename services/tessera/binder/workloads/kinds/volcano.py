@@ -51,6 +51,6 @@ class VolcanoPodGroup(MarkedPodGroup):
         return no(Code.NOT_SUPPORTED_YET, f"{NETWORK}.highestTierAllowed", way_out), NETWORK
 
     def wishes(self, owner: Json) -> list[str]:
-        """What is said of a soft network topology that names no tier."""
+        """A sentence about a soft network topology that names no tier."""
         is_lost = bool(mapping(owner, "spec", "networkTopology")) and self.domain(owner)[0] is None
         return [f"{NETWORK}: nodes are chosen without it; highestTierName is honoured"] if is_lost else []
