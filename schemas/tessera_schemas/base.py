@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 INT_MAX = 2**53 - 1  # JSON readers in other languages keep integers exact up to here
 GPU_MILLI = 1000
 T = TypeVar("T")
+LATE = ConfigDict(defer_build=True)
+"""For a `TypeAdapter`: its validator is built when it is first used, as those of models are."""
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 """A DNS label: it becomes part of subjects, Redis keys and Kubernetes names."""
@@ -40,7 +42,7 @@ def later(default: T) -> T:
 class Strict(BaseModel):
     """Frozen, and an unknown field is an error: submits, facts, orders, ledger records."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     def to_bytes(self) -> bytes:
         """
@@ -54,7 +56,7 @@ class Strict(BaseModel):
 class Lenient(BaseModel):
     """Frozen, and unknown fields are ignored: public events and views, which only ever gain optional fields."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
     @classmethod
     def from_bytes(cls, stored: bytes | str) -> Self:

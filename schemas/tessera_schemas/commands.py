@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from tessera_schemas.adopted import Adopted
-from tessera_schemas.base import Count, JobId, Key, Lenient, Name, NodeName, Strict, Text
+from tessera_schemas.base import LATE, Count, JobId, Key, Lenient, Name, NodeName, Strict, Text
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.facts import CheckpointAt, CheckpointPath
 from tessera_schemas.job import JobSpec
@@ -142,11 +142,13 @@ AnyOperatorCommand = ApplyConfig | DrainNode | JobCommand
 TenantCommand = Annotated[AnyTenantCommand, Field(discriminator="kind")]
 OperatorCommand = Annotated[AnyOperatorCommand, Field(discriminator="kind")]
 
-TENANT_COMMAND: TypeAdapter[AnyTenantCommand] = TypeAdapter(TenantCommand)
-OPERATOR_COMMAND: TypeAdapter[AnyOperatorCommand] = TypeAdapter(OperatorCommand)
+TENANT_COMMAND: TypeAdapter[AnyTenantCommand] = TypeAdapter(TenantCommand, config=LATE)
+OPERATOR_COMMAND: TypeAdapter[AnyOperatorCommand] = TypeAdapter(OperatorCommand, config=LATE)
 
 REPLY_HEADER = "Tessera-Reply"
 """Where the client wants its answer: a subject below `_INBOX.<tenant>.`; anything else is not answered."""
+ANSWER_SECONDS = 10.0
+"""How long a client waits for its answer, unless told otherwise."""
 
 
 class Answer(Lenient):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tessera.client.sdk import Refused
+from tessera.client.outcomes import Refused
 from tessera.client.where import find
 from tessera.kernel.errors import Poison, Transient
 from tessera.kernel.nats.bus import NatsBus

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from tessera.client.sdk import Refused
+from tessera.client.outcomes import Refused
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams
 from tessera.local.platform import Platform
 from tessera_schemas.base import job_id

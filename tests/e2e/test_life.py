@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from tessera.client.sdk import Refused
+from tessera.client.outcomes import Refused
 from tessera_schemas.base import job_id
 from tessera_schemas.reasons import Code
 from tests.e2e.live import GPUS, SECONDS, Heard, Live, configuration, job, kind, started

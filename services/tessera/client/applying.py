@@ -10,8 +10,7 @@ import yaml
 from tessera.admission.decide.configuration import of_config
 from tessera.client import files
 from tessera.client.files import Json
-from tessera.client.outcomes import Exit, Failure
-from tessera.client.sdk import Refused
+from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock

@@ -1,86 +1,105 @@
-"""The `tessera` command: its groups put together."""
+"""The `tessera` command: its groups put together, each imported when it is called."""
 
 import logging
 import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
 
-import structlog
 import typer
+from typer.core import TyperGroup
 
-from tessera.client.commands import (
-    cluster,
-    config,
-    dlq,
-    doctor,
-    drains,
-    events,
-    explain,
-    jobs,
-    lab,
-    ledger,
-    orders,
-    platform,
-    preempt,
-    queues,
-    slots,
-    slurm,
-    templates,
-    tokens,
-    top,
-    views,
-)
+from tessera.client.light_imports import put_off_imports
+
+COMMANDS: Mapping[str, str] = {
+    "run": "platform.run",
+    "init": "platform.init",
+    "up": "platform.up",
+    "demo": "platform.demo",
+    "apply": "config.apply",
+    "submit": "jobs.submit",
+    "ls": "views.ls",
+    "get": "views.get",
+    "explain": "explain.explain",
+    "cancel": "jobs.cancel",
+    "checkpoint": "jobs.checkpoint",
+    "templates": "templates.templates",
+    "hold": "orders.hold",
+    "release": "orders.release",
+    "prio": "orders.prio",
+    "preempt": "preempt.preempt",
+    "drain": "drains.drain",
+    "undrain": "drains.undrain",
+    "quota": "queues.quota",
+    "slots": "slots.slots",
+    "top": "top.top",
+    "sbatch": "slurm.sbatch",
+    "squeue": "slurm.squeue",
+    "scancel": "slurm.scancel",
+    "sinfo": "slurm.sinfo",
+    "events": "events.events",
+    "nodes": "views.nodes",
+    "replay": "ledger.replay",
+    "doctor": "doctor.doctor",
+    "ledger": "ledger.inspecting",
+    "lab": "lab.lab",
+    "config": "config.config",
+    "queue": "queues.queue",
+    "dlq": "dlq.dlq",
+    "token": "tokens.tokens",
+    "cluster": "cluster.cluster",
+}
+"""Each command, or group of commands, and where in `tessera.client.commands` it is; in the order of `--help`."""
+
+
+class ImportedWhenCalled(Mapping[str, Any]):
+    """The commands of COMMANDS by name; looking one up imports its module and none of the others."""
+
+    def __getitem__(self, name: str) -> Any:
+        module, attribute = COMMANDS[name].split(".")
+        found = getattr(import_module(f"tessera.client.commands.{module}"), attribute)
+        alone = typer.Typer()
+        if isinstance(found, typer.Typer):
+            alone.add_typer(found, name=name)
+        else:
+            alone.command(name)(found)
+        return typer.main.get_group(alone).commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class LazyGroup(TyperGroup):
+    """A group that knows its commands' names before it imports any of them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**options, "commands": {}})
+        self.commands: Any = ImportedWhenCalled()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order of the table."""
+        return list(self.commands)
+
 
 app = typer.Typer(
+    cls=LazyGroup,
     help="An event-driven scheduler for GPU clusters.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unavailable, 6 refused, 7 timed out, "
     "8 cancelled.",
 )
-inspecting = typer.Typer(help="Look at the ledger itself.", no_args_is_help=True)
-
-app.command()(platform.run)
-app.command()(platform.init)
-app.command()(platform.up)
-app.command()(platform.demo)
-app.command()(config.apply)
-app.command()(jobs.submit)
-app.command()(views.ls)
-app.command()(views.get)
-app.command()(explain.explain)
-app.command()(jobs.cancel)
-app.command()(jobs.checkpoint)
-app.command()(templates.templates)
-app.command()(orders.hold)
-app.command()(orders.release)
-app.command()(orders.prio)
-app.command()(preempt.preempt)
-app.command()(drains.drain)
-app.command()(drains.undrain)
-app.command()(queues.quota)
-app.command()(slots.slots)
-app.command()(top.top)
-app.command()(slurm.sbatch)
-app.command()(slurm.squeue)
-app.command()(slurm.scancel)
-app.command()(slurm.sinfo)
-app.command()(events.events)
-app.command()(views.nodes)
-app.command()(ledger.replay)
-app.command()(doctor.doctor)
-inspecting.command("inspect")(ledger.inspect)
-inspecting.command("head")(ledger.head)
-inspecting.callback()(lambda: None)
-app.add_typer(inspecting, name="ledger")
-app.add_typer(lab.lab, name="lab")
-app.add_typer(config.config, name="config")
-app.add_typer(queues.queue, name="queue")
-app.add_typer(dlq.dlq, name="dlq")
-app.add_typer(tokens.tokens, name="token")
-app.add_typer(cluster.cluster, name="cluster")
+app.callback()(lambda: None)
 
 
 def main() -> None:
     """Run the command; logs of libraries go to stderr, errors only, since stdout is for programs."""
+    put_off_imports()
+    import structlog
+
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

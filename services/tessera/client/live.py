@@ -3,10 +3,6 @@
 import sys
 from collections.abc import Awaitable, Callable
 
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
-
 from tessera.client.rendering import say
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
@@ -25,6 +21,10 @@ async def watch(read: Read, every_seconds: float = EVERY_SECONDS) -> None:
 
 
 async def _in_place(read: Read, every_seconds: float) -> None:
+    from rich.console import Console  # programs that read what is printed do without
+    from rich.live import Live
+    from rich.text import Text
+
     clock, console = SystemClock(), Console()
     with Live(console=console, auto_refresh=False, screen=True) as live:
         while True:

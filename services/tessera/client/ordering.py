@@ -2,8 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from tessera.client.outcomes import Exit, Failure
-from tessera.client.sdk import Refused
+from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.shard_views import ENDED, ShardViews
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock

@@ -3,6 +3,7 @@
 from enum import IntEnum
 
 from tessera.kernel.errors import Conflict, KernelError, StartupError, Transient
+from tessera_schemas.reasons import PublicReason
 
 
 class Exit(IntEnum):
@@ -26,6 +27,14 @@ class Failure(Exception):
     def __init__(self, code: Exit, sentence: str) -> None:
         super().__init__(sentence)
         self.code = code
+
+
+class Refused(Exception):
+    """The command had no effect; `reasons` are all that there is against it."""
+
+    def __init__(self, reasons: tuple[PublicReason, ...], job_id: str = "") -> None:
+        super().__init__("; ".join(reason.sentence() for reason in reasons))
+        self.reasons, self.job_id = reasons, job_id
 
 
 def exit_of(error: Exception) -> Exit:

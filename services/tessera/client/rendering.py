@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-import yaml
 from pydantic import BaseModel
 from rich.cells import cell_len, set_cell_size
 
@@ -69,6 +68,8 @@ def show_value(output: Output, value: dict[str, Any], as_of: int | None) -> None
     """Print one value as JSON or YAML."""
     whole = value if as_of is None else {"as_of": as_of, **value}
     if output is Output.YAML:
+        import yaml
+
         print(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True), end="")
     else:
         print(json.dumps(whole, indent=2, ensure_ascii=False))

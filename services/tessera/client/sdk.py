@@ -16,24 +16,26 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from tessera.client import where
 from tessera.client.keys import choose_key
-from tessera.client.watching import Subscription, Watch
+from tessera.client.outcomes import Refused
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.ids import random_key
-from tessera.kernel.messaging.requests import ANSWER_SECONDS, Asking
-from tessera.kernel.nats.bus import NatsBus
-from tessera.kernel.provisioning.credential_files import Credential
 from tessera_schemas import subjects
 from tessera_schemas.base import Strict, job_id
-from tessera_schemas.commands import CancelJob, HoldJob, ReleaseJob, SubmitJob
+from tessera_schemas.commands import ANSWER_SECONDS, CancelJob, HoldJob, ReleaseJob, SubmitJob
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reading import read_tenant_command, too_large
-from tessera_schemas.reasons import PublicReason
+
+if TYPE_CHECKING:  # what connecting needs is imported when somebody connects, what listens when somebody listens
+    from tessera.client.watching import Subscription, Watch
+    from tessera.kernel.messaging.requests import Asking
+    from tessera.kernel.nats.bus import NatsBus
+    from tessera.kernel.provisioning.credential_files import Credential
 
 Say = Callable[[str], None]
 UNUSED = "unused"
@@ -42,14 +44,6 @@ UNUSED = "unused"
 
 def _to_stderr(text: str) -> None:
     print(text, file=sys.stderr)
-
-
-class Refused(Exception):
-    """The command had no effect; `reasons` are all that there is against it."""
-
-    def __init__(self, reasons: tuple[PublicReason, ...], job_id: str = "") -> None:
-        super().__init__("; ".join(reason.sentence() for reason in reasons))
-        self.reasons, self.job_id = reasons, job_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +58,7 @@ class Submitted:
 class Tessera:
     """One tenant's connection to a shard."""
 
-    def __init__(self, bus: NatsBus, asking: Asking, shard: str, tenant: str) -> None:
+    def __init__(self, bus: "NatsBus", asking: "Asking", shard: str, tenant: str) -> None:
         self._bus, self._asking, self.shard, self.tenant = bus, asking, shard, tenant
         self._open: list[Subscription] = []
 
@@ -86,8 +80,10 @@ class Tessera:
 
     @classmethod
     @asynccontextmanager
-    async def at(cls, place: where.Where, credential: Credential) -> AsyncIterator["Tessera"]:
+    async def at(cls, place: where.Where, credential: "Credential") -> AsyncIterator["Tessera"]:
         """Connects with one credential to the shard of `place`; subscriptions still open are closed at the end."""
+        from tessera.kernel.messaging.requests import Asking
+
         async with place.bus(credential) as bus:
             name = credential.identity.name
             tessera = cls(bus, await Asking.open(bus, name), place.shard, name)
@@ -199,20 +195,24 @@ class Tessera:
         if answer is not None and not answer.accepted:
             raise Refused(answer.reasons, job)
 
-    def subscribe(self, name: str) -> Subscription:
+    def subscribe(self, name: str) -> "Subscription":
         """
         The events of a durable subscriber that the tenant's configuration declares: each at least once, in order.
 
         An event counts as handled when the next one is asked for. What was not handled before a close, a crash or a
         lost connection comes again, and may then come behind newer events: compare `sequence` and `id`.
         """
+        from tessera.client.watching import Subscription
+
         durable = subjects.subscriber_durable(self.tenant, name)
         subscription = Subscription(self._bus.work(subjects.stream("EVENTS", self.shard), durable))
         self._open.append(subscription)
         return subscription
 
-    async def watch(self) -> Watch:
+    async def watch(self) -> "Watch":
         """Listen to the tenant's events from now on, at most once; to wait for a job, begin before submitting it."""
+        from tessera.client.watching import Watch
+
         return await Watch.open(self._bus, self.shard, self.tenant, SystemClock())
 
 

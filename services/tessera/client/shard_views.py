@@ -1,12 +1,15 @@
 """The shared views as the operator reads them, with the n up to which they hold."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tessera.client.outcomes import Exit, Failure
 from tessera.domain.phases import TERMINAL
 from tessera.kernel.ports import ProjectionStore
-from tessera_schemas.config import Config
 from tessera_schemas.views import JobView, NodeView, QueueView
+
+if TYPE_CHECKING:
+    from tessera_schemas.config import Config
 
 ID_PREFIX_MIN = 4
 ENDED = frozenset(phase.value for phase in TERMINAL)
@@ -48,8 +51,10 @@ class ShardViews:
         found = [QueueView.from_bytes(stored) for stored in (await self.store.get_all("queues")).values()]
         return sorted(found, key=lambda queue: queue.name)
 
-    async def config(self) -> Config:
+    async def config(self) -> "Config":
         """Version 0 before the first `apply`."""
+        from tessera_schemas.config import Config  # who only lists does without
+
         stored = await self.store.get("config", "config")
         return Config() if stored is None else Config.model_validate_json(stored)
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tessera.client import quantities
-from tessera.client.outcomes import Exit, Failure
-from tessera.client.sdk import Refused
+from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.submitting import name_of
 from tessera_schemas.quantities import QuantityError
 from tessera_schemas.reasons import Code, Reason

@@ -6,10 +6,7 @@ from typing import Any
 
 import orjson
 
-from tessera.admission.decide.outcome import Origin, of_tenant
-from tessera.admission.decide.policy import AdmissionPolicy, NodeShapes, templates_of, tree_of
-from tessera.client.outcomes import Exit, Failure
-from tessera.client.sdk import Refused
+from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.shard_views import ENDED, ShardViews
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
@@ -71,6 +68,9 @@ def command_bytes(asked: Json, key: str, tenant: str) -> bytes:
 
 async def dry_run(views: ShardViews, data: bytes, shard: str, tenant: str) -> tuple[Answer, int]:
     """The answer that admission would give, and the ledger number that it holds for."""
+    from tessera.admission.decide.outcome import Origin, of_tenant
+    from tessera.admission.decide.policy import AdmissionPolicy, NodeShapes, templates_of, tree_of
+
     n = await views.as_of()
     config = await views.config()
     nodes = await views.store.get_all("nodes")

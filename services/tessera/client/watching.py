@@ -1,12 +1,11 @@
 """Events as they come: a durable subscriber's, at least once, or the live ones, at most once."""
 
 import asyncio
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import structlog
 
 from tessera.kernel.errors import Transient
-from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import Clock, Delivery, Work
 from tessera.kernel.tasks.waiting import wait_for
 from tessera_schemas import subjects
@@ -18,6 +17,9 @@ from tessera_schemas.events import (
     JobRefusedV1,
     JobSucceededV1,
 )
+
+if TYPE_CHECKING:
+    from tessera.kernel.nats.bus import NatsBus
 
 ENDINGS = (JobSucceededV1.type, JobFailedV1.type, JobCancelledV1.type)
 ENTRIES = (JobAdmittedV1.type, JobRefusedV1.type)
@@ -73,7 +75,7 @@ class Watch:
         self._ended: dict[str, CloudEvent] = {}
 
     @classmethod
-    async def open(cls, bus: NatsBus, shard: str, tenant: str, clock: Clock) -> "Watch":
+    async def open(cls, bus: "NatsBus", shard: str, tenant: str, clock: Clock) -> "Watch":
         """Listens to the tenant's live events from now on; earlier ones do not come."""
         watch = cls(clock)
         await bus.listen(subjects.live(f"events.{shard}.{tenant}.>"), watch._on_event)

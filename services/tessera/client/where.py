@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tessera.client.outcomes import Exit, Failure
-from tessera.kernel.nats.bus import NatsBus
-from tessera.kernel.provisioning.credential_files import Credential, CredentialDirectory
 from tessera_schemas import subjects
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # NATS, Redis and credentials are imported where they are used: no command needs all
+    from tessera.kernel.nats.bus import NatsBus
+    from tessera.kernel.provisioning.credential_files import Credential, CredentialDirectory
     from tessera.kernel.redis.store import RedisStore
 
 HOME_VARIABLE = "TESSERA_HOME"
@@ -37,15 +37,17 @@ class Where:
     redis_url: str
     nats_monitor_url: str = ""
     credentials: Path | None = None
-    single: Credential | None = None
+    single: "Credential | None" = None
     pids: Mapping[str, int | None] = field(default_factory=dict)
 
     @property
-    def directory(self) -> CredentialDirectory | None:
+    def directory(self) -> "CredentialDirectory | None":
         """Directory of credentials for this shard; None where there is only a single credential, or none."""
+        from tessera.kernel.provisioning.credential_files import CredentialDirectory
+
         return None if self.credentials is None else CredentialDirectory(self.credentials, self.shard)
 
-    def identity(self, name: str) -> Credential:
+    def identity(self, name: str) -> "Credential":
         """Raises Failure when this identity cannot be used here."""
         if self.single is not None and name == self.single.identity.name:
             return self.single
@@ -69,7 +71,7 @@ class Where:
             return self.single.identity.name == name
         return self.directory is not None and self.directory.file(name).exists()
 
-    def tenant(self, wanted: str | None) -> Credential:
+    def tenant(self, wanted: str | None) -> "Credential":
         """The tenant that was asked for, or the only one there is. Raises Failure."""
         if wanted:
             found = self.identity(wanted)
@@ -90,8 +92,10 @@ class Where:
         return found
 
     @asynccontextmanager
-    async def bus(self, credential: Credential) -> AsyncIterator[NatsBus]:
+    async def bus(self, credential: "Credential") -> AsyncIterator["NatsBus"]:
         """Connected as `credential` says; raises StartupError when NATS is away or refuses us."""
+        from tessera.kernel.nats.bus import NatsBus
+
         login = credential.nats
         inbox = subjects.inbox(credential.identity.name)
         bus = await NatsBus.connect(self.nats_url, user=login.user, password=login.password, inbox_prefix=inbox)
@@ -101,12 +105,12 @@ class Where:
             await bus.close()
 
     @asynccontextmanager
-    async def store(self, credential: Credential) -> AsyncIterator["RedisStore"]:
+    async def store(self, credential: "Credential") -> AsyncIterator["RedisStore"]:
         """The shared views; raises Failure for an identity that may not read them."""
         login = credential.redis
         if login is None:
             raise Failure(Exit.USAGE, f"identity {credential.identity.name}: may not read the views; use --as operator")
-        from tessera.kernel.redis.store import RedisStore  # who only submits does without
+        from tessera.kernel.redis.store import RedisStore
 
         store = RedisStore(self.redis_url, login.user, login.password, self.shard)
         try:

@@ -3,7 +3,7 @@
 import pytest
 
 from tessera.client import applying, files
-from tessera.client.sdk import Refused
+from tessera.client.outcomes import Refused
 from tessera_schemas.config import Config, ConfigBody, Policy
 from tessera_schemas.recommended import POLICY, explicit, filled
 

@@ -7,7 +7,7 @@ import pytest
 
 from tessera.client.commands.orders import check_class, check_order
 from tessera.client.live import watch
-from tessera.client.sdk import Refused
+from tessera.client.outcomes import Refused
 from tessera.client.shard_views import ShardViews
 from tessera.kernel.errors import Transient
 from tessera_schemas.config import Config

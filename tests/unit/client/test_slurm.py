@@ -7,9 +7,8 @@ from rich.cells import cell_len
 
 from tessera.client import files, slurm
 from tessera.client.commands.slurm import PARTITIONS, node_state, partitions, queue_columns, warnings
-from tessera.client.outcomes import Failure
+from tessera.client.outcomes import Failure, Refused
 from tessera.client.rendering import COLUMNS, table
-from tessera.client.sdk import Refused
 from tessera_schemas.job import JobSpec
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, PublicReason

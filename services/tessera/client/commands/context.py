@@ -4,17 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tessera.client.outcomes import EXPECTED, Exit, exit_of
-from tessera.client.reading import StoredLedger, ledger_of
+from tessera.client.outcomes import EXPECTED, Exit, Refused, exit_of
 from tessera.client.rendering import Output, say
-from tessera.client.sdk import Refused
-from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where, find
 from tessera_schemas.subjects import OPERATOR
+
+if TYPE_CHECKING:
+    from tessera.client.reading import StoredLedger
+    from tessera.client.shard_views import ShardViews
 
 Home = Annotated[
     Path | None,
@@ -45,15 +46,19 @@ def carry_out(work: Coroutine[Any, Any, Exit | None]) -> None:
 @asynccontextmanager
 async def shard_views(
     home: Path | None, identity: str | None = None, shard: str | None = None
-) -> AsyncIterator[tuple[Where, ShardViews]]:
+) -> AsyncIterator[tuple[Where, "ShardViews"]]:
     """The views, read as the operator unless somebody else is named."""
+    from tessera.client.shard_views import ShardViews
+
     where = find(home, shard=shard)
     async with where.store(where.identity(identity or OPERATOR)) as store:
         yield where, ShardViews(store)
 
 
 @asynccontextmanager
-async def stored_ledger(where: Where, identity: str | None = None) -> AsyncIterator[StoredLedger]:
+async def stored_ledger(where: Where, identity: str | None = None) -> AsyncIterator["StoredLedger"]:
     """The ledger, read as the operator unless somebody else is named."""
+    from tessera.client.reading import ledger_of  # folds: the commands that read views only do without
+
     async with where.bus(where.identity(identity or OPERATOR)) as bus:
         yield ledger_of(bus, where.shard)

@@ -11,9 +11,9 @@ import typer
 from tessera.client import files, ordering, submitting
 from tessera.client.commands.context import As, Format, Home, InShard, carry_out
 from tessera.client.keys import choose_key
-from tessera.client.outcomes import Exit, Failure
+from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.rendering import Output, say, show_value
-from tessera.client.sdk import Refused, Submitted, Tessera
+from tessera.client.sdk import Submitted, Tessera
 from tessera.client.shard_views import ShardViews
 from tessera.client.watching import Watch
 from tessera.client.where import Where, find

@@ -24,6 +24,9 @@ from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.ledger_head import Head
 
+inspecting = typer.Typer(help="Look at the ledger itself.", no_args_is_help=True)
+inspecting.callback()(lambda: None)
+
 LONG = 2_000  # messages from which on a progress bar is worth its lines
 
 
@@ -74,6 +77,7 @@ def replay(
     carry_out(work())
 
 
+@inspecting.command()
 def head(
     sign: Annotated[Path | None, typer.Option(help="Sign it with this private key of OpenSSH", metavar="KEY")] = None,
     output: Format = Output.TABLE,
@@ -107,6 +111,7 @@ def head(
     carry_out(work())
 
 
+@inspecting.command()
 def inspect(
     last: Annotated[int, typer.Option(help="Messages to show", min=0)] = 20,
     export: Annotated[Path | None, typer.Option(help="Write every message to this file, one per line")] = None,

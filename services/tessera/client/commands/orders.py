@@ -8,9 +8,8 @@ import typer
 
 from tessera.client import ordering
 from tessera.client.commands.context import As, Home, InShard, carry_out
-from tessera.client.outcomes import Exit
+from tessera.client.outcomes import Exit, Refused
 from tessera.client.rendering import say
-from tessera.client.sdk import Refused
 from tessera.client.shard_views import ENDED, ShardViews
 from tessera.client.where import find
 from tessera_schemas.base import Strict

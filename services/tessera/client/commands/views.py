@@ -7,7 +7,6 @@ import typer
 from tessera.client.commands.context import As, Format, Home, InShard, carry_out, shard_views, stored_ledger
 from tessera.client.live import watch
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.ran_on import ran_on
 from tessera.client.rendering import Column, Output, plain, show, show_value, table
 from tessera.client.shard_views import ENDED
 from tessera.client.where import Where
@@ -90,6 +89,8 @@ async def _ran_on(where: Where, identity: str | None, job: JobView) -> tuple[str
     """The nodes of a job that has ended; none where the ledger does not answer or is not open to whoever asks."""
     if job.phase not in ENDED or job.placements:
         return ()
+    from tessera.client.ran_on import ran_on
+
     try:
         async with stored_ledger(where, identity) as ledger:
             return await ran_on(ledger, job)

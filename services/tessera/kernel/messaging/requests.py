@@ -13,10 +13,9 @@ from tessera.kernel.service.trace import pass_trace
 from tessera.kernel.tasks.waiting import wait_for
 from tessera_schemas import subjects
 from tessera_schemas.base import Strict
-from tessera_schemas.commands import REPLY_HEADER, Answer
+from tessera_schemas.commands import ANSWER_SECONDS, REPLY_HEADER, Answer
 
 BACKOFF_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
-ANSWER_SECONDS = 10.0
 ANY_TENANT = "*"
 
 log = structlog.get_logger()

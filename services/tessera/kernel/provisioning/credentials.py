@@ -16,9 +16,7 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-import aiohttp
+from typing import TYPE_CHECKING, Any
 
 from tessera.kernel import ids
 from tessera.kernel.errors import StartupError
@@ -33,6 +31,9 @@ from tessera.kernel.provisioning.credential_files import (
 from tessera.kernel.provisioning.permissions import allowed, redis_rules, tenant_border
 from tessera_schemas import subjects
 from tessera_schemas.services import BY_NAME, RESERVED_NAMES, SERVICES
+
+if TYPE_CHECKING:
+    import aiohttp
 
 SYSTEM_ACCOUNT = "TESSERA"
 RELOAD_SECONDS = 5.0
@@ -200,6 +201,8 @@ async def reload_nats(pid: int, monitor_url: str, clock: Clock) -> None:
 
 
 async def _reload_once(pid: int, monitor_url: str, clock: Clock) -> None:
+    import aiohttp  # who only reads credentials does without
+
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=RELOAD_SECONDS)) as http:
         before = await _loaded_at(http, monitor_url)
         os.kill(pid, signal.SIGHUP)
@@ -211,7 +214,7 @@ async def _reload_once(pid: int, monitor_url: str, clock: Clock) -> None:
             raise StartupError(f"nats-server {pid}: did not reload; its log names the mistake") from error
 
 
-async def _loaded_at(http: aiohttp.ClientSession, monitor_url: str) -> str:
+async def _loaded_at(http: "aiohttp.ClientSession", monitor_url: str) -> str:
     async with http.get(f"{monitor_url.rstrip('/')}/varz") as answer:
         return str((await answer.json())["config_load_time"])
 

@@ -4,7 +4,8 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
-from tessera.client.sdk import Refused, Tessera
+from tessera.client.outcomes import Refused
+from tessera.client.sdk import Tessera
 from tessera.kernel.ports import Clock
 from tessera.local.demo.picture import Picture
 from tessera_schemas.base import job_id
