@@ -21,10 +21,8 @@ SHARD = "<shard>"
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A Markdown table."""
     heads = list(heads)
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "".join(
-        f"| {' | '.join(cells)} |\n".replace("| --- | ", "|---|").replace("--- | ", "---|") for cells in lines
-    )
+    lines = [f"| {' | '.join(cells)} |\n" for cells in (heads, *rows)]
+    return "".join([lines[0], "|" + "---|" * len(heads) + "\n", *lines[1:]])
 
 
 def kept(spec: StreamSpec) -> str:
