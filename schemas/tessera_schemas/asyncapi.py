@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tessera_schemas.facts import OWNERS, PLANNERS, PlanProposed
+from tessera_schemas.facts import FACTS
 from tessera_schemas.registry import (
     CLUSTER_COMMANDS,
     OPERATOR_COMMANDS,
@@ -207,5 +207,4 @@ def _may_send(role: str, type_: str) -> bool:
     """Each kind of fact has exactly one service that may send it; of plans, each cause has."""
     if not type_.startswith("fact."):
         return True
-    model = next(model for model in OWNERS if f"fact.{kind_of(model)}.v1" == type_)
-    return role in (PLANNERS.values() if model is PlanProposed else (OWNERS[model],))
+    return role in next(model.senders for model in FACTS if f"fact.{kind_of(model)}.v1" == type_)

@@ -5,7 +5,7 @@ Readers ignore unknown fields. An optional field may be added within a version; 
 subject. `id` is the ledger cursor `n.i`, so an event seen twice is the same event.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -18,10 +18,19 @@ CONTENT_TYPE = "application/cloudevents+json"
 CURSOR_HEADER = "Tessera-Cursor"
 
 
+EVENT_TYPES: list[type["PublicEvent"]] = []
+"""Every type of event, in the order of this page."""
+
+
 class PublicEvent(Lenient):
     """The `data` of an event; `type` is its CloudEvents type."""
 
     type: ClassVar[str]
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "type" in vars(cls):
+            EVENT_TYPES.append(cls)
 
     def to_data(self) -> dict[str, object]:
         """The event as the envelope's `data`."""
@@ -228,34 +237,6 @@ class ClusterFragmentationV1(PublicEvent):
     idle_gpu_milli: int = 0
     sizes: tuple[SizeLeft, ...] = ()
     stranded: dict[str, int] = Field(default_factory=dict)
-
-
-EVENT_TYPES: tuple[type[PublicEvent], ...] = (
-    JobAdmittedV1,
-    JobRefusedV1,
-    JobWaitingV1,
-    JobAllocatedV1,
-    JobBindingV1,
-    JobBoundV1,
-    JobRunningV1,
-    JobEvictingV1,
-    JobSparedV1,
-    JobGrownV1,
-    JobShrunkV1,
-    JobReleasedV1,
-    JobRequeuedV1,
-    JobHeldV1,
-    JobUnheldV1,
-    JobReprioritizedV1,
-    JobWarnedV1,
-    JobSavedV1,
-    JobEarmarkedV1,
-    JobUnearmarkedV1,
-    JobSucceededV1,
-    JobFailedV1,
-    JobCancelledV1,
-    ClusterFragmentationV1,
-)
 
 
 class CloudEvent(Lenient):

@@ -1,10 +1,14 @@
 """
 Facts: what a service saw and the committer takes into the ledger. Each kind has exactly one allowed service.
 
+A kind is declared in one place: its class, with who may send it.
+
 A fact not yet taken in exists for nobody. The service is the subject's second token, which the server enforces.
 """
 
-from typing import Annotated, Literal, Self
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, field_validator, model_validator
 
@@ -37,7 +41,28 @@ Ranks = Annotated[tuple[Count, ...], Field(max_length=REPLICAS_MAX)]
 PlanCause = Literal["preemption", "reclaim", "defragment"]
 
 
-class JobAdmitted(Strict):
+PLANNERS: dict[str, str] = {"preemption": "preemption", "reclaim": "reclamation", "defragment": "reclamation"}
+"""Which service may propose a plan of which cause."""
+
+FACTS: list[type["AnyFact"]] = []
+"""Every kind of fact, in the order of this page."""
+
+
+class AnyFact(Strict):
+    """A fact of some kind, declared with the services that may send it (`sender` is one of them alone)."""
+
+    kind: str
+    senders: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls, *, sender: str = "", senders: tuple[str, ...] = (), **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.senders = senders or (sender,)
+        if not all(cls.senders):
+            raise TypeError(f"{cls.__name__} names no service that may send it")
+        FACTS.append(cls)
+
+
+class JobAdmitted(AnyFact, sender="admission"):
     """
     Admission found nothing against this job; limits that count are the committer's to check.
 
@@ -59,7 +84,7 @@ class JobAdmitted(Strict):
         return self.spec.digest() if self.template is None else self.template.asked
 
 
-class JobRefused(Strict):
+class JobRefused(AnyFact, sender="admission"):
     """The audit record of input that has no other effect. `repeats` more were refused and not recorded each."""
 
     kind: Literal["job_refused"]
@@ -71,7 +96,7 @@ class JobRefused(Strict):
     source_seq: Count = 0
 
 
-class CancelRequested(Strict):
+class CancelRequested(AnyFact, sender="admission"):
     """`tenant` is empty when an operator asked."""
 
     kind: Literal["cancel_requested"]
@@ -81,7 +106,7 @@ class CancelRequested(Strict):
     now: Annotated[bool, Field(description="Without the checkpoint notice, or what is left of it")] = False
 
 
-class HoldRequested(Strict):
+class HoldRequested(AnyFact, sender="admission"):
     """Keep the job from starting, or with `undo` let it start again. `tenant` is empty when an operator asked."""
 
     kind: Literal["hold_requested"]
@@ -90,7 +115,7 @@ class HoldRequested(Strict):
     undo: bool = False
 
 
-class PriorityRequested(Strict):
+class PriorityRequested(AnyFact, sender="admission"):
     """Admission found that the tenant may use the class."""
 
     kind: Literal["priority_requested"]
@@ -99,7 +124,7 @@ class PriorityRequested(Strict):
     tenant: str = ""
 
 
-class CheckpointReported(Strict):
+class CheckpointReported(AnyFact, sender="admission"):
     """
     The owner of a job says that its run `attempt` (0: the one there is) has saved its work.
 
@@ -114,7 +139,7 @@ class CheckpointReported(Strict):
     at: Annotated[CheckpointAt, Field(description="Tells it from earlier ones in the same place, such as a step")] = ""
 
 
-class DrainRequested(Strict):
+class DrainRequested(AnyFact, sender="admission"):
     """An operator wants the node empty (`evict`: now; else as its runs end), or common again (`undo`)."""
 
     kind: Literal["drain_requested"]
@@ -124,13 +149,13 @@ class DrainRequested(Strict):
     why: Text = ""
 
 
-class ConfigProposed(Strict):
+class ConfigProposed(AnyFact, sender="admission"):
     kind: Literal["config_proposed"]
     expected_version: Count
     body: ConfigBody
 
 
-class PodsMade(Strict):
+class PodsMade(AnyFact, sender="binder"):
     """Every pod of the run exists, unbound; its UIDs in rank order. Or, with `ranks`, these pods that it grew by."""
 
     kind: Literal["pods_made"]
@@ -139,12 +164,12 @@ class PodsMade(Strict):
     ranks: Ranks = ()
 
 
-class PodsBound(Strict):
+class PodsBound(AnyFact, sender="binder"):
     kind: Literal["pods_bound"]
     run_id: RunId
 
 
-class BindFailed(Strict):
+class BindFailed(AnyFact, sender="binder"):
     """
     Kubernetes refused to create or bind a pod for good; the run cannot start.
 
@@ -158,14 +183,14 @@ class BindFailed(Strict):
     within: Annotated[tuple[RoleReach, ...], Field(max_length=64)] = ()
 
 
-class RunStarted(Strict):
+class RunStarted(AnyFact, sender="binder"):
     """Every pod of the run runs, or has run."""
 
     kind: Literal["run_started"]
     run_id: RunId
 
 
-class RunEnded(Strict):
+class RunEnded(AnyFact, sender="binder"):
     """
     All pods succeeded (`reason` None), or one ended otherwise: then the gang is over.
 
@@ -180,7 +205,7 @@ class RunEnded(Strict):
     rank: Count = 0
 
 
-class EvictionBlocked(Strict):
+class EvictionBlocked(AnyFact, sender="binder"):
     """The run is to stop, and a disruption budget forbids to evict a pod of it now; it is tried again and again."""
 
     kind: Literal["eviction_blocked"]
@@ -188,7 +213,7 @@ class EvictionBlocked(Strict):
     reason: Reason
 
 
-class RunUntouched(Strict):
+class RunUntouched(AnyFact, sender="binder"):
     """
     No pod of the run was stopped since its revoke at `revoked_ts`, and its plan cannot be carried out now: a disruption
     budget keeps a pod of this run (`kept`), or of another that was to stop for the same job.
@@ -205,7 +230,7 @@ REFUSED_PER_TENANT, REFUSED_MAX = 32, 1024
 """So much refused work is shown at most."""
 
 
-class WorkRefused(Strict):
+class WorkRefused(AnyFact, sender="binder"):
     """
     Work that users made in Kubernetes and that is not taken in as it is; without `reasons` it is refused no more.
 
@@ -221,7 +246,7 @@ class WorkRefused(Strict):
     reasons: Annotated[tuple[Reason, ...], Field(max_length=8)] = ()
 
 
-class PodsBack(Strict):
+class PodsBack(AnyFact, sender="binder"):
     """
     All pods of an adopted job, which were its owner's to make again, wait to be placed: it may start again.
 
@@ -235,14 +260,14 @@ class PodsBack(Strict):
     uids: tuple[Uid, ...] = ()
 
 
-class PodsGone(Strict):
+class PodsGone(AnyFact, sender="binder"):
     """Not all pods of an adopted job that waits are there any more: nothing is to be allocated to it until they are."""
 
     kind: Literal["pods_gone"]
     job_id: JobId
 
 
-class PodsLost(Strict):
+class PodsLost(AnyFact, sender="binder"):
     """Surplus pods of an elastic run failed, vanished or could not start: the run is to go on without them."""
 
     kind: Literal["pods_lost"]
@@ -270,7 +295,7 @@ class Others(Strict):
     devices: Annotated[dict[LabelKey, Positive], Field(max_length=64)] = Field(default_factory=dict)
 
 
-class NodeSeen(Strict):
+class NodeSeen(AnyFact, sender="binder"):
     """A node as the cluster describes it now; `gone` when there is no such node any more."""
 
     kind: Literal["node_seen"]
@@ -319,7 +344,7 @@ class NodeSeen(Strict):
         return geometry
 
 
-class RunAbsent(Strict):
+class RunAbsent(AnyFact, sender="reclamation"):
     """
     Every pod of the run, or with `ranks` these, is gone or ended by its kubelet: what they held is free.
 
@@ -331,7 +356,7 @@ class RunAbsent(Strict):
     ranks: Ranks = ()
 
 
-class RunLost(Strict):
+class RunLost(AnyFact, sender="reclamation"):
     """
     A node or device of the run is lost: the run is to be stopped and tried again elsewhere.
 
@@ -346,7 +371,7 @@ class RunLost(Strict):
     ranks: Ranks = ()
 
 
-class RunIdle(Strict):
+class RunIdle(AnyFact, sender="reclamation"):
     """The run has held GPUs and used none for `idle_seconds`; 0: it uses them again."""
 
     kind: Literal["run_idle"]
@@ -354,7 +379,7 @@ class RunIdle(Strict):
     idle_seconds: Count
 
 
-class CheckpointSaved(Strict):
+class CheckpointSaved(AnyFact, sender="binder"):
     """The run's program said that its work up to now is saved: stopping it loses only what comes after."""
 
     kind: Literal["checkpoint_saved"]
@@ -377,7 +402,7 @@ class Move(Strict):
     placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="In rank order")]
 
 
-class PlanProposed(Strict):
+class PlanProposed(AnyFact, senders=tuple(dict.fromkeys(PLANNERS.values()))):
     """
     Evict `victims` and shrink elastic runs so that `job_id` can start on `placements`: all of it, or nothing.
 
@@ -416,7 +441,7 @@ LearntBy = Literal["rehearsed", "auction"]
 """Auction: prices by supply and demand. Rehearsed: of many such auctions the ones that fill an empty cluster best."""
 
 
-class PricesLearnt(Strict):
+class PricesLearnt(AnyFact, sender="reclamation"):
     """
     Price of a pod of each kind of a pool's mix, in millionths of a GPU.
 
@@ -434,71 +459,15 @@ class PricesLearnt(Strict):
     prices: Annotated[tuple[Count, ...], Field(min_length=1, max_length=PRICES_MAX)]
 
 
-AnyFact = (
-    JobAdmitted
-    | JobRefused
-    | CancelRequested
-    | HoldRequested
-    | PriorityRequested
-    | CheckpointReported
-    | DrainRequested
-    | ConfigProposed
-    | PodsMade
-    | PodsBound
-    | BindFailed
-    | RunStarted
-    | RunEnded
-    | EvictionBlocked
-    | RunUntouched
-    | WorkRefused
-    | PodsBack
-    | PodsGone
-    | PodsLost
-    | NodeSeen
-    | RunAbsent
-    | RunLost
-    | RunIdle
-    | CheckpointSaved
-    | PlanProposed
-    | PricesLearnt
-)
-Fact = Annotated[AnyFact, Field(discriminator="kind")]
-
-OWNERS: dict[type[Strict], str] = {
-    JobAdmitted: "admission",
-    JobRefused: "admission",
-    CancelRequested: "admission",
-    HoldRequested: "admission",
-    PriorityRequested: "admission",
-    CheckpointReported: "admission",
-    DrainRequested: "admission",
-    ConfigProposed: "admission",
-    PodsMade: "binder",
-    PodsBound: "binder",
-    BindFailed: "binder",
-    RunStarted: "binder",
-    RunEnded: "binder",
-    EvictionBlocked: "binder",
-    RunUntouched: "binder",
-    WorkRefused: "binder",
-    PodsBack: "binder",
-    PodsGone: "binder",
-    PodsLost: "binder",
-    NodeSeen: "binder",
-    RunAbsent: "reclamation",
-    RunLost: "reclamation",
-    RunIdle: "reclamation",
-    CheckpointSaved: "binder",
-    PlanProposed: "preemption",
-    PricesLearnt: "reclamation",
-}
-PLANNERS: dict[str, str] = {"preemption": "preemption", "reclaim": "reclamation", "defragment": "reclamation"}
-"""Which service may propose a plan of which cause."""
+if TYPE_CHECKING:
+    Fact = AnyFact
+else:
+    Fact = Annotated[reduce(or_, FACTS), Field(discriminator="kind")]
 
 
 def owner(fact: AnyFact) -> str:
     """The one service that may say this."""
-    return PLANNERS[fact.cause] if isinstance(fact, PlanProposed) else OWNERS[type(fact)]
+    return PLANNERS[fact.cause] if isinstance(fact, PlanProposed) else type(fact).senders[0]
 
 
 class FactMessage(Strict):

@@ -6,10 +6,14 @@ H(prev, its stored bytes). `n` equals the stream sequence. Records are the only 
 """
 
 import hashlib
-from typing import Annotated, Literal
+from collections.abc import Callable
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
 
+from tessera_schemas import events
 from tessera_schemas.base import Count, Digest, JobId, Millis, Name, NodeName, Positive, RunId, Strict, Text, Uid
 from tessera_schemas.facts import CheckpointAt, Fact, Ranks
 from tessera_schemas.job import RoleReach
@@ -22,14 +26,37 @@ FORMAT = 2
 """The newest record format that this build reads and writes."""
 
 
-class FormatRaised(Strict):
+RECORDS: list[type["AnyRecord"]] = []
+"""Every kind of record, in the order of this page."""
+
+
+class AnyRecord(Strict):
+    """
+    A record of some kind, declared with the public `event` that it gives and the line in its job's `story`.
+
+    It is about the job of its field `job_id`, `owner` or `run_id`. The event says each of its fields that the record
+    has; what cannot be said so is in projection. In the story, fields stand in braces: `{reason}` as its sentence,
+    `{pods}` as how many.
+    """
+
+    kind: str
+    event: ClassVar[type[events.PublicEvent] | None]
+    story: ClassVar[str]
+
+    def __init_subclass__(cls, *, event: type[events.PublicEvent] | None = None, story: str = "", **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.event, cls.story = event, story
+        RECORDS.append(cls)
+
+
+class FormatRaised(AnyRecord):
     """From here on records of this format may appear; a service that does not know it is not ready."""
 
     kind: Literal["format_raised"]
     format: Positive
 
 
-class EpochOpened(Strict):
+class EpochOpened(AnyRecord):
     """A committer took over; older ones fail at their next append."""
 
     kind: Literal["epoch_opened"]
@@ -37,14 +64,14 @@ class EpochOpened(Strict):
     holder: Text
 
 
-class Checkpoint(Strict):
+class Checkpoint(AnyRecord):
     """The hash of the state after n-1; a restored or followed state that differs is not trusted."""
 
     kind: Literal["checkpoint"]
     state_hash: Digest
 
 
-class ConfigSet(Strict):
+class ConfigSet(AnyRecord):
     """The configuration of fact `fact` is in force as `version`."""
 
     kind: Literal["config_set"]
@@ -52,18 +79,18 @@ class ConfigSet(Strict):
     version: Positive
 
 
-class ConfigRefused(Strict):
+class ConfigRefused(AnyRecord):
     kind: Literal["config_refused"]
     fact: Count
     reason: Reason
 
 
-class NodeChanged(Strict):
+class NodeChanged(AnyRecord):
     kind: Literal["node_changed"]
     fact: Count
 
 
-class JobQueued(Strict):
+class JobQueued(AnyRecord, event=events.JobAdmittedV1):
     """The job of fact `fact` is in; from here on it reaches exactly one terminal phase."""
 
     kind: Literal["job_queued"]
@@ -71,7 +98,7 @@ class JobQueued(Strict):
     job_id: JobId
 
 
-class JobTurnedAway(Strict):
+class JobTurnedAway(AnyRecord, event=events.JobRefusedV1):
     """Not taken in: refused by admission, or by the committer for what only it can count. An audit record."""
 
     kind: Literal["job_turned_away"]
@@ -79,7 +106,7 @@ class JobTurnedAway(Strict):
     reasons: tuple[Reason, ...]
 
 
-class Waiting(Strict):
+class Waiting(AnyRecord, event=events.JobWaitingV1, story="waits: {reason}"):
     """
     Why a queued job does not start, or what keeps a run from stopping; written when the code changes, with the numbers
     of that moment.
@@ -90,7 +117,7 @@ class Waiting(Strict):
     reason: Reason
 
 
-class Allocated(Strict):
+class Allocated(AnyRecord, event=events.JobAllocatedV1):
     """Every pod of the gang has a node and its devices; capacity counts as used from here on."""
 
     kind: Literal["allocated"]
@@ -101,7 +128,7 @@ class Allocated(Strict):
     flavor: Annotated[str, Field(description="Of all its nodes, when its queue's quotas tell flavors apart")] = ""
 
 
-class Permitted(Strict):
+class Permitted(AnyRecord, event=events.JobBindingV1):
     """
     The binder may bind exactly these pods, by UID, in rank order. At most one per run, ever.
 
@@ -114,17 +141,17 @@ class Permitted(Strict):
     ranks: Ranks = ()
 
 
-class Bound(Strict):
+class Bound(AnyRecord, event=events.JobBoundV1, story="bound"):
     kind: Literal["bound"]
     run_id: RunId
 
 
-class Started(Strict):
+class Started(AnyRecord, event=events.JobRunningV1, story="running"):
     kind: Literal["started"]
     run_id: RunId
 
 
-class Revoked(Strict):
+class Revoked(AnyRecord, event=events.JobEvictingV1, story="is being stopped, then {then}: {reason}"):
     """
     The run is to be stopped and its pods removed; what it holds stays held until it is released.
 
@@ -145,7 +172,7 @@ class Revoked(Strict):
     ] = ()
 
 
-class Spared(Strict):
+class Spared(AnyRecord, event=events.JobSparedV1, story="is not stopped after all: {reason}"):
     """
     The revoke is taken back before anything of the run was stopped: it goes on as if there had been none. With `kept`
     a disruption budget keeps it, and for a while no plan names it again.
@@ -157,7 +184,7 @@ class Spared(Strict):
     kept: bool = False
 
 
-class Grown(Strict):
+class Grown(AnyRecord, event=events.JobGrownV1, story="grows by {pods}"):
     """An elastic run gets more pods than its gang, with ranks it never had; not bound by `deadline`, they go again."""
 
     kind: Literal["grown"]
@@ -166,7 +193,7 @@ class Grown(Strict):
     placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="In rank order")]
 
 
-class Shrunk(Strict):
+class Shrunk(AnyRecord, event=events.JobShrunkV1, story="shrinks by {pods}: {reason}"):
     """Some pods of an elastic run are to be removed; their resources stay held until they are released."""
 
     kind: Literal["shrunk"]
@@ -176,7 +203,7 @@ class Shrunk(Strict):
     by: Text = ""
 
 
-class Warned(Strict):
+class Warned(AnyRecord, event=events.JobWarnedV1):
     """The run holds GPUs and uses none; `idle_seconds` 0 takes the warning back."""
 
     kind: Literal["warned"]
@@ -184,7 +211,7 @@ class Warned(Strict):
     idle_seconds: Count
 
 
-class Saved(Strict):
+class Saved(AnyRecord, event=events.JobSavedV1):
     """The run's work up to this `ts` is saved; `path` tells its next attempt where."""
 
     kind: Literal["saved"]
@@ -193,7 +220,7 @@ class Saved(Strict):
     at: CheckpointAt = ""
 
 
-class Held(Strict):
+class Held(AnyRecord, event=events.JobHeldV1):
     """The job does not start until it is let go; `undo`: it is."""
 
     kind: Literal["held"]
@@ -202,7 +229,7 @@ class Held(Strict):
     undo: bool = False
 
 
-class BackInLine(Strict):
+class BackInLine(AnyRecord):
     """
     An adopted job stays out of line from its requeue until its owner has made its pods again: now it has.
 
@@ -216,20 +243,20 @@ class BackInLine(Strict):
     uids: tuple[Uid, ...] = ()
 
 
-class OutOfLine(Strict):
+class OutOfLine(AnyRecord, story="its pods are not all there: out of line until they are"):
     """An adopted job waits without its pods: it keeps its place, and nothing is allocated to it until they are back."""
 
     kind: Literal["out_of_line"]
     job_id: JobId
 
 
-class PrioritySet(Strict):
+class PrioritySet(AnyRecord, event=events.JobReprioritizedV1, story="priority class {priority_class} from now on"):
     kind: Literal["priority_set"]
     job_id: JobId
     priority_class: Name
 
 
-class NodeDrained(Strict):
+class NodeDrained(AnyRecord):
     """New work no longer starts on the node; `undo`: it is open again."""
 
     kind: Literal["node_drained"]
@@ -238,7 +265,7 @@ class NodeDrained(Strict):
     why: Text = ""
 
 
-class Released(Strict):
+class Released(AnyRecord, event=events.JobReleasedV1):
     """
     The run, or with `ranks` these pods of it, is absent from the cluster; the devices are free.
 
@@ -250,7 +277,7 @@ class Released(Strict):
     ranks: Ranks = ()
 
 
-class Requeued(Strict):
+class Requeued(AnyRecord, event=events.JobRequeuedV1):
     """The job waits for its next attempt, not before `not_before`; only a strike counts against its retries."""
 
     kind: Literal["requeued"]
@@ -260,7 +287,7 @@ class Requeued(Strict):
     strike: bool = True
 
 
-class Finished(Strict):
+class Finished(AnyRecord):
     """The job's one terminal phase."""
 
     kind: Literal["finished"]
@@ -270,7 +297,7 @@ class Finished(Strict):
     exit_code: int | None = None
 
 
-class PlanRefused(Strict):
+class PlanRefused(AnyRecord, story="a plan to make room for it was refused: {reason}"):
     """The plan of fact `fact` is not carried out; whoever proposed it may plan again."""
 
     kind: Literal["plan_refused"]
@@ -279,7 +306,7 @@ class PlanRefused(Strict):
     reason: Reason
 
 
-class EarmarkSet(Strict):
+class EarmarkSet(AnyRecord, event=events.JobEarmarkedV1):
     """
     Devices are kept for `owner` until `deadline`; a placement's `gpu_milli` of each device is held.
 
@@ -297,7 +324,7 @@ class EarmarkSet(Strict):
     preset: str = ""
 
 
-class EarmarkEnded(Strict):
+class EarmarkEnded(AnyRecord, event=events.JobUnearmarkedV1, story="no devices are kept for it any more ({why})"):
     """The kept devices are common again."""
 
     kind: Literal["earmark_ended"]
@@ -313,7 +340,7 @@ class SlotsLeft(Strict):
     largest: Annotated[dict[str, Count], Field(max_length=16)] = Field(default_factory=dict)
 
 
-class LeftChanged(Strict):
+class LeftChanged(AnyRecord, event=events.ClusterFragmentationV1):
     """
     Free slots of a pool differ noticeably from those last recorded.
 
@@ -330,7 +357,7 @@ class LeftChanged(Strict):
     stranded: Annotated[dict[str, Count], Field(max_length=16)] = Field(default_factory=dict)
 
 
-class MixPriced(Strict):
+class MixPriced(AnyRecord):
     """From here on decisions go by the prices of fact `fact`."""
 
     kind: Literal["mix_priced"]
@@ -338,7 +365,7 @@ class MixPriced(Strict):
     pool: Name
 
 
-class PricesRefused(Strict):
+class PricesRefused(AnyRecord):
     """The prices of fact `fact` change nothing; those in force stay."""
 
     kind: Literal["prices_refused"]
@@ -347,50 +374,27 @@ class PricesRefused(Strict):
     reason: Reason
 
 
-class RefusalNoted(Strict):
+class RefusalNoted(AnyRecord):
     """Refusal of users' work, as fact `fact` states it, shown to readers until it is refused no more."""
 
     kind: Literal["refusal_noted"]
     fact: Count
 
 
-AnyRecord = (
-    FormatRaised
-    | EpochOpened
-    | Checkpoint
-    | ConfigSet
-    | ConfigRefused
-    | NodeChanged
-    | JobQueued
-    | JobTurnedAway
-    | Waiting
-    | Allocated
-    | Permitted
-    | Bound
-    | Started
-    | Revoked
-    | Spared
-    | Grown
-    | Shrunk
-    | Warned
-    | Saved
-    | Held
-    | BackInLine
-    | OutOfLine
-    | PrioritySet
-    | NodeDrained
-    | Released
-    | Requeued
-    | Finished
-    | PlanRefused
-    | EarmarkSet
-    | EarmarkEnded
-    | LeftChanged
-    | MixPriced
-    | PricesRefused
-    | RefusalNoted
-)
-Record = Annotated[AnyRecord, Field(discriminator="kind")]
+if TYPE_CHECKING:
+    Record = AnyRecord
+else:
+    Record = Annotated[reduce(or_, RECORDS), Field(discriminator="kind")]
+
+_BY_FIELD: dict[str, Callable[[Any], str]] = {
+    "job_id": lambda record: str(record.job_id),
+    "owner": lambda record: str(record.owner),
+    "run_id": lambda record: str(record.run_id.rpartition("-")[0]),
+}
+JOB_OF: dict[type[AnyRecord], Callable[[Any], str]] = {
+    model: job_of for model in RECORDS for name, job_of in _BY_FIELD.items() if name in model.model_fields
+}
+"""The job that a record is about. By type, since asking a model's type for an instance of another is slow."""
 
 
 class TakenFact(Strict):

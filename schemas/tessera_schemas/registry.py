@@ -12,9 +12,9 @@ from pydantic import BaseModel
 from tessera_schemas.commands import Answer, AnyClusterCommand, AnyOperatorCommand, AnyTenantCommand
 from tessera_schemas.config import Config
 from tessera_schemas.events import EVENT_TYPES, CloudEvent, PublicEvent
-from tessera_schemas.facts import AnyFact, FactMessage
+from tessera_schemas.facts import FACTS, FactMessage
 from tessera_schemas.job import JobSpec
-from tessera_schemas.ledger import AnyRecord, LedgerMessage
+from tessera_schemas.ledger import RECORDS, LedgerMessage
 from tessera_schemas.orders import Order
 from tessera_schemas.views import JobView, NodeView, QueueView
 
@@ -79,8 +79,8 @@ def registered() -> tuple[Registered, ...]:
     )
     return (
         *(Registered(f"command.{kind_of(model)}", 1, model, model) for model in COMMANDS),
-        *(Registered(f"fact.{kind_of(model)}", 1, model, FactMessage) for model in get_args(AnyFact)),
-        *(Registered(f"record.{kind_of(model)}", 1, model, LedgerMessage) for model in get_args(AnyRecord)),
+        *(Registered(f"fact.{kind_of(model)}", 1, model, FactMessage) for model in FACTS),
+        *(Registered(f"record.{kind_of(model)}", 1, model, LedgerMessage) for model in RECORDS),
         *(_event(model) for model in EVENT_TYPES),
         *(Registered(name, 1, model, model) for name, model in whole),
     )

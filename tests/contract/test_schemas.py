@@ -11,7 +11,9 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from tessera_schemas import events, generate
-from tessera_schemas.facts import OWNERS, PLANNERS, PlanProposed
+from tessera_schemas.events import EVENT_TYPES
+from tessera_schemas.facts import FACTS, AnyFact
+from tessera_schemas.ledger import RECORDS
 from tessera_schemas.registry import Registered, kind_of, registered
 from tessera_schemas.services import SERVICES
 from tessera_schemas.streams import Retention, streams
@@ -101,7 +103,7 @@ def test_every_event_class_is_published_and_names_its_schema() -> None:
 
 
 def test_every_fact_has_exactly_one_service_that_may_say_it() -> None:
-    assert {f"fact.{kind_of(model)}.v1" for model in OWNERS} == {e.id for e in TYPES if e.name.startswith("fact.")}
+    assert {f"fact.{kind_of(model)}.v1" for model in FACTS} == {e.id for e in TYPES if e.name.startswith("fact.")}
 
 
 def test_every_reference_of_the_asyncapi_document_resolves() -> None:
@@ -152,17 +154,31 @@ def test_only_the_binder_is_said_to_adopt_and_it_sends_nothing_else_as_a_command
     assert not {"binder.send.submit", "tenant.send.adoptions", "gateway.send.adoptions"} & operations.keys()
 
 
-def test_each_fact_is_sent_by_its_owner_alone_and_a_plan_by_whoever_may_propose_its_cause() -> None:
+def test_each_fact_is_sent_by_those_services_alone_that_its_class_names() -> None:
     operations = asyncapi()["operations"]
-    for model, owner in OWNERS.items():
+    for model in FACTS:
         ref = f"#/channels/facts/messages/fact.{kind_of(model)}.v1"
         senders = [
             operation["tags"][0]["name"]
             for operation in operations.values()
             if operation["action"] == "send" and {"$ref": ref} in operation["messages"]
         ]
-        assert set(senders) == ({*PLANNERS.values()} & {*SERVICES} if model is PlanProposed else {owner})
+        assert set(senders) == {*model.senders} <= {*SERVICES}
         assert len(senders) == len(set(senders))
+    (planned,) = [model.senders for model in FACTS if len(model.senders) > 1]
+    assert planned == ("preemption", "reclamation")
+
+
+def test_every_event_is_given_by_some_record() -> None:
+    """Two records give one of several, by what they say."""
+    given = {record.event for record in RECORDS if record.event is not None}
+    by_what_is_said = {"job.unheld.v1", "job.succeeded.v1", "job.failed.v1", "job.cancelled.v1"}
+    assert {event.type.removeprefix("io.tessera.") for event in {*EVENT_TYPES} - given} == by_what_is_said
+
+
+def test_a_fact_that_names_no_service_is_refused() -> None:
+    with pytest.raises(TypeError, match="names no service"):
+        type("Stray", (AnyFact,), {})
 
 
 def test_every_message_that_a_schema_describes_is_on_some_channel_or_is_a_part_of_one() -> None:

@@ -51,11 +51,8 @@ def _about(record: AnyRecord, message: LedgerMessage) -> str:
     if isinstance(record, records.JobTurnedAway):
         fact = message.facts[record.fact].fact
         return fact.job_id if isinstance(fact, JobAdmitted | JobRefused) else ""
-    if isinstance(record, records.EarmarkSet | records.EarmarkEnded):
-        return record.owner
-    job_id: str = getattr(record, "job_id", "")
-    run_id: str = getattr(record, "run_id", "")
-    return job_id or run_id.rpartition("-")[0]
+    job_of = records.JOB_OF.get(type(record))
+    return job_of(record) if job_of is not None else ""
 
 
 def _time(ts: int) -> str:
@@ -116,7 +113,14 @@ def _pods(count: int) -> str:
 
 
 def _plain(record: Any, message: LedgerMessage) -> str:
-    return str(record.kind).replace("_", " ")
+    """The line that the record declares, else the words of its kind."""
+    if not record.story:
+        return str(record.kind).replace("_", " ")
+    values = {name: getattr(record, name) for name in type(record).model_fields}
+    if isinstance(values.get("reason"), Reason):
+        values["reason"] = record.reason.sentence()
+    pods = _pods(len(values.get("placements") or values.get("ranks") or ()))
+    return str(record.story.format(pods=pods, **values))
 
 
 def _released(ranks: Sequence[int]) -> str:
@@ -129,28 +133,18 @@ def _released(ranks: Sequence[int]) -> str:
 PERMITTED = "pods exist and may be bound"
 RELEASED = "nothing of it is left; its devices are free"
 
+# What a line with its fields in braces cannot say; the other records declare theirs.
 TELL: dict[type[Any], Callable[[Any, LedgerMessage], str]] = {
     records.JobTurnedAway: _turned_away,
     records.JobQueued: _queued,
-    records.Waiting: lambda record, _: f"waits: {record.reason.sentence()}",
     records.Allocated: _allocated,
     records.Permitted: lambda record, _: "more pods exist and may be bound" if record.ranks else PERMITTED,
-    records.Bound: lambda record, _: "bound",
-    records.Started: lambda record, _: "running",
-    records.Revoked: lambda record, _: f"is being stopped, then {record.then}: {record.reason.sentence()}",
-    records.Spared: lambda record, _: f"is not stopped after all: {record.reason.sentence()}",
     records.Released: lambda record, _: _released(record.ranks) if record.ranks else RELEASED,
-    records.Grown: lambda record, _: f"grows by {_pods(len(record.placements))}",
-    records.Shrunk: lambda record, _: f"shrinks by {_pods(len(record.ranks))}: {record.reason.sentence()}",
     records.Warned: _warned,
     records.Saved: lambda record, _: "its work is saved" + (f" in {record.path}" if record.path else ""),
     records.Held: lambda record, _: f"{'let go' if record.undo else 'held'} by {record.by}",
     records.BackInLine: lambda record, _: "its pods are there again" + _survives(record.preemptible),
-    records.OutOfLine: lambda record, _: "its pods are not all there: out of line until they are",
-    records.PrioritySet: lambda record, _: f"priority class {record.priority_class} from now on",
-    records.PlanRefused: lambda record, _: f"a plan to make room for it was refused: {record.reason.sentence()}",
     records.Requeued: _requeued,
     records.Finished: _finished,
     records.EarmarkSet: _kept,
-    records.EarmarkEnded: lambda record, _: f"no devices are kept for it any more ({record.why})",
 }

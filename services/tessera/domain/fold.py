@@ -5,90 +5,19 @@ A record that contradicts the state raises Contradiction and leaves the caller t
 The committer tries its decisions with the same `apply_record` on an overlay, so what it writes is what others fold.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from tessera.domain import fold_jobs, fold_runs, fold_shard
 from tessera.domain.entities import QueueOrder
 from tessera.domain.errors import Contradiction
-from tessera.domain.fold_jobs import (
-    apply_back_in_line,
-    apply_earmark_ended,
-    apply_earmark_set,
-    apply_finished,
-    apply_held,
-    apply_job_queued,
-    apply_out_of_line,
-    apply_priority_set,
-    apply_requeued,
-    apply_waiting,
-)
-from tessera.domain.fold_runs import (
-    apply_allocated,
-    apply_bound,
-    apply_grown,
-    apply_permitted,
-    apply_released,
-    apply_revoked,
-    apply_saved,
-    apply_shrunk,
-    apply_spared,
-    apply_started,
-    apply_warned,
-)
-from tessera.domain.fold_shard import (
-    apply_config_set,
-    apply_epoch_opened,
-    apply_format_raised,
-    apply_left_changed,
-    apply_mix_priced,
-    apply_node_changed,
-    apply_node_drained,
-    apply_nothing,
-    apply_refusal_noted,
-)
+from tessera.domain.fold_table import APPLY
 from tessera.domain.state import State
 from tessera_schemas.base import run_id
-from tessera_schemas.ledger import (
-    Allocated,
-    AnyRecord,
-    BackInLine,
-    Bound,
-    Checkpoint,
-    ConfigRefused,
-    ConfigSet,
-    EarmarkEnded,
-    EarmarkSet,
-    EpochOpened,
-    Finished,
-    FormatRaised,
-    Grown,
-    Held,
-    JobQueued,
-    JobTurnedAway,
-    LedgerMessage,
-    LeftChanged,
-    MixPriced,
-    NodeChanged,
-    NodeDrained,
-    OutOfLine,
-    Permitted,
-    PlanRefused,
-    PricesRefused,
-    PrioritySet,
-    RefusalNoted,
-    Released,
-    Requeued,
-    Revoked,
-    Saved,
-    Shrunk,
-    Spared,
-    Started,
-    TakenFact,
-    Waiting,
-    Warned,
-    chain_hash,
-)
+from tessera_schemas.ledger import AnyRecord, LedgerMessage, TakenFact, chain_hash
 from tessera_schemas.orders import Order
+
+PARTS = (fold_jobs, fold_runs, fold_shard)
+"""Where the functions stand that apply records, each registered by its record's class."""
 
 
 def fold_message(state: State, message: LedgerMessage, stored: bytes) -> None:
@@ -134,41 +63,3 @@ def _forget(state: State) -> None:
         # A run that is still held keeps its key: the next job of that key would have a run of the same id.
         if ended is not None and state.runs.get(run_id(job_id, ended.attempt)) is None:
             state.drop_ended(ended)
-
-
-APPLY: dict[type[Any], Callable[[State, Any, Sequence[TakenFact]], None]] = {
-    FormatRaised: apply_format_raised,
-    EpochOpened: apply_epoch_opened,
-    Checkpoint: apply_nothing,
-    ConfigSet: apply_config_set,
-    ConfigRefused: apply_nothing,
-    NodeChanged: apply_node_changed,
-    JobQueued: apply_job_queued,
-    JobTurnedAway: apply_nothing,
-    Waiting: apply_waiting,
-    Allocated: apply_allocated,
-    Permitted: apply_permitted,
-    Bound: apply_bound,
-    Started: apply_started,
-    Revoked: apply_revoked,
-    Spared: apply_spared,
-    Grown: apply_grown,
-    Shrunk: apply_shrunk,
-    Warned: apply_warned,
-    Saved: apply_saved,
-    Held: apply_held,
-    BackInLine: apply_back_in_line,
-    OutOfLine: apply_out_of_line,
-    PrioritySet: apply_priority_set,
-    NodeDrained: apply_node_drained,
-    Released: apply_released,
-    Requeued: apply_requeued,
-    Finished: apply_finished,
-    PlanRefused: apply_nothing,
-    EarmarkSet: apply_earmark_set,
-    EarmarkEnded: apply_earmark_ended,
-    LeftChanged: apply_left_changed,
-    MixPriced: apply_mix_priced,
-    PricesRefused: apply_nothing,
-    RefusalNoted: apply_refusal_noted,
-}

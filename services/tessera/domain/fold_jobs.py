@@ -17,6 +17,7 @@ from tessera.domain.fold_steps import (
     run_of,
     tally_tenant,
 )
+from tessera.domain.fold_table import applies
 from tessera.domain.gang import gang_of
 from tessera.domain.levels import unknown_levels, with_labels
 from tessera.domain.mix import see
@@ -40,6 +41,7 @@ from tessera_schemas.ledger import (
 )
 
 
+@applies(JobQueued)
 def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]) -> None:
     """Puts an admitted job in line; raises Contradiction if its id is known or a topology level of it is not."""
     fact = facts[record.fact].fact
@@ -78,11 +80,13 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
         see(state.seen, state.mixes, state.nodes, pool, gang)
 
 
+@applies(Waiting)
 def apply_waiting(state: State, record: Waiting, facts: Sequence[TakenFact]) -> None:
     """Notes why a job waits, and since when it was told so; raises Contradiction if the job is not live."""
     state.put_job(evolved(job_of(state, record.job_id), reason=record.reason, told_ts=state.ts))
 
 
+@applies(Held)
 def apply_held(state: State, record: Held, facts: Sequence[TakenFact]) -> None:
     """Puts a job on hold, or ends that with `undo`; raises Contradiction if the job is in that state already."""
     job = job_of(state, record.job_id)
@@ -91,6 +95,7 @@ def apply_held(state: State, record: Held, facts: Sequence[TakenFact]) -> None:
     state.put_job(evolved(job, held=not record.undo))
 
 
+@applies(BackInLine)
 def apply_back_in_line(state: State, record: BackInLine, facts: Sequence[TakenFact]) -> None:
     """Puts an adopted job back in line with its new UIDs; raises Contradiction if the record changes nothing."""
     job = job_of(state, record.job_id)
@@ -102,6 +107,7 @@ def apply_back_in_line(state: State, record: BackInLine, facts: Sequence[TakenFa
     state.put_job(evolved(job, away=False, preemptible=preemptible, adopted=adopted))
 
 
+@applies(OutOfLine)
 def apply_out_of_line(state: State, record: OutOfLine, facts: Sequence[TakenFact]) -> None:
     """Takes an adopted job without pods out of line; raises Contradiction unless the job waits in line."""
     job = job_of(state, record.job_id)
@@ -110,11 +116,13 @@ def apply_out_of_line(state: State, record: OutOfLine, facts: Sequence[TakenFact
     state.put_job(evolved(job, away=True))
 
 
+@applies(PrioritySet)
 def apply_priority_set(state: State, record: PrioritySet, facts: Sequence[TakenFact]) -> None:
     """Gives a job another priority class; raises Contradiction if the job is not live."""
     state.put_job(evolved(job_of(state, record.job_id), priority_class=record.priority_class))
 
 
+@applies(Requeued)
 def apply_requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -> None:
     """Queues a job again and counts the strike or eviction; raises Contradiction while its run is not released."""
     job = job_of(state, record.job_id)
@@ -132,6 +140,7 @@ def apply_requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -
     )
 
 
+@applies(Finished)
 def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -> None:
     """Ends a job, and remembers its key for `key_memory_seconds` so that a repeat of the submit is recognised."""
     job = job_of(state, record.job_id)
@@ -179,6 +188,7 @@ def _still_held(state: State, job: Job) -> None:
         raise Contradiction(f"record {state.n}: job {job.job_id} leaves run {job.run_id} before its release")
 
 
+@applies(EarmarkSet)
 def apply_earmark_set(state: State, record: EarmarkSet, facts: Sequence[TakenFact]) -> None:
     """Keeps the room of a plan's placements for a job; raises Contradiction if the job has an earmark already."""
     job = job_of(state, record.owner)
@@ -191,6 +201,7 @@ def apply_earmark_set(state: State, record: EarmarkSet, facts: Sequence[TakenFac
     hold(state, job.gang, record.placements, 1)
 
 
+@applies(EarmarkEnded)
 def apply_earmark_ended(state: State, record: EarmarkEnded, facts: Sequence[TakenFact]) -> None:
     """Gives the room of an earmark back; raises Contradiction if the job has no earmark."""
     mark = state.earmarks.get(record.owner)

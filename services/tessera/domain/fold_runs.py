@@ -17,6 +17,7 @@ from tessera.domain.fold_steps import (
     run_of,
     tally,
 )
+from tessera.domain.fold_table import applies
 from tessera.domain.gang import gang_of
 from tessera.domain.phases import Phase
 from tessera.domain.resources import within_reach
@@ -44,6 +45,7 @@ ENDS_OF_ITS_OWN = frozenset({Code.POD_FAILED, Code.TIME_LIMIT})
 """The reasons of a revoked run that tell how long such runs take; the others cut it short."""
 
 
+@applies(Allocated)
 def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact]) -> None:
     """Begins a run and takes its devices; raises Contradiction unless the attempt is the next and the job may start."""
     job = job_of(state, record.job_id)
@@ -73,6 +75,7 @@ def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact])
     )
 
 
+@applies(Permitted)
 def apply_permitted(state: State, record: Permitted, facts: Sequence[TakenFact]) -> None:
     """Permits the pods of a run by UID, or surplus pods by rank; raises Contradiction if the run is past that."""
     run = run_of(state, record.run_id)
@@ -96,6 +99,7 @@ def _permit_extra(state: State, run: Run, record: Permitted) -> None:
     state.put_run(evolved(run, extra=extra))
 
 
+@applies(Grown)
 def apply_grown(state: State, record: Grown, facts: Sequence[TakenFact]) -> None:
     """Adds surplus pods with their devices; raises Contradiction unless the run started and the ranks are the next."""
     run = run_of(state, record.run_id)
@@ -112,6 +116,7 @@ def apply_grown(state: State, record: Grown, facts: Sequence[TakenFact]) -> None
     state.put_run(after)
 
 
+@applies(Shrunk)
 def apply_shrunk(state: State, record: Shrunk, facts: Sequence[TakenFact]) -> None:
     """Marks surplus pods as leaving, with devices taken until the release; raises Contradiction for other ranks."""
     run, ranks = run_of(state, record.run_id), set(record.ranks)
@@ -123,6 +128,7 @@ def apply_shrunk(state: State, record: Shrunk, facts: Sequence[TakenFact]) -> No
     state.put_run(evolved(run, extra=extra, resized_ts=state.ts, failures=failures))
 
 
+@applies(Bound)
 def apply_bound(state: State, record: Bound, facts: Sequence[TakenFact]) -> None:
     """Notes that all pods of a run's gang are bound; raises Contradiction unless the pods were permitted."""
     run = run_of(state, record.run_id)
@@ -131,6 +137,7 @@ def apply_bound(state: State, record: Bound, facts: Sequence[TakenFact]) -> None
     state.put_run(evolved(run, bound=True))
 
 
+@applies(Started)
 def apply_started(state: State, record: Started, facts: Sequence[TakenFact]) -> None:
     """Notes that a run's gang runs, from the message's time on; raises Contradiction unless the pods were permitted."""
     run = run_of(state, record.run_id)
@@ -140,6 +147,7 @@ def apply_started(state: State, record: Started, facts: Sequence[TakenFact]) -> 
     move(state, job_of(state, run.job_id), Phase.RUNNING, started_ts=state.ts)
 
 
+@applies(Revoked)
 def apply_revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> None:
     """Begins to stop a run; a run that is stopping already takes only a cancel or an end of its notice."""
     run = run_of(state, record.run_id)
@@ -159,6 +167,7 @@ def apply_revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> 
     move(state, job, Phase.EVICTING, reason=record.reason, avoid=avoid, roles=gang)
 
 
+@applies(Spared)
 def apply_spared(state: State, record: Spared, facts: Sequence[TakenFact]) -> None:
     """The revoke is undone; what it said of nodes to avoid never comes from another job's plan."""
     run = run_of(state, record.run_id)
@@ -169,11 +178,13 @@ def apply_spared(state: State, record: Spared, facts: Sequence[TakenFact]) -> No
     move(state, job_of(state, run.job_id), Phase.RUNNING, reason=None)
 
 
+@applies(Warned)
 def apply_warned(state: State, record: Warned, facts: Sequence[TakenFact]) -> None:
     """Notes when a run was warned of being idle, in ledger milliseconds; `idle_seconds` 0 takes the warning back."""
     state.put_run(evolved(run_of(state, record.run_id), idle_ts=state.ts if record.idle_seconds else 0))
 
 
+@applies(Saved)
 def apply_saved(state: State, record: Saved, facts: Sequence[TakenFact]) -> None:
     """Notes a checkpoint of a run: its time in ledger milliseconds and, where a path is named, the path."""
     run = run_of(state, record.run_id)
@@ -183,6 +194,7 @@ def apply_saved(state: State, record: Saved, facts: Sequence[TakenFact]) -> None
         state.put_job(evolved(job_of(state, run.job_id), saved_path=record.path))
 
 
+@applies(Released)
 def apply_released(state: State, record: Released, facts: Sequence[TakenFact]) -> None:
     """Frees the devices of a run, or of single ranks; raises Contradiction while the whole run may still run."""
     run = run_of(state, record.run_id)

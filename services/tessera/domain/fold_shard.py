@@ -7,28 +7,36 @@ from tessera.domain.devices import while_held
 from tessera.domain.entities import Drain, Earmark, Left, RefusedWork, Run
 from tessera.domain.errors import Contradiction, UnknownFormat
 from tessera.domain.evolve import evolved
+from tessera.domain.fold_table import applies
 from tessera.domain.resources import empty_node
 from tessera.domain.state import State
 from tessera_schemas.config import Config
 from tessera_schemas.facts import ConfigProposed, NodeSeen, PricesLearnt, WorkRefused
 from tessera_schemas.ledger import (
     FORMAT,
+    Checkpoint,
+    ConfigRefused,
     ConfigSet,
     EpochOpened,
     FormatRaised,
+    JobTurnedAway,
     LeftChanged,
     MixPriced,
     NodeChanged,
     NodeDrained,
+    PlanRefused,
+    PricesRefused,
     RefusalNoted,
     TakenFact,
 )
 
 
+@applies(Checkpoint, ConfigRefused, JobTurnedAway, PlanRefused, PricesRefused)
 def apply_nothing(state: State, record: Any, facts: Sequence[TakenFact]) -> None:
     """An audit record: it stands in the ledger and changes nothing."""
 
 
+@applies(FormatRaised)
 def apply_format_raised(state: State, record: FormatRaised, facts: Sequence[TakenFact]) -> None:
     """Sets the format of later records; raises UnknownFormat for one that this build does not know."""
     if record.format > FORMAT:
@@ -36,6 +44,7 @@ def apply_format_raised(state: State, record: FormatRaised, facts: Sequence[Take
     state.format = record.format
 
 
+@applies(EpochOpened)
 def apply_epoch_opened(state: State, record: EpochOpened, facts: Sequence[TakenFact]) -> None:
     """Begins the epoch of a new committer; raises Contradiction unless its number is higher than the last."""
     if record.epoch <= state.epoch:
@@ -43,6 +52,7 @@ def apply_epoch_opened(state: State, record: EpochOpened, facts: Sequence[TakenF
     state.epoch = record.epoch
 
 
+@applies(ConfigSet)
 def apply_config_set(state: State, record: ConfigSet, facts: Sequence[TakenFact]) -> None:
     """Puts a proposed configuration in force; raises Contradiction unless its version is the next."""
     fact = facts[record.fact].fact
@@ -51,6 +61,7 @@ def apply_config_set(state: State, record: ConfigSet, facts: Sequence[TakenFact]
     state.set_config(Config(version=record.version, body=fact.body))
 
 
+@applies(NodeChanged)
 def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenFact]) -> None:
     """The node anew, less what runs and earmarks hold on it."""
     fact = facts[record.fact].fact
@@ -72,6 +83,7 @@ def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenF
         state.put_node(node)
 
 
+@applies(NodeDrained)
 def apply_node_drained(state: State, record: NodeDrained, facts: Sequence[TakenFact]) -> None:
     """Marks a node as drained since the message's time, or with `undo` takes the mark away."""
     if record.undo:
@@ -80,11 +92,13 @@ def apply_node_drained(state: State, record: NodeDrained, facts: Sequence[TakenF
         state.drains.put(record.node, Drain(record.node, state.ts, record.why))
 
 
+@applies(LeftChanged)
 def apply_left_changed(state: State, record: LeftChanged, facts: Sequence[TakenFact]) -> None:
     """Notes how many slots of each size were last said to be free in a pool."""
     state.lefts.put(record.pool, Left(record.pool, record.free))
 
 
+@applies(MixPriced)
 def apply_mix_priced(state: State, record: MixPriced, facts: Sequence[TakenFact]) -> None:
     """Gives the settled mix of a pool its prices; raises Contradiction unless there is one price per kind."""
     fact, mix = facts[record.fact].fact, state.mixes.get(record.pool)
@@ -93,6 +107,7 @@ def apply_mix_priced(state: State, record: MixPriced, facts: Sequence[TakenFact]
     state.mixes.put(mix.pool, evolved(mix, prices=fact.prices, priced=fact.settled, priced_gpus=fact.gpus))
 
 
+@applies(RefusalNoted)
 def apply_refusal_noted(state: State, record: RefusalNoted, facts: Sequence[TakenFact]) -> None:
     """Remembers refused work with its reasons since the first refusal; a fact without reasons ends the memory."""
     fact = facts[record.fact].fact

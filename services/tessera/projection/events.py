@@ -20,28 +20,16 @@ from tessera_schemas import events as public
 from tessera_schemas import subjects
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.ledger import (
+    JOB_OF,
     Allocated,
-    Bound,
-    EarmarkEnded,
+    AnyRecord,
     EarmarkSet,
     Finished,
-    Grown,
     Held,
     JobQueued,
     JobTurnedAway,
     LedgerMessage,
     LeftChanged,
-    Permitted,
-    PrioritySet,
-    Released,
-    Requeued,
-    Revoked,
-    Saved,
-    Shrunk,
-    Spared,
-    Started,
-    Waiting,
-    Warned,
 )
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
@@ -224,11 +212,6 @@ def _turned_away(known: Known, record: JobTurnedAway) -> Told:
     return public.JobRefusedV1, job, data
 
 
-def _waiting(known: Known, record: Waiting) -> Told:
-    job = known.job(record.job_id)
-    return public.JobWaitingV1, job, _job_data(job, reason=_json(record.reason))
-
-
 def _allocated(known: Known, record: Allocated) -> Told:
     job = known.add(evolved(known.job(record.job_id), attempt=record.attempt))
     return public.JobAllocatedV1, job, _run_data(job, placements=_places(record.placements))
@@ -243,48 +226,10 @@ def _given(**fields: Any) -> JsonData:
     return {name: value for name, value in fields.items() if value}
 
 
-def _of_run(event: type[public.PublicEvent], *fields: str) -> Callable[[Known, Any], Told]:
-    """A record that says which run it is about and no more than these optional fields."""
-
-    def tell(known: Known, record: Any) -> Told:
-        job = known.run(record.run_id)
-        return event, job, _run_data(job, **_given(**{name: getattr(record, name) for name in fields}))
-
-    return tell
-
-
 def _visible(known: Known, job: Subject, by: str) -> str:
     """Cause of an event as the job's tenant may know it: a job of another tenant is not named."""
     cause = known.found(by)
     return by if cause is None or cause.tenant == job.tenant else ""
-
-
-def _revoked(known: Known, record: Revoked) -> Told:
-    job = known.run(record.run_id)
-    by = _given(by=_visible(known, job, record.by))
-    return public.JobEvictingV1, job, _run_data(job, reason=_json(record.reason), **by)
-
-
-def _spared(known: Known, record: Spared) -> Told:
-    job = known.run(record.run_id)
-    return public.JobSparedV1, job, _run_data(job, reason=_json(record.reason))
-
-
-def _grown(known: Known, record: Grown) -> Told:
-    job = known.run(record.run_id)
-    return public.JobGrownV1, job, _run_data(job, placements=_places(record.placements))
-
-
-def _shrunk(known: Known, record: Shrunk) -> Told:
-    job = known.run(record.run_id)
-    by = _given(by=_visible(known, job, record.by))
-    return public.JobShrunkV1, job, _run_data(job, ranks=record.ranks, reason=_json(record.reason), **by)
-
-
-def _requeued(known: Known, record: Requeued) -> Told:
-    job = known.job(record.job_id)
-    data = _run_data(job, not_before=record.not_before, reason=_json(record.reason))
-    return public.JobRequeuedV1, job, data if record.strike else {**data, "strike": False}
 
 
 def _held(known: Known, record: Held) -> Told:
@@ -293,22 +238,12 @@ def _held(known: Known, record: Held) -> Told:
     return event, job, _job_data(job, **_given(by=record.by))
 
 
-def _priority_set(known: Known, record: PrioritySet) -> Told:
-    job = known.job(record.job_id)
-    return public.JobReprioritizedV1, job, _job_data(job, priority_class=record.priority_class)
-
-
 def _earmark_set(known: Known, record: EarmarkSet) -> Told:
     """Event of an earmark, with the number of runs that stop for it; their names may be another tenant's."""
     job = known.job(record.owner)
     more = _given(runs_stopping=len(record.victims), preset=record.preset)
     data = _job_data(job, cause=record.cause, deadline=record.deadline, placements=_places(record.placements), **more)
     return public.JobEarmarkedV1, job, data
-
-
-def _earmark_ended(known: Known, record: EarmarkEnded) -> Told:
-    job = known.job(record.owner)
-    return public.JobUnearmarkedV1, job, _job_data(job, why=record.why)
 
 
 def _finished(known: Known, record: Finished) -> Told:
@@ -331,30 +266,40 @@ def _left_changed(known: Known, record: LeftChanged) -> Told:
     return public.ClusterFragmentationV1, Subject("", subjects.OPERATOR, record.pool), event.to_data()
 
 
-TELL: dict[type[Any], Callable[[Known, Any], Told]] = {
+def _by_fields(record_type: type[AnyRecord], event: type[public.PublicEvent]) -> Callable[[Known, Any], Told]:
+    """Tell an event of which each field is one of the record's; what equals its default is left out."""
+    about, of_run = JOB_OF[record_type], "run_id" in record_type.model_fields
+    head = _run_data if issubclass(event, public.RunEvent) else _job_data
+    shared = [name for name in event.model_fields if name in record_type.model_fields and name != "job_id"]
+    fields = [(name, event.model_fields[name].get_default()) for name in shared]
+
+    def tell(known: Known, record: Any) -> Told:
+        job = known.run(record.run_id) if of_run else known.job(about(record))
+        given: JsonData = {}
+        for name, default in fields:
+            value = getattr(record, name)
+            value = _visible(known, job, value) if name == "by" else value
+            if value != default:
+                given[name] = WRITTEN[name](value) if name in WRITTEN else value
+        return event, job, head(job, **given)
+
+    return tell
+
+
+WRITTEN: dict[str, Callable[[Any], Any]] = {"reason": _json, "placements": _places}
+"""Values that are models, as they stand in events."""
+
+TELL: dict[type[AnyRecord], Callable[[Known, Any], Told]] = {
+    **{kind: _by_fields(kind, event) for kind in JOB_OF if (event := kind.event) is not None},
     JobQueued: _queued,
     JobTurnedAway: _turned_away,
-    Waiting: _waiting,
     Allocated: _allocated,
-    Permitted: _of_run(public.JobBindingV1, "ranks"),
-    Bound: _of_run(public.JobBoundV1),
-    Started: _of_run(public.JobRunningV1),
-    Revoked: _revoked,
-    Spared: _spared,
-    Grown: _grown,
-    Shrunk: _shrunk,
-    Released: _of_run(public.JobReleasedV1, "ranks"),
-    Requeued: _requeued,
     Held: _held,
-    PrioritySet: _priority_set,
-    Warned: _of_run(public.JobWarnedV1, "idle_seconds"),
-    Saved: _of_run(public.JobSavedV1, "path"),
     EarmarkSet: _earmark_set,
-    EarmarkEnded: _earmark_ended,
     Finished: _finished,
     LeftChanged: _left_changed,
 }
-"""Every other record is of no interest outside; why a plan was refused is for operators."""
+"""By record: its event's fields, or what a function here makes of it. Every other is of no interest outside."""
 
 DATASCHEMA = {event: dataschema(event) for event in public.EVENT_TYPES}
 SHORT_TYPE = {event: public.short_type(event.type) for event in public.EVENT_TYPES}

@@ -21,31 +21,16 @@ from tessera_schemas.config import Queue, Quota
 from tessera_schemas.facts import NodeSeen, WorkRefused
 from tessera_schemas.keys import VIEWS
 from tessera_schemas.ledger import (
+    JOB_OF,
     Allocated,
-    BackInLine,
-    Bound,
     EarmarkEnded,
     EarmarkSet,
-    Finished,
     Grown,
-    Held,
-    JobQueued,
     LedgerMessage,
     NodeChanged,
     NodeDrained,
-    OutOfLine,
-    Permitted,
-    PrioritySet,
     RefusalNoted,
     Released,
-    Requeued,
-    Revoked,
-    Saved,
-    Shrunk,
-    Spared,
-    Started,
-    Waiting,
-    Warned,
 )
 from tessera_schemas.placement import Placement
 from tessera_schemas.views import JobView, NodeView, OthersView, QueueView, QuotaUse
@@ -54,15 +39,6 @@ JOBS, QUEUES, NODES, CONFIG, REFUSED = VIEWS
 Field = tuple[str, str]
 """View and key."""
 
-OF_JOB = (JobQueued, Waiting, Allocated, Requeued, Finished, Held, BackInLine, OutOfLine, PrioritySet)
-OF_OWNER = (EarmarkSet, EarmarkEnded)
-OF_RUN = (Permitted, Bound, Started, Revoked, Spared, Grown, Shrunk, Warned, Saved, Released)
-JOB_OF: dict[type[Any], Callable[[Any], str]] = {
-    **dict.fromkeys(OF_JOB, lambda record: str(record.job_id)),
-    **dict.fromkeys(OF_OWNER, lambda record: str(record.owner)),
-    **dict.fromkeys(OF_RUN, lambda record: str(record.run_id.rpartition("-")[0])),
-}
-"""The job that a record is about. By type, since asking a model's type for an instance of another is slow."""
 MOVES_CAPACITY = frozenset({Allocated, Grown, Released, EarmarkSet, EarmarkEnded})
 """Records that take or give back room on nodes, and quota with it: in a queue tree that is everybody's."""
 

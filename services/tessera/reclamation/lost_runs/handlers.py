@@ -22,7 +22,7 @@ from tessera.kernel.process.leases import Members, partition_of
 from tessera.kernel.service.context import Ports
 from tessera.reclamation.lost_runs.decide import lost_with_nodes, overdue, shrunk, shrunk_under, told_to_leave
 from tessera.reclamation.settings import ReclamationSettings
-from tessera_schemas.facts import RunLost
+from tessera_schemas.facts import NodeSeen, RunLost
 from tessera_schemas.ledger import NodeChanged, Released
 
 log = structlog.get_logger()
@@ -55,7 +55,7 @@ class Losses:
             for record in entry.message.records:
                 if type(record) is NodeChanged:
                     fact = entry.message.facts[record.fact].fact
-                    if fact.kind == "node_seen":
+                    if isinstance(fact, NodeSeen):
                         self._resized[fact.name] = None
                 elif type(record) is Released and not record.ranks:
                     self._said.pop(record.run_id, None)

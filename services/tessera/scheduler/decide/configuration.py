@@ -1,13 +1,14 @@
 """Facts about the configuration, and what a stopped queue means for what runs of it."""
 
 from tessera.domain.phases import Phase
-from tessera.scheduler.decide.draft import Draft, say_waiting
+from tessera.scheduler.decide.draft import Draft, judges, say_waiting
 from tessera.scheduler.decide.jobs import say_closed
 from tessera_schemas.facts import ConfigProposed
 from tessera_schemas.ledger import ConfigRefused, ConfigSet, Revoked
 from tessera_schemas.reasons import Code, Reason
 
 
+@judges(ConfigProposed)
 def on_config_proposed(draft: Draft, index: int, fact: ConfigProposed) -> None:
     """Puts a configuration in force if made for the version in force; refuses any other but a repeat."""
     state = draft.state

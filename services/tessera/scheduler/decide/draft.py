@@ -1,9 +1,12 @@
 """A draft of one message: the inputs it takes in, and the records made so far with the state they lead to."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from tessera.domain.fold import apply_record
 from tessera.domain.state import State
+from tessera_schemas.facts import AnyFact
 from tessera_schemas.ledger import AnyRecord, TakenFact, Waiting
 from tessera_schemas.orders import Order
 from tessera_schemas.reasons import Reason
@@ -46,6 +49,22 @@ class Draft:
     def full(self) -> bool:
         """Whether work that can wait is left to the next message, so that this one stays below its bound."""
         return self.room < RECORD_BYTES
+
+
+Judge = Callable[[Draft, int, Any], None]
+JudgeT = TypeVar("JudgeT", bound=Judge)
+JUDGE: dict[type[AnyFact], Judge] = {}
+"""What follows from a fact: each function registers itself by the fact's class."""
+
+
+def judges(fact: type[AnyFact]) -> Callable[[JudgeT], JudgeT]:
+    """Register the function below as the one that judges this kind of fact, the `index`-th of its message."""
+
+    def register(judge: JudgeT) -> JudgeT:
+        JUDGE[fact] = judge
+        return judge
+
+    return register
 
 
 def say_waiting(draft: Draft, job_id: str, reason: Reason) -> None:

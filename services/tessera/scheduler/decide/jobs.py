@@ -5,7 +5,7 @@ from tessera.domain.fold_steps import known
 from tessera.domain.levels import unknown_levels
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
-from tessera.scheduler.decide.draft import Draft, say_waiting
+from tessera.scheduler.decide.draft import Draft, judges, say_waiting
 from tessera_schemas.facts import CancelRequested, HoldRequested, JobAdmitted, JobRefused, PriorityRequested
 from tessera_schemas.ledger import EarmarkEnded, Finished, Held, JobQueued, JobTurnedAway, PrioritySet, Revoked
 from tessera_schemas.reasons import Code, Reason
@@ -13,6 +13,7 @@ from tessera_schemas.reasons import Code, Reason
 COUNTABLE = 2**62  # sums of a tenant's jobs; the canonical form of the state holds no integer above 64 bits
 
 
+@judges(JobAdmitted)
 def on_job_admitted(draft: Draft, index: int, fact: JobAdmitted) -> None:
     """Queues an admitted job; turns it away over a limit, an unknown level, or another spec under a known key."""
     state = draft.state
@@ -84,11 +85,13 @@ def _turn_away(draft: Draft, index: int, *reasons: Reason) -> None:
     draft.add(JobTurnedAway(kind="job_turned_away", fact=index, reasons=reasons))
 
 
+@judges(JobRefused)
 def on_job_refused(draft: Draft, index: int, fact: JobRefused) -> None:
     """Records that admission refused a job."""
     _turn_away(draft, index)
 
 
+@judges(CancelRequested)
 def on_cancel_requested(draft: Draft, index: int, fact: CancelRequested) -> None:
     """Another tenant's job is treated as one that does not exist."""
     job = draft.state.jobs.get(fact.job_id)
@@ -114,6 +117,7 @@ def give_up_earmark(draft: Draft, owner: str) -> None:
         draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="owner_gone"))
 
 
+@judges(HoldRequested)
 def on_hold_requested(draft: Draft, index: int, fact: HoldRequested) -> None:
     """A hold keeps the job from its next start; what runs goes on."""
     job = draft.state.jobs.get(fact.job_id)
@@ -127,6 +131,7 @@ def on_hold_requested(draft: Draft, index: int, fact: HoldRequested) -> None:
         say_waiting(draft, job.job_id, Reason(code=Code.WAITING_FOR_TURN if fact.undo else Code.ON_HOLD))
 
 
+@judges(PriorityRequested)
 def on_priority_requested(draft: Draft, index: int, fact: PriorityRequested) -> None:
     """Adopted work keeps the priority that Kubernetes gave it."""
     job = draft.state.jobs.get(fact.job_id)

@@ -2,13 +2,14 @@
 
 from tessera.domain.devices import while_held
 from tessera.domain.resources import is_as_seen
-from tessera.scheduler.decide.draft import Draft
+from tessera.scheduler.decide.draft import Draft, judges
 from tessera.scheduler.decide.elastic import go_on_without
 from tessera_schemas.facts import DrainRequested, NodeSeen
 from tessera_schemas.ledger import EarmarkEnded, NodeChanged, NodeDrained, Revoked
 from tessera_schemas.reasons import Code, Reason
 
 
+@judges(NodeSeen)
 def on_node_seen(draft: Draft, index: int, fact: NodeSeen) -> None:
     """Records how a node is now if anything changed, and ends earmarks on devices that it no longer has."""
     before = draft.state.nodes.get(fact.name)
@@ -28,6 +29,7 @@ def end_earmarks_on(draft: Draft, node: str, devices_from: int | None = None) ->
             draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="node_lost"))
 
 
+@judges(DrainRequested)
 def on_drain_requested(draft: Draft, index: int, fact: DrainRequested) -> None:
     """Start nothing new on the node; with `evict`, its runs restart elsewhere without a counted attempt."""
     state = draft.state

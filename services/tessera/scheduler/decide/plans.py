@@ -12,7 +12,7 @@ from tessera.engine.placement.faults import placement_faults
 from tessera.engine.preemption.candidates import eviction_cost
 from tessera.engine.preemption.rules import EVICTED_AS, is_its_own, may_evict, may_shrink, outranked
 from tessera.engine.queueing.readiness import book_without, quota_reason, startable, would_borrow
-from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
+from tessera.scheduler.decide.draft import RECORD_BYTES, Draft, judges
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Move, PlanProposed
 from tessera_schemas.ledger import AnyRecord, EarmarkEnded, EarmarkSet, PlanRefused, Revoked, Shrunk
@@ -20,6 +20,7 @@ from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
 
+@judges(PlanProposed)
 def on_plan_proposed(draft: Draft, index: int, fact: PlanProposed) -> None:
     """Victims, the earmark they make room for, and the ends of lesser earmarks in its way: one decision."""
     verdict = _judge(draft.state, fact)

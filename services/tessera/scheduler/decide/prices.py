@@ -1,12 +1,13 @@
 """Facts about what pods are worth: taken when they belong to the mix as it is settled now."""
 
 from tessera.domain.mix import DEAREST, Mix, in_full
-from tessera.scheduler.decide.draft import Draft
+from tessera.scheduler.decide.draft import Draft, judges
 from tessera_schemas.facts import PricesLearnt
 from tessera_schemas.ledger import MixPriced, PricesRefused
 from tessera_schemas.reasons import Code, Reason
 
 
+@judges(PricesLearnt)
 def on_prices_learnt(draft: Draft, index: int, fact: PricesLearnt) -> None:
     """Takes prices in if they belong to the pool's mix as settled now; records their refusal otherwise."""
     verdict = why_not(draft.state.mixes.get(fact.pool), fact)

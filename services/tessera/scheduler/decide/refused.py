@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from tessera.domain.state import State
-from tessera.scheduler.decide.draft import Draft
+from tessera.scheduler.decide.draft import Draft, judges
 from tessera_schemas.facts import REFUSED_MAX, REFUSED_PER_TENANT, WorkRefused
 from tessera_schemas.ledger import RefusalNoted
 from tessera_schemas.reasons import Reason
 
 
+@judges(WorkRefused)
 def on_work_refused(draft: Draft, index: int, fact: WorkRefused) -> None:
     """Noted when it is news. Of a tenant with too many the first are shown, and the next as these are mended."""
     known = draft.state.refused.get(fact.work_id)

@@ -7,7 +7,7 @@ from tessera.domain.idle import idle_policy
 from tessera.domain.phases import Phase
 from tessera.engine.preemption.rules import in_the_way
 from tessera.engine.queueing.readiness import pods_away
-from tessera.scheduler.decide.draft import Draft, say_waiting
+from tessera.scheduler.decide.draft import Draft, judges, say_waiting
 from tessera.scheduler.decide.elastic import go_on_without
 from tessera.scheduler.decide.jobs import say_closed
 from tessera_schemas.facts import (
@@ -106,6 +106,7 @@ def _active(draft: Draft, run_id: str) -> Run | None:
     return None if run is None or run.stopping else run
 
 
+@judges(PodsMade)
 def on_pods_made(draft: Draft, index: int, fact: PodsMade) -> None:
     """One permit per run, ever: it names the pods that may be bound. What a run grew by has its own, per rank."""
     run = _active(draft, fact.run_id)
@@ -127,6 +128,7 @@ def _permit_more(draft: Draft, run: Run | None, fact: PodsMade) -> None:
         draft.add(Permitted(kind="permitted", run_id=run.run_id, uids=uids, ranks=tuple(made)))
 
 
+@judges(PodsLost)
 def on_pods_lost(draft: Draft, index: int, fact: PodsLost) -> None:
     """Go on without surplus pods that failed; only the gang is all or nothing."""
     run = _active(draft, fact.run_id)
@@ -134,6 +136,7 @@ def on_pods_lost(draft: Draft, index: int, fact: PodsLost) -> None:
         go_on_without(draft, run, fact.ranks, fact.reason, "binder")
 
 
+@judges(PodsBound)
 def on_pods_bound(draft: Draft, index: int, fact: PodsBound) -> None:
     """Records that a permitted run's pods are bound, once."""
     run = _active(draft, fact.run_id)
@@ -141,6 +144,7 @@ def on_pods_bound(draft: Draft, index: int, fact: PodsBound) -> None:
         draft.add(Bound(kind="bound", run_id=run.run_id))
 
 
+@judges(BindFailed)
 def on_bind_failed(draft: Draft, index: int, fact: BindFailed) -> None:
     """Revokes a run whose pods could not be bound, unless the run has started."""
     run = _active(draft, fact.run_id)
@@ -148,6 +152,7 @@ def on_bind_failed(draft: Draft, index: int, fact: BindFailed) -> None:
         revoke(draft, run, fact.reason, "binder", within=fact.within)
 
 
+@judges(RunStarted)
 def on_run_started(draft: Draft, index: int, fact: RunStarted) -> None:
     """Records that a permitted run's pods all run, once."""
     run = _active(draft, fact.run_id)
@@ -155,6 +160,7 @@ def on_run_started(draft: Draft, index: int, fact: RunStarted) -> None:
         draft.add(Started(kind="started", run_id=run.run_id))
 
 
+@judges(RunEnded)
 def on_run_ended(draft: Draft, index: int, fact: RunEnded) -> None:
     """All pods succeeded: the job is done. One did not: the gang is over and what is left of it is stopped."""
     run = _active(draft, fact.run_id)
@@ -177,6 +183,7 @@ def _failing(run: Run, fact: RunEnded) -> tuple[str, ...]:
     return tuple(place.node for place in run.all_placements if counts and place.rank == fact.rank)
 
 
+@judges(EvictionBlocked)
 def on_eviction_blocked(draft: Draft, index: int, fact: EvictionBlocked) -> None:
     """Record why a run's eviction is blocked; only the reasons of its job and of jobs that wait for the room change."""
     run = draft.state.runs.get(fact.run_id)
@@ -184,6 +191,7 @@ def on_eviction_blocked(draft: Draft, index: int, fact: EvictionBlocked) -> None
         say_waiting(draft, run.job_id, fact.reason)
 
 
+@judges(RunUntouched)
 def on_run_untouched(draft: Draft, index: int, fact: RunUntouched) -> None:
     """A plan that cannot be carried out is undone: whoever it has not touched goes on, and the room is common again."""
     run = draft.state.runs.get(fact.run_id)
@@ -200,6 +208,7 @@ def on_run_untouched(draft: Draft, index: int, fact: RunUntouched) -> None:
             say_waiting(draft, mark.owner, fact.reason)
 
 
+@judges(RunAbsent)
 def on_run_absent(draft: Draft, index: int, fact: RunAbsent) -> None:
     """Only now is the capacity free, and only now may the job start again or end."""
     state = draft.state
@@ -242,6 +251,7 @@ def _requeue(draft: Draft, job: Job, reason: Reason) -> None:
     say_closed(draft, job.job_id, job.queue)
 
 
+@judges(PodsBack)
 def on_pods_back(draft: Draft, index: int, fact: PodsBack) -> None:
     """The pods of an adopted job are there again, are others, or are of an owner that survives another eviction."""
     job = draft.state.jobs.get(fact.job_id)
@@ -256,6 +266,7 @@ def on_pods_back(draft: Draft, index: int, fact: PodsBack) -> None:
         say_closed(draft, job.job_id, job.queue)
 
 
+@judges(PodsGone)
 def on_pods_gone(draft: Draft, index: int, fact: PodsGone) -> None:
     """No devices wait for pods that are not there; the job keeps its place."""
     job = draft.state.jobs.get(fact.job_id)
@@ -279,6 +290,7 @@ def _final_reason(job: Job, run: Run) -> Reason:
     return last if run.then == "failed" or last.code is Code.CANCELLED else Reason(code=Code.CANCELLED)
 
 
+@judges(RunLost)
 def on_run_lost(draft: Draft, index: int, fact: RunLost) -> None:
     """The gang restarts elsewhere, as long as it may be tried again; a run whose gang lost nothing goes on."""
     run = _active(draft, fact.run_id)
@@ -289,6 +301,7 @@ def on_run_lost(draft: Draft, index: int, fact: RunLost) -> None:
         revoke(draft, run, fact.reason, "reclamation", own=own, avoid=fact.nodes)
 
 
+@judges(RunIdle)
 def on_run_idle(draft: Draft, index: int, fact: RunIdle) -> None:
     """Warn first; what is still idle long after the warning gives its devices back, if job, queue or policy say so."""
     run = _active(draft, fact.run_id)
@@ -308,11 +321,13 @@ def on_run_idle(draft: Draft, index: int, fact: RunIdle) -> None:
         draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then=then, by="reclamation"))
 
 
+@judges(CheckpointSaved)
 def on_checkpoint_saved(draft: Draft, index: int, fact: CheckpointSaved) -> None:
     """Also from a run that is being stopped: saving is what its notice is for."""
     _save(draft, fact.run_id, fact.path, fact.at)
 
 
+@judges(CheckpointReported)
 def on_checkpoint_reported(draft: Draft, index: int, fact: CheckpointReported) -> None:
     """As if its pod had said it. What an earlier attempt saved does not count for the one that runs now."""
     job = draft.state.jobs.get(fact.job_id)

@@ -7,36 +7,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from tessera_schemas.facts import JobAdmitted, JobRefused
-from tessera_schemas.ledger import LEDGER_MESSAGE
+from tessera_schemas.ledger import LEDGER_MESSAGE, RECORDS
+from tessera_schemas.registry import kind_of
 from tessera_schemas.subjects import OPERATOR
 
 PREFIX, VERSION = "io.tessera.job.", ".v1"
 NO_QUEUE = "none"
-NAMES = {  # of the record, or of how a job finished: of its event
-    "job_queued": "admitted",
-    "job_turned_away": "refused",
-    "waiting": "waiting",
-    "allocated": "allocated",
-    "permitted": "binding",
-    "bound": "bound",
-    "started": "running",
-    "revoked": "evicting",
-    "spared": "spared",
-    "released": "released",
-    "requeued": "requeued",
-    "held": "held",
-    "priority_set": "reprioritized",
-    "warned": "warned",
-    "saved": "saved",
-    "grown": "grown",
-    "shrunk": "shrunk",
-    "earmark_set": "earmarked",
-    "earmark_ended": "unearmarked",
-    "succeeded": "succeeded",
-    "failed": "failed",
-    "cancelled": "cancelled",
-    "left_changed": "fragmentation",
-}
+ENDS = ("succeeded", "failed", "cancelled")
+NAMES = {kind_of(record): record.event.type.split(".")[-2] for record in RECORDS if record.event is not None}
+"""By record, or by how a job finished: the name of its event."""
+NAMES |= {end: end for end in ENDS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import get_args
 
 from tessera.domain.phases import LEGAL
-from tessera_schemas.facts import OWNERS, AnyFact
+from tessera_schemas.facts import FACTS as FACT_TYPES
+from tessera_schemas.facts import AnyFact
+from tessera_schemas.ledger import RECORDS as RECORD_TYPES
 from tessera_schemas.ledger import Allocated, AnyRecord, Released
 from tessera_schemas.reasons import Code
 from tessera_schemas.registry import kind_of
@@ -60,9 +61,9 @@ NAMED_POINTS = tuple(
 )
 EDGES = tuple(f"{phase.value} -> {to.value}" for phase, nexts in LEGAL.items() for to in sorted(nexts))
 
-FACTS = tuple(kind_of(model) for model in OWNERS)
+FACTS = tuple(kind_of(model) for model in FACT_TYPES)
 PARTS = {"gang": "released: pods of a gang before their run", "beyond": "released: pods beyond a gang"}
-RECORDS = (*(kind_of(model) for model in get_args(AnyRecord)), *PARTS.values())
+RECORDS = (*(kind_of(model) for model in RECORD_TYPES), *PARTS.values())
 REASONS = (
     Code.NOT_JSON,
     Code.MISSING_FIELD,
