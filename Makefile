@@ -7,9 +7,15 @@ READY := $(VENV)/.ready
 SEEDS ?= 100
 FIRST ?= 1
 CODE := schemas services tests docs deploy
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+IMAGES := admission queueing scheduler preemption reclamation binder projection gateway client
+IMAGE_FLAGS ?=
+COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
+SERVICES := admission queueing scheduler preemption reclamation binder projection gateway
+export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas figures check alerts prometheus dashboards unit test test-kubernetes sim demo bench bench-engine bench-kubernetes up down logs lock clean
+.PHONY: help setup fmt lint types layers schemas figures check alerts prometheus dashboards unit test test-kubernetes sim demo bench bench-engine bench-kubernetes up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -69,7 +75,7 @@ unit: $(READY) ## fast tests, no servers, about a minute
 	$(BIN)/pytest -q -n auto tests/unit tests/property
 
 test: $(READY) ## all tests: real nats-server and Redis, real processes, 100 simulated seeds
-	$(BIN)/pytest -q -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/kubernetes tests  # the tests of a file share one platform, and some build on others
+	$(BIN)/pytest -q -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/kubernetes --ignore=tests/containers tests  # the tests of a file share one platform, and some build on others
 
 test-kubernetes: $(READY) ## the same on a real Kubernetes API server, built once from Go modules (minutes)
 	@$(BIN)/python -m tests.kubernetes.binaries
@@ -98,6 +104,38 @@ down: ## end the platform that `make up` started in this directory
 
 logs: ## follow the logs of the local platform
 	@tail -n 20 -F .tessera/logs/*.log
+
+images: ## build the container image of each service, and `client` (IMAGE_FLAGS go to docker build)
+	@for name in $(IMAGES); do echo "tessera-$$name:$(VERSION)"; \
+	  docker build -q $(IMAGE_FLAGS) -f deploy/Dockerfile --target $$name -t tessera-$$name:$(VERSION) \
+	    --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) . >/dev/null || exit 1; done
+
+image-report: $(READY) ## sizes and contents of the images that were built, and an SBOM of each in build/sbom
+	@$(BIN)/python deploy/image_report.py $(addsuffix :$(VERSION),$(addprefix tessera-,$(IMAGES)))
+
+container-engine: ## Debian's docker.io, docker-compose and mmdebstrap, for test-containers, where root may install them
+	@if command -v dockerd >/dev/null && command -v docker-compose >/dev/null && command -v mmdebstrap >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing the distribution's packages docker.io, docker-compose and mmdebstrap, for tests in containers"; \
+	  install="apt-get install -y -qq --no-install-recommends docker.io docker-compose mmdebstrap"; export RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive; \
+	  { $$install || { apt-get update -qq && $$install; }; } >/dev/null 2>&1 || echo "they could not be installed: tests that need them are skipped"; \
+	else echo "no container engine, and no right to install one: tests that need it are skipped"; fi
+
+test-containers: $(READY) container-engine prometheus ## images, docker-compose.yml and the servers' permissions, on a real container engine (minutes)
+	$(BIN)/pytest -q -rs -n0 tests/containers
+
+compose-up: ## run docker-compose.yml in the background, with the simulated cluster (COMPOSE_PROFILES=sim,watch adds more)
+	@$(COMPOSE) up -d
+
+compose-down: ## end what compose-up started; its data stays
+	@COMPOSE_PROFILES=sim,watch,cli $(COMPOSE) down
+
+compose-identities: ## after `apply` or `token`: every part gets its credentials anew, and NATS reads its users again
+	@$(COMPOSE) run --rm identities
+	@$(COMPOSE) kill -s HUP nats && sleep 1 && $(COMPOSE) kill -s HUP nats  # what a new account imports comes with the second
+
+scale: ## so many replicas of services: make scale admission=3 binder=2
+	@$(COMPOSE) up -d --no-recreate $(foreach name,$(SERVICES),$(if $($(name)),--scale $(name)=$($(name))))
 
 lock: $(READY) ## pin what requirements.in asks for, with hashes
 	$(BIN)/pip-compile -q --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --allow-unsafe -o requirements.lock requirements.in

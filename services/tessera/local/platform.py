@@ -39,7 +39,7 @@ from tessera.local.free_port import LOOPBACK, free_port
 from tessera.local.servers import NatsServer, RedisServer, wait_until
 from tessera_schemas import subjects
 from tessera_schemas.labels import SHARD_LABEL
-from tessera_schemas.services import SERVICES, SPECS
+from tessera_schemas.services import SERVICES
 
 NATS, REDIS, CLUSTER, GATEWAY = "nats", "redis", "cluster", "gateway"
 LEDGER_BYTES_MAX = 2 * 1024**3
@@ -64,14 +64,6 @@ def default_nodes(shards: Sequence[str], count: int = 4) -> str:
         labels = "" if main else f", labels: {{{SHARD_LABEL}: {shard}}}"
         lines.append(DEFAULT_NODES.format(name="gpu" if main else f"gpu-{shard}", count=count, labels=labels))
     return "".join(lines)
-
-
-def verbs_at_cluster() -> dict[str, list[str]]:
-    """Verbs of each identity at the simulated cluster: a service has those that its rights allow."""
-    rights = {spec.name: spec.cluster_rights() | spec.tenant_rights() for spec in SPECS if spec.uses_cluster}
-    of_subresource = {"pods/binding": "bind", "pods/eviction": "evict"}
-    verbs = {name: sorted({of_subresource.get(r.resource, r.verb) for r in found}) for name, found in rights.items()}
-    return {**verbs, subjects.OPERATOR: ["*"]}
 
 
 class Platform:
@@ -315,24 +307,11 @@ class Platform:
 
     def _spawn_cluster(self) -> Spawn:
         folder = self.directory / "cluster"
-        nodes, tokens = self._nodes or folder / "nodes.yaml", folder / "tokens.json"
+        nodes = self._nodes or folder / "nodes.yaml"
         if self._nodes is None and not nodes.exists():
             nodes.write_text(default_nodes(self.shards))
-        tokens.touch(mode=0o600)
-        verbs = verbs_at_cluster()
-        tokens.write_text(
-            json.dumps(
-                {
-                    self.credentials_of(shard).read(name).cluster_token: {
-                        "identity": subjects.user(name, shard),
-                        "verbs": verbs[name],
-                    }
-                    for shard in self.shards
-                    for name in verbs
-                }
-            )
-        )
-        command = [sys.executable, "-m", "tessera.local.cluster", "--nodes", str(nodes), "--tokens", str(tokens)]
+        command = [sys.executable, "-m", "tessera.local.cluster", "--nodes", str(nodes)]
+        command += ["--credentials", str(self.credentials.root)]
         command += ["--port", str(self._cluster_port), "--port-file", str(self._port_file(CLUSTER))]
         self._port_file(CLUSTER).unlink(missing_ok=True)
         return Spawn(command, _same_code())

@@ -1,8 +1,9 @@
 """`run`, `init`, `up` and `demo`: the parts of a shard and a whole one on this machine."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +14,9 @@ from tessera.client.settings import ClientSettings
 from tessera.client.where import DEFAULT_HOME, HOME_VARIABLE, SHARD_VARIABLE
 from tessera_schemas.services import SERVICES
 from tessera_schemas.subjects import MAIN_SHARD, OPERATOR
+
+if TYPE_CHECKING:
+    from tessera.kernel.provisioning.credential_files import CredentialDirectory
 
 Directory = Annotated[Path, typer.Option("--home", envvar=HOME_VARIABLE, help="Where everything is kept")]
 Shard = Annotated[str, typer.Option(envvar=SHARD_VARIABLE, help="The shard's name")]
@@ -34,6 +38,10 @@ def init(
     replicas: Annotated[int, typer.Option(help="Copies of each stream: 3 in production", min=1, max=5)] = 1,
     ledger_gib: Annotated[int, typer.Option(help="GiB that the ledger may take", min=1)] = 8,
     mend: Annotated[bool, typer.Option("--mend", help="Set what differs to what the table says")] = False,
+    tenant: Annotated[list[str] | None, typer.Option(help="Tenants to make identities for, too")] = None,
+    only_identities: Annotated[
+        bool, typer.Option("--only-identities", help="Ask no server: the files that NATS and Redis start with")
+    ] = False,
 ) -> None:
     """Make identities, streams and consumers; may be run again at any time."""
 
@@ -42,17 +50,13 @@ def init(
         from tessera.kernel.errors import StartupError
         from tessera.kernel.nats.once import check_closed, connect_once
         from tessera.kernel.process.settings import load_settings
-        from tessera.kernel.provisioning.credential_files import CredentialDirectory
-        from tessera.kernel.provisioning.credentials import ensure_identities, system_identities
         from tessera.kernel.provisioning.streams import Bounds, ensure_streams
 
+        directory = _ensure_identities(credentials, shard, tenant or ())
+        if only_identities:
+            return
         settings = load_settings(ClientSettings, credentials_file=None)  # it is made here
-        url = settings.nats_url
-        directory = CredentialDirectory(credentials, shard)
-        if ensure_identities(directory, system_identities()):
-            print(f"identities are in {directory.path}; have NATS include {directory.nats_file.name}, and Redis load "
-                  f"{directory.redis_file.name} as its aclfile")  # fmt: skip
-        login = directory.read(OPERATOR).nats
+        url, login = settings.nats_url, directory.read(OPERATOR).nats
         try:
             admin = await connect_once(url, login.user, login.password)
             if not settings.allow_anybody:
@@ -67,6 +71,19 @@ def init(
         print("\n".join(f"made {name}" for name in made) or f"shard {shard}: everything is there already")
 
     carry_out(work())
+
+
+def _ensure_identities(folder: Path, shard: str, tenants: Sequence[str]) -> "CredentialDirectory":
+    """Make those that are missing; a tenant that is there keeps its subscribers."""
+    from tessera.kernel.provisioning.credential_files import CredentialDirectory
+    from tessera.kernel.provisioning.credentials import ensure_identities, system_identities, tenant_identity
+
+    directory = CredentialDirectory(folder, shard)
+    new = [tenant_identity(name) for name in tenants if not directory.file(name).exists()]
+    if ensure_identities(directory, [*system_identities(), *new]):
+        print(f"identities are in {directory.path}; have NATS include {directory.nats_file.name}, and Redis load "
+              f"{directory.redis_file.name} as its aclfile")  # fmt: skip
+    return directory
 
 
 def up(

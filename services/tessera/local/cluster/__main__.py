@@ -10,12 +10,13 @@ from pathlib import Path
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError
 from tessera.kernel.process.gc_tuning import collect_rarely
-from tessera.local.cluster.access import Access, access_from_file
+from tessera.local.cluster.access import Access, access_from_file, access_of_identities
 from tessera.local.cluster.core import SimCluster
 from tessera.local.cluster.jobs import JobController
 from tessera.local.cluster.nodes import nodes_from_file
 from tessera.local.cluster.server import ApiServer
 from tessera.local.cluster.store import Options
+from tessera.local.free_port import LOOPBACK
 
 
 def main() -> int:
@@ -32,9 +33,11 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tessera.local.cluster", description="A simulated Kubernetes cluster.")
     parser.add_argument("--nodes", type=Path, help="nodes, as CSV of a public trace or as YAML")
+    parser.add_argument("--host", default=LOOPBACK, help="where it listens; loopback unless told")
     parser.add_argument("--port", type=int, default=0, help="0 picks a free one")
     parser.add_argument("--port-file", type=Path, help="where to write the port once it is open")
     parser.add_argument("--tokens", type=Path, help="YAML: token -> {identity, verbs}; without it all is allowed")
+    parser.add_argument("--credentials", type=Path, help="directory of `tessera init`: lets in whom that made")
     parser.add_argument("--start-ms", type=int, default=5, help="from bind to start")
     parser.add_argument("--history", type=int, default=10_000, help="changes that a watch may be behind")
     parser.add_argument("--jobs", action="store_true", help="also run a small controller of batch/v1 Jobs")
@@ -42,10 +45,16 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _access(arguments: argparse.Namespace) -> Access:
+    if arguments.credentials:
+        return access_of_identities(arguments.credentials)
+    return access_from_file(arguments.tokens) if arguments.tokens else Access()
+
+
 async def _serve(arguments: argparse.Namespace) -> None:
     clock = SystemClock()
     nodes = nodes_from_file(arguments.nodes) if arguments.nodes else []
-    access = access_from_file(arguments.tokens) if arguments.tokens else Access()
+    access = _access(arguments)
     options = Options(start_ms=arguments.start_ms, history=arguments.history)
     cluster = SimCluster(clock, arguments.seed, options)
     for node in nodes:
@@ -54,12 +63,12 @@ async def _serve(arguments: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server = ApiServer(cluster, clock, access)
-    port = await server.start(arguments.port)
+    port = await server.start(arguments.port, arguments.host)
     if arguments.port_file:
         partial = arguments.port_file.with_suffix(".partial")
         partial.write_text(str(port))
         partial.rename(arguments.port_file)  # whoever waits for the file finds it whole
-    print(f"simulated cluster ready: http://127.0.0.1:{port} with {len(nodes)} nodes", flush=True)
+    print(f"simulated cluster ready: http://{arguments.host}:{port} with {len(nodes)} nodes", flush=True)
     controller = asyncio.create_task(JobController(cluster, clock).run()) if arguments.jobs else None
     await stop.wait()
     if controller is not None:

