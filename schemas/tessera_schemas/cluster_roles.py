@@ -75,7 +75,7 @@ OWNER_READER = ClusterRole(
 BINDER = ClusterRole(
     "tessera-binder",
     "All that is ever written to Kubernetes, only by the binder, and only where a namespace binds it. Of the owners of "
-    "pods only spec.suspend is written, and a mark that says who suspended them.",
+    "pods only spec.suspend is written, a mark that says who suspended them, and a condition in their status.",
     (
         Rule(("",), ("pods",), ("create", "delete", "patch")),
         Rule(("",), ("pods/binding", "pods/eviction"), ("create",)),
@@ -88,5 +88,8 @@ BINDER = ClusterRole(
         Rule(("ray.io",), ("rayclusters",), ("patch",)),
         Rule(("kubeflow.org",), _TRAINING_JOBS, ("patch",)),
         Rule(("scheduling.k8s.io",), ("podgroups/status",), ("patch",)),
+        Rule(("batch",), ("jobs/status",), ("patch",)),
+        Rule(("jobset.x-k8s.io",), ("jobsets/status",), ("patch",)),
+        Rule(("ray.io",), ("rayclusters/status",), ("patch",)),
     ),
 )

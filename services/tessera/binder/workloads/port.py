@@ -17,6 +17,8 @@ from tessera_schemas.reasons import Code, Reason
 
 ANCHOR_CHARACTERS = 40
 PARTS_MAX = 64
+PLACED = "tessera.io/Placed"
+"""The condition on users' objects that says whether their pods have their nodes."""
 
 
 class GroupKind(StrEnum):

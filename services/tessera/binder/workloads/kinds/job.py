@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from tessera.binder.workloads.batch_jobs import comes_in_waves, job_pods, least_pods
 from tessera.binder.workloads.port import (
+    PLACED,
     Group,
     GroupKind,
     GroupPolicy,
@@ -30,7 +31,10 @@ class BatchJob(OwnedWorkload):
     index_labels: ClassVar[tuple[str, ...]] = ("batch.kubernetes.io/job-completion-index",)
     suspend_at: ClassVar[tuple[str, ...]] = ("spec", "suspend")
     controllers: ClassVar[tuple[str, ...]] = ("kubernetes.io/job-controller",)
-    rights: ClassVar[tuple[KindRights, ...]] = (KindRights("batch", ("jobs",), ("get", "list", "watch"), ("patch",)),)
+    condition: ClassVar[str] = PLACED
+    rights: ClassVar[tuple[KindRights, ...]] = (
+        KindRights("batch", ("jobs",), ("get", "list", "watch"), ("patch",), ("patch",)),
+    )
 
     def __init__(self, above: Sequence[Workload]) -> None:
         self._above = above

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from tessera.binder.workloads.batch_jobs import comes_in_waves, job_pods, job_survives
-from tessera.binder.workloads.port import GroupKind, KindRights, OwnedWorkload
+from tessera.binder.workloads.port import PLACED, GroupKind, KindRights, OwnedWorkload
 from tessera.binder.workloads.reading import Json, items, mapping, no, text, whole
 from tessera_schemas.reasons import Code, Reason
 
@@ -17,7 +17,10 @@ class JobSet(OwnedWorkload):
     index_labels: ClassVar[tuple[str, ...]] = ("jobset.sigs.k8s.io/job-index",)
     suspend_at: ClassVar[tuple[str, ...]] = ("spec", "suspend")
     controllers: ClassVar[tuple[str, ...]] = ("jobset.sigs.k8s.io/jobset-controller",)
-    rights: ClassVar[tuple[KindRights, ...]] = (KindRights("jobset.x-k8s.io", ("jobsets",), ("get",), ("patch",)),)
+    condition: ClassVar[str] = PLACED
+    rights: ClassVar[tuple[KindRights, ...]] = (
+        KindRights("jobset.x-k8s.io", ("jobsets",), ("get",), ("patch",), ("patch",)),
+    )
 
     def gathers(self, owner: Json) -> bool:
         """Unless its parts start one after the other."""

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from tessera.binder.workloads.port import GangMark, GroupKind, KindRights, Workload
+from tessera.binder.workloads.port import PLACED, GangMark, GroupKind, KindRights, Workload
 from tessera.binder.workloads.reading import Json, items, mapping, whole
 from tessera_schemas.reasons import Reason
 
@@ -18,7 +18,10 @@ class RayCluster(Workload):
     role_labels: ClassVar[tuple[str, ...]] = ("ray.io/group",)
     suspend_at: ClassVar[tuple[str, ...]] = ("spec", "suspend")
     controllers: ClassVar[tuple[str, ...]] = ("ray.io/kuberay-operator",)
-    rights: ClassVar[tuple[KindRights, ...]] = (KindRights("ray.io", ("rayclusters",), ("get",), ("patch",)),)
+    condition: ClassVar[str] = PLACED
+    rights: ClassVar[tuple[KindRights, ...]] = (
+        KindRights("ray.io", ("rayclusters",), ("get",), ("patch",), ("patch",)),
+    )
 
     def size(self, owner: Json) -> int | Reason:
         """The head and all workers; where an autoscaler adds workers, the head and the least of them."""
