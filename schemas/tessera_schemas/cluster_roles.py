@@ -63,13 +63,13 @@ OWNER_READER = ClusterRole(
         Rule(("batch",), ("jobs",), _READ),
         Rule(("",), ("persistentvolumeclaims", "persistentvolumes"), ("get",)),
         Rule(("storage.k8s.io",), ("storageclasses",), ("get",)),
-        Rule(("jobset.x-k8s.io",), ("jobsets",), ("get",)),
+        Rule(("jobset.x-k8s.io",), ("jobsets",), _READ),
         Rule(("scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.k8s.io"), ("podgroups",), ("get",)),
-        Rule(("ray.io",), ("rayclusters",), ("get",)),
+        Rule(("ray.io",), ("rayclusters",), _READ),
         Rule(("leaderworkerset.x-k8s.io",), ("leaderworkersets",), ("get",)),
         Rule(("policy",), ("poddisruptionbudgets",), ("list",)),
         Rule(("scheduling.k8s.io",), ("priorityclasses",), ("list",)),
-        Rule(("kubeflow.org",), _TRAINING_JOBS, ("get",)),
+        Rule(("kubeflow.org",), _TRAINING_JOBS, _READ),
     ),
 )
 BINDER = ClusterRole(

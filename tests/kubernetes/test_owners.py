@@ -17,11 +17,32 @@ from tests.kubernetes.users import Users, condition
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 Json = dict[str, Any]
+SETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/lab/jobsets"
+JOB_SETS: Json = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "jobsets.jobset.x-k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved"}},
+    "spec": {
+        "group": "jobset.x-k8s.io",
+        "scope": "Namespaced",
+        "names": {"plural": "jobsets", "singular": "jobset", "kind": "JobSet"},
+        "versions": [
+            {
+                "name": "v1alpha2",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def live(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KubernetesLive]:
     own_plane.add_nodes(1, "gpu", gpus=8, cpu="16")
+    own_plane.api().create(JOB_SETS)
     async with live_on(own_plane, tmp_path_factory.mktemp("platform"), configuration()) as live:
         yield live
 
@@ -53,13 +74,13 @@ async def test_a_job_that_waits_says_why_and_later_that_it_is_placed_beside_what
     users.delete("job", "second")
 
 
-async def test_a_refused_job_names_the_field_and_a_suspended_one_says_why_it_waits(users: Users) -> None:
+async def test_a_refused_job_names_the_reason_and_a_suspended_one_says_why_it_waits(users: Users) -> None:
     users.create(batch_job("holds", gpus=8, seconds=3600))
     await users.until_running("holds")
-    users.create(batch_job("wrong", template={"preemptionPolicy": "Never"}))
+    users.create(batch_job("wrong", labels={"tessera.io/queue": "nowhere"}))
     users.create(batch_job("parked", 2, gpus=4, seconds=1, suspend=True))
     await users.until(lambda: placed(users, "wrong"), "the refused Job says so")
-    assert "spec.preemptionPolicy" in placed(users, "wrong")["message"]
+    assert placed(users, "wrong")["reason"] == "NoSuchQueue"
     await users.until(lambda: placed(users, "parked"), "the suspended Job says why it waits")
     assert condition(users.job("parked"), "Suspended"), "what its controller says is still there"
     shown = users.kubectl("get", "job", "parked", "-n", users.namespace, "-o", "jsonpath={.status.conditions[*].type}")
@@ -68,3 +89,50 @@ async def test_a_refused_job_names_the_field_and_a_suspended_one_says_why_it_wai
     await users.until_complete("parked")
     for name in ("wrong", "parked"):
         users.delete("job", name)
+
+
+# -- a kind that the API server knows by its definition alone: the test is its controller ------------------------------
+
+
+def job_set(name: str, replicas: int, **more: Any) -> Json:
+    template = {"spec": batch_job(name, **more)["spec"]}
+    spec = {"suspend": True, "replicatedJobs": [{"name": "workers", "replicas": replicas, "template": template}]}
+    return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": name}, "spec": spec}
+
+
+def make_its_jobs(users: Users, owner: Json, **more: Any) -> None:
+    """As JobSet's controller does once the set is resumed."""
+    meta = owner["metadata"]
+    ref = {key: owner[key] for key in ("apiVersion", "kind")} | {"name": meta["name"], "uid": meta["uid"]}
+    for number in range(owner["spec"]["replicatedJobs"][0]["replicas"]):
+        job = batch_job(f"{meta['name']}-workers-{number}", **more)
+        job["metadata"]["ownerReferences"] = [ref | {"controller": True}]
+        labels = {"replicatedjob-name": "workers", "job-index": str(number)}
+        made = {f"jobset.sigs.k8s.io/{key}": value for key, value in labels.items()}
+        job["spec"]["template"]["metadata"]["labels"] |= made
+        users.create(job)
+
+
+async def test_a_job_set_created_suspended_waits_without_pods_and_is_resumed_as_a_gang(users: Users) -> None:
+    users.create(batch_job("holds", gpus=8, seconds=3600))
+    await users.until_running("holds")
+    users.create(job_set("set", 2, gpus=4, seconds=3600))
+
+    def found() -> Json:
+        return users.api.get(f"{SETS}/set")
+
+    def said() -> Json:
+        return condition(found(), "tessera.io/Placed", "True", "False")
+
+    await users.until(said, "the set says why it waits")
+    assert (said()["reason"], found()["spec"]["suspend"]) == ("NoFit", True)
+    assert "place 1 in the line" in said()["message"]
+    users.delete("job", "holds")
+    await users.until(lambda: found()["spec"]["suspend"] is False, "it is resumed once there is room")
+    make_its_jobs(users, found(), gpus=4, seconds=3600)
+    for number in range(2):
+        await users.until_running(f"set-workers-{number}")
+    await users.until(lambda: said()["status"] == "True", "it says that its pods are placed")
+    users.api.delete(f"{SETS}/set", propagationPolicy="Background")
+    for number in range(2):
+        users.delete("job", f"set-workers-{number}")

@@ -261,8 +261,8 @@ class Cluster(Protocol):
         self, kind: str, label_selector: str = "", field_selector: str = "", reduce: Reduce = as_it_is
     ) -> tuple[list[JsonObject], str]:
         """
-        All objects (of every namespace) of "pods", "nodes", "jobs" of batch, "priorityclasses" or
-        "poddisruptionbudgets", and the resourceVersion of the list.
+        All objects (of every namespace) of "pods", "nodes", "jobs" of batch, "priorityclasses",
+        "poddisruptionbudgets", or of an apiVersion and kind ("ray.io/v1/RayCluster"), and the list's resourceVersion.
 
         Long lists are read in pages, and each object goes through `reduce` before the next page is asked for.
         """

@@ -10,13 +10,13 @@ from tests.kubernetes.control_plane import ControlPlane
 
 _COUNTED = re.compile(r"^apiserver_request_total\{(?P<labels>.*)\} (?P<count>\S+)$")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
-_WATCHED = ("pods", "events")
+_WATCHED = ("pods", "events", "jobs")
 """Leases, nodes and the rest are written whether anybody schedules or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiCalls:
-    """Calls about pods and events since the server began, by what the caller would name them."""
+    """Calls about pods, events and Jobs since the server began, by what the caller would name them."""
 
     counted: Mapping[str, float]
 

@@ -115,7 +115,7 @@ async def _seconds(client: HttpCluster, label: str, way: Way, jobs: int) -> floa
     def one(number: int) -> Callable[[], Awaitable[None]]:
         async def create() -> None:
             name = f"{label}-{number}"
-            await client._call("POST", JOBS, body=_job(name, label, way))
+            await client._call("POST", JOBS, body=job_of(name, label, way))
             if way.is_floor and way.suspend:
                 await client.patch_object("batch/v1", "Job", TENANT, name, {"spec": {"suspend": False}})
 
@@ -127,7 +127,7 @@ async def _seconds(client: HttpCluster, label: str, way: Way, jobs: int) -> floa
         return await seen.until(jobs) - began
 
 
-def _job(name: str, label: str, way: Way) -> Json:
+def job_of(name: str, label: str, way: Way) -> Json:
     pod = one_gpu_pod(name, label, way.scheduler)
     template = {
         "metadata": {key: pod["metadata"][key] for key in ("labels", "annotations")},

@@ -7,6 +7,7 @@ from typing import Any
 from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.decide.gpu_memory import sizes_of_shared_gpus
 from tessera.binder.adoption.handlers import Adopting
+from tessera.binder.adoption.owner_watches import OwnerWatches
 from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.adoption.suspended import Suspended
@@ -32,12 +33,12 @@ class UsersWork:
     def __init__(self, ports: Ports, settings: BinderSettings, state: State, members: Members) -> None:
         cluster, clock = ports.cluster, ports.clock
         self.pods = Informer(cluster, "pods", clock, USERS_PODS, NAMES_US, who=ports.instance)
-        self._jobs = Informer(cluster, "jobs", clock, who=ports.instance)
-        owners = Owners(cluster, clock, self._jobs, lambda queue: suspends_waiting(state.tree, queue))
+        self._watches = OwnerWatches(cluster, clock, ports.instance)
+        owners = Owners(cluster, clock, self._watches, lambda queue: suspends_waiting(state.tree, queue))
         self._groups = Groups(self.pods, owners, clock, settings.shard, self._changed)
         volumes = VolumeClaims(cluster, owners)
         gpu_sizes = partial(sizes_of_shared_gpus, state)
-        self._suspended = Suspended(self._jobs, owners, volumes, gpu_sizes, settings.shard, self._changed)
+        self._suspended = Suspended(self._watches, owners, volumes, gpu_sizes, settings.shard, self._changed)
         self.name_run: Callable[[str], None] = lambda _: None
         self.hear: list[Callable[[list[Delta]], None]] = [self._groups.take]
         adoptions = Adoptions(owners, volumes, gpu_sizes)
@@ -49,7 +50,7 @@ class UsersWork:
 
     def problem(self) -> str | None:
         """
-        Lists that are still missing. Without the right to see batch Jobs all else goes on: Jobs are then fetched one by
+        Lists that are still missing. Without the right to see owners all else goes on: they are then fetched one by
         one, and suspended ones are not seen.
         """
         return None if self.pods.synced else "users' pods have not been listed yet"
@@ -63,7 +64,7 @@ class UsersWork:
         return [
             self._follow(),
             self._groups.worklist.run(),
-            self._suspended.follow(),
+            *self._suspended.follow(),
             self._adopting.resync(),
             self._adopting.worklist.run(),
             self._adopting.tell_owners(),
@@ -77,9 +78,9 @@ class UsersWork:
                 tell(deltas)
 
     async def close(self) -> None:
-        """Ends the watches of users' pods and of batch Jobs."""
+        """Ends the watches of users' pods and of their owners."""
         await self.pods.close()
-        await self._jobs.close()
+        await self._watches.close()
 
     def _changed(self, group_id: str) -> None:
         run_id = self.runs.ready_to_claim(group_id)

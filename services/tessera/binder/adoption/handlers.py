@@ -40,6 +40,8 @@ from tessera_schemas.reasons import Code, Reason
 
 ABOUT_TO_START = (Phase.ALLOCATED, Phase.BINDING)
 VOLUME_AGAIN_SECONDS = 2.0
+JOB_API = ("batch/v1", "Job")
+"""The Job controller makes pods just as the template says."""
 
 
 class Adopting:
@@ -126,7 +128,7 @@ class Adopting:
             return  # what becomes of its run leads here again
         if not waiting and await self._podless.are_left_alone(live):
             return
-        found = await self._found(group_id, waiting)
+        found = await self._found(group_id, waiting, live)
         if isinstance(found, Adoption):
             await self._settle(group_id, waiting, found, live)
             return
@@ -141,13 +143,15 @@ class Adopting:
             self._telling.settled(group_id)
         for job in live:
             await self._podless.look(group_id, job)
+            if self._suspended.owner(group_id) is not None:
+                await self._tell(group_id, waiting, of_job(job, self._state.ts, self._telling.places.said(job)))
 
-    async def _found(self, group_id: str, waiting: list[Json]) -> Adoption | Reason | None:
+    async def _found(self, group_id: str, waiting: list[Json], live: list[Job]) -> Adoption | Reason | None:
         """The job that the group amounts to now; None when nothing of it waits."""
         group = self._groups.get(group_id)
         if group is None or not waiting:
             self._settling.forget(group_id)
-            return await self._suspended.adoption(group_id)
+            return None if any(map(_goes_by_its_pods, live)) else await self._suspended.adoption(group_id)
         left = self._settling.left(group_id, waiting) if group.settles else 0.0
         if left > 0:
             self.worklist.name_later(group_id, left)
@@ -202,3 +206,12 @@ class Adopting:
         left = await self._telling.tell(group_id, waiting, verdict)
         if left > 0:
             self.worklist.name_later(group_id, left)
+
+
+def _goes_by_its_pods(job: Job) -> bool:
+    """
+    Adopted from pods that were there, of a kind whose controller adds to its templates: a suspended one stays the job
+    that its pods made it.
+    """
+    adopted = job.adopted
+    return adopted is not None and not adopted.suspended and (adopted.api_version, adopted.owner_kind) != JOB_API

@@ -1,7 +1,7 @@
 """
 The objects that own users' pods, as the API has them: looked up, remembered for a while, and whether they have ended.
 
-Batch Jobs come from a watch, since suspended ones have no pods that would lead to them; all others are fetched.
+Kinds that can be suspended come from watches; all others are fetched.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from tessera.binder.adoption.decide.suspending import Look, can_be_suspended, look_at, suspension
+from tessera.binder.adoption.owner_watches import OwnerWatches
 from tessera.binder.workloads.reading import Json, no, text
 from tessera.binder.workloads.references import OwnerRef, is_it
 from tessera.binder.workloads.registry import VERSIONS
 from tessera.domain.entities import Job
 from tessera.kernel.kubernetes.api_paths import resource_of
-from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.ports import ApiError, Clock, Cluster
 from tessera_schemas.adopted import Adopted
 from tessera_schemas.reasons import Code
@@ -36,14 +36,18 @@ class NotAllowed(ApiError):
 
 class Owners:
     """
-    Looks in the watch's copy of batch Jobs first; what is not there yet may still be there at the API. `by_queue` is
+    Looks in the watches' copies first; what is not there yet may still be there at the API. `by_queue` is
     what a queue says about owners whose jobs wait.
     """
 
     def __init__(
-        self, cluster: Cluster, clock: Clock, jobs: Informer, by_queue: Callable[[str], bool | None] = lambda _: None
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        watches: OwnerWatches,
+        by_queue: Callable[[str], bool | None] = lambda _: None,
     ) -> None:
-        self._cluster, self._clock, self._jobs, self.by_queue = cluster, clock, jobs, by_queue
+        self._cluster, self._clock, self._watches, self.by_queue = cluster, clock, watches, by_queue
         self._found: dict[OwnerRef, tuple[float, Json | None]] = {}
         self._classes: tuple[float, list[Json]] | None = None
         self._served = ""
@@ -65,7 +69,7 @@ class Owners:
 
     def seen(self, ref: OwnerRef) -> Json | None:
         """The object as a watch showed it last, without a call; None where nobody watches it, or it is another."""
-        found = self._jobs.named(ref.name, ref.namespace) if (ref.group, ref.kind) == ("batch", "Job") else None
+        found = self._watches.named(ref)
         return found if found is not None and is_it(ref, found) else None
 
     async def of(self, namespace: str, adopted: Adopted, fresh: bool = False) -> Json | None:
@@ -78,7 +82,7 @@ class Owners:
 
     def watches(self, job: Job) -> bool:
         """Whether changes of the job's owner come by themselves."""
-        return job.adopted is not None and (job.adopted.api_version, job.adopted.owner_kind) == ("batch/v1", "Job")
+        return job.adopted is not None and self._watches.are_seen(job.adopted.api_version, job.adopted.owner_kind)
 
     async def suspension_of(self, job: Job, fresh: bool = False) -> tuple[Json, Look] | None:
         """The owner of an adopted job and who has the next word about it; None where its kind has no suspension."""

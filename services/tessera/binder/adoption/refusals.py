@@ -32,6 +32,11 @@ class RefusalReports:
         self._said: dict[str, float] = {}
         self._next = 0.0
 
+    @property
+    def are_any(self) -> bool:
+        """Whether the ledger shows any refused work."""
+        return bool(len(self._state.refused))
+
     def groups(self) -> list[str]:
         """Groups with refused work in the ledger; they may be gone, or mended, by now."""
         return [work.group for work in self._state.refused.values()]

@@ -1,50 +1,55 @@
 """Suspended owners that name our scheduler: they have no pods yet, so their templates are submitted."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tessera.binder.adoption.decide.from_template import sets_of_suspended, spec_of_suspended
 from tessera.binder.adoption.decide.gpu_memory import with_shares
 from tessera.binder.adoption.decide.spec import Adoption
+from tessera.binder.adoption.decide.suspending import is_suspended
+from tessera.binder.adoption.owner_watches import OwnerWatches
 from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.workloads.reading import Json, mapping, text
-from tessera.kernel.kubernetes.informer import Informer
+from tessera.binder.workloads.references import OwnerRef, ref_of
+from tessera.binder.workloads.registry import kind_of
+from tessera.kernel.kubernetes.informer import Delta
 from tessera_schemas.labels import SCHEDULER_NAME, SHARD_LABEL
 from tessera_schemas.reasons import Reason
 from tessera_schemas.subjects import MAIN_SHARD
 
 
 class Suspended:
-    """Follows the watch of all batch Jobs; `on_change` is called with the group id of one that is, or was, ours."""
+    """Follows the watches of owners; `on_change` is called with the group id of one that is, or was, ours."""
 
     def __init__(
         self,
-        jobs: Informer,
+        watches: OwnerWatches,
         owners: Owners,
         volumes: VolumeClaims,
         gpu_sizes: Callable[[], Sequence[int]],
         shard: str,
         on_change: Callable[[str], None],
     ) -> None:
-        self._jobs, self._owners, self._volumes, self._gpu_sizes = jobs, owners, volumes, gpu_sizes
+        self._watches, self._owners, self._volumes, self._gpu_sizes = watches, owners, volumes, gpu_sizes
         self._shard, self._on_change = shard, on_change
-        self._by_group: dict[str, str] = {}
+        self._by_group: dict[str, OwnerRef] = {}
 
     def ids(self) -> list[str]:
-        """Ids of the groups whose Jobs are suspended now."""
+        """Ids of the groups whose owners are suspended now."""
         return list(self._by_group)
 
-    async def follow(self) -> None:
-        """Follows the watch of batch Jobs for ever, and notes which of those that name us are suspended."""
-        while True:
-            for delta in await self._jobs.next():
-                job = delta.object
-                if self._names_us(job) or (delta.old is not None and self._names_us(delta.old)):
-                    self._note(job, gone=delta.type == "DELETED")
+    def follow(self) -> list[Coroutine[Any, Any, None]]:
+        """Loops that note, for ever, which owners that name us are suspended."""
+        return self._watches.follow(self._take)
+
+    def _take(self, delta: Delta) -> None:
+        if self._names_us(delta.object) or (delta.old is not None and self._names_us(delta.old)):
+            self._note(delta.object, gone=delta.type == "DELETED")
 
     async def adoption(self, group_id: str) -> Adoption | Reason | None:
-        """The job of a suspended Job's template; None when the group is not one. Raises ApiError, Transient."""
+        """The job of a suspended owner's templates; None when the group is not one. Raises ApiError, Transient."""
         job = self.owner(group_id)
         if job is None:
             return None
@@ -62,22 +67,22 @@ class Suspended:
 
     def owner(self, group_id: str) -> Json | None:
         """The group's own object as the watch last showed it; None unless it is suspended."""
-        return self._jobs.objects.get(self._by_group.get(group_id, ""))
+        ref = self._by_group.get(group_id)
+        return None if ref is None else self._watches.of_uid(ref.api_version, ref.kind, ref.uid)
 
-    def _note(self, job: Json, gone: bool) -> None:
-        group_id = id_of(job)
-        if not gone and mapping(job, "spec").get("suspend") is True:
-            self._by_group[group_id] = text(job, "metadata", "uid")
+    def _note(self, owner: Json, gone: bool) -> None:
+        ref = ref_of(owner)
+        group_id = f"{ref.group}/{ref.kind}/{ref.namespace}/{ref.uid}"
+        if not gone and is_suspended(owner):
+            self._by_group[group_id] = ref
         else:
             self._by_group.pop(group_id, None)
         self._on_change(group_id)
 
-    def _names_us(self, job: Json) -> bool:
-        template = mapping(job, "spec", "template")
+    def _names_us(self, owner: Json) -> bool:
+        kind = kind_of(ref_of(owner))
+        return kind is not None and any(self._is_ours(each.template) for each in kind.pod_sets(owner))
+
+    def _is_ours(self, template: Json) -> bool:
         shard = mapping(template, "metadata", "labels").get(SHARD_LABEL) or MAIN_SHARD
         return text(template, "spec", "schedulerName") == SCHEDULER_NAME and shard == self._shard
-
-
-def id_of(job: Json) -> str:
-    """The id of the group that a batch Job's pods make."""
-    return f"batch/Job/{text(job, 'metadata', 'namespace')}/{text(job, 'metadata', 'uid')}"

@@ -59,6 +59,8 @@ class Telling:
     async def report(self, group_id: str) -> None:
         """Report this look's finding against the group, if any: the work is no job, so only its objects can show it."""
         reasons = self._against.pop(group_id, ())
+        if not reasons and not self._refusals.are_any:
+            return
         group, uid = self._groups.get(group_id), group_id.removeprefix(ALONE)
         pods = self._groups.pods(group_id) if group is not None else [self._groups.informer.objects.get(uid)]
         thing = next((pod for pod in pods if pod is not None), None) or self._suspended.owner(group_id)

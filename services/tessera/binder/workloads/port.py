@@ -138,7 +138,8 @@ class Workload:
     which name their gang themselves.
 
     `kind` is None for what makes pods whose gang they name by a mark. `api_group` and `kinds` are the objects'; () says
-    that there are none. `role_labels` and `index_labels` tell pods of one group apart. `suspend_at` is the field by
+    that there are none; `watched` those, by apiVersion and kind, that are followed since they may be suspended before
+    they have a pod. `role_labels` and `index_labels` tell pods of one group apart. `suspend_at` is the field by
     which its controller is told to have no pods, () where there is none; `controllers` are the values of `managedBy`
     that mean its own controller. `condition` is the type of the condition in its status that says whether its pods have
     their nodes; "" where the status is not ours to write. `reason` is the one that it gives while they have none,
@@ -148,6 +149,7 @@ class Workload:
     kind: ClassVar[GroupKind | None] = None
     api_group: ClassVar[str] = ""
     kinds: ClassVar[tuple[str, ...]] = ()
+    watched: ClassVar[tuple[tuple[str, str], ...]] = ()
     marks: ClassVar[tuple[GangMark, ...]] = ()
     role_labels: ClassVar[tuple[str, ...]] = ()
     index_labels: ClassVar[tuple[str, ...]] = ()

@@ -11,8 +11,9 @@ _LISTS = {
 
 
 def list_path(resource: str) -> str:
-    """Of all namespaces. Raises KeyError for what nobody here lists."""
-    return _LISTS[resource]
+    """Of all namespaces; `resource` is a name, or apiVersion and kind (`batch/v1/Job`). Raises KeyError for others."""
+    api_version, _, kind = resource.rpartition("/")
+    return f"/apis/{api_version}/{resource_of(kind)}" if api_version else _LISTS[resource]
 
 
 def resource_of(kind: str) -> str:

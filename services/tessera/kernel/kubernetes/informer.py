@@ -50,8 +50,10 @@ class Informer:
         field_selector: str = "",
         reduce: Reduce = without_managed_fields,
         who: str = "",
+        longest_retry_seconds: float = _LONGEST_RETRY_SECONDS,
     ) -> None:
         """`who` is the process: replicas that lose the server at the same moment do not come back at the same one."""
+        self._longest_retry_seconds = longest_retry_seconds
         self._cluster, self._kind, self._clock, self._reduce, self._who = cluster, kind, clock, reduce, who
         self._selectors = (label_selector, field_selector)
         self.objects: dict[str, JsonObject] = {}
@@ -192,7 +194,7 @@ class Informer:
         self._failures += 1
         if at_once and self._failures == 1:
             return
-        wait = min(_FIRST_RETRY_SECONDS * 2 ** min(self._failures - 1, 16), _LONGEST_RETRY_SECONDS)
+        wait = min(_FIRST_RETRY_SECONDS * 2 ** min(self._failures - 1, 16), self._longest_retry_seconds)
         wait = max(wait, at_least or 0.0)
         await self._clock.sleep(spread(wait, self._who, self._kind, self._failures) if self._who else wait)
 

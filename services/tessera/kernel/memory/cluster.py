@@ -88,17 +88,23 @@ class MemoryCluster:
         self, kind: str, label_selector: str = "", field_selector: str = "", reduce: Reduce = as_it_is
     ) -> tuple[list[JsonObject], str]:
         """Whole list at one moment, in no pages; every object is decoded anew and then reduced."""
-        await self._enter("list", kind)
-        found, version = self._core.list(kind, label_selector, field_selector)
+        resource = self._listed(kind)
+        await self._enter("list", resource)
+        found, version = self._core.list(resource, label_selector, field_selector)
         await self.after("list")
-        return [reduce(orjson.loads(one.json)) for one in found], version
+        return [reduce(_as_in_lists(orjson.loads(one.json))) for one in found], version
+
+    def _listed(self, kind: str) -> str:
+        api_version, _, name = kind.rpartition("/")
+        return self._core.resource(api_version, name) if api_version else name
 
     async def watch(
         self, kind: str, resource_version: str, label_selector: str = "", field_selector: str = ""
     ) -> AsyncIterator[WatchEvent]:
         """Changes as soon as the core has them, without a time limit; ends when the core closes the watch."""
-        await self._enter("watch", kind)
-        watch = self._core.open_watch(kind, resource_version, label_selector, field_selector)
+        resource = self._listed(kind)
+        await self._enter("watch", resource)
+        watch = self._core.open_watch(resource, resource_version, label_selector, field_selector)
         ready = asyncio.Event()
         watch.on_ready = ready.set
         try:
@@ -254,3 +260,10 @@ def _decoded(stored: Stored) -> JsonObject:
 def _delete_options(uid: str, grace_seconds: int | None) -> JsonObject:
     options: JsonObject = {"preconditions": {"uid": uid}}
     return options if grace_seconds is None else {**options, "gracePeriodSeconds": grace_seconds}
+
+
+def _as_in_lists(found: JsonObject) -> JsonObject:
+    """Of its own kinds the API server says kind and version once for the whole list."""
+    found.pop("kind", None)
+    found.pop("apiVersion", None)
+    return found

@@ -28,6 +28,7 @@ class BatchJob(OwnedWorkload):
     kind: ClassVar[GroupKind | None] = GroupKind.JOB
     api_group: ClassVar[str] = "batch"
     kinds: ClassVar[tuple[str, ...]] = ("Job",)
+    watched: ClassVar[tuple[tuple[str, str], ...]] = (("batch/v1", "Job"),)
     index_labels: ClassVar[tuple[str, ...]] = ("batch.kubernetes.io/job-completion-index",)
     suspend_at: ClassVar[tuple[str, ...]] = ("spec", "suspend")
     controllers: ClassVar[tuple[str, ...]] = ("kubernetes.io/job-controller",)

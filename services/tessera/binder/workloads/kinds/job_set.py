@@ -4,22 +4,28 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from tessera.binder.workloads.batch_jobs import comes_in_waves, job_pods, job_survives
-from tessera.binder.workloads.port import PLACED, GroupKind, KindRights, OwnedWorkload
+from tessera.binder.workloads.port import PLACED, GroupKind, KindRights, OwnedWorkload, PodSet
 from tessera.binder.workloads.reading import Json, items, mapping, no, text, whole
+from tessera.binder.workloads.references import OwnerRef, ref_of
+from tessera_schemas.job import REPLICAS_MAX
 from tessera_schemas.reasons import Code, Reason
+
+PART_LABEL, NUMBER_LABEL = "jobset.sigs.k8s.io/replicatedjob-name", "jobset.sigs.k8s.io/job-index"
+INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 class JobSet(OwnedWorkload):
     kind: ClassVar[GroupKind | None] = GroupKind.JOB_SET
     api_group: ClassVar[str] = "jobset.x-k8s.io"
     kinds: ClassVar[tuple[str, ...]] = ("JobSet",)
-    role_labels: ClassVar[tuple[str, ...]] = ("jobset.sigs.k8s.io/replicatedjob-name",)
-    index_labels: ClassVar[tuple[str, ...]] = ("jobset.sigs.k8s.io/job-index",)
+    watched: ClassVar[tuple[tuple[str, str], ...]] = (("jobset.x-k8s.io/v1alpha2", "JobSet"),)
+    role_labels: ClassVar[tuple[str, ...]] = (PART_LABEL,)
+    index_labels: ClassVar[tuple[str, ...]] = (NUMBER_LABEL,)
     suspend_at: ClassVar[tuple[str, ...]] = ("spec", "suspend")
     controllers: ClassVar[tuple[str, ...]] = ("jobset.sigs.k8s.io/jobset-controller",)
     condition: ClassVar[str] = PLACED
     rights: ClassVar[tuple[KindRights, ...]] = (
-        KindRights("jobset.x-k8s.io", ("jobsets",), ("get",), ("patch",), ("patch",)),
+        KindRights("jobset.x-k8s.io", ("jobsets",), ("get", "list", "watch"), ("patch",), ("patch",)),
     )
 
     def gathers(self, owner: Json) -> bool:
@@ -48,6 +54,32 @@ class JobSet(OwnedWorkload):
             return True
         templates = [mapping(part, "template") for part in items(owner, "spec", "replicatedJobs")]
         return all(job_survives(template, (), job_pods(template)) for template in templates)
+
+    def never_whole(self, owner: Json) -> Reason | None:
+        """One whose Jobs are made one after the other, or have more completions than pods at once, is not."""
+        if not self.gathers(owner):
+            detail = "its Jobs are made one after the other: resume it, they queue one by one"
+            return no(Code.NOT_SUPPORTED_YET, "spec.startupPolicy", detail)
+        size = self.size(owner)
+        return size if isinstance(size, Reason) else None
+
+    def pod_sets(self, owner: Json) -> Sequence[PodSet]:
+        """One set for each Job that is not done."""
+        done = {text(part, "name"): whole(part, "succeeded") or 0 for part in _statuses(owner)}
+        return [
+            _set_of(ref_of(owner), part, number)
+            for part in items(owner, "spec", "replicatedJobs")
+            for number in range(min(REPLICAS_MAX, _replicas(part)) - done.get(text(part, "name"), 0))
+        ]
+
+
+def _set_of(job_set: OwnerRef, part: Json, number: int) -> PodSet:
+    """Pods of one Job below; its webhook makes Jobs indexed that say nothing else."""
+    name, template = text(part, "name"), mapping(part, "template")
+    job = OwnerRef("batch/v1", "Job", job_set.namespace, f"{job_set.name}-{name}-{number}", f"{name}-{number}")
+    labels = {PART_LABEL: name, NUMBER_LABEL: str(number)}
+    index = "" if text(template, "spec", "completionMode") == "NonIndexed" else INDEX
+    return PodSet(mapping(template, "spec", "template"), job_pods(template), job, labels, index)
 
 
 def _replicas(part: Json) -> int:

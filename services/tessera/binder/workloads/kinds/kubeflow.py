@@ -7,12 +7,13 @@ A TrainJob owns a JobSet, which is looked at instead.
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tessera.binder.workloads.port import Group, GroupKind, KindRights, OwnedWorkload, alone, group_of_owner
+from tessera.binder.workloads.port import Group, GroupKind, KindRights, OwnedWorkload, PodSet, alone, group_of_owner
 from tessera.binder.workloads.reading import Json, mapping, no, text, whole
-from tessera.binder.workloads.references import Known, OwnerRef
+from tessera.binder.workloads.references import Known, OwnerRef, ref_of
 from tessera_schemas.reasons import Code, Reason
 
 NAME_LABEL = "training.kubeflow.org/job-name"
+TYPE_LABEL, INDEX_LABEL = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 LAUNCHER = "Launcher"
 RESOURCES = ("pytorchjobs", "tfjobs", "mpijobs", "xgboostjobs", "jaxjobs", "paddlejobs", "mxjobs")
 
@@ -20,11 +21,17 @@ RESOURCES = ("pytorchjobs", "tfjobs", "mpijobs", "xgboostjobs", "jaxjobs", "padd
 class TrainingJob(OwnedWorkload):
     kind: ClassVar[GroupKind | None] = GroupKind.TRAINING_JOB
     api_group: ClassVar[str] = "kubeflow.org"
-    role_labels: ClassVar[tuple[str, ...]] = ("training.kubeflow.org/replica-type", "training.kubeflow.org/job-role")
-    index_labels: ClassVar[tuple[str, ...]] = ("training.kubeflow.org/replica-index",)
+    watched: ClassVar[tuple[tuple[str, str], ...]] = (
+        *(("kubeflow.org/v1", kind) for kind in ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "JAXJob", "PaddleJob")),
+        ("kubeflow.org/v2beta1", "MPIJob"),
+    )
+    role_labels: ClassVar[tuple[str, ...]] = (TYPE_LABEL, "training.kubeflow.org/job-role")
+    index_labels: ClassVar[tuple[str, ...]] = (INDEX_LABEL,)
     suspend_at: ClassVar[tuple[str, ...]] = ("spec", "runPolicy", "suspend")
     controllers: ClassVar[tuple[str, ...]] = ("kubeflow.org/training-operator",)
-    rights: ClassVar[tuple[KindRights, ...]] = (KindRights("kubeflow.org", RESOURCES, ("get",), ("patch",)),)
+    rights: ClassVar[tuple[KindRights, ...]] = (
+        KindRights("kubeflow.org", RESOURCES, ("get", "list", "watch"), ("patch",)),
+    )
 
     def owns(self, ref: OwnerRef) -> bool:
         """Any kind of the group whose name ends in Job."""
@@ -53,6 +60,25 @@ class TrainingJob(OwnedWorkload):
         types = [found for name, found in mapping(owner, "spec").items() if name.endswith("ReplicaSpecs")]
         parts = [part for found in types if isinstance(found, dict) for part in found.values()]
         return all(text(part, "restartPolicy") in ("Always", "OnFailure", "ExitCode") for part in parts)
+
+    def never_whole(self, owner: Json) -> Reason | None:
+        """One whose launcher comes after its workers is not."""
+        if not _launcher_comes_last(owner):
+            return None
+        detail = "its launcher is made once its workers run: resume it, its pods queue then"
+        return no(Code.NOT_SUPPORTED_YET, "spec.launcherCreationPolicy", detail)
+
+    def pod_sets(self, owner: Json) -> Sequence[PodSet]:
+        """One set for each type of replicas."""
+        ref = ref_of(owner)
+        return [
+            PodSet(mapping(part, "template"), _left(owner, name, part), ref, _labels(ref, name), INDEX_LABEL)
+            for name, part in _parts(owner).items()
+        ]
+
+
+def _labels(ref: OwnerRef, name: str) -> Json:
+    return {NAME_LABEL: ref.name, TYPE_LABEL: name.lower()}
 
 
 def _parts(owner: Json) -> Json:
