@@ -48,8 +48,9 @@ KUEUE_QUEUE = f"{KUEUE}queue-name"
 TIME_LIMIT, LEAST_PODS = f"{KUEUE}max-exec-time-seconds", f"{KUEUE}job-min-parallelism"
 REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY = f"{KUEUE}podset-required-topology", f"{KUEUE}podset-preferred-topology"
 SHARED_DOMAIN = f"{KUEUE}podset-group-name"
+SLICE_TOPOLOGY, SLICE_SIZE = f"{KUEUE}podset-slice-required-topology", f"{KUEUE}podset-slice-size"
 ADMITTED_ELSEWHERE = "a feature of Kueue itself: leave this pod to Kueue and the default scheduler"
-SLICES = f"pods are kept together as a whole: {REQUIRED_TOPOLOGY} is honoured"
+SLICES = f"slices of one level are honoured: {SLICE_TOPOLOGY}"
 LEADER_FIRST = f"its workers are made once their leader runs, so they cannot start together; use {REQUIRED_TOPOLOGY}"
 WEIGHT = "who goes first is said by the PriorityClass, and shares by the queues' weights"
 
@@ -65,9 +66,9 @@ TABLE: dict[str, Mark] = {
     TIME_LIMIT: HONOURED,
     LEAST_PODS: HONOURED,
     f"{KUEUE}priority-class": wished("its priority is that of its PriorityClass"),
-    f"{KUEUE}podset-slice-required-topology": refused(SLICES),
+    SLICE_TOPOLOGY: HONOURED,
+    SLICE_SIZE: HONOURED,
     f"{KUEUE}podset-slice-required-topology-constraints": refused(SLICES),
-    f"{KUEUE}podset-slice-size": refused(SLICES),
     f"{KUEUE}elastic-job": refused(ADMITTED_ELSEWHERE),
     f"{KUEUE}multikueue": refused(ADMITTED_ELSEWHERE),
     f"{KUEUE}provisioning-request": refused(ADMITTED_ELSEWHERE),

@@ -14,6 +14,8 @@ from tessera.binder.workloads.mark_table import (
     PREFIXES,
     REQUIRED_TOPOLOGY,
     SHARED_DOMAIN,
+    SLICE_SIZE,
+    SLICE_TOPOLOGY,
     TABLE,
     VOLCANO,
     YUNIKORN,
@@ -21,7 +23,7 @@ from tessera.binder.workloads.mark_table import (
     Treatment,
     wished,
 )
-from tessera.binder.workloads.reading import Json, items, mapping, no, text
+from tessera.binder.workloads.reading import Json, items, mapping, no, number_in, text
 from tessera_schemas.labels import QUEUE_LABEL
 from tessera_schemas.reasons import Code, Reason
 
@@ -110,8 +112,23 @@ def queue_said(pod: Json) -> tuple[str, str]:
 
 
 def topology_of(pod: Json) -> Json | None:
-    """The contract's `Topology` that Kueue's marks ask for: one domain, or as few as there can be."""
-    for key, required in ((REQUIRED_TOPOLOGY, True), (PREFERRED_TOPOLOGY, False)):
+    """The contract's `Topology` that Kueue's marks ask for, of a slice too: one domain, or as few as there can be."""
+    for key, required in ((SLICE_TOPOLOGY, True), (REQUIRED_TOPOLOGY, True), (PREFERRED_TOPOLOGY, False)):
         if level := said(pod, key):
             return {"level": level, "required": required, "group": said(pod, SHARED_DOMAIN) or None}
     return None
+
+
+def slice_size(pod: Json) -> int | Reason:
+    """How many pods of a role share a domain, by Kueue's marks of slices; 0 where they ask for none."""
+    level, field = found_in(pod, SLICE_TOPOLOGY)
+    words, where = found_in(pod, SLICE_SIZE)
+    if not level and not words:
+        return 0
+    if not level or not words:
+        missing = SLICE_SIZE if level else SLICE_TOPOLOGY
+        return no(Code.MISSING_FIELD, f"metadata.annotations[{missing}]", "a slice has a level and a size")
+    for other in (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, SHARED_DOMAIN):
+        if said(pod, other):
+            return no(Code.NOT_SUPPORTED_YET, field, f"slices are honoured without {other}")
+    return number_in(words) or no(Code.INVALID_FIELD, where, f"{words!r} is no number of pods")

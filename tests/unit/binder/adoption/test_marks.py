@@ -90,6 +90,58 @@ def test_preferences_are_said_by_the_name_of_their_field() -> None:
 # -- topology ---------------------------------------------------------------------------------------------------------
 
 
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def sliced(count: int, size: str, indexed: bool = True, skip: int = 0, **notes: str) -> Adoption | Reason:
+    """A Job of so many pods in slices, of which the first `skip` have succeeded."""
+    job = batch_job(parallelism=count, completions=count)
+    asked = {"kueue.x-k8s.io/podset-slice-required-topology": RACK, "kueue.x-k8s.io/podset-slice-size": size}
+    pods = [
+        pod(f"train-{n}", owner=job, annotations=asked | notes, labels={INDEX: str(n)} if indexed else {})
+        for n in range(skip, count)
+    ]
+    return spec_of(group(pods[0], job), pods, count - skip, job)
+
+
+def shape(found: Adoption | Reason) -> list[tuple[str, int]]:
+    assert isinstance(found, Adoption), found
+    topologies = [role.topology for role in found.spec.roles]
+    assert {(topology.level, topology.required, topology.group) for topology in topologies if topology} == {
+        (RACK, True, None)
+    }
+    return [(role.name, role.replicas) for role in found.spec.roles]
+
+
+def test_each_slice_by_kueues_marks_is_a_role_in_a_domain_of_its_own() -> None:
+    assert shape(sliced(4, "2")) == [("pods-0", 2), ("pods-1", 2)]
+    assert shape(sliced(4, "2", indexed=False)) == [("pods-0", 2), ("pods-1", 2)]
+
+
+def test_pods_keep_their_slice_when_others_of_it_have_succeeded() -> None:
+    assert shape(sliced(6, "2", skip=1)) == [("pods-0", 1), ("pods-1", 2), ("pods-2", 2)]
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "field"),
+    [
+        (sliced(4, ""), Code.MISSING_FIELD, "podset-slice-size"),
+        (sliced(4, "none"), Code.INVALID_FIELD, "podset-slice-size"),
+        (sliced(5, "2", indexed=False), Code.INVALID_FIELD, "podset-slice-size"),
+        (
+            sliced(4, "2", **{"kueue.x-k8s.io/podset-required-topology": RACK}),
+            Code.NOT_SUPPORTED_YET,
+            "podset-slice-required-topology",
+        ),
+        (sliced(64, "2"), Code.INVALID_FIELD, "spec.roles"),
+    ],
+    ids=["no size", "no number", "a part of a slice", "another level, too", "more slices than roles"],
+)
+def test_slices_that_cannot_be_are_refused_by_the_field(found: Adoption | Reason, code: Code, field: str) -> None:
+    assert isinstance(found, Reason)
+    assert (found.code, field in found.field) == (code, True)
+
+
 @pytest.mark.parametrize(("kind", "required"), [("required", True), ("preferred", False)])
 def test_kueues_topology_is_the_roles(kind: str, required: bool) -> None:
     topology = role(annotations={f"kueue.x-k8s.io/podset-{kind}-topology": RACK}).topology

@@ -12,12 +12,17 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from tessera.binder.adoption.decide.roles import role_of
+from tessera.binder.workloads.mark_table import SLICE_SIZE
+from tessera.binder.workloads.marks import slice_size
 from tessera.binder.workloads.reading import Json, mapping, no, text
 from tessera.binder.workloads.references import controller_of
 from tessera.binder.workloads.registry import INDEX_LABELS, ROLE_LABELS
 from tessera_schemas.job import Role
-from tessera_schemas.reasons import Reason
+from tessera_schemas.reasons import Code, Reason
 
+Found = tuple[str, str, Json, Role]
+"""What the owner calls the pod's part, what it asks for, the pod, its role."""
+SLICES = f"metadata.annotations[{SLICE_SIZE}]"
 OTHER_LETTERS = re.compile(r"[^a-z0-9]")
 
 
@@ -78,7 +83,7 @@ def _indices(pod: Json) -> tuple[int, ...]:
 
 def ranked(pods: Sequence[Json]) -> list[tuple[Role, Json]] | Reason:
     """Each pod with its role, in rank order: by role, then by index, then by name."""
-    found: list[tuple[str, str, Json, Role]] = []
+    found: list[Found] = []
     for pod in pods:
         role = role_of(pod)
         if isinstance(role, Reason):
@@ -90,11 +95,38 @@ def ranked(pods: Sequence[Json]) -> list[tuple[Role, Json]] | Reason:
     found_ranks: list[tuple[Role, Json]] = []
     names: dict[str, None] = {}
     for (hint, _), same in groupby(found, key=lambda each: each[:2]):
-        members = list(same)
-        name = _free_name(hint, names)
-        role = members[0][3].model_copy(update={"name": name, "replicas": len(members)})
-        found_ranks += [(role, pod) for _, _, pod, _ in members]
+        slices = _slices(hint, list(same))
+        if isinstance(slices, Reason):
+            return slices
+        for hint_of_slice, members in slices:
+            name = _free_name(hint_of_slice, names)
+            role = members[0][3].model_copy(update={"name": name, "replicas": len(members)})
+            found_ranks += [(role, pod) for _, _, pod, _ in members]
     return found_ranks
+
+
+def _slices(hint: str, members: list[Found]) -> list[tuple[str, list[Found]]] | Reason:
+    """A role for each slice by Kueue's marks, of pods that follow on each other by index; else one for all of them."""
+    size = slice_size(members[0][2])
+    if isinstance(size, Reason):
+        return size
+    if not size:
+        return [(hint, members)]
+    numbers = [index for each in members if (index := _only_index(each[2])) is not None]
+    if len(numbers) < len(members):
+        if len(members) % size:
+            return no(Code.INVALID_FIELD, SLICES, f"{len(members)} pods are no whole number of slices of {size}")
+        numbers = list(range(len(members)))
+    by_slice: dict[int, list[Found]] = {}
+    for number, each in zip(numbers, members, strict=True):
+        by_slice.setdefault(number // size, []).append(each)
+    return [(f"{hint[:57]}-{number}", pods) for number, pods in sorted(by_slice.items())]
+
+
+def _only_index(pod: Json) -> int | None:
+    """Index of a pod that has a single one: it keeps its slice when others of it have succeeded."""
+    said = [index for index in _indices(pod) if index >= 0]
+    return said[0] if len(said) == 1 else None
 
 
 def _of_pod(reason: Reason, pod: Json) -> Reason:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from tessera.binder.adoption.decide.durations import grace, time_limit
 from tessera.binder.adoption.decide.ranks import as_name, chosen, missing_part, ranked
 from tessera.binder.adoption.decide.roles import invalid
-from tessera.binder.workloads.mark_table import LEAST_PODS, REQUIRED_TOPOLOGY
+from tessera.binder.workloads.mark_table import LEAST_PODS, REQUIRED_TOPOLOGY, SLICE_TOPOLOGY
 from tessera.binder.workloads.marks import not_honoured, queue_said, refused_mark, said
 from tessera.binder.workloads.port import Group, GroupKind
 from tessera.binder.workloads.reading import Json, mapping, no, text
@@ -109,7 +109,11 @@ def _by_owner(owner: Json | None) -> Reason | None:
 
 def _kept_apart(group: Group, pods: Sequence[Json]) -> Reason | None:
     """Pods that start one by one cannot be kept in one domain."""
-    if group.kind is not GroupKind.POD or controller_of(pods[0]) is None or not said(pods[0], REQUIRED_TOPOLOGY):
+    if (
+        group.kind is not GroupKind.POD
+        or controller_of(pods[0]) is None
+        or not said(pods[0], SLICE_TOPOLOGY, REQUIRED_TOPOLOGY)
+    ):
         return None
     field = f"metadata.annotations[{REQUIRED_TOPOLOGY}]"
     return no(Code.NOT_SUPPORTED_YET, field, "the pods of this owner start one by one; make them a gang")
