@@ -1,9 +1,14 @@
 """What is declared once has everything that follows from it: a class without its function is named here."""
 
+from pathlib import Path
+
+from tessera.client.cli import COMMANDS
 from tessera.domain.fold import APPLY
 from tessera.scheduler.decide import JUDGE
 from tessera_schemas.facts import FACTS
 from tessera_schemas.ledger import RECORDS
+
+COMMANDS_PAGE = (Path(__file__).parents[3] / "docs" / "commands.md").read_text()
 
 
 def names(classes: object) -> set[str]:
@@ -16,3 +21,10 @@ def test_every_fact_is_judged() -> None:
 
 def test_every_record_is_applied() -> None:
     assert names(set(RECORDS) - set(APPLY)) == set()
+
+
+def test_every_command_stands_on_the_page_of_commands() -> None:
+    told = {*COMMANDS} - {"run", "init", "up", "demo", "lab"}  # those of the README, and research
+    assert {
+        name for name in told if f"`tessera {name}" not in COMMANDS_PAGE and f"`{name}" not in COMMANDS_PAGE
+    } == set()

@@ -6,6 +6,6 @@ from tessera.domain.state import InLine, State
 from tessera.engine.queueing.orders.line import JobLine
 
 
-def by_age(line: JobLine, state: State, ts: int) -> Iterable[InLine]:
+def order(line: JobLine, state: State, ts: int) -> Iterable[InLine]:
     """The higher class first, then the older job, as the index has them."""
     return line.by_age

@@ -21,7 +21,7 @@ Turn = tuple[int, bool, int, InLine]
 """-priority, whether others may still pass it, expected GPU time in milliseconds (0 when due), and its age."""
 
 
-def by_expected_time(line: JobLine, state: State, ts: int) -> Iterator[InLine]:
+def order(line: JobLine, state: State, ts: int) -> Iterator[InLine]:
     """Jobs of a lane are expected to take the same and stand by age; the order is the merge of the lanes."""
     for *_, place in merge(*(_turns(state, ts, lane, places) for lane, places in line.by_lane.items())):
         yield place
