@@ -12,7 +12,17 @@ import structlog
 from hypothesis import settings
 
 # What several folders' tests call says what it found, as they do: named before anybody imports it.
-pytest.register_assert_rewrite("tests.contract.cluster_suite", "tests.e2e.live", "tests.e2e.platform_checks")
+pytest.register_assert_rewrite(
+    "tests.contract.bus_worlds",
+    "tests.contract.cluster_suite",
+    "tests.e2e.elastic_suite",
+    "tests.e2e.live",
+    "tests.e2e.node_faults",
+    "tests.e2e.platform_checks",
+    "tests.e2e.preemption_suite",
+    "tests.unit.local.cluster_world",
+    "tests.unit.scheduler.contested_world",
+)
 
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", print_blob=True, deadline=None)

@@ -9,7 +9,7 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.memory.broker import MemoryBroker, StreamConfig
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.nats.bus import NatsBus
-from tessera.kernel.ports import Bus
+from tessera.kernel.ports import Bus, Follow, Message, Outgoing
 from tests.servers import NatsServer
 
 
@@ -100,3 +100,23 @@ def stream_json(config: StreamConfig) -> dict[str, Any]:
         "allow_direct": True,
         "republish": {"src": ">", "dest": "live.>"},
     }
+
+
+PATIENT = 30.0  # seconds, for what certainly comes
+
+
+def out(subject: str, data: bytes = b"x", **fields: object) -> Outgoing:
+    return Outgoing(subject, data, **fields)  # type: ignore[arg-type]
+
+
+async def drain(source: Follow, count: int) -> list[Message]:
+    got: list[Message] = []
+    while len(got) < count:
+        batch = await source.next(timeout=PATIENT)
+        assert batch, f"only {len(got)} of {count} came"
+        got += batch
+    return got
+
+
+def seqs(messages: list[Message]) -> list[int]:
+    return [message.seq for message in messages]

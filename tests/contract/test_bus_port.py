@@ -8,30 +8,11 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Conflict, Full, Poison, Transient
 from tessera.kernel.messaging.dead_letters import BODY_BYTES_MAX, DeadLetters
 from tessera.kernel.messaging.work_queue import work
-from tessera.kernel.ports import Bus, Delivery, Follow, Message, Outgoing, Usage
+from tessera.kernel.ports import Bus, Delivery, Message, Usage
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
-from tests.contract.bus_worlds import World
-
-PATIENT = 30.0  # seconds, for what certainly comes
+from tests.contract.bus_worlds import PATIENT, World, drain, out, seqs
 
 A, B = {"Nats-Msg-Id": "a"}, {"Nats-Msg-Id": "b"}
-
-
-def out(subject: str, data: bytes = b"x", **fields: object) -> Outgoing:
-    return Outgoing(subject, data, **fields)  # type: ignore[arg-type]
-
-
-async def drain(source: Follow, count: int) -> list[Message]:
-    got: list[Message] = []
-    while len(got) < count:
-        batch = await source.next(timeout=PATIENT)
-        assert batch, f"only {len(got)} of {count} came"
-        got += batch
-    return got
-
-
-def seqs(messages: list[Message]) -> list[int]:
-    return [message.seq for message in messages]
 
 
 async def cancelled(waiting: "asyncio.Future[list[Message]]") -> list[Message]:

@@ -13,8 +13,7 @@ import pytest
 import uvloop
 
 from tessera.kernel.nats.bus import NatsBus
-from tests.contract.bus_worlds import NatsWorld
-from tests.contract.test_bus_port import out
+from tests.contract.bus_worlds import NatsWorld, out
 from tests.servers import NatsServer
 
 ACK_SECONDS = 0.6  # and as long again for a server that gets no CPU

@@ -12,8 +12,7 @@ from tessera.kernel.nats.follow import NatsFollow
 from tessera.kernel.nats.protocol import delivery_position, number, publish_outcome
 from tessera.kernel.ports import Outgoing
 from tessera.local.free_port import free_port
-from tests.contract.bus_worlds import NatsWorld
-from tests.contract.test_bus_port import drain, out, seqs
+from tests.contract.bus_worlds import NatsWorld, drain, out, seqs
 from tests.servers import NatsServer
 
 

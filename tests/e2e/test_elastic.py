@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tessera.domain.entities import Run
-from tessera.domain.state import State
 from tessera_schemas.config import Policy
-from tessera_schemas.job import JobSpec, Role
-from tessera_schemas.ledger import LEDGER_MESSAGE, AnyRecord
-from tests.e2e.live import GPUS, Live, configuration, job
+from tests.e2e.elastic_suite import (  # noqa: F401
+    LARGEST,
+    elastic,
+    has_pods,
+    test_it_grows_into_an_empty_cluster_gives_way_to_who_waits_and_grows_back,
+    test_it_succeeds_with_all_that_it_grew_by,
+)
+from tests.e2e.live import Live, configuration, job
 from tests.e2e.platform_checks import assert_all_is_well
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
-
-LARGEST = GPUS // 8
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -26,47 +27,6 @@ async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
     home: Path = tmp_path_factory.mktemp("platform")
     async with Live.at(home, configuration(policy=Policy(preset="off", grow_after_seconds=1))) as live:
         yield live
-
-
-def elastic(seconds: float) -> JobSpec:
-    """A pod of eight GPUs that may become as many as fill the cluster."""
-    spec = job("elastic", gpus=8, seconds=seconds)
-    role = Role.model_validate(spec.roles[0].model_dump() | {"max_replicas": LARGEST})
-    return spec.model_copy(update={"roles": (role,)})
-
-
-def run_of(state: State, job_id: str) -> Run:
-    run: Run | None = state.runs.get(f"{job_id}-1")
-    assert run is not None, "its first attempt is over"
-    return run
-
-
-def has_pods(state: State, job_id: str, pods: int) -> bool:
-    """Whether it runs with so many pods, all of them permitted and none on its way out."""
-    run = run_of(state, job_id)
-    settled = all(extra.uid and not extra.leaving for extra in run.extra)
-    return run.started and settled and len(run.places) == pods
-
-
-def records(live: Live) -> list[AnyRecord]:
-    return [record for stored in live.stored for record in LEDGER_MESSAGE.validate_json(stored).records]
-
-
-async def test_it_grows_into_an_empty_cluster_gives_way_to_who_waits_and_grows_back(live: Live) -> None:
-    large = await live.submit(elastic(600))
-    await live.until_phase(large.job_id, "running")
-    await live.until(lambda state: has_pods(state, large.job_id, LARGEST), "it has the whole cluster")
-    waiting = await live.submit(job("waiting", gpus=8, replicas=2, seconds=2))
-    await live.until_ended(waiting.job_id)
-    assert live.phase(waiting.job_id) == "succeeded"
-    await live.until(lambda state: has_pods(state, large.job_id, LARGEST), "it has grown back")
-    ranks = [extra.placement.rank for extra in run_of(live.state, large.job_id).extra]
-    assert len(ranks) == 3
-    assert ranks[-1] > 3  # what came back has names that were never used
-    await live.clients["lab"].cancel(large.job_id)
-    await assert_all_is_well(live)
-    mine = [record for record in records(live) if getattr(record, "run_id", "") == f"{large.job_id}-1"]
-    assert [record.kind for record in mine if record.kind in ("shrunk", "revoked")] == ["shrunk", "revoked"]
 
 
 @pytest.mark.parametrize("service", ["binder", "reclamation", "scheduler", "preemption"])
@@ -93,13 +53,4 @@ async def test_without_a_planner_it_keeps_its_size_and_the_job_waits(live: Live)
         assert has_pods(live.state, large.job_id, LARGEST)
     await live.until_ended(waiting.job_id)
     await live.clients["lab"].cancel(large.job_id)
-    await assert_all_is_well(live)
-
-
-async def test_it_succeeds_with_all_that_it_grew_by(live: Live) -> None:
-    large = await live.submit(elastic(6))
-    await live.until(lambda state: state.jobs.get(large.job_id) is not None, "it is taken in")
-    await live.until_ended(large.job_id)
-    assert live.phase(large.job_id) == "succeeded"
-    assert any(record.kind == "grown" and record.run_id == f"{large.job_id}-1" for record in records(live))
     await assert_all_is_well(live)

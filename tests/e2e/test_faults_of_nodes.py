@@ -7,14 +7,13 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from tessera.kernel.messaging.requests import Asking
 from tessera_schemas import subjects
 from tessera_schemas.commands import DrainNode
 from tessera_schemas.config import Policy
-from tessera_schemas.job import JobSpec, Role
 from tessera_schemas.ledger import LEDGER_MESSAGE, Revoked
 from tessera_schemas.reasons import Code
 from tests.e2e.live import Live, configuration, job
+from tests.e2e.node_faults import operate, saving
 from tests.e2e.platform_checks import assert_all_is_well
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -38,13 +37,6 @@ async def order(live: Live, **fault: object) -> None:
         assert answer.status == 201, await answer.text()
 
 
-async def operate(live: Live, command: DrainNode) -> None:
-    asking = await Asking.open(live.bus, subjects.OPERATOR)
-    answer = await asking.ask(subjects.control(live.platform.shard), command)
-    assert answer is not None
-    assert answer.accepted, answer
-
-
 def revoked_for(live: Live) -> list[Code]:
     messages = [LEDGER_MESSAGE.validate_json(stored) for stored in live.stored]
     return [record.reason.code for message in messages for record in message.records if isinstance(record, Revoked)]
@@ -62,15 +54,6 @@ async def until_attempt(live: Live, job_id: str, attempt: int) -> None:
         return known is not None and known.attempt == attempt and known.phase == "running"
 
     await live.until(runs, f"attempt {attempt} of job {job_id} runs")
-
-
-def saving(spec: JobSpec, every: float, notice: int) -> JobSpec:
-    """The same job, whose program saves its work."""
-    (role,) = spec.roles
-    notes = role.template.annotations | {"tessera.io/simulate-checkpoint-seconds": str(every)}
-    saver: Role = role.model_copy(update={"template": role.template.model_copy(update={"annotations": notes})})
-    declared = {"checkpoint": {"interval_seconds": 60, "notice_seconds": notice}}
-    return JobSpec.model_validate(spec.model_copy(update={"roles": (saver,)}).model_dump() | declared)
 
 
 async def test_a_gang_whose_node_is_lost_restarts_elsewhere_and_avoids_it(live: Live) -> None:

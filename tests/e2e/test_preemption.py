@@ -1,6 +1,5 @@
 """Preemption and reclaim on real processes: room is made for who has a right to it, and nobody is evicted twice."""
 
-import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,16 +7,16 @@ import pytest
 import pytest_asyncio
 
 from tessera.client.replay import verify
-from tessera.domain.phases import Phase
-from tessera.domain.state import State
 from tessera_schemas.config import Policy, Queue, Quota
-from tessera_schemas.ledger import LEDGER_MESSAGE, EarmarkSet, Revoked
 from tests.e2e.live import GPUS, Live, configuration, job
 from tests.e2e.platform_checks import assert_all_is_well
+from tests.e2e.preemption_suite import (  # noqa: F401
+    evicted,
+    test_lent_quota_is_taken_back_and_every_plan_can_be_made_again,
+    test_without_preemption_nobody_is_evicted_and_with_it_the_urgent_job_runs_and_its_victim_comes_back,
+)
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
-
-HOW = pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -34,48 +33,6 @@ async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
     policy = Policy(preset="fair", min_runtime_seconds=0)
     async with Live.at(home, configuration(queues=queues, policy=policy)) as live:
         yield live
-
-
-def evicted(live: Live, owner: str) -> list[str]:
-    """The runs that were stopped for the job."""
-    records = [record for stored in live.stored for record in LEDGER_MESSAGE.validate_json(stored).records]
-    assert sum(isinstance(record, EarmarkSet) and record.owner == owner for record in records) <= 1
-    return [record.run_id for record in records if isinstance(record, Revoked) and record.by == owner]
-
-
-def second_run(state: State, job_id: str) -> bool:
-    known = state.jobs.get(job_id)
-    return known is not None and (known.attempt, known.phase) == (2, Phase.RUNNING)
-
-
-@HOW
-async def test_without_preemption_nobody_is_evicted_and_with_it_the_urgent_job_runs_and_its_victim_comes_back(
-    live: Live, how: int
-) -> None:
-    low = await live.submit(job("low", gpus=8, replicas=4, seconds=60, priority_class="low"))
-    await live.until_phase(low.job_id, "running")
-    async with live.down("preemption", how):
-        urgent = await live.submit(job("urgent", gpus=8, seconds=0.3, priority_class="urgent"))
-        await live.until(lambda state: state.jobs.get(urgent.job_id) is not None, "it is taken in")
-        assert evicted(live, urgent.job_id) == []
-    await live.until_ended(urgent.job_id)
-    assert evicted(live, urgent.job_id) == [f"{low.job_id}-1"]
-    await live.until(lambda state: second_run(state, low.job_id), "the victim runs again")
-    await live.clients["lab"].cancel(low.job_id)
-    await assert_all_is_well(live)
-
-
-async def test_lent_quota_is_taken_back_and_every_plan_can_be_made_again(live: Live) -> None:
-    guest = await live.submit(job("guest", gpus=8, replicas=4, seconds=30, queue="guest"))
-    await live.until_phase(guest.job_id, "running")
-    owner = await live.submit(job("owner", gpus=8, seconds=0.3))
-    await live.until_ended(owner.job_id)
-    assert evicted(live, owner.job_id) == [f"{guest.job_id}-1"]
-    await live.clients["lab"].cancel(guest.job_id)
-    await assert_all_is_well(live)
-    report = verify(live.stored)
-    assert report.findings == []
-    assert report.plans >= 1
 
 
 async def test_what_is_a_teams_own_comes_back_to_its_queue_and_explain_names_who_has_it(live: Live) -> None:

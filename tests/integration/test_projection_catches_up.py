@@ -10,7 +10,7 @@ from tessera.local.platform import Platform
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
 from tests.builders import SHARD, admitted
-from tests.integration.test_projection_on_servers import bus_of, store_of
+from tests.integration.connections import bus_of, store_of
 from tests.ledgers import Committed
 
 BEHIND, PER_SECOND, JOBS_PER_MESSAGE = 300, 50, 2

@@ -2,9 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -12,16 +10,11 @@ from redis.asyncio import Redis
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.nats.bus import NatsBus
-from tessera.kernel.redis.store import RedisStore
-from tessera.kernel.service.context import Ports
-from tessera.kernel.service.health import Health
-from tessera.kernel.service.metrics import Metrics
 from tessera.local.platform import Platform
-from tessera.projection.main import serve
-from tessera.projection.settings import ProjectionSettings
 from tessera_schemas import keys, subjects
 from tessera_schemas.events import CURSOR_HEADER
 from tests.builders import SHARD
+from tests.integration.connections import bus_of, projection, store_of
 from tests.random_ledger import random_ledger
 from tests.unit.projection.projection_world import expected_digest, expected_events
 
@@ -32,38 +25,6 @@ SECONDS = 20.0
 async def platform(tmp_path: Path) -> AsyncIterator[Platform]:
     async with Platform(tmp_path / "up", services=[], cluster=False, tenants=["lab"]) as running:
         yield running
-
-
-@asynccontextmanager
-async def bus_of(platform: Platform, identity: str) -> AsyncIterator[NatsBus]:
-    login = platform.credentials.read(identity).nats
-    bus = await NatsBus.connect(
-        platform.nats.url, user=login.user, password=login.password, inbox_prefix=subjects.inbox(identity)
-    )
-    yield bus
-    await bus.close()
-
-
-def store_of(platform: Platform) -> RedisStore:
-    login = platform.credentials.read("projection").redis
-    assert login is not None
-    return RedisStore(platform.redis.url, login.user, login.password, SHARD)
-
-
-@asynccontextmanager
-async def projection(platform: Platform) -> AsyncIterator[Any]:
-    clock, metrics, store = SystemClock(), Metrics("projection"), store_of(platform)
-    async with bus_of(platform, "projection") as bus:
-        cluster: Any = None
-        ledger = StreamLedger(bus, SHARD)
-        ports = Ports(clock, bus, ledger, store, cluster, Health(clock, metrics), metrics, "projection-1", str)
-        settings = ProjectionSettings(snapshot_seconds=0, redis_check_seconds=0.2)
-        task = asyncio.ensure_future(serve(ports, settings, asyncio.Event()))
-        yield task
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        await store.close()
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:

@@ -20,10 +20,10 @@ from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.deployed import deploy, let_in
 from tests.kubernetes.live import KubernetesLive, live_on
 from tests.kubernetes.users import Users, condition, scheduled
+from tests.kubernetes.users_objects import Json, batch_job, pod
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
-Json = dict[str, Any]
 POD_GROUPS: Json = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -57,37 +57,6 @@ async def live(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture
 def users(live: KubernetesLive) -> Users:
     return Users(live)
-
-
-def pod(
-    name: str, *, gpus: int = 1, seconds: float = 1, labels: Json | None = None, notes: Json | None = None, **spec: Any
-) -> Json:
-    asks = {"cpu": "100m", "nvidia.com/gpu": str(gpus)} if gpus else {"cpu": "100m"}
-    resources = {"requests": asks, "limits": asks}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "labels": labels or {},
-            "annotations": {"tessera.io/simulate-seconds": str(seconds), **(notes or {})},
-        },
-        "spec": {
-            "schedulerName": "tessera",
-            "restartPolicy": "Never",
-            "containers": [{"name": "main", "image": "train:1", "resources": resources}],
-            **spec,
-        },
-    }
-
-
-def batch_job(name: str, count: int = 1, **more: Any) -> Json:
-    """`count` pods at once, each as `pod` makes it."""
-    of = {key: more.pop(key) for key in ("gpus", "seconds", "notes", "labels") if key in more}
-    made = pod(name, **of, **more.pop("template", {}))
-    template = {"metadata": {key: made["metadata"][key] for key in ("labels", "annotations")}, "spec": made["spec"]}
-    spec = {"parallelism": count, "completions": count, "template": template, **more}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
 def pod_of_gang(gang: str, number: int, size: int, labels: Json | None = None, **more: Any) -> Json:

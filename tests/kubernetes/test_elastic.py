@@ -6,11 +6,11 @@ import pytest
 import pytest_asyncio
 
 from tessera_schemas.config import Policy
-from tests.e2e.live import GPUS, configuration
-from tests.e2e.test_elastic import (  # noqa: F401
+from tests.e2e.elastic_suite import (  # noqa: F401
     test_it_grows_into_an_empty_cluster_gives_way_to_who_waits_and_grows_back,
     test_it_succeeds_with_all_that_it_grew_by,
 )
+from tests.e2e.live import GPUS, configuration
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive, live_on
 

@@ -4,7 +4,6 @@ meet it through a proxy. After each fault everything has ended as it should and 
 """
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,7 +13,8 @@ from tests.e2e.live import configuration, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive, live_on, load
-from tests.kubernetes.proxy import Hook, Proxy
+from tests.kubernetes.proxy import Proxy
+from tests.kubernetes.users_objects import at_the
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
@@ -46,21 +46,6 @@ async def calm(live: KubernetesLive, proxy: Proxy) -> AsyncIterator[None]:
     proxy.calm_down()
     if live.platform.pid("binder") is None:
         await live.platform.start("binder")
-
-
-def at_the(number: int, verb: str, part: str, reached: asyncio.Event, live: KubernetesLive) -> Hook:
-    """Kill the binder at the so-manieth call of a verb whose path has this part, before the call goes on."""
-    seen = 0
-
-    async def hook(called: str, path: str) -> None:
-        nonlocal seen
-        if called == verb and part in path and not reached.is_set():
-            seen += 1
-            if seen == number:
-                reached.set()
-                await live.platform.stop("binder", signal.SIGKILL)
-
-    return hook
 
 
 STEPS = {

@@ -17,8 +17,8 @@ from tessera_schemas.job import JobSpec, Retry
 from tessera_schemas.labels import FINALIZER, OUT_OF_SERVICE_TAINT, RUN_LABEL, pod_name
 from tessera_schemas.reasons import Code
 from tests.e2e.live import configuration, eventually, job
+from tests.e2e.node_faults import operate, saving
 from tests.e2e.platform_checks import assert_all_is_well
-from tests.e2e.test_faults_of_nodes import operate, saving
 from tests.kubernetes import deployed
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive, live_on

@@ -12,7 +12,7 @@ from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive, live_on
 from tests.kubernetes.proxy import Proxy
-from tests.kubernetes.test_faults_of_the_api import at_the
+from tests.kubernetes.users_objects import at_the
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 

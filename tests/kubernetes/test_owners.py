@@ -11,8 +11,8 @@ import pytest_asyncio
 from tests.e2e.live import configuration
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive, live_on
-from tests.kubernetes.test_adoption import batch_job
 from tests.kubernetes.users import Users, condition
+from tests.kubernetes.users_objects import batch_job
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 

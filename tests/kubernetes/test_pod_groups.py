@@ -16,8 +16,8 @@ from tests.kubernetes.conftest import running
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive, live_on
 from tests.kubernetes.nodes import kwok_node
-from tests.kubernetes.test_adoption import batch_job, pod
 from tests.kubernetes.users import Users, condition
+from tests.kubernetes.users_objects import batch_job, pod
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 

@@ -7,7 +7,7 @@ import pytest_asyncio
 
 from tessera_schemas.config import Policy, Queue, Quota
 from tests.e2e.live import GPUS, configuration
-from tests.e2e.test_preemption import (  # noqa: F401
+from tests.e2e.preemption_suite import (  # noqa: F401
     test_lent_quota_is_taken_back_and_every_plan_can_be_made_again,
     test_without_preemption_nobody_is_evicted_and_with_it_the_urgent_job_runs_and_its_victim_comes_back,
 )

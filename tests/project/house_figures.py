@@ -30,6 +30,7 @@ AIMS: Mapping[str, int] = {
     "rooms at the top of engine": 15,
     "rooms at the top of kernel": 14,
     "class names defined in two modules": 0,
+    "test modules that import another test module": 0,
 }
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 # A docstring whose subject is one of these is understood only by a reader who knows what surrounds it.
@@ -98,6 +99,12 @@ def loaded_by_the_sdk() -> list[str]:
     return subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout.split()
 
 
+def importers_of_tests() -> int:
+    """Test modules that take something from another one; what several share stands in `conftest` or beside them."""
+    imports = re.compile(r"^(?:from tests\.(?:\w+\.)*test_\w+ import|from tests[\w.]* import .*\btest_)", re.MULTILINE)
+    return sum(bool(imports.search(path.read_text(encoding="utf-8"))) for path in (ROOT / "tests").rglob("*.py"))
+
+
 def rooms(package: str) -> int:
     """Modules and packages at the top of a package."""
     top = [path for path in (CODE[0] / package).iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
@@ -131,6 +138,7 @@ def measured() -> dict[str, int]:
         rooms("engine"),
         rooms("kernel"),
         sum(count > 1 for count in defined.values()),
+        importers_of_tests(),
     )
     return dict(zip(AIMS, values, strict=True))
 

@@ -8,7 +8,7 @@ from tessera.binder.decide.nodes import node_seen
 from tessera_schemas.config import Pool
 from tessera_schemas.facts import NodeSeen, Others
 from tessera_schemas.reasons import Code
-from tests.unit.binder.test_nodes import api_node
+from tests.unit.binder.api_nodes import api_node
 
 A, B = "GPU-aaaa", "GPU-bbbb"
 PROFILE = "tessera.io/device-profile"

@@ -8,19 +8,7 @@ from tessera.binder.decide.nodes import node_gone, node_seen
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.reasons import Code
 from tests.builders import GIB
-
-
-def api_node(**more: Any) -> dict[str, Any]:
-    room = {"cpu": "63920m", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "8", **more.pop("room", {})}
-    return {
-        "metadata": {"name": "node-a", "labels": {}, "annotations": {}, **more.pop("metadata", {})},
-        "spec": more.pop("spec", {}),
-        "status": {
-            "allocatable": room,
-            "conditions": more.pop("conditions", [{"type": "Ready", "status": "True"}]),
-            **more.pop("status", {}),
-        },
-    }
+from tests.unit.binder.api_nodes import api_node
 
 
 def test_a_node_is_what_it_can_give() -> None:

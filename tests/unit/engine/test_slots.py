@@ -17,7 +17,7 @@ from tessera.engine.preemption.plans import Plan, proposal
 from tessera_schemas.facts import DrainRequested, Others
 from tessera_schemas.job import Topology
 from tests.builders import GIB, admitted, config_body, config_proposed, job_spec, node_seen, role
-from tests.property.test_moves import planned, world
+from tests.property.move_worlds import planned, world
 from tests.rounds import Rounds
 
 RACK = "rack"

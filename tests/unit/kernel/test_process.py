@@ -13,7 +13,7 @@ from tessera.kernel.service.health import Health
 from tessera.kernel.service.metrics import Metrics
 from tessera.kernel.tasks.task_group import END_SECONDS, together
 from tessera.testkit.sim.loop import VirtualClock, VirtualLoop
-from tests.unit.kernel.test_together import Swallowing
+from tests.unit.kernel.swallowing import Swallowing
 from tests.unit.scheduler.committers import World
 
 

@@ -9,6 +9,7 @@ import pytest
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.tasks.task_group import AGAIN_SECONDS, END_SECONDS, cancel_all, together, together_all
 from tessera.testkit.sim.loop import VirtualLoop
+from tests.unit.kernel.swallowing import Swallowing
 
 T = TypeVar("T")
 
@@ -28,25 +29,6 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 async def fails_after(seconds: float, error: Exception) -> None:
     await asyncio.sleep(seconds)
     raise error
-
-
-class Swallowing:
-    """A loop that loses its first `lost` cancellations, as `asyncio.wait_for` of Python 3.11 may; None: all of them."""
-
-    def __init__(self, lost: int | None) -> None:
-        self.left, self.swallowed, self.ended = lost, 0, False
-
-    async def run(self) -> None:
-        try:
-            while True:
-                try:
-                    await asyncio.sleep(3600)
-                except asyncio.CancelledError:
-                    if self.left is not None and self.swallowed >= self.left:
-                        raise
-                    self.swallowed += 1
-        finally:
-            self.ended = True
 
 
 def test_a_failure_is_raised_although_another_loop_swallows_its_cancellation() -> None:

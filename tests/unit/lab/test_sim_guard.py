@@ -7,8 +7,8 @@ import pytest
 from tessera.local.cluster.core import SimCluster
 from tessera.testkit.sim import world
 from tessera.testkit.sim.guard import SeedFailed
-from tests.unit.local.test_sim_cluster import NS
-from tests.unit.local.test_sim_cluster import World as Cluster
+from tests.unit.local.cluster_world import NS
+from tests.unit.local.cluster_world import World as Cluster
 
 
 async def never_ends(self: Any) -> Any:

@@ -4,8 +4,8 @@ from tessera.domain.phases import Phase
 from tessera_schemas.facts import EvictionBlocked
 from tessera_schemas.reasons import Code, Reason
 from tests.builders import run_absent
-from tests.unit.scheduler.test_decide import RUN, World
-from tests.unit.scheduler.test_decide_platform import drain
+from tests.unit.scheduler.committer_world import RUN, World
+from tests.unit.scheduler.contested_world import drain
 
 BLOCKED = EvictionBlocked(
     kind="eviction_blocked", run_id=RUN, reason=Reason(code=Code.BLOCKED_BY_DISRUPTION_BUDGET, detail="pod a")

@@ -9,7 +9,7 @@ from tessera_schemas.ledger import Grown, LedgerMessage
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
-from tests.unit.scheduler.test_decide import RUN, World, ended, kinds, made, started
+from tests.unit.scheduler.committer_world import RUN, World, ended, kinds, made, started
 
 K2 = job_id(SHARD, "lab", "k2")
 AT_ONCE = Policy(grow_after_seconds=0)

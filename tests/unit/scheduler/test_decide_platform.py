@@ -5,35 +5,27 @@ from typing import Any
 from tessera_schemas.base import job_id
 from tessera_schemas.config import Flavor, Policy, Queue, Quota
 from tessera_schemas.facts import (
-    AnyFact,
     CheckpointReported,
     CheckpointSaved,
-    DrainRequested,
     HoldRequested,
-    PlanProposed,
     PriorityRequested,
     RunEnded,
     RunIdle,
     RunLost,
 )
 from tessera_schemas.job import Retry
-from tessera_schemas.ledger import LedgerMessage
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.templates import FromTemplate
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
-from tests.unit.scheduler.test_decide import K1, RUN, World, ended, kinds, made, reasons, started
+from tests.unit.scheduler.committer_world import K1, RUN, World, ended, kinds, made, reasons, started
+from tests.unit.scheduler.contested_world import K2, contested, drain, plan, refusal
 
-K2 = job_id(SHARD, "lab", "k2")
 FAIR = Policy(preset="fair", min_runtime_seconds=0)
 
 
 def hold(job: str = K1, undo: bool = False, tenant: str = "lab") -> HoldRequested:
     return HoldRequested(kind="hold_requested", job_id=job, tenant=tenant, undo=undo)
-
-
-def drain(node: str = "node-a", **more: Any) -> DrainRequested:
-    return DrainRequested(kind="drain_requested", node=node, **more)
 
 
 def lost(**more: Any) -> RunLost:
@@ -299,31 +291,6 @@ def test_a_checkpoint_is_remembered_for_the_next_attempt() -> None:
 
 
 # -- plans ----------------------------------------------------------------------------------------------------------
-
-
-def plan(victims: tuple[str, ...] = (RUN,), job: str = K2, gpus: int = 8, **more: Any) -> PlanProposed:
-    place = Placement(0, "worker", "node-a", tuple(range(gpus)), 1000)
-    fields = {"cause": "preemption", "basis_n": 1, "ts": 1, "engine": "test", "policy": 1, "preset": "priority"}
-    return PlanProposed(kind="plan_proposed", job_id=job, victims=victims, placements=(place,), **(fields | more))  # type: ignore[arg-type]
-
-
-def contested(preset: str = "priority", **policy: Any) -> World:
-    """One node full with one running job, and an urgent job of the same queue waiting."""
-    rules = Policy.model_validate({"preset": preset, "min_runtime_seconds": 0} | policy)
-    world = World(body=config_body(policy=rules)).queued(role(gpus=8))
-    world.place()
-    world.commit(made())
-    world.commit(started())
-    urgent: AnyFact = admitted("k2", job_spec(role(gpus=8), priority_class="urgent"))
-    world.commit(urgent)
-    assert reasons(world.place()) == [Code.NO_FIT]
-    return world
-
-
-def refusal(message: LedgerMessage) -> Code:
-    (refused,) = message.records
-    assert refused.kind == "plan_refused"
-    return refused.reason.code
 
 
 def test_a_plan_is_one_decision_victims_and_earmark_together() -> None:

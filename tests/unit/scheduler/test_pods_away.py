@@ -18,7 +18,7 @@ from tessera_schemas.facts import HoldRequested, PodsBack, PodsGone
 from tessera_schemas.ledger import BackInLine, LedgerMessage, OutOfLine, Permitted
 from tessera_schemas.reasons import Code
 from tests.builders import admitted, job_spec, placement, run_absent
-from tests.unit.scheduler.test_decide import K1, RUN, World, ended, kinds, made, started
+from tests.unit.scheduler.committer_world import K1, RUN, World, ended, kinds, made, started
 
 BACK = PodsBack(kind="pods_back", job_id=K1)
 GONE = PodsGone(kind="pods_gone", job_id=K1)

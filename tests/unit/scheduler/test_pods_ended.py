@@ -11,7 +11,7 @@ from tessera_schemas.config import Policy, Queue, Quota
 from tessera_schemas.facts import DrainRequested, PodsMade, RunAbsent
 from tessera_schemas.ledger import Released, Revoked
 from tests.builders import SHARD, admitted, config_body, job_spec, node_seen, role, run_absent
-from tests.unit.scheduler.test_decide import RUN, World, cancel, ended, kinds, made, started
+from tests.unit.scheduler.committer_world import RUN, World, cancel, ended, kinds, made, started
 
 K2 = job_id(SHARD, "lab", "k2")
 

@@ -7,8 +7,8 @@ from tessera_schemas.facts import RunUntouched
 from tessera_schemas.ledger import EarmarkEnded, Spared
 from tessera_schemas.reasons import Code, Reason
 from tests.builders import admitted, job_spec, role, run_absent
-from tests.unit.scheduler.test_decide import RUN, World, cancel, kinds, reasons
-from tests.unit.scheduler.test_decide_platform import K2, contested, drain, plan, refusal
+from tests.unit.scheduler.committer_world import RUN, World, cancel, kinds, reasons
+from tests.unit.scheduler.contested_world import K2, contested, drain, plan, refusal
 
 WHY = Reason(code=Code.BLOCKED_BY_DISRUPTION_BUDGET, detail="budget keep")
 

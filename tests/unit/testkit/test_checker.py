@@ -18,7 +18,7 @@ from tessera_schemas import ledger as m
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.events import CURSOR_HEADER, EVENT_TYPES, CloudEvent, short_type
-from tessera_schemas.facts import CancelRequested, JobRefused, Others, PodsBound, PodsMade, RunEnded, RunStarted, Taint
+from tessera_schemas.facts import CancelRequested, JobRefused, Others, PodsMade, Taint
 from tessera_schemas.job import JobSpec
 from tessera_schemas.labels import FINALIZER, RANK_LABEL, RUN_LABEL, SCHEDULER_NAME
 from tessera_schemas.placement import Placement
@@ -38,9 +38,8 @@ from tests.builders import (
     role,
     run_absent,
 )
+from tests.unit.testkit.stored_ledgers import FAR, WHY, Shard, allocation, finish, permit, requeue, unmark
 
-WHY = Reason(code=Code.POD_FAILED)
-FAR = 10**15
 Stored = tuple[str, dict[str, str], bytes]
 
 
@@ -55,67 +54,6 @@ def check(stored: list[bytes], *, events: list[Stored] | None = None, drained: b
 
 def broken(report: Report) -> set[str]:
     return {violation.invariant for violation in report.violations}
-
-
-class Shard(Chain):
-    """A chain that starts with a configuration and nodes, and writes the steps of jobs' lives."""
-
-    def __init__(self, *nodes: Any, body: Any = None) -> None:
-        super().__init__()
-        seen = nodes or (node_seen("node-a"), node_seen("node-b"))
-        changed = [m.NodeChanged(kind="node_changed", fact=i + 1) for i in range(len(seen))]
-        configured = m.ConfigSet(kind="config_set", fact=0, version=1)
-        self.add(configured, *changed, facts=(config_proposed(body), *seen))
-
-    def queued(self, key: str = "k1", spec: JobSpec | None = None) -> None:
-        fact = admitted(key, spec)
-        self.add(m.JobQueued(kind="job_queued", fact=0, job_id=fact.job_id), facts=[fact])
-
-    def allocated(self, *placements: Placement, key: str = "k1", attempt: int = 1, deadline: int = FAR) -> None:
-        self.add(allocation(*placements, key=key, attempt=attempt, deadline=deadline))
-
-    def permitted(self, *uids: str, run: str = first_run()) -> None:
-        uids = uids or ("uid-0",)
-        self.add(permit(*uids, run=run), facts=[PodsMade(kind="pods_made", run_id=run, uids=uids)])
-
-    def running(self, key: str = "k1") -> None:
-        """Queued, placed on the first device of node-a, permitted, bound and started."""
-        run = first_run(key)
-        self.queued(key)
-        self.allocated(placement(), key=key)
-        self.permitted(run=run)
-        self.add(m.Bound(kind="bound", run_id=run), facts=[PodsBound(kind="pods_bound", run_id=run)])
-        self.add(m.Started(kind="started", run_id=run), facts=[RunStarted(kind="run_started", run_id=run)])
-
-    def revoked(self, run: str = first_run(), then: Any = "requeue", why: Reason = WHY) -> None:
-        self.add(m.Revoked(kind="revoked", run_id=run, reason=why, then=then))
-
-    def released(self, *records: m.AnyRecord, run: str = first_run()) -> None:
-        self.add(m.Released(kind="released", run_id=run), *records, facts=[run_absent(run)])
-
-    def finished(self, key: str = "k1") -> None:
-        """The running job succeeds and gives back what it held."""
-        ended = RunEnded(kind="run_ended", run_id=first_run(key))
-        self.add(finish("succeeded", key), facts=[ended])
-        self.released(run=first_run(key))
-
-
-def allocation(*placements: Placement, key: str = "k1", attempt: int = 1, deadline: int = FAR) -> m.Allocated:
-    id_ = job_id(SHARD, "lab", key)
-    places = placements or (placement(),)
-    return m.Allocated(kind="allocated", job_id=id_, attempt=attempt, deadline=deadline, placements=places)
-
-
-def permit(*uids: str, run: str = first_run()) -> m.Permitted:
-    return m.Permitted(kind="permitted", run_id=run, uids=uids)
-
-
-def finish(phase: Any, key: str = "k1", reason: Reason | None = None) -> m.Finished:
-    return m.Finished(kind="finished", job_id=job_id(SHARD, "lab", key), phase=phase, reason=reason)
-
-
-def requeue(key: str = "k1", not_before: int = 0) -> m.Requeued:
-    return m.Requeued(kind="requeued", job_id=job_id(SHARD, "lab", key), not_before=not_before, reason=WHY)
 
 
 def pod(
@@ -441,10 +379,6 @@ def test_i1_what_others_take_is_not_to_be_had_and_evicts_nobody() -> None:
 def earmark(key: str, place: Placement) -> m.EarmarkSet:
     owner = job_id(SHARD, "lab", key)
     return m.EarmarkSet(kind="earmark_set", owner=owner, cause="head", deadline=FAR, placements=(place,))
-
-
-def unmark(key: str, why: Any = "used") -> m.EarmarkEnded:
-    return m.EarmarkEnded(kind="earmark_ended", owner=job_id(SHARD, "lab", key), why=why)
 
 
 def test_i1_earmarked_devices_are_the_owners_alone() -> None:

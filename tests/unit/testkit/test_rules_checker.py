@@ -33,7 +33,7 @@ from tests.builders import (
     role,
     run_absent,
 )
-from tests.unit.testkit.test_checker import FAR, Shard, allocation, permit, requeue, unmark
+from tests.unit.testkit.stored_ledgers import FAR, Shard, allocation, permit, requeue, unmark
 
 ROLES = role(gpus=1)
 

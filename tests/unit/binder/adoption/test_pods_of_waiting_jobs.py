@@ -6,7 +6,7 @@ from typing import Any
 import pytest_asyncio
 
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, user_pod
-from tests.unit.binder.adoption.test_slow_owners import LABEL, make_pods, make_training_job
+from tests.unit.binder.adoption.training_jobs import LABEL, make_pods, make_training_job
 
 
 @pytest_asyncio.fixture

@@ -1,36 +1,17 @@
 """Owners make evicted pods again in their own time: until then nothing is held for them, and then the job goes on."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest_asyncio
 
-from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, user_pod
-
-LABEL = {"training.kubeflow.org/job-name": "train"}
+from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld
+from tests.unit.binder.adoption.training_jobs import make_pods, make_training_job
 
 
 @pytest_asyncio.fixture
 async def world() -> AsyncIterator[AdoptionWorld]:
     async with AdoptionWorld() as world:
         yield world
-
-
-def make_training_job(world: AdoptionWorld, pods: int = 2) -> dict[str, Any]:
-    """Of an operator that is not there: its pods are made by the test."""
-    replicas = {"Worker": {"replicas": pods, "restartPolicy": "OnFailure"}}
-    made = world.core.create(
-        "pytorchjobs", NS, {"metadata": {"name": "train"}, "spec": {"pytorchReplicaSpecs": replicas}}
-    )
-    uid = made.uid
-    return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "train", "uid": uid, "controller": True}
-
-
-def make_pods(world: AdoptionWorld, owner: dict[str, Any], pods: int = 2, seconds: float = 600) -> None:
-    for number in range(pods):
-        pod = user_pod(f"train-{number}", seconds=seconds, labels=LABEL)
-        pod["metadata"]["ownerReferences"] = [owner]
-        world.core.create("pods", NS, pod)
 
 
 async def test_no_device_is_held_for_pods_that_are_not_there_and_the_job_keeps_its_place(world: AdoptionWorld) -> None:

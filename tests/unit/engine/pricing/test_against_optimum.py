@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tessera.engine.pricing.packer import Ask
 from tessera.engine.pricing.policies import POLICIES
 from tests.unit.engine.pricing.pools import pool, room
-from tests.unit.engine.pricing.test_worth import PRICES, worth_of
+from tests.unit.engine.pricing.worth_builders import PRICES, worth_of
 
 highspy = pytest.importorskip("highspy")
 

@@ -6,24 +6,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.engine.pricing.fragmentation import TypicalPod
 from tessera.engine.pricing.worth import (
     _best_split_loop,
     _best_split_numpy,
     forget,
-    level_of,
-    look_at,
-    state_with_fewer,
 )
 from tests.unit.engine.pricing.pools import pool, room
-
-PRICES = (
-    (TypicalPod(2000, 300, 1, 0), 350_000),
-    (TypicalPod(4000, 500, 1, 0), 500_000),
-    (TypicalPod(1000, 800, 1, 2), 900_000),
-    (TypicalPod(6000, 1000, 1, 0), 1_000_000),
-    (TypicalPod(9000, 1000, 2, 0), 2_300_000),
-)
+from tests.unit.engine.pricing.worth_builders import PRICES, worth_of
 
 
 def most(free, cpu, model):
@@ -46,12 +35,6 @@ def most(free, cpu, model):
         return found
 
     return best(tuple(sorted(free)), cpu)
-
-
-def worth_of(packer, n):
-    worth = packer.core.worth
-    look_at(worth, packer.core.nodes, n)
-    return int(worth.spare[state_with_fewer(worth, packer.core.nodes, n, 0), level_of(worth, packer.core.nodes.cpu[n])])
 
 
 @settings(max_examples=40, deadline=None)

@@ -6,7 +6,7 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.lab.pack.campaign import parse_policies, parse_seeds, parse_window, run_all
 from tessera.lab.pack.summary import as_csv, figures
 from tessera.lab.pack.window import Window
-from tests.unit.lab.pack.test_protocol import TRACE
+from tests.unit.lab.pack.small_trace import TRACE
 
 
 def test_seeds_are_ranges_and_single_numbers():

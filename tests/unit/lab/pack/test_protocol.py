@@ -9,17 +9,9 @@ from tessera.engine.pricing.dual_prices import Terms
 from tessera.lab.pack.protocol import arrivals, curve, load_percent, node_order
 from tessera.lab.pack.replay import RefusedThoughItFits, _fits_somewhere, empty_packer, replay, stage
 from tessera.lab.pack.summary import figures, lines
-from tessera.lab.traces.alibaba import Trace, TraceNode, TracePod
+from tests.unit.lab.pack.small_trace import TRACE
 
 SHORT = Terms(draws=1, sales=1, lots=4)
-CLUSTER = tuple([TraceNode(32_000, 1000, 4, "A")] * 3 + [TraceNode(16_000, 1000, 2, "B")] * 2)
-PODS = (
-    TracePod(4000, 10, 1, 1000),
-    TracePod(2000, 10, 1, 470),
-    TracePod(2000, 10, 1, 810, ("B",)),
-    TracePod(1000, 5, 0, 0),
-)
-TRACE = Trace("small", CLUSTER, PODS * 4)
 
 
 def test_every_pod_of_the_trace_arrives_once_before_any_comes_again():

@@ -8,7 +8,7 @@ from tessera.engine.pricing.packer import Ask, NodeRoom, Packer, PoolSize
 from tessera.lab.pack import replay as replaying
 from tessera.lab.pack.replay import RefusedThoughItFits, replay, stage
 from tessera.lab.pack.window import Window, empty_line, join, leave, next_due, next_to_go, prices_of
-from tests.unit.lab.pack.test_protocol import TRACE
+from tests.unit.lab.pack.small_trace import TRACE
 
 SHORT = Terms(draws=1, sales=1, lots=4)
 SMALL = Window(waiting=4, delay=6)
