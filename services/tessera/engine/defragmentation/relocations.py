@@ -76,11 +76,11 @@ def lacks_again(state: State, book: QuotaBook, run: Run) -> Over | None:
 
 def gained(state: State, owner: Job) -> int:
     """
-    What the job gains by starting now, in thousandths of a GPU · ms: its GPUs times how long it would still wait.
+    Gain from starting the job now, in thousandths of a GPU · ms: its GPUs times the time that it would still wait.
 
-    Where room is reserved for it, that says when. Otherwise nobody knows, and it is taken to wait as long again as it
-    has waited since it was told that there is no room: so moving never loses more than waiting has lost before.
-    Time on hold, in back-off, or waiting for quota counts for nothing.
+    A reservation gives that time. Without one, the job is assumed to wait as long again as it has waited since room was
+    first lacking: so relocations never lose more than waiting has lost before. Time on hold, in back-off, or waiting
+    for quota counts for nothing.
     """
     if owner.reason is None or owner.reason.code not in NO_ROOM:
         return 0
@@ -89,18 +89,21 @@ def gained(state: State, owner: Job) -> int:
 
 
 def most_to_lose(state: State, owner: Job) -> int:
-    """What runs that move for `owner` may lose at most, so that there is a net gain and the least that is asked."""
+    """
+    Upper bound of the loss of runs that are relocated for `owner`: beyond it the net gain is below the required
+    minimum.
+    """
     least = max(1, state.tree.policy.defragment_min_gain_gpu_seconds * GPU_SECOND)
     return gained(state, owner) - least
 
 
 def net_gpu_seconds(state: State, owner: Job, runs: Iterable[Run]) -> int:
-    """What moving them gains on the whole, rounded down; below 0 when it does not."""
+    """Net gain from relocating the runs, rounded down; negative for a loss."""
     return (gained(state, owner) - sum(eviction_cost(state, run) for run in runs)) // GPU_SECOND
 
 
 def without_gain(state: State, owner: Job, runs: Iterable[Run]) -> Reason | None:
-    """That moving them loses too much; None when it gains."""
+    """The reason against relocations that lose too much; None when they gain."""
     lost, most = sum(eviction_cost(state, run) for run in runs), most_to_lose(state, owner)
     return None if lost <= most else no_gain(state, owner, lost)
 
@@ -135,10 +138,10 @@ class Bases:
 
 class Ground:
     """
-    What is free for runs that move, one after the other, when the job for which they move has taken its part.
+    Target capacity: free for runs that are relocated, one after the other, once the job has taken its part.
 
-    The room that they leave is not counted, nor that of runs that are still being stopped: each target is reserved
-    before anything is evicted, and can be had at once.
+    Room of the relocated runs themselves, or of runs that are still stopping, is not counted: each target is earmarked
+    before anything is evicted, and is available at once.
     """
 
     def __init__(self, bases: Bases) -> None:

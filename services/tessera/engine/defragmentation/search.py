@@ -216,7 +216,7 @@ class _Search:
         return found
 
     def _with(self, taken: Sequence[Loss]) -> FoundRelocations | None:
-        """Where everybody goes when these move; None when somebody finds no room, or nobody has to move."""
+        """Relocations of these runs; None when one finds no target, or none has to move."""
         placed = self._place(taken)
         if isinstance(placed, Reason):
             return None

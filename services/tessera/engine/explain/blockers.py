@@ -1,8 +1,8 @@
 """
-Who holds what a waiting job needs. Pure.
+Blockers: holders of what a waiting job needs. Pure.
 
-Whoever looks sees his own jobs by name. Of other tenants he sees how many runs of which queue hold how much, and of
-queues that are closed to him not even the name.
+A viewer sees own jobs by name; of other tenants, how many runs of which queue hold how much; of queues closed to the
+viewer, not even the name.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -50,7 +50,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class UnnamedHolders:
-    """What runs hold that are not named: those of other tenants, and those beyond the first few."""
+    """Holdings of runs that are not named: those of other tenants, and those beyond the first few."""
 
     queue: str
     runs: int
@@ -80,7 +80,7 @@ NOBODY = Holders()
 
 @dataclass(slots=True)
 class Eyes:
-    """Who looks: a tenant, or (None) an operator, who sees all."""
+    """The viewer: a tenant, or (None) an operator, who sees all."""
 
     tree: QueueTree
     tenant: str | None
@@ -96,12 +96,12 @@ class Eyes:
         return self.tenant is None or (found is not None and (not found.tenants or self.tenant in found.tenants))
 
     def queue(self, name: str) -> str:
-        """Its name; "" when it is closed to whoever looks."""
+        """Name of the queue; "" when it is closed to the viewer."""
         return name if self.may_use(name) else ""
 
 
 def of_quota(state: State, job: Job, resource: str, flavor: str, eyes: Eyes) -> Holders:
-    """Who uses the quota: the runs of all queues that share it."""
+    """Users of the quota: the runs of all queues that share it."""
     root = state.tree.roots.get(job.queue)
     runs = (
         run
@@ -112,7 +112,7 @@ def of_quota(state: State, job: Job, resource: str, flavor: str, eyes: Eyes) -> 
 
 
 def of_room(state: State, job: Job, places: Iterable[FeasibleNodes], eyes: Eyes) -> Holders:
-    """Who is on the nodes that suit the job."""
+    """Holders of the nodes that suit the job."""
     suited: dict[str, None] = {}
     for found in places:
         for unit in units(job.roles):
@@ -181,7 +181,7 @@ def said_queue(name: str) -> str:
 
 
 def said_amount(amount: Amount) -> str:
-    """What counts of it: GPUs, else CPUs."""
+    """An amount in words: its GPUs, else its CPUs."""
     milli, unit = (amount.gpu_milli, "GPU") if amount.gpu_milli else (amount.cpu_milli, "CPU")
     whole, rest = divmod(milli, 1000)
     number = f"{whole}.{rest:03}".rstrip("0") if rest else str(whole)

@@ -58,7 +58,7 @@ class Explanation:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Everything but the reason and the place in line, as sentences."""
+        """The explanation as sentences, without the reason and the place in the queue order."""
         also = tuple(f"Also {reason.sentence()}" for reason in self.others)
         changes = tuple(f"It would start now with: {change.said()}" for change in self.changes)
         return (*self.said, *also, *self.holders.said(), *changes)
@@ -150,7 +150,7 @@ def _resources(fork: Fork, job: Job, pool: str) -> Iterator[Reason]:
 
 
 def _besides(fork: Fork, job: Job, pool: str, eyes: Eyes, reasons: tuple[Reason, ...]) -> Iterator[str]:
-    """What a reason's numbers do not say."""
+    """Facts beside the reason that its numbers leave out."""
     state, tree = fork.state, fork.state.tree
     mark = state.earmarks.get(job.job_id)
     if mark is not None:
@@ -233,7 +233,7 @@ def _on_its_way(state: State, job: Job) -> Iterator[str]:
 
 
 def _idle(state: State, job: Job, run: Run) -> Iterator[str]:
-    """What becomes of it while it uses none of its GPUs, once that is so, or if it has a word of its own on it."""
+    """The run's idleness and its consequence, once it uses none of its GPUs, or if the job has a rule of its own."""
     policy = idle_policy(state.tree, run.queue, job)
     if policy.allowed:
         yield "It may hold GPUs and use none (idle.allow_idle)."

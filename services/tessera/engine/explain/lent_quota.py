@@ -1,7 +1,7 @@
 """
-Which queues hold on loan what is a waiting job's own by nominal quota, and why it is not given back yet. Pure.
+Lent quota: queues that hold on loan what is a waiting job's own, and why it has not been given back yet. Pure.
 
-The verdict is the one by which plans are made, so that a run without a reason here is one that the next plan may stop.
+Plans are made by the same verdict: a run without a reason here is one that the next plan may stop.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ NAMED_MAX = 2
 
 @dataclass(slots=True)
 class _Loan:
-    """What runs of one queue hold that are kept for one reason; the largest are named."""
+    """Holdings of one queue's runs that stay for one reason; the largest are named."""
 
     runs: list[Run]
     amount: Amount
@@ -68,7 +68,7 @@ def _shared(held: Amount, wanted: Amount) -> Amount:
 
 
 def _why(state: State, book: QuotaBook, job: Job, run: Run, flavor: str) -> str:
-    """What keeps the run from being stopped for the job."""
+    """The rule that keeps the run from being stopped for the job."""
     policy, victim, ours = state.tree.policy, state.jobs.get(run.job_id), state.tree.queues[job.queue]
     if run.stopping or victim is None:
         return "being stopped already"

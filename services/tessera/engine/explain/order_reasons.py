@@ -52,7 +52,7 @@ def _why(state: State, job: Job, other: Job) -> str:
 
 
 def said_expected(state: State, job: Job) -> Iterator[str]:
-    """How long the job is taken to run, and until when shorter ones pass it, where its queue goes by that."""
+    """Sentences on the job's expected run time, and until when shorter jobs pass it, where its queue orders by that."""
     if state.tree.queues[job.queue].order != "expected":
         return
     kind, limit = kind_of(job), job.time_limit_seconds * 1000

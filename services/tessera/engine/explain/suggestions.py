@@ -1,8 +1,8 @@
 """
-What would let a waiting job start now: the smallest single changes, each of them tried. Pure.
+Suggestions: the smallest single changes that would let a waiting job start now, each of them tried. Pure.
 
-A change is offered only after the fork said "yes" to the job as it would be then, or after a plan was found whose
-placement is proved. At most `TRIES_MAX` are tried, the cheapest for its owner first.
+A change is offered only after the what-if said "yes" to the changed job, or after a plan was found whose placement is
+proved. At most `TRIES_MAX` are tried, the cheapest for the job's owner first.
 """
 
 from collections.abc import Callable, Iterator
@@ -181,7 +181,7 @@ def _plan(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
 
 
 def planned(state: State, job: Job) -> Plan | None:
-    """What preemption or reclamation would propose: lent quota is taken back first."""
+    """The plan that preemption or reclamation would propose; lent quota is taken back first."""
     causes: tuple[PlanCause, ...] = ("reclaim", "preemption")
     for cause in causes:
         made = plan(state, job, state.ts, cause)
@@ -231,7 +231,7 @@ def _cheapest(state: State, run: Run) -> tuple[int, int, int, str]:
 
 
 def _gain(state: State, run: Run, need: Need) -> int:
-    """How many pods more fit on its nodes without the run."""
+    """Number of further pods that fit on its nodes without the run."""
     gain = 0
     for name, node in nodes_without(state, (run,), ()).items():
         now = state.nodes.get(name)

@@ -1,9 +1,9 @@
 """
 What-if: would this job start now with a different spec, or if other runs had ended? Evaluated on an overlay.
 
-The fork is an overlay on which everybody before the job has had a turn already. It asks what the committer asks, with
-the same functions and in the same order; nothing of it is written. Where the line of another queue or class would put
-the job is not known exactly: then all who stand in that line take what they can first, so that a "yes" holds.
+The overlay is one on which all jobs before this one have had their turn. It asks the committer's questions, with the
+same functions and in the same order; nothing of it is written. The exact position of the job under another queue or
+class is not known: all jobs of that order then take what they can first, so that a "yes" holds.
 """
 
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ class Fork:
         self._let_pass(self.line[: self.position - 1] if self.position else self.line)
 
     def verdict(self, job: Job) -> Choice | Reason:
-        """Where `job` would start now, or why not."""
+        """Choose where `job` would start now, or say why not."""
         against = self.gate(job)
         if against is not None:
             return against
@@ -75,9 +75,10 @@ class Fork:
 
     def after(self, job: Job, gone: Sequence[Run] = (), undrained: str = "") -> Choice | Reason:
         """
-        Where `job` would start if these runs held nothing any more, or that node were common again; or why not.
+        Choose where `job` would start if these runs held nothing any more, or that node took work again; or say why
+        not.
 
-        What comes free is everybody's: those before it in line take of it first, as they would. Nothing is said where
+        Freed capacity is open to all: jobs before this one take of it first, as they would. There is no answer where
         they are too many to try.
         """
         one = copy(self)
@@ -135,7 +136,7 @@ class Fork:
         return found
 
     def gate(self, job: Job) -> Reason | None:
-        """What keeps the job from being looked at, whatever is free; the first of `gates`."""
+        """The first of `gates` that keeps the job from being considered, whatever is free."""
         return next(iter(self.gates(job)), None)
 
     def gates(self, job: Job) -> list[Reason]:
@@ -188,7 +189,7 @@ class Fork:
         return waiting and other.job_id != job.job_id and self.state.earmarks.get(other.job_id) is None
 
     def _place_in(self, pool: str, job: Job) -> int:
-        """Its place in line; where another queue or class would put it, behind all that might come before it."""
+        """Position of the job in the order; in another queue or class, behind all that might come before it."""
         if job.queue != self._job.queue:
             return 1 + len(self._others(pool))
         if job.priority_class == self._job.priority_class:
@@ -199,7 +200,7 @@ class Fork:
         return 1 + sum(1 for other in before if priority(other) >= wanted)
 
     def _others(self, pool: str) -> list[str]:
-        """Everybody in line for a pool, once they have had their turn."""
+        """All jobs in the pool's order, once they have had their turn."""
         if pool == self.state.tree.pool(self._job.queue):
             return self.line
         if pool not in self._passed:
@@ -211,7 +212,7 @@ class Fork:
         return [] if pool is None else list(line(self.state, pool, self.state.ts))
 
     def _let_pass(self, names: Sequence[str]) -> None:
-        """Those of `names` whom nobody has judged yet start where they can, as they would in the next message."""
+        """Start those of `names` that had no turn yet where they fit, as they would start in the next message."""
         state = self.state
         fresh = [
             job

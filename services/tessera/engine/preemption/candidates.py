@@ -1,5 +1,5 @@
 """
-What may be taken away for a waiting job, piece by piece, and what each piece would throw away.
+Candidates: pieces that may be taken away for a waiting job, and the work that each would lose.
 
 A piece is a whole run (gangs go whole) or one pod by which an elastic run grew. The cheapest come first: what elastic
 runs grew by; then what other queues were lent; then the owner's own queue; in each the lowest class first, and of one
@@ -56,7 +56,7 @@ class Loss:
 def losses(
     state: State, job: Job, cause: PlanCause, book: QuotaBook, flavor: str
 ) -> tuple[list[Loss], "Counter[Code]"]:
-    """What may be taken for `job`, cheapest first, and how many runs may not be, by the rule that protects them."""
+    """Candidates for `job`, cheapest first, and the number of protected runs by the rule that protects them."""
     found, kept = list(_grown(state, job, cause, book, flavor)), Counter[Code]()
     tree = state.tree
     root = tree.roots[job.queue]
@@ -97,13 +97,13 @@ def _whole(state: State, run: Run, whose: int) -> Loss:
 
 
 def eviction_cost(state: State, run: Run) -> int:
-    """What stopping the run throws away, in thousandths of a GPU times milliseconds; ended pods begin again, too."""
+    """Work lost by stopping the run, in thousandths of a GPU times milliseconds; ended pods begin again, too."""
     whole = run.gang.amount_of(run.all_placements) if run.released_ranks else run.amount
     return weight(whole) * (lost_ms(state, run) + RESTART_MS)
 
 
 def lost_ms(state: State, run: Run) -> int:
-    """How long the run has worked since its work was last saved."""
+    """Time that the run has worked since its last checkpoint."""
     return max(0, state.ts - max(run.saved_ts, run.started_ts))
 
 

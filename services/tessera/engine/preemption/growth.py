@@ -1,6 +1,6 @@
 """
-How far an elastic run may grow, whoever decides it: up to what its roles ask for at most, its queue's quota, its
-tenant's limit, and what is free. When it may is the committer's policy.
+Bounds of an elastic run's growth, the same for proposers and committer: its roles' maximum, its queue's quota, its
+tenant's limit, and free capacity. The time of growth is the committer's policy.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ def _within_tenant(state: State, tenant: str, more: Amount) -> bool:
 
 
 def growth_faults(state: State, run: Run, placements: Sequence[Placement]) -> Iterator[str]:
-    """What keeps the run from growing so at `state`; nothing when it may."""
+    """Faults of growing the run so at `state`; none when it may."""
     most = {role.name: role.replicas + role.more for role in run.roles}
     unknown = {placement.role for placement in placements} - most.keys()
     if unknown:

@@ -1,5 +1,5 @@
 """
-What to take from one node so that it takes one more pod, then another: the steps of all nodes, cheapest per pod first.
+Steps per node: pieces to take so that a node takes one more pod, then another; of all nodes, cheapest per pod first.
 
 A step is whole: it makes room for at least one pod of the largest kind. So eight GPUs that are wanted on one node are
 never freed as one GPU here and one there.
@@ -44,7 +44,7 @@ def _each_once(ranked: list[tuple[int, int, str, int, list[Loss]]]) -> list[list
 
 
 def _steps(part: Part, node: Node, losses: Sequence[Loss]) -> Iterator[tuple[list[Loss], int]]:
-    """What to take next, and how many more pods the node takes then."""
+    """Pieces to take next from the node, and the number of further pods that it takes then."""
     have, picked = bundles_for(part, node), list[Loss]()
     for loss in losses:
         if have >= part.count:
@@ -76,7 +76,7 @@ def take(nodes: dict[str, Node], loss: Loss) -> None:
 
 
 def _size(part: Part) -> tuple[int, int, int, str]:
-    """How hard it is to place one bundle."""
+    """Difficulty of placing one group of pods."""
     return (
         sum(need.total_gpu_milli for need in part.needs),
         sum(need.cpu_milli for need in part.needs),

@@ -47,7 +47,7 @@ class Victim:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """
-    Who gives way, in an order in which each of them may, and where the job goes then on nodes of `flavor`.
+    A plan: victims, in an order in which each may give way, and the job's placement then on nodes of `flavor`.
 
     `outranked` are the owners of lesser earmarks that end with it. `moves` says where each victim goes on, of a plan
     that defragments, and `net_gpu_seconds` what that gains. `takes_back`: something of it is quota that was lent.
@@ -149,7 +149,7 @@ class _Planner:
         return list(dict.fromkeys((*lowest, self._job.queue)))
 
     def _pieces_for(self, keeper: str, book: QuotaBook, flavor: str) -> Callable[[], list[Loss]]:
-        """What may be taken; of what was lent only what is not below `keeper`, which has it in common."""
+        """Candidates for the job; of lent quota only what does not come from below `keeper`, which has it in common."""
 
         def pieces() -> list[Loss]:
             path = self._state.tree.path

@@ -55,5 +55,5 @@ class Fixed:
         return placed
 
     def placements(self) -> tuple[Placement, ...]:
-        """Where each pod is now, in rank order."""
+        """Present placement of each pod, in rank order."""
         return tuple(sorted((p for placed in self._placed.values() for p in placed), key=lambda p: p.rank))

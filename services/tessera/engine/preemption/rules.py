@@ -1,5 +1,5 @@
 """
-Who may be evicted or shrunk for whom, and whose reservations stand in the way. Pure.
+Rules of eviction and shrinking: whose runs may give way to whom, and whose reservations stand in the way. Pure.
 
 Proposers search plans and the committer judges them at the head of the ledger; both ask here, so that they agree on
 the rules. No plan can loop: a victim is of a lower class than its preemptor, or it holds quota that the preemptor's
@@ -103,7 +103,7 @@ def _gives_way(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause
 
 
 def _common(one: Amount, other: Amount) -> Amount:
-    """What both ask for, of each resource the smaller."""
+    """The smaller of both amounts, resource by resource."""
     return Amount(
         min(one.cpu_milli, other.cpu_milli),
         min(one.memory_bytes, other.memory_bytes),

@@ -1,5 +1,5 @@
 """
-Which losses make room for a gang: tried with the real placement at every step, so that each plan carries its proof.
+Victim search: candidates whose end makes room for a gang, with the real placement at every step as proof of the plan.
 
 The search walks forward and back, as Kueue's does: pieces are taken in an order until quota and nodes hold the gang,
 then whatever turns out not to be needed is given back, the dearest first. Several orders are tried and the cheapest
@@ -39,7 +39,7 @@ Key = tuple[tuple[int, int], int, int, tuple[tuple[tuple[int, int], int, str, in
 
 @dataclass(frozen=True, slots=True)
 class FoundVictims:
-    """What to take, in an order in which each piece may be taken, and where the gang goes then."""
+    """Victims, in an order in which each may be taken, and the gang's placement then."""
 
     taken: tuple[Loss, ...]
     placements: tuple[Placement, ...]
@@ -101,7 +101,7 @@ class Search:
         return verdict
 
     def _lacks(self, taken: Sequence[Loss], emptied: Mapping[str, Node]) -> Reason | None:
-        """What is still missing when all of `taken` is gone."""
+        """The reason that still holds when all of `taken` is gone."""
         lacking = self._lacks_quota(taken)
         if lacking is None:
             placed = place_gang(self._job.roles, emptied, self._places)
@@ -206,7 +206,7 @@ class Search:
 
 
 class _Admission:
-    """Which pieces may still be taken after those before them: a queue gives back what it was lent and no more."""
+    """Candidates that may still be taken after those before them: a queue gives back its loan and no more."""
 
     def __init__(self, state: State, job: Job, cause: PlanCause, flavor: str, book: QuotaBook) -> None:
         self._ask = state, job, cause, flavor

@@ -1,1 +1,1 @@
-"""Who is next and when: queue order, backfill, reservations, expected durations, readiness."""
+"""Queue order, backfill, reservations, expected durations, readiness."""

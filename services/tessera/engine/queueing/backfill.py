@@ -41,7 +41,7 @@ class Candidate:
 
 
 class BackfillRoom(Protocol):
-    """What is free, during one pass; both calls only take from it."""
+    """Free capacity during one pass; both calls only take from it."""
 
     def start(self, job: Candidate) -> bool:
         """Place the job now if that delays no earmark; False and nothing taken otherwise."""

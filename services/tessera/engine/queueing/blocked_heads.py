@@ -1,4 +1,4 @@
-"""Which waiting jobs are next and are kept waiting by others: those for which making room is worth a thought."""
+"""Blocked heads: the next waiting jobs that others keep waiting, for which making room may pay."""
 
 from itertools import islice
 

@@ -1,7 +1,7 @@
 """
-How long a job will run, by what was learnt from those that ended (`domain.runtimes`, which the fold keeps).
+Expected run time of a job, learnt from jobs that ended (`domain.runtimes`, which the fold keeps).
 
-All times are milliseconds. Whatever is not known at all is taken to run for `UNKNOWN`.
+All times are milliseconds. A job of which nothing is known is assumed to run for `UNKNOWN`.
 """
 
 from collections.abc import Iterator

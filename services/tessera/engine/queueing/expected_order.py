@@ -25,7 +25,7 @@ DAY = 86_400_000
 @dataclass(frozen=True, slots=True)
 class ExpectedOrderPolicy:
     """
-    How long a job is passed over (`patience_ms`, then `closing_ms`), and for how many due ones room is kept.
+    Times for which a job may be passed over (`patience_ms`, then `closing_ms`), and the number of reservations.
 
     `permille`: the quantile of the learnt runtimes by which a job counts as ended, for backfill.
     """
@@ -50,7 +50,7 @@ Key = tuple[int, int, int, str]
 
 
 def turn(job: WaitingJob, gpu_ms: int, now_ms: int, policy: ExpectedOrderPolicy) -> Key:
-    """Where the job stands at `now_ms`, when it is expected to take `gpu_ms` of GPU time."""
+    """Sort key of the job at `now_ms`, when it is expected to take `gpu_ms` of GPU time."""
     due = now_ms - job.submitted_ms >= policy.patience_ms
     return (0, 0, job.submitted_ms, job.job_id) if due else (1, gpu_ms, job.submitted_ms, job.job_id)
 
@@ -89,7 +89,7 @@ class Lanes:
         self._known = {lane: known for lane, known in self._known.items() if lane[0].gpus != kind.gpus}
 
     def in_order(self, now_ms: int, closed: set[tuple[int, int]]) -> Iterator[Candidate]:
-        """Everybody in order, but of those alike that are `closed` only the due ones."""
+        """All candidates in order; of the kinds in `closed` only those that are due."""
         heads = []
         for lane in self._lanes:
             jobs, known = list(self._lanes[lane].values()), self._judged(lane)

@@ -1,5 +1,5 @@
 """
-Who is next in a pool: within nominal quota first, then priority class, then fair share, then the queue's order.
+Queue order of a pool: within nominal quota first, then priority class, then fair share, then the queue's order.
 
 At every inner queue a child that stays within its nominal quota goes before one that would borrow, whatever their
 classes: else a class that many may use could keep an owner out. Then the higher class goes first. Among equals the
@@ -66,7 +66,7 @@ def weighted_share(held: Amount, capacity: Amount, weight: int) -> tuple[int, in
 
 
 def held_below(state: State, queue: str) -> Amount:
-    """What the runs of a leaf, or of all leaves below an inner queue, hold."""
+    """Amount that the runs of a leaf, or of all leaves below an inner queue, hold."""
     total = state.held_by_queue(queue)
     for child in state.tree.children.get(queue, ()):
         total = total.plus(held_below(state, child))
@@ -74,7 +74,7 @@ def held_below(state: State, queue: str) -> Amount:
 
 
 def next_retry(state: State, ts: int) -> int | None:
-    """When the next job in back-off becomes eligible; None when none is waiting."""
+    """Time at which the next job in back-off becomes eligible; None when none is waiting."""
     later = state.index.retry_at.irange((ts + 1,))
     return next((not_before for not_before, _ in later), None)
 

@@ -30,7 +30,7 @@ def pods_away(job: Job) -> Reason:
 
 
 def book_without(state: State, gone: Iterable[tuple[Run, tuple[Placement, ...]]]) -> QuotaBook:
-    """Who uses and lends what once these pods are gone."""
+    """Use and lending of quota once these pods are gone."""
     book = state.quota_book()
     for run, places in gone:
         book.add(run.queue, run.flavor, run.gang.amount_of(places), -1)
@@ -69,5 +69,5 @@ def lacks_quota(book: QuotaBook, job: Job, flavor: str, cause: PlanCause, keeper
 
 
 def would_borrow(queue: str) -> Reason:
-    """Nothing is taken back from others for a queue that would then hold more than its own."""
+    """The reason against taking quota back for a queue that would then hold more than its own."""
     return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field=f"queues.{queue}", detail="it would borrow itself")

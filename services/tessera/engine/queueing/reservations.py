@@ -30,14 +30,14 @@ End = tuple[int, Sequence[Run]]
 
 
 class Forecast:
-    """When runs are expected to end, as of one state. Equal jobs are judged once."""
+    """Expected ends of runs, as of one state. Equal jobs are judged once."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._known: dict[tuple[JobKind, int], int] = {}
 
     def runtime(self, job: Job) -> int:
-        """How long a run of the job is expected to take, from its start."""
+        """Expected run time of the job, from its start."""
         kind, limit = kind_of(job), job.time_limit_seconds * 1000
         known = self._known.get((kind, limit))
         if known is None:
@@ -56,9 +56,9 @@ class Forecast:
 
     def end(self, run: Run) -> int | None:
         """
-        When what the run holds comes back; always after now. None: nobody knows.
+        Expected time at which the run's resources come back; always after now. None: unknown.
 
-        What has been stopping for longer than room is kept for a job is not waited for, as for plans (`leaving`).
+        Runs that have been stopping longer than earmarks last are ignored, as in plans (`leaving`).
         """
         state, job = self._state, self._state.jobs.get(run.job_id)
         if run.stopping or job is None:
@@ -165,7 +165,7 @@ def beside(node: Node, kept: Sequence[Reservation]) -> Node:
 
 
 def _least(one: Node, other: Node) -> Node:
-    """What is free on both."""
+    """Capacity that is free on both."""
     there = dict(other.devices_free)
     return evolved(
         one,

@@ -1,4 +1,4 @@
-"""Where one job may start: the choice between flavors, by quota and by room. The committer decides by it."""
+"""Start of one job: the choice between flavors, by quota and by room. The committer decides by it."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""How long an explanation takes on a full cluster, all tries included; the floor is one placement of the gang."""
+"""Time of an explanation on a full cluster, all tries included; the floor is one placement of the gang."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What a tenant's flood costs another tenant of the same queue: from submit to end, beside the same without it."""
+"""Cost of one tenant's flood for another tenant of the same queue: from submit to end, beside the same without it."""
 
 from collections.abc import Sequence
 
@@ -56,9 +56,9 @@ async def flood(jobs: int, rounds: int) -> list[ReportRow]:
 
 async def _paced(on: BenchPlatform, ear: Ear, clock: Clock, name: str, samples: int = SAMPLES) -> list[Took]:
     """
-    What each of the tenant's jobs took, of which one comes at a time, by the times of the ledger.
+    Times of a tenant's jobs, submitted one at a time, by the times of the ledger.
 
-    Events say when all have ended, and no more: those who publish them give way when CPU is short.
+    Events only say when all have ended: their publisher gives way when CPU is short.
     """
     began, ended = dict[str, int](), ear.count.get(RELEASED, 0)
     for number in range(samples):
@@ -72,7 +72,7 @@ async def _paced(on: BenchPlatform, ear: Ear, clock: Clock, name: str, samples: 
 
 
 async def _moments(on: BenchPlatform) -> tuple[dict[str, int], dict[str, int]]:
-    """When the ledger says that each job was allocated, and released as a whole."""
+    """Times at which each job was allocated, and released as a whole, by the ledger."""
     allocated, released = dict[str, int](), dict[str, int]()
     async with on.place.bus(on.place.identity(subjects.OPERATOR)) as bus:
         async for _, data in ledger_of(bus, on.shard).messages():

@@ -1,4 +1,4 @@
-"""How many ledger records a second become state, decoding included: what a start, a replay and every follower costs."""
+"""Ledger records folded per second, decoding included: the cost of a start, a replay and every follower."""
 
 from collections.abc import Callable
 

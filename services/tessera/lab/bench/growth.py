@@ -1,4 +1,4 @@
-"""What a decision costs as the state grows: ten times the queued jobs, ten times the nodes, on a full pool."""
+"""Cost of a decision as the state grows: ten times the queued jobs, ten times the nodes, on a full pool."""
 
 from itertools import count, islice
 
@@ -84,7 +84,7 @@ class FullPool:
             self._books.commit(list(islice(self._jobs, min(256, jobs - first))))
 
     def _start(self, records: tuple[object, ...]) -> int:
-        """Whatever was allocated now runs; how many that are."""
+        """Start every allocated run; returns their number."""
         started = [f"{r.job_id}-{r.attempt}" for r in records if isinstance(r, Allocated)]
         for first in range(0, len(started), 256):
             for facts in life(started[first : first + 256]):

@@ -1,4 +1,4 @@
-"""How long one small job takes from its acknowledged submit to `job.allocated` at a subscriber, all else idle."""
+"""Time of one small job from its acknowledged submit to `job.allocated` at a subscriber, all else idle."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -44,7 +44,7 @@ class BareCommitter:
             self.commit([_node(f"gpu-{i}") for i in range(first, min(first + 256, nodes))])
 
     def inputs(self, facts: Sequence[AnyFact] = (), holder: str = "", line: bool = False) -> Inputs:
-        """What the next message takes in; with `line` also the newest order."""
+        """Inputs of the next message; with `line` also the newest order."""
         state = self.shard.state
         taken = tuple(
             TakenFact(seq=self._facts_upto + i, service=owner(fact), fact=fact) for i, fact in enumerate(facts, 1)
@@ -95,7 +95,7 @@ def lives(jobs: int, at_once: int) -> BareCommitter:
 
 
 def life(runs: Sequence[str]) -> Iterator[list[AnyFact]]:
-    """What is said of runs until they have started."""
+    """Facts about runs until they have started."""
     uid = "7f0c9a2b-0000-4000-8000-{:012}"
     yield [PodsMade(kind="pods_made", run_id=run, uids=(uid.format(i),)) for i, run in enumerate(runs)]
     yield [PodsBound(kind="pods_bound", run_id=run) for run in runs]

@@ -38,7 +38,7 @@ class Ear:
         self._came.set()
 
     async def until(self, kind: str, count: int) -> float:
-        """When event number `count` of this kind came, or a later one. Raises Stuck after a minute of silence."""
+        """Arrival of event number `count` of this kind, or of a later one. Raises Stuck after a minute of silence."""
         while self.count.get(kind, 0) < count:
             self._came.clear()
             try:

@@ -38,13 +38,13 @@ class BenchPlatform:
         return self.place.shard
 
     def cpu_seconds(self) -> dict[str, float]:
-        """What every process of the platform has used so far, and this one, which makes the load."""
+        """CPU time so far of every process of the platform, and of this one, which makes the load."""
         names = (NATS, REDIS, CLUSTER, *self.platform.parts)
         pids = {name: self.platform.pid(name) for name in names} | {"load client": os.getpid()}
         return {name: cpu_seconds_of(pid) for name, pid in pids.items() if pid is not None}
 
     async def stored(self) -> dict[str, int]:
-        """How many messages of its own making the platform has stored so far, by stream."""
+        """Number of messages of its own making that the platform has stored so far, by stream."""
         kinds = {"facts": "FACTS", "ledger messages": "LEDGER", "orders": "ORDERS", "events": "EVENTS"}
         found = {}
         async with self.place.bus(self.place.identity(subjects.OPERATOR)) as bus:

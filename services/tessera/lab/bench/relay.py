@@ -113,7 +113,7 @@ def _exists(ready: Path) -> Callable[[Child], Awaitable[None]]:
 
 
 def _quiet() -> None:
-    """Nobody need know that a part was started."""
+    """Write nothing when a part was started."""
 
 
 async def _pass_on(bus: NatsBus, hop: int) -> None:

@@ -1,4 +1,4 @@
-"""How soon a scheduler decides again after its process was started anew, with many live jobs in the books."""
+"""Time until a scheduler decides again after its process was started anew, with many live jobs in its state."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ class Epochs:
             self._opened.set()
 
     async def next(self) -> float:
-        """When the next epoch was opened."""
+        """Time at which the next epoch was opened."""
         self._opened.clear()
         async with asyncio.timeout(OPEN_SECONDS):
             await self._opened.wait()

@@ -1,8 +1,8 @@
 """
-How many jobs a second go from submit to allocated while everything runs: binder, pods starting, ending, cleaned away.
+Jobs per second from submit to allocated while everything runs: binder, pods starting, ending, cleaned away.
 
 There are far more jobs than GPUs, so that nearly every allocation needs the whole life of an earlier job to be over:
-what is measured is the platform going round, not a queue being filled.
+the figure is that of the whole platform, not of a queue being filled.
 """
 
 from collections.abc import Mapping, Sequence

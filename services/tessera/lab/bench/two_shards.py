@@ -1,5 +1,5 @@
 """
-How many jobs a second two shards take through together, beside what one of them does alone in the same run.
+Jobs per second of two shards together, beside one of them alone in the same run.
 
 Both share this machine's CPU, its disk, one nats-server, one Redis and one simulated cluster; they share no committer,
 no stream and no lock. So the ratio says what a second shard costs the first on the same machine: 1 means only the CPU
@@ -48,7 +48,7 @@ async def two_shards(jobs: int, rounds: int, nodes: int) -> list[ReportRow]:
 
 
 async def _load(on: BenchPlatform, ear: Ear, name: str, jobs: int) -> float:
-    """When the last of so many jobs was allocated, all of them released by the time that this returns."""
+    """Time at which the last of so many jobs was allocated; all of them are released when this returns."""
     commands: Sequence[bytes] = submits(job(RUN_SECONDS), [f"{name}-{i}" for i in range(jobs)])
     allocated, released = ear.count.get(ALLOCATED, 0), ear.count.get(RELEASED, 0)
     await send(on.bus, on.shard, commands)

@@ -1,6 +1,6 @@
 """
-Who runs, who waits and until when, as arrays that compiled code moves: one row per arrival, a heap of ends, a queue of
-waiting pods for each class, and what is added up over time for each hour.
+State of a churn run as arrays that compiled code moves: one row per arrival, a heap of ends, a queue of waiting pods
+for each class, and sums over time for each hour.
 
 Pods of a class are equal, so only the first of each queue needs to be tested. Integers only.
 """
@@ -99,7 +99,7 @@ def pop(book: Book) -> int:
 
 @compiled_lean
 def next_end(book: Book) -> int:
-    """When the next pod ends, or NEVER; forgets ends that were put off."""
+    """Time of the next pod's end, or NEVER; forgets ends that were put off."""
     while book.now[HEAPED] > 0:
         key: int = book.heap[0]
         if book.end[key & SERIAL_MASK] == key >> SERIAL_BITS:

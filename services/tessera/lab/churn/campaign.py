@@ -15,7 +15,7 @@ MOST_DAYS = 90
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Which runs belong together."""
+    """Identity of the runs that belong together."""
 
     load: int
     policy: str

@@ -1,4 +1,4 @@
-"""What the runs come to: means over the hours after the warm-up, then over the seeds; table and JSON."""
+"""Figures of the runs: means over the hours after the warm-up, then over the seeds; table and JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,5 +1,5 @@
 """
-How long the pods of a trace ran: from `scheduled_time` to `deletion_time`, in whole seconds, at least one.
+Lifetimes of a trace's pods: from `scheduled_time` to `deletion_time`, in whole seconds, at least one.
 
 Two sorts of pods are left out and counted. Pods that were never scheduled (no `scheduled_time`) have no lifetime. Pods
 deleted in the trace's last second were still running when it was recorded: their lifetime is only known to be longer,

@@ -1,5 +1,5 @@
 """
-What arrives, when, and how long it runs: a trace's pods over and over, at a load in per cent of the cluster's GPUs.
+Arrivals, their times and run times: a trace's pods over and over, at a load in per cent of the cluster's GPUs.
 
 The load fixes how long one pass through the trace takes: the pods' GPU-seconds over load times GPUs. In each pass every
 pod arrives once, at a moment drawn uniformly. So arrivals are as random as Poisson ones at short range, yet every pass
@@ -35,7 +35,7 @@ class Offered(NamedTuple):
 
 
 def offer(timed: Timed, load_percent: int, seed: int, end_ms: int) -> Offered:
-    """Everything that arrives before `end_ms`. Raises: StartupError for more arrivals than a run can hold."""
+    """All arrivals before `end_ms`. Raises: StartupError for more arrivals than a run can hold."""
     life = [seconds * MS for seconds in timed.life_s]
     pass_ms = max(1, timed.gpu_milli_seconds * MS * 100 // (load_percent * timed.trace.gpu_milli))
     expected = sum(life) // pass_ms + (end_ms // pass_ms + 1) * len(life)

@@ -36,7 +36,7 @@ class Unbalanced(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How long a run is; what happens in the warm-up is not counted."""
+    """Length of a run; the warm-up is not counted."""
 
     warmup_days: int = 2
     days: int = 5
@@ -53,7 +53,7 @@ class Span:
 @dataclass(frozen=True, slots=True)
 class ChurnOutcome:
     """
-    How a run ended. `hours` is (hours, 4), see `book`; `fragmented_unit` is by what its last column is divided.
+    Outcome of a run. `hours` is (hours, 4), see `book`; `fragmented_unit` is by what its last column is divided.
 
     `moves`: pods moved, room opened for how many, and thousandths of GPU times seconds to be done again.
     """

@@ -56,7 +56,8 @@ class CountedWindow:
 
 def window(offered: Offered, span: Span, most: int | None) -> CountedWindow:
     """
-    What `span` says, or until the arrival after the first `most`: then its second half, if the warm-up is no shorter.
+    The window of `span`, or until the arrival after the first `most`: then its second half, if the warm-up is no
+    shorter.
 
     Raises Failure when nobody has come yet by then but those that are there from the start.
     """
@@ -137,7 +138,7 @@ def _waits(coming: Sequence[Arrival], diary: Diary, counted: CountedWindow) -> l
 
 
 def _mean(amounts: Sequence[int], stays: Sequence[Stay], counted: CountedWindow) -> float:
-    """How much of the amounts was there on average, in the time that counts."""
+    """Mean of the amounts over the counted time."""
     there = (
         amount * max(0, min(end, counted.end_ms) - max(start, counted.start_ms))
         for amount, (start, end) in zip(amounts, stays, strict=True)

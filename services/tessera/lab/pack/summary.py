@@ -1,4 +1,4 @@
-"""What the runs of one policy on one trace come to, beside what was published for it."""
+"""Summary of one policy's runs on one trace, beside the figures published for it."""
 
 import csv
 import io

@@ -23,7 +23,7 @@ LEAST_MILLI = 200  # a smaller share counts as one, else the smallest would alwa
 
 
 class Window(NamedTuple):
-    """How many pods may wait, and how many later arrivals may pass one of them."""
+    """Number of pods that may wait, and of later arrivals that may pass one of them."""
 
     waiting: int = 64
     delay: int = 256
@@ -33,7 +33,7 @@ PUBLISHED = Window()
 
 
 class WaitingLine(NamedTuple):
-    """Who waits, the oldest first: class and number of arrival."""
+    """Waiting pods, the oldest first: class and number of arrival."""
 
     classes: Ints
     arrival: Ints

@@ -1,4 +1,4 @@
-"""What is said of a replay: waiting and completion times, for all jobs and by size. No decision is made here."""
+"""Measures of a replay: waiting and completion times, for all jobs and by size. No decision is made here."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

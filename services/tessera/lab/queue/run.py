@@ -56,7 +56,7 @@ def asked(
     services: bool = False,
     most: int | None = None,
 ) -> ReplayRequest:
-    """What the command line says; the known trace begins with October, one of one's own with its first day."""
+    """Options of the command line; the known trace begins with October, one of one's own with its first day."""
     if output not in ("table", "json"):
         raise StartupError(f"--output: {output} is not offered here, table and json are")
     named = policy or ",".join(CONFIGURED if services else USUAL)

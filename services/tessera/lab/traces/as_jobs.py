@@ -12,7 +12,10 @@ PLACEMENTS = "tessera", "fgd", "bestfit", "gpu-packing", "dotprod", "random"
 
 
 def config(policy: str) -> ConfigBody:
-    """Whoever fits starts, where `policy` says. Raises Failure for a policy that the platform does not have."""
+    """
+    Configuration in which any job that fits starts, placed by `policy`. Raises Failure for a policy that the platform
+    does not have.
+    """
     if policy not in PLACEMENTS:
         raise Failure(Exit.USAGE, f"lab: the services place by {', '.join(PLACEMENTS)}, not by {policy}")
     tenant, rules = (
