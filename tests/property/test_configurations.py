@@ -7,7 +7,7 @@ import orjson
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tessera.admission.decide.configuration import of_config
+from tessera.admission.decide.configuration import find_config_faults
 from tessera.admission.decide.policy import templates_of, tree_of
 from tessera.client import applying, files
 from tessera.client.queues import queue_rows, quota_rows
@@ -91,7 +91,7 @@ def accepted(body: dict[str, Any]) -> ConfigBody:
     parsed = read_operator_command(sent)
     assume(isinstance(parsed.command, ApplyConfig))
     assert isinstance(parsed.command, ApplyConfig)
-    assume(not of_config(parsed.command.body))
+    assume(not find_config_faults(parsed.command.body))
     return parsed.command.body
 
 

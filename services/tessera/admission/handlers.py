@@ -53,7 +53,7 @@ class CommandHandlers:
         if any(isinstance(case, Case) and case.outcome.refused_by_policy for case in results):
             results = await self._judge_again(read, results)
         results = [
-            self._limits.of_tenant(case, delivery.deliveries) if isinstance(case, Case) else case
+            self._limits.limit_tenant_command(case, delivery.deliveries) if isinstance(case, Case) else case
             for case, delivery in zip(results, batch, strict=True)
         ]
         for case in results:
@@ -74,8 +74,8 @@ class CommandHandlers:
             origin = Origin(self._shard, subjects.OPERATOR, message.seq, take_trace(message.headers))
             parsed = reading.read_operator_command(message.data)
             identity = f"{self._controls}.{message.seq}"
-            case = Case(message, origin, decide.of_operator(parsed, origin), identity)
-            cases.append(self._limits.of_operator(case))
+            case = Case(message, origin, decide.judge_operator_command(parsed, origin), identity)
+            cases.append(self._limits.limit_operator_command(case))
         # Their queue is in order: what waits to be looked at again would keep the others waiting.
         results = await self._orders.checked(batch, cases, [_hears(case) for case in cases], patient=False)
         await self._settle([case for case in results if isinstance(case, Case)])
@@ -104,7 +104,7 @@ class CommandHandlers:
                 return NOT_KNOWN
             policy = AdmissionPolicy()
         origin = Origin(self._shard, tenant, message.seq, take_trace(message.headers), adopted)
-        return Case(message, origin, decide.of_tenant(parsed, origin, policy), f"{self._submits}.{message.seq}")
+        return Case(message, origin, decide.judge_tenant_command(parsed, origin, policy), f"{self._submits}.{message.seq}")
 
     async def _judge_again(self, read: list[tuple[Message, Parsed]], results: list[object]) -> list[object]:
         """A configuration may have come into force just now: look once more before refusing because of the old one."""

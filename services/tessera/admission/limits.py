@@ -9,7 +9,7 @@ handed out again was charged before.
 from collections.abc import Callable
 from dataclasses import replace
 
-from tessera.admission.decide.outcome import turned_away
+from tessera.admission.decide.outcome import refuse_for
 from tessera.admission.orders import Case
 from tessera.admission.policy_view import PolicyView
 from tessera.kernel.ledger.room import LedgerRoom
@@ -25,11 +25,11 @@ class TenantLimits:
         self._policy, self._room = policy, room
         self._jobs, self._orders = Budgets(clock, replicas), Budgets(clock, replicas)
 
-    def of_tenant(self, case: Case, deliveries: int) -> Case:
+    def limit_tenant_command(self, case: Case, deliveries: int) -> Case:
         """The case; refused where there is no room, or the tenant's budget is spent."""
         return _unless(self._against(case, deliveries), case)
 
-    def of_operator(self, case: Case) -> Case:
+    def limit_operator_command(self, case: Case) -> Case:
         """The case; refused where there is no room for what an operator asks for."""
         return _unless(self._full(case), case)
 
@@ -64,4 +64,4 @@ class TenantLimits:
 
 
 def _unless(against: Reason | None, case: Case) -> Case:
-    return case if against is None else replace(case, outcome=turned_away(case.outcome, case.origin, against))
+    return case if against is None else replace(case, outcome=refuse_for(case.outcome, case.origin, against))

@@ -9,7 +9,7 @@ once more. Nobody waits for the answer of an order that wants none.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tessera.admission.decide.outcome import Origin, Outcome, Request, of_no_job
+from tessera.admission.decide.outcome import Origin, Outcome, Request, refuse_absent_job
 from tessera.admission.known_jobs import JobPresence, KnownJobs
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Delivery, Message
@@ -84,7 +84,7 @@ class Orders:
 
 
 def _refused(case: Case) -> Case:
-    return replace(case, outcome=of_no_job(case.outcome, case.origin))
+    return replace(case, outcome=refuse_absent_job(case.outcome, case.origin))
 
 
 def _once_more(case: Case) -> Case:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import orjson
 import yaml
 
-from tessera.admission.decide.configuration import of_config
+from tessera.admission.decide.configuration import find_config_faults
 from tessera.client import files
 from tessera.client.files import Json
 from tessera.client.outcomes import Exit, Failure, Refused
@@ -75,7 +75,7 @@ def read_body(body: Json) -> ConfigBody:
     parsed = read_operator_command(orjson.dumps(command))
     if not isinstance(parsed.command, ApplyConfig):
         raise Refused(parsed.reasons)
-    against = of_config(parsed.command.body)
+    against = find_config_faults(parsed.command.body)
     if against:
         raise Refused(tuple(against))
     return parsed.command.body

@@ -68,14 +68,14 @@ def command_bytes(asked: Json, key: str, tenant: str) -> bytes:
 
 async def dry_run(views: ShardViews, data: bytes, shard: str, tenant: str) -> tuple[Answer, int]:
     """The answer that admission would give, and the ledger number that it holds for."""
-    from tessera.admission.decide.outcome import Origin, of_tenant
+    from tessera.admission.decide.outcome import Origin, judge_tenant_command
     from tessera.admission.decide.policy import AdmissionPolicy, NodeShapes, templates_of, tree_of
 
     n = await views.as_of()
     config = await views.config()
     nodes = await views.store.get_all("nodes")
     policy = AdmissionPolicy(n, tree_of(config), NodeShapes().update(nodes), templates_of(config))
-    return of_tenant(read_tenant_command(data), Origin(shard, tenant, 0), policy).answer, n
+    return judge_tenant_command(read_tenant_command(data), Origin(shard, tenant, 0), policy).answer, n
 
 
 async def wait_for_end(views: ShardViews, job_id: str, seconds: float | None) -> JobView | None:

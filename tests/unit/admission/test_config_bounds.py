@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tessera.admission.decide.configuration import of_config
+from tessera.admission.decide.configuration import find_config_faults
 from tessera.client.queues import in_tree
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.bounds import DEPTH_MAX, SUBSCRIBERS_MAX
@@ -22,13 +22,13 @@ def chain(depth: int) -> list[dict[str, Any]]:
 
 
 def against(found: ConfigBody) -> list[str]:
-    return [reason.field for reason in of_config(found)]
+    return [reason.field for reason in find_config_faults(found)]
 
 
 def test_a_tree_of_900_queues_below_each_other_is_refused_by_its_deepest_queues() -> None:
     assert against(body(queues=chain(DEPTH_MAX))) == []
     assert against(body(queues=chain(DEPTH_MAX + 1))) == [f"queues.q{DEPTH_MAX}.parent"]
-    refused = of_config(body(queues=chain(900)))
+    refused = find_config_faults(body(queues=chain(900)))
     assert refused[0].field == f"queues.q{DEPTH_MAX}.parent"
     assert refused[0].numbers == {"depth": DEPTH_MAX + 1, "depth_max": DEPTH_MAX}
     assert len(refused) == 1  # the first says it; 883 more would say it again
@@ -46,7 +46,7 @@ def test_names_that_only_resemble_those_of_systems_are_not_refused() -> None:
 
 
 def test_priority_classes_without_the_one_that_jobs_have_by_default_are_refused() -> None:
-    (reason,) = of_config(body(priority_classes=[{"name": "gold", "value": 1}]))
+    (reason,) = find_config_faults(body(priority_classes=[{"name": "gold", "value": 1}]))
     assert (reason.field, "normal" in reason.detail) == ("priority_classes", True)
 
 

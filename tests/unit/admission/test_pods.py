@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tessera.admission.decide.outcome import Origin, of_tenant
+from tessera.admission.decide.outcome import Origin, judge_tenant_command
 from tessera.admission.decide.policy import AdmissionPolicy, tree_of
 from tessera_schemas.base import Strict
 from tessera_schemas.config import Config, ConfigBody, PodGrants, Queue, Tenant
@@ -24,7 +24,7 @@ def against(command: Any, grants: PodGrants | None = None) -> list[tuple[str, st
     tenant = Tenant(name="lab", **({} if grants is None else {"pod_grants": grants}))
     body = ConfigBody(tenants=(tenant,), queues=(Queue(name="research"),))
     policy = AdmissionPolicy(1, tree_of(Config(version=1, body=body)))
-    answer = of_tenant(read_tenant_command(encoded(command)), Origin("main", "lab", 1), policy).answer
+    answer = judge_tenant_command(read_tenant_command(encoded(command)), Origin("main", "lab", 1), policy).answer
     return [(reason.code, reason.field, reason.detail) for reason in answer.reasons]
 
 

@@ -11,7 +11,7 @@ import typer
 import yaml
 
 from docs import make_tables
-from tessera.admission.decide.configuration import of_config
+from tessera.admission.decide.configuration import find_config_faults
 from tessera.client import applying, files
 from tessera.client.cli import app
 from tessera.kernel.process.settings import ServiceSettings
@@ -67,7 +67,7 @@ def test_the_sdk_needs_fewer_than_ten_lines(name: str) -> None:
 
 def test_the_example_configuration_asks_for_nothing_that_is_not_honoured() -> None:
     body = applying.read_body(files.config_body(files.read_yaml(EXAMPLES / "config.yaml"), "config.yaml"))
-    assert of_config(body) == []
+    assert find_config_faults(body) == []
     assert "allocations" in [subscriber.name for tenant in body.tenants for subscriber in tenant.subscribers]
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tessera.admission.decide.policy import AdmissionPolicy, Pools
-from tessera.admission.decide.verdict import of_job
+from tessera.admission.decide.verdict import find_job_faults
 from tessera.client.replay import verify
 from tessera.domain.resources import empty_node
 from tessera.engine.explain.explanation import explain
@@ -40,7 +40,7 @@ def placed(ledger: Committed, *roles: Any) -> list[str]:
 
 def refused(ledger: Committed, *roles: Any) -> list[Reason]:
     policy = AdmissionPolicy(1, ledger.state.tree, Pools(empty_node(node) for node in nodes()))
-    return of_job(SubmitJob(kind="submit_job", v=1, tenant="lab", key="k", spec=job_spec(*roles)), "lab", policy)
+    return find_job_faults(SubmitJob(kind="submit_job", v=1, tenant="lab", key="k", spec=job_spec(*roles)), "lab", policy)
 
 
 def test_a_quota_of_one_flavor_leaves_all_other_nodes_to_the_quota_of_any() -> None:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from tessera.admission.decide import verdict
-from tessera.admission.decide.configuration import of_config
+from tessera.admission.decide.configuration import find_config_faults
 from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.admission.decide.templates import from_template
 from tessera_schemas.base import Strict, job_id
@@ -102,35 +102,35 @@ def needs_policy(parsed: Parsed) -> bool:
     return parsed.command is None or isinstance(parsed.command, SubmitJob | SubmitTemplate | AdoptJob | SetPriority)
 
 
-def of_tenant(parsed: Parsed, origin: Origin, policy: AdmissionPolicy) -> Outcome:
+def judge_tenant_command(parsed: Parsed, origin: Origin, policy: AdmissionPolicy) -> Outcome:
     """The outcome of a command on SUBMIT."""
     command = parsed.command
     if command is None:
-        return _refused(parsed, origin, [*parsed.reasons, *verdict.of_unreadable(parsed.raw, origin.tenant, policy)])
+        return _refused(parsed, origin, [*parsed.reasons, *verdict.find_faults_of_unreadable(parsed.raw, origin.tenant, policy)])
     if isinstance(command, SubmitJob | AdoptJob):
-        against = verdict.of_job(command, origin.tenant, policy)
+        against = verdict.find_job_faults(command, origin.tenant, policy)
         return _refused(parsed, origin, against) if against else _admitted(command, origin)
     if isinstance(command, SubmitTemplate):
         made = from_template(command, policy)
         if isinstance(made, tuple):
             return _refused(parsed, origin, [*verdict.mismatch(command.tenant, origin.tenant), *made])
-        against = verdict.of_job(made.command, origin.tenant, policy)
+        against = verdict.find_job_faults(made.command, origin.tenant, policy)
         return _refused(parsed, origin, against) if against else _admitted(made.command, origin, made.source)
     against = verdict.mismatch(parsed.raw.get("tenant"), origin.tenant)
     if isinstance(command, SetPriority):
-        against += verdict.of_priority(command.priority_class, origin.tenant, policy)
+        against += verdict.find_priority_faults(command.priority_class, origin.tenant, policy)
     if against:
         return _refused(parsed, origin, against)
     return _requested(command, origin.tenant)
 
 
-def of_operator(parsed: Parsed, origin: Origin) -> Outcome:
+def judge_operator_command(parsed: Parsed, origin: Origin) -> Outcome:
     """The outcome of a command on CONTROL."""
     command = parsed.command
     if command is None:
         return _refused(parsed, origin, list(parsed.reasons))
     if isinstance(command, ApplyConfig):
-        against = of_config(command.body)
+        against = find_config_faults(command.body)
         return _refused(parsed, origin, against) if against else _proposed(command)
     if isinstance(command, DrainNode):
         node, evict, undo, why = command.node, command.evict, command.undo, command.why
@@ -198,7 +198,7 @@ def _refused(parsed: Parsed, origin: Origin, against: list[Reason]) -> Outcome:
     return Outcome(fact, Answer(accepted=False, job_id=job, reasons=reasons))
 
 
-def turned_away(outcome: Outcome, origin: Origin, why: Reason) -> Outcome:
+def refuse_for(outcome: Outcome, origin: Origin, why: Reason) -> Outcome:
     """The outcome of a command that is refused for `why` alone; the record of a refused job command names no job."""
     admitted = outcome.fact if isinstance(outcome.fact, JobAdmitted) else None
     fact = JobRefused(
@@ -212,7 +212,7 @@ def turned_away(outcome: Outcome, origin: Origin, why: Reason) -> Outcome:
     return Outcome(fact, Answer(accepted=False, job_id=outcome.answer.job_id, reasons=(why,)))
 
 
-def of_no_job(outcome: Outcome, origin: Origin) -> Outcome:
+def refuse_absent_job(outcome: Outcome, origin: Origin) -> Outcome:
     """
     The outcome of a command about an absent job or another tenant's; the answer is the same for both.
 

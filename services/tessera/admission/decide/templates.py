@@ -54,7 +54,7 @@ def _expanded(command: SubmitTemplate, template: JobTemplate) -> JobSpec | tuple
     return tuple(against) or template.expanded(values, command.overrides)
 
 
-def of_templates(body: ConfigBody) -> list[Reason]:
+def find_template_faults(body: ConfigBody) -> list[Reason]:
     """
     All faults of a configuration's templates.
 

@@ -22,7 +22,7 @@ from tessera_schemas.reading import Json, refusal
 from tessera_schemas.reasons import Code, Reason
 
 
-def of_job(command: SubmitJob | AdoptJob, tenant: str, policy: AdmissionPolicy) -> list[Reason]:
+def find_job_faults(command: SubmitJob | AdoptJob, tenant: str, policy: AdmissionPolicy) -> list[Reason]:
     """
     All reasons against a well-formed job; empty if there are none.
 
@@ -76,14 +76,14 @@ def _within_quota(
     return (tuple(within), []) if within else (flavors, [r for at, r in enumerate(against) if r not in against[:at]])
 
 
-def of_priority(name: str, tenant: str, policy: AdmissionPolicy) -> list[Reason]:
+def find_priority_faults(name: str, tenant: str, policy: AdmissionPolicy) -> list[Reason]:
     """All reasons against giving a job of the tenant this priority class."""
     if policy.tree is None:
         return [refusal(Code.NOT_CONFIGURED)]
     return _by_name(None, name, tenant, policy.tree)
 
 
-def of_unreadable(raw: Json, tenant: str, policy: AdmissionPolicy) -> list[Reason]:
+def find_faults_of_unreadable(raw: Json, tenant: str, policy: AdmissionPolicy) -> list[Reason]:
     """Further reasons, besides its syntax, against a submit that cannot be read."""
     against = mismatch(raw.get("tenant"), tenant)
     spec = raw.get("spec")
