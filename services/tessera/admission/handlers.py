@@ -104,7 +104,9 @@ class CommandHandlers:
                 return NOT_KNOWN
             policy = AdmissionPolicy()
         origin = Origin(self._shard, tenant, message.seq, take_trace(message.headers), adopted)
-        return Case(message, origin, decide.judge_tenant_command(parsed, origin, policy), f"{self._submits}.{message.seq}")
+        return Case(
+            message, origin, decide.judge_tenant_command(parsed, origin, policy), f"{self._submits}.{message.seq}"
+        )
 
     async def _judge_again(self, read: list[tuple[Message, Parsed]], results: list[object]) -> list[object]:
         """A configuration may have come into force just now: look once more before refusing because of the old one."""

@@ -43,7 +43,7 @@ class Reader(Rights, Protocol):
     ) -> tuple[list[JsonObject], str]: ...
 
 
-async def of_servers(settings: ServiceSettings) -> list[Finding]:
+async def check_servers(settings: ServiceSettings) -> list[Finding]:
     """NATS syncs each write, and Redis evicts nothing."""
     found: list[Finding] = []
     for check in (check_synced, check_redis):
@@ -55,7 +55,7 @@ async def of_servers(settings: ServiceSettings) -> list[Finding]:
     return found
 
 
-async def of_cluster(cluster: Reader, tenants: Collection[str]) -> list[Finding]:
+async def check_cluster(cluster: Reader, tenants: Collection[str]) -> list[Finding]:
     """The API answers; our services have their rights; whoever has work for us is let in, and is a tenant."""
     try:
         pods, _ = await cluster.list("pods", USERS_PODS, NAMES_US)
@@ -66,10 +66,10 @@ async def of_cluster(cluster: Reader, tenants: Collection[str]) -> list[Finding]
         return [Finding(f"Kubernetes API does not answer ({error})", "set KUBECONFIG or TESSERA_CLUSTER_URL")]
     waiting = waiting_by_namespace(pods, jobs)
     strangers = [
-        Finding(f"namespace {name} is no tenant: {said_waiting(waiting[name])}", MAKE_TENANT)
+        Finding(f"namespace {name} is no tenant: {describe_waiting(waiting[name])}", MAKE_TENANT)
         for name in sorted(waiting.keys() - set(tenants))
     ]
-    return [*strangers, *await _of_rights(cluster, tenants, waiting)]
+    return [*strangers, *await _check_rights(cluster, tenants, waiting)]
 
 
 def waiting_by_namespace(pods: Sequence[JsonObject], jobs: Sequence[JsonObject] = ()) -> Counter[str]:
@@ -79,9 +79,10 @@ def waiting_by_namespace(pods: Sequence[JsonObject], jobs: Sequence[JsonObject] 
     return Counter(each["metadata"]["namespace"] for each in waiting if "deletionTimestamp" not in each["metadata"])
 
 
-def said_waiting(count: int) -> str:
+def describe_waiting(count: int) -> str:
     """Words for how many pods and suspended Jobs that name Tessera wait."""
-    return "1 pod or suspended Job that names tessera waits" if count == 1 else f"{count} that name tessera wait"
+    one, more = "1 pod or suspended Job that names tessera waits", "pods or suspended Jobs that name tessera wait"
+    return one if count == 1 else f"{count} {more}"
 
 
 def _is_suspended_for_us(job: JsonObject) -> bool:
@@ -90,12 +91,12 @@ def _is_suspended_for_us(job: JsonObject) -> bool:
     return spec.get("suspend") is True and template.get("schedulerName") == SCHEDULER_NAME
 
 
-async def _of_rights(cluster: Reader, tenants: Collection[str], waiting: Counter[str]) -> list[Finding]:
+async def _check_rights(cluster: Reader, tenants: Collection[str], waiting: Counter[str]) -> list[Finding]:
     try:
-        found = [each for service in CLUSTER_WIDE for each in await _of_service(cluster, service)]
+        found = [each for service in CLUSTER_WIDE for each in await _check_service(cluster, service)]
         if any(finding.what.startswith(NO_RIGHTS.format(account("binder"))) for finding in found):
             return found
-        return [*found, *await _of_namespaces(cluster, sorted({*tenants, *waiting})[:NAMESPACES_MAX], waiting)]
+        return [*found, *await _check_namespaces(cluster, sorted({*tenants, *waiting})[:NAMESPACES_MAX], waiting)]
     except ApiError as error:
         if error.status == 404:  # the simulated cluster knows no rights
             return []
@@ -104,7 +105,7 @@ async def _of_rights(cluster: Reader, tenants: Collection[str], waiting: Counter
         return [Finding(f"Kubernetes API does not answer ({error})", "try again")]
 
 
-async def _of_service(cluster: Reader, service: str) -> list[Finding]:
+async def _check_service(cluster: Reader, service: str) -> list[Finding]:
     """Findings about a service account's rights in the whole cluster."""
     lacks = await lacking(cluster, service, CLUSTER_WIDE[service])
     if not lacks:
@@ -114,7 +115,7 @@ async def _of_service(cluster: Reader, service: str) -> list[Finding]:
     return [Finding(f"{service} may not {_said(lacks)} in the cluster", ROLES)]
 
 
-async def _of_namespaces(cluster: Reader, names: Sequence[str], waiting: Counter[str]) -> list[Finding]:
+async def _check_namespaces(cluster: Reader, names: Sequence[str], waiting: Counter[str]) -> list[Finding]:
     """
     Findings by namespace: where the binder may not bind it has no access; where it may, an older role lacks rights.
     """
@@ -123,20 +124,21 @@ async def _of_namespaces(cluster: Reader, names: Sequence[str], waiting: Counter
     for name in names:
         lacks = await lacking(cluster, "binder", OF_TENANT, name)
         if BIND in lacks:
-            detail = f"{said_waiting(waiting[name])}, and nothing can tell them" if waiting[name] else NOTHING_STARTS
+            stuck = f"{describe_waiting(waiting[name])}, and no condition on them says why"
+            detail = stuck if waiting[name] else NOTHING_STARTS
             found.append(Finding(f"namespace {name} is not let in: {detail}", LET_IN))
         elif lacks:
             by_lack.setdefault(tuple(lacks), []).append(name)
     for rights, where in by_lack.items():
-        found.append(Finding(f"binder may not {_said(rights)} in {said_some(where)}", ROLES))
+        found.append(Finding(f"binder may not {_said(rights)} in {describe_some(where)}", ROLES))
     return found
 
 
 def _said(rights: Sequence[Right]) -> str:
-    return said_some([str(right) for right in rights])
+    return describe_some([str(right) for right in rights])
 
 
-def said_some(words: Sequence[str]) -> str:
+def describe_some(words: Sequence[str]) -> str:
     """The first few, and how many more."""
     more = len(words) - SAID_MAX
     return ", ".join(words[:SAID_MAX]) + (f" and {more} more" if more > 0 else "")

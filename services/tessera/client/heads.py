@@ -28,7 +28,7 @@ def signature_of(head: Head, key: Path) -> str:
     return done.stdout.decode()
 
 
-def kept_head(anchor: str, public_key: Path | None) -> Head | None:
+def read_kept_head(anchor: str, public_key: Path | None) -> Head | None:
     """
     The head that `--anchor` names, N:HASH or a file that begins with it; None for none.
 

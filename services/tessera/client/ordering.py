@@ -19,14 +19,14 @@ POLL_SECONDS = 0.05
 ID_CHARACTERS = 20
 
 
-def giver(where: Where, identity: str | None) -> Credential:
+def choose_identity(where: Where, identity: str | None) -> Credential:
     """
     The identity that sends a job command: the named one, else the only credential, else the operator. Raises Failure.
     """
     return where.identity(identity) if identity else where.single or where.identity(subjects.OPERATOR)
 
 
-async def meant(where: Where, who: Credential, named: str, doing: str) -> str:
+async def find_live_job(where: Where, who: Credential, named: str, doing: str) -> str:
     """
     The id of a live job by its id, the beginning of one, or its name. Raises Failure.
 

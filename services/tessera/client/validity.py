@@ -24,10 +24,12 @@ def violations(state: State, record: Allocated | Grown, engine: str) -> Iterator
 
     Earmarks of its owner are ended by then.
     """
-    yield from _of_allocation(state, record, engine) if isinstance(record, Allocated) else _of_growth(state, record)
+    yield from (
+        _check_allocation(state, record, engine) if isinstance(record, Allocated) else _check_growth(state, record)
+    )
 
 
-def _of_growth(state: State, record: Grown) -> Iterator[str]:
+def _check_growth(state: State, record: Grown) -> Iterator[str]:
     run = state.runs.get(record.run_id)
     if run is None:
         return  # the fold refuses it
@@ -39,7 +41,7 @@ def _of_growth(state: State, record: Grown) -> Iterator[str]:
     yield from (f"run {run.run_id}: {fault}" for fault in faults)
 
 
-def _of_allocation(state: State, record: Allocated, engine: str) -> Iterator[str]:
+def _check_allocation(state: State, record: Allocated, engine: str) -> Iterator[str]:
     job = state.jobs.get(record.job_id)
     if job is None:
         return  # the fold refuses it

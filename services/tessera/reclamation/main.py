@@ -22,7 +22,7 @@ from tessera.reclamation.idle_runs.handlers import Idleness, Utilisation
 from tessera.reclamation.idle_runs.prometheus import Prometheus
 from tessera.reclamation.lost_runs.handlers import Losses
 from tessera.reclamation.prices.handlers import Learn, Prices
-from tessera.reclamation.prices.learning import learn_aside
+from tessera.reclamation.prices.learning import learn_in_subprocess
 from tessera.reclamation.reclaim.decide import reclamation_plan
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.labels import NAMES_US, USERS_PODS, pods_of_shard
@@ -35,7 +35,7 @@ async def serve(
     settings: ReclamationSettings,
     stop: asyncio.Event,
     utilisation: Utilisation | None = None,
-    learn: Learn = learn_aside,
+    learn: Learn = learn_in_subprocess,
 ) -> None:
     """
     Report each stopping run of our partitions once nothing of it is left, and what others have lost.

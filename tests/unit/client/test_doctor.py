@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tessera.client.doctor import Finding, of_cluster
+from tessera.client.doctor import Finding, check_cluster
 from tessera.client.rights import CLUSTER_WIDE, OF_TENANT, account
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError
@@ -54,13 +54,14 @@ class Api:
 
 
 async def lines(api: Api, *tenants: str) -> list[str]:
-    return [finding.line() for finding in await of_cluster(api, set(tenants))]
+    return [finding.line() for finding in await check_cluster(api, set(tenants))]
 
 
 async def test_a_namespace_that_is_not_let_in_is_named_with_its_waiting_work_and_the_way_in() -> None:
     api = Api(pod("default"), pod("lab"), jobs=(suspended_job("default"),), let_in=("lab",))
     (line,) = await lines(api, "default", "lab")
-    assert line.startswith("namespace default is not let in: 2 that name tessera wait, and nothing can tell them; ")
+    waiting = "2 pods or suspended Jobs that name tessera wait, and no condition on them says why; "
+    assert line.startswith(f"namespace default is not let in: {waiting}")
     assert line.endswith("name it under `tenants` in the values of the chart deploy/helm/tessera, and `helm upgrade`")
 
 
@@ -102,6 +103,6 @@ async def test_a_cluster_that_knows_no_rights_has_none_to_lack_and_who_may_not_a
 
 async def test_an_api_that_does_not_answer_or_refuses_is_a_finding() -> None:
     for fails in (Transient("no route"), ApiError(403, "Forbidden", "cannot list pods")):
-        (found,) = await of_cluster(Api(fails=fails), set())
+        (found,) = await check_cluster(Api(fails=fails), set())
         assert isinstance(found, Finding)
         assert "Kubernetes API" in found.what

@@ -40,7 +40,9 @@ def placed(ledger: Committed, *roles: Any) -> list[str]:
 
 def refused(ledger: Committed, *roles: Any) -> list[Reason]:
     policy = AdmissionPolicy(1, ledger.state.tree, Pools(empty_node(node) for node in nodes()))
-    return find_job_faults(SubmitJob(kind="submit_job", v=1, tenant="lab", key="k", spec=job_spec(*roles)), "lab", policy)
+    return find_job_faults(
+        SubmitJob(kind="submit_job", v=1, tenant="lab", key="k", spec=job_spec(*roles)), "lab", policy
+    )
 
 
 def test_a_quota_of_one_flavor_leaves_all_other_nodes_to_the_quota_of_any() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tessera.domain.entities import Extra
-from tessera.reclamation.absence.decide import Pod, PresenceVerdict, judge, judge_extra
+from tessera.reclamation.absence.decide import Pod, PresenceVerdict, judge, judge_surplus_pod
 from tessera_schemas.labels import GIVEN_BACK_ANNOTATION, RANK_LABEL, RUN_LABEL, has_ended
 from tests.builders import job_spec, placement, role
 from tests.unit.binder.binder_builders import api_pod, run
@@ -65,34 +65,34 @@ def test_a_pod_that_says_nothing_of_its_phase_has_not_ended() -> None:
 GROWN = run(TWO, pods=2, started=True, extra=(Extra(placement(2), 0, "uid-2", True), Extra(placement(3), 9, "", True)))
 
 
-def of_rank(rank: int, *args: str, **more: str) -> Pod:
+def select_pods_of_rank(rank: int, *args: str, **more: str) -> Pod:
     return api_pod(rank, *args, **more, labels={RUN_LABEL: GROWN.run_id, RANK_LABEL: str(rank)})
 
 
 def test_a_run_that_grew_is_absent_when_that_is_gone_too() -> None:
     assert judge(GROWN, DONE) is PresenceVerdict.ASK
-    assert judge(GROWN, [*DONE, of_rank(2)]) is PresenceVerdict.PRESENT
-    assert judge(GROWN, [*DONE, of_rank(2, "Failed")]) is PresenceVerdict.ABSENT
+    assert judge(GROWN, [*DONE, select_pods_of_rank(2)]) is PresenceVerdict.PRESENT
+    assert judge(GROWN, [*DONE, select_pods_of_rank(2, "Failed")]) is PresenceVerdict.ABSENT
 
 
 @pytest.mark.parametrize(
     ("pods", "what"),
     [
-        ([of_rank(2)], PresenceVerdict.PRESENT),
-        ([of_rank(2, "Failed")], PresenceVerdict.ABSENT),
-        ([of_rank(2, "Failed", uid="other")], PresenceVerdict.ASK),
-        ([of_rank(0), of_rank(3)], PresenceVerdict.ASK),
+        ([select_pods_of_rank(2)], PresenceVerdict.PRESENT),
+        ([select_pods_of_rank(2, "Failed")], PresenceVerdict.ABSENT),
+        ([select_pods_of_rank(2, "Failed", uid="other")], PresenceVerdict.ASK),
+        ([select_pods_of_rank(0), select_pods_of_rank(3)], PresenceVerdict.ASK),
         ([], PresenceVerdict.ASK),
     ],
     ids=["runs", "ended", "another one of its rank ended", "only others are there", "the cache shows none"],
 )
 def test_a_pod_that_is_to_leave_is_judged_by_itself(pods: list[Pod], what: PresenceVerdict) -> None:
-    assert judge_extra(GROWN.extra[0], pods) is what
+    assert judge_surplus_pod(GROWN.extra[0], pods) is what
 
 
 def test_a_pod_that_never_had_a_permit_may_still_be_on_its_way() -> None:
-    assert judge_extra(GROWN.extra[1], [of_rank(2, "Failed")]) is PresenceVerdict.ASK
-    assert judge_extra(GROWN.extra[1], [of_rank(3, "Pending", "")]) is PresenceVerdict.PRESENT
+    assert judge_surplus_pod(GROWN.extra[1], [select_pods_of_rank(2, "Failed")]) is PresenceVerdict.ASK
+    assert judge_surplus_pod(GROWN.extra[1], [select_pods_of_rank(3, "Pending", "")]) is PresenceVerdict.PRESENT
 
 
 # -- pods that users made

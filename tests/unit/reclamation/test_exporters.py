@@ -7,7 +7,7 @@ from aiohttp import web
 
 from tessera.kernel.errors import Transient
 from tessera.reclamation.idle_runs.exporters import ANSWER_BYTES_MAX, Exporters
-from tessera.reclamation.idle_runs.samples import of_exposition
+from tessera.reclamation.idle_runs.samples import read_exposition
 from tessera.reclamation.settings import ReclamationSettings
 
 METRIC = "DCGM_FI_DEV_GPU_UTIL"
@@ -24,18 +24,18 @@ DCGM_FI_DEV_SM_CLOCK{{gpu="0",namespace="lab",pod="a-1-0"}} 1410
 
 
 def test_each_pod_has_its_busiest_gpu_in_whole_percent_rounded_up() -> None:
-    assert of_exposition(DCGM, METRIC) == {("lab", "a-1-0"): 93, ("lab", "b-1-0"): 1}
+    assert read_exposition(DCGM, METRIC) == {("lab", "a-1-0"): 93, ("lab", "b-1-0"): 1}
 
 
 def test_labels_may_hold_braces_quotes_and_line_ends() -> None:
     text = METRIC + r'{note="a \"b\" {c} \\ \n", namespace="lab", pod="x"} 5'
-    assert of_exposition(text, METRIC) == {("lab", "x"): 5}
+    assert read_exposition(text, METRIC) == {("lab", "x"): 5}
 
 
 @pytest.mark.parametrize("line", ['{pod="a"}', '{pod="a"} many', "{pod="])
 def test_a_line_that_is_no_sample_is_an_error_and_never_a_zero(line: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        of_exposition(METRIC + line, METRIC)
+        read_exposition(METRIC + line, METRIC)
 
 
 class Fake:

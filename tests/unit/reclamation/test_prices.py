@@ -19,7 +19,7 @@ from tessera.reclamation.prices import handlers as prices_module
 from tessera.reclamation.prices import learning
 from tessera.reclamation.prices.decide import is_due
 from tessera.reclamation.prices.handlers import LOOK_SECONDS, Prices
-from tessera.reclamation.prices.learning import learn_aside
+from tessera.reclamation.prices.learning import learn_in_subprocess
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.facts import FACT_MESSAGE, PricesLearnt
 from tests.builders import SHARD, node_seen
@@ -195,14 +195,14 @@ async def test_how_it_was_learnt_stands_in_the_fact(
 
 async def test_what_is_learnt_beside_the_service_is_what_the_lesson_says() -> None:
     lesson = Lesson(((1000, 0, 0, 0, 7), (4000, 1000, 1, 0, 80)), ((0, 8, 64_000, 2),), 1, False)
-    prices = await learn_aside(lesson, 300.0)
+    prices = await learn_in_subprocess(lesson, 300.0)
     assert prices[0] == 0
     assert 0 < prices[1] < 2_000_000
 
 
 async def test_a_lesson_that_cannot_be_learnt_says_so() -> None:
     with pytest.raises(Transient, match=r"tessera\.reclamation\.prices\.learning"):
-        await learn_aside(Lesson(((1, 2, 3, 4, 5),), ((7, 1, 1, 1),), 1, False), 300.0)
+        await learn_in_subprocess(Lesson(((1, 2, 3, 4, 5),), ((7, 1, 1, 1),), 1, False), 300.0)
 
 
 @pytest.mark.parametrize("told", [b"", b"[]", b"[1, -1]", b"[0.5]", b'{"prices": [1]}', b"[1] [2]"])
@@ -212,7 +212,7 @@ async def test_an_answer_that_the_fact_would_not_take_is_none(told: bytes, monke
 
     monkeypatch.setattr(learning, "ask_aside", answered)
     with pytest.raises(Transient, match="cannot be read"):
-        await learn_aside(Lesson((), (), 1, False), 1.0)
+        await learn_in_subprocess(Lesson((), (), 1, False), 1.0)
 
 
 # -- what is learnt

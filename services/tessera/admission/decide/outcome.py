@@ -106,7 +106,9 @@ def judge_tenant_command(parsed: Parsed, origin: Origin, policy: AdmissionPolicy
     """The outcome of a command on SUBMIT."""
     command = parsed.command
     if command is None:
-        return _refused(parsed, origin, [*parsed.reasons, *verdict.find_faults_of_unreadable(parsed.raw, origin.tenant, policy)])
+        return _refused(
+            parsed, origin, [*parsed.reasons, *verdict.find_submit_faults(parsed.raw, origin.tenant, policy)]
+        )
     if isinstance(command, SubmitJob | AdoptJob):
         against = verdict.find_job_faults(command, origin.tenant, policy)
         return _refused(parsed, origin, against) if against else _admitted(command, origin)

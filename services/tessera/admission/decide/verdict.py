@@ -83,7 +83,7 @@ def find_priority_faults(name: str, tenant: str, policy: AdmissionPolicy) -> lis
     return _by_name(None, name, tenant, policy.tree)
 
 
-def find_faults_of_unreadable(raw: Json, tenant: str, policy: AdmissionPolicy) -> list[Reason]:
+def find_submit_faults(raw: Json, tenant: str, policy: AdmissionPolicy) -> list[Reason]:
     """Further reasons, besides its syntax, against a submit that cannot be read."""
     against = mismatch(raw.get("tenant"), tenant)
     spec = raw.get("spec")

@@ -6,7 +6,7 @@ from pydantic import SecretStr
 
 from tessera.client import where
 from tessera.client.commands.context import Home, InShard, carry_out
-from tessera.client.doctor import Finding, of_cluster, of_servers
+from tessera.client.doctor import Finding, check_cluster, check_servers
 from tessera.client.outcomes import Exit
 from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where
@@ -33,7 +33,7 @@ def doctor(home: Home = None, shard: InShard = None) -> None:
 
 async def _findings(place: Where) -> list[Finding]:
     settings = _settings(place)
-    found, config = await of_servers(settings), None
+    found, config = await check_servers(settings), None
     try:
         async with place.store(place.identity(OPERATOR)) as store:
             config = await ShardViews(store).config()
@@ -47,7 +47,7 @@ async def _findings(place: Where) -> list[Finding]:
         return [*found, Finding(*str(error).partition("; ")[::2])]
     try:
         tenants = {tenant.name for tenant in config.body.tenants} if config and config.body else set()
-        return [*found, *await of_cluster(cluster, tenants)]
+        return [*found, *await check_cluster(cluster, tenants)]
     finally:
         await cluster.close()
 

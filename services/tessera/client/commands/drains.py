@@ -74,7 +74,7 @@ def _named(jobs: list[JobView]) -> str:
 
 def _operator(home: Path | None, shard: str | None, identity: str | None) -> tuple[Where, Credential]:
     where = find(home, shard=shard)
-    who = ordering.giver(where, identity)
+    who = ordering.choose_identity(where, identity)
     if who.identity.role != subjects.OPERATOR:
         raise Failure(Exit.USAGE, f"drain: {who.identity.name} is a tenant; nodes are an operator's: --as operator")
     return where, who

@@ -157,8 +157,8 @@ def cancel(
 
     async def work() -> None:
         where = find(home, shard=shard)
-        who = ordering.giver(where, identity)
-        found = await ordering.meant(where, who, job, "cancel")
+        who = ordering.choose_identity(where, identity)
+        found = await ordering.find_live_job(where, who, job, "cancel")
         order = CancelJob(kind="cancel_job", v=1, job_id=found, why=why, now=now)
         answered = await ordering.give(where, who, order, found)
         print(f"job {found}: cancellation " + ("is under way" if answered else "is stored, not yet answered"))
@@ -208,12 +208,12 @@ async def _end(where: Where, watch: Watch, job: str, seconds: float | None) -> E
     if where.can_be(subjects.OPERATOR):
         async with where.store(where.identity(subjects.OPERATOR)) as store:
             view = await submitting.wait_for_end(ShardViews(store), job, seconds)
-        return _told_end(job, None if view is None else (view.phase, view.reason), seconds)
+        return _report_end(job, None if view is None else (view.phase, view.reason), seconds)
     event = await watch.ended(job, seconds)
-    return _told_end(job, None if event is None else submitting.end_of_event(event), seconds)
+    return _report_end(job, None if event is None else submitting.end_of_event(event), seconds)
 
 
-def _told_end(job: str, end: tuple[str, Any] | None, seconds: float | None) -> Exit:
+def _report_end(job: str, end: tuple[str, Any] | None, seconds: float | None) -> Exit:
     if end is None:
         say(f"job {job}: has not ended within {seconds:g} s; it goes on, see `tessera explain {job}`")
         return Exit.TIMED_OUT

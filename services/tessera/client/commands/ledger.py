@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 
 from tessera.client.chain import ChainEntry, ChainWalk
 from tessera.client.commands.context import As, Format, Home, InShard, carry_out, stored_ledger
-from tessera.client.heads import kept_head, signature_of
+from tessera.client.heads import read_kept_head, signature_of
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.reading import LedgerFile, StoredLedger
 from tessera.client.rendering import Column, Output, say, show, show_value
@@ -58,7 +58,7 @@ def replay(
     async def work() -> Exit:
         if not verify:
             raise Failure(Exit.USAGE, "replay: say --verify; there is no other replay")
-        kept = kept_head(anchor, public_key)
+        kept = read_kept_head(anchor, public_key)
         if from_file is not None:
             report = await replayed(LedgerFile(from_file), kept)
             compare_ends(LedgerFile(from_file), report)

@@ -104,8 +104,8 @@ def _order(
 
     async def work() -> Exit | None:
         where = find(asked.home, shard=asked.shard)
-        who = ordering.giver(where, asked.identity)
-        job = await ordering.meant(where, who, named, doing)
+        who = ordering.choose_identity(where, asked.identity)
+        job = await ordering.find_live_job(where, who, named, doing)
         if check is not None and where.can_be(OPERATOR):
             async with where.store(where.identity(OPERATOR)) as store:
                 await check(ShardViews(store))

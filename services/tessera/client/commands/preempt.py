@@ -40,7 +40,7 @@ def preempt(
                 Exit.USAGE, "preempt: plans are made by the services, as policy.preset says; say --dry-run to see one"
             )
         where = find(home, shard=shard)
-        job_id = await ordering.meant(where, ordering.giver(where, identity), job, "plan for")
+        job_id = await ordering.find_live_job(where, ordering.choose_identity(where, identity), job, "plan for")
         async with stored_ledger(where, identity) as ledger:
             state = (await ledger.folded()).state
         waiting = state.jobs.get(job_id)

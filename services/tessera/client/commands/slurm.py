@@ -107,11 +107,11 @@ def scancel(
 
     async def work() -> Exit | None:
         where = find(home, shard=shard)
-        who = ordering.giver(where, identity)
+        who = ordering.choose_identity(where, identity)
         failed: Exit | None = None
         for named in jobs:
             try:
-                found = await ordering.meant(where, who, named, "cancel")
+                found = await ordering.find_live_job(where, who, named, "cancel")
                 why = f"scancel by {getpass.getuser()}"[:200]
                 await ordering.give(where, who, CancelJob(kind="cancel_job", v=1, job_id=found, why=why), found)
             except Failure as failure:

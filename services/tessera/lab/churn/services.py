@@ -17,8 +17,8 @@ from tessera.lab.churn.replay import Span
 from tessera.lab.pack.protocol import node_order
 from tessera.lab.traces.alibaba import WHOLE
 from tessera.lab.traces.as_jobs import TENANT, config, named, spec
-from tessera.testkit.end_to_end.following import Arrival, Diary, follow
-from tessera.testkit.end_to_end.services import TraceCrew, through
+from tessera.testkit.end_to_end.following import Arrival, Timeline, follow
+from tessera.testkit.end_to_end.services import TraceServices, run_end_to_end
 
 Tell = Callable[[int, int], None]
 
@@ -84,13 +84,13 @@ def through_services(
     body, places = config(policy), node_order(len(timed.trace.nodes), seed).tolist()
     coming = list(_arrivals(timed, offered, counted))
 
-    async def play(crew: TraceCrew) -> ChurnThroughServices:
-        await crew.start([named(node, place) for node, place in zip(timed.trace.nodes, places, strict=True)], body)
-        diary = await follow(crew, coming, lambda done: tell(done, len(coming)), counted.end_ms)
-        replay = await crew.close()
+    async def run(services: TraceServices) -> ChurnThroughServices:
+        await services.start([named(node, place) for node, place in zip(timed.trace.nodes, places, strict=True)], body)
+        timeline = await follow(services, coming, lambda done: tell(done, len(coming)), counted.end_ms)
+        replay = await services.close()
         gpus = [timed.trace.pods[pod].total_gpu_milli for pod in offered.pod[: counted.arrivals].tolist()]
         percent = 100 / timed.trace.gpu_milli
-        waits = _waits(coming, diary, counted)
+        waits = _waits(coming, timeline, counted)
         return ChurnThroughServices(
             trace=timed.trace.name,
             load_pct=load,
@@ -99,15 +99,15 @@ def through_services(
             arrivals=len(coming),
             hours=(counted.end_ms - counted.start_ms) / HOUR_MS,
             offered_pct=percent * _mean(gpus, _wanted(offered, counted), counted),
-            allocated_pct=percent * _mean(gpus, _runs(coming, diary, counted), counted),
+            allocated_pct=percent * _mean(gpus, _runs(coming, timeline, counted), counted),
             waiting_gpus=_mean(gpus, waits, counted) / WHOLE,
             waiting_pods=_mean([1] * len(waits), waits, counted),
-            refused=sum(one.job_id not in diary.queued for one in coming),
+            refused=sum(one.job_id not in timeline.queued for one in coming),
             messages=replay.messages,
             recomputed=replay.recomputed,
         )
 
-    return through(seed, play)
+    return run_end_to_end(seed, run)
 
 
 Stay = tuple[int, int]
@@ -125,14 +125,14 @@ def _wanted(offered: Offered, counted: CountedWindow) -> list[Stay]:
     return list(zip(at_ms.tolist(), (at_ms + life_ms).tolist(), strict=True))
 
 
-def _runs(coming: Sequence[Arrival], diary: Diary, counted: CountedWindow) -> list[Stay]:
-    stays = ((diary.started.get(one.job_id), diary.freed.get(one.job_id, counted.end_ms)) for one in coming)
+def _runs(coming: Sequence[Arrival], timeline: Timeline, counted: CountedWindow) -> list[Stay]:
+    stays = ((timeline.started.get(one.job_id), timeline.freed.get(one.job_id, counted.end_ms)) for one in coming)
     return [(0, 0) if start is None else (start, end) for start, end in stays]
 
 
-def _waits(coming: Sequence[Arrival], diary: Diary, counted: CountedWindow) -> list[Stay]:
+def _waits(coming: Sequence[Arrival], timeline: Timeline, counted: CountedWindow) -> list[Stay]:
     return [
-        (one.at_ms, diary.started.get(one.job_id, counted.end_ms)) if one.job_id in diary.queued else (0, 0)
+        (one.at_ms, timeline.started.get(one.job_id, counted.end_ms)) if one.job_id in timeline.queued else (0, 0)
         for one in coming
     ]
 

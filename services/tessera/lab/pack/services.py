@@ -16,7 +16,7 @@ from tessera.lab.pack.protocol import arrivals, node_order
 from tessera.lab.traces.alibaba import Trace, TracePod
 from tessera.lab.traces.as_jobs import TENANT, config, named, spec
 from tessera.reclamation.prices.decide import FROM_ARRIVALS
-from tessera.testkit.end_to_end.services import FOR_EVER_SECONDS, TraceCrew, through
+from tessera.testkit.end_to_end.services import FOR_EVER_SECONDS, TraceServices, run_end_to_end
 from tessera.testkit.sim.services import SHARD
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import CancelJob, SubmitJob
@@ -50,17 +50,17 @@ def through_services(
     body, places = config(policy), node_order(len(trace.nodes), seed).tolist()
     order = arrivals([pod.total_gpu_milli for pod in trace.pods], seed, trace.gpu_milli)[:most].tolist()
 
-    async def play(crew: TraceCrew) -> PackThroughServices:
-        await crew.start([named(node, place) for node, place in zip(trace.nodes, places, strict=True)], body)
+    async def run(services: TraceServices) -> PackThroughServices:
+        await services.start([named(node, place) for node, place in zip(trace.nodes, places, strict=True)], body)
         dropped = 0
         for number, at in enumerate(order):
-            dropped += not await _placed(crew, str(number), trace.pods[at])
+            dropped += not await _placed(services, str(number), trace.pods[at])
             if policy == DEFAULT and trace.gpu_milli:
-                await crew.until(_is_priced)
+                await services.until(_is_priced)
             tell(number + 1, len(order))
-        state = crew.state()
+        state = services.state()
         held = sum(run.amount.gpu_milli for run in state.runs.values())
-        replay = await crew.close()
+        replay = await services.close()
         return PackThroughServices(
             trace=trace.name,
             policy=policy,
@@ -73,23 +73,23 @@ def through_services(
             priced=max((mix.priced for mix in state.mixes.values()), default=0),
         )
 
-    return through(seed, play)
+    return run_end_to_end(seed, run)
 
 
-async def _placed(crew: TraceCrew, key: str, pod: TracePod) -> bool:
+async def _placed(services: TraceServices, key: str, pod: TracePod) -> bool:
     """Submit one, wait for what becomes of it, and take it back if it found no room."""
     job = job_id(SHARD, TENANT, key)
-    await crew.send(TENANT, SubmitJob(kind="submit_job", v=1, key=key, spec=spec(pod, FOR_EVER_SECONDS)))
+    await services.send(TENANT, SubmitJob(kind="submit_job", v=1, key=key, spec=spec(pod, FOR_EVER_SECONDS)))
 
     def decided(state: State) -> bool:
         found = state.jobs.get(job)
         return found is not None and (found.phase is not Phase.QUEUED or found.reason is not None)
 
-    found = (await crew.until(decided)).jobs.get(job)
+    found = (await services.until(decided)).jobs.get(job)
     if found is not None and found.phase is not Phase.QUEUED:
         return True
-    await crew.send(TENANT, CancelJob(kind="cancel_job", v=1, job_id=job))
-    await crew.until(lambda state: state.jobs.get(job) is None)
+    await services.send(TENANT, CancelJob(kind="cancel_job", v=1, job_id=job))
+    await services.until(lambda state: state.jobs.get(job) is None)
     return False
 
 

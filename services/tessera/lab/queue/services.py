@@ -18,7 +18,7 @@ from tessera.lab.queue.policies import by_arrival
 from tessera.lab.traces.philly import TraceJob
 from tessera.local.cluster.nodes import NodeRow
 from tessera.testkit.end_to_end.following import Arrival, Tell, follow
-from tessera.testkit.end_to_end.services import MIB, TraceCrew, job, through
+from tessera.testkit.end_to_end.services import MIB, TraceServices, job, run_end_to_end
 from tessera_schemas.config import ConfigBody, Limits, Policy, Queue, Tenant
 from tessera_schemas.job import Resources
 
@@ -67,15 +67,15 @@ def through_services(
         for spec in [job("job", QUEUE, pods_of(one.gpus, sizes[0]), one.duration_s)]
     }
 
-    async def play(crew: TraceCrew) -> QueueThroughServices:
-        await crew.start(_nodes(sizes), _config(policy))
-        diary = await follow(crew, list(arrivals.values()), tell)
-        replay = await crew.close()
+    async def run(services: TraceServices) -> QueueThroughServices:
+        await services.start(_nodes(sizes), _config(policy))
+        timeline = await follow(services, list(arrivals.values()), tell)
+        replay = await services.close()
         mine = [arrivals[one.line] for one in jobs]
-        waits = [_seconds(diary.started[one.job_id] - one.at_ms) for one in mine]
+        waits = [_seconds(timeline.started[one.job_id] - one.at_ms) for one in mine]
         return QueueThroughServices(waits, replay.messages, replay.recomputed)
 
-    return through(1, play)
+    return run_end_to_end(1, run)
 
 
 def refuse(policy: str, sizes: Sequence[int]) -> None:

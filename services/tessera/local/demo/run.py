@@ -13,7 +13,7 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.local.cluster.nodes import NodeRow
 from tessera.local.demo import story
 from tessera.local.demo.plan import SCHEDULER, DemoPlan
-from tessera.local.demo.scenario import open_stage
+from tessera.local.demo.scenario import open_scenario
 from tessera.local.demo.summary import DemoOutcome, summary
 from tessera.local.platform import Platform
 from tessera.local.production_mix import find_mix
@@ -54,8 +54,8 @@ async def _show(plan: DemoPlan, home: Path) -> DemoOutcome:
     restarts: list[str] = []
     async with Platform(home, say=restarts.append) as platform:
         print(f"Ready after {platform.timings['ready']:.1f} s.", flush=True)
-        async with open_stage(plan, platform) as stage:
-            outcome = await stage.play()
+        async with open_scenario(plan, platform) as scenario:
+            outcome = await scenario.play()
         print("Stopping …", flush=True)
     expected = f"{plan.kill} ended with code -{int(signal.SIGKILL)};"
     outcome.restarts.extend(line for line in restarts if not line.startswith(expected))

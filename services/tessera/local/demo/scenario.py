@@ -39,7 +39,7 @@ LATE_PART = 10  # one in so many jobs is submitted while the killed service is a
 
 
 @asynccontextmanager
-async def open_stage(plan: DemoPlan, platform: Platform) -> AsyncIterator["Scenario"]:
+async def open_scenario(plan: DemoPlan, platform: Platform) -> AsyncIterator["Scenario"]:
     """Open all that the scenario needs, configured and connected."""
     where = find(platform.directory)
     operator = where.identity(OPERATOR)

@@ -58,13 +58,13 @@ def ended_ranks(run: Run, cached: Iterable[Pod], gone: Container[str] = ()) -> t
     return ended if len(ended) < len(run.places) else ()
 
 
-def judge_extra(extra: Extra, cached: Iterable[Pod]) -> PresenceVerdict:
+def judge_surplus_pod(extra: Extra, cached: Iterable[Pod]) -> PresenceVerdict:
     """The same of one pod by which a run had grown, and which is to leave; `cached` are all of the run."""
-    pods = of_rank(extra, cached)
+    pods = select_pods_of_rank(extra, cached)
     return _judge((extra.uid,) if extra.uid else (), pods, {pod["metadata"]["uid"] for pod in pods if has_ended(pod)})
 
 
-def of_rank(extra: Extra, pods: Iterable[Pod]) -> list[Pod]:
+def select_pods_of_rank(extra: Extra, pods: Iterable[Pod]) -> list[Pod]:
     """Pods with the rank of one surplus pod."""
     rank = str(extra.placement.rank)
     return [pod for pod in pods if pod["metadata"]["labels"].get(RANK_LABEL) == rank]

@@ -17,7 +17,14 @@ from tessera.kernel.process.leases import Members, partition_of
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.task_group import together_all
 from tessera.kernel.tasks.waiting import wait_for
-from tessera.reclamation.absence.decide import PresenceVerdict, ended_ranks, is_over, judge, judge_extra, of_rank
+from tessera.reclamation.absence.decide import (
+    PresenceVerdict,
+    ended_ranks,
+    is_over,
+    judge,
+    judge_surplus_pod,
+    select_pods_of_rank,
+)
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.facts import RunAbsent
 from tessera_schemas.labels import (
@@ -219,12 +226,12 @@ class Absences:
     async def _absent_of(self, leaving: list[Extra], run: Run) -> list[Extra]:
         """Surplus pods without any object left; the API server is asked only where the cache cannot tell."""
         cached = _of_its_tenant(run, self._pods.of(run.run_id).values())
-        verdicts = [(extra, judge_extra(extra, cached)) for extra in leaving]
+        verdicts = [(extra, judge_surplus_pod(extra, cached)) for extra in leaving]
         if not any(verdict is PresenceVerdict.ASK for _, verdict in verdicts):
             return [extra for extra, verdict in verdicts if verdict is PresenceVerdict.ABSENT]
         pods = await self._list(run)
         asked = [extra for extra, verdict in verdicts if verdict is not PresenceVerdict.PRESENT]
-        return [extra for extra in asked if all(has_ended(pod) for pod in of_rank(extra, pods))]
+        return [extra for extra in asked if all(has_ended(pod) for pod in select_pods_of_rank(extra, pods))]
 
     async def _absent(self, run: Run) -> bool:
         verdict = judge(run, self._cached(run), self._users.gone)

@@ -62,7 +62,7 @@ def _of_pod(run: Run, rank: int, usage: Usage) -> int | None:
     return usage.get((run.tenant, name), usage.get(("", name)))
 
 
-def to_say(run: Run, idle_seconds: int | None, policy: IdlePolicy, now_ms: int) -> RunIdle | None:
+def find_idleness(run: Run, idle_seconds: int | None, policy: IdlePolicy, now_ms: int) -> RunIdle | None:
     """
     The fact that would change something: idle for long enough to be warned about, in use again after a warning, or
     idle for long enough since then. `now_ms` is the wall clock's; the committer judges by the ledger's.

@@ -8,7 +8,7 @@ import structlog
 
 from tessera.kernel.errors import Transient
 from tessera.reclamation.idle_runs.decide import Usage
-from tessera.reclamation.idle_runs.samples import of_exposition
+from tessera.reclamation.idle_runs.samples import read_exposition
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 TIMEOUT_SECONDS = 5.0
@@ -60,6 +60,6 @@ class Exporters:
                     body += more
             if len(body) > ANSWER_BYTES_MAX:
                 return Transient(f"exporter of {node} answered more than {ANSWER_BYTES_MAX} bytes")
-            return of_exposition(body.decode(errors="replace"), self._metric)
+            return read_exposition(body.decode(errors="replace"), self._metric)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             return Transient(f"exporter of {node}: {error!r}")

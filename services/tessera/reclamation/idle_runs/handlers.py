@@ -11,7 +11,7 @@ from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.process.leases import Members, partition_of
 from tessera.kernel.service.context import Ports
-from tessera.reclamation.idle_runs.decide import Activity, Usage, to_say
+from tessera.reclamation.idle_runs.decide import Activity, Usage, find_idleness
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.ledger import Released
 
@@ -68,7 +68,7 @@ class Idleness:
                 continue
             policy = idle_policy(self._state.tree, run.queue, self._state.jobs.get(run.job_id))
             idle_seconds = self._activity.look(run, usage, int(clock.monotonic()), policy.busy_percent)
-            fact = to_say(run, idle_seconds, policy, clock.now_ms())
+            fact = find_idleness(run, idle_seconds, policy, clock.now_ms())
             if fact is not None:  # it may be so, not so, and so again: no identity
                 await self._facts.publish(fact)
                 log.info("run_idle", run=run.run_id, idle_seconds=fact.idle_seconds)

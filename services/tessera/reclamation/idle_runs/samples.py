@@ -38,7 +38,7 @@ def busiest(samples: Iterable[tuple[Mapping[str, str], str]]) -> Usage:
     return found
 
 
-def of_exposition(text: str, metric: str) -> Usage:
+def read_exposition(text: str, metric: str) -> Usage:
     """The samples of one metric in the text format that exporters serve. Raises ValueError for a line that is none."""
     return busiest(_samples(text, metric))
 

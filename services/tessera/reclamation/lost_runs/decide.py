@@ -25,7 +25,7 @@ def lost_with_nodes(run: Run, lost: Mapping[str, tuple[str, int]]) -> RunLost | 
     return RunLost(kind="run_lost", run_id=run.run_id, reason=reason, nodes=nodes, ranks=ranks)
 
 
-def told_to_leave(run: Run, cordoned: Mapping[str, int]) -> RunLost | None:
+def find_drained(run: Run, cordoned: Mapping[str, int]) -> RunLost | None:
     """The fact, if any of the run's nodes is among `cordoned` (name: for how many seconds)."""
     lost = lost_with_nodes(run, {name: ("cordoned", seconds) for name, seconds in cordoned.items()})
     if lost is None:

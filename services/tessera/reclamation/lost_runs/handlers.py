@@ -20,7 +20,7 @@ from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import JsonObject
 from tessera.kernel.process.leases import Members, partition_of
 from tessera.kernel.service.context import Ports
-from tessera.reclamation.lost_runs.decide import lost_with_nodes, overdue, shrunk, shrunk_under, told_to_leave
+from tessera.reclamation.lost_runs.decide import find_drained, lost_with_nodes, overdue, shrunk, shrunk_under
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.facts import NodeSeen, RunLost
 from tessera_schemas.ledger import NodeChanged, Released
@@ -94,7 +94,7 @@ class Losses:
         lost = {name: (str(t.kind), int(t.seconds)) for name, t in troubles.items() if self._is_lost(t)}
         cordoned = {name: int(t.seconds) for name, t in troubles.items() if self._is_to_be_left(t)}
         found = [lost_with_nodes(run, lost) for run in self._active(self._on(lost))]
-        found += [told_to_leave(run, cordoned) for run in self._active(self._on(cordoned)) if self._may_move(run)]
+        found += [find_drained(run, cordoned) for run in self._active(self._on(cordoned)) if self._may_move(run)]
         return [fact for fact in found if fact is not None]
 
     def _on(self, nodes: Iterable[str]) -> dict[str, None]:

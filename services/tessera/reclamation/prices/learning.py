@@ -19,7 +19,7 @@ PRICES: TypeAdapter[tuple[int, ...]] = TypeAdapter(
 """As the fact takes them: whatever else is answered must not end the service."""
 
 
-async def learn_aside(lesson: Lesson, seconds: float) -> tuple[int, ...]:
+async def learn_in_subprocess(lesson: Lesson, seconds: float) -> tuple[int, ...]:
     """The prices of the lesson's kinds. Raises Transient when there are none within `seconds`."""
     told = await ask_aside(MODULE, orjson.dumps(lesson), seconds)
     try:

@@ -9,7 +9,7 @@ hundredths of a second each.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tessera.testkit.end_to_end.services import TraceCrew, Undecided
+from tessera.testkit.end_to_end.services import TraceServices, Undecided
 from tessera.testkit.sim.services import SHARD
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import SubmitJob
@@ -37,7 +37,7 @@ class Arrival:
 
 
 @dataclass(slots=True)
-class Diary:
+class Timeline:
     """
     Times of events by job id. A job in no list was refused; a job in `queued` alone still waits.
 
@@ -72,47 +72,47 @@ class Diary:
 
 
 async def follow(
-    crew: TraceCrew, arrivals: Sequence[Arrival], tell: Tell = lambda arrived: None, end_ms: int | None = None
-) -> Diary:
+    services: TraceServices, arrivals: Sequence[Arrival], tell: Tell = lambda arrived: None, end_ms: int | None = None
+) -> Timeline:
     """
     Submit each at its time, in the order given; then wait for `end_ms`, or for all to have started.
 
     Nobody waits for the ends: runs of weeks would make weeks pass. `tell` hears how many have arrived. Raises Undecided
     when jobs wait for ever although nothing runs.
     """
-    diary = Diary(crew.clock.now_ms(), read=len(crew.stored()))
+    timeline = Timeline(services.clock.now_ms(), read=len(services.stored()))
     for number, arrival in enumerate(arrivals, start=1):
-        await _sleep_until(crew, diary.begin_ms + arrival.at_ms)
-        await crew.send(arrival.tenant, SubmitJob(kind="submit_job", v=1, key=arrival.key, spec=arrival.spec))
+        await _sleep_until(services, timeline.begin_ms + arrival.at_ms)
+        await services.send(arrival.tenant, SubmitJob(kind="submit_job", v=1, key=arrival.key, spec=arrival.spec))
         tell(number)
     if end_ms is None:
-        await _until_all_started(crew, diary, arrivals)
+        await _until_all_started(services, timeline, arrivals)
     else:
-        await _sleep_until(crew, diary.begin_ms + end_ms)
-        diary.read_on(crew.stored(diary.read))
-    return diary
+        await _sleep_until(services, timeline.begin_ms + end_ms)
+        timeline.read_on(services.stored(timeline.read))
+    return timeline
 
 
-async def _until_all_started(crew: TraceCrew, diary: Diary, arrivals: Sequence[Arrival]) -> None:
-    since = crew.clock.monotonic()
+async def _until_all_started(services: TraceServices, timeline: Timeline, arrivals: Sequence[Arrival]) -> None:
+    since = services.clock.monotonic()
     while True:
-        new = crew.stored(diary.read)
-        diary.read_on(new)
-        if len(diary.started) == len(arrivals):
+        new = services.stored(timeline.read)
+        timeline.read_on(new)
+        if len(timeline.started) == len(arrivals):
             return
-        if new or len(diary.freed) < len(diary.started):
-            since = crew.clock.monotonic()
-        elif crew.clock.monotonic() - since > STUCK_SECONDS:
-            late = len(arrivals) - len(diary.started)
-            raise Undecided(f"{late} jobs never start; {_first_reason(crew, diary, arrivals)}")
-        await crew.clock.sleep(LOOK_SECONDS)
+        if new or len(timeline.freed) < len(timeline.started):
+            since = services.clock.monotonic()
+        elif services.clock.monotonic() - since > STUCK_SECONDS:
+            late = len(arrivals) - len(timeline.started)
+            raise Undecided(f"{late} jobs never start; {_first_reason(services, timeline, arrivals)}")
+        await services.clock.sleep(LOOK_SECONDS)
 
 
-def _first_reason(crew: TraceCrew, diary: Diary, arrivals: Sequence[Arrival]) -> str:
-    first = next(arrival for arrival in arrivals if arrival.job_id not in diary.started)
-    job = crew.state().jobs.get(first.job_id)
+def _first_reason(services: TraceServices, timeline: Timeline, arrivals: Sequence[Arrival]) -> str:
+    first = next(arrival for arrival in arrivals if arrival.job_id not in timeline.started)
+    job = services.state().jobs.get(first.job_id)
     return f"{first.key}: {'refused' if job is None else job.reason.code if job.reason else 'no reason'}"
 
 
-async def _sleep_until(crew: TraceCrew, at_ms: int) -> None:
-    await crew.clock.sleep(max(0, at_ms - crew.clock.now_ms()) / 1000)
+async def _sleep_until(services: TraceServices, at_ms: int) -> None:
+    await services.clock.sleep(max(0, at_ms - services.clock.now_ms()) / 1000)

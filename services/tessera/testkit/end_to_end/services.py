@@ -18,7 +18,7 @@ from tessera.local.cluster.nodes import NodeRow, node_object
 from tessera.testkit.sim.coverage import SIMULATED, Coverage
 from tessera.testkit.sim.faults import Rates
 from tessera.testkit.sim.loop import VirtualLoop
-from tessera.testkit.sim.services import SHARD, Crew
+from tessera.testkit.sim.services import SHARD, SimulatedServices
 from tessera.testkit.sim.verify import books
 from tessera_schemas import subjects
 from tessera_schemas.commands import ApplyConfig, CancelJob, SubmitJob
@@ -44,26 +44,26 @@ class Undecided(KernelError):
     """The platform, and not its policy, failed the replay: a job without a verdict, or a ledger that differs."""
 
 
-class TraceCrew:
+class TraceServices:
     """One shard's services on nodes of one's own; nothing of it fails, and time passes only where all of them wait."""
 
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         rates = Rates(Random(seed))
         rates.stop()
         patient = {name: {**SETTINGS.get(name, {}), "lease_seconds": LEASE_SECONDS} for name in SIMULATED}
-        self.crew = Crew(loop, Random(seed), rates, Coverage(), _learn_here, patient)
-        self.clock = self.crew.clock
-        self._client = MemoryBus(self.crew.broker, "client")
+        self.services = SimulatedServices(loop, Random(seed), rates, Coverage(), _learn_here, patient)
+        self.clock = self.services.clock
+        self._client = MemoryBus(self.services.broker, "client")
         self._shard = Shard()
-        self._driving = loop.create_task(drive(self.crew.cluster, self.clock))
+        self._driving = loop.create_task(drive(self.services.cluster, self.clock))
 
     async def start(self, nodes: Iterable[NodeRow], body: ConfigBody) -> None:
         """Start all services and wait until all nodes are known. Raises Undecided."""
         rows = list(nodes)
         for row in rows:
-            self.crew.cluster.create("nodes", "", node_object(row, row.name))
+            self.services.cluster.create("nodes", "", node_object(row, row.name))
         for slot in SIMULATED:
-            self.crew.start(slot)
+            self.services.start(slot)
         command = ApplyConfig(kind="apply_config", v=1, expected_version=0, body=body)
         await self._client.publish(Outgoing(subjects.control(SHARD), command.to_bytes()))
         await self.until(lambda state: state.config.version > 0 and len(state.nodes) == len(rows))
@@ -77,24 +77,24 @@ class TraceCrew:
         deadline = self.clock.monotonic() + DECIDED_SECONDS
         while not condition(state := self.state()):
             if self.clock.monotonic() > deadline:
-                raise Undecided(f"nothing was decided for {DECIDED_SECONDS:.0f} s; {self.crew.violations or ''}")
+                raise Undecided(f"nothing was decided for {DECIDED_SECONDS:.0f} s; {self.services.violations or ''}")
             await self.clock.sleep(LOOK_SECONDS)
         return state
 
     def state(self) -> State:
         """As of the head of the ledger."""
-        return books(self.crew.broker, SHARD, self._shard)
+        return books(self.services.broker, SHARD, self._shard)
 
     def stored(self, after: int = 0) -> list[bytes]:
         """The ledger's messages behind number `after`."""
-        stream = self.crew.broker.stream(subjects.stream("LEDGER", SHARD))
+        stream = self.services.broker.stream(subjects.stream("LEDGER", SHARD))
         return [stream.messages[n].data for n in range(after + 1, stream.last_seq + 1)]
 
     async def close(self) -> ReplayReport:
         """Stop everything, then decide the whole ledger again. Raises Undecided where anything differs."""
         await self.stop()
-        if self.crew.violations:
-            raise Undecided("; ".join(self.crew.violations))
+        if self.services.violations:
+            raise Undecided("; ".join(self.services.violations))
         replay = verify(self.stored())
         if not replay.ok:
             raise Undecided(f"the replay differs: {replay.findings[0]}")
@@ -103,18 +103,18 @@ class TraceCrew:
     async def stop(self) -> None:
         """Twice does no harm."""
         self._driving.cancel()
-        await self.crew.close()
+        await self.services.close()
 
 
-def through(seed: int, play: Callable[[TraceCrew], Awaitable[Result]]) -> Result:
+def run_end_to_end(seed: int, play: Callable[[TraceServices], Awaitable[Result]]) -> Result:
     """Run `play` with services of its own on virtual time, and end them in any case. Raises Undecided."""
 
     async def played() -> Result:
-        crew = TraceCrew(loop, seed)
+        services = TraceServices(loop, seed)
         try:
-            return await play(crew)
+            return await play(services)
         finally:
-            await crew.stop()
+            await services.stop()
 
     loop = VirtualLoop()
     with asyncio.Runner(loop_factory=lambda: loop) as runner:

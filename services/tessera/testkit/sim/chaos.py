@@ -11,7 +11,7 @@ from tessera.kernel.ports import ApiError, Outgoing
 from tessera.local.cluster.nodes import NodeRow, node_object
 from tessera.testkit.sim.planner import plan_by_chance
 from tessera.testkit.sim.prices import prices_by_chance
-from tessera.testkit.sim.services import SHARD, Crew
+from tessera.testkit.sim.services import SHARD, SimulatedServices
 from tessera_schemas import subjects
 from tessera_schemas.facts import AnyFact, FactMessage, RunIdle, owner
 from tessera_schemas.labels import GPU_RESOURCE, SIMULATE_PREFIX
@@ -26,7 +26,7 @@ class Chaos:
 
     def __init__(
         self,
-        crew: Crew,
+        services: SimulatedServices,
         random: Random,
         nodes: list[NodeRow],
         seconds: float,
@@ -37,7 +37,7 @@ class Chaos:
         `nodes` are what the cluster began with. `point` is the named crash point that this run arms in every instance
         of its service, from the beginning. `state` is what the ledger makes of the shard now.
         """
-        self._crew, self._random, self._seconds, self._point, self._state = crew, random, seconds, point, state
+        self._services, self._random, self._seconds, self._point, self._state = services, random, seconds, point, state
         self._rows = {row.name: row for row in nodes}
         self._nodes = list(self._rows)
         self._foreign = 0
@@ -67,16 +67,16 @@ class Chaos:
         committer_at = random.uniform(1.0, self._seconds * 0.8)
         for slot in self._slots():
             if slot.split("/")[0] == self._point.split(" ")[0]:
-                self._crew.members[slot].faults.crash_point = self._point
+                self._services.members[slot].faults.crash_point = self._point
         beside = [asyncio.create_task(work) for work in (self._land_late_publishes(), self._say_by_chance())]
         try:
             for at in sorted([*times, committer_at]):
-                await self._crew.clock.sleep(max(0.0, at - loop.time()))
+                await self._services.clock.sleep(max(0.0, at - loop.time()))
                 with suppress(ApiError):  # the node that it is about was removed
                     await (self._crash_committer() if at == committer_at else random.choice(self._kinds)())
-            await self._crew.clock.sleep(max(0.0, self._seconds - loop.time()))
-            if not self._crew.coverage.crashes["scheduler"]:
-                self._crew.kill(self._committer() or "scheduler")  # the armed call never came
+            await self._services.clock.sleep(max(0.0, self._seconds - loop.time()))
+            if not self._services.coverage.crashes["scheduler"]:
+                self._services.kill(self._committer() or "scheduler")  # the armed call never came
         finally:
             for task in beside:
                 task.cancel()
@@ -84,30 +84,30 @@ class Chaos:
 
     def end(self) -> None:
         """The world heals: what was cut off is reached again, and what hung somewhere arrives at last."""
-        self._crew.rates.stop()
-        self._crew.cluster.faults.clear()
-        for member in self._crew.members.values():
+        self._services.rates.stop()
+        self._services.cluster.faults.clear()
+        for member in self._services.members.values():
             member.faults.cut_off, member.faults.crash_at, member.faults.crash_point = False, None, ""
         for node, row in self._rows.items():
             self._put_back(node)
-            self._crew.cluster.set_reachable(node, True)
-            self._crew.cluster.set_out_of_service(node, False)
-            self._crew.cluster.set_cordoned(node, False)
-            self._crew.cluster.set_gpus(node, row.gpus)
+            self._services.cluster.set_reachable(node, True)
+            self._services.cluster.set_out_of_service(node, False)
+            self._services.cluster.set_cordoned(node, False)
+            self._services.cluster.set_gpus(node, row.gpus)
         for number in range(self._foreign):
             with suppress(ApiError):  # it is gone already
-                self._crew.cluster.vanish(FOREIGN, f"foreign-{number}")
-        for out in list(self._crew.broker.limbo):
-            self._crew.broker.land(out)
+                self._services.cluster.vanish(FOREIGN, f"foreign-{number}")
+        for out in list(self._services.broker.limbo):
+            self._services.broker.land(out)
 
     async def _land_late_publishes(self) -> None:
         while True:
-            await self._crew.clock.sleep(self._random.uniform(0.1, 2.0))
-            limbo = self._crew.broker.limbo
+            await self._services.clock.sleep(self._random.uniform(0.1, 2.0))
+            limbo = self._services.broker.limbo
             if limbo:
-                landed = self._crew.broker.land(limbo[self._random.randrange(len(limbo))])
+                landed = self._services.broker.land(limbo[self._random.randrange(len(limbo))])
                 if not isinstance(landed, KernelError):
-                    self._crew.coverage.fault("late publish")
+                    self._services.coverage.fault("late publish")
 
     async def _say_by_chance(self) -> None:
         """
@@ -117,18 +117,18 @@ class Chaos:
         Where GPUs are measured is a server that is not here; and who proposes or learns may be behind, or wrong.
         """
         while True:
-            await self._crew.clock.sleep(self._random.uniform(0.05, 0.8))
+            await self._services.clock.sleep(self._random.uniform(0.05, 0.8))
             if self._random.random() < 0.4:
                 plan = plan_by_chance(self._state(), self._random)
                 if plan is not None:
                     self._say(plan)
-                    self._crew.coverage.fault("plan by chance")
+                    self._services.coverage.fault("plan by chance")
                 continue
             if self._random.random() < 0.1:
                 prices = prices_by_chance(self._state(), self._random)
                 if prices is not None:
                     self._say(prices)
-                    self._crew.coverage.fault("prices by chance")
+                    self._services.coverage.fault("prices by chance")
                 continue
             if self._random.random() < 0.5:
                 continue
@@ -136,124 +136,124 @@ class Chaos:
             if running:
                 seconds = self._random.choice((0, 1, 5))
                 self._say(RunIdle(kind="run_idle", run_id=self._random.choice(running), idle_seconds=seconds))
-                self._crew.coverage.fault("idleness by chance")
+                self._services.coverage.fault("idleness by chance")
 
     def _say(self, fact: AnyFact) -> None:
         subject = subjects.fact(SHARD, owner(fact), fact.kind.replace("_", "-"))
-        self._crew.broker.store(Outgoing(subject, FactMessage(v=1, fact=fact).to_bytes()))
+        self._services.broker.store(Outgoing(subject, FactMessage(v=1, fact=fact).to_bytes()))
 
     def _slots(self) -> list[str]:
-        return sorted(self._crew.members)
+        return sorted(self._services.members)
 
     async def _crash(self) -> None:
-        self._crew.crash(self._random.choice(self._slots()))
+        self._services.crash(self._random.choice(self._slots()))
 
     def _committer(self) -> str | None:
         """The slot of the scheduler whose lease is the newest, if it is up."""
-        last = self._crew.broker.stream(f"LEASES_{SHARD}").last(f"lease.{SHARD}.scheduler.leader")
+        last = self._services.broker.stream(f"LEASES_{SHARD}").last(f"lease.{SHARD}.scheduler.leader")
         holder = "" if last is None else last.data.decode()
-        return next((s for s, m in sorted(self._crew.members.items()) if f'"{m.instance}"' in holder), None)
+        return next((s for s, m in sorted(self._services.members.items()) if f'"{m.instance}"' in holder), None)
 
     async def _crash_committer(self) -> None:
         slot = self._committer() or "scheduler"
-        self._crew.crash(slot)
+        self._services.crash(slot)
 
     async def _pause_committer(self) -> None:
         """SIGSTOP beyond its lease: it wakes as a stale committer, in the middle of what it was doing."""
         slot = self._committer()
-        if slot is not None and slot in self._crew.members:
-            self._crew.members[slot].faults.pause(PAUSE_SECONDS)
-            self._crew.coverage.fault("stale committer")
+        if slot is not None and slot in self._services.members:
+            self._services.members[slot].faults.pause(PAUSE_SECONDS)
+            self._services.coverage.fault("stale committer")
 
     async def _partition(self) -> None:
         slot = self._random.choice(self._slots())
-        member = self._crew.members[slot]
+        member = self._services.members[slot]
         member.faults.cut_off = True
-        self._crew.coverage.fault("partition")
-        await self._crew.clock.sleep(self._random.uniform(0.2, 3.0))
+        self._services.coverage.fault("partition")
+        await self._services.clock.sleep(self._random.uniform(0.2, 3.0))
         member.faults.cut_off = False
 
     async def _clock_jump(self) -> None:
-        member = self._crew.members[self._random.choice(self._slots())]
+        member = self._services.members[self._random.choice(self._slots())]
         member.clock.skew_ms += self._random.choice((-3_600_000, -5_000, 5_000, 20_000))
-        self._crew.coverage.fault("clock jump")
+        self._services.coverage.fault("clock jump")
 
     async def _api_errors(self) -> None:
         status = self._random.choice((409, 429, 500, 503))
         verb = self._random.choice(VERBS)
-        self._crew.cluster.faults.answer(verb, status, self._random.randrange(1, 5))
-        self._crew.coverage.fault("api error")
+        self._services.cluster.faults.answer(verb, status, self._random.randrange(1, 5))
+        self._services.coverage.fault("api error")
 
     async def _expire_watches(self) -> None:
-        self._crew.cluster.close_watches()
+        self._services.cluster.close_watches()
         if self._random.random() < 0.5:
-            self._crew.cluster.expire_history()
-        self._crew.coverage.fault("watch expired")
+            self._services.cluster.expire_history()
+        self._services.coverage.fault("watch expired")
 
     async def _delete_pod(self) -> None:
         with suppress(ApiError):  # an ordered error hit this call instead of a service's
-            pods, _ = self._crew.cluster.list("pods")
+            pods, _ = self._services.cluster.list("pods")
             if pods:
                 meta = self._random.choice(pods).object["metadata"]
-                self._crew.cluster.delete("pods", meta["namespace"], meta["name"])
-                self._crew.coverage.fault("pod deleted")
+                self._services.cluster.delete("pods", meta["namespace"], meta["name"])
+                self._services.coverage.fault("pod deleted")
 
     async def _vanish_pod(self) -> None:
         """Somebody forced the finalizer off: the object is gone without a trace."""
         with suppress(ApiError):
-            pods, _ = self._crew.cluster.list("pods")
+            pods, _ = self._services.cluster.list("pods")
             if pods:
                 meta = self._random.choice(pods).object["metadata"]
-                self._crew.cluster.vanish(meta["namespace"], meta["name"])
-                self._crew.coverage.fault("pod vanished")
+                self._services.cluster.vanish(meta["namespace"], meta["name"])
+                self._services.coverage.fault("pod vanished")
 
     async def _lose_node(self) -> None:
         node = self._random.choice(self._nodes)
-        self._crew.cluster.set_reachable(node, False)
-        self._crew.coverage.fault("node unreachable")
-        await self._crew.clock.sleep(self._random.uniform(0.5, 6.0))
-        self._crew.cluster.set_reachable(node, True)
+        self._services.cluster.set_reachable(node, False)
+        self._services.coverage.fault("node unreachable")
+        await self._services.clock.sleep(self._random.uniform(0.5, 6.0))
+        self._services.cluster.set_reachable(node, True)
 
     async def _cordon_node(self) -> None:
         node = self._random.choice(self._nodes)
-        self._crew.cluster.set_cordoned(node, True)
-        self._crew.coverage.fault("node cordoned")
-        await self._crew.clock.sleep(self._random.uniform(0.5, 3.0))
-        self._crew.cluster.set_cordoned(node, False)
+        self._services.cluster.set_cordoned(node, True)
+        self._services.coverage.fault("node cordoned")
+        await self._services.clock.sleep(self._random.uniform(0.5, 3.0))
+        self._services.cluster.set_cordoned(node, False)
 
     async def _shrink_node(self) -> None:
         """Half of its GPUs or more fall off, of a node that runs hold some of if there is one; later they are back."""
         held = {place.node for run in self._state().runs.values() for place in run.places if place.devices}
         have = [node for node, row in self._rows.items() if row.gpus]
         node = self._random.choice([node for node in have if node in held] or have)
-        self._crew.cluster.set_gpus(node, self._random.randrange(self._rows[node].gpus // 2 + 1))
-        self._crew.coverage.fault("node shrunk")
-        await self._crew.clock.sleep(self._random.uniform(0.5, 3.0))
-        self._crew.cluster.set_gpus(node, self._rows[node].gpus)
+        self._services.cluster.set_gpus(node, self._random.randrange(self._rows[node].gpus // 2 + 1))
+        self._services.coverage.fault("node shrunk")
+        await self._services.clock.sleep(self._random.uniform(0.5, 3.0))
+        self._services.cluster.set_gpus(node, self._rows[node].gpus)
 
     async def _power_off_node(self) -> None:
         """Power a node off, and say so as an operator: what it held is gone for good."""
         node = self._random.choice(self._nodes)
-        self._crew.cluster.set_reachable(node, False)
-        await self._crew.clock.sleep(self._random.uniform(0.1, 1.0))
-        self._crew.cluster.set_out_of_service(node, True)
-        self._crew.coverage.fault("node out of service")
-        await self._crew.clock.sleep(self._random.uniform(0.5, 4.0))
-        self._crew.cluster.set_out_of_service(node, False)
-        self._crew.cluster.set_reachable(node, True)
+        self._services.cluster.set_reachable(node, False)
+        await self._services.clock.sleep(self._random.uniform(0.1, 1.0))
+        self._services.cluster.set_out_of_service(node, True)
+        self._services.coverage.fault("node out of service")
+        await self._services.clock.sleep(self._random.uniform(0.5, 4.0))
+        self._services.cluster.set_out_of_service(node, False)
+        self._services.cluster.set_reachable(node, True)
 
     async def _remove_node(self) -> None:
         """Remove a node's object, with nobody to end its pods; a node of that name comes back later."""
         node = self._random.choice(self._nodes)
-        self._crew.cluster.remove_node(node)
-        self._crew.coverage.fault("node removed")
-        await self._crew.clock.sleep(self._random.uniform(0.5, 6.0))
+        self._services.cluster.remove_node(node)
+        self._services.coverage.fault("node removed")
+        await self._services.clock.sleep(self._random.uniform(0.5, 6.0))
         if self._random.random() < 0.5:  # else it stays away until the world heals
             self._put_back(node)
 
     def _put_back(self, node: str) -> None:
         with suppress(ApiError):  # it is there
-            self._crew.cluster.create("nodes", "", node_object(self._rows[node], node))
+            self._services.cluster.create("nodes", "", node_object(self._rows[node], node))
 
     async def _foreign_pod(self) -> None:
         """Somebody else's pod is there all at once, and takes what it asks for if its kubelet lets it."""
@@ -264,13 +264,13 @@ class Chaos:
         meta = {"name": name, "annotations": {f"{SIMULATE_PREFIX}seconds": "3600"}}
         spec = {"schedulerName": "default-scheduler", "nodeName": node, "containers": [container]}
         with suppress(ApiError):
-            self._crew.cluster.create("pods", FOREIGN, {"metadata": meta, "spec": spec})
-            self._crew.coverage.fault("foreign pod")
-        await self._crew.clock.sleep(self._random.uniform(0.5, 6.0))
+            self._services.cluster.create("pods", FOREIGN, {"metadata": meta, "spec": spec})
+            self._services.coverage.fault("foreign pod")
+        await self._services.clock.sleep(self._random.uniform(0.5, 6.0))
         if self._random.random() < 0.7:  # else it stays until the world heals
             with suppress(ApiError):
-                self._crew.cluster.vanish(FOREIGN, name)
+                self._services.cluster.vanish(FOREIGN, name)
 
     async def _wipe_store(self) -> None:
-        self._crew.views.wipe()
-        self._crew.coverage.fault("store wiped")
+        self._services.views.wipe()
+        self._services.coverage.fault("store wiped")

@@ -55,7 +55,7 @@ class Member:
     task: asyncio.Task[None]
 
 
-class Crew:
+class SimulatedServices:
     """Every instance of every service, and what they share."""
 
     def __init__(

@@ -25,7 +25,7 @@ from tessera.testkit.sim.coverage import NAMED_POINTS, SIMULATED, Coverage
 from tessera.testkit.sim.faults import Rates, ServiceFaults
 from tessera.testkit.sim.guard import SEED_SECONDS, SeedFailed, guarded
 from tessera.testkit.sim.loop import VirtualLoop
-from tessera.testkit.sim.services import SHARD, Crew
+from tessera.testkit.sim.services import SHARD, SimulatedServices
 from tessera.testkit.sim.users import Users
 from tessera.testkit.sim.verify import books, digests, replayed
 from tessera.testkit.sim.workload import (
@@ -73,31 +73,31 @@ class World:
         self.random = Random(seed)
         self.coverage = Coverage()
         self.rates = Rates(Random(seed + 1))
-        self.crew = Crew(loop, Random(seed + 2), self.rates, self.coverage)
+        self.services = SimulatedServices(loop, Random(seed + 2), self.rates, self.coverage)
         self.acknowledged: list[tuple[str, str]] = []
         self.pods: list[PodChange] = []
         self._shard = Shard()
         self._clients = MemoryBus(
-            self.crew.broker,
+            self.services.broker,
             "client",
-            ServiceFaults("client", self.crew.clock, self.rates, self.coverage, lambda _: None),
+            ServiceFaults("client", self.services.clock, self.rates, self.coverage, lambda _: None),
         )
 
     async def run(self) -> SeedOutcome:
         """Runs the seed to its end and returns what came of it, with every violation that was found."""
         nodes = self._make_nodes()
         self._record_pods()
-        driving = self.loop.create_task(drive(self.crew.cluster, self.crew.clock))
+        driving = self.loop.create_task(drive(self.services.cluster, self.services.clock))
         around = [driving, *(self.loop.create_task(going) for going in self._users())]
         for slot in SLOTS:
-            self.crew.start(slot)
+            self.services.start(slot)
         point = NAMED_POINTS[self.seed % len(NAMED_POINTS)]
         evicts = point.startswith("preemption")  # it is to say something in this run
         jobs = self.random.randrange(*JOBS) * (3 if evicts else 1)
         script = [configuration(SHARD, self.random, evicts=evicts)]
         script += commands(SHARD, self.random, jobs, CHAOS_SECONDS * 0.7, evicts)
         clients = [self.loop.create_task(self._client(command)) for command in script]
-        chaos = Chaos(self.crew, Random(self.seed + 3), nodes, CHAOS_SECONDS, point, self._state)
+        chaos = Chaos(self.services, Random(self.seed + 3), nodes, CHAOS_SECONDS, point, self._state)
         await chaos.run()
         await asyncio.gather(*clients)
         await self._client(cancel(SHARD, HUGE_TENANT, HUGE_KEY))
@@ -106,8 +106,8 @@ class World:
         outcome = self._judge(drained)
         for task in around:
             task.cancel()
-        await self.crew.close()
-        outcome.violations += self.crew.violations
+        await self.services.close()
+        outcome.violations += self.services.violations
         if sum(self.coverage.faults.values()) < FAULTS_MIN or not self.coverage.crashes["scheduler"]:
             outcome.violations.append(f"a tame seed: fewer than {FAULTS_MIN} faults, or no crash of the committer")
         outcome.jobs = jobs
@@ -115,12 +115,12 @@ class World:
 
     def _users(self) -> list[Coroutine[Any, Any, None]]:
         """Users who make pods and Jobs at the cluster itself, and the controller that serves them."""
-        cluster, clock = self.crew.cluster, self.crew.clock
+        cluster, clock = self.services.cluster, self.services.clock
         users = Users(cluster, clock, Random(self.seed + 4))
         return [JobController(cluster, clock).run(), users.work(CHAOS_SECONDS * 0.7), users.tidy()]
 
     def _state(self) -> State:
-        return books(self.crew.broker, SHARD, self._shard)
+        return books(self.services.broker, SHARD, self._shard)
 
     async def _settle(self) -> None:
         """
@@ -138,7 +138,7 @@ class World:
                 return
             for command in left:
                 await self._client(command)
-            await self.crew.clock.sleep(2.0)
+            await self.services.clock.sleep(2.0)
 
     def _make_nodes(self) -> list[NodeRow]:
         rows = [
@@ -151,7 +151,7 @@ class World:
             NodeRow(name="mig-a", cpu="16", memory="64Gi", gpu_memory="80Gi", device_profile="mig", mig={"1g.10gb": 3}),
         ]
         for row in rows:
-            self.crew.cluster.create("nodes", "", node_object(row, row.name))
+            self.services.cluster.create("nodes", "", node_object(row, row.name))
         return rows
 
     def _record_pods(self) -> None:
@@ -161,14 +161,14 @@ class World:
         Devices are held by what the kubelets run, not by objects: a pod whose object is gone under its containers is
         still there.
         """
-        watch = self.crew.cluster.open_watch("pods", self.crew.cluster.resource_version)
-        ledger = self.crew.broker.stream(f"LEDGER_{SHARD}")
+        watch = self.services.cluster.open_watch("pods", self.services.cluster.resource_version)
+        ledger = self.services.broker.stream(f"LEDGER_{SHARD}")
 
         def take() -> None:
             for kind, data in watch.take():
                 last = ledger.last(f"ledger.{SHARD}")
                 pod = orjson.loads(data)
-                if kind == "DELETED" and self.crew.cluster.still_runs(pod):
+                if kind == "DELETED" and self.services.cluster.still_runs(pod):
                     kind = "MODIFIED"
                 self.pods.append(PodChange(kind, pod, 0 if last is None else last.seq))
             if watch.closed:  # a fault that is meant for the services
@@ -178,15 +178,15 @@ class World:
 
     async def _client(self, command: Command) -> None:
         """As the SDK does: the same bytes again until they are acknowledged."""
-        await self.crew.clock.sleep(max(0.0, command.at - self.loop.time()))
+        await self.services.clock.sleep(max(0.0, command.at - self.loop.time()))
         while True:
             try:
                 await self._clients.publish(Outgoing(command.subject, command.data, headers=answered(command)))
                 break
             except Full:
-                await self.crew.clock.sleep(1.0)
+                await self.services.clock.sleep(1.0)
             except KernelError:
-                await self.crew.clock.sleep(0.2)
+                await self.services.clock.sleep(0.2)
         if command.key:
             self.acknowledged.append((command.tenant, command.key))
 
@@ -194,37 +194,37 @@ class World:
         """Give everything time to end; True when it has."""
         deadline = self.loop.time() + QUIET_SECONDS
         while self.loop.time() < deadline:
-            await self.crew.clock.sleep(1.0)
+            await self.services.clock.sleep(1.0)
             if await self._is_quiet():
-                await self.crew.clock.sleep(3.0)
+                await self.services.clock.sleep(3.0)
                 if await self._is_quiet():
                     return True
         return False
 
     def _commands_wait(self) -> bool:
-        return any(self.crew.broker.stream(f"{name}_{SHARD}").messages for name in ("SUBMIT", "CONTROL"))
+        return any(self.services.broker.stream(f"{name}_{SHARD}").messages for name in ("SUBMIT", "CONTROL"))
 
     async def _is_quiet(self) -> bool:
-        broker = self.crew.broker
+        broker = self.services.broker
         if self._commands_wait():
             return False
-        cluster = self.crew.cluster
+        cluster = self.services.cluster
         if any(cluster.list(kind)[0] for kind in ("pods", "services", "jobs")):
             return False
-        state, views = self._state(), self.crew.views.current
+        state, views = self._state(), self.services.views.current
         if state.facts_upto < max(broker.stream(f"FACTS_{SHARD}").messages, default=0):
             return False
         return not len(state.jobs) and not len(state.runs) and views is not None and views.cursor == state.n
 
     def _judge(self, drained: bool) -> SeedOutcome:
-        broker, state = self.crew.broker, self._state()
+        broker, state = self.services.broker, self._state()
         stored = [message.data for message in broker.stream(f"LEDGER_{SHARD}").messages.values()]
         events = [(m.subject, m.headers, m.data) for m in broker.stream(f"EVENTS_{SHARD}").messages.values()]
         report = check(
             stored,
             pods=self.pods,
             acknowledged=self.acknowledged,
-            digests=digests(self.crew.views, state),
+            digests=digests(self.services.views, state),
             drained=True,
         )
         check_events(report, stored, events, drained=True)
