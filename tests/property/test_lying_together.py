@@ -220,7 +220,7 @@ def test_the_room_for_pods_that_share_a_node_is_what_it_takes_one_by_one(
                 continue
             count = sum(1 for _ in one_by_one(part.needs, node))
             assert bundles_for(part, node) == count
-            assert (short_of(part, node) is None) == (count > 0)
+            assert (short_of(part.kind, node) is None) == (count > 0)
 
 
 @settings(max_examples=200)

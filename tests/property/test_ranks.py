@@ -49,7 +49,7 @@ def by_the_rule(gang: tuple[RoleNeed, ...], nodes: dict[str, Node], taste: Taste
     left, placed = dict(nodes), list[Placement]()
     for role in gang:
         (part,) = (part for unit in units((role,)) for part in unit.parts)
-        judged, here = taste_for(part, taste), None
+        judged, here = taste_for(part.kind, taste), None
         for _ in range(role.replicas):
             if here is None or fits(role.need, left[here]) is not None:
                 able = [node for node in left.values() if fits(role.need, node) is None]

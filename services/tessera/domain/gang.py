@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, MutableMapping
 from functools import cached_property, lru_cache
+from itertools import accumulate
 
 from tessera.domain.resources import NOTHING, Amount, Need, Node, RoleNeed
 from tessera_schemas.placement import Placement
@@ -26,6 +27,12 @@ class Gang(tuple[RoleNeed, ...]):
     def need_of(self) -> Mapping[str, Need]:
         """What each pod needs, by the name of its role."""
         return {role.name: role.need for role in self}
+
+    @cached_property
+    def first_rank(self) -> Mapping[str, int]:
+        """The rank of the first pod of each role, by the role's name."""
+        firsts = accumulate((role.replicas for role in self), initial=0)
+        return {role.name: rank for role, rank in zip(self, firsts, strict=False)}
 
     @cached_property
     def pods(self) -> int:

@@ -1,17 +1,19 @@
 """One try to place a gang: the nodes as they would be, and the pods placed so far. What it does not touch is shared."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from heapq import heapify, heappop
-from itertools import accumulate
+from operator import attrgetter
 
-from tessera.domain.resources import Node, RoleNeed
+from tessera.domain.gang import Gang
+from tessera.domain.resources import Node
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import placed_on
-from tessera.engine.placement.node_order import Ranking, Ranks, entry, taste_for
+from tessera.engine.placement.node_order import Entry, Ranks, entry, taste_for
 from tessera.engine.placement.placement_groups import Part, short_of
 from tessera.engine.scoring.policies import Taste
 from tessera_schemas.placement import Placement
 
+_rank = attrgetter("rank")
 Mark = tuple[dict[str, Node], int]
 
 
@@ -19,15 +21,24 @@ class Attempt:
     """`nodes` is only read; what changes is kept apart, so that a try costs what it touches."""
 
     def __init__(
-        self, roles: tuple[RoleNeed, ...], nodes: Mapping[str, Node], places: FeasibleNodes, ranks: Ranks | None = None
+        self, gang: Gang, nodes: Mapping[str, Node], places: FeasibleNodes, ranks: Ranks | None = None
     ) -> None:
-        firsts = accumulate((role.replicas for role in roles), initial=0)
-        self._first_rank = {role.name: rank for role, rank in zip(roles, firsts, strict=False)}
+        self._first_rank = gang.first_rank
         self._nodes = nodes
         self._changed: dict[str, Node] = {}
         self._ranks = ranks
         self.places = places
         self.placed: list[Placement] = []
+
+    @property
+    def changed(self) -> Mapping[str, Node]:
+        """The nodes that have pods of this try, as with them."""
+        return self._changed
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """All pods placed so far, in rank order."""
+        return tuple(sorted(self.placed, key=_rank)) if len(self.placed) > 1 else tuple(self.placed)
 
     def node(self, name: str) -> Node:
         """Node as the pods placed so far would leave it."""
@@ -58,31 +69,39 @@ class Attempt:
         self._changed, count = dict(mark[0]), mark[1]
         del self.placed[count:]
 
-    def fill(self, part: Part, names: Iterable[str], first: int, count: int) -> bool:
+    def fill(self, part: Part, names: Collection[str] | None, first: int, count: int) -> bool:
         """
-        Place the bundles number `first` to `first + count - 1` on `names`, as far as there is room.
+        Place the bundles number `first` to `first + count - 1` on `names`, or on any node, as far as there is room.
 
         The best node by score takes them until it is full, then the next best: the pods of a gang talk to each other,
         so that they stay together where the score alone would part them.
         """
-        suited, last = self.places.suited(part), first + count
-        if names is suited and self._ranks is not None:
-            others, again = self._ranks.of(part, suited), self._changed
-        else:
-            others, again = Ranking(()), {name: self.node(name) for name in names if name in suited}
-        taste = taste_for(part, self.places.taste)
-        heap = [each for name in again if name in suited and (each := entry(part, self.node(name), taste)) is not None]
-        heapify(heap)
+        others = self._ranks.of(part.kind) if names is None and self._ranks is not None else None
+        taste, last = taste_for(part.kind, self.places.taste), first + count
+        heap = self._entries(part, self._changed if others else names, taste)
         while first < last:
-            other = others.best(self._changed)
+            other = others.best(self._changed) if others else None
             if not heap and other is None:
                 break
             name = other[1] if other is not None and (not heap or other < heap[0]) else heappop(heap)[1]
-            while first < last and short_of(part, self.node(name)) is None:
+            while True:  # it has room for one
                 self._put(part, name, first, taste)
                 first += 1
-        others.restore()
+                if first == last or short_of(part.kind, self.node(name)) is not None:
+                    break
+        if others:
+            others.restore()
         return first == last
+
+    def _entries(self, part: Part, names: Collection[str] | None, taste: Taste) -> list[Entry]:
+        """A heap of those of `names`, or of all nodes, that have room."""
+        if names is not None and not names:
+            return []
+        suited = self.places.suited(part)
+        among = suited if names is None else [name for name in names if name in suited]
+        heap = [each for name in among if (each := entry(part.kind, self.node(name), taste)) is not None]
+        heapify(heap)
+        return heap
 
     def _put(self, part: Part, name: str, index: int, taste: Taste) -> None:
         """One bundle onto a node that it fits."""

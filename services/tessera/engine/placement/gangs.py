@@ -3,12 +3,13 @@
 from collections.abc import Collection, Iterable
 from operator import attrgetter
 
-from tessera.domain.gang import gang_of
+from tessera.domain.gang import Gang, gang_of
 from tessera.domain.resources import Node, RoleNeed
+from tessera.engine.placement.attempt import Attempt
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.inadmissible import inadmissible
 from tessera.engine.placement.node_order import Ranks
-from tessera.engine.placement.placing import place_gang
+from tessera.engine.placement.placing import place_gang, try_to_place
 from tessera.engine.scoring.policies import FULLEST, Taste
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
@@ -31,7 +32,8 @@ class FreeCapacity:
         self.nodes = {node.name: node for node in nodes}
         self.places = places or FeasibleNodes(self.nodes, taste)
         self.ranks = Ranks(self.nodes, self.places.taste)
-        self._refused: dict[tuple[RoleNeed, ...], Reason] = {}
+        self._refused: dict[Gang, Reason] = {}
+        self._found: tuple[tuple[Placement, ...], Attempt] | None = None
 
     def place(self, roles: tuple[RoleNeed, ...]) -> tuple[Placement, ...] | Reason:
         """A placement for every pod in rank order, taken from the room; or the reason, and nothing is taken."""
@@ -42,17 +44,24 @@ class FreeCapacity:
 
     def find(self, roles: tuple[RoleNeed, ...]) -> tuple[Placement, ...] | Reason:
         """What `place` would answer; nothing is taken."""
-        known = self._refused.get(roles)
+        gang = gang_of(roles)
+        known = self._refused.get(gang)
         if known is not None:
             return known
-        verdict = place_gang(roles, self.nodes, self.places, self.ranks)
-        if isinstance(verdict, Reason):
-            self._refused[roles] = verdict
-        return verdict
+        done = try_to_place(gang, self.nodes, self.places, self.ranks)
+        if isinstance(done, Reason):
+            self._refused[gang] = done
+            return done
+        self._found = done.placements, done
+        return self._found[0]
 
     def take(self, roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...]) -> None:
         """Somebody was placed there."""
-        gang_of(roles).take(self.nodes, placements)
+        if self._found is not None and self._found[0] is placements:
+            self.nodes.update(self._found[1].changed)
+        else:
+            gang_of(roles).take(self.nodes, placements)
+        self._found = None
         for placement in placements:
             self.ranks.changed(placement.node)
 
@@ -76,7 +85,7 @@ class FreeCapacity:
 
     def put(self, node: Node) -> None:
         """A node of the room is another one now; what was refused before stays refused."""
-        self.nodes[node.name] = node
+        self.nodes[node.name], self._found = node, None
         self.ranks.changed(node.name)
 
 

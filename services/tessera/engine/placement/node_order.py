@@ -1,105 +1,227 @@
 """
 The nodes of one pass in the order of the pool's taste, for each kind of pod that was asked for.
 
-The best node is read at the top of a heap; a node that changed is judged again only when a kind is asked for again, and
-once however often it changed. So a placement costs what changed, and not the number of nodes. Whatever was done
-before, the order is that of judging all nodes anew: score first, then name.
+Nodes in equal states are one row: nothing but their names tells them apart, so that each kind judges a row once and of
+a row the first name stands for all. The best is read at the top of a heap; a node that changed goes to another row, and
+a kind looks at rows that are new or have another first name only when it is asked for again. So a placement costs what
+changed, and not the number of nodes. Whatever was done before, the order is that of judging all nodes anew: score
+first, then name.
 """
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
-from tessera.domain.resources import Need, Node
-from tessera.engine.placement.placement_groups import Part, short_of
+from tessera.domain.resources import WHOLE_GPU, Node
+from tessera.engine.placement.fits import never_fits
+from tessera.engine.placement.placement_groups import BundleKind, short_of
 from tessera.engine.scoring.policies import FULLEST, Taste
 
-CHANGES_MAX = 65_536  # remembered; when there are more, and when there are more entries, all is ranked anew
-ENTRIES_MAX = 1_000_000  # of all kinds together, about
+KINDS_MAX = 4096
 SLACK = 64  # entries that stand for nothing any more
 
 Entry = tuple[int, str]
 """A score, negated, and a name: the smallest is the best."""
 
 
-def taste_for(part: Part, taste: Taste) -> Taste:
+def taste_for(kind: BundleKind, taste: Taste) -> Taste:
     """No mix prices MIG instances."""
-    return FULLEST if part.whole.mig_profile else taste
+    return FULLEST if kind.whole.mig_profile else taste
 
 
-def entry(part: Part, node: Node, taste: Taste) -> Entry | None:
-    """Where the node stands for one bundle; None when it has no room for it."""
-    return (-taste.score(part.whole, node), node.name) if short_of(part, node) is None else None
+def entry(kind: BundleKind, node: Node, taste: Taste) -> Entry | None:
+    """Where a node that suits the kind stands for it; None when it has no room."""
+    return (-taste.score(kind.whole, node), node.name) if short_of(kind, node) is None else None
+
+
+class StateRow:
+    """
+    Nodes in one state; `names` ascend. `node` is one of them, and `scores` what kinds think of it, None: no room.
+
+    `cpu_free`, `whole` GPUs and `most` of one GPU are kept apart: most rows have no room for most kinds, which is seen
+    by these three at once.
+    """
+
+    __slots__ = ("cpu_free", "key", "most", "names", "node", "scores", "whole")
+
+    def __init__(self, key: tuple[object, ...], node: Node) -> None:
+        self.key, self.node, self.names = key, node, [node.name]
+        self.scores: dict[BundleKind, int | None] = {}
+        self.cpu_free, self.whole = node.cpu_free, node.gpu_free.count(WHOLE_GPU)
+        self.most = max(node.gpu_free, default=0)
+
+
+class StateRows:
+    """
+    The rows of `nodes`, which may change in what is free as long as `changed` is told of it.
+
+    A state is everything that a decision may look at: what is free, what the node is, and its labels of those keys
+    that some kind has asked for; with a taste that looks at names, the name.
+    """
+
+    def __init__(self, nodes: Mapping[str, Node], taste: Taste) -> None:
+        self._nodes, self._by_name = nodes, taste.by_name
+        self._asked: frozenset[str] = frozenset()
+        self._lasting: dict[str, int] = {}
+        self._rows: dict[tuple[object, ...], StateRow] = {}
+        self._stale: set[str] = set()
+        self.row_of: dict[str, StateRow] = {}
+        self.changes: dict[StateRow, int] = {}
+        """Every row by when it got another first name, the latest last; `last` numbers the changes."""
+        self.last = 0
+
+    def changed(self, name: str) -> None:
+        """Notes that the node is another one now."""
+        self._stale.add(name)
+
+    def renewed(self, labels: frozenset[str]) -> bool:
+        """Bring all rows up to date, such that they tell these labels apart; whether all are new."""
+        anew = not labels <= self._asked or not self.row_of
+        if anew:
+            self._asked |= labels
+            for table in (self._lasting, self._rows, self.row_of, self.changes):
+                table.clear()
+            self._tell_apart()
+        for name in sorted(self._nodes) if anew else self._stale:
+            self._move(name)
+        self._stale.clear()
+        return anew
+
+    def _tell_apart(self) -> None:
+        """Number the nodes by what lasts."""
+        keys, numbers = sorted(self._asked), dict[tuple[object, ...], int]()
+        for name, node in self._nodes.items():
+            labels = tuple(node.label(key) for key in keys) if keys else ()
+            size = node.gpus, node.gpu_model, node.gpu_memory_bytes, node.mig_geometry, node.mig_instances
+            lasting = node.ready, node.device_profile, node.taints, node.others.devices, size, labels
+            apart = (*lasting, name) if self._by_name else lasting
+            self._lasting[name] = numbers.setdefault(apart, len(numbers))
+
+    def _move(self, name: str) -> None:
+        node, before = self._nodes[name], self.row_of.get(name)
+        key = (
+            self._lasting[name],
+            node.gpu_free,
+            node.cpu_free,
+            node.memory_free,
+            node.pods_free,
+            node.devices_free,
+            node.mig_taken,
+        )
+        if before is not None:
+            if before.key == key:
+                return
+            self._leave(before, name)
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = StateRow(key, node)
+        else:
+            insort(row.names, name)
+        self.row_of[name] = row
+        if row.names[0] == name:
+            self._note(row)
+
+    def _leave(self, row: StateRow, name: str) -> None:
+        at = bisect_left(row.names, name)
+        del row.names[at]
+        if not row.names:
+            del self._rows[row.key], self.changes[row]
+        elif not at:
+            self._note(row)
+
+    def _note(self, row: StateRow) -> None:
+        self.last += 1
+        self.changes.pop(row, None)
+        self.changes[row] = self.last
 
 
 class Ranking:
-    """The nodes for one kind of pod. `after` gives the best beyond those that are to be left out."""
+    """The rows for one kind of pod. `best` gives the best node beyond those that are to be left out."""
 
-    __slots__ = ("_aside", "_heap", "_now", "seen")
-
-    def __init__(self, entries: Iterable[Entry]) -> None:
-        self._heap = list(entries)
-        heapify(self._heap)
-        self._now = {name: score for score, name in self._heap}
+    def __init__(self, kind: BundleKind, rows: StateRows, taste: Taste) -> None:
+        self._kind, self._rows, self._taste = kind, rows, taste_for(kind, taste)
+        self._suits: dict[object, bool] = {}
+        self._heap: list[Entry] = []
+        self._seen = 0
         self._aside: list[Entry] = []
-        self.seen = 0
+        self._passed: dict[StateRow, int] = {}
+        """Of a row whose first nodes are left out, the place of the one that stands for it meanwhile."""
 
-    def put(self, name: str, now: Entry | None) -> None:
-        """The node changed."""
-        if now is None:
-            self._now.pop(name, None)
-        elif self._now.get(name) != now[0]:
-            self._now[name] = now[0]
-            heappush(self._heap, now)
-            if len(self._heap) > 2 * len(self._now) + SLACK:
-                self._heap = [(score, known) for known, score in self._now.items()]
-                heapify(self._heap)
+    def catch_up(self) -> None:
+        """Look at the rows that are new, or begin with another node, since the last time."""
+        heap, kind = self._heap, self._kind
+        cpu, gpus, milli = kind.whole.cpu_milli, kind.whole.gpus, kind.whole.gpu_milli
+        for row, at in reversed(self._rows.changes.items()):
+            if at <= self._seen:
+                break
+            if row.cpu_free >= cpu and row.whole >= gpus and row.most >= milli:
+                score = row.scores[kind] if kind in row.scores else self._judge(row)
+                if score is not None:
+                    heappush(heap, (score, row.names[0]))
+        self._seen = self._rows.last
+        if len(heap) > 2 * len(self._rows.row_of) + SLACK:
+            heap[:] = {each for each in heap if self._stands(each)}
+            heapify(heap)
+
+    def _judge(self, row: StateRow) -> int | None:
+        kind, node, lasting = self._kind, row.node, row.key[0]
+        suits = self._suits.get(lasting)
+        if suits is None:
+            suits = self._suits[lasting] = all(never_fits(need, node) is None for need in kind.needs)
+        fits = suits and short_of(kind, node) is None
+        score = row.scores[kind] = -self._taste.score(kind.whole, node) if fits else None
+        return score
+
+    def _stands(self, each: Entry) -> bool:
+        """Whether an entry still says where its node's row stands."""
+        row = self._rows.row_of[each[1]]
+        return row.names[self._passed.get(row, 0)] == each[1] and row.scores.get(self._kind) == each[0]
 
     def best(self, but: Mapping[str, Node]) -> Entry | None:
         """The best node that is not one of `but`, which stay aside until `restore`."""
-        heap, now = self._heap, self._now
+        heap = self._heap
         while heap:
             top = heap[0]
-            if now.get(top[1]) != top[0]:
+            if not self._stands(top):
                 heappop(heap)
             elif top[1] in but:
                 self._aside.append(heappop(heap))
+                self._pass_on(top, but)
             else:
                 return top
         return None
 
+    def _pass_on(self, top: Entry, but: Mapping[str, Node]) -> None:
+        """Let the next node stand for the row of one that is left out."""
+        row = self._rows.row_of[top[1]]
+        for at in range(self._passed.get(row, 0) + 1, len(row.names)):
+            if row.names[at] not in but:
+                self._passed[row] = at
+                heappush(self._heap, (top[0], row.names[at]))
+                return
+
     def restore(self) -> None:
         """Puts the nodes that `best` left aside back among those to choose from."""
+        self._passed.clear()
         for each in self._aside:
             heappush(self._heap, each)
         self._aside.clear()
 
 
 class Ranks:
-    """`nodes` may change as long as `changed` is told of it."""
+    """The rankings of one pass over `nodes`, which may change in what is free as long as `changed` is told of it."""
 
     def __init__(self, nodes: Mapping[str, Node], taste: Taste) -> None:
-        self._nodes, self.taste = nodes, taste
-        self._rankings: dict[tuple[Need, ...], Ranking] = {}
-        self._changes: list[str] = []
+        self.taste, self._rows = taste, StateRows(nodes, taste)
+        self._rankings: dict[BundleKind, Ranking] = {}
+        self.changed = self._rows.changed
 
-    def changed(self, name: str) -> None:
-        """Notes that a node is to be judged again; beyond CHANGES_MAX notes all rankings are made anew."""
-        if len(self._changes) >= CHANGES_MAX:
+    def of(self, kind: BundleKind) -> Ranking:
+        """The ranking for a kind, as the nodes are now."""
+        if self._rows.renewed(kind.labels) or len(self._rankings) >= KINDS_MAX:
             self._rankings.clear()
-            self._changes.clear()
-        self._changes.append(name)
-
-    def of(self, part: Part, suited: Mapping[str, None]) -> Ranking:
-        """The ranking for equal parts, as the nodes are now; `suited` are those that suit the part at all."""
-        found, taste, nodes = self._rankings.get(part.needs), taste_for(part, self.taste), self._nodes
+        found = self._rankings.get(kind)
         if found is None:
-            if len(self._rankings) * len(nodes) >= ENTRIES_MAX:
-                self._rankings.clear()
-            entries = (entry(part, nodes[name], taste) for name in suited)
-            found = self._rankings[part.needs] = Ranking(each for each in entries if each is not None)
-        else:
-            for name in set(self._changes[found.seen :]):
-                if name in suited:
-                    found.put(name, entry(part, nodes[name], taste))
-        found.seen = len(self._changes)
+            found = self._rankings[kind] = Ranking(kind, self._rows, self.taste)
+        found.catch_up()
         return found

@@ -14,19 +14,45 @@ from tessera.domain.resources import Need, Node, RoleNeed
 from tessera.engine.placement.fits import Miss, lacks_room, room_for
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+@dataclass(frozen=True, slots=True, eq=False)
+class BundleKind:
     """
-    `count` equal bundles: the pods number `first` and on of each of `roles`; the others go with the first role's.
+    Needs of a bundle, whichever gang it is of: `whole` is what one takes of its node, `labels` the keys asked for.
 
-    `needs` are those of the roles, and `whole` what a bundle takes of its node.
+    Equal needs have one object (`kind_of`), so that what is known of a kind is found without comparing needs.
     """
 
-    roles: tuple[RoleNeed, ...]
     needs: tuple[Need, ...]
     whole: Need
+    labels: frozenset[str]
+
+
+@lru_cache(maxsize=16_384)
+def kind_of(needs: tuple[Need, ...]) -> BundleKind:
+    """The kind of bundles of one pod for each of these needs."""
+    labels = {key for need in needs for key, _ in need.node_selector}
+    labels |= {key for need in needs for key, _, _ in need.affinity}
+    return BundleKind(needs, _sum(needs) if len(needs) > 1 else needs[0], frozenset(labels))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`count` equal bundles: the pods number `first` and on of each of `roles`; the others go with the first role's."""
+
+    roles: tuple[RoleNeed, ...]
+    kind: BundleKind
     first: int
     count: int
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """Needs of the pods of a bundle, one for each role."""
+        return self.kind.needs
+
+    @property
+    def whole(self) -> Need:
+        """Sum of what a bundle takes of its node."""
+        return self.kind.whole
 
     @property
     def role(self) -> RoleNeed:
@@ -42,8 +68,13 @@ class Unit:
     levels: tuple[str, ...] = ()
     bound: bool = False
 
+    @property
+    def anywhere(self) -> bool:
+        """Whether its pods may lie on any nodes, however they are placed relative to each other."""
+        return not self.levels and not any(part.role.spread for part in self.parts)
 
-@lru_cache(maxsize=4096)
+
+@lru_cache(maxsize=16_384)
 def units(roles: tuple[RoleNeed, ...]) -> tuple[Unit, ...]:
     """In the order of the roles; a group stands where its first role does."""
     names = {role.name for role in roles}
@@ -63,8 +94,7 @@ def _parts(role: RoleNeed, roles: tuple[RoleNeed, ...]) -> Iterator[Part]:
     first = 0
     for upto in sorted({role.replicas, *(other.replicas for other in beside)}):
         bundle = (role, *(other for other in beside if other.replicas >= upto))
-        needs = tuple(each.need for each in bundle)
-        yield Part(bundle, needs, _sum(needs) if len(needs) > 1 else role.need, first, upto - first)
+        yield Part(bundle, kind_of(tuple(each.need for each in bundle)), first, upto - first)
         first = upto
 
 
@@ -87,9 +117,9 @@ def _sum(needs: tuple[Need, ...]) -> Need:
     )
 
 
-def short_of(part: Part, node: Node) -> Miss | None:
+def short_of(kind: BundleKind, node: Node) -> Miss | None:
     """What is missing for a bundle on a node that suits all of its pods."""
-    return lacks_room(part.whole, node) or (Miss.PODS if node.pods_free < len(part.needs) else None)
+    return lacks_room(kind.whole, node) or (Miss.PODS if node.pods_free < len(kind.needs) else None)
 
 
 def bundles_for(part: Part, node: Node) -> int:

@@ -8,6 +8,7 @@ name comes first. Which nodes a role may use at all, when its pods have to lie t
 
 from collections.abc import Mapping
 
+from tessera.domain.gang import Gang, gang_of
 from tessera.domain.resources import Node, RoleNeed
 from tessera.engine.placement.attempt import Attempt
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
@@ -31,18 +32,25 @@ def place_gang(
     `places` is what earlier gangs of the same pass have found out about the same nodes, and the taste by which one is
     chosen; `ranks` is how they ranked them.
     """
+    done = try_to_place(gang_of(roles), nodes, places or FeasibleNodes(nodes), ranks)
+    return done if isinstance(done, Reason) else done.placements
+
+
+def try_to_place(
+    gang: Gang, nodes: Mapping[str, Node], places: FeasibleNodes, ranks: Ranks | None = None
+) -> Attempt | Reason:
+    """The try that placed the whole gang, or why there is none."""
     if not any(node.ready for node in nodes.values()):
         return Reason(code=Code.NO_NODES)
-    attempt = Attempt(roles, nodes, places or FeasibleNodes(nodes), ranks)
-    for unit in units(roles):
+    attempt = Attempt(gang, nodes, places, ranks)
+    for unit in units(gang):
         failed = place_unit(unit, attempt)
         if failed is not None:
-            return _why(failed, unit, attempt, roles)
-    return tuple(sorted(attempt.placed, key=lambda placement: placement.rank))
+            return _why(failed, unit, attempt, gang.pods)
+    return attempt
 
 
-def _why(part: Part, unit: Unit, attempt: Attempt, roles: tuple[RoleNeed, ...]) -> Reason:
-    pods = sum(role.replicas for role in roles)
+def _why(part: Part, unit: Unit, attempt: Attempt, pods: int) -> Reason:
     if unit.bound:
         return no_domain(part, unit, attempt, pods)
     if part.role.spread:

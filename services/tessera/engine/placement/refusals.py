@@ -72,9 +72,9 @@ def _numbers(part: Part, attempt: Attempt, pods: int, label: str) -> Numbers:
     counted = Counter({miss.value: count for miss, count in attempt.places.unsuited(part).items()})
     suited = [attempt.before(name) for name in attempt.suited(part)]
     for node in suited:
-        miss = short_of(part, attempt.node(node.name))
+        miss = short_of(part.kind, attempt.node(node.name))
         if miss is not None:
-            counted[miss.value if short_of(part, node) is not None else OWN] += 1
+            counted[miss.value if short_of(part.kind, node) is not None else OWN] += 1
         else:
             counted[IN_PART if not label or node.name in values else UNLABELLED] += 1
     ordered = (*(miss.value for miss in Miss), OWN, UNLABELLED, IN_PART)

@@ -31,6 +31,16 @@ def place_unit(unit: Unit, attempt: Attempt) -> Part | None:
 
     A unit that is bound or spread leaves nothing behind when it fails; another leaves the pods that found a place.
     """
+    if not unit.anywhere:
+        failed = _place_together(unit, attempt)
+        if failed is None or unit.bound or any(part.role.spread for part in unit.parts):
+            return failed
+    full = (part for part in unit.parts if not attempt.fill(part, None, part.first, part.count))
+    return next(full, None)
+
+
+def _place_together(unit: Unit, attempt: Attempt) -> Part | None:
+    """Place all parts in one domain, else if they need not be, in few or evenly; or the first that found no place."""
     if unit.levels:
         everywhere = [rooms(part, None, attempt) for part in unit.parts]
         for depth, level in enumerate(unit.levels):
@@ -39,13 +49,7 @@ def place_unit(unit: Unit, attempt: Attempt) -> Part | None:
                     return None
         if unit.bound:
             return _most_wanting(unit, everywhere, attempt)
-    spread = any(part.role.spread for part in unit.parts)
-    if unit.levels or spread:
-        failed = _settle(unit.parts, None, unit.levels, attempt)
-        if failed is None or spread:
-            return failed
-    full = (part for part in unit.parts if not attempt.fill(part, attempt.suited(part), part.first, part.count))
-    return next(full, None)
+    return _settle(unit.parts, None, unit.levels, attempt)
 
 
 def rooms(part: Part, names: Sequence[str] | None, attempt: Attempt) -> Rooms:

@@ -15,7 +15,8 @@ from tessera.engine.pricing.compiled import compiled_lean
 from tessera.engine.pricing.fitting import fits, give_back, gpu_free, take, tightest
 from tessera.engine.pricing.fragmentation import PublishedWorkload, fgd_choice, usable
 from tessera.engine.pricing.published import bestfit_score, clustering_score, dotprod_score, packing_score
-from tessera.engine.pricing.worth import EMPTY, UNIT, WorthArrays, best_split, level_of, look_at, state_with_fewer
+from tessera.engine.pricing.worth import EMPTY, WorthArrays, best_split, level_of, look_at, state_with_fewer
+from tessera.engine.scoring.worth import UNIT
 
 RANDOM, BESTFIT, DOTPROD, PACKING, CLUSTERING, FGD, TESSERA = range(7)
 FRAGMENTED, STRANDED, FULL, CPU_PER_GPU = range(4)

@@ -25,7 +25,8 @@ COMPILED = numba is not None and not environ.get("NUMBA_DISABLE_JIT")
 
 def _cache_directory() -> Path:
     base = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    wings = Path(__file__).parent, Path(__file__).parent.parent / "scoring"  # whose constants are compiled in
+    sources = b"".join(path.read_bytes() for wing in wings for path in sorted(wing.glob("*.py")))
     return base / "tessera" / f"compiled-{hashlib.sha256(sources).hexdigest()[:16]}"
 
 

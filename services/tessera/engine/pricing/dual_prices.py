@@ -19,8 +19,9 @@ from tessera.engine.pricing.arrays import WHOLE, Ints
 from tessera.engine.pricing.chance import mixed
 from tessera.engine.pricing.compiled import compiled
 from tessera.engine.pricing.fragmentation import TypicalPod
-from tessera.engine.pricing.worth import UNITS, Prices
+from tessera.engine.pricing.worth import Prices
 from tessera.engine.pricing.worth_tables import Kinds, Shape, Table, fill_device, fill_root, kinds_of
+from tessera.engine.scoring.worth import UNITS
 
 MILLION = 1_000_000
 CPU_STEP = 500  # thousandths of a CPU: kinds are told apart by CPU in these steps

@@ -17,7 +17,7 @@ from tessera.engine.pricing.arrays import WHOLE, Ints
 from tessera.engine.pricing.choosing import CPU_PER_GPU
 from tessera.engine.pricing.dual_prices import Terms, draw_tables, learn_prices, rounded
 from tessera.engine.pricing.fragmentation import TypicalPod
-from tessera.engine.pricing.packer import DEFAULT_CPU_PER_GPU, Packer
+from tessera.engine.pricing.packer import Packer
 from tessera.engine.pricing.pricing_problem import REHEARSED_FROM, Lesson
 from tessera.engine.pricing.simulated_filling import Rehearsal, rehearse
 from tessera.engine.pricing.worth_tables import Shape, Table
@@ -33,7 +33,7 @@ class Learner:
         self._packer, self._terms, self._plan, self._shapes = packer, terms, plan, packer.shapes()
         gpus = sum(shape.gpus * shape.nodes for shape in self._shapes)
         cpu = sum(shape.cpu * shape.nodes for shape in self._shapes)
-        self._cpu_per_gpu = cpu // gpus if gpus else DEFAULT_CPU_PER_GPU
+        self._cpu_per_gpu = cpu // gpus if gpus else mix.USUAL_CPU_PER_GPU
         self._models = tuple(f"{model:02}" for model in range(packer.size.models))
         self._counts: Counter[mix.MixKind] = Counter()
         self.arrivals = 0
@@ -126,4 +126,4 @@ def usual_cpu(weights: Mapping[TypicalPod, int]) -> int:
     """Thousandths of a CPU that the pods with GPUs ask for beside each of them, on average."""
     milli = sum(weight * kind.devices * kind.milli for kind, weight in weights.items())
     cpu = sum(weight * kind.cpu for kind, weight in weights.items() if kind.devices)
-    return max(1, cpu * WHOLE // milli) if milli else DEFAULT_CPU_PER_GPU
+    return max(1, cpu * WHOLE // milli) if milli else mix.USUAL_CPU_PER_GPU

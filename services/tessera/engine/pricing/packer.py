@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tessera.domain.mix import USUAL_CPU_PER_GPU
 from tessera.engine.pricing.arrays import MODELS, NO_DEVICE, WHOLE, Bits, Classes, Ints, kind_of, no_classes, no_nodes
 from tessera.engine.pricing.best import ORDER_MASK, no_best
 from tessera.engine.pricing.choosing import NOWHERE, TESSERA, Core, Scales, place_all, place_one, release, touch
@@ -24,16 +25,13 @@ from tessera.engine.pricing.fragmentation import STEPS, TypicalPod, nothing_know
 from tessera.engine.pricing.policies import DEFAULT, POLICIES
 from tessera.engine.pricing.worth import EMPTY, forget, no_worth, smallest_with_same_worth
 from tessera.engine.pricing.worth_tables import Shape, Table, tables
+from tessera.engine.scoring.price_aware import FRAGMENTED, PULL, STRANDED
+from tessera.engine.scoring.worth import FINEST_STEP, LEVELS
 
-LEVELS = 129  # of CPU in the tables of worth
-FINEST_STEP = 1000  # thousandths of a CPU
 STATES = 32_768
 MOST_DEVICES = 32
-DEFAULT_CPU_PER_GPU = 10_000
 
-# How much of fragmented and of stranded GPUs counts, in thousandths, and how much fullness pulls, in millionths of a
-# GPU. Tuned in the lab, where the optimum is flat (docs/lab.md).
-WEIGHTS = (200, 50, 22_000, DEFAULT_CPU_PER_GPU)
+WEIGHTS = (FRAGMENTED, STRANDED, PULL, USUAL_CPU_PER_GPU)
 
 
 class PoolSize(NamedTuple):

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from tessera.engine.pricing.arrays import WHOLE, Ints, Nodes
 from tessera.engine.pricing.compiled import COMPILED, compiled_lean
+from tessera.engine.scoring.worth import UNIT, UNITS
 
-UNIT = 10  # thousandths of a device
-UNITS = WHOLE // UNIT
 EMPTY = -1
 
 Prices = NDArray[np.int32]

@@ -8,7 +8,8 @@ import numpy as np
 from tessera.engine.pricing.arrays import Ints
 from tessera.engine.pricing.compiled import compiled
 from tessera.engine.pricing.fragmentation import TypicalPod
-from tessera.engine.pricing.worth import UNIT, UNITS, Prices, best_split
+from tessera.engine.pricing.worth import Prices, best_split
+from tessera.engine.scoring.worth import UNIT, UNITS
 
 
 class Kinds(NamedTuple):

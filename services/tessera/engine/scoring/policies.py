@@ -1,6 +1,6 @@
 """The taste in force for a pool."""
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Protocol
@@ -15,6 +15,9 @@ MADE_MAX = 8  # tastes whose tables are kept
 
 
 class Taste(Protocol):
+    by_name: bool
+    """Whether nodes that are equal but for their names may get different scores."""
+
     def score(self, need: Need, node: Node) -> int:
         """How good the node is for a pod that fits it; higher is better, and of equals the first by name."""
 
@@ -29,6 +32,8 @@ class Fullest:
     It also serves where no policy is asked, since only whether a gang has room counts, and for MIG instances, which
     no mix prices.
     """
+
+    by_name = False
 
     def score(self, need: Need, node: Node) -> int:
         """Score that is higher the less GPU is free, then the less CPU, then the less memory."""
@@ -49,7 +54,7 @@ PUBLISHED: dict[str, Taste] = {
 }
 LEARNING: dict[str, Callable[[Mix], Taste]] = {"fgd": Gradient, "tessera": Valued}
 
-_made: OrderedDict[tuple[str, int, int], tuple[Mix, Taste]] = OrderedDict()
+_made: deque[tuple[str, Mix, Taste]] = deque(maxlen=MADE_MAX)
 
 
 def taste_of(state: State, pool: str) -> Taste:
@@ -74,16 +79,11 @@ def _learnt(policy: str, mix: Mix) -> Taste:
     """
     Made once for what a mix has settled on and its prices.
 
-    The tables are derived: made again they say the same. They are found by the identity of what was settled and priced,
-    which all states that fold on from there share, and which nobody changes.
+    The tables are derived: made again they say the same. All states that fold on from a settlement share what was
+    settled and priced, and nobody changes it, so that no two mixes are compared kind by kind.
     """
-    key = policy, id(mix.known), id(mix.prices)
-    found = _made.get(key)
-    if found is None or found[0].known is not mix.known or found[0].prices is not mix.prices:
-        found = mix, LEARNING[policy](mix)
-        _made[key] = found
-        while len(_made) > MADE_MAX:
-            _made.popitem(last=False)
-    else:
-        _made.move_to_end(key)
-    return found[1]
+    for of, made, taste in _made:
+        if of == policy and made.known is mix.known and made.prices is mix.prices:
+            return taste
+    _made.append((policy, mix, LEARNING[policy](mix)))
+    return _made[-1][2]

@@ -7,52 +7,99 @@ node whole GPUs take the lowest free devices, a share the device after which the
 Scores are millionths of a GPU. The weights were tuned in the lab, where the optimum is flat (docs/lab.md).
 """
 
+from collections.abc import Sequence
+
 from tessera.domain.mix import USUAL_CPU_PER_GPU, Known, Mix, in_full
 from tessera.domain.resources import WHOLE_GPU, Need, Node
-from tessera.engine.scoring.workload import PodWorkload, Usable, usable
-from tessera.engine.scoring.worth import UNIT, Earnings, Worth, best_split
+from tessera.engine.scoring.workload import PodWorkload, Usable
+from tessera.engine.scoring.worth import UNIT, Earnings, Row, Steps, Worth, best_split
 
 FRAGMENTED, STRANDED = 200, 50  # thousandths
 PULL = 22_000  # millionths of a GPU
-LOOKS_MAX = 16_384  # nodes in different states that are remembered
+JUDGED_MAX = 262_144  # pods on nodes in different states that are remembered; beyond, all are forgotten
 
 Choice = tuple[int, int | None]
 """A score, and the device of a share."""
 
 
-class NodeLook:
-    """What of a node does not depend on the pod: nodes that are alike share it."""
+class FreeDevices:
+    """
+    Devices of a node that are or would be free: `used` has, for each device in use, what is left and its rank.
 
-    __slots__ = ("base", "choices", "earnings", "gpu", "there", "units", "used", "whole")
+    `row` says what they earn together; where one `device` is looked at apart, `one` is what it earns, `row` the others.
+    """
 
-    def __init__(self, node: Node, worth: Worth, workload: PodWorkload) -> None:
-        self.earnings: Earnings = worth.on(node)
-        self.there: Usable = workload.on(node)
+    __slots__ = ("device", "gpu", "one", "row", "used", "whole")
+
+    def __init__(
+        self, gpu: int, whole: int, used: list[tuple[int, int]], row: Row, one: Steps = (), device: int = -1
+    ) -> None:
+        self.gpu, self.whole, self.used, self.row, self.one, self.device = gpu, whole, used, row, one, device
+
+
+class DeviceState:
+    """State of GPUs, whatever the pod and the CPU beside them: nodes with equal GPUs share it."""
+
+    def __init__(self, node: Node, earnings: Earnings, there: Usable, rank: list[int]) -> None:
+        self._earnings, self.there, self._rank = earnings, there, rank
         left = [max(0, part) for part in node.gpu_free]  # below 0 while more is held than there is
-        self.gpu, self.whole = sum(left), left.count(WHOLE_GPU)
-        self.used = [part for part in left if 0 < part < WHOLE_GPU]
-        same = self.earnings.same
-        self.units = sorted(same[part // UNIT] for part in self.used)
-        self.choices: dict[tuple[int, int, int], Choice] = {}
-        self.base = 0
+        self._gpu, self._whole = sum(left), left.count(WHOLE_GPU)
+        self._used = [part for part in left if 0 < part < WHOLE_GPU]
+        self._lowest: dict[int, int] = {}
+        for device, part in enumerate(node.gpu_free):
+            self._lowest.setdefault(part, device)
+        self.now = self._without(0)
+        self._after: dict[tuple[int, int], list[FreeDevices]] = {}
+        self.bases: dict[int, int] = {}
+        self.choices: dict[tuple[int, int, int, int], Choice] = {}
 
-    def rests(self, without: int = 0) -> tuple[int, ...]:
-        """What is left on the devices in use, as the tables tell it apart; `without` one that has so much left."""
-        units = self.units.copy()
-        if without:
-            units.remove(self.earnings.same[without // UNIT])
-        return tuple(unit for unit in units if unit)
+    def after(self, gpus: int, milli: int) -> list[FreeDevices]:
+        """Devices that would be free after so many whole GPUs, or after a share on each device that would differ."""
+        found = self._after.get((gpus, milli))
+        if found is None:
+            if milli:
+                found = [self._with_share(left, milli) for left in self._lowest if left >= milli]
+            else:
+                found = [self._without(gpus)]
+            self._after[gpus, milli] = found
+        return found
+
+    def _without(self, gpus: int) -> FreeDevices:
+        whole = self._whole - gpus
+        row = self._earnings.row(whole, self._rests(self._used))
+        return FreeDevices(self._gpu - gpus * WHOLE_GPU, whole, self._ranked(self._used), row)
+
+    def _with_share(self, left: int, milli: int) -> FreeDevices:
+        others, whole = self._used.copy(), self._whole
+        if left == WHOLE_GPU:
+            whole -= 1
+        else:
+            others.remove(left)
+        row, one = self._earnings.row(whole, self._rests(others)), self._earnings.device[(left - milli) // UNIT]
+        used = self._ranked([*others, left - milli])
+        return FreeDevices(self._gpu - milli, whole, used, row, one, self._lowest[left])
+
+    def _rests(self, used: list[int]) -> tuple[int, ...]:
+        """Units left on the devices in use, as the tables tell them apart."""
+        same = self._earnings.same
+        return tuple(sorted(unit for part in used if (unit := same[part // UNIT])))
+
+    def _ranked(self, used: list[int]) -> list[tuple[int, int]]:
+        return [(part, self._rank[part]) for part in used]
 
 
 class Valued:
     """Judges by a settled mix and its prices; where nobody has priced it, a pod is worth the GPUs that it holds."""
+
+    by_name = False
 
     def __init__(self, mix: Mix) -> None:
         prices = mix.prices or worth_in_full(mix.known)
         priced = [(kind, price) for (kind, _), price in zip(mix.known, prices, strict=True)]
         self._workload, self._worth = PodWorkload(mix.known), Worth(priced, mix.largest_cpu_milli)
         self._cpu_per_gpu = usual_cpu(mix.known)
-        self._looks: dict[tuple[str, str, tuple[int, ...], int], NodeLook] = {}
+        self._states: dict[tuple[str, str, tuple[int, ...]], DeviceState] = {}
+        self._judged = 0
 
     def score(self, need: Need, node: Node) -> int:
         """Change of the node's worth by the pod, in millionths of a GPU, with a small pull to fuller nodes."""
@@ -60,71 +107,51 @@ class Valued:
 
     def device(self, need: Need, node: Node) -> int | None:
         """Device after which the node is worth most, then the lowest; None for a pod without a share."""
-        return self._choice(need, node)[1]
+        return self._choice(need, node)[1] if need.gpu_milli else None
 
     def _choice(self, need: Need, node: Node) -> Choice:
-        key = node.gpu_model, node.device_profile, node.gpu_free, node.cpu_free
-        look = self._looks.get(key)
-        if look is None:
-            look = self._look(node)
-            if len(self._looks) >= LOOKS_MAX:
-                self._looks.clear()
-            self._looks[key] = look
-        asked = need.cpu_milli, need.gpus, need.gpu_milli
-        found = look.choices.get(asked)
+        state = self._states.get((node.gpu_model, node.device_profile, node.gpu_free)) or self._state(node)
+        asked = node.cpu_free, need.cpu_milli, need.gpus, need.gpu_milli
+        found = state.choices.get(asked)
         if found is None:
-            found = look.choices[asked] = self._judged(need, node, look)
+            found = state.choices[asked] = self._judge(state, *asked)
+            self._judged += 1
         return found
 
-    def _look(self, node: Node) -> NodeLook:
-        look = NodeLook(node, self._worth, self._workload)
-        cpu, gpu = node.cpu_free, look.gpu
-        earn = look.earnings.row(look.whole, look.rests())[self._worth.level(cpu)]
-        use = usable(look.there, self._workload.cpu_rank(cpu), self._workload.rank, look.used, look.whole)
-        look.base = self._kept(earn, cpu, gpu, use) + PULL * (5 * cpu + 48 * gpu) // 640_000
-        return look
+    def _state(self, node: Node) -> DeviceState:
+        if self._judged >= JUDGED_MAX:
+            self._states.clear()
+            self._judged = 0
+        made = DeviceState(node, self._worth.on(node), self._workload.on(node), self._workload.rank)
+        self._states[node.gpu_model, node.device_profile, node.gpu_free] = made
+        return made
 
-    def _kept(self, earn: int, cpu: int, gpu: int, use: int) -> int:
-        """How dear it is to keep a node as it would be."""
-        total = self._workload.total
-        fragmented = (gpu * total - use) * 1000 // total
-        stranded = max(0, gpu - cpu * 1000 // self._cpu_per_gpu) * 1000
-        return earn - (FRAGMENTED * fragmented + STRANDED * stranded) // 1000
+    def _judge(self, state: DeviceState, cpu_free: int, cpu_milli: int, gpus: int, milli: int) -> Choice:
+        base = state.bases.get(cpu_free)
+        if base is None:
+            pull = PULL * (5 * cpu_free + 48 * state.now.gpu) // 640_000
+            base = state.bases[cpu_free] = self._most_kept(state.there, cpu_free, [state.now])[0] + pull
+        kept, device = self._most_kept(state.there, cpu_free - cpu_milli, state.after(gpus, milli))
+        return kept - base, device if milli else None
 
-    def _judged(self, need: Need, node: Node, look: NodeLook) -> Choice:
-        cpu, workload = node.cpu_free - need.cpu_milli, self._workload
-        level, rank = self._worth.level(cpu), workload.cpu_rank(cpu)
-        if not need.gpu_milli:
-            gpu, whole = look.gpu - need.gpus * WHOLE_GPU, look.whole - need.gpus
-            use = usable(look.there, rank, workload.rank, look.used, whole)
-            earn = look.earnings.row(whole, look.rests())[level]
-            return self._kept(earn, cpu, gpu, use) - look.base, None
-        best, milli, gpu = None, need.gpu_milli, look.gpu - need.gpu_milli
-        for left, device in _devices(node, milli):
-            used, whole = list(look.used), look.whole
-            if left == WHOLE_GPU:
-                whole, others = whole - 1, look.rests()
-            else:
-                used.remove(left)
-                others = look.rests(left)
-            used.append(left - milli)
-            use = usable(look.there, rank, workload.rank, used, whole)
-            row = look.earnings.row(whole, others)
-            earn = best_split(look.earnings.device[(left - milli) // UNIT], row, level)
-            after = self._kept(earn, cpu, gpu, use)
-            if best is None or (after, -device) > best:
-                best = after, -device
+    def _most_kept(self, there: Usable, cpu: int, frees: Sequence[FreeDevices]) -> Choice:
+        """How dear it is to keep a node with so much CPU and some of these devices free; the most, on which device."""
+        total, level, best = self._workload.total, self._worth.level(cpu), None
+        cpu_rank, served = self._workload.cpu_rank(cpu), cpu * 1000 // self._cpu_per_gpu
+        single, several = there.single[cpu_rank], there.several[cpu_rank]
+        for free in frees:
+            gpu, whole = free.gpu, free.whole
+            usable = whole * WHOLE_GPU * (single[-1] + several[min(whole, len(several) - 1)])
+            for left, rank in free.used:
+                usable += left * single[rank]
+            fragmented = (gpu * total - usable) * 1000 // total
+            stranded = (gpu - served) * 1000 if gpu > served else 0
+            earned = best_split(free.one, free.row, level) if free.device >= 0 else free.row[level]
+            kept = earned - (FRAGMENTED * fragmented + STRANDED * stranded) // 1000
+            if best is None or (kept, -free.device) > (best[0], -best[1]):
+                best = kept, free.device
         assert best is not None  # the pod fits the node
-        return best[0] - look.base, -best[1]
-
-
-def _devices(node: Node, milli: int) -> list[tuple[int, int]]:
-    """What is left on each device that holds the share, and the lowest that has so much left."""
-    found: dict[int, int] = {}
-    for device, left in enumerate(node.gpu_free):
-        if left >= milli:
-            found.setdefault(left, device)
-    return list(found.items())
+        return best
 
 
 def usual_cpu(known: Known) -> int:

@@ -26,6 +26,8 @@ def tightest(need: Need, node: Node) -> int:
 class TightDevice:
     """A share goes to the device with the least left, then the lowest."""
 
+    by_name = False
+
     def device(self, need: Need, node: Node) -> int | None:
         """Returns None: a share takes the device with the least left, then the lowest."""
         return None
@@ -64,6 +66,8 @@ class Random(TightDevice):
     A node that took a pod is drawn anew; one that did not comes first again until somebody starts there or leaves.
     """
 
+    by_name = True
+
     def score(self, need: Need, node: Node) -> int:
         """Score drawn by a hash of the node's name and free room, from 0 to 2**32 - 1."""
         drawn = blake2b(repr((node.name, node.gpu_free, node.cpu_free, node.pods_free)).encode(), digest_size=4)
@@ -72,6 +76,8 @@ class Random(TightDevice):
 
 class Gradient:
     """Fragmentation rises least (FGD), as a score of 0 to 99; a share takes the device with the best score."""
+
+    by_name = False
 
     def __init__(self, mix: Mix) -> None:
         self._workload = PodWorkload(typical(mix.known))

@@ -8,8 +8,8 @@ Source: Weng et al., Beware of Fragmentation, USENIX ATC 2023, section 3.
 
 from bisect import bisect_right
 from collections.abc import Sequence
-
-import numpy as np
+from itertools import accumulate
+from operator import add
 
 from tessera.domain.mix import MixKind
 from tessera.domain.resources import WHOLE_GPU, Node
@@ -31,16 +31,21 @@ class Usable:
 
     def __init__(self, kinds: Known, cpus: Row, shares: Row) -> None:
         most = max((kind.gpus for kind, _ in kinds), default=1)
-        single = np.zeros((len(cpus) + 1, len(shares) + 1), np.int64)
-        several = np.zeros((len(cpus) + 1, most + 1), np.int64)
+        single = [[0] * (len(shares) + 1) for _ in range(len(cpus) + 1)]
+        several = [[0] * (most + 1) for _ in range(len(cpus) + 1)]
         for kind, weight in kinds:
             cpu = cpus.index(kind.cpu_milli) + 1
             if kind.gpus == 1:
-                single[cpu, shares.index(kind.gpu_milli) + 1] += weight
+                single[cpu][shares.index(kind.gpu_milli) + 1] += weight
             else:
-                several[cpu, kind.gpus] += weight
-        self.single: list[Row] = single.cumsum(0).cumsum(1).tolist()
-        self.several: list[Row] = several.cumsum(0).cumsum(1).tolist()
+                several[cpu][kind.gpus] += weight
+        self.single, self.several = _summed(single), _summed(several)
+
+
+def _summed(table: list[Row]) -> list[Row]:
+    """At each place the sum of all before it and above it, itself included."""
+    across = (list(accumulate(row)) for row in table)
+    return list(accumulate(across, lambda above, row: list(map(add, above, row))))
 
 
 class PodWorkload:

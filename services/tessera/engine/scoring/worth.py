@@ -4,15 +4,13 @@ What the free part of a node could still earn, given a price for every kind of p
 It is the largest sum of prices of pods that would fit there: a knapsack of shares and CPU on each device, and a split
 of the node's CPU between its devices. Tables over CPU in `LEVELS` levels of `step` thousandths hold what is met, made
 when first met, each from a smaller one by one (max, +) step. Prices are integers in millionths of a GPU.
+
+More CPU never earns less, so that a table rises in a few steps, and a split of CPU need only be tried where one part's
+table rises.
 """
 
-from array import array
-from collections.abc import Sequence
-from operator import add
-from typing import TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 
 from tessera.domain.mix import MixKind
 from tessera.domain.resources import WHOLE_GPU, Node
@@ -25,11 +23,10 @@ FINEST_STEP = 1000  # thousandths of a CPU
 STATES_MAX = 4096  # of one set of nodes; when they are more all are forgotten: that costs time and changes no answer
 
 Priced = Sequence[tuple[MixKind, int]]
-Ints = NDArray[np.int32]
-Row: TypeAlias = "array[int]"
-
-_BACK = np.arange(LEVELS)[:, None] - np.arange(LEVELS)[None, :]
-_BEFORE = _BACK < 0
+Row = list[int]
+"""Earnings by CPU level."""
+Steps = Sequence[tuple[int, int]]
+"""A row by where it rises: the level, and what is earned from there on; the first is of level 0."""
 
 
 class Worth:
@@ -67,74 +64,87 @@ def _rounded(kind: MixKind, price: int, step: int) -> Item:
 
 
 class Earnings:
-    """The tables of nodes that run the same kinds."""
+    """The tables of nodes that run the same kinds; `device` is one device by the units that are free there."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         self._several = [item for item in items if item[0] > 1]
-        self._device = _shares([item for item in items if item[0] == 1 and item[1] < UNITS and item[3]])
-        self.device = [array("i", row.tobytes()) for row in self._device]
-        differs = np.any(self._device[1:] != self._device[:-1], axis=1)
-        marks = np.where(differs, np.arange(1, UNITS + 1), 0)
-        self.same: list[int] = [0, *np.maximum.accumulate(marks).tolist()]
-        self._one = self._device[UNITS].copy()
-        for devices, units, level, price in items:
-            if devices == 1 and units == UNITS and level < LEVELS:
-                self._one[level:] = np.maximum(self._one[level:], np.int32(price))
-        self._roots: list[Ints] = [np.zeros(LEVELS, np.int32)]
-        self._states: dict[tuple[int, tuple[int, ...]], tuple[Ints, Row]] = {}
+        rows = _shares([item for item in items if item[0] == 1 and item[1] < UNITS and item[3]])
+        self.device = [_steps_of(row) for row in rows]
+        changes = [units if row != before else 0 for units, (before, row) in enumerate(pairwise(rows), 1)]
+        self.same = [0, *accumulate(changes, max)]
+        whole = [(level, price) for devices, units, level, price in items if devices == 1 and units == UNITS]
+        self._one = _steps_of(_highest([*self.device[UNITS], *whole]))
+        self._roots: list[Row] = [[0] * LEVELS]
+        self._states: dict[tuple[int, tuple[int, ...]], Row] = {}
 
     def row(self, whole: int, rests: tuple[int, ...]) -> Row:
         """By CPU level, of so many untouched devices and others with `rests` (`same` units, ascending, none 0) left."""
-        return self._state(whole, rests)[1]
-
-    def _state(self, whole: int, rests: tuple[int, ...]) -> tuple[Ints, Row]:
         found = self._states.get((whole, rests))
         if found is None:
-            if rests:
-                table = _shared_out(self._device[rests[-1]], self._state(whole, rests[:-1])[0])
-            else:
-                table = self._root(whole)
+            found = _both(self.device[rests[-1]], self.row(whole, rests[:-1])) if rests else self._root(whole)
             if len(self._states) >= STATES_MAX:
                 self._states.clear()
-            found = self._states[whole, rests] = table, array("i", table.tobytes())
+            self._states[whole, rests] = found
         return found
 
-    def _root(self, whole: int) -> Ints:
+    def _root(self, whole: int) -> Row:
         """Everything on so many untouched devices."""
         while len(self._roots) <= whole:
-            table = _shared_out(self._one, self._roots[-1])
+            row = _both(self._one, self._roots[-1])
             for devices, _, level, price in self._several:
                 if devices <= len(self._roots) and level < LEVELS:
-                    filled = self._roots[-devices][: LEVELS - level] + np.int32(price)
-                    table[level:] = np.maximum(table[level:], filled)
-            self._roots.append(table)
+                    filled = [earned + price for earned in self._roots[-devices][: LEVELS - level]]
+                    row[level:] = map(max, row[level:], filled)
+            self._roots.append(row)
         return self._roots[whole]
 
 
-def best_split(one: Row, other: Row, level: int) -> int:
-    """The CPU level shared out between two parts: max over x of one[x] + other[level - x]."""
-    best: int = max(map(add, one[: level + 1], other[level::-1]))
+def best_split(one: Steps, other: Row, level: int) -> int:
+    """The CPU level shared out between two parts: the most that both earn."""
+    best = 0
+    for at, earned in one:
+        if at > level:
+            break
+        both = earned + other[level - at]
+        if both > best:
+            best = both
     return best
 
 
-def _shared_out(one: Ints, other: Ints) -> Ints:
+def _both(one: Steps, other: Row) -> Row:
     """`best_split` at every level."""
-    sums = one[None, :] + other[_BACK]
-    sums[_BEFORE] = 0  # nothing is worth less than nothing
-    return np.asarray(sums.max(axis=1), np.int32)
+    best = [0] * LEVELS
+    for at, earned in one:
+        best[at:] = map(max, best[at:], [earned + more for more in other[: LEVELS - at]])
+    return best
 
 
-def _shares(items: Sequence[Item]) -> Ints:
-    """[units free, CPU level]: the best of shares on one device."""
-    table = np.zeros((UNITS + 1, LEVELS), np.int32)
+def _shares(items: Sequence[Item]) -> list[Row]:
+    """By units free: the best of shares on one device."""
+    rows, steps = [[0] * LEVELS], list[Steps]([[(0, 0)]])
     useful = _useful([item for item in items if item[2] < LEVELS])
     for free in range(1, UNITS + 1):
-        table[free] = table[free - 1]
+        reached = [*steps[-1]]
         for _, units, level, price in useful:
             if units <= free:
-                filled = table[free - units, : LEVELS - level] + np.int32(price)
-                table[free, level:] = np.maximum(table[free, level:], filled)
-    return table
+                reached += [(at + level, earned + price) for at, earned in steps[free - units]]
+        row = _highest(reached)
+        rows.append(row)
+        steps.append(steps[-1] if row == rows[-2] else _steps_of(row))
+    return rows
+
+
+def _highest(reached: Iterable[tuple[int, int]]) -> Row:
+    """By level, the most of what is reached at that level or below."""
+    peaks = [0] * LEVELS
+    for level, earned in reached:
+        if level < LEVELS and earned > peaks[level]:
+            peaks[level] = earned
+    return list(accumulate(peaks, max))
+
+
+def _steps_of(row: Row) -> Steps:
+    return [(level, earned) for level, earned in enumerate(row) if not level or earned > row[level - 1]]
 
 
 def _useful(items: Sequence[Item]) -> list[Item]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tessera.client.outcomes import Exit, Failure
 from tessera.domain.fold import apply_record
+from tessera.domain.gang import Gang, gang_of
 from tessera.domain.mix import see
 from tessera.domain.resources import Need, Node, RoleNeed, empty_node
 from tessera.domain.state import State
@@ -67,13 +68,13 @@ def live(
     asked, placed = asked[order], np.zeros(len(order), bool)
     room = FreeCapacity(list(state.nodes.values()), taste=taste_of(state, POOL))
     for number, at in enumerate(order.tolist()):
-        roles = (_role(trace.pods[at]),)
-        see(state.seen, state.mixes, state.nodes, POOL, roles)
+        gang = gang_for(trace.pods[at])
+        see(state.seen, state.mixes, state.nodes, POOL, gang)
         teacher.look(state)
         taste = taste_of(state, POOL)
         if taste is not room.places.taste:
             room = FreeCapacity(list(room.nodes.values()), taste=taste)
-        placed[number] = not isinstance(room.place(roles), Reason)
+        placed[number] = not isinstance(room.place(gang), Reason)
         if not placed[number] and any(has_room(node, trace.pods[at]) for node in room.nodes.values()):
             raise RefusedThoughItFits(f"{policy}, seed {seed}, arrival {number}: dropped, but a node has room for it")
     used = curve(load_percent(asked, trace.gpu_milli), np.cumsum(np.where(placed, asked, 0)) / trace.gpu_milli)
@@ -124,7 +125,6 @@ class _Teacher:
 
 
 def _cluster(trace: Trace, policy: str, seed: int) -> State:
-    """The trace's nodes with nothing on them; their names carry the run's order, which decides between equals."""
     state = State()
     state.set_config(
         Config(
@@ -136,7 +136,14 @@ def _cluster(trace: Trace, policy: str, seed: int) -> State:
             ),
         )
     )
-    places = node_order(len(trace.nodes), seed).tolist()
+    for node in nodes_of(trace, seed):
+        state.put_node(node)
+    return state
+
+
+def nodes_of(trace: Trace, seed: int) -> list[Node]:
+    """The trace's nodes with nothing on them; their names carry the run's order, which decides between equals."""
+    places, found = node_order(len(trace.nodes), seed).tolist(), []
     for node, place in sorted(zip(trace.nodes, places, strict=True), key=lambda pair: pair[1]):
         seen = NodeSeen(
             kind="node_seen",
@@ -149,8 +156,8 @@ def _cluster(trace: Trace, policy: str, seed: int) -> State:
             gpu_model=node.model,
             device_profile="plugin",
         )
-        state.put_node(empty_node(seen))
-    return state
+        found.append(empty_node(seen))
+    return found
 
 
 def has_room(node: Node, pod: TracePod) -> bool:
@@ -162,10 +169,11 @@ def has_room(node: Node, pod: TracePod) -> bool:
     return sum(left >= (pod.gpu_milli or WHOLE) for left in node.gpu_free) >= pod.gpus
 
 
-def _role(pod: TracePod) -> RoleNeed:
+def gang_for(pod: TracePod) -> Gang:
+    """A gang of one pod that asks for what the trace's pod does."""
     share = pod.gpus == 1 and pod.gpu_milli < WHOLE
     gpus, milli = (0, pod.gpu_milli) if share else (pod.gpus, 0)
-    return RoleNeed("pod", 1, Need(pod.cpu_milli, pod.memory_mib * MIB, gpus, milli, pod.models))
+    return gang_of((RoleNeed("pod", 1, Need(pod.cpu_milli, pod.memory_mib * MIB, gpus, milli, pod.models)),))
 
 
 def parse_how(text: str) -> str:

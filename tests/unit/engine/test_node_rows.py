@@ -1,0 +1,74 @@
+"""Nodes in equal states are judged once, and a placement costs what changed: counted, not timed."""
+
+from tessera.domain.gang import Gang, gang_of
+from tessera.domain.resources import Need, Node, RoleNeed
+from tessera.engine.placement.gangs import FreeCapacity
+from tessera.engine.scoring.policies import FULLEST, Fullest
+from tessera_schemas.reasons import Reason
+from tests.unit.engine.engine_builders import node
+
+
+class Counting(Fullest):
+    """Best fit that counts how many states it was asked about."""
+
+    def __init__(self) -> None:
+        self.judged = 0
+
+    def score(self, need: Need, node: Node) -> int:
+        self.judged += 1
+        return super().score(need, node)
+
+
+def gang(gpus: int, pods: int = 1, **more: object) -> Gang:
+    need = Need(cpu_milli=1000, memory_bytes=2**20, gpus=gpus, **more)  # type: ignore[arg-type]
+    return gang_of((RoleNeed("w", pods, need),))
+
+
+def racks(count: int) -> list[Node]:
+    return [node(f"n{at:03}", labels={"host": f"n{at:03}", "rack": f"r{at % 4}"}) for at in range(count)]
+
+
+def nodes_of(verdict: tuple[object, ...] | Reason) -> list[str]:
+    assert not isinstance(verdict, Reason)
+    return [placement.node for placement in verdict]  # type: ignore[attr-defined]
+
+
+def test_equal_nodes_are_judged_once_whatever_labels_nobody_asks_for() -> None:
+    taste = Counting()
+    room = FreeCapacity(racks(200), taste=taste)
+    assert nodes_of(room.place(gang(4))) == ["n000"]
+    assert taste.judged == 1
+
+
+def test_a_later_placement_judges_only_the_states_that_are_new() -> None:
+    taste = Counting()
+    room = FreeCapacity(racks(200), taste=taste)
+    placed = [nodes_of(room.place(gang(4)))[0] for _ in range(6)]
+    assert placed == ["n000", "n000", "n001", "n001", "n002", "n002"]
+    assert taste.judged == 4  # an empty node, and each that became half full; full ones have no room
+
+
+def test_nodes_differ_by_a_label_once_somebody_asks_for_it() -> None:
+    taste = Counting()
+    room = FreeCapacity(racks(200), taste=taste)
+    assert nodes_of(room.place(gang(8, node_selector=(("rack", "r2"),)))) == ["n002"]
+    assert taste.judged == 1
+    assert nodes_of(room.place(gang(8, node_selector=(("rack", "r3"),)))) == ["n003"]
+    assert nodes_of(room.place(gang(8))) == ["n000"]
+
+
+def test_a_wide_gang_takes_the_equal_nodes_by_name() -> None:
+    room = FreeCapacity(racks(20), taste=FULLEST)
+    assert nodes_of(room.place(gang(8, pods=5))) == ["n000", "n001", "n002", "n003", "n004"]
+    assert nodes_of(room.place(gang(4, pods=3))) == ["n005", "n005", "n006"]
+    assert nodes_of(room.find(gang(4, pods=2))) == ["n006", "n007"]
+
+
+def test_what_was_found_is_taken_as_it_was_found_or_else_anew() -> None:
+    room = FreeCapacity(racks(4), taste=FULLEST)
+    found = room.find(gang(8))
+    assert nodes_of(found) == ["n000"]
+    room.put(node("n000", cpu_free=5000))
+    assert not isinstance(found, Reason)
+    room.take(gang(8), found)
+    assert (room.nodes["n000"].cpu_free, room.nodes["n000"].gpu_free) == (4000, (0,) * 8)
