@@ -52,13 +52,8 @@ def apply_record(state: State, record: AnyRecord, facts: Sequence[TakenFact]) ->
 
 
 def _forget(state: State) -> None:
-    """Drop ended jobs whose key need not be known any more; the index is the base's and lists them oldest first."""
-    due = []
-    for forget_ts, job_id in state.index.forget_at:
-        if forget_ts > state.ts:
-            break
-        due.append(job_id)
-    for job_id in due:
+    """Drop ended jobs whose key need not be known any more, as the base lists them: oldest first."""
+    for job_id in state.remembered.due(state.ts):
         ended = state.ended.get(job_id)
         # A run that is still held keeps its key: the next job of that key would have a run of the same id.
         if ended is not None and state.runs.get(run_id(job_id, ended.attempt)) is None:

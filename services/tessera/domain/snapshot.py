@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 from pydantic import TypeAdapter
 
+from tessera.domain.canonical import encode
 from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Left, QueueOrder, RefusedWork, Run, Use
 from tessera.domain.errors import Contradiction
 from tessera.domain.evolve import evolved
@@ -18,7 +19,6 @@ from tessera.domain.mix import Mix, Seen
 from tessera.domain.resources import Node
 from tessera.domain.runtimes import Sketch
 from tessera.domain.state import State
-from tessera.domain.statehash import encode
 from tessera_schemas.config import Config
 
 SNAPSHOT_VERSION = 1

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from sortedcontainers import SortedList
 
+from tessera.domain.ended_jobs import EndedJobs
 from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Left, QueueOrder, RefusedWork, Run, Use
 from tessera.domain.mix import Mix, Seen
 from tessera.domain.phases import Phase
@@ -52,7 +53,8 @@ class State:
         self.config = Config()
         self.tree: QueueTree = queue_tree(self.config)
         self.jobs: Table[Job] = Table()
-        self.ended: Table[EndedJob] = Table()
+        self.remembered = EndedJobs()
+        self.ended: Table[EndedJob] = self.remembered
         self.runs: Table[Run] = Table()
         self.nodes: Table[Node] = Table()
         self.queue_use: Table[Use] = Table()
@@ -109,15 +111,11 @@ class State:
         self.runs.drop(run.run_id)
 
     def put_ended(self, ended: EndedJob) -> None:
-        """Remembers an ended job; in the base also when to forget the job."""
-        if self.is_base:
-            self.index.forget_at.add((ended.forget_ts, ended.job_id))
+        """Remembers an ended job; the base's `remembered` also knows when to forget it."""
         self.ended.put(ended.job_id, ended)
 
     def drop_ended(self, ended: EndedJob) -> None:
         """Forgets an ended job, whose key may then be used again."""
-        if self.is_base:
-            self.index.forget_at.discard((ended.forget_ts, ended.job_id))
         self.ended.drop(ended.job_id)
 
     def held_by_queue(self, queue: str) -> Amount:
@@ -174,8 +172,6 @@ class State:
                 index.retry_at.add((job.not_before, job.job_id))
         for run in self.runs.values():
             index.run_changes(None, run)
-        for ended in self.ended.values():
-            index.forget_at.add((ended.forget_ts, ended.job_id))
         for node in self.nodes.values():
             index.node_changes(None, node)
 
@@ -205,7 +201,6 @@ class Index:
         self.held: dict[tuple[str, ...], Amount] = {}
         self.retry_at: SortedList[tuple[int, str]] = SortedList()
         self.start_by: SortedList[tuple[int, str]] = SortedList()
-        self.forget_at: SortedList[tuple[int, str]] = SortedList()
         self.orphaned: dict[str, None] = {}
         self.runs_on: dict[str, dict[str, None]] = {}
         self.capacity: dict[str, Amount] = {}

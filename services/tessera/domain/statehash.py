@@ -9,61 +9,15 @@ later is left out while it has its default (`later` of entities, `exclude_if` of
 """
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
-from functools import cache
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import orjson
-from pydantic import BaseModel
 
-from tessera.domain.evolve import LATER
-from tessera.domain.gang import Gang
+from tessera.domain.canonical import encode
+from tessera.domain.ended_jobs import EndedJobs
 from tessera.domain.state import LATER_TABLES, TABLES, State
 
 MODULUS = 1 << 128
-
-
-def encode(entity: Any) -> bytes:
-    """The canonical bytes of an entity: compact JSON, fields in declared order, later ones without their defaults."""
-    data = orjson.dumps(entity, default=_embed)
-    kind: Any = type(entity)
-    for unused in _unused(kind):
-        data = data.replace(unused, b"}")
-    return data
-
-
-@cache
-def _unused(kind: type[Any]) -> tuple[bytes, ...]:
-    """
-    The ends of objects to leave out, of this type and all within it, the field that came last first.
-
-    Quotes inside a string are escaped, so that these bytes stand nowhere but at the end of an object.
-    """
-    return tuple(
-        b',"%s":%s}' % (each.name.encode(), orjson.dumps(each.default, default=_embed))
-        for part in _parts(kind)
-        for each in reversed(fields(part))
-        if each.metadata.get(LATER)
-    )
-
-
-def _parts(kind: Any) -> Iterator[type[Any]]:
-    """The dataclasses that a type is made of, itself included."""
-    if is_dataclass(kind):
-        yield kind  # type: ignore[misc]  # a type, never an instance
-        for hint in get_type_hints(kind).values():
-            yield from _parts(hint)
-    for inner in get_args(kind):
-        yield from _parts(inner)
-
-
-def _embed(value: Any) -> orjson.Fragment | tuple[Any, ...]:
-    if isinstance(value, Gang):
-        return tuple(value)
-    if isinstance(value, BaseModel):
-        return orjson.Fragment(value.__pydantic_serializer__.to_json(value))
-    raise TypeError(f"{type(value).__name__} has no canonical form")
 
 
 class StateHash:
@@ -84,13 +38,28 @@ class StateHash:
         return hashlib.sha256(orjson.dumps(whole)).hexdigest()
 
     def _refresh(self, name: str, table: Any) -> None:
-        digests, total = self._digests[name], self._sums[name]
-        for key in table.written:
-            total -= digests.pop(key, 0)
-            row = table.get(key)
-            if row is not None:
-                digest = hashlib.blake2b(key.encode() + b"\x00" + encode(row), digest_size=16).digest()
-                digests[key] = int.from_bytes(digest, "big")
-                total += digests[key]
+        total = self._sums[name]
+        if isinstance(table, EndedJobs):
+            total += _sum_of_ended(table)
+        else:
+            digests = self._digests[name]
+            for key in table.written:
+                total -= digests.pop(key, 0)
+                row = table.get(key)
+                if row is not None:
+                    digests[key] = _digest(key, row)
+                    total += digests[key]
         self._sums[name] = total % MODULUS
         table.written.clear()
+
+
+def _sum_of_ended(table: EndedJobs) -> int:
+    """By how much the sum changes. Of millions of rows no digest is kept: that of a row which is gone is made again."""
+    written = [(key, row) for key in table.written if (row := table.get(key)) is not None]
+    change = sum(_digest(key, row) for key, row in written) - sum(_digest(row.job_id, row) for row in table.gone)
+    table.gone.clear()
+    return change
+
+
+def _digest(key: str, row: Any) -> int:
+    return int.from_bytes(hashlib.blake2b(key.encode() + b"\x00" + encode(row), digest_size=16).digest(), "big")

@@ -69,7 +69,7 @@ class Overlay(Table[V]):
     def __init__(self, below: Table[V]) -> None:
         super().__init__()
         self._below = below
-        self._get_below = below.get if isinstance(below, Overlay) else below._rows.get
+        self._get_below = below._rows.get if type(below) is Table else below.get
 
     def get(self, key: str) -> V | None:
         """Row of the key as written here, else as the table below has it; None where neither has one."""

@@ -299,7 +299,7 @@ def all_views(state: State) -> list[Change]:
 
 def touched(state: State, message: LedgerMessage) -> tuple[dict[str, None], dict[str, None], dict[str, None]]:
     """Jobs and nodes that `message` may change, and jobs that move quota; `state` is the one before it."""
-    jobs = dict.fromkeys(job_id for _, job_id in state.index.forget_at.irange(maximum=(message.ts + 1,)))
+    jobs = dict.fromkeys(state.remembered.due(message.ts))
     nodes: dict[str, None] = {}
     quotas: dict[str, None] = {}
     for record in message.records:

@@ -294,7 +294,7 @@ def test_the_key_of_an_ended_job_is_forgotten_when_its_time_is_over_and_not_befo
     assert books.state.ended.get(JOB) is not None
     take_in(books.state, books.state.n + 1, ended.forget_ts, 0, ())
     assert books.state.ended.get(JOB) is None
-    assert not books.state.index.forget_at
+    assert not books.state.remembered.due(ended.forget_ts)
 
 
 def test_a_key_is_not_forgotten_while_its_run_still_holds_devices() -> None:
