@@ -105,7 +105,7 @@ def test_a_field_that_came_later_is_written_where_it_says_something_and_nowhere_
     assert plain.digest() != named.digest()
 
 
-def test_what_a_job_says_on_idle_gpus_stands_in_its_stored_form_and_nothing_does_where_it_says_none() -> None:
+def test_a_jobs_idle_rule_is_stored_and_an_absent_one_adds_no_bytes() -> None:
     said = job_spec(idle=JobIdle(allow_idle=True, busy_percent=10, warn_seconds=7200))
     assert b'"idle":{"allow_idle":true,"busy_percent":10,"warn_seconds":7200}' in said.to_bytes()
     assert type(said).model_validate_json(said.to_bytes()) == said

@@ -27,9 +27,7 @@ def second_run(state: State, job_id: str) -> bool:
 
 
 @HOW
-async def test_without_preemption_nobody_is_evicted_and_with_it_the_urgent_job_runs_and_its_victim_comes_back(
-    live: Live, how: int
-) -> None:
+async def test_with_preemption_alone_the_urgent_job_runs_and_its_victim_comes_back(live: Live, how: int) -> None:
     low = await live.submit(job("low", gpus=8, replicas=4, seconds=60, priority_class="low"))
     await live.until_phase(low.job_id, "running")
     async with live.down("preemption", how):

@@ -226,7 +226,7 @@ async def test_the_command_line_shows_what_is_there_as_json_of_a_known_shape(liv
     assert "\n" not in missing.err.strip()
 
 
-async def test_of_two_operators_who_change_the_same_configuration_the_second_is_told_to_look_again(
+async def test_the_second_of_two_operators_with_one_configuration_is_told_to_look_again(
     live: Live, tmp_path: Path
 ) -> None:
     version = live.state.config.version
@@ -251,9 +251,7 @@ async def test_of_two_operators_who_change_the_same_configuration_the_second_is_
     await assert_all_is_well(live)
 
 
-async def test_the_subscriber_was_given_every_event_of_its_tenant_and_no_other_once_and_in_order(
-    live: Live, heard: Heard
-) -> None:
+async def test_the_subscriber_got_exactly_its_tenants_events_once_and_in_order(live: Live, heard: Heard) -> None:
     last = await live.submit(job("last"))
     await heard.of(last.job_id, "released")
     await assert_all_is_well(live)

@@ -13,7 +13,7 @@ from tests.e2e.platform_checks import assert_all_is_well
 from tests.e2e.preemption_suite import (  # noqa: F401
     evicted,
     test_lent_quota_is_taken_back_and_every_plan_can_be_made_again,
-    test_without_preemption_nobody_is_evicted_and_with_it_the_urgent_job_runs_and_its_victim_comes_back,
+    test_with_preemption_alone_the_urgent_job_runs_and_its_victim_comes_back,
 )
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]

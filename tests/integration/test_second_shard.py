@@ -76,7 +76,7 @@ def test_shards_without_a_name_of_their_own_are_refused(shards: list[str], tmp_p
         Platform(tmp_path, shards=shards)
 
 
-def test_a_copy_of_a_shards_identities_among_the_shards_is_refused_before_a_server_sees_it(tmp_path: Path) -> None:
+def test_a_copy_of_a_shards_identities_is_refused_before_a_server_sees_it(tmp_path: Path) -> None:
     main = CredentialDirectory(tmp_path, "main")
     ensure_identities(main, [tenant_identity("lab")])
     shutil.copytree(tmp_path, tmp_path / "backup")

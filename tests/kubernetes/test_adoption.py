@@ -147,7 +147,7 @@ async def test_a_job_whose_pods_come_in_waves_completes_pod_by_pod(users: Users)
 # -- suspended Jobs ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_job_begins_with_the_least_that_kueues_mark_names_and_ends_in_the_time_that_it_names(
+async def test_a_job_begins_with_the_minimum_and_ends_in_the_time_of_kueues_marks(
     users: Users,
 ) -> None:
     more_than_there_is = batch_job("least", 3, gpus=8)
@@ -499,9 +499,7 @@ async def test_work_of_a_namespace_that_is_not_let_in_waits_unsubmitted_and_the_
     strangers.delete_pods("shut-out")
 
 
-async def test_the_doctor_finds_nothing_where_all_is_well_and_names_the_rights_that_an_older_role_lacks(
-    live: KubernetesLive, users: Users
-) -> None:
+async def test_the_doctor_names_exactly_the_rights_that_an_older_role_lacks(live: KubernetesLive, users: Users) -> None:
     await eventually(lambda: users.pod("shut-out") is None, "the pod before is gone")
     assert "nothing found" in await doctor(live)
     role = users.api.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/tessera-binder")

@@ -78,7 +78,7 @@ def add_budget(admin: Api, labels: dict[str, str]) -> None:
     wait_until(lambda: admin.get(path).get("status", {}).get("currentHealthy") == 1, "the budget counts its pod")
 
 
-async def test_a_pod_made_before_its_namespace_has_a_service_account_is_forbidden_until_it_has_one(api, shared):
+async def test_a_pod_is_forbidden_until_its_namespace_has_a_service_account(api, shared):
     """Between a namespace and its account is a moment in which no pod can be made: worth another try."""
     namespace = f"fresh-{secrets.token_hex(4)}"
     shared.parts["kube-controller-manager"].freeze()

@@ -248,7 +248,7 @@ async def test_a_job_that_an_admission_policy_denies_fails_with_the_policys_own_
     await assert_all_is_well(live)
 
 
-async def test_while_a_webhook_that_must_be_asked_is_down_a_job_waits_and_then_runs_in_the_same_attempt(
+async def test_a_job_waits_out_a_broken_webhook_and_then_runs_in_the_same_attempt(
     live: KubernetesLive,
 ) -> None:
     group, name = "/apis/admissionregistration.k8s.io/v1", "nobody-answers"

@@ -9,7 +9,7 @@ from tessera_schemas.config import Policy, Queue, Quota
 from tests.e2e.live import GPUS, configuration
 from tests.e2e.preemption_suite import (  # noqa: F401
     test_lent_quota_is_taken_back_and_every_plan_can_be_made_again,
-    test_without_preemption_nobody_is_evicted_and_with_it_the_urgent_job_runs_and_its_victim_comes_back,
+    test_with_preemption_alone_the_urgent_job_runs_and_its_victim_comes_back,
 )
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive, live_on

@@ -179,7 +179,7 @@ def test_a_committer_restored_from_a_snapshot_decides_the_same(jobs: list[Asked]
 
 @settings(max_examples=30)
 @given(work())
-def test_as_long_as_nobody_has_waited_for_room_to_be_kept_the_records_are_those_without_backfill(
+def test_records_equal_those_without_backfill_until_a_job_has_waited_for_a_reservation(
     jobs: list[Asked],
 ) -> None:
     patient = Policy(backfill="reserve", backfill_patience_seconds=31_536_000)
@@ -202,7 +202,7 @@ def gang_starts(world: World, gpus: int = 8) -> int | None:
     return next((world.started.get(job) for job, asked in world.asked.items() if asked.gpus == gpus), None)
 
 
-def test_a_gang_of_a_whole_node_starts_among_an_endless_stream_of_small_jobs_only_where_room_is_kept() -> None:
+def test_only_a_reservation_starts_a_whole_node_gang_in_an_endless_stream_of_small_jobs() -> None:
     assert gang_starts(World(Policy(), (8,)).play(stream(), seconds=200)) is None
     assert gang_starts(World(RESERVE, (8,)).play(stream(), seconds=200)) == 15
 

@@ -151,7 +151,7 @@ def meaning(node: Node) -> tuple[object, ...]:
 
 
 @given(st.sampled_from(sorted(GEOMETRIES)), st.integers(0, 10_000), st.integers(1, 4))
-def test_a_layout_has_every_instance_at_a_legal_place_and_needs_about_as_many_gpus_as_there_are(
+def test_a_layout_puts_every_instance_at_a_legal_position_and_wastes_few_gpus(
     geometry: str, seed: int, gpus: int
 ) -> None:
     shapes, chance = GEOMETRIES[geometry].profiles, Random(seed)

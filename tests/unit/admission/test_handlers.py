@@ -123,7 +123,7 @@ async def test_before_the_first_configuration_the_answer_is_not_configured() -> 
     assert codes(world) == [["NotConfigured"]]
 
 
-async def test_a_job_right_behind_the_first_configuration_is_not_refused_for_what_was_seen_a_moment_before() -> None:
+async def test_a_job_right_behind_the_first_configuration_is_judged_by_it() -> None:
     world = World()
     await world.views(None)
     await world.policy.look_again()

@@ -46,7 +46,7 @@ async def test_a_job_that_the_views_show_is_ordered_about_at_once() -> None:
     assert [type(fact) for fact in world.facts] == [CancelRequested]
 
 
-async def test_an_order_about_a_job_that_is_not_to_be_seen_goes_on_and_is_answered_when_it_comes_again() -> None:
+async def test_a_command_about_an_unseen_job_goes_on_and_its_repeat_is_answered() -> None:
     world = await shard()
     (result,) = await give(world, order())
     assert isinstance(result, Transient)

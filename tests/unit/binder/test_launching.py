@@ -56,7 +56,7 @@ def test_every_pod_of_a_torchrun_gang_knows_rank_0_its_own_place_and_how_many_th
     }
 
 
-def test_an_elastic_gang_meets_between_its_smallest_and_largest_size_and_has_no_ranks_before() -> None:
+def test_an_elastic_gang_meets_between_its_smallest_and_largest_size_without_ranks() -> None:
     spec = torchrun(role(replicas=2, min_replicas=2, max_replicas=5, gpus=1))
     first, second = of_launcher(spec, 0), of_launcher(spec, 1)
     assert first["PET_NNODES"] == "2:5"

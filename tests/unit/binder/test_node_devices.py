@@ -62,7 +62,7 @@ def test_the_pool_says_the_profile_of_its_nodes() -> None:
     ],
     ids=["annotation and pool", "label and pool", "annotation and label"],
 )
-def test_a_node_that_contradicts_its_pool_or_itself_takes_nothing_new_until_that_is_resolved(node: NodeSeen) -> None:
+def test_a_node_that_contradicts_its_pool_or_itself_takes_no_work_until_resolved(node: NodeSeen) -> None:
     assert not node.ready
     assert node.trouble is not None
     assert node.trouble.code is Code.DEVICE_CONFLICT

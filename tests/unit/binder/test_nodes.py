@@ -26,7 +26,7 @@ def test_a_node_is_what_it_can_give() -> None:
     assert [(taint.key, taint.value, taint.effect) for taint in seen.taints] == [("own", "", "NoSchedule")]
 
 
-def test_a_node_says_its_further_devices_and_what_feature_discovery_found_out_about_its_gpus() -> None:
+def test_a_node_reports_further_devices_and_the_findings_of_feature_discovery() -> None:
     found = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.memory": "81559"}
     own = {"nvidia.com/mig-1g.10gb": "7", "ephemeral-storage": "1Ti", "hugepages-2Mi": "0", "attachable/x": "39"}
     seen = node_seen(api_node(room={"rdma/hca": "2", **own}, metadata={"labels": found}))

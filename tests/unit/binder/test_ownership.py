@@ -41,7 +41,7 @@ def known(world: World) -> dict[str, bool]:
     return {node.name: node.ready for node in world.state.nodes.values()}
 
 
-async def test_nodes_without_a_label_and_with_that_of_main_are_mains_and_others_are_never_mentioned(
+async def test_nodes_without_a_label_or_with_mains_are_mains_and_no_others_are_mentioned(
     world: World,
 ) -> None:
     add_node(world, "node-c", "main")
@@ -60,7 +60,7 @@ async def test_an_empty_node_that_is_given_away_is_gone_and_back_when_it_is_give
     assert known(world) == {"node-a": True, "node-b": True}
 
 
-async def test_a_node_that_is_given_away_under_a_run_takes_nothing_new_and_is_gone_once_the_run_is(
+async def test_a_node_given_away_under_a_run_takes_no_work_and_leaves_with_the_run(
     world: World,
 ) -> None:
     job = await world.submit(spec=train(gpus=4))

@@ -38,7 +38,7 @@ def test_what_the_file_says_stays_also_the_word_off(off: str) -> None:
     assert found.lines == []
 
 
-def test_what_was_stored_without_remedies_is_shown_so_and_the_same_file_then_turns_them_on() -> None:
+def test_a_configuration_stored_without_remedies_is_shown_so_and_its_file_adds_them() -> None:
     """As a shard of 0.3 has it: the difference names every value that changes before anybody agrees."""
     stored = Config(
         version=3, body=ConfigBody.model_validate({"tenants": [{"name": "lab"}], "queues": [{"name": "q"}]})

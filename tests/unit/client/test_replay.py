@@ -106,7 +106,7 @@ def test_a_forged_placement_whose_message_names_another_engine_is_refused() -> N
     assert f"message {at}: its engine is elsewhere-9, after {ENGINE_ID}, and it opens no epoch" in report.findings
 
 
-def test_what_another_engine_decided_in_its_own_epoch_is_valid_and_said_to_be_not_recomputed() -> None:
+def test_decisions_of_another_engine_in_its_epoch_are_valid_and_reported_unrecomputed() -> None:
     stored = good()
     for at in range(1, len(stored) + 1):
         stored = rechain(stored, at, renamed)
@@ -115,7 +115,7 @@ def test_what_another_engine_decided_in_its_own_epoch_is_valid_and_said_to_be_no
     assert (report.not_recomputed, report.other_engines) == (len(stored), {"elsewhere-9": len(stored)})
 
 
-def test_a_head_that_was_kept_tells_a_ledger_that_was_cut_or_changed_with_every_hash_done_again() -> None:
+def test_a_kept_head_reveals_a_ledger_that_was_cut_or_rewritten_with_new_hashes() -> None:
     stored = good()
     whole = verify(stored)
     anchor = Head.parse(f"{whole.n}:{whole.chain}")
@@ -265,7 +265,7 @@ def test_a_proposed_plan_is_recomputed_from_the_state_it_was_made_from() -> None
     assert (report.findings, report.plans, report.plans_not_recomputed) == ([], 1, 0)
 
 
-def test_a_plan_with_another_victim_is_refused_although_all_that_follows_from_it_was_changed_with_it() -> None:
+def test_a_plan_with_another_victim_is_refused_even_with_all_its_consequences_changed() -> None:
     stored = preempted()
     at = planned(stored)
 

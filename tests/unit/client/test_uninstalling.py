@@ -67,7 +67,7 @@ async def test_pods_that_change_for_ever_are_no_success() -> None:
     assert failed.value.code is Exit.CONFLICT
 
 
-async def test_the_binder_has_stopped_once_its_last_pod_is_gone_and_one_that_is_not_there_is_stopped() -> None:
+async def test_the_binder_counts_as_stopped_without_pods_and_without_a_deployment() -> None:
     api, clock = Api(binders=3), ImpatientClock()
     await stop_deployment(api, clock, "system", "tessera-binder", 60)
     assert (api.scaled, api.binders) == (True, 0)

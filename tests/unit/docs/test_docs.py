@@ -27,7 +27,8 @@ SHOWN = ("submit.py", "subscribe.py", "github-actions.yml", "gitlab-ci.yml")
 CODE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\((?!https?://)([^)#]*)(?:#([^)]*))?\)")
-MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|tmp|work|Users|opt|var|usr)/\w")
+# The images' own directory is no path of one machine.
+MACHINE_PATH = re.compile(r"(?<![\w.])/(?!var/lib/tessera)(?:home|root|tmp|work|Users|opt|var|usr)/\w")
 
 page_by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -123,8 +124,9 @@ def test_every_file_of_the_project_that_a_page_names_exists(page: Path) -> None:
 def test_every_setting_that_a_page_names_exists(page: Path) -> None:
     known = {f"TESSERA_{name}".upper() for name in ServiceSettings.model_fields}
     told = set(re.findall(r'"(TESSERA_[A-Z_]+)"', (ROOT / "services/tessera/binder/decide/containers.py").read_text()))
+    told |= set(re.findall(r"\$\{(TESSERA_[A-Z_]+)", (ROOT / "docker-compose.yml").read_text()))
     named = set(re.findall(r"TESSERA_[A-Z_]*[A-Z]", page.read_text()))
-    # Besides settings: what pods are told, a CI secret, the directories of the client and of traces.
+    # Besides settings: variables of pods and of compose, a CI secret, the directories of the client and of traces.
     assert named - known - told <= {"TESSERA_CREDENTIALS", "TESSERA_HOME", "TESSERA_DATA"}
 
 

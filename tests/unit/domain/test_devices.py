@@ -30,7 +30,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("before", "now"), CHANGES.values(), ids=CHANGES)
-def test_a_node_whose_devices_change_under_a_run_keeps_them_in_the_books_and_takes_nothing_new(
+def test_a_node_whose_devices_change_under_a_run_keeps_the_old_ones_and_takes_no_work(
     before: dict[str, Any], now: dict[str, Any]
 ) -> None:
     was = held(**before)

@@ -50,7 +50,7 @@ class Pool:
 ONE_GPU = MixKind(4000, 1000, 1)
 
 
-def test_the_first_job_settles_a_mix_that_is_mostly_what_is_presumed_of_pools_with_so_much_cpu() -> None:
+def test_the_first_job_settles_a_mix_of_mostly_presumed_kinds_for_its_pool() -> None:
     pool = Pool()
     pool.come()
     assert pool.mix.settled == 1

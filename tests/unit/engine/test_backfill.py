@@ -58,7 +58,7 @@ def test_a_job_that_no_end_makes_room_for_holds_up_nobody() -> None:
     assert backfill(line, room(8), depth=1) == Pass(("b",), ())
 
 
-def test_a_gang_larger_than_a_node_waits_for_whole_nodes_and_its_last_node_may_keep_a_rest() -> None:
+def test_a_gang_larger_than_a_node_waits_for_whole_nodes_and_may_share_its_last_one() -> None:
     held = room(8, 8, 8, running=(("r", 8, 300), ("s", 1, 200)))
     assert backfill([due("gang", 20)], held, depth=1) == Pass((), (("gang", 300),))
     assert backfill([due("gang", 12), Candidate("rest", 4, 50)], room(8, 8), depth=1).started == ("gang", "rest")

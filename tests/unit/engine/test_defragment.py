@@ -75,7 +75,7 @@ def moved(rounds: Rounds) -> dict[str, list[str]]:
     }
 
 
-def test_a_job_of_eight_gpus_that_fits_only_after_moving_two_of_one_gpu_starts_and_both_go_on_where_promised() -> None:
+def test_relocating_two_runs_starts_a_job_of_eight_gpus_and_both_go_on_where_promised() -> None:
     rounds = stuck(scattered())
     assert moved(rounds) == {"a": ["node-b"], "b": ["node-b"]}
     promised = {move.run_id.rsplit("-", 1)[0]: move.placements for move in made(rounds).moves}
@@ -369,7 +369,7 @@ def test_a_job_that_is_cancelled_while_it_moves_gives_its_next_place_up() -> Non
     assert len(rounds.state.earmarks) == 0
 
 
-def test_a_job_that_is_held_while_it_moves_gives_its_next_place_up_and_stays_where_it_is_put() -> None:
+def test_a_job_put_on_hold_while_it_is_relocated_gives_its_target_up_and_stays_held() -> None:
     rounds = stopping(stuck(scattered()))
     rounds.commit(HoldRequested(kind="hold_requested", job_id=rounds.job("a").job_id))
     assert rounds.state.earmarks.get(rounds.job("a").job_id) is None

@@ -176,7 +176,7 @@ def turnaround(flood: int, **more: Any) -> int:
     return sorted([*took, *(age for age in waiting if age > RUNS_SECONDS)])[-2]
 
 
-def test_a_flood_of_fifty_times_as_many_jobs_costs_another_tenant_of_the_queue_at_most_a_fifth() -> None:
+def test_a_fiftyfold_flood_costs_another_tenant_of_the_queue_at_most_a_fifth() -> None:
     alone, beside = turnaround(0), turnaround(500)
     assert beside <= alone * 12 // 10
     assert turnaround(500, queueing_strategy="strict_fifo") > 5 * alone, "by age alone it would wait for all of it"

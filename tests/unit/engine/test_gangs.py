@@ -80,7 +80,7 @@ def test_a_gang_that_was_placed_takes_its_room() -> None:
     assert not isinstance(room.place(roles((1, need(gpus=3)))), Reason)
 
 
-def test_equal_gangs_share_the_first_verdict_of_a_pass_even_when_they_are_not_the_same_object() -> None:
+def test_equal_gangs_share_the_first_verdict_of_a_pass_by_value_not_by_identity() -> None:
     room = FreeCapacity([node("a")])
     first = room.place(roles((9, need(gpus=1))))
     room.place(roles((3, need(gpus=1))))
@@ -190,7 +190,7 @@ def test_nothing_is_inadmissible_before_any_node_is_known() -> None:
     assert inadmissible(roles((1, need(gpus=64))), []) is None
 
 
-def test_a_gang_that_some_state_of_the_nodes_could_hold_is_admissible_although_best_fit_misses_it_when_empty() -> None:
+def test_a_gang_that_best_fit_misses_on_empty_nodes_is_admissible_if_some_state_holds_it() -> None:
     """Empty, best fit puts the first role on node a, which the second one needs; with b fuller it would not."""
     gang = roles((1, need(gpus=4)), (1, need(gpus=4, node_selector=(("only", "here"),))))
     nodes = cluster(node("a", gpus=4, labels={"only": "here"}), node("b", gpus=4))

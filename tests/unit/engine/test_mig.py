@@ -70,7 +70,7 @@ def test_what_an_instance_held_is_free_again_and_nothing_else() -> None:
     assert both.taking(need(mig_profile="2g.10gb"), second, -1) == node
 
 
-def test_slices_that_an_earmark_shares_with_a_stopping_run_are_free_only_when_both_are_gone() -> None:
+def test_slices_of_an_earmark_and_a_stopping_run_are_free_only_when_both_are_gone() -> None:
     wanted = need(mig_profile="7g.40gb")
     node, placement = place(cut(), "7g.40gb")
     twice = node.taking(wanted, placement, 1)
@@ -177,7 +177,7 @@ def test_a_refusal_says_how_many_instances_there_are() -> None:
     assert never.numbers["pods_placed"] == 2
 
 
-def test_a_gang_of_as_many_instances_as_there_are_is_not_too_large_whatever_one_counts_elsewhere() -> None:
+def test_a_gang_of_all_existing_instances_is_not_too_large() -> None:
     """On a GPU of 40 GB a 1g.10gb is two slices, and that is what it counts; of 80 GB it is one of seven."""
     seven = roles((7, need(mig_profile="1g.10gb")))
     assert inadmissible(seven, [cut(geometry="80gb")]) is None

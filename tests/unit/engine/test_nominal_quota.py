@@ -122,7 +122,7 @@ def test_a_queue_that_reclaims_lower_classes_only_or_never_says_so_and_is_obeyed
         assert rounds.running("promised") is gets, (policy, class_)
 
 
-def test_a_run_whose_budget_is_spent_while_it_borrows_gives_back_what_was_lent_all_the_same() -> None:
+def test_a_run_with_a_spent_eviction_budget_still_gives_lent_quota_back() -> None:
     rounds = lent()
     rounds.submit("borrows", gpus=16, queue="borrower")
     rounds.settle()

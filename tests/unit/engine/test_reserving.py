@@ -59,7 +59,7 @@ def test_a_run_that_did_not_start_yet_counts_from_its_allocation() -> None:
     assert Forecast(state(job(limit=60))).end(run(started=0)) == NOW + 60_000
 
 
-def test_a_run_that_outlives_its_limit_is_about_to_be_stopped_and_one_without_gets_as_long_again() -> None:
+def test_a_run_beyond_its_limit_ends_at_once_and_one_without_gets_as_long_again() -> None:
     late = NOW + 10 * HOUR
     known = state(job("limited", limit=60), job("learnt"), ts=late)
     learn(known.runtimes, kind_of(job("learnt")), HOUR, NOW)

@@ -71,7 +71,7 @@ def test_equal_sequences_of_ends_give_equal_rows() -> None:
     assert dict(learnt(*runs).items()) == dict(learnt(*runs).items())
 
 
-def test_a_sketch_holds_at_most_one_count_for_each_bucket_all_of_them_positive_and_ascending() -> None:
+def test_a_sketch_holds_one_positive_count_per_bucket_in_ascending_order() -> None:
     rows = learnt(*[(TRAIN, 3**i % 10**13) for i in range(500)])
     for _, row in rows.items():
         assert len(row.counts) <= BUCKETS

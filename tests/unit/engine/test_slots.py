@@ -124,7 +124,7 @@ def test_what_others_left_no_cpu_beside_is_short_of_cpu() -> None:
     assert causes(rounds) == {"cpu": 5000, "none": 2000}
 
 
-def test_levels_that_the_configuration_names_are_said_by_their_names_whether_jobs_ask_for_them_or_not() -> None:
+def test_configured_levels_are_shown_by_name_whether_or_not_jobs_ask_for_them() -> None:
     nodes = [node_seen(f"node-{n}", 8, labels={"example.org/rack": f"r{n // 2}", "row": "a"}) for n in range(3)]
     rounds = Rounds(nodes=nodes)
     levels = [{"name": "hall", "label": "example.org/hall"}, {"name": "rack", "label": "example.org/rack"}]

@@ -55,7 +55,7 @@ def test_of_equally_tight_domains_the_one_with_fewer_free_gpus_is_taken_then_the
     assert per_rack(placed(racks(b=1, a=1), lying(8, levels=RACK, bound=True))) == {"a": 8}
 
 
-def test_without_a_domain_that_holds_them_a_role_that_is_bound_waits_and_the_nearest_miss_is_named() -> None:
+def test_a_role_bound_to_a_domain_waits_while_none_holds_it_and_names_the_nearest_miss() -> None:
     nodes = racks(a=2, b=1) | cluster(node("x", labels={}))
     reason = refused(nodes, lying(20, levels=RACK, bound=True))
     assert (reason.code, reason.field) == (Code.NO_FIT, "roles.worker.topology")
@@ -135,7 +135,7 @@ def test_a_gang_that_does_not_find_its_domain_takes_nothing() -> None:
 # -- one node -------------------------------------------------------------------------------------------------------
 
 
-def test_pods_go_to_the_node_of_the_equal_pod_of_the_other_role_in_whatever_order_the_roles_come() -> None:
+def test_pods_join_the_equal_pod_of_the_other_role_in_any_order_of_roles() -> None:
     loaders, workers = lying(2, need(), name="loader", beside="worker"), lying(3, need(gpus=8))
     for gang in ((loaders, workers), (workers, loaders)):
         verdict = placed(racks(a=4), *gang)

@@ -70,7 +70,7 @@ def test_what_ended_changes_the_order_of_those_that_wait() -> None:
     assert [c.job_id for c in lanes.in_order(0, set())] == ["l", "s"]
 
 
-def test_an_endless_stream_of_small_jobs_that_all_outlive_what_was_learnt_cannot_starve_a_gang() -> None:
+def test_an_endless_stream_of_small_jobs_with_wrong_forecasts_cannot_starve_a_gang() -> None:
     """Each small job is taken to end at once and runs for three hours; one arrives every half hour on a full node."""
     policy = ExpectedOrderPolicy(patience_ms=2 * HOUR, closing_ms=6 * HOUR, depth=1)
     rows: Table[Sketch] = Table()

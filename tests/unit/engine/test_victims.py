@@ -98,7 +98,7 @@ def test_pods_that_an_elastic_run_grew_by_go_before_anybody_is_evicted() -> None
     assert (rounds.name(victim.job_id), victim.ranks) == ("elastic", (2,))
 
 
-def test_elastic_runs_shrink_under_the_preset_off_and_for_their_equals_but_nobody_is_evicted() -> None:
+def test_elastic_runs_shrink_for_their_equals_under_preset_off_without_any_eviction() -> None:
     rounds = Rounds(nodes={"node-a": 8}, preset="off", grow_after_seconds=0)
     rounds.submit("elastic", gpus=2, max_replicas=4)
     rounds.settle()

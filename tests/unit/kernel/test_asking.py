@@ -47,7 +47,7 @@ async def asked(
     return broker, task
 
 
-async def test_the_publish_is_repeated_until_it_is_acknowledged_in_words_that_do_no_more_when_said_twice() -> None:
+async def test_the_publish_is_repeated_until_acknowledged_and_repeats_change_nothing() -> None:
     clock = VirtualClock()
     broker, task = await asked(clock, [False, True, True])
     await clock.run(20)

@@ -49,7 +49,7 @@ class Loop:
         self.committed.commit(*(admitted(f"k{len(self.committed.stored)}-{i}") for i in range(jobs)))
 
 
-async def test_what_comes_after_a_busy_message_waits_for_company_and_what_comes_after_a_small_one_does_not() -> None:
+async def test_messages_linger_after_a_busy_one_and_not_after_a_small_one() -> None:
     loop = Loop()
     await loop.append()
     folding = asyncio.ensure_future(fold_ledger(loop.ports, loop.shard, loop.react, loop.stop, linger=loop.linger))

@@ -154,7 +154,7 @@ async def test_a_key_may_be_wished_for_later() -> None:
         assert shop.done == ["a"]
 
 
-async def test_a_key_that_is_wished_for_in_an_hour_is_still_worked_now_when_something_happens_to_it() -> None:
+async def test_a_key_due_in_an_hour_is_worked_at_once_when_it_changes() -> None:
     """A finished pod is kept for its hour, and is let go at once when somebody deletes it before."""
     async with Workshop().open() as shop:
         shop.worklist.name_later("a", 3600)

@@ -33,7 +33,7 @@ def run(made: Timed, load: int, hours: int, policy: str = "bestfit") -> ChurnThr
     return through_services(made, policy, load, SEED, offered, counted)
 
 
-def test_while_everything_fits_as_much_is_in_use_as_through_the_engine_alone_and_as_is_offered() -> None:
+def test_use_equals_the_offer_and_that_of_the_engine_alone_while_all_pods_fit() -> None:
     allocated, _ = by_themselves(SHORT, 50, 1)
     found = run(SHORT, 50, 1)
     assert found.allocated_pct == pytest.approx(allocated, abs=0.5)

@@ -555,7 +555,7 @@ def do(world: World, step: str, name: str, number: int) -> None:
 
 @given(STEPS)
 @settings(max_examples=60, deadline=None)
-def test_whatever_happens_a_device_is_never_overused_and_nothing_is_left_when_all_pods_are_gone(steps):
+def test_no_device_is_ever_overused_and_no_object_is_left_when_all_pods_are_gone(steps):
     world = play(steps)
     world.core.set_reachable("n1", True)
     for version in world.core.list("pods")[0]:

@@ -42,7 +42,7 @@ def test_kueue_2821_a_high_class_that_would_have_to_borrow_evicts_nobody_of_anot
 
 
 @pytest.mark.parametrize("weight", [0, 1, 1_000_000], ids=["no weight", "one", "a weight that rounds shares away"])
-def test_kueue_6774_two_queues_that_only_borrow_leave_each_other_alone_whatever_their_weight(weight: int) -> None:
+def test_kueue_6774_two_borrowing_queues_leave_each_other_alone_whatever_their_weight(weight: int) -> None:
     rounds = Rounds(
         share("all", 8, parent=None),
         share("a", 0, weight=weight),
@@ -72,7 +72,7 @@ def test_kueue_4961_a_queue_without_weight_keeps_its_own_and_takes_it_back() -> 
     assert len(rounds.plans) == 1
 
 
-def test_kueue_7101_a_job_that_was_preempted_and_comes_back_at_once_is_not_preempted_again_and_again() -> None:
+def test_kueue_7101_a_preempted_job_that_comes_back_at_once_is_not_preempted_for_ever() -> None:
     rounds = pool(share("a", 4), share("b", 4), gpus=8)
     for number in range(4):
         rounds.submit(f"b{number}", gpus=2, queue="b")
@@ -87,7 +87,7 @@ def test_kueue_7101_a_job_that_was_preempted_and_comes_back_at_once_is_not_preem
     assert sum(len(names) for names in rounds.evicted()) == 2
 
 
-def test_kueue_13797_what_the_first_victim_freed_is_nobody_elses_while_the_second_is_still_stopping() -> None:
+def test_kueue_13797_room_of_the_first_victim_stays_earmarked_while_the_second_stops() -> None:
     rounds = pool(share("a", 4), share("b", 4), gpus=8)
     for key in ("b0", "b1", "b2", "b3"):
         rounds.submit(key, gpus=2, queue="b")

@@ -177,7 +177,7 @@ async def test_a_run_is_evicted_once_it_is_old_enough_although_nothing_else_happ
         assert one.names() == ["urgent-0"]
 
 
-async def test_lent_quota_is_reclamations_to_propose_and_a_lower_class_of_its_own_queue_preemptions() -> None:
+async def test_reclamation_proposes_for_lent_quota_and_preemption_for_lower_classes() -> None:
     rounds = Rounds(share("a", 8), share("b", 8), share("all", 0, parent=None), nodes={"node-a": 16})
     rounds.submit("own", gpus=4, queue="a", priority="low")
     rounds.submit("lent", gpus=12, queue="b", priority="low")

@@ -206,7 +206,7 @@ async def test_a_fact_that_is_larger_than_any_of_ours_is_dead_lettered() -> None
         assert "larger than" in world.dead_letters[0]
 
 
-async def test_facts_are_taken_in_once_although_a_dead_letter_among_them_could_not_be_stored_at_first() -> None:
+async def test_facts_are_taken_in_once_although_storing_a_dead_letter_failed_at_first() -> None:
     world = World()
     async with Leader(world, facts_per_message=3) as leader:
         leader.faults.before_publish["dlq."] = [Transient("away")] * 3

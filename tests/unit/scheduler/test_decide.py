@@ -90,7 +90,7 @@ def test_jobs_above_the_tenants_limit_are_turned_away_also_within_one_message() 
     assert world.say(admitted("theirs", tenant="other")) == ["job_queued"]
 
 
-def test_gpus_above_the_tenants_limit_are_turned_away_and_room_comes_back_with_the_end_of_a_job() -> None:
+def test_gpus_above_the_tenants_limit_are_turned_away_until_one_of_its_jobs_ends() -> None:
     world = World(body=limited(gpus=8))
     assert world.say(admitted("k1", job_spec(role(gpus=5))), admitted("k2", job_spec(role(gpus=4)))) == [
         "job_queued",
@@ -515,7 +515,7 @@ def test_thousands_of_jobs_whose_queue_goes_are_told_in_as_many_messages_as_it_t
     assert all(job.reason is not None for job in world.state.jobs.values())
 
 
-def test_many_runs_whose_deadline_comes_at_once_are_revoked_in_as_many_messages_as_it_takes() -> None:
+def test_many_runs_with_one_deadline_are_revoked_in_as_many_messages_as_it_takes() -> None:
     world = World(node_seen(pods=5000))
     world.commit(*(admitted(f"k{n}", job_spec(role(gpus=0, cpu_milli=1, memory_bytes=1))) for n in range(4500)))
     while len(world.state.runs) < 4500:

@@ -184,7 +184,7 @@ def test_after_a_failure_it_grows_later_and_later() -> None:
         assert grown(world.commit(ms=1)) == [rank + 1]
 
 
-def test_pods_that_were_made_while_some_of_them_were_given_up_are_permitted_as_far_as_they_stay() -> None:
+def test_surplus_pods_are_permitted_but_for_those_given_up_while_they_were_made() -> None:
     world = elastic()
     world.commit(started())
     world.commit(lose(2))

@@ -124,7 +124,7 @@ def test_a_lost_run_is_tried_again_elsewhere_while_there_is_room_elsewhere() -> 
     assert again.placements[0].node == "node-b"  # type: ignore[union-attr]
 
 
-def test_a_node_that_refused_the_pod_or_on_which_it_failed_is_avoided_and_one_that_lost_it_is_not() -> None:
+def test_nodes_that_refused_or_failed_a_pod_are_avoided_and_one_that_lost_it_is_not() -> None:
     refused = Reason(code=Code.POD_REFUSED_BY_NODE, detail="OutOfephemeral-storage")
     failed, deleted = Reason(code=Code.POD_FAILED), Reason(code=Code.POD_DELETED)
     elsewhere, there = (("node-a",), "node-b"), ((), "node-a")
@@ -137,7 +137,7 @@ def test_a_node_that_refused_the_pod_or_on_which_it_failed_is_avoided_and_one_th
         assert world.run.placements[0].node == then
 
 
-def test_of_a_gang_the_node_of_the_pod_that_failed_is_avoided_and_where_no_other_is_it_is_taken_again() -> None:
+def test_a_gang_avoids_the_node_of_its_failed_pod_unless_there_is_no_other() -> None:
     world = World(node_seen("node-a", 1), node_seen("node-b", 1), node_seen("node-c", 1))
     world.queued(role(replicas=2), retry=Retry(on_failure=True)).place()
     world.commit(made(pods=2))

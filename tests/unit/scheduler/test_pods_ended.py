@@ -69,7 +69,7 @@ def test_the_end_of_the_run_gives_back_only_what_is_left() -> None:
     assert (free(world), use.jobs, use.amount.gpu_milli, use.amount.cpu_milli) == (8, 0, 0, 0)
 
 
-def test_a_run_that_is_being_stopped_gives_back_pod_by_pod_and_starts_again_when_all_are_gone() -> None:
+def test_a_stopping_run_is_released_pod_by_pod_and_starts_again_when_all_are_gone() -> None:
     world = gang()
     world.commit(absent(0))
     world.commit(ended(own=False))

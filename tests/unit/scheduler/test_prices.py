@@ -99,7 +99,7 @@ def test_prices_that_come_after_the_next_settlement_are_refused() -> None:
     assert record.reason.numbers == {"settled": 1, "settled_now": 2}
 
 
-def test_when_the_mix_settles_anew_kinds_keep_their_prices_and_new_ones_are_worth_what_they_hold() -> None:
+def test_kinds_of_a_newly_settled_mix_keep_their_prices_and_new_ones_cost_their_gpus() -> None:
     rounds = shard()
     rounds.commit(learnt(rounds))
     for number in range(SETTLED_AT[0]):

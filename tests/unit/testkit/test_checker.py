@@ -899,7 +899,7 @@ def test_an_elastic_run_keeps_to_its_pods(tell: Any, invariant: str) -> None:
     assert broken(check(shard.stored)) == {invariant}
 
 
-def test_what_a_run_grew_by_is_held_until_it_is_released_and_may_be_kept_for_another_meanwhile() -> None:
+def test_surplus_pods_are_held_until_released_and_may_be_earmarked_meanwhile() -> None:
     shard = Elastic()
     shard.grown()
     shard.queued("k2")
@@ -987,7 +987,7 @@ def test_a_device_is_another_jobs_once_its_pod_was_released_and_comes_back_once(
     assert broken(check(shard.stored)) == {"I1"}
 
 
-def test_pods_of_a_gang_that_is_stopped_are_released_one_by_one_and_the_job_waits_for_the_last() -> None:
+def test_pods_of_a_stopped_gang_are_released_singly_and_the_job_waits_for_the_last() -> None:
     shard = Gang()
     shard.revoked()
     shard.freed(0)

@@ -314,7 +314,7 @@ def team(own: int, victims_parent: str = "all", **more: Any) -> ConfigBody:
     return config_body(*top, Queue(name="rest", parent="all", quotas=(quota(1000 - own),)), *leaves, policy=FAIR)
 
 
-def test_what_is_a_teams_own_comes_back_to_its_queues_from_those_beside_it_and_never_from_each_other() -> None:
+def test_a_teams_quota_comes_back_from_other_teams_and_never_from_its_own_queues() -> None:
     assert broken(Plan("reclaim", body=team(1000)).carried_out()) == set()
     assert broken(Plan("reclaim", body=team(0)).carried_out()) == {"plan"}
     assert broken(Plan("reclaim", body=team(1000, victims_parent="team")).carried_out()) == {"plan"}

@@ -67,7 +67,7 @@ def test_only_a_suspended_job_that_names_us_and_that_nobody_else_looks_after_is_
     assert found_of(job) is None
 
 
-def test_a_job_that_a_job_set_or_kueue_suspends_is_theirs_to_let_go_and_says_so_by_the_field() -> None:
+def test_a_job_suspended_by_a_job_set_or_kueue_is_left_to_them_and_names_the_field() -> None:
     queued, owned, managed = suspended(), suspended(), suspended(managedBy="kueue.x-k8s.io/multikueue")
     queued["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
     reference = {

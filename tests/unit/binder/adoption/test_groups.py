@@ -40,7 +40,7 @@ def test_a_gang_name_means_nothing_in_another_namespace() -> None:
 
 
 @pytest.mark.parametrize("size", ["", "0", "-1", "2.0", "9" * 12, "2049", "two", "²", " 2"])
-def test_a_gang_without_a_size_that_a_job_may_have_is_refused_by_the_name_of_the_annotation(size: str) -> None:
+def test_a_gang_of_an_impossible_size_is_refused_by_the_name_of_the_annotation(size: str) -> None:
     code = Code.INVALID_FIELD if size else Code.MISSING_FIELD
     refused(group_of(in_gang(size=size), {}), code, GANG_SIZE_ANNOTATION)
 
@@ -81,7 +81,7 @@ def test_a_pod_of_a_batch_job_is_of_its_group_and_the_job_is_looked_at_first() -
     assert size_of(found, job) == 4
 
 
-def test_pods_of_a_job_with_more_completions_than_parallelism_stand_alone_and_their_job_is_still_looked_at() -> None:
+def test_pods_of_a_job_with_more_completions_than_parallelism_are_jobs_of_their_own() -> None:
     job = batch_job(parallelism=2, completions=10)
     found = group(pod("a", owner=job), job)
     assert (found.kind, found.owner, size_of(found, job)) == (GroupKind.POD, ref(job), 1)

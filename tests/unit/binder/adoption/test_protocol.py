@@ -190,7 +190,7 @@ async def test_a_run_that_must_go_is_evicted_and_its_owners_new_pods_are_its_nex
     assert {run_of(pod) for pod in world.owned() if pod["status"]["phase"] == "Running"} == {f"{job.job_id}-2"}
 
 
-async def test_a_job_whose_owner_survives_no_further_eviction_keeps_its_place_and_is_not_preempted(
+async def test_a_job_whose_owner_survives_no_eviction_keeps_its_place_and_is_not_preempted(
     world: AdoptionWorld,
 ) -> None:
     """As where we may not suspend it."""
@@ -327,7 +327,7 @@ async def test_a_suspended_job_is_let_go_once_it_is_allocated_and_not_before(wor
     assert [(job.phase, job.attempt) for job in world.ended("second")] == [("succeeded", 1)]
 
 
-async def test_a_job_that_its_user_suspends_again_keeps_its_place_and_goes_on_once_its_user_resumes_it(
+async def test_a_job_suspended_by_its_user_keeps_its_place_until_the_user_resumes_it(
     world: AdoptionWorld,
 ) -> None:
     world.make_job(seconds=60, suspend=True)
@@ -425,7 +425,7 @@ async def test_what_is_evicted_of_a_job_comes_back_without_the_pods_that_are_don
 
 
 @pytest.mark.parametrize("times", [1, 2])
-async def test_pods_that_change_right_before_they_are_bound_do_not_keep_their_gang_bound_in_part(
+async def test_pods_that_change_right_before_their_bind_do_not_leave_their_gang_in_part(
     world: AdoptionWorld, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     """What they are told while they wait moves their version on: no other run has them for that."""

@@ -9,7 +9,7 @@ def refused(world: AdoptionWorld) -> dict[str, str]:
     return {work.owner: work.reasons[0].code for work in world.state.refused.values()}
 
 
-async def test_what_admission_and_what_the_binder_refuses_is_shown_with_its_owner_queue_and_reason() -> None:
+async def test_refusals_of_admission_and_binder_are_shown_with_owner_queue_and_reason() -> None:
     async with AdoptionWorld() as world:
         world.make_job("train", labels={"tessera.io/queue": "nowhere"})
         world.make_pod("apart", hostNetwork=False, resourceClaims=[{"name": "claim"}])

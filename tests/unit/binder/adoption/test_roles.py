@@ -59,7 +59,7 @@ def test_the_order_in_which_conditions_and_tolerations_are_written_makes_no_diff
     assert role(affinity=node_affinity({"matchExpressions": turned}), tolerations=tolerations[::-1]) == one
 
 
-def test_tolerations_are_the_roles_without_those_for_a_passing_trouble_and_for_preferences() -> None:
+def test_tolerations_of_a_role_leave_out_passing_troubles_and_preferences() -> None:
     found = role(
         tolerations=[
             {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"},

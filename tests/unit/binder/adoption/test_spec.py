@@ -104,7 +104,7 @@ def test_a_time_limit_and_a_grace_are_known_when_they_hold_for_all_pods() -> Non
     assert adoption(limited).spec.time_limit_seconds == 90
 
 
-def test_how_often_pods_are_brought_back_is_their_owners_to_say_and_nobody_brings_back_a_bare_one() -> None:
+def test_an_owner_limits_how_often_its_pods_come_back_and_bare_pods_never_do() -> None:
     job = batch_job()
     assert adoption(of_job(1, job), job).spec.retry.on_failure
     assert not adoption([pod()]).spec.retry.on_failure
@@ -204,7 +204,7 @@ def test_a_job_made_anew_under_its_name_and_a_bare_pod_made_again_give_other_key
     assert adoption([pod(uid="1")]).key != adoption([pod(uid="2")]).key
 
 
-def test_a_named_gang_keeps_its_key_while_owners_bring_its_pods_back_and_has_another_for_other_bare_pods() -> None:
+def test_a_named_gang_keeps_its_key_while_owners_replace_its_pods_but_bare_pods_do_not() -> None:
     owner = an_object("apps/v1", "StatefulSet")
     assert adoption(gang("a", "b", owner=owner)).key == adoption(gang("a", "b", owner=owner, uid="new")).key
     assert adoption(gang("a", "b")).key != adoption(gang("a", "c")).key

@@ -26,7 +26,7 @@ def failed(job: Json, count: int, uncounted: int = 0) -> Json:
 # -- who brings pods back ---------------------------------------------------------------------------------------------
 
 
-def test_nobody_brings_back_a_bare_pod_so_it_is_not_preempted_unless_its_annotation_says_so() -> None:
+def test_a_bare_pod_is_preempted_only_if_its_annotation_allows_it() -> None:
     assert not survives([pod()])
     assert survives([pod(annotations={PREEMPTIBLE_ANNOTATION: "true"})])
     assert not survives([pod(annotations={PREEMPTIBLE_ANNOTATION: "yes"})])
@@ -51,7 +51,7 @@ def test_what_keeps_a_number_of_pods_alive_brings_them_back(kind: str) -> None:
     assert survives([pod(owner=an_object("apps/v1", kind))])
 
 
-def test_pods_of_a_gang_come_back_if_what_keeps_a_number_alive_or_one_job_made_all_of_them() -> None:
+def test_pods_of_a_gang_come_back_if_one_job_or_controllers_of_a_number_made_them_all() -> None:
     more: Json = {"labels": {GANG_LABEL: "g"}, "annotations": {GANG_SIZE_ANNOTATION: "2"}}
     job, other, keeper = batch_job("a"), batch_job("b"), an_object("apps/v1", "ReplicaSet")
     of_job, of_other, kept = (pod(name, owner=its, **more) for name, its in (("a", job), ("b", other), ("c", keeper)))

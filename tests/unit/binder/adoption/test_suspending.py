@@ -197,7 +197,7 @@ def test_one_look_at_a_suspended_owner_says_who_resumes_it(
 @pytest.mark.parametrize("by_queue", [None, False, True])
 @pytest.mark.parametrize("wish", ["", "true", "false", "what?"])
 @pytest.mark.parametrize("mark", ["", "true", "false"])
-def test_an_owner_waits_suspended_by_its_own_word_or_else_its_queues_unless_somebody_resumed_it(
+def test_an_owner_waits_suspended_by_its_annotation_or_queue_unless_a_user_resumed_it(
     by_queue: bool | None, wish: str, mark: str
 ) -> None:
     look = look_at(job_object(annotations=notes(mark, wish)), False, by_queue)
@@ -209,7 +209,7 @@ RESUMED = [("false", None, True), ("", None, False), ("false", False, False)]
 
 
 @pytest.mark.parametrize(("mark", "by_queue", "waits"), RESUMED)
-def test_what_was_submitted_suspended_waits_so_again_unless_its_user_or_its_queue_wants_pods(
+def test_owners_submitted_suspended_wait_so_again_unless_user_or_queue_wants_pods(
     mark: str, by_queue: bool | None, waits: bool
 ) -> None:
     assert look_at(job_object(annotations=notes(mark)), True, by_queue).waits_suspended is waits
@@ -262,7 +262,7 @@ async def test_a_job_that_its_user_resumes_while_it_waits_keeps_its_pods(world: 
     assert world.only().phase == "queued"
 
 
-async def test_where_owners_may_not_be_suspended_they_wait_with_pods_and_it_is_not_asked_all_the_time(
+async def test_owners_that_may_not_be_suspended_wait_with_pods_and_are_tried_only_seldom(
     world: AdoptionWorld,
 ) -> None:
     await full_cluster(world)
@@ -315,7 +315,7 @@ async def test_a_template_that_is_changed_while_it_waits_is_what_is_placed(world
     assert [job.phase for job in world.ended() if job.phase == "succeeded"] == ["succeeded"]
 
 
-async def test_a_binder_that_dies_between_the_allocation_and_the_resumption_is_followed_by_one_that_resumes(
+async def test_a_new_binder_resumes_the_owner_when_the_old_one_died_after_the_allocation(
     world: AdoptionWorld,
 ) -> None:
     world.make_job(pods=1, suspend=True)
@@ -343,7 +343,7 @@ async def test_an_owner_that_may_not_be_resumed_says_so_and_its_room_is_others(w
     assert world.only().phase == "running", "it is tried again, and the right is there by now"
 
 
-async def test_pods_that_a_resumed_owner_does_not_make_give_the_room_back_and_are_missed_by_name(
+async def test_missing_pods_of_a_resumed_owner_give_the_room_back_and_are_named(
     world: AdoptionWorld,
 ) -> None:
     await world.stop("jobs")
@@ -405,7 +405,7 @@ async def test_a_training_job_waits_suspended_too_and_has_its_pods_again_once_th
     assert (world.only("torch").phase, world.only("torch").attempt) == ("running", 1)
 
 
-async def test_a_job_that_is_allocated_while_its_owner_is_being_suspended_starts_with_its_next_pods(
+async def test_a_job_allocated_while_its_owner_is_being_suspended_starts_with_its_next_pods(
     world: AdoptionWorld,
 ) -> None:
     await world.configure(Queue(name="research", stop_policy="hold", suspend_waiting=True))

@@ -53,7 +53,7 @@ def test_a_job_with_a_run_or_of_which_nothing_was_said_gives_no_condition() -> N
     assert of_job(replace(job(), phase=Phase.RUNNING, reason=NO_FIT), ts=0) is None
 
 
-def test_the_pods_after_one_that_failed_say_how_long_their_job_waits_and_not_that_others_are_before_it() -> None:
+def test_pods_after_a_failed_one_say_how_long_their_back_off_lasts() -> None:
     again = replace(job(), attempt=3, not_before=61_000, reason=Reason(code=Code.WAITING_FOR_TURN))
     verdict, later = of_job(again, ts=1_500), of_job(again, ts=61_000)
     assert verdict is not None
@@ -117,7 +117,7 @@ def test_the_condition_is_written_when_the_code_changes_and_not_when_the_numbers
     assert said(condition_patch(told, waiting(Reason(code=Code.BACKOFF)), LATER))["reason"] == "Backoff"
 
 
-def test_the_condition_keeps_the_time_since_when_the_pod_is_not_placed_and_leaves_the_others_alone() -> None:
+def test_the_condition_keeps_its_transition_time_and_leaves_other_conditions_alone() -> None:
     other = {"type": "Initialized", "status": "True"}
     told = pod() | {"status": {"conditions": [other, said(condition_patch(pod(), waiting(), NOW))]}}
     patch = condition_patch(told, waiting(Reason(code=Code.BACKOFF)), LATER)

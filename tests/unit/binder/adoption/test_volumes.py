@@ -271,7 +271,7 @@ async def test_what_an_elastic_job_grows_by_goes_where_its_volumes_are_as_well()
         assert need.affinity == (("kubernetes.io/hostname", "In", ("node-a",)),), "so further pods go there, too"
 
 
-async def test_where_volumes_are_stays_known_for_later_attempts_and_other_conditions_hold_as_well() -> None:
+async def test_nodes_of_volumes_bind_later_attempts_beside_the_other_conditions() -> None:
     async with AdoptionWorld(nodes=("node-a", "node-b")) as world:
         make_local(world, "data", "node-b")
         fact = job_with_claims("data", node_selector={"kubernetes.io/hostname": "node-a"})

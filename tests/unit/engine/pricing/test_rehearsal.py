@@ -31,7 +31,7 @@ def test_prices_that_fill_the_cluster_better_are_kept(monkeypatch):
     assert rehearse(MIX, SHAPES, 2, 10_000, [SPOILS, KEEPS, SPOILS, SPOILS], SHORT) == KEEPS
 
 
-def test_what_is_in_use_counts_when_as_much_has_arrived_as_there_is_and_once_more_at_the_end():
+def test_use_is_measured_once_arrivals_equal_the_capacity_and_again_at_the_end():
     stage = _stage({FREE: 1}, [Shape(0, 8, 96_000, 2)], 1, 10_000, SHORT)
     prices = ((FREE, 1_000_000),)
     assert _filled(stage, prices, np.zeros(12, np.int64)) == 12_000 + 12_000
