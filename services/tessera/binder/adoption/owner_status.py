@@ -13,7 +13,7 @@ import structlog
 from tessera.binder.adoption.decide.placed import PLACED, placed_condition, placed_patch
 from tessera.binder.adoption.decide.verdicts import Verdict
 from tessera.binder.adoption.owners import Owners
-from tessera.binder.workloads.reading import text
+from tessera.binder.workloads.reading import Json, text
 from tessera.binder.workloads.references import OwnerRef
 from tessera.binder.workloads.registry import kind_of
 from tessera.kernel.errors import Transient
@@ -90,7 +90,16 @@ class OwnerStatus:
         self._told[ref] = verdict, self._clock.monotonic()
 
     async def _write(self, ref: OwnerRef, verdict: Verdict) -> None:
-        found, kind = await self._owners.look(ref, fresh=True), kind_of(ref)
+        seen = self._owners.seen(ref)
+        try:
+            await self._patch(ref, verdict, seen or await self._owners.look(ref, fresh=True))
+        except ApiError as error:
+            if error.status != 409 or seen is None:
+                raise
+            await self._patch(ref, verdict, await self._owners.look(ref, fresh=True))
+
+    async def _patch(self, ref: OwnerRef, verdict: Verdict, found: Json | None) -> None:
+        kind = kind_of(ref)
         if found is None or kind is None:
             return
         now = datetime.fromtimestamp(self._clock.now_ms() // 1000, UTC).isoformat().replace("+00:00", "Z")

@@ -5,12 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.binder.adoption.decide.from_template import sets_of_suspended, spec_of_suspended
-from tessera.binder.adoption.decide.gpu_memory import with_shares
+from tessera.binder.adoption.decide.gpu_memory import asks_for_memory, with_shares
 from tessera.binder.adoption.decide.spec import Adoption
 from tessera.binder.adoption.decide.suspending import is_suspended
+from tessera.binder.adoption.decide.volumes import claim_names
 from tessera.binder.adoption.owner_watches import OwnerWatches
 from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.volume_claims import VolumeClaims
+from tessera.binder.workloads.port import PodSet
 from tessera.binder.workloads.reading import Json, mapping, text
 from tessera.binder.workloads.references import OwnerRef, ref_of
 from tessera.binder.workloads.registry import kind_of
@@ -18,6 +20,8 @@ from tessera.kernel.kubernetes.informer import Delta
 from tessera_schemas.labels import SCHEDULER_NAME, SHARD_LABEL
 from tessera_schemas.reasons import Reason
 from tessera_schemas.subjects import MAIN_SHARD
+
+REMEMBERED = 65_536
 
 
 class Suspended:
@@ -35,6 +39,7 @@ class Suspended:
         self._watches, self._owners, self._volumes, self._gpu_sizes = watches, owners, volumes, gpu_sizes
         self._shard, self._on_change = shard, on_change
         self._by_group: dict[str, OwnerRef] = {}
+        self._known: dict[str, tuple[Json, Sequence[Json], Adoption | Reason]] = {}
 
     def ids(self) -> list[str]:
         """Ids of the groups whose owners are suspended now."""
@@ -49,21 +54,39 @@ class Suspended:
             self._note(delta.object, gone=delta.type == "DELETED")
 
     async def adoption(self, group_id: str) -> Adoption | Reason | None:
-        """The job of a suspended owner's templates; None when the group is not one. Raises ApiError, Transient."""
+        """
+        The job of a suspended owner's templates, remembered until the owner changes; None when the group is not one.
+
+        Raises ApiError, Transient.
+        """
         job = self.owner(group_id)
         if job is None:
             return None
         sets = sets_of_suspended(job, self._owners.by_queue)
         if sets is None or isinstance(sets, Reason):
             return sets
+        classes = await self._owners.priority_classes()
+        if any(claim_names(mapping(each.template, "spec")) or asks_for_memory(each.template) for each in sets):
+            return await self._looked_up(job, sets, classes)
+        known = self._known.get(group_id)
+        if known is not None and known[0] is job and known[1] == classes:
+            return known[2]
+        if len(self._known) >= REMEMBERED:
+            self._known.clear()
+        answer = spec_of_suspended(job, sets, classes)
+        self._known[group_id] = job, classes, answer
+        return answer
+
+    async def _looked_up(self, owner: Json, sets: Sequence[PodSet], classes: Sequence[Json]) -> Adoption | Reason:
+        """Claims change while their owner does not, and GPUs come and go, so that nothing is remembered."""
         placeable = []
         for each in sets:
             template = with_shares([each.template], self._gpu_sizes())
-            found = await self._volumes.placeable(text(job, "metadata", "namespace"), template)
+            found = await self._volumes.placeable(text(owner, "metadata", "namespace"), template)
             if isinstance(found, Reason):
                 return found
             placeable.append(replace(each, template=found[0]))
-        return spec_of_suspended(job, placeable, await self._owners.priority_classes())
+        return spec_of_suspended(owner, placeable, classes)
 
     def owner(self, group_id: str) -> Json | None:
         """The group's own object as the watch last showed it; None unless it is suspended."""
@@ -77,6 +100,7 @@ class Suspended:
             self._by_group[group_id] = ref
         else:
             self._by_group.pop(group_id, None)
+            self._known.pop(group_id, None)
         self._on_change(group_id)
 
     def _names_us(self, owner: Json) -> bool:

@@ -201,3 +201,26 @@ async def test_a_binder_that_finds_a_suspended_job_in_its_first_list_resumes_it(
     await world.run(40)
     assert world.job_object()["spec"]["suspend"] is False
     assert world.only().phase == "running"
+
+
+async def test_what_a_waiting_owner_amounts_to_is_read_once_however_often_it_is_looked_at(
+    world: AdoptionWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Json] = []
+
+    def counted(owner: Json, sets: Any, classes: Any) -> Any:
+        read.append(owner)
+        return spec_of_suspended(owner, sets, classes)
+
+    monkeypatch.setattr("tessera.binder.adoption.suspended.spec_of_suspended", counted)
+    world.core.create("pods", NS, user_pod("holds", gpus=8, seconds=3600))
+    await world.run(5)
+    world.make_job(gpus=8, suspend=True)
+    await world.run(10)
+    before = len(read)
+    await world.run(300, turn=2.0)
+    assert world.only().phase == "queued"
+    written = world.job_object()["metadata"]["resourceVersion"]
+    assert len({owner["metadata"]["resourceVersion"] for owner in read}) == len(read), "once for each version"
+    assert len(read) - before <= 6, "only when its own condition was renewed"
+    assert read[-1]["metadata"]["resourceVersion"] == written

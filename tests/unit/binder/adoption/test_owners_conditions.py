@@ -101,3 +101,21 @@ async def test_without_the_right_to_write_it_the_pods_say_it_all_the_same(
     await world.run(5)
     assert world.condition(world.owned("train")[0])["reason"] == "NotSupportedYet"
     assert placed(world) == {}
+
+
+async def test_a_job_that_has_changed_since_it_was_seen_is_looked_at_and_told(
+    world: AdoptionWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patch_status, refused = MemoryCluster.patch_status, [0]
+
+    async def stale_at_first(self: MemoryCluster, *named: Any) -> None:
+        refused[0] += 1
+        if refused[0] == 1:
+            raise ApiError(409, "Conflict", "the object has been modified")
+        await patch_status(self, *named)
+
+    monkeypatch.setattr(MemoryCluster, "patch_status", stale_at_first)
+    world.make_job("train", preemptionPolicy="Never")
+    await world.run(5)
+    assert placed(world)["reason"] == "NotSupportedYet"
+    assert refused[0] == 2
