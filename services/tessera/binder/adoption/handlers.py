@@ -40,6 +40,8 @@ from tessera_schemas.reasons import Code, Reason
 
 ABOUT_TO_START = (Phase.ALLOCATED, Phase.BINDING)
 VOLUME_AGAIN_SECONDS = 2.0
+RESTING_ROUNDS = 8
+"""A suspended owner that waits is looked at again in one of so many rounds."""
 JOB_API = ("batch/v1", "Job")
 """The Job controller makes pods just as the template says."""
 
@@ -92,12 +94,24 @@ class Adopting:
 
     async def resync(self) -> None:
         """Look at everything once users' pods are listed, now and then, and as soon as our partitions change."""
+        ours, number = frozenset[int](), 0
         async for _ in rounds(self._members, self._ports.clock, self._settings.resync_seconds, lambda: self._is_synced):
+            before, ours, number = ours, self._members.partitions(), number + 1
             self._groups.resolve_again()
             refused = self._telling.refused_groups()
             known = (*self._groups.ids(), *self._books.groups(), *self._suspended.ids(), *refused)
+            resting = self._resting(number) if before == ours else ()
             for group in dict.fromkeys((*known, *(f"{ALONE}{uid}" for uid in self._groups.alone))):
-                self.worklist.name(group)
+                if group not in resting:
+                    self.worklist.name(group)
+
+    def _resting(self, number: int) -> frozenset[str]:
+        """
+        Groups without a pod whose owner is suspended, but for those whose turn it is in round `number`: there may be
+        thousands, and whatever happens to one names it.
+        """
+        waiting = (group for group in self._suspended.ids() if self._groups.get(group) is None)
+        return frozenset(group for group in waiting if (partition_of(group) - number) % RESTING_ROUNDS)
 
     # -- one group ------------------------------------------------------------------------------------------------
 

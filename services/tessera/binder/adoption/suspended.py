@@ -15,7 +15,7 @@ from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.workloads.port import PodSet
 from tessera.binder.workloads.reading import Json, mapping, text
 from tessera.binder.workloads.references import OwnerRef, ref_of
-from tessera.binder.workloads.registry import kind_of
+from tessera.binder.workloads.registry import kind_of_object
 from tessera.kernel.kubernetes.informer import Delta
 from tessera_schemas.labels import SCHEDULER_NAME, SHARD_LABEL
 from tessera_schemas.reasons import Reason
@@ -104,7 +104,7 @@ class Suspended:
         self._on_change(group_id)
 
     def _names_us(self, owner: Json) -> bool:
-        kind = kind_of(ref_of(owner))
+        kind = kind_of_object(owner)
         return kind is not None and any(self._is_ours(each.template) for each in kind.pod_sets(owner))
 
     def _is_ours(self, template: Json) -> bool:

@@ -9,6 +9,7 @@ or kind. Objects are not fetched here: `group_of` says which one it must see nex
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain
 
 from tessera.binder.workloads.kinds.gang import KOORDINATORS, KUEUES, OURS, TASK_GROUP, YUNIKORNS, MarkedGang, size_said
@@ -58,7 +59,18 @@ _BY_KIND = {kind.kind: kind for kind in reversed(KINDS) if kind.kind is not None
 
 def kind_of(ref: OwnerRef) -> Workload | None:
     """The kind of an object; None for one that nobody here knows."""
-    return next((kind for kind in KINDS if kind.owns(ref)), None)
+    return _kind(ref.api_version, ref.kind)
+
+
+def kind_of_object(thing: Json) -> Workload | None:
+    """The same, of an object that says its apiVersion and kind."""
+    return _kind(text(thing, "apiVersion"), text(thing, "kind"))
+
+
+@lru_cache(maxsize=256)
+def _kind(api_version: str, kind: str) -> Workload | None:
+    ref = OwnerRef(api_version, kind, "", "")
+    return next((each for each in KINDS if each.owns(ref)), None)
 
 
 def kind_of_group(group: Group) -> Workload:

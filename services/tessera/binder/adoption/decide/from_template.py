@@ -8,8 +8,8 @@ from tessera.binder.adoption.decide.spec import Adoption, queue_of, spec_of
 from tessera.binder.adoption.decide.suspending import is_suspended, whose_else, wish_of
 from tessera.binder.workloads.port import PodSet, Workload
 from tessera.binder.workloads.reading import Json, mapping, no, text
-from tessera.binder.workloads.references import OwnerRef, controller_of, ref_of
-from tessera.binder.workloads.registry import gang_mark, kind_of, size_of
+from tessera.binder.workloads.references import OwnerRef, controller_of
+from tessera.binder.workloads.registry import gang_mark, kind_of_object, size_of
 from tessera_schemas.labels import SCHEDULER_NAME, SUSPEND_WAITING_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
 
@@ -26,7 +26,7 @@ def sets_of_suspended(
     None: nothing to let go (another scheduler, not suspended, ended, part of a JobSet or training job). A Reason where
     something else looks after it, or where its pods cannot start together.
     """
-    kind = kind_of(ref_of(owner))
+    kind = kind_of_object(owner)
     if kind is None or not is_suspended(owner) or _is_over(owner):
         return None
     sets = kind.pod_sets(owner)
@@ -45,7 +45,7 @@ def spec_of_suspended(owner: Json, sets: Sequence[PodSet], classes: Sequence[Jso
 
     Its pods give the same key once the owner is let go, unless something on the way changed them.
     """
-    kind = kind_of(ref_of(owner))
+    kind = kind_of_object(owner)
     assert kind is not None, "there are sets of pods only of a kind that is known"
     group = kind.group(owner)
     if isinstance(group, Reason):

@@ -11,9 +11,10 @@ from enum import StrEnum
 
 from tessera.binder.adoption.decide.ending import ending_of
 from tessera.binder.workloads.mark_table import KUEUE_QUEUE
+from tessera.binder.workloads.port import Workload
 from tessera.binder.workloads.reading import Json, at, mapping, no, text
-from tessera.binder.workloads.references import OwnerRef, controller_of, ref_of
-from tessera.binder.workloads.registry import CONTROLLERS, kind_of
+from tessera.binder.workloads.references import OwnerRef, controller_of
+from tessera.binder.workloads.registry import CONTROLLERS, kind_of, kind_of_object
 from tessera_schemas.adopted import Adopted
 from tessera_schemas.labels import SUSPEND_WAITING_ANNOTATION, SUSPENDED_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
@@ -100,12 +101,12 @@ def can_be_suspended(adopted: Adopted) -> bool:
     """Whether the kind has it, and its pods are exactly the group: a gang that pods name may be of several owners."""
     owner = OwnerRef(adopted.api_version, adopted.owner_kind, "", adopted.owner_name, adopted.owner_uid)
     whole = adopted.group.startswith(f"{owner.group}/{owner.kind}/") and adopted.group.endswith(f"/{owner.uid}")
-    return bool(owner.uid) and whole and bool(_where(owner))
+    return bool(owner.uid) and whole and bool(_suspend_at(kind_of(owner)))
 
 
 def is_suspended(owner: Json) -> bool:
     """Tells whether the owner is told to have no pods; False for kinds that cannot be suspended."""
-    place = _where(ref_of(owner))
+    place = _suspend_at(kind_of_object(owner))
     return bool(place) and at(owner, *place) is True
 
 
@@ -113,13 +114,12 @@ def suspension(owner: Json, suspend: bool) -> Json:
     """The merge patch of exactly this version of the owner."""
     meta = mapping(owner, "metadata")
     wanted: Json = {"suspend": suspend}
-    for name in reversed(_where(ref_of(owner))[:-1]):
+    for name in reversed(_suspend_at(kind_of_object(owner))[:-1]):
         wanted = {name: wanted}
     marked = {SUSPENDED_ANNOTATION: OURS if suspend else LET_GO}
     held = {"uid": text(meta, "uid"), "resourceVersion": text(meta, "resourceVersion")}
     return {"metadata": held | {"annotations": marked}, **wanted}
 
 
-def _where(ref: OwnerRef) -> tuple[str, ...]:
-    kind = kind_of(ref)
+def _suspend_at(kind: Workload | None) -> tuple[str, ...]:
     return () if kind is None else kind.suspend_at
