@@ -143,7 +143,6 @@ TenantCommand = Annotated[AnyTenantCommand, Field(discriminator="kind")]
 OperatorCommand = Annotated[AnyOperatorCommand, Field(discriminator="kind")]
 
 TENANT_COMMAND: TypeAdapter[AnyTenantCommand] = TypeAdapter(TenantCommand, config=LATE)
-OPERATOR_COMMAND: TypeAdapter[AnyOperatorCommand] = TypeAdapter(OperatorCommand, config=LATE)
 
 REPLY_HEADER = "Tessera-Reply"
 """Where the client wants its answer: a subject below `_INBOX.<tenant>.`; anything else is not answered."""

@@ -57,9 +57,6 @@ BY_GRANT = {
 RESERVED_DOMAINS = ("tessera.io", "kubernetes.io", "k8s.io", "hami.io", "nvidia.com")
 """Keys below them steer Tessera, Kubernetes and its plug-ins; a job does not set them."""
 
-HARMLESS = "tessera.io/simulate-"
-"""Only the simulated cluster reads these: how long a program pretends to run, and how it ends."""
-
 
 def is_dangerous(name: str) -> bool:
     """`hostPath`, `host_path`, `HOST-PATH`, also in full-width letters."""

@@ -39,7 +39,6 @@ SAID_LIMITS = {
     "bytes_per_second": "of commands, lastingly: the ledger keeps them for good",
     "bytes_burst": "of commands at once",
 }
-NOT_TEXT = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 OTHER_POLICY = ("min_runtime_seconds", "evictions_max", "earmark_seconds", "node_lost_seconds", "start_timeout_seconds")
 
 

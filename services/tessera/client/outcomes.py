@@ -1,6 +1,7 @@
 """Outcomes of commands: the exit code, and one sentence if it is not 0."""
 
 from enum import IntEnum
+from importlib.util import find_spec
 
 from tessera.kernel.errors import Conflict, KernelError, StartupError, Transient
 from tessera_schemas.reasons import PublicReason
@@ -46,6 +47,14 @@ def exit_of(error: Exception) -> Exit:
     if isinstance(error, Transient | StartupError | ConnectionError):
         return Exit.UNAVAILABLE
     return Exit.FAILED
+
+
+def check_checkout(package: str, command: str) -> None:
+    """Raises Failure where a package of development tools is missing, as it is in an installed wheel."""
+    if find_spec(package) is None:
+        raise Failure(
+            Exit.UNAVAILABLE, f"{command}: the wheel comes without {package}; run it from a checkout of the sources"
+        )
 
 
 EXPECTED = (Failure, KernelError, StartupError, ConnectionError)

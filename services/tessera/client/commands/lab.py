@@ -14,11 +14,19 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from tessera.client.outcomes import EXPECTED, exit_of
+from tessera.client.outcomes import EXPECTED, Failure, check_checkout, exit_of
 from tessera.client.rendering import say
 
 lab = typer.Typer(help="Replay real traces through the engine.", no_args_is_help=True)
-lab.callback()(lambda: None)
+
+
+@lab.callback()
+def _from_a_checkout() -> None:
+    try:
+        check_checkout("tessera.lab", "lab")
+    except Failure as error:
+        say(f"error: {error}")
+        raise typer.Exit(exit_of(error)) from error
 
 
 class Form(StrEnum):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tessera.client.commands.context import carry_out
-from tessera.client.outcomes import EXPECTED, Exit, Failure, exit_of
+from tessera.client.outcomes import EXPECTED, Exit, Failure, check_checkout, exit_of
 from tessera.client.rendering import say
 from tessera.client.settings import ClientSettings
 from tessera.client.where import DEFAULT_HOME, HOME_VARIABLE, SHARD_VARIABLE
@@ -118,6 +118,7 @@ def demo(
     try:
         if kill not in SERVICES:
             raise Failure(Exit.USAGE, f"demo: no service is called {kill}; there are {', '.join(SERVICES)}")
+        check_checkout("tessera.testkit", "demo")
         from tessera.local.demo import demo as show
 
         code = asyncio.run(show(jobs, nodes, seed, keep, None if no_kill else kill))
