@@ -1,10 +1,13 @@
 """What is declared once has everything that follows from it: a class without its function is named here."""
 
 from pathlib import Path
+from typing import get_args
 
 from tessera.client.cli import COMMANDS
 from tessera.domain.fold import APPLY
+from tessera.engine.scoring.policies import LEARNING, PUBLISHED
 from tessera.scheduler.decide import JUDGE
+from tessera_schemas.config import Policy
 from tessera_schemas.facts import FACTS
 from tessera_schemas.ledger import RECORDS
 
@@ -28,3 +31,7 @@ def test_every_command_stands_on_the_page_of_commands() -> None:
     assert {
         name for name in told if f"`tessera {name}" not in COMMANDS_PAGE and f"`{name}" not in COMMANDS_PAGE
     } == set()
+
+
+def test_every_scoring_policy_that_a_configuration_may_name_is_there() -> None:
+    assert {*PUBLISHED, *LEARNING} == {*get_args(Policy.model_fields["placement"].annotation)}
