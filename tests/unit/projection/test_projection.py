@@ -13,6 +13,7 @@ from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Message, Outgoing
 from tessera.kernel.process.leases import Leadership
+from tessera.projection.cycle import SHARE_SECONDS
 from tessera_schemas import subjects
 from tessera_schemas.events import CONTENT_TYPE, CURSOR_HEADER
 from tessera_schemas.ledger import LEDGER_MESSAGE
@@ -341,11 +342,11 @@ async def snapshots(world: World) -> list[int]:
 
 
 async def grown(world: World, **settings: object) -> None:
-    """The ledger, a message at a time, so that several snapshots are taken on the way."""
+    """The ledger, a message at a time, each after the rest that many records earn, so that none shares a batch."""
     running = world.start(**settings)
     for data in LEDGER.stored:
         world.append([data])
-        await world.clock.run(0.01)
+        await world.clock.run(2 * SHARE_SECONDS)
     await world.clock.run(1)
     await running.kill()
 
