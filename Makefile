@@ -121,7 +121,7 @@ container-engine: ## Debian's docker.io, docker-compose and mmdebstrap, for test
 	  { $$install || { apt-get update -qq && $$install; }; } >/dev/null 2>&1 || echo "they could not be installed: tests that need them are skipped"; \
 	else echo "no container engine, and no right to install one: tests that need it are skipped"; fi
 
-test-containers: $(READY) container-engine prometheus ## images, docker-compose.yml and the servers' permissions, on a real container engine (minutes)
+test-containers: $(READY) container-engine prometheus ## images, docker-compose.yml and the servers' permissions on a real container engine (minutes)
 	$(BIN)/pytest -q -rs -n0 tests/containers
 
 compose-up: ## run docker-compose.yml in the background, with the simulated cluster (COMPOSE_PROFILES=sim,watch adds more)

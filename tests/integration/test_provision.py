@@ -1,8 +1,7 @@
 """`init` on real servers: made once, drift refused, and every identity can do what the table says and nothing else."""
 
 import dataclasses
-import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -10,18 +9,29 @@ import nats
 import pytest
 from nats.aio.client import Client
 from redis.asyncio import Redis
-from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
+from redis.exceptions import AuthenticationError, ResponseError
 
 from tessera.kernel.errors import StartupError
 from tessera.kernel.process.preflight import check_bus, check_redis
 from tessera.kernel.process.settings import ServiceSettings, load_settings
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams, ensure_subscribers
 from tessera.local.platform import LEDGER_BYTES_MAX, Platform
-from tessera_schemas import keys, services, subjects
+from tessera_schemas import subjects
+from tests.permission_matrix import (
+    IDENTITIES,
+    NEVER,
+    READS,
+    SERVICES,
+    TENANT_NEXT,
+    WRITES,
+    heard,
+    may_hear,
+    may_publish,
+    permitted,
+    published,
+)
 
 BOUNDS = Bounds(ledger_bytes_max=LEDGER_BYTES_MAX)
-SERVICES = frozenset(services.SERVICES)
-FOLLOWERS = SERVICES - {"admission"} | {"operator"}
 
 
 @pytest.fixture
@@ -181,110 +191,13 @@ async def test_a_new_tenant_is_let_in_while_others_stay_connected(platform: Plat
 
 # -- the permission matrix: who may publish what; whoever is not named may not
 
-TENANT_NEXT = "$JS.API.CONSUMER.MSG.NEXT.EVENTS_main.acme_ci"
-PUBLISH: dict[str, set[str] | frozenset[str]] = {
-    "submit.main.acme": {"acme", "gateway"},
-    "submit.main.other": {"other", "gateway"},
-    "submit.main.acme.kubernetes": {"binder"},
-    "submit.main.acme.other": set(),
-    "submit.second.acme": set(),
-    "control.main": {"operator"},
-    **{
-        f"fact.main.{name}.x": {name} & {"admission", "binder", "preemption", "reclamation"}
-        for name in sorted(SERVICES)
-    },
-    "order.main.pool": {"queueing"},
-    "ledger.main": {"scheduler"},
-    "events.main.acme.q.job.admitted.v1": {"projection"},
-    "snap.main.manifest": {"projection"},
-    "dlq.main.admission.SUBMIT_main.1": {"admission"},
-    "dlq.main.scheduler.FACTS_main.1": {"scheduler"},
-    **{f"lease.main.{name}.leader": {name} for name in sorted(SERVICES)},
-    "live.ledger.main": set(),
-    "live.events.main.acme.q.x": set(),
-    "_INBOX.acme.x": {"admission"},
-    "_INBOX.scheduler.x": {"admission"},
-    "$SYS.REQ.SERVER.PING": set(),
-    "$JS.API.STREAM.CREATE.EVIL": {"operator"},
-    "$JS.API.STREAM.UPDATE.LEDGER_main": {"operator"},
-    "$JS.API.STREAM.DELETE.LEDGER_main": set(),
-    "$JS.API.STREAM.PURGE.SUBMIT_main": set(),
-    "$JS.API.STREAM.RESTORE.EVIL": set(),
-    "$JS.API.STREAM.MSG.DELETE.SUBMIT_main": set(),
-    "$JS.API.STREAM.MSG.DELETE.DLQ_main": {"operator"},
-    "$JS.API.CONSUMER.CREATE.EVENTS_main": {"operator"},
-    "$JS.API.CONSUMER.CREATE.EVENTS_main.evil.events.main.acme.>": {"operator"},
-    "$JS.API.CONSUMER.DURABLE.CREATE.EVENTS_main.acme_ci": {"operator"},
-    "$JS.API.CONSUMER.DELETE.SUBMIT_main.admission": {"operator"},
-    "$JS.API.CONSUMER.MSG.NEXT.SUBMIT_main.admission": {"admission", "operator"},
-    "$JS.API.CONSUMER.MSG.NEXT.CONTROL_main.admission-control": {"admission", "operator"},
-    TENANT_NEXT: {"acme", "operator"},
-    "$JS.ACK.SUBMIT_main.admission.1.1.1.1.0": {"admission"},
-    "$JS.ACK.EVENTS_main.acme_ci.1.1.1.1.0": {"acme"},
-    "$JS.API.STREAM.INFO.LEDGER_main": FOLLOWERS | {"admission"},
-    "$JS.API.DIRECT.GET.LEDGER_main": FOLLOWERS | {"admission"},
-    "$JS.API.STREAM.MSG.GET.LEDGER_main": FOLLOWERS | {"admission"},
-    "$JS.API.DIRECT.GET.FACTS_main": {"scheduler", "operator"},
-    "$JS.API.DIRECT.GET.ORDERS_main.order.main.pool": SERVICES | {"operator"},
-    "$JS.API.DIRECT.GET.EVENTS_main": SERVICES | {"operator"},
-    "$JS.API.DIRECT.GET.EVENTS_main.events.main.acme.q.x": SERVICES | {"operator"},
-    "$JS.API.STREAM.MSG.GET.EVENTS_main": SERVICES | {"operator"},
-    "$JS.API.DIRECT.GET.SNAP_main": SERVICES | {"operator"},
-    "$JS.API.DIRECT.GET.DLQ_main": {"operator"},
-    "$JS.API.DIRECT.GET.LEASES_main": SERVICES,
-    "$JS.API.STREAM.MSG.GET.LEASES_main": SERVICES,
-    "$JS.API.DIRECT.GET.SUBMIT_main": set(),
-    "$JS.API.STREAM.MSG.GET.SUBMIT_main": set(),
-}
-SUBSCRIBE: dict[str, set[str] | frozenset[str]] = {
-    ">": set(),
-    "live.>": set(),
-    "_INBOX.>": set(),
-    "_INBOX.acme.>": {"acme"},
-    "_INBOX.scheduler.>": {"scheduler"},
-    "_INBOX.acme.gateway.>": {"acme", "gateway"},
-    "_INBOX.*.gateway.>": {"gateway"},
-    "_INBOX.*.>": set(),
-    "submit.main.*": set(),
-    "submit.main.*.kubernetes": set(),
-    "submit.main.acme": set(),
-    "ledger.main": set(),
-    "live.ledger.main": FOLLOWERS,
-    "live.fact.main.>": {"scheduler", "operator"},
-    "live.order.main.*": {"scheduler", "operator"},
-    "live.events.main.>": {"projection", "gateway", "operator"},
-    "live.events.main.acme.>": {"acme", "projection", "gateway", "operator"},
-    "live.events.main.other.>": {"other", "projection", "gateway", "operator"},
-    "$JS.EVENT.ADVISORY.>": set(),
-    "$SYS.>": set(),
-}
-IDENTITIES = (*services.SERVICES, "operator", "acme", "other")
-
-
-REFUSED = re.compile(r'permissions violation for (?:publish|subscription) to "([^"]+)"', re.IGNORECASE)
-
-
-def granted(asked: Iterable[str], texts: list[str]) -> set[str]:
-    """The subjects that no refusal names; the client hands the server's text on in lower case."""
-    refused = {match.group(1).lower() for text in texts if (match := REFUSED.search(text))}
-    return {subject for subject in asked if subject.lower() not in refused}
-
-
-async def all_answered(client: Client) -> None:
-    """The first ping may overtake what is still buffered; refusals come before the answer to the second."""
-    await client.flush()
-    await client.flush()
-
 
 @pytest.mark.parametrize("identity", IDENTITIES)
 async def test_an_identity_publishes_what_the_matrix_grants_and_nothing_else(platform: Platform, identity: str) -> None:
     await platform.add_tenant("acme", {"ci": []})
     texts: list[str] = []
     async with connected(platform, identity, texts) as client:
-        for subject in PUBLISH:
-            await client.publish(subject, b"not json", reply=f"_INBOX.{identity}.matrix")
-        await all_answered(client)
-    assert granted(PUBLISH, texts) == {subject for subject, may in PUBLISH.items() if identity in may}
+        assert await published(client, identity, texts) == may_publish(identity)
 
 
 @pytest.mark.parametrize("queue", ["", "group"], ids=["plainly", "in a queue group"])
@@ -294,10 +207,7 @@ async def test_an_identity_hears_what_the_matrix_grants_and_nothing_else(
 ) -> None:
     texts: list[str] = []
     async with connected(platform, identity, texts) as client:
-        for subject in SUBSCRIBE:
-            await client.subscribe(subject, queue=queue)
-        await all_answered(client)
-    assert granted(SUBSCRIBE, texts) == {subject for subject, may in SUBSCRIBE.items() if identity in may}
+        assert await heard(client, queue, texts) == may_hear(identity)
 
 
 @pytest.mark.parametrize("target", ["ledger.main", "control.main", "submit.main.other", "fact.main.binder.bound"])
@@ -320,27 +230,6 @@ async def test_nobody_connects_without_a_password(platform: Platform) -> None:
 
 
 # -- Redis
-
-HELD = keys.cursor("main", "1")
-READS = (("GET", HELD), ("HGETALL", keys.view("main", "1", "jobs")), ("INFO", "memory"))
-WRITES = (("SET", HELD, "1"), ("HSET", keys.view("main", "1", "jobs"), "a", "b"), ("SCRIPT", "LOAD", "return 1"))
-NEVER = (
-    ("GET", "tessera:{second}:current"),
-    ("CONFIG", "GET", "*"),
-    ("KEYS", "*"),
-    ("FLUSHALL",),
-    ("EVAL", "return 1", "0"),
-    ("ACL", "LIST"),
-    ("SHUTDOWN",),
-)
-
-
-async def permitted(client: Redis, *command: str) -> bool:
-    try:
-        await client.execute_command(*command)
-    except NoPermissionError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,116 @@
+"""The whole docker-compose.yml on a real engine, as docs/install.md says: a story, and more replicas under load."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tessera.client.applying import shown
+from tessera_schemas.services import SERVICES
+from tests.containers.compose import ComposeStack
+from tests.containers.engine import docker
+from tests.e2e.live import TENANTS, Live, configuration, eventually, job
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
+PATIENCE = 180.0
+
+
+@pytest.fixture(scope="module")
+def stack(images: str, tmp_path_factory: pytest.TempPathFactory) -> "AsyncIterator[ComposeStack]":
+    stack = ComposeStack(tmp_path_factory.mktemp("stack"), "tessera-tests")
+    stack.compose("down", "-v", "--remove-orphans")
+    try:
+        stack.make("compose-up")
+        yield stack
+    finally:
+        stack.compose("down", "-v", "--remove-orphans", "-t", "2")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def live(stack: ComposeStack) -> AsyncIterator[Live]:
+    """A configuration in force with two tenants, let in as the docs say it."""
+    for service in SERVICES:
+        await until(lambda service=service: stack.is_ready(service), f"{service} is ready")
+    file = stack.directory / "config.yaml"
+    file.write_text(shown(configuration()))
+    stack.cli("apply", "--yes", "-f", "/in.yaml", file=file)
+    stack.make("compose-identities")
+    stack.take_out()
+    async with Live.on(stack) as live:  # type: ignore[arg-type]  # it has what a live test looks at
+        yield live
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait in a thread, since asking the engine blocks."""
+    await eventually(lambda: asyncio.to_thread(condition), what, PATIENCE)
+
+
+@asynccontextmanager
+async def load(live: Live) -> AsyncIterator[None]:
+    """
+    Both tenants submit without pause; every submit has to be acknowledged, whatever is down meanwhile.
+
+    At least ten jobs are handed in, and the first failed submit fails the test.
+    """
+    over = asyncio.Event()
+
+    async def submit(tenant: str) -> None:
+        number = 0
+        while number < 5 or not over.is_set():
+            await live.submit(job(f"load-{number}", seconds=0.2), tenant, publish_seconds=PATIENCE)
+            number += 1
+            await asyncio.sleep(0.3)
+
+    tasks = [asyncio.create_task(submit(tenant)) for tenant in TENANTS]
+    try:
+        yield
+    finally:
+        over.set()
+        await asyncio.gather(*tasks)
+
+
+async def test_every_container_is_without_root_rights_and_cannot_write_its_root(stack: ComposeStack) -> None:
+    for service in (*SERVICES, "nats", "redis"):
+        (container,) = stack.containers(service)
+        said = docker(
+            "inspect", "-f", "{{.Config.User}} {{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}}", container
+        )
+        assert said.stdout.split() == ["10001:10001", "true", "[ALL]"]
+        limits = docker("inspect", "-f", "{{.HostConfig.Memory}} {{.HostConfig.NanoCpus}}", container).stdout.split()
+        assert all(int(limit) > 0 for limit in limits)
+
+
+async def test_a_service_finds_its_own_credential_and_no_other(stack: ComposeStack) -> None:
+    (container,) = stack.containers("preemption")
+    assert docker("exec", container, "ls", "/var/lib/tessera").stdout.split() == ["own"]
+    assert docker("exec", container, "ls", "/var/lib/tessera/own").stdout.split() == ["identity.json"]
+
+
+async def test_a_job_of_one_accelerator_runs_and_succeeds(live: Live, stack: ComposeStack, tmp_path: Path) -> None:
+    file = tmp_path / "job.json"
+    file.write_text(job("story", seconds=0.5).model_dump_json(exclude_defaults=True))
+    said = await asyncio.to_thread(
+        stack.cli, "submit", "--as", "lab", "--key", "story", "--wait", "-f", "/in.yaml", file=file
+    )
+    live.acknowledged.append(("lab", "story"))
+    assert "succeeded" in said
+    async with live.listening() as heard:
+        done = await live.submit(job("watched", seconds=0.5))
+        events = await heard.of(done.job_id, "succeeded")
+    kinds = [event.type.split(".")[3] for event in events]
+    assert [kind for kind in kinds if kind in ("allocated", "running", "succeeded")] == [
+        "allocated",
+        "running",
+        "succeeded",
+    ]
+
+
+async def test_admission_and_binder_scale_under_load(live: Live, stack: ComposeStack) -> None:
+    async with load(live):
+        await asyncio.to_thread(stack.make, "scale", "admission=3", "binder=2")
+        await until(lambda: stack.is_ready("admission", 3), "three replicas of admission are ready")
+        await until(lambda: stack.is_ready("binder", 2), "two replicas of the binder are ready")
+    await live.until_idle()
