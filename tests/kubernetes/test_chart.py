@@ -5,6 +5,7 @@ values may not say is refused by name; it gives the rights that the code names, 
 
 import json
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,13 @@ def test_each_account_has_the_rights_that_its_service_declares_and_no_others() -
         writes = [one for (kind, _), one in found.items() if kind == "RoleBinding" and account in one["subjects"]]
         inside = [one["roleRef"]["name"] for one in writes if one["metadata"]["namespace"] == "demo"]
         assert frozenset().union(*map(of, inside)) == spec.tenant_rights()
+
+
+def test_the_chart_runs_the_images_of_this_version() -> None:
+    project = tomllib.loads((CHART.parents[2] / "pyproject.toml").read_text())["project"]
+    assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == project["version"]
+    images = {one["spec"]["template"]["spec"]["containers"][0]["image"] for one in documents(rendered(), "Deployment")}
+    assert images == {f"tessera-{service}:{project['version']}" for service in SERVICES}
 
 
 def test_no_value_and_no_rendered_object_has_a_secret_in_it() -> None:

@@ -62,9 +62,9 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{/* No rights on the node: Pod Security `restricted`. */}}
 {{- define "tessera.podSecurity" -}}
 runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 

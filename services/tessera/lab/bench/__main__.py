@@ -13,6 +13,7 @@ from tessera.lab.bench.growth import growth
 from tessera.lab.bench.latency import latency
 from tessera.lab.bench.report import ReportRow
 from tessera.lab.bench.restart import restart
+from tessera.lab.bench.sizing import sizing
 from tessera.lab.bench.throughput import throughput
 from tessera.lab.bench.two_shards import two_shards
 
@@ -28,6 +29,7 @@ BENCHES: dict[str, Bench] = {
     "restart": lambda asked: restart(asked.live, asked.rounds, asked.nodes),
     "explain": lambda asked: explaining(1000, 5000, asked.rounds),
     "flood": lambda asked: flood(asked.jobs, asked.rounds),
+    "sizing": lambda asked: sizing(asked.jobs, asked.nodes),
     "growth": lambda asked: growth(asked.queued, asked.rounds, asked.nodes),
 }
 

@@ -1,0 +1,70 @@
+"""What an installation needs: CPU per job and memory of each service, and how the ledger grows."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tessera.kernel.clock import SystemClock
+from tessera.lab.bench.load import RELEASED, Ear, send
+from tessera.lab.bench.platform import BenchPlatform, job, stage, submits
+from tessera.lab.bench.report import ReportRow
+from tessera.local.platform import NATS, REDIS
+from tessera_schemas import subjects
+
+KIB, MIB = 1024, 2**20
+RUN_SECONDS, BATCH = 0.5, 20
+
+
+async def sizing(jobs: int, nodes: int) -> list[ReportRow]:
+    """Jobs in small batches, one after the other, as they come in a day: no batch is large enough to be cheap."""
+    clock = SystemClock()
+    async with stage(nodes, False) as on:
+        ear = await Ear.open(on.bus, on.shard, clock)
+        rest, before, stored = resident(on), on.cpu_seconds(), await ledger_bytes(on)
+        commands = submits(job(RUN_SECONDS), [f"s{number}" for number in range(jobs)])
+        began = clock.monotonic()
+        for first in range(0, jobs, BATCH):
+            await send(on.bus, on.shard, commands[first : first + BATCH])
+            await ear.until(RELEASED, min(first + BATCH, jobs))
+        seconds = clock.monotonic() - began
+        spent, after = on.cpu_seconds(), resident(on)
+        grown = await ledger_bytes(on) - stored
+    per_job = {name: (spent[name] - before[name]) * 1e3 / jobs for name in before}
+    return [
+        ReportRow(
+            f"sizing, {nodes} nodes",
+            "ms of CPU per job, all processes",
+            "none: what to plan with",
+            (sum(per_job.values()),),
+            "of these NATS and Redis",
+            (per_job[NATS] + per_job[REDIS],),
+            {
+                "CPU ms per job": ranked(per_job),
+                "MiB at rest": ranked(rest),
+                f"MiB after {jobs} jobs": ranked(after),
+                "ledger KiB per job": grown / jobs / KIB,
+                "jobs/s": jobs / seconds,
+            },
+        )
+    ]
+
+
+def ranked(found: Mapping[str, float]) -> dict[str, float]:
+    """The largest first."""
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def resident(on: BenchPlatform) -> dict[str, float]:
+    """MiB of memory that is each service's own, or shared with the process that it was forked from."""
+    pids = {name: on.platform.pid(name) for name in on.platform.parts}
+    return {name: _rss_bytes(pid) / MIB for name, pid in pids.items() if pid is not None}
+
+
+async def ledger_bytes(on: BenchPlatform) -> int:
+    """What the ledger holds."""
+    async with on.place.bus(on.place.identity(subjects.OPERATOR)) as bus:
+        return (await bus.usage(subjects.stream("LEDGER", on.shard))).bytes
+
+
+def _rss_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * KIB for line in lines if line.startswith("VmRSS"))
