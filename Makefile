@@ -15,7 +15,7 @@ SERVICES := admission queueing scheduler preemption reclamation binder projectio
 export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas figures check alerts prometheus dashboards unit test test-kubernetes sim demo bench bench-engine bench-kubernetes up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
+.PHONY: help setup fmt lint types layers schemas figures check alerts prometheus chromium dashboards unit test test-kubernetes sim demo bench bench-engine bench-kubernetes up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -63,13 +63,13 @@ alerts: $(READY) prometheus ## the alarms: promtool reads and tests deploy/alert
 dashboards: $(READY) ## write Grafana's dashboards, deploy/dashboards/*.json, anew
 	@$(BIN)/python deploy/make_dashboards.py
 
-prometheus: ## Debian's prometheus and promtool, which the tests of alarms run, where root may install them; nothing else needs them
-	@if command -v promtool >/dev/null; then :; \
+prometheus chromium: ## Debian's package of that name, which tests of alarms or of the page run, where root may install it
+	@if command -v $@ >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  echo "installing the distribution's package prometheus, for tests of the alarms"; \
-	  install="apt-get install -y -qq --no-install-recommends prometheus"; export RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive; \
+	  echo "installing the distribution's package $@, for tests"; \
+	  install="apt-get install -y -qq --no-install-recommends $@"; export RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive; \
 	  { $$install || { apt-get update -qq && $$install; }; } >/dev/null 2>&1 || echo "it could not be installed: tests that need it are skipped"; \
-	else echo "no promtool, and no right to install it: tests that need it are skipped"; fi
+	else echo "no $@, and no right to install it: tests that need it are skipped"; fi
 
 unit: $(READY) ## fast tests, no servers, about a minute
 	$(BIN)/pytest -q -n auto tests/unit tests/property

@@ -1,10 +1,12 @@
 """An explanation for whoever asks: tenants see no name that is not theirs."""
 
 import re
+from collections.abc import Iterator
 
 from tessera.domain.state import State
 from tessera.engine.explain.explanation import explain
-from tessera.gateway.models import Explained
+from tessera.engine.queueing.ordering import order
+from tessera.gateway.models import Explained, LinePlace
 from tessera.gateway.problems import refused
 from tessera_schemas.reasons import Code, PublicReason
 
@@ -30,6 +32,24 @@ def explained(state: State, job_id: str, tenant: str | None, now_ms: int) -> Exp
         in_line=answer.in_line,
         notes=tuple(for_eyes_of(tenant, note, state) for note in answer.notes),
     )
+
+
+def places_in_line(state: State, pool: str, tenant: str | None, ts: int) -> Iterator[LinePlace]:
+    """The next jobs of a pool in their order; of those that `tenant` may not see only place, queue, size and wait."""
+    for position, job in enumerate(state.jobs.found(order(state, pool, ts)), start=1):
+        own = tenant is None or job.tenant == tenant
+        why = "" if job.reason is None or not own else for_eyes_of(tenant, job.reason.sentence(), state)
+        yield LinePlace(
+            pool=pool,
+            position=position,
+            queue=job.queue,
+            gpu_milli=job.amount.gpu_milli,
+            submitted_ts=job.submitted_ts,
+            job_id=job.job_id if own else "",
+            name=job.name if own else "",
+            tenant=job.tenant if own else "",
+            why=why,
+        )
 
 
 def for_eyes_of(tenant: str | None, text: str, state: State) -> str:

@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from tessera.gateway.measures import Measures
+from tessera.gateway.page import PAGE
 from tessera.gateway.problems import Refusal, refused
 from tessera.gateway.settings import GatewaySettings
 from tessera.gateway.tokens import Caller, TokenFile
@@ -99,6 +100,8 @@ class Guard:
     def _admit(self, request: web.Request) -> None:
         self._check_host(request)
         self._check_origin(request)
+        if request.match_info.route.name in PAGE:
+            return
         caller = self._caller(request)
         if caller is None:
             wait = self._strangers.wait_seconds(STRANGERS, self._clock.monotonic())

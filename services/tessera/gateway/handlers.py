@@ -13,7 +13,7 @@ from tessera.domain.state import State
 from tessera.gateway import models
 from tessera.gateway.bodies import read_body, read_query, written
 from tessera.gateway.commanding import Arrivals, Commands
-from tessera.gateway.explaining import explained
+from tessera.gateway.explaining import explained, places_in_line
 from tessera.gateway.guard import CALLER
 from tessera.gateway.problems import all_of, json_response, refused
 from tessera.gateway.settings import GatewaySettings
@@ -168,8 +168,8 @@ class Handlers:
         read_query(request, models.NoQuery)
         n, nodes = await self._views.nodes()
         caller = request[CALLER]
-        pools = {queue.pool for queue in self._queues_of(caller)}
-        seen = [node for node in nodes if caller.tenant is None or node.pool in pools]
+        pools = {pool for pool in {node.pool for node in nodes} if self._sees_pool(caller, pool)}
+        seen = [node for node in nodes if node.pool in pools]
         return json_response(models.NodeList(as_of=n, items=tuple(seen)))
 
     async def queues(self, request: web.Request) -> web.Response:
@@ -180,6 +180,14 @@ class Handlers:
         names = {queue.name for queue in self._queues_of(caller)}
         seen = [queue for queue in queues if caller.tenant is None or queue.name in names]
         return json_response(models.QueueList(as_of=n, items=tuple(seen)))
+
+    async def line(self, request: web.Request) -> web.Response:
+        """Answers with the order of the pools that the caller sees, and why its own jobs in it wait."""
+        read_query(request, models.NoQuery)
+        caller, ts = request[CALLER], self._clock.now_ms()
+        pools = sorted(pool for pool in self._state.tree.queues_of if self._sees_pool(caller, pool))
+        items = tuple(place for pool in pools for place in places_in_line(self._state, pool, caller.tenant, ts))
+        return json_response(models.QueueLine(as_of=self._state.n, ts=ts, items=items))
 
     async def templates(self, request: web.Request) -> web.Response:
         """Whether a tenant may use the queue of one is judged when it does."""
@@ -199,6 +207,9 @@ class Handlers:
         body = self._state.config.body
         queues = () if body is None else body.queues
         return [queue for queue in queues if not queue.tenants or caller.tenant in queue.tenants]
+
+    def _sees_pool(self, caller: Caller, pool: str) -> bool:
+        return caller.tenant is None or any(queue.pool == pool for queue in self._queues_of(caller))
 
     def _known(self, job: str) -> Job | EndedJob | None:
         return self._state.jobs.get(job) or self._state.ended.get(job)

@@ -15,6 +15,7 @@ from tessera.gateway.door import BACKLOG, Door
 from tessera.gateway.guard import Guard
 from tessera.gateway.handlers import Handlers
 from tessera.gateway.openapi import document
+from tessera.gateway.page import PageFiles
 from tessera.gateway.routes import ROUTES
 from tessera.gateway.settings import GatewaySettings
 from tessera.kernel.errors import StartupError
@@ -35,6 +36,7 @@ def application(settings: GatewaySettings, guard: Guard, handlers: Handlers) -> 
     for route in ROUTES:
         handler = openapi if route.name == "openapi" else getattr(handlers, route.name)
         app.router.add_route(route.method, route.path, handler, name=route.name)
+    PageFiles().add_to(app)
     app.on_response_prepare.append(_in_every_answer)
     return app
 

@@ -159,6 +159,28 @@ class QueueList(Lenient):
     items: tuple[QueueView, ...]
 
 
+class LinePlace(Lenient):
+    """A job that waits in line. Of another tenant's only place, queue, size and wait are told."""
+
+    pool: str
+    position: Annotated[Count, Field(description="Within its pool, from 1 on")]
+    queue: str
+    gpu_milli: int
+    submitted_ts: int
+    job_id: str = ""
+    name: str = ""
+    tenant: str = ""
+    why: Annotated[str, Field(description="Why it waits, as it was last told; empty before it was looked at")] = ""
+
+
+class QueueLine(Lenient):
+    """The next jobs of each pool, at most 512 of one, as of `ts`."""
+
+    as_of: AsOf
+    ts: int
+    items: tuple[LinePlace, ...]
+
+
 class TemplateView(Lenient):
     """A template that may be submitted by name: its parameters, and further fields that may be set."""
 

@@ -102,6 +102,7 @@ ROUTES = (
     ),
     Route("GET", "/v1/nodes", "nodes", "List nodes with what is free on them", {200: models.NodeList}, READS),
     Route("GET", "/v1/queues", "queues", "List queues with what they hold", {200: models.QueueList}, READS),
+    Route("GET", "/v1/line", "line", "List the jobs in line, the next one first", {200: models.QueueLine}, (422,)),
     Route(
         "GET",
         "/v1/templates",

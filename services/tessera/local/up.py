@@ -48,6 +48,7 @@ async def up(
         for shard in platform.shards:
             if url := platform.gateway_url_of(shard):
                 say(f"HTTP API of shard {shard} at {url}; `tessera token new TENANT --shard {shard}` lets somebody in")
+                say(f"the same in a browser: {url}/ui")
         if time:
             for line in timing_lines(platform.timings, await bare_import_seconds(services, platform.clock)):
                 say(line)

@@ -1,6 +1,6 @@
 """What an explanation says to whom: one's own names, and no other tenant's."""
 
-from tessera.gateway.explaining import explained, for_eyes_of
+from tessera.gateway.explaining import explained, for_eyes_of, places_in_line
 from tests.builders import admitted, job_spec, role
 from tests.ledgers import Committed
 
@@ -39,3 +39,20 @@ def test_an_explanation_names_no_job_of_another_tenant_even_by_the_name_it_was_g
     assert "16 GPUs held by 1 other run" in said
     assert "secret" not in said
     assert "secret" in explained(committed.state, MINE, None, committed.ts).model_dump_json()
+
+
+def test_the_line_tells_a_tenant_its_own_jobs_and_of_others_only_place_queue_size_and_wait() -> None:
+    committed = Committed().begin()
+    for number, tenant in enumerate(("other", "lab")):
+        spec = job_spec(role(replicas=3, gpus=8), name=f"secret-of-{tenant}", user="ada")
+        committed.commit(admitted(f"k{number}", spec, tenant))
+    committed.commit(orders=(committed.line(),))
+    theirs, mine = places_in_line(committed.state, "default", "lab", committed.ts)
+    assert (theirs.position, theirs.queue, theirs.gpu_milli) == (1, "research", 24_000)
+    assert "other" not in theirs.model_dump_json()
+    assert (mine.position, mine.name, mine.tenant) == (2, "secret-of-lab", "lab")
+    assert mine.why.startswith("NoFit")
+    assert [place.name for place in places_in_line(committed.state, "default", None, committed.ts)] == [
+        "secret-of-other",
+        "secret-of-lab",
+    ]

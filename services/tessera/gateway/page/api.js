@@ -1,0 +1,72 @@
+// What the page asks the gateway. The token stays in this tab's session storage and goes out in a header alone.
+
+const KEPT = "tessera-token";
+const RETRY_MS = 1000;
+const RETRY_MS_MAX = 30000;
+
+export class Refused extends Error {
+  constructor(status, problem) {
+    super(problem.sentence || `the gateway answered ${status}`);
+    this.status = status;
+    this.retryAfter = problem.retry_after || 0;
+  }
+}
+
+export const token = {
+  get: () => sessionStorage.getItem(KEPT),
+  set: (value) => sessionStorage.setItem(KEPT, value),
+  drop: () => sessionStorage.removeItem(KEPT),
+};
+
+const headers = () => ({ Authorization: `Bearer ${token.get()}` });
+
+export async function ask(path) {
+  const answer = await fetch(path, { headers: headers(), cache: "no-store" });
+  const body = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Refused(answer.status, body);
+  return body;
+}
+
+export async function allJobs(query) {
+  const items = [];
+  for (let cursor = ""; cursor !== null; ) {
+    const page = await ask(`v1/jobs?limit=500&${query}&cursor=${encodeURIComponent(cursor)}`);
+    items.push(...page.items);
+    cursor = page.next ?? null;
+  }
+  return items;
+}
+
+// Calls `take` for each event until `signal` aborts. After a break it goes on behind the last place it heard of.
+export async function follow(query, take, signal) {
+  let place = null;
+  for (let wait = RETRY_MS; !signal.aborted; wait = Math.min(2 * wait, RETRY_MS_MAX)) {
+    try {
+      const since = place === null ? {} : { "Last-Event-ID": place };
+      const answer = await fetch(`v1/events?${query}`, { headers: { ...headers(), ...since }, signal });
+      if (!answer.ok) throw new Refused(answer.status, await answer.json());
+      wait = RETRY_MS;
+      const lines = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      let unread = "";
+      for (let part = await lines.read(); !part.done; part = await lines.read()) {
+        const blocks = (unread + part.value).split("\n\n");
+        unread = blocks.pop();
+        for (const block of blocks) place = heard(block, take) ?? place;
+      }
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof Refused && error.status === 401) throw error;
+    }
+    await new Promise((done) => setTimeout(done, wait));
+  }
+}
+
+function heard(block, take) {
+  const fields = {};
+  for (const line of block.split("\n")) {
+    const at = line.indexOf(":");
+    if (at > 0) fields[line.slice(0, at)] = line.slice(at + 1).trim();
+  }
+  if (fields.data && !fields.event) take(JSON.parse(fields.data));
+  return fields.id;
+}

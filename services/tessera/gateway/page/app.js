@@ -1,0 +1,103 @@
+// The frame: signing in, which page is shown, and when it is read again.
+
+import { Refused, ask, follow, token } from "./api.js";
+import { el } from "./dom.js";
+import * as events from "./events.js";
+import * as jobs from "./jobs.js";
+import * as now from "./now.js";
+import * as queue from "./queue.js";
+
+const PAGES = { now, queue, jobs, events };
+const REST_MS = 1000; // between two readings, and at least four times as long as the last one took
+const main = document.getElementById("main");
+const status = document.getElementById("status");
+const nav = document.querySelector("nav");
+const leave = document.getElementById("leave");
+
+let ended = new AbortController();
+let stale = false;
+let reading = false;
+let shown = "";
+
+const place = () => location.hash.replace(/^#\//, "").split("/");
+const say = (text) => { if (status.textContent !== text) status.textContent = text; };
+
+async function read() {
+  if (reading || !token.get()) { stale = true; return; }
+  reading = true;
+  stale = false;
+  const [name, id] = place();
+  const page = PAGES[name] ?? now;
+  const began = performance.now();
+  try {
+    const data = await page.load(id, ended.signal);
+    if (place().join("/") === [name, id].filter(Boolean).join("/") || !PAGES[name]) put(page.show(data, id, read), `${name}/${id ?? ""}`);
+    say(`As of ${new Date().toLocaleTimeString()}`);
+  } catch (error) {
+    if (error instanceof Refused && error.status === 401) signIn("This token is not valid any more.");
+    else say(error instanceof Refused ? error.message : "The gateway does not answer; trying again.");
+    stale = true;
+  }
+  setTimeout(() => { reading = false; if (stale) read(); }, Math.max(REST_MS, 4 * (performance.now() - began)));
+}
+
+// What has the focus keeps it across a new reading, so that keyboard and screen reader stay where they are.
+function put(children, key) {
+  const focused = document.activeElement;
+  const again = focused?.dataset?.node ? `[data-node="${CSS.escape(focused.dataset.node)}"]` : focused?.id ? `#${focused.id}` : null;
+  const caret = focused?.selectionStart;
+  main.replaceChildren(...children.filter(Boolean));
+  for (const link of nav.querySelectorAll("a")) {
+    if (link.hash === `#/${place()[0] || "now"}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  const title = main.querySelector("h2")?.textContent ?? "";
+  document.title = `${title} · Tessera`;
+  if (again && key === shown) {
+    const back = main.querySelector(again);
+    back?.focus({ preventScroll: true });
+    if (typeof caret === "number") back?.setSelectionRange?.(caret, caret);
+  }
+  shown = key;
+}
+
+function signIn(why = "") {
+  ended.abort();
+  token.drop();
+  nav.hidden = leave.hidden = true;
+  say("");
+  const field = el("input", { id: "token", type: "password", autocomplete: "off", required: true, "aria-describedby": "how" });
+  const said = el("p", { class: "bad", role: "alert" }, why);
+  const enter = async (event) => {
+    event.preventDefault();
+    token.set(field.value.trim());
+    try {
+      await ask("v1/queues");
+      begin();
+    } catch (error) {
+      token.drop();
+      said.textContent = error instanceof Refused ? error.message : "The gateway does not answer.";
+    }
+  };
+  main.replaceChildren(el("form", { class: "login", onsubmit: enter },
+    el("h2", {}, "Sign in"), el("label", { for: "token" }, "Token"), field,
+    el("p", { id: "how", class: "soft" }, "An operator makes one with tessera token new. It stays in this tab and goes when the tab is closed."),
+    said, el("button", {}, "Sign in")));
+  document.title = "Sign in · Tessera";
+}
+
+function begin() {
+  nav.hidden = leave.hidden = false;
+  ended = new AbortController();
+  if (!location.hash) location.hash = "#/now";
+  const take = (event) => { events.take(event); read(); };
+  follow("", take, ended.signal).catch(() => signIn("This token is not valid any more."));
+  read();
+}
+
+leave.onclick = () => signIn();
+addEventListener("hashchange", () => {
+  if (token.get()) { reading = false; main.focus({ preventScroll: true }); read(); }
+});
+if (token.get()) begin();
+else signIn();

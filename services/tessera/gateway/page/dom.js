@@ -1,0 +1,34 @@
+// Elements from values. Text is always text: nothing that a job is called becomes markup.
+
+export function el(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "onclick" || key === "onsubmit" || key === "oninput") made[key] = value;
+    else if (key === "style") Object.assign(made.style, value);
+    else if (value !== false && value !== undefined) made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+export function table(caption, heads, rows) {
+  const head = el("tr", {}, heads.map(([text, kind]) => el("th", { scope: "col", class: kind }, text)));
+  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    el("table", {}, el("caption", { class: "soft" }, caption), el("thead", {}, head), el("tbody", {}, rows)));
+}
+
+export const row = (heads, cells, attributes = {}) =>
+  el("tr", attributes, cells.map((cell, at) => el("td", { class: heads[at][1] }, cell)));
+
+export const gpus = (milli) => String(Math.round(milli / 10) / 100);
+
+export function span(milliseconds) {
+  const seconds = Math.max(0, Math.round(milliseconds / 1000));
+  for (const [size, unit, below, lower] of [[86400, "d", 3600, "h"], [3600, "h", 60, "m"], [60, "m", 1, "s"]])
+    if (seconds >= size) return `${Math.floor(seconds / size)}${unit}${Math.floor((seconds % size) / below)}${lower}`;
+  return `${seconds}s`;
+}
+
+export const moment = (ts) => el("time", { datetime: new Date(ts).toISOString() }, new Date(ts).toLocaleString());
+
+export const jobLink = (id, name) => el("a", { href: `#/jobs/${id}` }, name || id);

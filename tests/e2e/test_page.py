@@ -1,0 +1,155 @@
+"""The page at /ui in a real browser, on real servers: what a person sees, and what they never do."""
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import pytest_asyncio
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, Page, async_playwright, expect
+
+from tessera.domain.state import State
+from tests.e2e.live import Live, configuration, job
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium: `make chromium` installs it"),
+]
+SECONDS = 30.0
+
+
+def is_told_why(state: State, job_id: str) -> bool:
+    known = state.jobs.get(job_id)
+    return known is not None and known.reason is not None
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
+    """One job that holds GPUs of each tenant, and one that waits for more than there are."""
+    async with Live.at(tmp_path_factory.mktemp("platform"), configuration()) as live:
+        await live.until_nodes_are_known()
+        runs = [await live.submit(job(f"runs-of-{tenant}", gpus=4, seconds=600), tenant) for tenant in ("lab", "ops")]
+        for run in runs:
+            await live.until_phase(run.job_id, "running")
+        waits = await live.submit(job("waits-of-lab", gpus=8, replicas=4, seconds=600), "lab")
+        await live.until(lambda state: is_told_why(state, waits.job_id), "the large job is told why it waits")
+        yield live
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        made = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield made
+        await made.close()
+
+
+@asynccontextmanager
+async def signed_in(browser: Browser, live: Live, tenant: str = "", width: int = 1280) -> AsyncIterator[Page]:
+    """A page of somebody with a token of the tenant, or the operator's; an error in its console fails the test."""
+    said = await live.command("token", "new", *([tenant] if tenant else ["--operator"]))
+    context = await browser.new_context(viewport={"width": width, "height": 800})
+    page = await context.new_page()
+    page.set_default_timeout(SECONDS * 1000)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    await page.goto(f"{live.platform.gateway_url}/ui")
+    await expect(page.get_by_label("Token")).to_be_visible()
+    for _ in range(20):  # a new token counts within two seconds
+        await page.get_by_label("Token").fill(said.out.strip().splitlines()[0])
+        await page.keyboard.press("Enter")
+        await page.wait_for_timeout(500)
+        if await page.get_by_role("navigation").is_visible():
+            break
+    await expect(page.get_by_role("heading", name="Nodes")).to_be_visible()
+    yield page
+    assert not errors
+    await context.close()
+
+
+async def test_the_first_page_shows_nodes_who_holds_their_gpus_and_what_is_free(live: Live, browser: Browser) -> None:
+    async with signed_in(browser, live) as page:
+        tiles = page.locator(".mosaic .node")
+        await expect(tiles).to_have_count(4)
+        held = [await tiles.nth(at).get_attribute("aria-label") or "" for at in range(4)]
+        assert sum("runs-of-lab" in label for label in held) == 1
+        assert sum("8 of 8 GPUs wholly free" in label for label in held) >= 2
+        await expect(page.locator(".tiles")).to_contain_text("8 / 32")
+        await page.get_by_role("button", name="runs-of-lab").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("runs-of-lab")
+
+
+async def test_the_queue_page_says_who_is_next_and_why_it_waits(live: Live, browser: Browser) -> None:
+    async with signed_in(browser, live) as page:
+        await page.get_by_role("link", name="Queue").click()
+        row = page.get_by_role("row").filter(has_text="waits-of-lab")
+        await expect(row).to_contain_text("its queue's quota is used up")
+        await row.get_by_role("link").click()
+        await expect(page.get_by_role("heading", name="waits-of-lab")).to_be_visible()
+        await expect(page.locator("main")).to_contain_text("Place 1 of 1 in line.")
+        await expect(page.locator(".story")).to_contain_text("job.admitted")
+
+
+async def test_what_happens_is_shown_without_a_reload(live: Live, browser: Browser) -> None:
+    async with signed_in(browser, live) as page:
+        await page.get_by_role("link", name="Events").click()
+        await expect(page.locator("main")).to_contain_text("Nothing has happened")
+        await live.submit(job("passes-by", gpus=1, seconds=0.2), "lab")
+        await expect(page.locator("#events")).to_contain_text("job.succeeded.v1")
+        await page.get_by_role("link", name="Jobs").click()
+        await expect(page.get_by_role("row").filter(has_text="passes-by")).to_contain_text("succeeded")
+
+
+async def test_a_tenant_sees_nothing_of_another_by_name(live: Live, browser: Browser) -> None:
+    async with signed_in(browser, live, "ops") as page:
+        await expect(page.locator(".mosaic .node")).to_have_count(4)
+        for name in ("Now", "Queue", "Jobs", "Events"):
+            await page.get_by_role("link", name=name).click()
+            await page.wait_for_timeout(1500)
+            assert "of-lab" not in await page.content()
+        await page.get_by_role("link", name="Queue").click()
+        await expect(page.get_by_role("row").filter(has_text="another tenant's")).to_have_count(1)
+
+
+async def test_a_wrong_token_is_refused_in_words_and_none_stands_in_the_address(live: Live, browser: Browser) -> None:
+    context = await browser.new_context()
+    page = await context.new_page()
+    await page.goto(f"{live.platform.gateway_url}/ui")
+    await page.get_by_label("Token").fill("tessera_nobody_wrong")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("alert")).to_contain_text("Unauthorized")
+    assert "tessera_" not in page.url
+    await context.close()
+
+
+async def test_keyboard_alone_reaches_every_page_and_a_nodes_details(live: Live, browser: Browser) -> None:
+    async with signed_in(browser, live) as page:
+        await page.reload()
+        await expect(page.get_by_role("heading", name="Nodes")).to_be_visible()
+        seen: list[str] = []
+        while not await page.evaluate("document.activeElement.classList.contains('node')"):
+            await page.keyboard.press("Tab")
+            seen.append(await page.evaluate("document.activeElement.textContent"))
+            assert len(seen) < 30, seen
+        assert seen[:5] == ["Skip to the content", "Now", "Queue", "Jobs", "Events"]
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark")])
+async def test_no_page_breaks_a_rule_of_accessibility_or_scrolls_sideways(
+    live: Live, browser: Browser, width: int, scheme: str
+) -> None:
+    async with signed_in(browser, live, width=width) as page:
+        await page.emulate_media(color_scheme=scheme)
+        for name in ("Now", "Queue", "Jobs", "Events"):
+            await page.get_by_role("link", name=name).click()
+            await page.wait_for_timeout(1500)
+            found = await Axe().run(page)
+            assert found.violations_count == 0, found.generate_report()
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width
