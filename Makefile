@@ -56,6 +56,7 @@ check: lint types layers figures ## everything that needs no server: what CI run
 	$(BIN)/python -m tessera_schemas.generate --check schemas/generated
 	$(BIN)/python deploy/make_chart.py --check
 	$(BIN)/python docs/make_tables.py --check
+	$(BIN)/pytest -q -n0 tests/unit/docs  # links, commands, settings and paths that the pages name
 
 alerts: $(READY) prometheus ## the alarms: promtool reads and tests deploy/alerts.yaml, and the docs' table says the same
 	$(BIN)/pytest -q tests/unit/project/test_alerts.py

@@ -51,7 +51,9 @@ class AdoptionWorld(World):
         parsed = reading.read_cluster_command(data)
         self.commands.append(parsed.command)
         policy = Admitted(self.state.n, self.state.tree)
-        await self.commit(outcome.judge_tenant_command(parsed, outcome.Origin(SHARD, tenant, seq, adopted=True), policy).fact)
+        await self.commit(
+            outcome.judge_tenant_command(parsed, outcome.Origin(SHARD, tenant, seq, adopted=True), policy).fact
+        )
 
     async def configure(self, *queues: Queue) -> None:
         """What an operator applies."""
