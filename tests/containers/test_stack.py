@@ -1,4 +1,4 @@
-"""The whole docker-compose.yml on a real engine, as docs/install.md says: a story, and more replicas under load."""
+"""The whole docker-compose.yml on a real engine, as docs/install.md says: a story, more replicas, faults under load."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -13,9 +13,11 @@ from tessera_schemas.services import SERVICES
 from tests.containers.compose import ComposeStack
 from tests.containers.engine import docker
 from tests.e2e.live import TENANTS, Live, configuration, eventually, job
+from tests.e2e.platform_checks import assert_all_is_well
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
 PATIENCE = 180.0
+AWAY_SECONDS = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +116,40 @@ async def test_admission_and_binder_scale_under_load(live: Live, stack: ComposeS
         await until(lambda: stack.is_ready("admission", 3), "three replicas of admission are ready")
         await until(lambda: stack.is_ready("binder", 2), "two replicas of the binder are ready")
     await live.until_idle()
+
+
+async def test_each_service_restarts_in_turn_under_load(live: Live, stack: ComposeStack) -> None:
+    async with load(live):
+        for service in SERVICES:
+            replicas = len(stack.containers(service))
+            await asyncio.to_thread(stack.compose, "restart", "-t", "15", service)
+            await until(lambda s=service, r=replicas: stack.is_ready(s, r), f"{service} is ready again")
+    await live.until_idle()
+
+
+async def test_a_scheduler_without_network_for_half_a_minute_is_followed_again(live: Live, stack: ComposeStack) -> None:
+    (container,) = stack.containers("scheduler")
+    network = f"{stack.project}_default"
+    async with load(live):
+        docker("network", "disconnect", "-f", network, container)
+        await asyncio.sleep(AWAY_SECONDS)
+        docker("network", "connect", "--alias", "scheduler", network, container)
+        await until(lambda: stack.is_ready("scheduler"), "the scheduler is ready again")
+    await live.until_idle()
+
+
+@pytest.mark.parametrize("server", ["redis", "nats"])
+async def test_a_server_that_is_stopped_and_started_loses_nothing(live: Live, stack: ComposeStack, server: str) -> None:
+    async with load(live):
+        await asyncio.to_thread(stack.compose, "stop", "-t", "10", server)
+        await asyncio.sleep(5)
+        await asyncio.to_thread(stack.compose, "start", server)
+        for service in SERVICES:
+            replicas = len(stack.containers(service))
+            await until(lambda s=service, r=replicas: stack.is_ready(s, r), f"{service} is ready again")
+    await live.until_idle()
+
+
+async def test_checkers_and_replay_find_nothing_wrong(live: Live, stack: ComposeStack) -> None:
+    await assert_all_is_well(live)
+    assert "ok: every record is valid" in await asyncio.to_thread(stack.cli, "replay", "--verify")
