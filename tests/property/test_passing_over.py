@@ -11,6 +11,7 @@ from tessera.engine.queueing.readiness import quota_reason
 from tessera.engine.scoring.policies import taste_of
 from tessera.scheduler import decide as module
 from tessera.scheduler.decide.draft import Draft
+from tessera.scheduler.decide.scheduling_pass import CapacityCache
 from tessera.scheduler.decide.starts import ALLOCATION_BYTES_MAX, PODS_PER_MESSAGE, allocation_bytes
 from tessera_schemas.facts import AnyFact, PodsMade, RunEnded, RunStarted
 from tessera_schemas.ledger import Allocated, AnyRecord, Waiting
@@ -21,7 +22,7 @@ from tests.ledgers import Committed
 SHAPES = (role(gpus=1), role(gpus=4), role(replicas=3, gpus=2), role(gpus=8), role(gpus=0, cpu_milli=60_000))
 
 
-def place_line_plainly(draft: Draft, pool: str) -> None:
+def place_line_plainly(draft: Draft, pool: str, known: CapacityCache) -> None:
     state = draft.state
     line = state.lines.get(pool)
     waiting = [state.jobs.get(job_id) for job_id in dict.fromkeys(line.jobs if line else ())]
