@@ -49,7 +49,8 @@ def running() -> Iterator[str]:
         raise NoEngine("no container engine answers, and dockerd is not installed: see `make container-engine`")
     if os.geteuid():
         raise NoEngine("no container engine answers, and only root can start one")
-    with tempfile.TemporaryDirectory(prefix="tessera-engine-") as folder:
+    # What the engine could not let go of stays behind, which fails no test.
+    with tempfile.TemporaryDirectory(prefix="tessera-engine-", ignore_cleanup_errors=True) as folder:
         yield from _started(Path(folder))
 
 
@@ -71,3 +72,12 @@ def _started(folder: Path) -> Iterator[str]:
         process.terminate()
         process.wait(60)
         del os.environ["DOCKER_HOST"]
+        _unmount_below(folder)
+
+
+def _unmount_below(folder: Path) -> None:
+    """The engine leaves its network's name space mounted, so that the folder could not be removed."""
+    mounted = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    for point in reversed(mounted):
+        if point.startswith(f"{folder}/"):
+            run("umount", point)
