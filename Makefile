@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SEEDS ?= 100
+# One more than there are processors, since many tests wait for servers.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 FIRST ?= 1
 CODE := schemas services tests docs deploy
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
@@ -76,7 +78,7 @@ unit: $(READY) ## fast tests, no servers, about a minute
 	$(BIN)/pytest -q -n auto tests/unit tests/property
 
 test: $(READY) ## all tests: real nats-server and Redis, real processes, 100 simulated seeds
-	$(BIN)/pytest -q -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/kubernetes --ignore=tests/containers tests  # the tests of a file share one platform, and some build on others
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/kubernetes --ignore=tests/containers tests  # the tests of a file share one platform, and some build on others
 
 test-kubernetes: $(READY) ## the same on a real Kubernetes API server, built once from Go modules (minutes)
 	@$(BIN)/python -m tests.kubernetes.binaries
