@@ -72,7 +72,7 @@ def explained(answer: Explanation | None, lines: list[StoryLine], until: Mapping
         "job_id": answer.job.job_id,
         "name": answer.job.name,
         "queue": answer.job.queue,
-        "phase": answer.job.phase.value,
+        "phase": answer.phase,
         "reason": None if answer.reason is None else plain(answer.reason),
         "others": [plain(reason) for reason in answer.others],
         "sentence": answer.sentence(),

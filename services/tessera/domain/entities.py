@@ -272,6 +272,16 @@ class RefusedWork:
     reasons: tuple[Reason, ...]
     since_ts: int
 
+    @property
+    def job_id(self) -> str:
+        """Id under which views and answers show the work; no job has it."""
+        return self.work_id
+
+    @property
+    def name(self) -> str:
+        """Name of the owner, without its kind."""
+        return self.owner.rpartition("/")[2]
+
 
 @quick
 @dataclass(frozen=True, slots=True)

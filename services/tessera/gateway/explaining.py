@@ -25,7 +25,7 @@ def explained(state: State, job_id: str, tenant: str | None, now_ms: int) -> Exp
         as_of=answer.as_of,
         job_id=answer.job.job_id,
         name=answer.job.name,
-        phase=answer.job.phase.value,
+        phase=answer.phase,
         sentence=for_eyes_of(tenant, answer.sentence(), state),
         reason=None if reason is None else PublicReason.model_validate(reason),
         position=answer.position,

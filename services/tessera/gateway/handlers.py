@@ -8,7 +8,7 @@ import structlog
 from aiohttp import web
 from pydantic import ValidationError
 
-from tessera.domain.entities import EndedJob, Job
+from tessera.domain.entities import EndedJob, Job, RefusedWork
 from tessera.domain.state import State
 from tessera.gateway import models
 from tessera.gateway.bodies import read_body, read_query, written
@@ -98,9 +98,9 @@ class Handlers:
         return json_response(body, status, {"Location": f"/v1/jobs/{job}"})
 
     async def get_job(self, request: web.Request) -> web.Response:
-        """Answers with the view of one of the caller's jobs; raises Refusal where no such job is known."""
+        """Answers with the view of a job, or of refused work, of the caller; raises Refusal where neither is known."""
         read_query(request, models.NoQuery)
-        known = self._own(request)
+        known = self._own_work(request)
         n, view = await self._views.job(known.job_id, self._state.n)
         if view is None:  # it was forgotten in between
             raise _no_such_job(known.job_id)
@@ -158,7 +158,7 @@ class Handlers:
     async def explain_job(self, request: web.Request) -> web.Response:
         """Answers why a job waits, as far as the caller may see, from the gateway's own state at this moment."""
         read_query(request, models.NoQuery)
-        known = self._own(request)
+        known = self._own_work(request)
         return json_response(explained(self._state, known.job_id, request[CALLER].tenant, self._clock.now_ms()))
 
     # -- the shard
@@ -214,12 +214,21 @@ class Handlers:
     def _known(self, job: str) -> Job | EndedJob | None:
         return self._state.jobs.get(job) or self._state.ended.get(job)
 
-    def _own(self, request: web.Request) -> Job | EndedJob:
-        """The job that is named; another tenant's is one that does not exist."""
+    def _own_work(self, request: web.Request) -> Job | EndedJob | RefusedWork:
+        """The job or refused work that is named; another tenant's is one that does not exist."""
         job = request.match_info["job_id"]
-        known = self._known(job)
+        known = self._known(job) or self._state.refused.get(job)
         if known is None or not request[CALLER].may_see(known.tenant):
             raise _no_such_job(job)
+        return known
+
+    def _own(self, request: web.Request) -> Job | EndedJob:
+        """The job that is named; refused work is none, and is mended in Kubernetes."""
+        known = self._own_work(request)
+        if isinstance(known, RefusedWork):
+            raise refused(
+                Code.NO_SUCH_JOB, "job_id", f"{known.owner} is refused and was never a job; change it in Kubernetes"
+            )
         return known
 
     def _target(self, request: web.Request) -> tuple[str, str]:

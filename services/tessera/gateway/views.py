@@ -157,12 +157,13 @@ class SharedViews:
         return self._queues.as_of, sorted(self._queues.rows.values(), key=lambda queue: queue.name)
 
     async def job(self, job_id: str, min_n: int) -> tuple[int, JobView | None]:
-        """The job; that there is none is believed only of views that hold up to `min_n`."""
+        """The job or refused work; that there is none is believed only of views that hold up to `min_n`."""
         return await self._in_time(self._job(job_id, min_n))
 
     async def _job(self, job_id: str, min_n: int) -> tuple[int, JobView | None]:
         while True:
-            n, stored = await self._store.cursor(), await self._store.get("jobs", job_id)
+            n = await self._store.cursor()
+            stored = await self._store.get("jobs", job_id) or await self._store.get("refused", job_id)
             if stored is not None or n >= min_n:
                 return n, None if stored is None else JobView.from_bytes(stored)
             await self._clock.sleep(BEHIND_SECONDS)

@@ -269,7 +269,7 @@ class Views:
             job_id=work.work_id,
             tenant=work.tenant,
             queue=work.queue,
-            name=work.owner.rpartition("/")[2],
+            name=work.name,
             key="",
             phase=REFUSED,
             priority=0,

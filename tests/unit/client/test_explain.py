@@ -1,12 +1,23 @@
 """Explain recomputes with the functions that decide, and says as of which record."""
 
-from tessera.client.explain import explain
+from tessera.client.explain import explain, explained, explanation_lines
 from tessera.client.story import story
 from tessera_schemas.base import job_id
 from tessera_schemas.facts import PodsMade, RunEnded, RunStarted
 from tessera_schemas.ledger import LEDGER_MESSAGE
 from tessera_schemas.reasons import Code, Reason
-from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, queue, role, run_absent
+from tests.builders import (
+    SHARD,
+    admitted,
+    config_body,
+    config_proposed,
+    job_spec,
+    node_seen,
+    queue,
+    role,
+    run_absent,
+    work_refused,
+)
 from tests.ledgers import Committed
 
 
@@ -41,6 +52,17 @@ def test_a_job_without_room_hears_the_numbers_of_now_its_place_and_who_holds_wha
     assert (answer.position, answer.in_line) == (2, 2)
     (holder,) = answer.holders.named
     assert holder.said() == f"6 GPUs held by k1 ({of('k1')}-1) of queue research"
+
+
+def test_refused_work_is_explained_with_its_reason_and_the_way_out() -> None:
+    made, refusal = ledger(), work_refused()
+    made.commit(refusal)
+    answer = explain(made.state, refusal.work_id, made.ts)
+    assert answer is not None
+    assert (answer.phase, answer.position) == ("refused", 0)
+    assert answer.sentence().startswith(f"train ({refusal.work_id}) refused: ")
+    assert "\n".join(explanation_lines(answer, {}, made.ts)).count("Job/train is in no queue") == 1
+    assert explained(answer, [], {})["phase"] == "refused"
 
 
 def test_a_job_that_no_empty_node_holds_hears_that_it_is_hopeless() -> None:

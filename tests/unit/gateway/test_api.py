@@ -398,6 +398,26 @@ async def test_users_work_in_kubernetes_that_is_refused_is_in_the_list_of_its_te
     assert [job["phase"] for job in after.body["items"]] == ["queued"]
 
 
+async def test_refused_work_is_shown_and_explained_and_takes_no_orders(world: World) -> None:
+    refusal = work_refused()
+    await world.commit(refusal)
+    lab, other = world.token("lab"), world.token("other")
+    path = f"/v1/jobs/{refusal.work_id}"
+    async with world.gateway():
+        shown = await world.ask("GET", path, lab)
+        explained = await world.ask("GET", f"{path}/explain", lab)
+        hidden = await world.ask("GET", path, other)
+        cancelled = await world.ask("POST", f"{path}/cancel", lab, {})
+    assert shown.status == 200
+    assert (shown.body["job"]["phase"], shown.body["job"]["reason"]["code"]) == ("refused", "NoSuchQueue")
+    assert (explained.status, explained.body["phase"]) == (200, "refused")
+    assert explained.body["sentence"].startswith(f"train ({refusal.work_id}) refused: ")
+    assert any("Job/train is in no queue" in note for note in explained.body["notes"])
+    assert (hidden.status, hidden.code) == (404, "NoSuchJob")
+    assert (cancelled.status, cancelled.code) == (404, "NoSuchJob")
+    assert "Job/train is refused" in cancelled.body["reasons"][0]["detail"]
+
+
 async def test_pages_follow_each_other_without_gap_or_repeat_while_jobs_come(world: World) -> None:
     for i in range(7):
         await world.commit(admitted(f"k{i}"))

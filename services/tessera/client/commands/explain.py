@@ -22,7 +22,7 @@ def explain(
         async with stored_ledger(where) as ledger:
             job_id = await _resolved(where, job)
             state, now = (await ledger.folded()).state, SystemClock().now_ms()
-            known = state.jobs.get(job_id) or state.ended.get(job_id)
+            known = state.jobs.get(job_id) or state.ended.get(job_id) or state.refused.get(job_id)
             if viewer is not None and (known is None or known.tenant != viewer):
                 raise _unknown(job)
             answer = explained_by(state, job_id, now, viewer)
@@ -61,4 +61,4 @@ async def _resolved(where: Where, named: str) -> str:
     if len(named) == 20 and named.isalnum():
         return named
     async with where.store(where.identity(OPERATOR)) as store:
-        return (await ShardViews(store).job(named)).job_id
+        return (await ShardViews(store).work(named)).job_id

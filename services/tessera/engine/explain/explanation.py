@@ -8,7 +8,7 @@ The first reason is the one that the committer would give now; the others would 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tessera.domain.entities import EndedJob, Job, Run
+from tessera.domain.entities import EndedJob, Job, RefusedWork, Run
 from tessera.domain.idle import idle_policy
 from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
@@ -27,6 +27,8 @@ from tessera_schemas.units import said_age
 
 FLAVORS_MAX = 4  # of which each is told why it does not do
 DRAINED_MAX = 3
+REFUSED = "refused"
+"""In the place of a phase, for users' work in Kubernetes that never became a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class Explanation:
     single changes after which it would start at once; `tried` is how many were tried, 0 when trying makes no sense.
     """
 
-    job: Job | EndedJob
+    job: Job | EndedJob | RefusedWork
     as_of: int
     reason: Reason | None = None
     position: int = 0
@@ -52,9 +54,13 @@ class Explanation:
 
     def sentence(self) -> str:
         """The answer in one line."""
-        job = self.job
         why = f": {self.reason.sentence()}" if self.reason is not None else ""
-        return f"{job.name} ({job.job_id}) {job.phase.value}{why}"
+        return f"{self.job.name} ({self.job.job_id}) {self.phase}{why}"
+
+    @property
+    def phase(self) -> str:
+        """Phase of the job; `refused` for work that is none."""
+        return REFUSED if isinstance(self.job, RefusedWork) else self.job.phase.value
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -66,17 +72,28 @@ class Explanation:
 
 def explain(state: State, job_id: str, now_ms: int, viewer: str | None = None) -> Explanation | None:
     """
-    None when the state knows no such job: it was never taken in, or it is forgotten.
+    None when the state knows neither such a job nor such refused work: it was never taken in, or it is forgotten.
 
     `viewer` is the tenant who asks, None an operator: a tenant sees no other tenant's job or run by name.
     """
     job = state.jobs.get(job_id)
     if job is None:
-        ended = state.ended.get(job_id)
-        return None if ended is None else Explanation(ended, state.n, ended.reason)
+        ended, refused = state.ended.get(job_id), state.refused.get(job_id)
+        if ended is None:
+            return None if refused is None else _refused(state, refused)
+        return Explanation(ended, state.n, ended.reason)
     if job.phase is not Phase.QUEUED:
         return Explanation(job, state.n, job.reason, said=tuple(_on_its_way(state, job)))
     return _queued(state, job, max(state.ts, now_ms), Eyes(state.tree, viewer))
+
+
+def _refused(state: State, work: RefusedWork) -> Explanation:
+    """Every reason, and how to get the work into a queue."""
+    way_out = (
+        f"{work.owner} is in no queue. Correct the object, or delete it and create it anew; it is then looked at again."
+    )
+    reason, *others = work.reasons
+    return Explanation(work, state.n, reason, others=tuple(others), said=(way_out,))
 
 
 def _queued(state: State, job: Job, now: int, eyes: Eyes) -> Explanation:
