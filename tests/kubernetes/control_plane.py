@@ -40,7 +40,7 @@ class ControlPlane:
 
     `lease_seconds` is how long the lease of a node lasts that KWOK renews, `silence_seconds` after how long without
     one the node's condition becomes Unknown. Short ones make a lost node quick to test and cost requests. `gates` are
-    features that are switched on everywhere.
+    features that are switched on everywhere; `controller_flags`, as `name=value`, win over kube-controller-manager's.
     """
 
     def __init__(
@@ -52,11 +52,13 @@ class ControlPlane:
         kubelets: bool = True,
         scheduler: bool = False,
         gates: Sequence[str] = (),
+        controller_flags: Sequence[str] = (),
         say: Callable[[str], None] = print,
     ) -> None:
         self.directory = directory.resolve()
         self._lease_seconds, self._silence_seconds = lease_seconds, silence_seconds
         self._kubelets, self._scheduler, self._gates = kubelets, scheduler, tuple(gates)
+        self._controller_flags = [f"--{flag}" for flag in controller_flags]
         self._tokens = identities.new_tokens()
         self.parts: dict[str, Server] = {}
         self._port = 0
@@ -224,6 +226,7 @@ class ControlPlane:
     def _start_the_others(self) -> None:
         controllers = self.kubeconfig(identities.CONTROLLERS)
         arguments = commands.controller_manager(controllers, self._certificates, self._silence_seconds, self._gates)
+        arguments += self._controller_flags
         self._start("kube-controller-manager", arguments, self._has_default_account)
         if self._kubelets:
             self._start("kwok", commands.kwok(self.kubeconfig(identities.KUBELETS), self._lease_seconds))
