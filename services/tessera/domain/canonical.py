@@ -8,8 +8,8 @@ from typing import Any, get_args, get_type_hints
 import orjson
 from pydantic import BaseModel
 
-from tessera.domain.evolve import LATER
 from tessera.domain.gang import Gang
+from tessera.domain.later import LATER
 
 
 def encode(entity: Any) -> bytes:

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from tessera.domain.evolve import later, quick
+from tessera.domain.fast import fast_init
 from tessera.domain.gang import Gang, gang_of
+from tessera.domain.later import later
 from tessera.domain.phases import Phase
 from tessera.domain.resources import NOTHING, Amount, RoleNeed
 from tessera_schemas.adopted import Adopted
@@ -12,7 +13,7 @@ from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Job:
     """
@@ -80,7 +81,7 @@ class Job:
         return f"{self.job_id}-{self.attempt}"
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class EndedJob:
     """A job after its end, remembered so that its key stays known until `forget_ts`."""
@@ -106,7 +107,7 @@ class EndedJob:
     evictions: int = later(0)
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Extra:
     """
@@ -121,7 +122,7 @@ class Extra:
     leaving: bool = False
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Run:
     """
@@ -217,7 +218,7 @@ class Run:
         return self.over or self.revoked is not None
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Use:
     """Resources that a queue's runs hold, or that a tenant's jobs ask for."""
@@ -227,7 +228,7 @@ class Use:
     amount: Amount = NOTHING
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Earmark:
     """
@@ -250,7 +251,7 @@ class Earmark:
         return gang_of(self.roles)
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Left:
     """The last published free slots of a pool: how many pods of 1, 2, 4 … whole GPUs its nodes would take."""
@@ -259,7 +260,7 @@ class Left:
     free: tuple[int, ...]
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class RefusedWork:
     """Users' work in Kubernetes that is refused as it is; `group` finds its pods."""
@@ -283,7 +284,7 @@ class RefusedWork:
         return self.owner.rpartition("/")[2]
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Drain:
     """A node on which nothing new starts, because an operator said so."""
@@ -293,7 +294,7 @@ class Drain:
     why: str = ""
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class QueueOrder:
     """The newest order of a pool that was taken in: who is next, as of `basis_n`."""

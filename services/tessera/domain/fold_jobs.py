@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tessera.domain.entities import Earmark, EndedJob, Job
 from tessera.domain.errors import Contradiction
-from tessera.domain.evolve import evolved
+from tessera.domain.fast import replace
 from tessera.domain.fold_steps import (
     EVICTIONS,
     FORMAT_OF_LATER,
@@ -83,7 +83,7 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
 @applies(Waiting)
 def apply_waiting(state: State, record: Waiting, facts: Sequence[TakenFact]) -> None:
     """Notes why a job waits, and since when it was told so; raises Contradiction if the job is not live."""
-    state.put_job(evolved(job_of(state, record.job_id), reason=record.reason, told_ts=state.ts))
+    state.put_job(replace(job_of(state, record.job_id), reason=record.reason, told_ts=state.ts))
 
 
 @applies(Held)
@@ -92,7 +92,7 @@ def apply_held(state: State, record: Held, facts: Sequence[TakenFact]) -> None:
     job = job_of(state, record.job_id)
     if job.held is not record.undo:
         raise Contradiction(f"record {state.n}: job {job.job_id} is {'held' if job.held else 'not held'} already")
-    state.put_job(evolved(job, held=not record.undo))
+    state.put_job(replace(job, held=not record.undo))
 
 
 @applies(BackInLine)
@@ -104,7 +104,7 @@ def apply_back_in_line(state: State, record: BackInLine, facts: Sequence[TakenFa
         raise Contradiction(f"record {state.n}: job {job.job_id} was not without its pods")
     preemptible = job.preemptible if record.preemptible is None else record.preemptible
     adopted = adopted.model_copy(update={"uids": record.uids})
-    state.put_job(evolved(job, away=False, preemptible=preemptible, adopted=adopted))
+    state.put_job(replace(job, away=False, preemptible=preemptible, adopted=adopted))
 
 
 @applies(OutOfLine)
@@ -113,13 +113,13 @@ def apply_out_of_line(state: State, record: OutOfLine, facts: Sequence[TakenFact
     job = job_of(state, record.job_id)
     if job.adopted is None or job.away or job.phase is not Phase.QUEUED:
         raise Contradiction(f"record {state.n}: job {job.job_id} does not wait for room")
-    state.put_job(evolved(job, away=True))
+    state.put_job(replace(job, away=True))
 
 
 @applies(PrioritySet)
 def apply_priority_set(state: State, record: PrioritySet, facts: Sequence[TakenFact]) -> None:
     """Gives a job another priority class; raises Contradiction if the job is not live."""
-    state.put_job(evolved(job_of(state, record.job_id), priority_class=record.priority_class))
+    state.put_job(replace(job_of(state, record.job_id), priority_class=record.priority_class))
 
 
 @applies(Requeued)
@@ -148,7 +148,7 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
     if phase is Phase.SUCCEEDED:
         run = run_of(state, job.run_id)
         learn_runtime(state, run, job)
-        state.put_run(evolved(run, over=True))
+        state.put_run(replace(run, over=True))
     else:
         _still_held(state, job)
     state.drop_job(job)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tessera.domain.checkpoints import marks_with
 from tessera.domain.entities import Extra, Run
 from tessera.domain.errors import Contradiction
-from tessera.domain.evolve import evolved
+from tessera.domain.fast import replace
 from tessera.domain.fold_steps import (
     EVICTIONS,
     FORMAT_OF_LATER,
@@ -84,7 +84,7 @@ def apply_permitted(state: State, record: Permitted, facts: Sequence[TakenFact])
         return
     if run.uids or run.stopping or len(record.uids) != len(run.placements):
         raise Contradiction(f"record {state.n}: run {run.run_id} cannot be permitted")
-    state.put_run(evolved(run, uids=record.uids))
+    state.put_run(replace(run, uids=record.uids))
     move(state, job_of(state, run.job_id), Phase.BINDING)
 
 
@@ -94,9 +94,9 @@ def _permit_extra(state: State, run: Run, record: Permitted) -> None:
     if run.stopping or not uids.keys() <= open_:
         raise Contradiction(f"record {state.n}: run {run.run_id} has no such pods to permit: {record.ranks}")
     extra = tuple(
-        evolved(e, uid=uids[e.placement.rank], deadline=0) if e.placement.rank in uids else e for e in run.extra
+        replace(e, uid=uids[e.placement.rank], deadline=0) if e.placement.rank in uids else e for e in run.extra
     )
-    state.put_run(evolved(run, extra=extra))
+    state.put_run(replace(run, extra=extra))
 
 
 @applies(Grown)
@@ -112,7 +112,7 @@ def apply_grown(state: State, record: Grown, facts: Sequence[TakenFact]) -> None
     tally(state, run.queue, run.flavor, more, 1, jobs=0)
     extra = (*run.extra, *(Extra(placement, record.deadline) for placement in record.placements))
     amount = run.amount.plus(more)
-    after = evolved(run, extra=extra, amount=amount, resized_ts=state.ts, next_rank=first + len(ranks))
+    after = replace(run, extra=extra, amount=amount, resized_ts=state.ts, next_rank=first + len(ranks))
     state.put_run(after)
 
 
@@ -123,9 +123,9 @@ def apply_shrunk(state: State, record: Shrunk, facts: Sequence[TakenFact]) -> No
     staying = {extra.placement.rank for extra in run.surplus}
     if run.stopping or not ranks <= staying:
         raise Contradiction(f"record {state.n}: run {run.run_id} has no such pods to remove: {record.ranks}")
-    extra = tuple(evolved(e, leaving=True) if e.placement.rank in ranks else e for e in run.extra)
+    extra = tuple(replace(e, leaving=True) if e.placement.rank in ranks else e for e in run.extra)
     failures = run.failures + (record.reason.code not in NO_FAILURES)
-    state.put_run(evolved(run, extra=extra, resized_ts=state.ts, failures=failures))
+    state.put_run(replace(run, extra=extra, resized_ts=state.ts, failures=failures))
 
 
 @applies(Bound)
@@ -134,7 +134,7 @@ def apply_bound(state: State, record: Bound, facts: Sequence[TakenFact]) -> None
     run = run_of(state, record.run_id)
     if not run.uids or run.stopping:
         raise Contradiction(f"record {state.n}: run {run.run_id} cannot have been bound")
-    state.put_run(evolved(run, bound=True))
+    state.put_run(replace(run, bound=True))
 
 
 @applies(Started)
@@ -143,7 +143,7 @@ def apply_started(state: State, record: Started, facts: Sequence[TakenFact]) -> 
     run = run_of(state, record.run_id)
     if not run.uids or run.stopping:
         raise Contradiction(f"record {state.n}: run {run.run_id} cannot have started")
-    state.put_run(evolved(run, bound=True, started=True, started_ts=state.ts))
+    state.put_run(replace(run, bound=True, started=True, started_ts=state.ts))
     move(state, job_of(state, run.job_id), Phase.RUNNING, started_ts=state.ts)
 
 
@@ -156,9 +156,9 @@ def apply_revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> 
         hurries = record.now and not run.hurried and record.then in (run.then, "cancelled")
         if run.over or not (hurries or (run.then, record.then) == ("requeue", "cancelled")):
             raise Contradiction(f"record {state.n}: run {run.run_id} is stopping already")
-        state.put_run(evolved(run, then=record.then, hurried=run.hurried or record.now))
+        state.put_run(replace(run, then=record.then, hurried=run.hurried or record.now))
         return
-    state.put_run(evolved(run, revoked=record.reason, then=record.then, stopped_ts=state.ts, hurried=record.now))
+    state.put_run(replace(run, revoked=record.reason, then=record.then, stopped_ts=state.ts, hurried=record.now))
     job = job_of(state, run.job_id)
     if record.reason.code in ENDS_OF_ITS_OWN:
         learn_runtime(state, run, job)
@@ -174,14 +174,14 @@ def apply_spared(state: State, record: Spared, facts: Sequence[TakenFact]) -> No
     if run.revoked is None or run.revoked.code not in EVICTIONS or run.then != "requeue":
         raise Contradiction(f"record {state.n}: run {run.run_id} does not stop for another job")
     kept_ts = state.ts if record.kept else run.kept_ts
-    state.put_run(evolved(run, revoked=None, then="", stopped_ts=0, kept_ts=kept_ts))
+    state.put_run(replace(run, revoked=None, then="", stopped_ts=0, kept_ts=kept_ts))
     move(state, job_of(state, run.job_id), Phase.RUNNING, reason=None)
 
 
 @applies(Warned)
 def apply_warned(state: State, record: Warned, facts: Sequence[TakenFact]) -> None:
     """Notes when a run was warned of being idle, in ledger milliseconds; `idle_seconds` 0 takes the warning back."""
-    state.put_run(evolved(run_of(state, record.run_id), idle_ts=state.ts if record.idle_seconds else 0))
+    state.put_run(replace(run_of(state, record.run_id), idle_ts=state.ts if record.idle_seconds else 0))
 
 
 @applies(Saved)
@@ -189,9 +189,9 @@ def apply_saved(state: State, record: Saved, facts: Sequence[TakenFact]) -> None
     """Notes a checkpoint of a run: its time in ledger milliseconds and, where a path is named, the path."""
     run = run_of(state, record.run_id)
     marks = marks_with(run, record.path, record.at) if state.format >= FORMAT_OF_LATER else run.saved_marks
-    state.put_run(evolved(run, saved_ts=state.ts, saved_marks=marks))
+    state.put_run(replace(run, saved_ts=state.ts, saved_marks=marks))
     if record.path:
-        state.put_job(evolved(job_of(state, run.job_id), saved_path=record.path))
+        state.put_job(replace(job_of(state, run.job_id), saved_path=record.path))
 
 
 @applies(Released)
@@ -218,7 +218,7 @@ def _release_pods(state: State, run: Run, ranks: set[int]) -> None:
     less = run.gang.amount_of(gone)
     extra = run.extra if leaving.isdisjoint(ranks) else tuple(e for e in run.extra if e.placement.rank not in ranks)
     released = tuple(sorted({*run.released_ranks, *ranks - leaving}))
-    state.put_run(evolved(run, extra=extra, amount=run.amount.plus(less, -1), released_ranks=released))
+    state.put_run(replace(run, extra=extra, amount=run.amount.plus(less, -1), released_ranks=released))
     hold(state, run.gang, gone, -1)
     drop_empty(state, gone)
     tally(state, run.queue, run.flavor, less, -1, jobs=0)

@@ -6,7 +6,7 @@ from typing import Any
 from tessera.domain.devices import while_held
 from tessera.domain.entities import Drain, Earmark, Left, RefusedWork, Run
 from tessera.domain.errors import Contradiction, UnknownFormat
-from tessera.domain.evolve import evolved
+from tessera.domain.fast import replace
 from tessera.domain.fold_table import applies
 from tessera.domain.resources import empty_node
 from tessera.domain.state import State
@@ -104,7 +104,7 @@ def apply_mix_priced(state: State, record: MixPriced, facts: Sequence[TakenFact]
     fact, mix = facts[record.fact].fact, state.mixes.get(record.pool)
     if not isinstance(fact, PricesLearnt) or mix is None or len(fact.prices) != len(mix.known):
         raise Contradiction(f"record {state.n}: fact {record.fact} has no prices for the mix of pool {record.pool}")
-    state.mixes.put(mix.pool, evolved(mix, prices=fact.prices, priced=fact.settled, priced_gpus=fact.gpus))
+    state.mixes.put(mix.pool, replace(mix, prices=fact.prices, priced=fact.settled, priced_gpus=fact.gpus))
 
 
 @applies(RefusalNoted)

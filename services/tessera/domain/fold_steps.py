@@ -5,7 +5,7 @@ from typing import Any
 
 from tessera.domain.entities import Job, Run, Use
 from tessera.domain.errors import Contradiction
-from tessera.domain.evolve import evolved
+from tessera.domain.fast import replace
 from tessera.domain.gang import Gang
 from tessera.domain.phases import Phase, moved
 from tessera.domain.resources import Amount, Node
@@ -38,7 +38,7 @@ def run_of(state: State, name: str) -> Run:
 
 def move(state: State, job: Job, to: Phase, **changes: Any) -> Job:
     """Stores and returns the job in another phase with further changes; raises IllegalMove if no edge leads there."""
-    after = evolved(job, phase=moved(job.job_id, job.phase, to), **changes)
+    after = replace(job, phase=moved(job.job_id, job.phase, to), **changes)
     state.put_job(after)
     return after
 

@@ -8,7 +8,7 @@ always itself; a bare word is a name as soon as the configuration has any.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tessera.domain.evolve import evolved
+from tessera.domain.fast import replace
 from tessera.domain.resources import RoleNeed
 from tessera_schemas.job import Role
 from tessera_schemas.reasons import Code, Reason
@@ -22,7 +22,7 @@ def with_labels(roles: Sequence[RoleNeed], levels: Levels) -> tuple[RoleNeed, ..
     if not levels:
         return tuple(roles)
     return tuple(
-        evolved(
+        replace(
             role, levels=tuple(levels.get(at, at) for at in role.levels), spread=levels.get(role.spread, role.spread)
         )
         for role in roles

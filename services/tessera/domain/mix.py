@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tessera.domain.evolve import evolved
+from tessera.domain.fast import replace
 from tessera.domain.resources import WHOLE_GPU, Need, Node, RoleNeed
 from tessera.domain.table import Table
 
@@ -129,7 +129,7 @@ def _count(seen: Table[Seen], mixes: Table[Mix], pool: str, kind: MixKind, times
     if row is None and mix.kinds >= KINDS_MAX:
         kinds -= _drop_rarest(seen, pool)
     seen.put(key, Seen(key, pool, kind, times + (row.count if row else 0)))
-    mixes.put(pool, evolved(mix, arrivals=mix.arrivals + times, kinds=kinds))
+    mixes.put(pool, replace(mix, arrivals=mix.arrivals + times, kinds=kinds))
 
 
 def _drop_rarest(seen: Table[Seen], pool: str) -> int:
@@ -155,7 +155,7 @@ def _settle(seen: Table[Seen], mixes: Table[Mix], nodes: Table[Node], mix: Mix) 
                 seen.drop(row.key)
                 kinds -= 1
     largest = max((node.cpu_milli for node in there), default=0)
-    settled = evolved(
+    settled = replace(
         mix,
         arrivals=arrivals,
         kinds=kinds,

@@ -6,9 +6,10 @@ Capacity is checked per device, never on a sum: two halves on two GPUs are not o
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from tessera.domain.evolve import evolved, later, quick
+from tessera.domain.fast import fast_init, replace
+from tessera.domain.later import later
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import GPU_MILLI, AffinityTerm, Role, RoleReach, Toleration
 from tessera_schemas.mig import GEOMETRIES, PROFILES
@@ -20,7 +21,7 @@ NO_VALUE = "="
 """In a toleration of a need, whose "" stands for every value: the empty value alone. No taint can have it."""
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Need:
     """
@@ -53,7 +54,7 @@ class Need:
         return Amount(self.cpu_milli, self.memory_bytes, self.total_gpu_milli)
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class RoleNeed:
     """
@@ -127,7 +128,7 @@ def _value_of(toleration: Toleration) -> str:
     return toleration.value if toleration.value or toleration.every_value else NO_VALUE
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Amount:
     """A quantity of everything that quotas count."""
@@ -148,7 +149,7 @@ class Amount:
 NOTHING = Amount()
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class OthersUse:
     """Use of a node by pods that are not ours. It counts as used, whatever runs hold besides."""
@@ -163,7 +164,7 @@ class OthersUse:
 NO_OTHERS = OthersUse()
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Node:
     """
@@ -237,7 +238,7 @@ class Node:
                 gpu[device] -= sign * placement.gpu_milli
         if self.others.gpus:
             theirs = _give_others(gpu, self.others.gpus)
-        return evolved(
+        return replace(
             self,
             cpu_free=self.cpu_free - sign * need.cpu_milli,
             memory_free=self.memory_free - sign * need.memory_bytes,

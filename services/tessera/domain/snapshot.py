@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from tessera.domain.canonical import encode
 from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Left, QueueOrder, RefusedWork, Run, Use
 from tessera.domain.errors import Contradiction
-from tessera.domain.evolve import evolved
+from tessera.domain.fast import replace
 from tessera.domain.gang import gang_of
 from tessera.domain.mix import Mix, Seen
 from tessera.domain.resources import Node
@@ -73,7 +73,7 @@ def load(lines: Iterator[bytes]) -> State:
         adapter, key = ROWS[name.decode()]
         row = adapter.validate_json(body)
         if isinstance(row, Job | Run | Earmark):
-            row = evolved(row, roles=gang_of(row.roles))
+            row = replace(row, roles=gang_of(row.roles))
         getattr(state, name.decode()).put(getattr(row, key), row)
     state.rebuild_index()
     return state

@@ -14,7 +14,7 @@ import orjson
 from pydantic import TypeAdapter
 
 from tessera.domain.errors import Contradiction
-from tessera.domain.evolve import evolved
+from tessera.domain.fast import replace
 from tessera.domain.state import State
 from tessera_schemas import events as public
 from tessera_schemas import subjects
@@ -113,7 +113,7 @@ class Known:
     def run(self, run_id: str) -> Subject:
         """The job at the attempt of this run; a job is remembered for as long as a run of it is held."""
         job_id, _, attempt = run_id.rpartition("-")
-        return evolved(self.job(job_id), attempt=int(attempt))
+        return replace(self.job(job_id), attempt=int(attempt))
 
 
 Told = tuple[type[public.PublicEvent], Subject, JsonData]
@@ -213,7 +213,7 @@ def _turned_away(known: Known, record: JobTurnedAway) -> Told:
 
 
 def _allocated(known: Known, record: Allocated) -> Told:
-    job = known.add(evolved(known.job(record.job_id), attempt=record.attempt))
+    job = known.add(replace(known.job(record.job_id), attempt=record.attempt))
     return public.JobAllocatedV1, job, _run_data(job, placements=_places(record.placements))
 
 

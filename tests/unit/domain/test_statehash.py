@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from tessera.domain.canonical import encode
-from tessera.domain.evolve import later
+from tessera.domain.later import later
 from tessera.domain.snapshot import dump, load
 from tessera.domain.state import TABLES, State
 from tessera.domain.statehash import StateHash

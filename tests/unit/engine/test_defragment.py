@@ -7,7 +7,7 @@ import pytest
 
 from tessera.client.commands.preempt import plan_lines, planned
 from tessera.client.replay import verify
-from tessera.domain.evolve import evolved
+from tessera.domain.fast import replace
 from tessera.engine.defragmentation.relocations import GPU_SECOND, gained, may_move
 from tessera.engine.defragmentation.search import defragmentation
 from tessera.engine.preemption.plans import Plan, proposal
@@ -269,7 +269,7 @@ def reserved(rounds: Rounds, seconds: int) -> Rounds:
     """`gang` was told that room is reserved for it from then on."""
     gang, at = rounds.job("gang"), rounds.ts + seconds * 1000
     reason = Reason(code=Code.RESERVED, numbers={"from_ts": at, "seconds": seconds})
-    rounds.state.put_job(evolved(gang, reason=reason, told_ts=rounds.ts))
+    rounds.state.put_job(replace(gang, reason=reason, told_ts=rounds.ts))
     return rounds
 
 
@@ -291,7 +291,7 @@ def test_nothing_moves_for_a_job_behind_one_for_which_room_is_reserved() -> None
     rounds = stuck(scattered(backfill="reserve"), hours=0)
     rounds.submit("later", gpus=8)
     rounds.round(plans=False)
-    rounds.state.put_job(evolved(rounds.job("later"), reason=Reason(code=Code.NO_FIT)))
+    rounds.state.put_job(replace(rounds.job("later"), reason=Reason(code=Code.NO_FIT)))
     reserved(rounds, 7200)
     assert why_not(rounds, "later").code is Code.BEHIND_RESERVATION
 
@@ -320,7 +320,7 @@ def test_a_move_onto_a_free_gpu_that_the_job_itself_is_to_have_is_refused() -> N
     first, *rest = made(rounds).moves
     free = rounds.state.nodes.get("node-a").gpu_free.index(1000)
     (place,) = first.placements
-    here = Move(run_id=first.run_id, placements=(evolved(place, node="node-a", devices=(free,)),))
+    here = Move(run_id=first.run_id, placements=(replace(place, node="node-a", devices=(free,)),))
     assert refused(rounds, moves=(here, *rest)).code is Code.PLAN_DOES_NOT_FIT
 
 

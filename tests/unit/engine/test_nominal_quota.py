@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tessera.domain.evolve import evolved
+from tessera.domain.fast import replace
 from tessera_schemas.config import Queue
 from tessera_schemas.reasons import Code, Reason
 from tests.rounds import Rounds, share
@@ -137,7 +137,7 @@ def test_of_runs_that_hold_lent_quota_those_past_their_budget_go_last() -> None:
     rounds.submit("spent", gpus=4, queue="borrower", priority="low")
     rounds.submit("soft", gpus=8, queue="borrower", priority="high")
     rounds.settle()
-    rounds.state.put_job(evolved(rounds.job("spent"), evictions=2))
+    rounds.state.put_job(replace(rounds.job("spent"), evictions=2))
     rounds.submit("promised", gpus=4, queue="owner")
     assert rounds.victims("promised", "reclaim") == ["soft"]
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tessera.domain.evolve import evolved
+from tessera.domain.fast import replace
 from tessera.engine.preemption.plans import Plan, plan
 from tessera_schemas.facts import CancelRequested, CheckpointSaved, RunStarted
 from tessera_schemas.job import Topology
@@ -207,9 +207,9 @@ def test_nodes_that_failed_the_job_are_used_only_where_there_is_nothing_else() -
     rounds.submit("urgent", gpus=8, priority="urgent")
     young = made(rounds.plan("urgent")).placements[0].node
     job = rounds.job("urgent")
-    shy = evolved(job, avoid=(young,))
+    shy = replace(job, avoid=(young,))
     assert made(plan(rounds.state, shy, rounds.ts, "preemption")).placements[0].node != young
-    lost = evolved(job, avoid=("node-a", "node-b"))
+    lost = replace(job, avoid=("node-a", "node-b"))
     assert made(plan(rounds.state, lost, rounds.ts, "preemption")).placements[0].node == young
 
 

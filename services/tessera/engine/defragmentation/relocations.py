@@ -10,7 +10,7 @@ pool the run is of, its job starts again as soon as the old pods are gone.
 from collections.abc import Collection, Iterable
 
 from tessera.domain.entities import Job, Run
-from tessera.domain.evolve import evolved
+from tessera.domain.fast import replace
 from tessera.domain.gang import Gang
 from tessera.domain.phases import Phase
 from tessera.domain.queues import Over, QuotaBook
@@ -70,7 +70,7 @@ def _could_start_again(state: State, owner: Job, job: Job, run: Run) -> bool:
 def lacks_again(state: State, book: QuotaBook, run: Run) -> Over | None:
     """The quota that the job of `run`, which `book` does not count any more, would lack after one eviction more."""
     job = state.jobs.get(run.job_id)
-    firm = job is None or not state.tree.revocable(evolved(job, evictions=job.evictions + 1))
+    firm = job is None or not state.tree.revocable(replace(job, evictions=job.evictions + 1))
     return book.over(run.queue, run.flavor, run.amount, firm)
 
 
@@ -153,7 +153,7 @@ class Ground:
         state = self._bases.state
         for node in state.nodes.found({placement.node for placement in placements} - self._taken.keys()):
             drained = state.drains.get(node.name) is not None
-            self._taken[node.name] = evolved(node, ready=False) if drained else node
+            self._taken[node.name] = replace(node, ready=False) if drained else node
         gang.take(self._taken, placements)
 
     def nodes(self, run: Run, avoid: tuple[str, ...] = ()) -> tuple[dict[str, Node], FeasibleNodes]:

@@ -6,11 +6,11 @@ proved. At most `TRIES_MAX` are tried, the cheapest for the job's owner first.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 from tessera.domain.entities import Job, Run
-from tessera.domain.evolve import evolved
+from tessera.domain.fast import replace
 from tessera.domain.gang import gang_of
 from tessera.domain.resources import Need, RoleNeed
 from tessera.domain.state import State
@@ -67,7 +67,7 @@ def remedies(fork: Fork, job: Job, eyes: Eyes) -> tuple[TriedChange, ...]:
 
 def _release(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
     if job.held:
-        yield from _as(fork, evolved(job, held=False), "release", "let it go (`tessera release`)")
+        yield from _as(fork, replace(job, held=False), "release", "let it go (`tessera release`)")
 
 
 def _fewer_gpus(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
@@ -101,7 +101,7 @@ def _fewer_pods(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
 def _any_model(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
     if not any(role.need.gpu_models for role in job.roles):
         return
-    other = _needs(job, lambda need: evolved(need, gpu_models=()))
+    other = _needs(job, lambda need: replace(need, gpu_models=()))
     choice = _tried(fork, other)
     if choice is not None:
         named = {placement.node for placement in choice[1]}
@@ -121,7 +121,7 @@ def _no_rule(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
     for kind, text, has, less in rules:
         if any(has(role) for role in job.roles):
             roles = tuple(less(role) for role in job.roles)
-            yield from _as(fork, evolved(job, roles=roles), kind, text)
+            yield from _as(fork, replace(job, roles=roles), kind, text)
 
 
 def _other_queue(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
@@ -134,13 +134,13 @@ def _other_queue(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
         tried += 1
         if tried > VALUES_MAX:
             return
-        yield from _as(fork, evolved(job, queue=name), "queue", f"queue {name} instead of {job.queue}")
+        yield from _as(fork, replace(job, queue=name), "queue", f"queue {name} instead of {job.queue}")
 
 
 def _higher_class(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
     """The lowest class granted to the tenant that lets it start at once."""
     for name in _classes_above(fork.state, job):
-        found = list(_as(fork, evolved(job, priority_class=name), "class", f"priority class {name}"))
+        found = list(_as(fork, replace(job, priority_class=name), "class", f"priority class {name}"))
         if found:
             yield found[0]
             return
@@ -169,7 +169,7 @@ def _plan(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
         return
     classes = list(_classes_above(fork.state, job))
     for name in ["", *classes][: VALUES_MAX // 2]:
-        other = evolved(job, priority_class=name) if name else job
+        other = replace(job, priority_class=name) if name else job
         made = planned(fork.state, other)
         if made is not None:
             whom = _whom(made.victims, eyes)
@@ -291,7 +291,7 @@ def _largest(fork: Fork, job: Job, below: int, other: Callable[[int], Job]) -> t
 def _setting(job: Job, at: int, field: str) -> Callable[[int], Job]:
     def other(value: int) -> Job:
         role = job.roles[at]
-        return _with_role(job, at, replace(role, need=evolved(role.need, **{field: value})))
+        return _with_role(job, at, replace(role, need=replace(role.need, **{field: value})))
 
     return other
 
@@ -302,15 +302,15 @@ def _with_replicas(job: Job, at: int) -> Callable[[int], Job]:
 
 def _with_role(job: Job, at: int, role: RoleNeed) -> Job:
     gang = gang_of((*job.roles[:at], role, *job.roles[at + 1 :]))
-    return evolved(job, roles=gang, amount=gang.amount)
+    return replace(job, roles=gang, amount=gang.amount)
 
 
 def _without(field: str) -> Callable[[RoleNeed], RoleNeed]:
-    return lambda role: replace(role, need=evolved(role.need, **{field: ()}))
+    return lambda role: replace(role, need=replace(role.need, **{field: ()}))
 
 
 def _needs(job: Job, other: Callable[[Need], Need]) -> Job:
-    return evolved(job, roles=tuple(replace(role, need=other(role.need)) for role in job.roles))
+    return replace(job, roles=tuple(replace(role, need=other(role.need)) for role in job.roles))
 
 
 def _change(kind: str, text: str, choice: Choice, after: tuple[str, ...] = ()) -> TriedChange:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from copy import copy
 
 from tessera.domain.entities import Job, Run
-from tessera.domain.evolve import evolved
+from tessera.domain.fast import replace
 from tessera.domain.fold import apply_record
 from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
@@ -84,7 +84,7 @@ class Fork:
         one = copy(self)
         one.state, one._pools, one._book = self.state.overlay(), {}, None
         for run in gone:
-            one.state.put_run(evolved(run, over=True))
+            one.state.put_run(replace(run, over=True))
             apply_record(one.state, Released(kind="released", run_id=run.run_id), ())
         if undrained:
             apply_record(one.state, NodeDrained(kind="node_drained", node=undrained, undo=True), ())

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 
 from tessera.domain.entities import Earmark, Run
-from tessera.domain.evolve import evolved
+from tessera.domain.fast import replace
 from tessera.domain.gang import Gang
 from tessera.domain.resources import Node
 from tessera.domain.state import State
@@ -57,7 +57,7 @@ def nodes_for(state: State, pool: str, flavor: str, avoid: Sequence[str] = ()) -
     if flavor:
         nodes = [node for node in nodes if state.tree.is_on(node, flavor)]
     if drained:
-        nodes = [evolved(node, ready=False) if node.name in drained else node for node in nodes]
+        nodes = [replace(node, ready=False) if node.name in drained else node for node in nodes]
     return nodes
 
 
@@ -79,5 +79,5 @@ def nodes_less(state: State, held: Iterable[Held]) -> dict[str, Node]:
         gang.take(found, places, -1)
     for name, node in found.items():
         if state.drains.get(name) is not None:
-            found[name] = evolved(node, ready=False)
+            found[name] = replace(node, ready=False)
     return found

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from tessera.domain.entities import Job, Run
-from tessera.domain.evolve import evolved
+from tessera.domain.fast import replace
 from tessera.domain.resources import Node, RoleNeed
 from tessera.domain.runtimes import JobKind, kind_of
 from tessera.domain.state import State
@@ -167,7 +167,7 @@ def beside(node: Node, kept: Sequence[Reservation]) -> Node:
 def _least(one: Node, other: Node) -> Node:
     """Capacity that is free on both."""
     there = dict(other.devices_free)
-    return evolved(
+    return replace(
         one,
         cpu_free=min(one.cpu_free, other.cpu_free),
         memory_free=min(one.memory_free, other.memory_free),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from tessera.domain.entities import Run
-from tessera.domain.evolve import evolved
+from tessera.domain.fast import replace
 from tessera.domain.gang import gang_of
 from tessera.domain.phases import Phase
 from tessera.domain.resources import NOTHING
@@ -133,7 +133,7 @@ def _grow_one(draft: Draft, run: Run, pool: str, free: _Free) -> bool:
     for role in run.roles:
         have = sum(1 for place in run.all_placements if place.role == role.name)
         for _ in range(role.replicas + role.more - have):
-            one = gang_of((evolved(role, replicas=1),))
+            one = gang_of((replace(role, replicas=1),))
             amount = one.amount
             if len(places) >= PODS_PER_STEP or size >= BYTES_PER_STEP:
                 break
@@ -143,7 +143,7 @@ def _grow_one(draft: Draft, run: Run, pool: str, free: _Free) -> bool:
             if isinstance(found, Reason):
                 break
             book.add(run.queue, run.flavor, amount)
-            places.append(evolved(found[0], rank=rank + len(places)))
+            places.append(replace(found[0], rank=rank + len(places)))
             size += PLACE_BYTES + len(role.name) + len(found[0].node) + 3 * len(found[0].devices)
             more = more.plus(amount)
     if places:

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from tessera.domain.evolve import evolved
+from tessera.domain.fast import replace
 from tessera.domain.mix import Mix, MixKind
 from tessera.domain.resources import Need, Node, RoleNeed, empty_node
 from tessera.engine.placement.gangs import FreeCapacity
@@ -64,7 +64,7 @@ def _node(random: Random, number: int) -> Node:
     seen = node_seen(f"n{number:02}", gpus, cpu_milli=cpu, gpu_model=random.choice(MODELS), device_profile="plugin")
     menu = 1000, 1000, 0, 10 * random.randrange(100), random.randrange(1000)
     left = tuple(random.choice(menu) for _ in range(gpus))
-    return evolved(empty_node(seen), gpu_free=left, cpu_free=random.randrange(cpu))
+    return replace(empty_node(seen), gpu_free=left, cpu_free=random.randrange(cpu))
 
 
 def _kind(random: Random) -> MixKind:
@@ -140,13 +140,13 @@ def test_pods_that_come_and_go_lie_where_the_packer_puts_them(policy: str) -> No
 def test_prices_that_a_service_learns_make_the_same_scores_as_the_packers_own() -> None:
     """From the same mix and nodes: through a lesson and the mix of the state, and through a table of the packer's."""
     drawn = Drawn.by(5)
-    known = tuple((evolved(kind, cpu_milli=kind.cpu_milli // 500 * 500), w) for kind, w in drawn.mix.known)
-    mix = evolved(drawn.mix, known=tuple(sorted(dict(known).items())), arrivals=5000, prices=())
+    known = tuple((replace(kind, cpu_milli=kind.cpu_milli // 500 * 500), w) for kind, w in drawn.mix.known)
+    mix = replace(drawn.mix, known=tuple(sorted(dict(known).items())), arrivals=5000, prices=())
     lesson = lesson_of(mix, drawn.nodes, rehearsed=True)
     assert lesson is not None
-    priced = evolved(mix, prices=learnt(lesson, SHORT, BRIEF))
+    priced = replace(mix, prices=learnt(lesson, SHORT, BRIEF))
     packer = Drawn(drawn.random, drawn.nodes, priced).packer("tessera")
-    empty = [evolved(node, cpu_free=node.cpu_milli, gpu_free=(1000,) * node.gpus) for node in drawn.nodes]
+    empty = [replace(node, cpu_free=node.cpu_milli, gpu_free=(1000,) * node.gpus) for node in drawn.nodes]
     shapes = Drawn(drawn.random, empty, priced).packer("tessera").shapes()
     packer.price(learn({_packed(kind): weight for kind, weight in mix.known}, shapes, len(MODELS), SHORT, BRIEF))
     taste, compared = Valued(priced), 0

@@ -1,31 +1,33 @@
 """
-The state's entities made, and changed copies of them made, which folding does several times for each job.
+Speed tricks for the state's entities, in this module only: an `__init__` and a `replace` made of generated source.
 
-A frozen dataclass forbids assignment, and going round that costs ten times what an assignment does. So a new object is
-an open one at first: of a class with the same slots that may be written to. When all is set it becomes what it is to be
-by its class alone.
+The fold makes and changes several entities for each record. A frozen dataclass forbids assignment, and `__setattr__`
+of `object`, which dataclasses call instead, costs ten times what an assignment to a slot does. An object made here is
+of an open class with the same slots while its fields are set; then it is given its frozen class.
+
+CPU time per call for an entity of 24 fields (Python 3.11, `timeit` by process time, two cores, idle):
+
+| | `__init__` | `replace` of two fields |
+|---|---|---|
+| dataclasses | 2,250 ns | 8,650 ns |
+| attrs, frozen with slots | 1,490 ns | 7,510 ns |
+| slot descriptors in a loop, without generated source | - | 2,200 ns |
+| this module | 490 ns | 790 ns |
+| msgspec.Struct, frozen | 110 ns | 230 ns |
+
+msgspec is quicker still; it would be one more compiled package in every image and in the SDK, and its classes are no
+dataclasses, whose fields the canonical form reads.
 """
 
 from collections.abc import Callable
-from dataclasses import MISSING, field, fields
+from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any, TypeVar
 
 E = TypeVar("E")
-LATER = "later"
-"""The metadata key of fields that came after 0.3."""
 
 
-def later(default: E) -> E:
-    """
-    The default of an entity's field that came after 0.3: the canonical form leaves the field out while it has it.
-
-    So a ledger that never uses the field hashes as it did before. Such fields stand last, in the order they came in.
-    """
-    return field(default=default, metadata={LATER: True})
-
-
-def quick(kind: type[E]) -> type[E]:
+def fast_init(kind: type[E]) -> type[E]:
     """
     Give a frozen dataclass with slots an `__init__` of the same meaning that costs a fifth.
 
@@ -42,9 +44,9 @@ def quick(kind: type[E]) -> type[E]:
     return kind
 
 
-def evolved(entity: E, **changes: Any) -> E:
+def replace(entity: E, **changes: Any) -> E:
     """
-    `dataclasses.replace(entity, **changes)`, at an eighth of its cost.
+    `dataclasses.replace(entity, **changes)`, at a tenth of its cost.
 
     For frozen dataclasses with slots, all of their fields given to `__init__` and nothing done after it. Raises
     AttributeError for a name that is no field.
@@ -74,8 +76,8 @@ def _names(kind: type[Any]) -> tuple[str, ...]:
 
 
 def _function(name: str, arguments: str, body: tuple[str, ...], scope: dict[str, Any]) -> Callable[..., Any]:
-    """Written out field by field, as dataclasses do: nothing is faster than a plain assignment to a slot."""
+    """Source written out field by field, as dataclasses do: nothing is faster than a plain assignment to a slot."""
     lines = "".join(f"\n    {line}" for line in body)
     exec(f"def {name}({arguments}):{lines}", scope)  # noqa: S102  # of names that stand in our own source
-    made: Callable[..., Any] = scope[name]
-    return made
+    function: Callable[..., Any] = scope[name]
+    return function

@@ -1,12 +1,13 @@
-"""A changed copy is what `dataclasses.replace` makes, and a quick `__init__` does what that of a dataclass does."""
+"""`fast.replace` makes what `dataclasses.replace` makes, and a fast `__init__` does what a dataclass's own does."""
 
-from dataclasses import FrozenInstanceError, dataclass, replace
+import dataclasses
+from dataclasses import FrozenInstanceError, dataclass
 from typing import Any
 
 import pytest
 
 from tessera.domain.entities import EndedJob, Run, Use
-from tessera.domain.evolve import evolved, quick
+from tessera.domain.fast import fast_init, replace
 from tessera.domain.phases import Phase
 from tessera.domain.resources import NOTHING, Amount
 from tests.builders import placement
@@ -22,24 +23,24 @@ def test_it_has_the_changes_and_all_else_as_it_was() -> None:
         (ENDED, {"phase": Phase.FAILED, "exit_code": 3}),
         (Use("q"), {"amount": Amount(1, 2, 3)}),
     ):
-        assert evolved(entity, **changes) == replace(entity, **changes)
+        assert replace(entity, **changes) == dataclasses.replace(entity, **changes)
 
 
 def test_the_one_it_was_made_from_stays_and_the_copy_is_frozen_too() -> None:
-    bound = evolved(RUN, bound=True)
+    bound = replace(RUN, bound=True)
     assert (RUN.bound, bound.bound) == (False, True)
     with pytest.raises(FrozenInstanceError):
         bound.bound = False  # type: ignore[misc]
 
 
 def test_the_copy_is_one_of_its_kind_to_sets_and_to_whoever_asks() -> None:
-    copy, plain = evolved(Use("q"), jobs=2), replace(Use("q"), jobs=2)
+    copy, plain = replace(Use("q"), jobs=2), dataclasses.replace(Use("q"), jobs=2)
     assert (type(copy), hash(copy), repr(copy)) == (Use, hash(plain), repr(plain))
 
 
 def test_a_name_that_is_no_field_is_refused() -> None:
     with pytest.raises(AttributeError):
-        evolved(RUN, bounded=True)
+        replace(RUN, bounded=True)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -51,7 +52,7 @@ class Plain:
     three: tuple[int, ...] = ()
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True, order=True)
 class Quick:
     """The same, quickly made."""
@@ -77,4 +78,4 @@ def test_quickly_made_it_is_frozen_and_takes_no_other_fields() -> None:
     for wrong in refused:
         with pytest.raises(TypeError):
             Quick(**wrong)
-    assert replace(Quick(1), two="c") == Quick(1, "c") < Quick(2)
+    assert dataclasses.replace(Quick(1), two="c") == Quick(1, "c") < Quick(2)
