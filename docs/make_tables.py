@@ -57,14 +57,14 @@ def read_by(spec: ServiceSpec) -> list[str]:
     read = [stream for stream in spec.reads if stream not in ("SNAP", *EVERY_USES)]
     http = ["HTTP"] if spec.serves_http else []
     redis = ["Redis"] if spec.redis in (RedisUse.NEEDS, RedisUse.READS) else []
-    cluster = ["Kubernetes"] if spec.uses_cluster else []
+    cluster = ["Kubernetes"] if spec.calls_cluster else []
     ends = [f"the end of {stream}" for stream in spec.fetches]
     return [*http, *read, *redis, *ends, *cluster, *spec.outside]
 
 
 def written_by(spec: ServiceSpec) -> list[str]:
     """What a service writes."""
-    cluster = ["Kubernetes"] if spec.tenant_role else []
+    cluster = ["Kubernetes"] if spec.changes_cluster else []
     redis = ["Redis"] if spec.redis is RedisUse.WRITES else []
     answers = ["the client's inbox"] if spec.answers else []
     return [*cluster, *redis, *spec.writes, *answers]

@@ -7,7 +7,7 @@ In the whole cluster there is only reading. Writing needs a RoleBinding in the t
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_READ = ("get", "list", "watch")
+READ_VERBS = ("get", "list", "watch")
 _TRAINING_JOBS = ("pytorchjobs", "tfjobs", "mpijobs", "xgboostjobs", "jaxjobs", "paddlejobs", "mxjobs")
 
 
@@ -52,24 +52,27 @@ class ClusterRole:
         return frozenset(right for rule in self.rules for right in rule.rights())
 
 
-NODE_READER = ClusterRole("tessera-node-reader", "Nodes and their devices.", (Rule(("",), ("nodes",), _READ),))
-POD_READER = ClusterRole("tessera-pod-reader", "Pods, ours and those of others.", (Rule(("",), ("pods",), _READ),))
+LOG_READER = ClusterRole(
+    "tessera-log-reader", "Logs of the pods of a namespace that binds it.", (Rule(("",), ("pods/log",), ("get",)),)
+)
+NODE_READER = ClusterRole("tessera-node-reader", "Nodes and their devices.", (Rule(("",), ("nodes",), READ_VERBS),))
+POD_READER = ClusterRole("tessera-pod-reader", "Pods, ours and those of others.", (Rule(("",), ("pods",), READ_VERBS),))
 OWNER_READER = ClusterRole(
     "tessera-owner-reader",
     "Who made the pods that name our scheduler, and how many there will be; and the Services by which pods of a run "
     "meet.",
     (
         Rule(("",), ("services",), ("list", "watch")),
-        Rule(("batch",), ("jobs",), _READ),
+        Rule(("batch",), ("jobs",), READ_VERBS),
         Rule(("",), ("persistentvolumeclaims", "persistentvolumes"), ("get",)),
         Rule(("storage.k8s.io",), ("storageclasses",), ("get",)),
-        Rule(("jobset.x-k8s.io",), ("jobsets",), _READ),
+        Rule(("jobset.x-k8s.io",), ("jobsets",), READ_VERBS),
         Rule(("scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.k8s.io"), ("podgroups",), ("get",)),
-        Rule(("ray.io",), ("rayclusters",), _READ),
+        Rule(("ray.io",), ("rayclusters",), READ_VERBS),
         Rule(("leaderworkerset.x-k8s.io",), ("leaderworkersets",), ("get",)),
         Rule(("policy",), ("poddisruptionbudgets",), ("list",)),
         Rule(("scheduling.k8s.io",), ("priorityclasses",), ("list",)),
-        Rule(("kubeflow.org",), _TRAINING_JOBS, _READ),
+        Rule(("kubeflow.org",), _TRAINING_JOBS, READ_VERBS),
     ),
 )
 BINDER = ClusterRole(

@@ -50,6 +50,7 @@ class Code(StrEnum):
     NO_SUCH_JOB = "NoSuchJob"
     ALREADY_ENDED = "AlreadyEnded"
     NOT_RUNNING = "NotRunning"
+    NO_LOGS = "NoLogs"
     # refused at the gateway, before it is a command
     UNAUTHORIZED = "Unauthorized"
     FORBIDDEN = "Forbidden"
@@ -148,6 +149,7 @@ SENTENCES: dict[Code, str] = {
     Code.NO_SUCH_JOB: "there is no such job",
     Code.ALREADY_ENDED: "the job has ended already",
     Code.NOT_RUNNING: "the job does not run now",
+    Code.NO_LOGS: "there is no log to show",
     Code.UNAUTHORIZED: "no valid token; send one as `Authorization: Bearer TOKEN`",
     Code.FORBIDDEN: "this request is not allowed",
     Code.RATE_LIMITED: "too many requests; try again later",

@@ -10,7 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tessera_schemas.cluster_roles import BINDER, NODE_READER, OWNER_READER, POD_READER, ClusterRole, Right
+from tessera_schemas.cluster_roles import (
+    BINDER,
+    LOG_READER,
+    NODE_READER,
+    OWNER_READER,
+    POD_READER,
+    READ_VERBS,
+    ClusterRole,
+    Right,
+)
 from tessera_schemas.subjects import KUBERNETES, OPERATOR, TENANT
 
 FOLLOWED = ("LEDGER", "SNAP")
@@ -76,9 +85,19 @@ class ServiceSpec(RoleSpec):
     yields: bool = False
 
     @property
-    def uses_cluster(self) -> bool:
+    def calls_cluster(self) -> bool:
         """Whether it calls Kubernetes at all."""
+        return bool(self.cluster_roles or self.tenant_role)
+
+    @property
+    def needs_cluster(self) -> bool:
+        """Whether it does nothing without Kubernetes."""
         return bool(self.cluster_roles)
+
+    @property
+    def changes_cluster(self) -> bool:
+        """Whether it may do more to Kubernetes than read."""
+        return any(right.verb not in READ_VERBS for right in self.cluster_rights() | self.tenant_rights())
 
     def cluster_rights(self) -> frozenset[Right]:
         """Rights in the whole cluster."""
@@ -173,6 +192,7 @@ SPECS = (
         reads=(*FOLLOWED, "EVENTS"),
         writes={"SUBMIT": "submit.{shard}.*"},  # a request is sent for the tenant of its token
         redis=RedisUse.READS,
+        tenant_role=LOG_READER,
         speaks_for_tenants=True,
         serves_http=True,
         yields=True,

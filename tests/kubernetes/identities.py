@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 ADMIN, CONTROLLERS, KUBELETS, SCHEDULER = "admin", "controllers", "kubelets", "system:kube-scheduler"
-NAMED = ("binder", "reclamation", "node-reader", "stranger")
+NAMED = ("binder", "reclamation", "node-reader", "log-reader", "stranger")
 _MASTERS = "system:masters"
 _GROUPS = {ADMIN: _MASTERS, CONTROLLERS: _MASTERS, KUBELETS: _MASTERS, SCHEDULER: ""}
 

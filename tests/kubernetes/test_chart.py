@@ -161,7 +161,7 @@ def test_each_account_has_the_rights_that_its_service_declares_and_no_others() -
         account = {"kind": "ServiceAccount", "name": f"{RELEASE}-{spec.name}", "namespace": NAMESPACE}
         bound = [one["roleRef"]["name"] for one in bindings if account in one["subjects"]]
         assert frozenset().union(*map(of, bound)) == spec.cluster_rights()
-        assert found["ServiceAccount", account["name"]]["automountServiceAccountToken"] is spec.uses_cluster
+        assert found["ServiceAccount", account["name"]]["automountServiceAccountToken"] is spec.calls_cluster
         writes = [one for (kind, _), one in found.items() if kind == "RoleBinding" and account in one["subjects"]]
         inside = [one["roleRef"]["name"] for one in writes if one["metadata"]["namespace"] == "demo"]
         assert frozenset().union(*map(of, inside)) == spec.tenant_rights()

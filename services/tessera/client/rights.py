@@ -9,7 +9,7 @@ from tessera_schemas.services import BY_NAME, SPECS
 
 SYSTEM = "tessera-system"
 AT_ONCE = 16
-CLUSTER_WIDE: dict[str, frozenset[Right]] = {spec.name: spec.cluster_rights() for spec in SPECS if spec.uses_cluster}
+CLUSTER_WIDE: dict[str, frozenset[Right]] = {spec.name: spec.cluster_rights() for spec in SPECS if spec.needs_cluster}
 """By service."""
 BIND = Right("", "pods/binding", "create")
 OF_TENANT: frozenset[Right] = BY_NAME["binder"].tenant_rights()

@@ -15,6 +15,7 @@ from tessera.gateway.bodies import read_body, read_query, written
 from tessera.gateway.commanding import Arrivals, Commands
 from tessera.gateway.explaining import explained, places_in_line
 from tessera.gateway.guard import CALLER
+from tessera.gateway.logs import Logs
 from tessera.gateway.problems import all_of, json_response, refused
 from tessera.gateway.settings import GatewaySettings
 from tessera.gateway.streaming import Streams
@@ -53,10 +54,11 @@ class Handlers:
         commands: Commands,
         arrivals: Arrivals,
         streams: Streams,
+        logs: Logs,
         clock: Clock,
     ) -> None:
         self._settings, self._state, self._views = settings, state, views
-        self._commands, self._arrivals, self._streams = commands, arrivals, streams
+        self._commands, self._arrivals, self._streams, self._logs = commands, arrivals, streams, logs
         self._clock = clock
 
     # -- jobs
@@ -160,6 +162,11 @@ class Handlers:
         read_query(request, models.NoQuery)
         known = self._own_work(request)
         return json_response(explained(self._state, known.job_id, request[CALLER].tenant, self._clock.now_ms()))
+
+    async def job_logs(self, request: web.Request) -> web.StreamResponse:
+        """Streams the log of one pod of the caller's job; raises Refusal where there is none."""
+        query = read_query(request, models.LogQuery)
+        return await self._logs.serve(request, self._own(request), query)
 
     # -- the shard
 

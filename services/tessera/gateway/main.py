@@ -11,6 +11,7 @@ from tessera.gateway.guard import Guard
 from tessera.gateway.handlers import Handlers
 from tessera.gateway.hub import Hub
 from tessera.gateway.listening import application, listen
+from tessera.gateway.logs import Logs
 from tessera.gateway.measures import Measures
 from tessera.gateway.settings import GatewaySettings, check_exposure
 from tessera.gateway.streaming import Streams
@@ -39,13 +40,15 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
     hub = Hub(ports.bus, settings.shard, settings.events_held)
     await hub.locate()
     arrivals, measures = Arrivals(clock), Measures(ports.metrics)
+    streams = Streams(hub, settings, tokens, clock, measures)
     handlers = Handlers(
         settings,
         shard.state,
         SharedViews(ports.store, clock, settings.views_seconds, settings.views_age_seconds),
         Commands(await Asking.for_tenants(ports.bus, clock), settings),
         arrivals,
-        Streams(hub, settings, tokens, clock, measures),
+        streams,
+        Logs(ports.cluster, streams),
         clock,
     )
     app = application(settings, Guard(settings, tokens, clock, measures), handlers)

@@ -100,6 +100,16 @@ class EventQuery(Strict):
     ] = ()
 
 
+class LogQuery(Strict):
+    """One pod of a job, and the part of its log to read."""
+
+    rank: Annotated[int, Field(ge=0, le=INT_MAX, description="The pod, by its rank in the gang")] = 0
+    attempt: Annotated[int | None, Field(ge=1, le=INT_MAX, description="The run; the newest when left out")] = None
+    follow: Annotated[bool, Field(description="Go on until the pod ends")] = False
+    tail: Annotated[int, Field(ge=0, le=1_000_000, description="The newest lines alone; 0: all")] = 0
+    since_seconds: Annotated[int, Field(ge=0, le=INT_MAX, description="The newest seconds alone; 0: all")] = 0
+
+
 class NoQuery(Strict):
     """No query."""
 

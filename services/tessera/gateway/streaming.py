@@ -10,6 +10,8 @@ stream goes on), `end` (slow reader, shutdown, or a token that is no more).
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import orjson
 import structlog
@@ -52,8 +54,7 @@ class Streams:
         after = _last_event_id(request)
         after = query.after if after is None else after
         gap = await self._gap(after)
-        self._count(caller)
-        try:
+        with self.counting(caller):
             response = web.StreamResponse(headers=HEADERS)
             response.content_type, response.charset = "text/event-stream", "utf-8"
             await response.prepare(request)
@@ -65,8 +66,6 @@ class Streams:
                 log.exception("event_stream_failed")
             finally:
                 await reader.close()
-        finally:
-            self._uncount(caller)
         return response
 
     def _subject(self, caller: Caller, query: EventQuery) -> str:
@@ -91,20 +90,23 @@ class Streams:
         kept = await self._hub.bus.get(self._hub.stream, after)
         return None if kept is not None else refused(Code.EVENTS_GONE, "after", "", {"after": after})
 
-    def _count(self, caller: Caller) -> None:
+    @contextmanager
+    def counting(self, caller: Caller) -> Iterator[None]:
+        """Count one open stream of the caller. Raises Refusal when there are too many."""
         own, limits = self._open.get(caller.token_id, 0), self._settings
         if own >= limits.streams_per_token or sum(self._open.values()) >= limits.streams_max:
             raise refused(Code.RATE_LIMITED, "streams", "too many are open", {"open": own}, retry_after=5)
         self._open[caller.token_id] = own + 1
         self._measures.streams.inc()
-
-    def _uncount(self, caller: Caller) -> None:
-        left = self._open[caller.token_id] - 1
-        if left:
-            self._open[caller.token_id] = left
-        else:
-            del self._open[caller.token_id]
-        self._measures.streams.dec()
+        try:
+            yield
+        finally:
+            left = self._open[caller.token_id] - 1
+            if left:
+                self._open[caller.token_id] = left
+            else:
+                del self._open[caller.token_id]
+            self._measures.streams.dec()
 
     def why_over(self, caller: Caller) -> Code | None:
         """Why a stream may not go on, None while it may."""

@@ -5,7 +5,7 @@ Each port has a real adapter and an in-memory one (`kernel/memory/`) under the s
 injected, so that all of them run in one process under the simulator with virtual time and faults.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -278,6 +278,17 @@ class Cluster(Protocol):
 
     async def get_pod(self, namespace: str, name: str) -> JsonObject:
         """Pod as stored now; 404 when no pod has that name."""
+
+    def read_log(
+        self, namespace: str, name: str, *, follow: bool = False, tail_lines: int = 0, since_seconds: int = 0
+    ) -> AsyncGenerator[bytes, None]:
+        """
+        Log of a pod's first container in pieces as they come, lines split anywhere; with `follow` to the pod's end.
+        The first piece is empty and comes once the log is open.
+
+        `tail_lines` and `since_seconds` take the newest part alone; 0 takes all. 404 when no pod has that name, 400
+        before the container has started.
+        """
 
     async def create_pod(self, namespace: str, pod: JsonObject) -> JsonObject:
         """409 AlreadyExists when the name is taken."""

@@ -106,6 +106,7 @@ class World:
     commands: list[tuple[str, Json]] = field(default_factory=list)
     judge: Callable[[str, Json], Answer] | None = None
     port: int = 0
+    cluster: Any = None
 
     def __post_init__(self) -> None:
         self.broker, self.views = MemoryBroker(self.clock), MemoryViews(self.clock)
@@ -154,9 +155,8 @@ class World:
     def ports(self, name: str = "gateway-1") -> Ports:
         bus, metrics = MemoryBus(self.broker, "gateway", self.bus_faults), Metrics("gateway")
         store = MemoryStore(self.views, self.store_faults)
-        cluster: Any = None
         health = Health(self.clock, metrics)
-        return Ports(self.clock, bus, StreamLedger(bus, SHARD), store, cluster, health, metrics, name, str)
+        return Ports(self.clock, bus, StreamLedger(bus, SHARD), store, self.cluster, health, metrics, name, str)
 
     @asynccontextmanager
     async def gateway(self, **settings: Any) -> AsyncIterator["World"]:

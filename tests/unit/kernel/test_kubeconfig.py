@@ -10,7 +10,7 @@ from aiohttp import web
 
 from tessera.kernel.errors import StartupError
 from tessera.kernel.kubernetes.cluster import HttpCluster
-from tessera.kernel.kubernetes.kubeconfig import SAME_TOKEN_SECONDS, find_access, kept
+from tessera.kernel.kubernetes.kubeconfig import SAME_TOKEN_SECONDS, find_access, kept, mounted_account
 from tests.virtual_time import VirtualClock
 
 KUBECONFIG = """
@@ -99,3 +99,14 @@ async def test_a_token_is_asked_for_again_after_a_while():
     assert [token(), token()] == ["first", "first"]
     await clock.run(SAME_TOKEN_SECONDS)
     assert token() == "second"
+
+
+def test_the_account_of_a_pod_is_found_without_any_package(tmp_path: Path) -> None:
+    inside = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT_HTTPS": "6443"}
+    assert mounted_account(tmp_path, inside) is None  # no files
+    (tmp_path / "token").write_text("first\n")
+    (tmp_path / "ca.crt").write_text("")
+    assert mounted_account(tmp_path, {}) is None  # not in a pod
+    found = mounted_account(tmp_path, inside)
+    assert found is not None
+    assert (found.url, found.token(), found.ca_file) == ("https://[fd00::1]:6443", "first", tmp_path / "ca.crt")

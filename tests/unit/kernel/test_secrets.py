@@ -9,7 +9,7 @@ import pytest
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import ApiError, JsonObject
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
-from tessera.kernel.provisioning.credentials import ensure_identities, tenant_identity
+from tessera.kernel.provisioning.credentials import ensure_identities, system_identities, tenant_identity
 from tessera.kernel.provisioning.secrets import synchronise
 from tessera_schemas.services import SERVICES
 
@@ -90,3 +90,15 @@ async def test_a_directory_of_another_installation_is_refused_and_nothing_is_ove
     with pytest.raises(StartupError, match=r"admission\.json have other passwords"):
         await sync(tmp_path / "theirs", there)
     assert {name: there.data(name) for name in there.secrets} == before
+
+
+def test_a_service_that_has_got_business_in_kubernetes_gets_a_token_and_keeps_its_passwords(tmp_path: Path) -> None:
+    directory = CredentialDirectory(tmp_path, "main")
+    ensure_identities(directory, system_identities())
+    before = directory.read("gateway")
+    stored = json.loads(directory.file("gateway").read_text())
+    directory.file("gateway").write_text(json.dumps({**stored, "cluster_token": ""}))  # as 0.3 made it
+    assert ensure_identities(directory, system_identities())
+    after = directory.read("gateway")
+    assert after.cluster_token
+    assert (after.nats, after.redis) == (before.nats, before.redis)

@@ -181,7 +181,7 @@ def test_paths_say_what_is_asked(method, path, call):
         ("POST", "/api/v1/pods", 404),
         ("GET", "/api/v1/namespaces/a/nodes", 404),
         ("GET", "/api/v1/namespaces/a/pods/p/exec/x", 404),
-        ("GET", "/api/v1/namespaces/a/pods/p/log", 405),
+        ("GET", "/api/v1/namespaces/a/pods/p/exec", 405),
         ("PUT", "/api/v1/namespaces/a/pods/p", 405),
     ],
 )

@@ -115,7 +115,7 @@ topologySpreadConstraints:
 {{- define "tessera.onCluster" -}}
 {{- $found := list -}}
 {{- range $service, $spec := (.Files.Get "files/services.yaml" | fromYaml).services -}}
-{{- if $spec.clusterRoles }}{{ $found = append $found $service }}{{ end -}}
+{{- if or $spec.clusterRoles $spec.tenantRole }}{{ $found = append $found $service }}{{ end -}}
 {{- end -}}
 {{- toJson $found -}}
 {{- end -}}

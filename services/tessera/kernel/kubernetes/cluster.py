@@ -8,7 +8,7 @@ has what users are told, so that thousands of pods that wait do not delay those 
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,25 @@ class HttpCluster:
     async def get_pod(self, namespace: str, name: str) -> JsonObject:
         """One GET, which waits its turn among creates and binds."""
         return _decoded(await self._call("GET", _pod(namespace, name)))
+
+    async def read_log(
+        self, namespace: str, name: str, *, follow: bool = False, tail_lines: int = 0, since_seconds: int = 0
+    ) -> AsyncGenerator[bytes, None]:
+        """One GET outside the lanes, since it may last as long as the pod. Raises Transient when it is cut off."""
+        asked = {"follow": int(follow), "tailLines": tail_lines, "sinceSeconds": since_seconds}
+        params = {key: "true" if key == "follow" else str(value) for key, value in asked.items() if value}
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=None if follow else 30)
+        try:
+            async with self._request("GET", f"{_pod(namespace, name)}/log", _JSON, None, params, timeout) as response:
+                if response.status == 204:  # of a pod without a node; of one that has not started yet it is 400
+                    raise ApiError(400, "BadRequest", f"pod {name} has no node yet")
+                if response.status != 200:
+                    raise _refusal(response, await response.read())
+                yield b""
+                async for piece in response.content.iter_any():
+                    yield piece
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Transient(f"log of {name}: {error!r}") from error
 
     async def create_pod(self, namespace: str, pod: JsonObject) -> JsonObject:
         """One POST, bounded by the lane of creates; returns the pod as the server completed it."""

@@ -3,7 +3,8 @@ Address and credentials of the Kubernetes API, as every Kubernetes program finds
 a pod, else the kubeconfig. Only for services that talk to a cluster, when no URL is set.
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import Clock
 
+MOUNTED_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 SAME_TOKEN_SECONDS = 10.0
 """Every call carries the token, and asking the kubeconfig for it costs more than a small call itself."""
 
@@ -54,6 +56,18 @@ def find_access() -> ClusterAccess:
     ca_file = Path(found.ssl_ca_cert) if found.ssl_ca_cert else None
     client = (Path(found.cert_file), Path(found.key_file)) if found.cert_file and found.key_file else None
     return ClusterAccess(found.host, kept(token, SystemClock()), ca_file, client)
+
+
+def mounted_account(
+    folder: Path = MOUNTED_ACCOUNT, environment: Mapping[str, str] = os.environ
+) -> ClusterAccess | None:
+    """Access by the service account of the pod that this process runs in, None elsewhere; it takes no package."""
+    host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT_HTTPS", "443")
+    token, ca_file = folder / "token", folder / "ca.crt"
+    if not (host and token.is_file() and ca_file.is_file()):
+        return None
+    url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return ClusterAccess(url, kept(lambda: token.read_text().strip(), SystemClock()), ca_file)
 
 
 def kept(ask: Callable[[], str], clock: Clock) -> Callable[[], str]:

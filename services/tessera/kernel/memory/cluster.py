@@ -6,13 +6,15 @@ as a protocol: this layer knows no lab.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import orjson
 
 from tessera.kernel.kubernetes.api_paths import resource_of
 from tessera.kernel.ports import ApiError, Clock, JsonObject, Reduce, WatchEvent, as_it_is
+
+FOLLOW_SECONDS = 0.5
 
 
 class Stored(Protocol):
@@ -34,6 +36,28 @@ class OpenWatch(Protocol):
         """End the reading; a second call does nothing."""
 
 
+class StoredLine(Protocol):
+    """One line of a log."""
+
+    def to_bytes(self) -> bytes:
+        """Line as it is sent, with its line end."""
+
+
+class StoredLog(Protocol):
+    """Log of a pod up to now."""
+
+    @property
+    def lines(self) -> Sequence[StoredLine]:
+        """All lines, oldest first."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no further line can come."""
+
+    def newest(self, tail_lines: int, since_ms: int) -> Sequence[StoredLine]:
+        """The last `tail_lines` lines (0: all) of those written at `since_ms` or later."""
+
+
 class ClusterCore(Protocol):
     """Calls that the adapter needs of the simulated cluster; each is atomic and raises as the port says."""
 
@@ -48,6 +72,9 @@ class ClusterCore(Protocol):
 
     def get(self, resource: str, namespace: str, name: str) -> Stored:
         """Object as stored. Raises ApiError 404 without one."""
+
+    def read_log(self, namespace: str, name: str) -> StoredLog:
+        """Log of a pod up to now. Raises ApiError 404 without the pod, 400 before it has started."""
 
     def create(self, resource: str, namespace: str, obj: Any) -> Stored:
         """Store `obj`, which then belongs to the core. Raises ApiError 409 when the name is taken."""
@@ -124,6 +151,23 @@ class MemoryCluster:
         found = self._core.get("pods", namespace, name)
         await self.after("get")
         return _decoded(found)
+
+    async def read_log(
+        self, namespace: str, name: str, *, follow: bool = False, tail_lines: int = 0, since_seconds: int = 0
+    ) -> AsyncGenerator[bytes, None]:
+        """A line at a time; with `follow` the core is looked at every half second."""
+        await self._enter("log", "pods/log")
+        log = self._core.read_log(namespace, name)
+        lines = log.newest(tail_lines, self._clock.now_ms() - since_seconds * 1000 if since_seconds else 0)
+        yield b""
+        while True:
+            for line in lines:
+                yield line.to_bytes()
+            if log.is_whole or not follow:
+                return
+            await self._clock.sleep(FOLLOW_SECONDS)
+            told, log = len(log.lines), self._core.read_log(namespace, name)
+            lines = log.lines[told:]
 
     async def create_pod(self, namespace: str, pod: JsonObject) -> JsonObject:
         """Store a copy of `pod`; the pod returned is another copy."""

@@ -17,7 +17,7 @@ from tessera.kernel import ids
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.kubernetes.cluster import HttpCluster
-from tessera.kernel.kubernetes.kubeconfig import find_access
+from tessera.kernel.kubernetes.kubeconfig import find_access, mounted_account
 from tessera.kernel.ledger.end import LedgerEnd
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.nats.bus import NatsBus
@@ -109,7 +109,7 @@ async def _connect(
     stack.push_async_callback(store.close)
     cluster = _cluster(settings)
     stack.push_async_callback(cluster.close)
-    if spec.uses_cluster:
+    if spec.needs_cluster:
         await check_cluster(cluster, settings.connect_seconds)
     if spec.redis is RedisUse.WRITES:
         await stack.enter_async_context(watching_redis(store.stored_bytes, metrics, clock))
@@ -138,9 +138,12 @@ def trouble_of_nats(bus: NatsBus, settings: ServiceSettings) -> str | None:
 
 def _cluster(settings: ServiceSettings) -> HttpCluster:
     """Connects at its first call, so that a service that never calls it needs none."""
-    if settings.cluster_url or not BY_NAME[settings.service].uses_cluster:
+    spec = BY_NAME[settings.service]
+    if settings.cluster_url or not spec.calls_cluster:
         return HttpCluster(settings.cluster_url, settings.cluster_token.get_secret_value())
-    access = find_access()
+    access = find_access() if spec.needs_cluster else mounted_account()
+    if access is None:
+        return HttpCluster("")
     return HttpCluster(access.url, access.token, access.ca_file, client=access.client)
 
 

@@ -77,8 +77,8 @@ def _ensure_one(directory: CredentialDirectory, identity: Identity) -> bool:
     path = directory.file(identity.name)
     fresh = _new_credential(identity, directory.shard)
     if path.exists():
-        old = read_credential(path)  # a role may have got business at Redis since
-        fresh = Credential(identity, old.nats, old.redis or fresh.redis, old.cluster_token)
+        old = read_credential(path)  # a role may have got business at Redis or Kubernetes since
+        fresh = Credential(identity, old.nats, old.redis or fresh.redis, old.cluster_token or fresh.cluster_token)
     return _write_if_changed(path, json.dumps(asdict(fresh), indent=2) + "\n")
 
 
@@ -107,7 +107,7 @@ def _new_credential(identity: Identity, shard: str) -> Credential:
         identity,
         nats=Login(user, ids.password()),
         redis=Login(user, ids.password()) if has_redis else None,
-        cluster_token=ids.password() if identity.role == subjects.OPERATOR or (spec and spec.uses_cluster) else "",
+        cluster_token=ids.password() if identity.role == subjects.OPERATOR or (spec and spec.calls_cluster) else "",
     )
 
 

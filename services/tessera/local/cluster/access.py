@@ -22,7 +22,7 @@ from tessera.local.cluster.routes import Call
 from tessera_schemas.services import SPECS
 from tessera_schemas.subjects import OPERATOR
 
-Verb = Literal["list", "watch", "get", "create", "bind", "delete", "patch", "evict", "nodes", "admin", "*"]
+Verb = Literal["list", "watch", "get", "log", "create", "bind", "delete", "patch", "evict", "nodes", "admin", "*"]
 _READS = ("list", "watch", "get")
 
 
@@ -77,8 +77,8 @@ class _Tokens(RootModel[dict[str, _Entry]]): ...
 
 def verbs_by_role() -> dict[str, frozenset[str]]:
     """Verbs of each role: a service has those that its rights allow."""
-    rights = {spec.name: spec.cluster_rights() | spec.tenant_rights() for spec in SPECS if spec.uses_cluster}
-    of_subresource = {"pods/binding": "bind", "pods/eviction": "evict"}
+    rights = {spec.name: spec.cluster_rights() | spec.tenant_rights() for spec in SPECS if spec.calls_cluster}
+    of_subresource = {"pods/binding": "bind", "pods/eviction": "evict", "pods/log": "log"}
     verbs = {name: frozenset(of_subresource.get(r.resource, r.verb) for r in found) for name, found in rights.items()}
     return {**verbs, OPERATOR: frozenset({"*"})}
 

@@ -14,6 +14,7 @@ from tessera.kernel.ports import JsonObject
 from tessera.local.cluster import answers, budgets, rules
 from tessera.local.cluster.capacity import NodeUse
 from tessera.local.cluster.faults import Faults
+from tessera.local.cluster.logs import Log, log_of
 from tessera.local.cluster.nodes import cards_of
 from tessera.local.cluster.paging import Pages
 from tessera.local.cluster.patching import JsonPatch, merged, patched
@@ -63,6 +64,11 @@ class SimCluster:
         """Object as stored, shared and not to be changed. Raises ApiError 404."""
         self.faults.before("get")
         return self._store.shelf(resource).require(namespace, name)
+
+    def read_log(self, namespace: str, name: str) -> Log:
+        """Log of a pod up to now. Raises ApiError 404, or 400 before its container has started."""
+        self.faults.before("log")
+        return log_of(self._store.pods.require(namespace, name).object, self._store.now_ms())
 
     def create(self, resource: str, namespace: str, obj: Any) -> Version:
         """Store a new object, taking it over. 409 AlreadyExists when the name is taken."""

@@ -8,7 +8,7 @@ from tessera.kernel.ports import ApiError
 from tessera.local.cluster.answers import REASONS, AnswerLost
 from tessera.local.cluster.budgets import FORBIDDEN
 
-VERBS = ("list", "watch", "get", "create", "bind", "delete", "patch", "evict")
+VERBS = ("list", "watch", "get", "log", "create", "bind", "delete", "patch", "evict")
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from tessera.local.cluster.store import resource_in
 _ON_COLLECTION = {"GET": "list", "POST": "create"}
 _ON_OBJECT = {"GET": "get", "PATCH": "patch", "DELETE": "delete"}
 _ON_SUBRESOURCE = {
+    ("GET", "pods", "log"): "log",
     ("POST", "pods", "binding"): "bind",
     ("POST", "pods", "eviction"): "evict",
     ("PATCH", "pods", "status"): "patch",

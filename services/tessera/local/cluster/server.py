@@ -7,6 +7,7 @@ rest of a call. Real time drives the core: a loop timer is kept at `next_due_ms`
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import orjson
@@ -21,7 +22,7 @@ from tessera.local.cluster.core import SimCluster
 from tessera.local.cluster.routes import Call, call_of, watched
 from tessera.local.cluster.shelf import Version
 from tessera.local.cluster.store import KINDS
-from tessera.local.cluster.streams import stream_watch
+from tessera.local.cluster.streams import stream_log, stream_watch
 
 _VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.2-tessera", "platform": "simulated"}
 _MAX_BODY_BYTES = 3 * 1024 * 1024  # as the real one
@@ -115,6 +116,13 @@ class ApiServer:
     async def _get(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
         return _json(self._cluster.get(call.resource, call.namespace, call.name).json)
 
+    async def _log(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
+        for name in ("tailLines", "sinceSeconds"):
+            if not request.query.get(name, "0").isdecimal():
+                raise answers.bad_request(f"{name}: {request.query[name]!r} is no number")
+        read = partial(self._cluster.read_log, call.namespace, call.name)
+        return await stream_log(request, read, self._clock, self._stopping)
+
     async def _create(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
         created = self._cluster.create(call.resource, call.namespace, await _body(request))
         return _json(created.json, 201)
@@ -183,6 +191,7 @@ _VERBS: dict[str, _Serve] = {
     "list": ApiServer._list,
     "watch": ApiServer._watch,
     "get": ApiServer._get,
+    "log": ApiServer._log,
     "create": ApiServer._create,
     "bind": ApiServer._bind,
     "evict": ApiServer._evict,

@@ -1,16 +1,19 @@
-"""A watch as an HTTP response: one JSON object per line, until the watch ends, the client goes or the time is up."""
+"""Watches and logs as HTTP responses, until they end, the client goes or the time is up."""
 
 import asyncio
+from collections.abc import Callable
 
 import orjson
 from aiohttp import web
 
 from tessera.kernel.ports import ApiError, Clock
 from tessera.local.cluster import answers
+from tessera.local.cluster.logs import Log
 from tessera.local.cluster.watching import WatchReader
 
 _LINGER_SECONDS = 0.002  # events of a burst share a write: one system call, one wake-up of the reader
 _LONGEST_SECONDS = 1800.0
+_LOG_SECONDS = 0.25  # between two looks at a log that is followed
 
 
 async def stream_watch(
@@ -40,6 +43,29 @@ async def stream_watch(
     finally:
         closing.cancel()
         watch.close()
+    return response
+
+
+async def stream_log(
+    request: web.BaseRequest, read: Callable[[], Log], clock: Clock, stopping: asyncio.Event
+) -> web.StreamResponse:
+    """Send a pod's log as the query asks for it; with `follow` until the program has ended or the pod is gone."""
+    query, log = request.query, read()
+    since = query.get("sinceSeconds")
+    begin_ms = clock.now_ms() - int(since) * 1000 if since else 0
+    lines = log.newest(int(query.get("tailLines", 0)), begin_ms)
+    response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+    try:
+        await response.prepare(request)
+        while True:
+            await response.write(b"".join(line.to_bytes() for line in lines))
+            if log.is_whole or query.get("follow") != "true" or stopping.is_set():
+                break
+            await clock.sleep(_LOG_SECONDS)
+            told, log = len(log.lines), read()
+            lines = log.lines[told:]
+    except (ApiError, ConnectionError):  # the pod, or the client, went
+        pass
     return response
 
 

@@ -1,0 +1,116 @@
+"""
+Logs of a job's pods, read from their kubelets through the API server while the pods are there.
+
+The gateway may read nothing else of Kubernetes, and only in the namespaces of tenants. Pods that Tessera makes have
+names that follow from the run; pods that users made themselves do not, so that `kubectl` has to show theirs.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import structlog
+from aiohttp import web
+
+from tessera.domain.entities import EndedJob, Job
+from tessera.gateway.guard import CALLER
+from tessera.gateway.models import LogQuery
+from tessera.gateway.problems import Refusal, refused
+from tessera.gateway.streaming import HEADERS, Streams
+from tessera.kernel.errors import Transient
+from tessera.kernel.ports import ApiError, Cluster
+from tessera_schemas.base import run_id
+from tessera_schemas.labels import pod_name
+from tessera_schemas.reasons import Code
+
+HIDDEN = (401, 403)
+"""Answers of the API server that say what this service may do, not what the caller may."""
+
+POD_GONE = "its pod is gone, and its log with it; pods stay for the job's `ttl_seconds_after_finished`"
+
+log = structlog.get_logger()
+
+
+class Logs:
+    """Streams logs to callers; a stream counts like a stream of events."""
+
+    def __init__(self, cluster: Cluster, streams: Streams) -> None:
+        self._cluster, self._streams = cluster, streams
+
+    async def serve(self, request: web.Request, job: Job | EndedJob, query: LogQuery) -> web.StreamResponse:
+        """
+        Stream the log of one pod until it ends, or what there is without `follow`.
+
+        Raises Refusal before the first byte: NotRunning for a job without such a run, NoLogs where the pod has none.
+        """
+        name = pod_name(run_id(job.job_id, _attempt(job, query)), query.rank)
+        pieces = self._cluster.read_log(
+            job.tenant, name, follow=query.follow, tail_lines=query.tail, since_seconds=query.since_seconds
+        )
+        caller = request[CALLER]
+        with self._streams.counting(caller):
+            async with aclosing(pieces):
+                await _open(pieces)
+                response = web.StreamResponse(headers=HEADERS)
+                response.content_type, response.charset = "text/plain", "utf-8"
+                await response.prepare(request)
+                await self._send(request, response, pieces)
+        return response
+
+    async def _send(
+        self, request: web.Request, response: web.StreamResponse, pieces: AsyncGenerator[bytes, None]
+    ) -> None:
+        """What breaks off now has its status sent already: the stream is cut, so that nobody takes it for whole."""
+        try:
+            async for piece in pieces:
+                over = self._streams.why_over(request[CALLER])
+                if over is not None or not await self._streams.written(response, piece):
+                    _cut(request)
+                    return
+        except ConnectionError:
+            pass  # the client left
+        except (ApiError, Transient) as error:
+            log.warning("log_stream_cut", error=str(error))
+            _cut(request)
+
+
+def _cut(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()
+
+
+def _attempt(job: Job | EndedJob, query: LogQuery) -> int:
+    """The attempt that is asked for, else the newest. Raises Refusal when there was no such run."""
+    if isinstance(job, Job) and job.adopted is not None:
+        how = f"kubectl logs -n {job.tenant} {job.adopted.owner.lower()}"
+        raise refused(Code.NO_LOGS, "job_id", f"its pods are the user's own: {how}")
+    attempt = query.attempt or job.attempt
+    if job.attempt == 0:
+        raise refused(Code.NOT_RUNNING, "job_id", f"it has not started yet ({job.phase.value})")
+    if attempt > job.attempt:
+        raise refused(Code.NOT_RUNNING, "attempt", "there was no such attempt", {"attempts": job.attempt})
+    if query.rank >= job.pods and isinstance(job, EndedJob):
+        raise refused(Code.INVALID_FIELD, "rank", "the job has no such pod", {"pods": job.pods})
+    return attempt
+
+
+async def _open(pieces: AsyncGenerator[bytes, None]) -> None:
+    """Take the first piece, which is empty. Raises Refusal where there is no log."""
+    try:
+        await anext(pieces)
+    except ApiError as error:
+        raise _no_logs(error) from error
+    except Transient as error:
+        log.warning("log_not_read", error=str(error))
+        raise refused(Code.UNAVAILABLE, "logs", "the Kubernetes API did not answer") from error
+
+
+def _no_logs(error: ApiError) -> Refusal:
+    if error.status == 404:
+        return refused(Code.NO_LOGS, "job_id", POD_GONE)
+    if error.status == 400:
+        return refused(Code.NO_LOGS, "job_id", error.message)
+    if error.status in HIDDEN:
+        log.error("logs_not_allowed", error=str(error), fix="grant the gateway `get pods/log` in the namespace")
+        return refused(Code.UNAVAILABLE, "logs", "the gateway may not read logs here; an operator has to grant it")
+    log.warning("log_not_read", error=str(error))
+    return refused(Code.UNAVAILABLE, "logs", "the node of the pod did not answer")
