@@ -11,13 +11,15 @@ from tessera_schemas.ledger import GENESIS, AnyRecord, EpochOpened, LedgerMessag
 from tessera_schemas.orders import Order
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.resource_kinds import FURTHER
 
 SHARD = "main"
 GIB = 2**30
 
 
 def role(name: str = "worker", replicas: int = 1, gpus: int = 1, gpu_milli: int = 0, **more: Any) -> Role:
-    further = {name: more.pop(name) for name in ("gpu_memory_bytes", "mig_profile", "devices") if name in more}
+    named = ("gpu_memory_bytes", "mig_profile", "devices", *FURTHER)
+    further = {name: more.pop(name) for name in named if name in more}
     asked = Resources(
         cpu_milli=more.pop("cpu_milli", 1000),
         memory_bytes=more.pop("memory_bytes", GIB),

@@ -12,8 +12,7 @@ from pydantic import Field, TypeAdapter
 from tessera_schemas.adopted import Adopted
 from tessera_schemas.base import LATE, Count, JobId, Key, Lenient, Name, NodeName, Strict, Text
 from tessera_schemas.config import ConfigBody
-from tessera_schemas.facts import CheckpointAt, CheckpointPath
-from tessera_schemas.job import JobSpec
+from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec
 from tessera_schemas.reasons import Reason
 from tessera_schemas.templates import ParameterName, Value, digest_of
 

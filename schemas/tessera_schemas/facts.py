@@ -10,32 +10,20 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, field_validator, model_validator
+from pydantic import Field, StringConstraints, TypeAdapter, field_validator, model_validator
 
 from tessera_schemas.adopted import Adopted
 from tessera_schemas.base import Count, JobId, Key, Millis, Name, NodeName, Positive, RunId, Strict, Text, Uid
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.devices import DeviceProfile, GpuUuid
-from tessera_schemas.job import REPLICAS_MAX, JobSpec, LabelKey, LabelValue, RoleReach
+from tessera_schemas.job import REPLICAS_MAX, CheckpointAt, CheckpointPath, JobSpec, LabelKey, LabelValue, RoleReach
 from tessera_schemas.mig import GEOMETRIES, resource_of
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 from tessera_schemas.templates import FromTemplate
 
-
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("printable characters only")
-    return text
-
-
 TraceParent = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$")]
 
-
-CheckpointPath = Annotated[str, StringConstraints(min_length=1, max_length=1024), AfterValidator(_printable)]
-"""Where a checkpoint is, in the program's own words: handed to the next attempt as it stands."""
-
-CheckpointAt = Annotated[str, StringConstraints(max_length=256)]
 
 Ranks = Annotated[tuple[Count, ...], Field(max_length=REPLICAS_MAX)]
 PlanCause = Literal["preemption", "reclaim", "defragment"]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
 from tessera_schemas import mig
 from tessera_schemas.base import GPU_MILLI as GPU_MILLI
@@ -22,6 +22,7 @@ from tessera_schemas.pod_template import LabelKey as LabelKey
 from tessera_schemas.pod_template import Template as Template
 from tessera_schemas.pod_template import Volume as Volume
 from tessera_schemas.pod_template import at_most_at_once
+from tessera_schemas.resource_kinds import FURTHER, KINDS, CountedResources, is_device
 
 REPLICAS_MAX = 2048
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
@@ -31,18 +32,9 @@ LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([A-Za-z0-9
 GpuModel = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 
 
-def is_device(name: str) -> bool:
-    """Whether a resource of a node may be asked for as a further device: not Kubernetes' own, and no kind of GPU."""
-    domain, slash, kind = name.partition("/")
-    own = f".{domain}".endswith(".kubernetes.io") or domain.startswith("requests.")
-    return bool(slash) and not own and not (domain == "nvidia.com" and kind.startswith(("gpu", "mig-")))
-
-
-class Resources(Strict):
+class Resources(CountedResources):
     """Resources of one pod. Whole GPUs, a share of one GPU, or a MIG instance: one of them."""
 
-    cpu_milli: Annotated[Positive, Field(description="Thousandths of a CPU core")]
-    memory_bytes: Positive
     gpus: Annotated[Count, Field(le=64, description="Whole GPUs")] = 0
     gpu_milli: Annotated[int, Field(ge=0, lt=GPU_MILLI, strict=True, description="Thousandths of one GPU")] = 0
     gpu_memory_bytes: Annotated[
@@ -229,19 +221,27 @@ class Role(Strict):
         """Number of pods that it may grow to."""
         return self.max_replicas or self.replicas
 
+    def amount_of(self, field: str) -> int:
+        """Amount of a built-in kind that one pod takes, sidecars and init containers included."""
+        own: int = getattr(self.resources, field)
+        before = self.template.init_containers
+        return at_most_at_once(own, ((c.sidecar, getattr(c.resources, field)) for c in before)) if before else own
+
     @property
     def cpu_milli(self) -> int:
         """CPU of one pod, sidecars and init containers included."""
-        before = self.template.init_containers
-        own = self.resources.cpu_milli
-        return at_most_at_once(own, ((c.sidecar, c.resources.cpu_milli) for c in before)) if before else own
+        return self.amount_of("cpu_milli")
 
     @property
     def memory_bytes(self) -> int:
         """Memory of one pod, sidecars and init containers included."""
-        before = self.template.init_containers
-        own = self.resources.memory_bytes
-        return at_most_at_once(own, ((c.sidecar, c.resources.memory_bytes) for c in before)) if before else own
+        return self.amount_of("memory_bytes")
+
+    @property
+    def named_amounts(self) -> dict[str, int]:
+        """Amounts of one pod that count by Kubernetes' name: further devices, and kinds besides CPU and memory."""
+        built_in = {kind.resource: amount for field, kind in FURTHER.items() if (amount := self.amount_of(field))}
+        return self.resources.devices | built_in if built_in else self.resources.devices
 
     @model_validator(mode="after")
     def _containers(self) -> Self:
@@ -271,6 +271,18 @@ class Role(Strict):
         if self.same_node_as and (self.topology or self.spread):
             raise ValueError("same_node_as: the other role's place is this one's; topology and spread belong there")
         return self
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("printable characters only")
+    return text
+
+
+CheckpointPath = Annotated[str, StringConstraints(min_length=1, max_length=1024), AfterValidator(_printable)]
+"""Where a checkpoint is, in the program's own words: handed to the next attempt as it stands."""
+
+CheckpointAt = Annotated[str, StringConstraints(max_length=256)]
 
 
 class CheckpointPolicy(Strict):
@@ -347,15 +359,10 @@ class JobSpec(Strict):
     def _roles(self) -> Self:
         if len({role.name for role in self.roles}) != len(self.roles):
             raise ValueError("roles: two roles have the same name")
-        pods = cpu_milli = memory_bytes = 0
-        for role in self.roles:
-            pods += role.most
-            cpu_milli += role.most * role.cpu_milli
-            memory_bytes += role.most * role.memory_bytes
-        if pods > REPLICAS_MAX:
+        if sum(role.most for role in self.roles) > REPLICAS_MAX:
             raise ValueError(f"roles: more than {REPLICAS_MAX} pods in one job")
-        for name, amount in (("cpu_milli", cpu_milli), ("memory_bytes", memory_bytes)):
-            if amount > INT_MAX:
+        for name in KINDS:
+            if sum(role.most * role.amount_of(name) for role in self.roles) > INT_MAX:
                 raise ValueError(f"roles: more {name} in one job than can be counted")
         if any(role.same_node_as or role.topology for role in self.roles):
             wrong = [*_wrong_companions(self.roles), *_wrong_groups(self.roles)]

@@ -15,8 +15,8 @@ from pydantic import Field, TypeAdapter
 
 from tessera_schemas import events
 from tessera_schemas.base import Count, Digest, JobId, Millis, Name, NodeName, Positive, RunId, Strict, Text, Uid
-from tessera_schemas.facts import CheckpointAt, Fact, Ranks
-from tessera_schemas.job import RoleReach
+from tessera_schemas.facts import Fact, Ranks
+from tessera_schemas.job import CheckpointAt, RoleReach
 from tessera_schemas.orders import Order
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from tessera_schemas.base import Name, Positive, Strict
+from tessera_schemas.resource_kinds import CountedResources
 
 LabelKey = Annotated[
     str,
@@ -81,11 +82,8 @@ class Port(Strict):
         return self
 
 
-class ContainerResources(Strict):
+class ContainerResources(CountedResources):
     """Resources of a container beside or before the role's own; its limits are the same. It has no devices."""
-
-    cpu_milli: Annotated[Positive, Field(description="Thousandths of a CPU core")]
-    memory_bytes: Positive
 
 
 class InitContainer(Strict):

@@ -8,8 +8,8 @@ import structlog
 
 from tessera.binder.adoption.decide.amounts import Unreadable, pod_amounts
 from tessera.kernel.ports import JsonObject
-from tessera_schemas.job import is_device
 from tessera_schemas.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX, has_ended
+from tessera_schemas.resource_kinds import is_counted_by_name
 
 USES = "uses"
 """Where a reduced pod of a run has what it takes."""
@@ -49,7 +49,7 @@ def uses_at_work(pod: JsonObject) -> Uses | None:
 
 
 def _is_counted(name: str) -> bool:
-    return is_device(name) or name.startswith(MIG_RESOURCE_PREFIX)
+    return is_counted_by_name(name) or name.startswith(MIG_RESOURCE_PREFIX)
 
 
 @lru_cache(maxsize=4096)

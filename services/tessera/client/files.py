@@ -14,14 +14,15 @@ import yaml
 from tessera.client import quantities
 from tessera.client.outcomes import Exit, Failure
 from tessera.kernel.process import text_file
+from tessera_schemas.resource_kinds import KINDS
 from tessera_schemas.templates import PLACEHOLDER
 
 Json = dict[str, Any]
 Convert = tuple[str, Callable[[Any], int]]
 
+UNITS = {"thousandths": quantities.cpu_milli, "bytes": quantities.memory_bytes}
 RESOURCES: dict[str, Convert] = {
-    "cpu": ("cpu_milli", quantities.cpu_milli),
-    "memory": ("memory_bytes", quantities.memory_bytes),
+    **{kind.word: (field, UNITS[kind.unit]) for field, kind in KINDS.items()},
     "gpu_memory": ("gpu_memory_bytes", quantities.memory_bytes),
     "cpu_limit": ("cpu_limit_milli", quantities.cpu_milli),
     "memory_limit": ("memory_limit_bytes", quantities.memory_bytes),

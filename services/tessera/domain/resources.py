@@ -80,7 +80,7 @@ class RoleNeed:
 
 def role_need(role: Role, as_made: bool = False) -> RoleNeed:
     """The part of a role that decisions look at; the template stays in the ledger."""
-    asked, topology = role.resources, role.topology
+    asked, topology, named = role.resources, role.topology, role.named_amounts
     return RoleNeed(
         role.name,
         role.gang,
@@ -95,7 +95,7 @@ def role_need(role: Role, as_made: bool = False) -> RoleNeed:
             _affinity(role) if role.affinity else (),
             asked.gpu_memory_bytes,
             asked.mig_profile,
-            tuple(sorted(asked.devices.items())) if asked.devices else (),
+            tuple(sorted(named.items())) if named else (),
             as_made,
         ),
         (topology.level, *topology.wider) if topology else (),

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue, StringConstraints
 
 from tessera_schemas.base import INT_MAX, Count, Key, Lenient, Name, Strict, Text
-from tessera_schemas.facts import CheckpointAt, CheckpointPath
-from tessera_schemas.job import JobSpec
+from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.templates import Parameter, ParameterName, Value
 from tessera_schemas.views import JobView, NodeView, QueueView

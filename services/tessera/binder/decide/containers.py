@@ -19,6 +19,7 @@ from tessera_schemas.pod_template import (
     EnvSource,
     InitContainer,
 )
+from tessera_schemas.resource_kinds import requests
 
 Json = dict[str, Any]
 RESTRICTED: Json = {
@@ -60,7 +61,7 @@ def _container(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices
 
 
 def _init_container(role: Role, spec: JobSpec, said: InitContainer) -> Json:
-    amounts = {"cpu": f"{said.resources.cpu_milli}m", "memory": str(said.resources.memory_bytes)}
+    amounts = requests(said.resources)
     container = _common(said.name, said, role, spec) | {
         # An image for GPUs asks the runtime for all of them.
         "env": _environment(_own(said.env) | {VISIBLE: NONE_OF_THEM}, said.env_from),
@@ -82,15 +83,16 @@ def _common(name: str, said: Template | InitContainer, role: Role, spec: JobSpec
 
 
 def _resources(role: Role, devices: Given) -> Json:
-    """Limits are requests unless the job says higher ones; of devices both are the same always."""
+    """Limits are requests unless the job says higher ones, of CPU and memory; of all else both are the same."""
     asked = role.resources
     further = {name: str(count) for name, count in devices.amounts.items()}
-    requests = {"cpu": f"{asked.cpu_milli}m", "memory": str(asked.memory_bytes)}
-    limits = {
-        "cpu": f"{asked.cpu_limit_milli or asked.cpu_milli}m",
-        "memory": str(asked.memory_limit_bytes or asked.memory_bytes),
+    least = requests(asked)
+    higher = {
+        "cpu_milli": asked.cpu_limit_milli or asked.cpu_milli,
+        "memory_bytes": asked.memory_limit_bytes or asked.memory_bytes,
     }
-    return {"requests": requests | further, "limits": limits | further}
+    most = least | requests(asked.model_copy(update=higher))
+    return {"requests": least | further, "limits": most | further}
 
 
 def _security(template: Template, with_capabilities: bool) -> Json:

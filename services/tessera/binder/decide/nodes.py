@@ -11,7 +11,6 @@ from tessera.binder.decide.node_devices import Said, beside, chosen_profile, gpu
 from tessera_schemas.config import Pool
 from tessera_schemas.devices import NAMES_ITS_CARDS
 from tessera_schemas.facts import NodeSeen, Others
-from tessera_schemas.job import is_device
 from tessera_schemas.labels import (
     DEVICE_PROFILE_ANNOTATION,
     GPU_MEMORY_LABEL,
@@ -20,6 +19,7 @@ from tessera_schemas.labels import (
 )
 from tessera_schemas.quantities import quantity
 from tessera_schemas.reasons import Code
+from tessera_schemas.resource_kinds import is_counted_by_name, is_device
 
 NOBODY = Others()
 
@@ -38,6 +38,8 @@ def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Poo
     profile, contradiction = chosen_profile(_said(pool, labels, annotations, pools))
     try:
         gpus = gpus_of(profile, room, labels, annotations, _gpu_memory_bytes(labels))
+        # A device that is not there any more is news to who holds it; of a built-in kind most nodes have none.
+        named = [(name, int(quantity(amount))) for name, amount in room.items() if is_counted_by_name(name)]
         seen = NodeSeen(
             kind="node_seen",
             name=meta["name"],
@@ -53,7 +55,7 @@ def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Poo
             gpu_uuids=gpus.uuids,
             mig_geometry=gpus.mig_geometry,
             mig_instances=gpus.mig_instances,
-            devices={name: int(quantity(amount)) for name, amount in room.items() if is_device(name)},
+            devices={name: count for name, count in named if count or is_device(name)},
             labels=labels,
             taints=tuple(
                 {"key": t["key"], "value": t.get("value", ""), "effect": t["effect"]}

@@ -13,6 +13,7 @@ from tessera.engine.placement.placing import place_gang
 from tessera.engine.placement.topology import even_shares
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.resource_kinds import is_device, number_name
 
 Rooms = dict[str, int]
 
@@ -91,9 +92,10 @@ def _largest(role: RoleNeed, numbers: dict[str, int]) -> str:
         return f"no node satisfies its {named} and tolerations"
     if numbers["pods_placed"]:
         return f"at most {numbers['pods_placed']} of its {numbers['pods']} pods fit into the empty pool"
-    devices = [f", {numbers[f'most_{name}_free_on_a_node']} of {name}" for name, _ in role.need.devices]
+    most = [(name, numbers[f"most_{number_name(name)}_free_on_a_node"]) for name, _ in role.need.devices]
+    further = [f", {count}{' of ' if is_device(name) else ' bytes of '}{name}" for name, count in most]
     return (
-        f"the largest suitable node has {numbers['largest_gpus']} GPUs{''.join(devices)}, "
+        f"the largest suitable node has {numbers['largest_gpus']} GPUs{''.join(further)}, "
         f"{numbers['largest_cpu_milli']} thousandths of a CPU and "
         f"{numbers['largest_memory_bytes']} bytes of memory"
     )

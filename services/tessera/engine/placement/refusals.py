@@ -16,6 +16,7 @@ from tessera.engine.placement.placement_groups import Part, Unit, short_of
 from tessera.engine.placement.topology import by_domain, rooms, spread_rooms
 from tessera_schemas.mig import GEOMETRIES
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.resource_kinds import number_name
 
 UNLABELLED = "nodes_without_label"
 IN_PART = "nodes_with_room_for_a_part"
@@ -105,8 +106,8 @@ def _nearest(need: Need, suitable: list[Node]) -> Numbers:
         made = sum(dict(n.mig_instances).get(need.mig_profile, 0) for n in suitable)
         numbers |= {"instances_made": made} if made else {}
     for name, count in need.devices:
-        numbers[f"{name}_wanted"] = count
-        numbers[f"most_{name}_free_on_a_node"] = max((dict(n.devices_free).get(name, 0) for n in suitable), default=0)
+        said, free = number_name(name), (dict(n.devices_free).get(name, 0) for n in suitable)
+        numbers |= {f"{said}_wanted": count, f"most_{said}_free_on_a_node": max(free, default=0)}
     return numbers
 
 

@@ -15,6 +15,7 @@ from tessera_schemas.labels import (
     GPU_UUIDS_ANNOTATION,
     MIG_RESOURCE_PREFIX,
 )
+from tessera_schemas.resource_kinds import is_counted_by_name
 
 WHOLE_DEVICE = 1000
 BY_UUID = "visible-devices"
@@ -85,7 +86,7 @@ def _further(amounts: JsonObject) -> dict[str, int]:
     return {
         name: units(amount)
         for name, amount in amounts.items()
-        if "/" in name and name not in (GPU_RESOURCE, *NO_KUBELETS)
+        if ("/" in name or is_counted_by_name(name)) and name not in (GPU_RESOURCE, *NO_KUBELETS)
     }
 
 

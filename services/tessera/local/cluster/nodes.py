@@ -19,7 +19,6 @@ from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import JsonObject
 from tessera.kernel.process.text_file import read_text
 from tessera.local.cluster.quantities import thousandths, units
-from tessera_schemas.job import is_device
 from tessera_schemas.labels import (
     DEVICE_PROFILE_ANNOTATION,
     GPU_MEMORY_LABEL,
@@ -30,6 +29,7 @@ from tessera_schemas.labels import (
     POOL_LABEL,
 )
 from tessera_schemas.mig import PROFILES
+from tessera_schemas.resource_kinds import is_counted_by_name
 
 Row = TypeVar("Row", bound=BaseModel)
 
@@ -90,9 +90,9 @@ class NodeRow(_Strict):
     @field_validator("devices", mode="after")
     @classmethod
     def _further(cls, value: dict[str, int]) -> dict[str, int]:
-        wrong = [name for name in value if not is_device(name)]
+        wrong = [name for name in value if not is_counted_by_name(name)]
         if wrong:
-            raise ValueError(f"not further devices: {', '.join(wrong)}")
+            raise ValueError(f"neither further devices nor built-in kinds: {', '.join(wrong)}")
         return value
 
     @field_validator("mig", mode="after")

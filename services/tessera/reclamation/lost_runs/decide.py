@@ -8,6 +8,7 @@ from tessera.engine.placement.capacity import standing
 from tessera_schemas.facts import RunLost
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.resource_kinds import is_device
 
 NODES_MAX = 64
 
@@ -85,7 +86,7 @@ def _beyond(run: Run, node: Node) -> list[Placement]:
 
 def _device_sizes(node: Node, runs: Sequence[Run]) -> dict[str, int]:
     """The further devices that are held on the node, and how many it has: 0 of those it does not name any more."""
-    asked = {name for run in runs for role in run.roles for name, _ in role.need.devices}
+    asked = {name for run in runs for role in run.roles for name, _ in role.need.devices if is_device(name)}
     return {name: dict(node.devices).get(name, 0) for name in sorted(asked)}
 
 

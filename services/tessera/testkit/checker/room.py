@@ -19,9 +19,10 @@ def amounts(gang: Iterable[Role], placements: Iterable[Placement]) -> Amounts:
     """Amounts that these pods hold, node by node and device by device."""
     total = Amounts()
     for role, place in zip(gang, placements, strict=True):
-        held = {"cpu_milli": role.resources.cpu_milli, "memory_bytes": role.resources.memory_bytes, "pods": 1}
+        held = {"cpu_milli": role.cpu_milli, "memory_bytes": role.memory_bytes, "pods": 1}
         held |= {"gpus": role.resources.gpus} | {f"gpu/{device}": place.gpu_milli for device in place.devices}
-        held |= {f"device/{name}": count for name, count in role.resources.extended.items()}
+        named = role.resources.extended | role.named_amounts
+        held |= {f"device/{name}": count for name, count in named.items()}
         total.update({(place.node, what): amount for what, amount in held.items()})
     return total
 

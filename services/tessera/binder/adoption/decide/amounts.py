@@ -13,7 +13,6 @@ from math import ceil
 
 from tessera.binder.workloads.reading import Json, at, items, mapping, no, text
 from tessera_schemas.base import INT_MAX
-from tessera_schemas.job import is_device
 from tessera_schemas.labels import (
     GPU_MEMORY_ANNOTATION,
     GPU_MILLI_ANNOTATION,
@@ -22,6 +21,7 @@ from tessera_schemas.labels import (
 )
 from tessera_schemas.quantities import QuantityError, quantity
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.resource_kinds import FIELDS, KINDS, is_device
 
 Amounts = dict[str, Fraction]
 NONE = Fraction(0)
@@ -150,11 +150,8 @@ def _put(wanted: Json, name: str, amount: Fraction) -> Reason | None:
     field = f"spec.containers.resources.requests[{name}]"
     if name == NOT_COUNTED:
         return None
-    if name == "cpu":
-        wanted["cpu_milli"] = ceil(amount * 1000)
-        return None
-    if name == "memory":
-        wanted["memory_bytes"] = ceil(amount)
+    if name in FIELDS:
+        wanted[FIELDS[name]] = ceil(amount * KINDS[FIELDS[name]].scale)
         return None
     if amount.denominator != 1:
         return no(Code.INVALID_FIELD, field, "a device is whole; a share of a GPU is an annotation")
