@@ -21,6 +21,7 @@ from tessera.kernel.errors import KernelError, Poison, Transient
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Delivery, Message, Outgoing
 from tessera.kernel.service.context import Ports
+from tessera.kernel.service.spans import step_span
 from tessera.kernel.service.trace import TRACEPARENT, bind, take_trace
 from tessera_schemas import reading, subjects
 from tessera_schemas.commands import REPLY_HEADER
@@ -47,6 +48,7 @@ class CommandHandlers:
 
     async def on_submits(self, batch: list[Delivery]) -> list[object]:
         """Jobs and cancels of tenants, and what the binder adopts for them."""
+        began_ms = self._ports.clock.now_ms()
         self._note_redeliveries(batch)
         read = [(delivery.message, _read(delivery.message)) for delivery in batch]
         results: list[object] = [self._judge(message, parsed) for message, parsed in read]
@@ -61,6 +63,7 @@ class CommandHandlers:
                 self._jobs.note(case.outcome.fact.job_id)
         results = await self._orders.checked(batch, results, [_hears(case) for case in results])
         await self._settle([case for case in results if isinstance(case, Case)])
+        self._report_spans(results, began_ms)
         doubtful = [result.case for result in results if isinstance(result, Doubtful)]
         await self._ports.bus.publish_all([self._outgoing(case) for case in doubtful])
         return results
@@ -132,6 +135,12 @@ class CommandHandlers:
             self._refusals.count(refused, identity)
         for case in cases:
             await self._answer(case)
+
+    def _report_spans(self, results: list[object], began_ms: int) -> None:
+        spans, now_ms = self._ports.spans, self._ports.clock.now_ms()
+        for case in results if spans.on else ():
+            if isinstance(case, Case) and isinstance(fact := case.outcome.fact, JobAdmitted):
+                spans.report(step_span("admit", fact.job_id, fact.trace, began_ms, now_ms))
 
     def _is_recorded(self, case: Case, refused: JobRefused) -> bool:
         """

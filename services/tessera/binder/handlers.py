@@ -32,6 +32,8 @@ from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.process.leases import Members, partition_of, rounds
 from tessera.kernel.service.context import Ports
+from tessera.kernel.service.spans import step_span
+from tessera.kernel.service.trace import TRACEPARENT, bind, trace_of_job
 from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.facts import AnyFact, BindFailed, PodsMade, RunEnded
 from tessera_schemas.job import JobSpec
@@ -68,7 +70,7 @@ class Runs:
         self._made: dict[str, dict[int, str]] = {}
         self._bound: dict[str, dict[str, None]] = {}
         self.hear: list[Callable[[list[Delta]], None]] = []
-        self.worklist = Worklist(self._work, ports.clock, settings.runs_at_once)
+        self.worklist = Worklist(self._work_in_trace, ports.clock, settings.runs_at_once)
         self._stopping = Stopping(ports, settings, state, troubles, self.worklist, adopted)
         self.events = ScheduledEvents(ports.cluster, ports.clock, settings.scheduled_events_per_second)
         hami = HamiLock(ownership.nodes, ports.cluster, ports.clock)
@@ -134,6 +136,15 @@ class Runs:
         """Before, a run that has pods looks like one that has none, and each adopted one would list users' pods."""
         return self._pods.informer.synced and self._adopted.synced
 
+    async def _work_in_trace(self, run_id: str) -> None:
+        """What is logged and published meanwhile belongs to the trace of the job."""
+        job = self._state.jobs.get(run_id.rpartition("-")[0])
+        if job is None or not (job.trace or self._ports.spans.on):
+            await self._work(run_id)
+            return
+        with bind({TRACEPARENT: trace_of_job(job.job_id, job.trace)}):
+            await self._work(run_id)
+
     async def _work(self, run_id: str) -> None:
         if not self._is_synced:
             return  # `resync` names everything once it is
@@ -187,6 +198,12 @@ class Runs:
         for rank in missing(run, pods, self._adopted.gone):
             await self._report_vanished(job, run, rank)
 
+    def _report_span(self, name: str, job: Job, run: Run, began_ms: int) -> None:
+        spans, now_ms = self._ports.spans, self._ports.clock.now_ms()
+        if spans.on:
+            pods = {"tessera.pods": len(run.placements)}
+            spans.report(step_span(name, job.job_id, job.trace, began_ms, now_ms, run.attempt, **pods))
+
     def _refusal(self, run: Run, refused: RefusedByCluster) -> BindFailed:
         """A committer that is not of this version yet knows nothing of `within`."""
         within = refused.within if self._state.format >= FORMAT_OF_LATER else ()
@@ -210,6 +227,7 @@ class Runs:
     # -- make -----------------------------------------------------------------------------------------------------
 
     async def _make(self, job: Job, run: Run) -> None:
+        began = self._ports.clock.now_ms()
         if job.adopted is not None:
             await self._claim(job, run)
             return
@@ -221,6 +239,7 @@ class Runs:
         await all_of([self._make_one(job, run, rank, spec, made) for rank in ranks if rank not in made])
         uids = tuple(made[rank] for rank in ranks)
         await self._say(run.run_id, PodsMade(kind="pods_made", run_id=run.run_id, uids=uids))
+        self._report_span("make_pods", job, run, began)
 
     async def _make_one(self, job: Job, run: Run, rank: int, spec: JobSpec, made: dict[int, str]) -> None:
         made[rank] = await self._calls.make(job, run, rank, spec)
@@ -236,12 +255,15 @@ class Runs:
 
     async def _bind(self, job: Job, run: Run) -> None:
         """Bind every permitted UID that is not bound yet; one that is, is compared."""
+        began = self._ports.clock.now_ms()
         bound = self._bound.setdefault(run.run_id, {})
         todo = [(placement, uid) for placement, uid in zip(run.placements, run.uids, strict=True) if uid not in bound]
         await self._prepare_volumes(job, run, todo)
         if job.adopted is not None and len(todo) == len(run.uids) > 1:  # a gang that lost a pod meanwhile loses no more
             await all_of([self._adopted.target(job, run, uid, fresh=False) for uid in run.uids])
         await all_of([self._bind_one(job, run, placement, uid, bound) for placement, uid in todo])
+        if todo:
+            self._report_span("bind_pods", job, run, began)
 
     async def _prepare_volumes(self, job: Job, run: Run, todo: list[tuple[Placement, str]]) -> None:
         """All volumes first, since a pod that is bound without one holds its devices for nothing."""

@@ -22,7 +22,8 @@ from tessera.kernel.errors import Transient
 from tessera.kernel.messaging.rates import Buckets
 from tessera.kernel.ports import Clock
 from tessera.kernel.service.health import is_loopback
-from tessera.kernel.service.trace import bind, take_trace
+from tessera.kernel.service.spans import NO_SPANS, Spans, request_span
+from tessera.kernel.service.trace import TRACEPARENT, bind, take_trace
 from tessera_schemas.reasons import CODES, Code
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
@@ -40,7 +41,10 @@ log = structlog.get_logger()
 
 
 class Guard:
-    def __init__(self, settings: GatewaySettings, tokens: TokenFile, clock: Clock, measures: Measures) -> None:
+    def __init__(
+        self, settings: GatewaySettings, tokens: TokenFile, clock: Clock, measures: Measures, spans: Spans = NO_SPANS
+    ) -> None:
+        self._spans = spans
         self._settings, self._tokens, self._clock, self._measures = settings, tokens, clock, measures
         self._hosts = frozenset(name.lower() for name in settings.allowed_hosts)
         self._loopback = is_loopback(settings.api_host)
@@ -53,9 +57,13 @@ class Guard:
 
         @web.middleware
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-            with bind({"traceparent": take_trace({"traceparent": request.headers.get("traceparent", "")})}):
+            trace = take_trace({TRACEPARENT: request.headers.get(TRACEPARENT, "")})
+            began_ms = self._clock.now_ms()
+            with bind({TRACEPARENT: trace}):
                 response = await self._answer(request, handler)
             route = request.match_info.route.name or "none"
+            if trace and self._spans.on:
+                self._spans.report(request_span(route, trace, response.status, began_ms, self._clock.now_ms()))
             self._measures.requests.labels(route, str(response.status)).inc()
             return response
 

@@ -51,7 +51,7 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
         Logs(ports.cluster, streams),
         clock,
     )
-    app = application(settings, Guard(settings, tokens, clock, measures), handlers)
+    app = application(settings, Guard(settings, tokens, clock, measures, ports.spans), handlers)
     listener = await listen(app, settings, Door(settings, measures, clock))
     log.info("gateway_listens", host=settings.api_host, port=listener.port, tokens=len(tokens))
     ports.health.started()

@@ -20,6 +20,7 @@ from tessera.kernel.ledger.timestamps import LedgerTime
 from tessera.kernel.service.context import Ports
 from tessera.scheduler.decide import CapacityCache, Inputs, decide
 from tessera.scheduler.inbox import Inbox
+from tessera.scheduler.job_spans import report_spans
 from tessera.scheduler.settings import SchedulerSettings
 from tessera_schemas.ledger import Allocated, AnyRecord, LedgerMessage, Waiting
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
@@ -211,6 +212,8 @@ class Committer:
                 job = state.jobs.get(record.job_id)
                 if job is not None:
                     ports.metrics.sharing.waited(job.queue, (message.ts - job.submitted_ts) / 1000)
+        if ports.spans.on:
+            report_spans(ports.spans, state, message)
         return True
 
     async def _wait_for_room(self, n: int, error: Full) -> None:

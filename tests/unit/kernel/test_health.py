@@ -14,7 +14,7 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.service.health import STALLED_SECONDS, Health
 from tessera.kernel.service.logs import configure_logs
 from tessera.kernel.service.metrics import Metrics
-from tessera.kernel.service.trace import bind, new_trace, pass_trace, take_trace
+from tessera.kernel.service.trace import TRACEPARENT, bind, pass_trace, take_trace
 
 
 class Reason(StrEnum):
@@ -134,7 +134,7 @@ def test_only_services_have_metrics() -> None:
 
 
 def test_a_trace_goes_on_with_a_span_that_a_repeat_derives_again() -> None:
-    headers = new_trace("4bf92f3577b34da6a3ce929d0e0e4736")
+    headers = {TRACEPARENT: "00-4bf92f3577b34da6a3ce929d0e0e4736-4bf92f3577b34da6-01"}
     with bind(headers, job="a"):
         passed = pass_trace("publish")
         assert passed == pass_trace("publish")

@@ -9,7 +9,7 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Full, Poison, Transient
 from tessera.kernel.ids import random_key
 from tessera.kernel.ports import Bus, Clock, Outgoing
-from tessera.kernel.service.trace import pass_trace
+from tessera.kernel.service.trace import COMMAND, pass_trace
 from tessera.kernel.tasks.waiting import wait_for
 from tessera_schemas import subjects
 from tessera_schemas.base import Strict
@@ -65,7 +65,7 @@ class Asking:
         inbox = f"{self._inbox.replace(ANY_TENANT, tenant)}.{next(self._requests)}"
         arrived = self._arrived[inbox] = asyncio.Event()
         data = command if isinstance(command, bytes) else command.to_bytes()
-        out = Outgoing(subject, data, headers={REPLY_HEADER: inbox, **pass_trace("command")})
+        out = Outgoing(subject, data, headers={REPLY_HEADER: inbox, **pass_trace(COMMAND)})
         try:
             await self._publish(out, publish_seconds, when_full)
             await wait_for(arrived, self._clock, answer_seconds)

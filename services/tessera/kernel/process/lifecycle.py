@@ -15,7 +15,7 @@ import structlog
 
 from tessera.kernel import ids
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.errors import InvariantViolation
+from tessera.kernel.errors import InvariantViolation, StartupError
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.kubernetes.kubeconfig import find_access, mounted_account
 from tessera.kernel.ledger.end import LedgerEnd
@@ -34,6 +34,7 @@ from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
 from tessera.kernel.service.logs import configure_logs
 from tessera.kernel.service.metrics import Metrics
+from tessera.kernel.service.spans import NO_SPANS, Spans
 from tessera.kernel.tasks.task_group import cancel_all
 from tessera_schemas import subjects
 from tessera_schemas.services import BY_NAME, RedisUse
@@ -114,6 +115,8 @@ async def _connect(
     if spec.redis is RedisUse.WRITES:
         await stack.enter_async_context(watching_redis(store.stored_bytes, metrics, clock))
     health.check("nats", lambda: trouble_of_nats(bus, settings))
+    spans = _spans(settings, instance)
+    stack.push_async_callback(asyncio.to_thread, spans.close)
     return Ports(
         clock=clock,
         bus=bus,
@@ -124,7 +127,19 @@ async def _connect(
         metrics=metrics,
         instance=instance,
         new_tx=ids.transaction_id,
+        spans=spans,
     )
+
+
+def _spans(settings: ServiceSettings, instance: str) -> Spans:
+    """Raises StartupError where spans are wanted and the libraries for it are not installed."""
+    if not settings.otlp_url:
+        return NO_SPANS
+    try:
+        from tessera.kernel.service.otlp import OtlpSpans  # nobody else needs these libraries
+    except ImportError as error:
+        raise StartupError(f"setting otlp_url: {error.name} is missing; pip install 'tessera[otel]'") from error
+    return OtlpSpans(settings.otlp_url, settings.service, instance, settings.shard)
 
 
 def trouble_of_nats(bus: NatsBus, settings: ServiceSettings) -> str | None:

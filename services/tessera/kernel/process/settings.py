@@ -52,6 +52,9 @@ class ServiceSettings(BaseSettings):
     http_host: str = Field("127.0.0.1", description="Health and metrics; loopback unless told")
     http_port: int = Field(0, ge=0, le=65_535, description="0 takes a free port")
     port_file: Path | None = Field(None, description="Gets the health port, for whoever started us with port 0")
+    otlp_url: str = Field(
+        "", pattern="^(https?://.+)?$", description="An OpenTelemetry collector to send traces to; needs the extra otel"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     lease_seconds: float = Field(

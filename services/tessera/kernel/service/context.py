@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tessera.kernel.ports import Bus, Clock, Cluster, Ledger, ProjectionStore
 from tessera.kernel.service.health import Health
 from tessera.kernel.service.metrics import Metrics
+from tessera.kernel.service.spans import NO_SPANS, Spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +15,8 @@ class Ports:
     Every way to the world that a service has. A service is `async def serve(ports, settings, stop)` in its `main`:
     it runs until `stop` is set, finishes what is in flight and returns; it raises InvariantViolation to halt.
 
-    `new_tx` gives transaction ids; it is injected so that a simulated run is the same run again.
+    `new_tx` gives transaction ids; it is injected so that a simulated run is the same run again. `spans` takes what the
+    service reports of jobs' traces.
     """
 
     clock: Clock
@@ -26,3 +28,4 @@ class Ports:
     metrics: Metrics
     instance: str
     new_tx: Callable[[], str]
+    spans: Spans = NO_SPANS

@@ -14,6 +14,8 @@ from contextvars import ContextVar
 import structlog
 
 TRACEPARENT = "traceparent"
+COMMAND = "command"
+"""The step of whoever sends a command: below its span is what the command leads to."""
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _current_trace: ContextVar[str] = ContextVar("traceparent", default="")
 
@@ -44,13 +46,19 @@ def take_trace(headers: Mapping[str, str]) -> str:
 def pass_trace(step: str) -> dict[str, str]:
     """The header for a message published now: the same trace, a span derived from (span before, `step`)."""
     current = _current_trace.get()
-    if not current:
-        return {}
-    version, trace, _span, flags = current.split("-")
-    span = hashlib.sha256(f"{current}/{step}".encode()).hexdigest()[:16]
-    return {TRACEPARENT: f"{version}-{trace}-{span}-{flags}"}
+    return {TRACEPARENT: derive(current, step)} if current else {}
 
 
-def new_trace(trace_id: str) -> dict[str, str]:
-    """The header that begins a trace; `trace_id` is 32 hexadecimal digits from the caller."""
-    return {TRACEPARENT: f"00-{trace_id}-{trace_id[:16]}-01"}
+def derive(parent: str, step: str) -> str:
+    """The trace header of a step below `parent`: the same whoever derives it, and however often."""
+    version, trace, _span, flags = parent.split("-")
+    span = hashlib.sha256(f"{parent}/{step}".encode()).hexdigest()[:16]
+    return f"{version}-{trace}-{span}-{flags}"
+
+
+def trace_of_job(job_id: str, header: str) -> str:
+    """The trace header of a job: below the one that its submit came with, else of a trace named by the job's id."""
+    if header:
+        return derive(header, "job")
+    digest = hashlib.sha256(job_id.encode()).hexdigest()
+    return f"00-{digest[:32]}-{digest[32:48]}-01"

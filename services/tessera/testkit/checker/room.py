@@ -21,8 +21,7 @@ def amounts(gang: Iterable[Role], placements: Iterable[Placement]) -> Amounts:
     for role, place in zip(gang, placements, strict=True):
         held = {"cpu_milli": role.cpu_milli, "memory_bytes": role.memory_bytes, "pods": 1}
         held |= {"gpus": role.resources.gpus} | {f"gpu/{device}": place.gpu_milli for device in place.devices}
-        named = role.resources.extended | role.named_amounts
-        held |= {f"device/{name}": count for name, count in named.items()}
+        held |= {f"device/{name}": n for name, n in (role.resources.extended | role.named_amounts).items()}
         total.update({(place.node, what): amount for what, amount in held.items()})
     return total
 
