@@ -17,7 +17,7 @@ SERVICES := admission queueing scheduler preemption reclamation binder projectio
 export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas figures check alerts prometheus chromium dashboards unit test test-kubernetes sim demo bench bench-engine bench-kubernetes up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
+.PHONY: help setup fmt lint types layers schemas figures check alerts prometheus chromium dashboards screenshots unit test test-kubernetes sim demo bench bench-engine bench-kubernetes up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -73,6 +73,9 @@ prometheus chromium: ## Debian's package of that name, which tests of alarms or 
 	  install="apt-get install -y -qq --no-install-recommends $@"; export RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive; \
 	  { $$install || { apt-get update -qq && $$install; }; } >/dev/null 2>&1 || echo "it could not be installed: tests that need it are skipped"; \
 	else echo "no $@, and no right to install it: tests that need it are skipped"; fi
+
+screenshots: $(READY) ## pictures of the page in a browser, into screenshots/ (needs `make chromium`)
+	$(BIN)/python -m tests.e2e.screenshots screenshots
 
 unit: $(READY) ## fast tests, no servers, about a minute
 	$(BIN)/pytest -q -n auto tests/unit tests/property

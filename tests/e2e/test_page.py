@@ -19,6 +19,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium: `make chromium` installs it"),
 ]
 SECONDS = 30.0
+PAGES = ("Now", "Queue", "Jobs", "History", "Events")
 
 
 def is_told_why(state: State, job_id: str) -> bool:
@@ -103,10 +104,58 @@ async def test_what_happens_is_shown_without_a_reload(live: Live, browser: Brows
         await expect(page.get_by_role("row").filter(has_text="passes-by")).to_contain_text("succeeded")
 
 
+async def show_job(page: Page, name: str) -> None:
+    await page.get_by_role("link", name="Jobs").click()
+    await page.get_by_role("row").filter(has_text=name).get_by_role("link").click()
+    await expect(page.get_by_role("heading", name=name)).to_be_visible()
+
+
+async def test_a_jobs_log_grows_as_its_pod_writes_and_stays_after_its_end(live: Live, browser: Browser) -> None:
+    sent = await live.submit(job("writes", gpus=1, seconds=20, ttl_seconds_after_finished=120), "lab")
+    await live.until_phase(sent.job_id, "running")
+    async with signed_in(browser, live, "lab") as page:
+        await show_job(page, "writes")
+        log = page.get_by_role("region", name="Log", exact=True)
+        await expect(log).to_contain_text("simulated program, rank 0: 20 s of work")
+        assert "exit code 0" not in await log.inner_text()
+        await expect(log).to_contain_text("exit code 0", timeout=SECONDS * 1000)
+        await expect(page.locator("#log-state")).to_have_text("The pod has ended.")
+        assert (await log.inner_text()).count("simulated program") == 1
+
+
+async def test_a_job_is_held_released_and_cancelled_by_keyboard_and_the_log_says_why_there_is_none(
+    live: Live, browser: Browser
+) -> None:
+    sent = await live.submit(job("too-large", gpus=8, replicas=4, seconds=600), "lab")
+    async with signed_in(browser, live, "lab") as page:
+        await show_job(page, "too-large")
+        await page.get_by_role("button", name="Hold").press("Enter")
+        await page.get_by_role("button", name="Release").press("Enter")
+        await expect(page.get_by_role("button", name="Hold")).to_be_visible()
+        await page.get_by_role("button", name="Cancel…").press("Enter")
+        await page.keyboard.press("Escape")  # asked twice, and taken back
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        await page.get_by_role("button", name="Cancel…").press("Enter")
+        await page.get_by_role("button", name="Cancel the job").press("Enter")
+        await live.until_phase(sent.job_id, "cancelled")
+        await expect(page.get_by_role("row", name="Phase")).to_contain_text("cancelled")
+        await expect(page.get_by_role("button", name="Cancel…")).to_have_count(0)
+
+
+async def test_history_draws_the_gpus_in_use_and_counts_them_by_tenant(live: Live, browser: Browser) -> None:
+    async with signed_in(browser, live) as page:
+        await page.get_by_role("link", name="History").click()
+        chart = page.get_by_role("img", name="GPUs in use")
+        await expect(chart).to_be_visible()
+        assert "of 32." in (await chart.get_attribute("aria-label") or "")
+        for tenant in ("lab", "ops"):
+            await expect(page.get_by_role("row").filter(has_text=tenant).first).to_be_visible()
+
+
 async def test_a_tenant_sees_nothing_of_another_by_name(live: Live, browser: Browser) -> None:
     async with signed_in(browser, live, "ops") as page:
         await expect(page.locator(".mosaic .node")).to_have_count(4)
-        for name in ("Now", "Queue", "Jobs", "Events"):
+        for name in PAGES:
             await page.get_by_role("link", name=name).click()
             await page.wait_for_timeout(1500)
             assert "of-lab" not in await page.content()
@@ -134,7 +183,7 @@ async def test_keyboard_alone_reaches_every_page_and_a_nodes_details(live: Live,
             await page.keyboard.press("Tab")
             seen.append(await page.evaluate("document.activeElement.textContent"))
             assert len(seen) < 30, seen
-        assert seen[:5] == ["Skip to the content", "Now", "Queue", "Jobs", "Events"]
+        assert seen[: 1 + len(PAGES)] == ["Skip to the content", *PAGES]
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("dialog")).to_be_visible()
         await page.keyboard.press("Escape")
@@ -147,9 +196,14 @@ async def test_no_page_breaks_a_rule_of_accessibility_or_scrolls_sideways(
 ) -> None:
     async with signed_in(browser, live, width=width) as page:
         await page.emulate_media(color_scheme=scheme)
-        for name in ("Now", "Queue", "Jobs", "Events"):
+        for name in PAGES:
             await page.get_by_role("link", name=name).click()
             await page.wait_for_timeout(1500)
             found = await Axe().run(page)
             assert found.violations_count == 0, found.generate_report()
             assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        await show_job(page, "runs-of-lab")
+        await expect(page.locator("#log")).to_contain_text("simulated program")
+        found = await Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width

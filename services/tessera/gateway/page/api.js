@@ -20,11 +20,18 @@ export const token = {
 
 const headers = () => ({ Authorization: `Bearer ${token.get()}` });
 
-export async function ask(path) {
-  const answer = await fetch(path, { headers: headers(), cache: "no-store" });
-  const body = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Refused(answer.status, body);
-  return body;
+// An answer that is a success; its body is still to be read.
+export async function open(path, signal, more = {}) {
+  const answer = await fetch(path, { headers: { ...headers(), ...more }, cache: "no-store", signal });
+  if (!answer.ok) throw new Refused(answer.status, await answer.json().catch(() => ({})));
+  return answer;
+}
+
+export const ask = async (path) => (await open(path)).json();
+
+export async function send(path, body) {
+  const answer = await fetch(path, { method: "POST", body: JSON.stringify(body), headers: { ...headers(), "Content-Type": "application/json" } });
+  if (!answer.ok) throw new Refused(answer.status, await answer.json().catch(() => ({})));
 }
 
 export async function allJobs(query) {
@@ -43,8 +50,7 @@ export async function follow(query, take, signal) {
   for (let wait = RETRY_MS; !signal.aborted; wait = Math.min(2 * wait, RETRY_MS_MAX)) {
     try {
       const since = place === null ? {} : { "Last-Event-ID": place };
-      const answer = await fetch(`v1/events?${query}`, { headers: { ...headers(), ...since }, signal });
-      if (!answer.ok) throw new Refused(answer.status, await answer.json());
+      const answer = await open(`v1/events?${query}`, signal, since);
       wait = RETRY_MS;
       const lines = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let unread = "";

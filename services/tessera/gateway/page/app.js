@@ -3,11 +3,12 @@
 import { Refused, ask, follow, token } from "./api.js";
 import { el } from "./dom.js";
 import * as events from "./events.js";
+import * as history from "./history.js";
 import * as jobs from "./jobs.js";
 import * as now from "./now.js";
 import * as queue from "./queue.js";
 
-const PAGES = { now, queue, jobs, events };
+const PAGES = { now, queue, jobs, history, events };
 const REST_MS = 1000; // between two readings, and at least four times as long as the last one took
 const main = document.getElementById("main");
 const status = document.getElementById("status");
@@ -63,6 +64,7 @@ function put(children, key) {
 
 function signIn(why = "") {
   ended.abort();
+  jobs.leave();
   token.drop();
   nav.hidden = leave.hidden = true;
   say("");
@@ -97,6 +99,7 @@ function begin() {
 
 leave.onclick = () => signIn();
 addEventListener("hashchange", () => {
+  jobs.leave();
   if (token.get()) { reading = false; main.focus({ preventScroll: true }); read(); }
 });
 if (token.get()) begin();

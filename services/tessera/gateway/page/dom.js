@@ -3,11 +3,19 @@
 export function el(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
-    if (key === "onclick" || key === "onsubmit" || key === "oninput") made[key] = value;
+    if (key === "onclick" || key === "onsubmit" || key === "oninput" || key === "onclose") made[key] = value;
     else if (key === "style") Object.assign(made.style, value);
     else if (value !== false && value !== undefined) made.setAttribute(key, value === true ? "" : value);
   }
   made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+// The same of a drawing; the markup has an empty one, which knows the name of its language.
+export function shape(name, attributes, ...children) {
+  const made = document.createElementNS(document.querySelector("svg").namespaceURI, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
   return made;
 }
 

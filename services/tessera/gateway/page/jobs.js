@@ -1,7 +1,8 @@
 // The newest jobs, and one job with its story: what happened to it, and why it stands where it stands.
 
-import { ask, follow } from "./api.js";
+import { Refused, ask, follow, send } from "./api.js";
 import { el, gpus, jobLink, moment, row, span, table } from "./dom.js";
+import { close, logOf } from "./log.js";
 
 const PHASES = ["queued", "starting", "running", "evicting", "succeeded", "failed", "cancelled"];
 let phase = "";
@@ -26,7 +27,7 @@ function story(id, signal) {
 }
 
 export function show(data, id, again) {
-  return id ? one(data) : list(data, again);
+  return id ? one(data, again) : list(data, again);
 }
 
 function list(data, again) {
@@ -41,7 +42,35 @@ function list(data, again) {
   ];
 }
 
-function one({ job, why, story }) {
+export const leave = close;
+
+// What may be done to the job as it is now; what cannot be undone is asked twice.
+function actions(job, again) {
+  const said = el("p", { role: "alert", class: "bad" });
+  const order = async (verb, body = {}) => {
+    said.textContent = "";
+    try {
+      await send(`v1/jobs/${job.job_id}/${verb}`, body);
+      again();
+    } catch (error) {
+      said.textContent = error instanceof Refused ? error.message : "The gateway does not answer; nothing was done, or it is not known.";
+    }
+  };
+  const confirm = () => {
+    const sure = el("dialog", { "aria-label": `Cancel ${job.name}`, onclose: () => { sure.remove(); document.getElementById("cancel")?.focus(); } },
+      el("p", {}, `Cancel ${job.name}? What it has not saved is lost.`),
+      el("div", { class: "bar" }, el("button", { type: "button", onclick: () => { sure.close(); order("cancel", { why: "cancelled on the page" }); } }, "Cancel the job"),
+        el("button", { type: "button", onclick: () => sure.close() }, "Keep it")));
+    document.body.append(sure);
+    sure.showModal();
+  };
+  const button = (id, text, act) => el("button", { id, type: "button", onclick: act }, text);
+  if (job.ended_ts) return null;
+  const hold = job.phase !== "queued" ? null : job.held ? button("release", "Release", () => order("release")) : button("hold", "Hold", () => order("hold"));
+  return [el("div", { class: "bar" }, hold, button("cancel", "Cancel…", confirm)), said];
+}
+
+function one({ job, why, story }, again) {
   const facts = [["Phase", job.phase], ["Tenant", job.tenant], ["Queue", job.queue], ["Class", job.priority_class],
     ["Asks for", `${gpus(job.gpu_milli)} GPUs in ${job.pods} pod${job.pods === 1 ? "" : "s"}`], ["Attempt", String(job.attempt)],
     ["Evictions", String(job.evictions)]];
@@ -49,7 +78,7 @@ function one({ job, why, story }) {
   if (job.placements.length) facts.push(["Runs on", [...new Set(job.placements.map((place) => place.node))].join(", ")]);
   const heads = [["What"], ["Value"]];
   return [
-    el("h2", {}, job.name), el("p", { class: "soft" }, job.job_id),
+    el("h2", {}, job.name), el("p", { class: "soft" }, job.job_id), ...(actions(job, again) ?? []),
     why ? el("p", {}, el("strong", {}, why.sentence)) : null,
     why && why.position ? el("p", {}, `Place ${why.position} of ${why.in_line} in line.`) : null,
     why ? el("ul", {}, why.notes.map((note) => el("li", {}, note))) : null,
@@ -58,6 +87,7 @@ function one({ job, why, story }) {
     story.length
       ? el("ol", { class: "story" }, story.map((event) => el("li", {}, moment(Date.parse(event.time)), label(event))))
       : el("p", {}, "No event of it is kept any more."),
+    job.attempt ? logOf(job) : null,
   ];
 }
 

@@ -1,0 +1,69 @@
+// What a pod of a job writes, as it writes it. The panel outlives a new reading of the page, so that nothing jumps.
+
+import { Refused, open } from "./api.js";
+import { el } from "./dom.js";
+
+const LINES_KEPT = 2000;
+const AGAIN_MS = 2000;
+const AGAIN_MS_MAX = 30000;
+let panel = null;
+
+export function logOf(job) {
+  const key = `${job.job_id}/${job.attempt}`;
+  if (panel?.key !== key) {
+    panel?.ended.abort();
+    panel = made(key, job);
+    watch(panel, job);
+  }
+  return panel.element;
+}
+
+export function close() {
+  panel?.ended.abort();
+  panel = null;
+}
+
+function made(key, job) {
+  const text = el("pre", { id: "log", class: "log", tabindex: "0", role: "region", "aria-label": "Log" });
+  const said = el("p", { class: "soft", id: "log-state" });
+  const ranks = Array.from({ length: Math.max(1, job.pods) }, (_, rank) => el("option", { value: String(rank) }, String(rank)));
+  const begun = { key, rank: "0", ended: new AbortController(), text, said };
+  const choice = el("select", { id: "rank", oninput: (event) => {
+    begun.ended.abort();
+    begun.rank = event.target.value;
+    begun.ended = new AbortController();
+    watch(begun, job);
+  } }, ranks);
+  begun.element = el("div", {}, el("h2", {}, "Log"),
+    el("div", { class: "bar" }, el("label", { for: "rank" }, "Pod"), choice), said, text);
+  return begun;
+}
+
+// Until the pod has ended or `signal` aborts; a pod that is not there yet is asked for again.
+async function watch(shown, job) {
+  const signal = shown.ended.signal;
+  shown.text.textContent = "";
+  for (let wait = AGAIN_MS; !signal.aborted; wait = Math.min(2 * wait, AGAIN_MS_MAX)) {
+    try {
+      const answer = await open(`v1/jobs/${job.job_id}/logs?follow=true&tail=${LINES_KEPT}&rank=${shown.rank}`, signal);
+      shown.said.textContent = "As it is written.";
+      shown.text.textContent = "";
+      const parts = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      for (let part = await parts.read(); !part.done; part = await parts.read()) add(shown.text, part.value);
+      shown.said.textContent = "The pod has ended.";
+      return;
+    } catch (error) {
+      if (signal.aborted) return;
+      shown.said.textContent = error instanceof Refused ? error.message : "The log broke off; trying again.";
+      if (error instanceof Refused && error.status === 401) return;
+    }
+    await new Promise((done) => setTimeout(done, wait));
+  }
+}
+
+function add(element, text) {
+  const atEnd = element.scrollTop + element.clientHeight >= element.scrollHeight - 4;
+  const lines = (element.textContent + text).split("\n");
+  element.textContent = lines.slice(-LINES_KEPT - 1).join("\n");
+  if (atEnd) element.scrollTop = element.scrollHeight;
+}
