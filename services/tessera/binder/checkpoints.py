@@ -30,18 +30,18 @@ class Checkpoints:
     def __init__(self, facts: Facts, settings: BinderSettings, state: State, clock: Clock, worklist: Worklist) -> None:
         self._facts, self._settings, self._state = facts, settings, state
         self._clock, self._worklist = clock, worklist
-        self._books: dict[str, _Book] = {}
+        self._by_run: dict[str, _RunCheckpoints] = {}
 
     def forget(self, run_id: str) -> None:
         """Forgets what was said of a run's checkpoints, as of a run that is no more."""
-        self._books.pop(run_id, None)
+        self._by_run.pop(run_id, None)
 
     async def report(self, run: Run, pods: Mapping[str, Pod]) -> None:
         """Says the new checkpoints that a started run's permitted pods show; pods whose turn is later wait."""
         job = self._state.jobs.get(run.job_id)
         if job is None or not run.started or run.over:
             return
-        book = self._books.setdefault(run.run_id, _Book())
+        book = self._by_run.setdefault(run.run_id, _RunCheckpoints())
         for uid in run.permitted:
             pod = pods.get(uid)
             if pod is None or not pod.saved or book.told.get(uid) == (pod.saved, pod.saved_at):
@@ -56,7 +56,7 @@ class Checkpoints:
                     await self._say(run, pod, book)
             book.told[uid] = pod.saved, pod.saved_at
 
-    def _has_to_wait(self, run: Run, book: "_Book") -> bool:
+    def _has_to_wait(self, run: Run, book: "_RunCheckpoints") -> bool:
         if book.said_at is None:
             return False
         wait = book.said_at + self._settings.checkpoint_seconds - self._clock.monotonic()
@@ -64,7 +64,7 @@ class Checkpoints:
             self._worklist.name_later(run.run_id, wait)
         return wait > 0
 
-    async def _say(self, run: Run, pod: Pod, book: "_Book") -> None:
+    async def _say(self, run: Run, pod: Pod, book: "_RunCheckpoints") -> None:
         fact = CheckpointSaved(kind="checkpoint_saved", run_id=run.run_id, path=pod.saved, at=pod.checkpoint_at)
         await self._facts.publish(fact)
         book.said_at = self._clock.monotonic()
@@ -72,7 +72,7 @@ class Checkpoints:
 
 
 @dataclass(slots=True)
-class _Book:
+class _RunCheckpoints:
     """
     Of one run: what each pod showed at the last look, what waits to be said, and what was said; when the last was.
 

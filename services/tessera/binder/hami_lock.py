@@ -14,7 +14,7 @@ from tessera.kernel.ports import ApiError, Clock, Cluster
 from tessera_schemas.labels import has_ended
 
 TRY_AGAIN_SECONDS = 0.5
-PATIENCE_SECONDS = 2.0
+WAIT_SECONDS = 2.0
 WAITING_MAX = 16
 """
 A kubelet asks the plugin within a second or two. Who waits longer, or is one too many, comes back later: the binder's
@@ -37,7 +37,7 @@ class HamiLock:
 
     async def take(self, node: str, namespace: str, pod: str) -> None:
         """Returns with the lock. Raises Transient while another pod has it, or may have, for some time; ApiError."""
-        until = self._clock.monotonic() + PATIENCE_SECONDS
+        until = self._clock.monotonic() + WAIT_SECONDS
         while (in_the_way := await self._try(node, namespace, pod)) is not None:
             if self._clock.monotonic() >= until or self._waiting >= WAITING_MAX:
                 raise Transient(in_the_way)

@@ -14,13 +14,13 @@ from tessera.binder.decide.steps import Pod, missing, to_report
 from tessera.binder.hami_lock import HamiLock
 from tessera.binder.names import Names
 from tessera.binder.ownership import Ownership
-from tessera.binder.reach import check_reach, claims_of
 from tessera.binder.scheduled import ScheduledEvents
 from tessera.binder.settings import BinderSettings
 from tessera.binder.sparing import Sparing
 from tessera.binder.stopping import Stopping
 from tessera.binder.surplus_pods import Extras
 from tessera.binder.templates import Templates
+from tessera.binder.volume_reach import check_volume_reach, claims_of
 from tessera.domain.entities import Job, Run
 from tessera.domain.fold_steps import FORMAT_OF_LATER
 from tessera.domain.state import State
@@ -69,7 +69,7 @@ class Runs:
         self._said: dict[str, dict[str, None]] = {}
         self._made: dict[str, dict[int, str]] = {}
         self._bound: dict[str, dict[str, None]] = {}
-        self.hear: list[Callable[[list[Delta]], None]] = []
+        self.listeners: list[Callable[[list[Delta]], None]] = []
         self.worklist = Worklist(self._work_in_trace, ports.clock, settings.runs_at_once)
         self._stopping = Stopping(ports, settings, state, troubles, self.worklist, adopted)
         self.events = ScheduledEvents(ports.cluster, ports.clock, settings.scheduled_events_per_second)
@@ -100,7 +100,7 @@ class Runs:
             deltas = await self._pods.informer.next()
             for run_id in self._pods.take(deltas):
                 self.worklist.name(run_id)
-            for hear in self.hear:
+            for hear in self.listeners:
                 hear(deltas)
 
     def on_users(self, deltas: list[Delta]) -> None:
@@ -232,7 +232,7 @@ class Runs:
             await self._claim(job, run)
             return
         spec = await self._templates.of(job)
-        await check_reach(self._adopted.volumes, self._state, job, run, spec)
+        await check_volume_reach(self._adopted.volumes, self._state, job, run, spec)
         await self._names.make(job, run, spec)
         made = self._made.setdefault(run.run_id, {})
         ranks = range(len(run.placements))

@@ -38,9 +38,9 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
     others = OthersByNode(informers_of_others(ports.cluster, ports.clock, ports.instance), users.pods)
     seconds = settings.others_seconds
     nodes = NodeReports(node_informer, others, ownership, facts, shard.state, members, ports.clock, seconds)
-    users.hear += [runs.on_users, nodes.on_users]
-    users.name_run = runs.worklist.name
-    runs.hear.append(nodes.on_pods)
+    users.listeners += [runs.on_users, nodes.on_users]
+    users.on_run_ready = runs.worklist.name
+    runs.listeners.append(nodes.on_pods)
     ports.health.check("pods", lambda: None if pod_informer.synced else "the pods have not been listed yet")
     ports.health.check("services", runs.problem)
     ports.health.check("users", users.problem)

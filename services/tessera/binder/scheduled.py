@@ -8,11 +8,11 @@ for all of it, and what does not fit in the line is dropped, since the pod's own
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import structlog
 
-from tessera.binder.adoption.decide.verdicts import event_of, of_scheduled
+from tessera.binder.adoption.decide.verdicts import describe_scheduled, make_event
+from tessera.binder.workloads.reading import format_time
 from tessera.domain.entities import Job, Run
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError, Clock, Cluster
@@ -57,10 +57,10 @@ class ScheduledEvents:
                 await self._clock.sleep(1 / self._per_second)
 
     async def _make(self, bound: _Bound) -> None:
-        now = datetime.fromtimestamp(self._clock.now_ms() // 1000, UTC).isoformat().replace("+00:00", "Z")
+        now = format_time(self._clock.now_ms())
         pod = {"metadata": {"name": bound.name, "namespace": bound.job.tenant, "uid": bound.uid}}
-        verdict = of_scheduled(bound.job, bound.run, bound.placement)
+        verdict = describe_scheduled(bound.job, bound.run, bound.placement)
         try:
-            await self._cluster.create_event(bound.job.tenant, event_of(pod, verdict, now))
+            await self._cluster.create_event(bound.job.tenant, make_event(pod, verdict, now))
         except (ApiError, Transient) as error:
             log.debug("event_not_made", pod=bound.name, namespace=bound.job.tenant, error=str(error))

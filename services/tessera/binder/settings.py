@@ -47,8 +47,15 @@ class BinderSettings(ServiceSettings):
         60.0,
         ge=0,
         le=3600,
-        description="How long an allocated job waits for the pods of an owner that was resumed for it; its controller "
-        "makes 20 a second unless it is told otherwise",
+        description="How long an allocated job waits for the pods of an owner whose controller has acted on its "
+        "resumption; a controller makes 20 a second unless it is told otherwise",
+    )
+    controller_seconds: float = Field(
+        600.0,
+        ge=0,
+        le=86_400,
+        description="How long an allocated job waits for the pods of an owner whose controller has not acted on its "
+        "resumption yet: thousands of new Jobs stand before it, and before any other Job that might have its room",
     )
     pods_gone_seconds: float = Field(
         900.0,

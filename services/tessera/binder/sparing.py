@@ -7,7 +7,7 @@ would be for nothing, so each run of the plan that nobody has touched yet is sai
 
 from collections.abc import Mapping, Sequence
 
-from tessera.binder.adoption.budgets import Against
+from tessera.binder.adoption.budgets import EvictionBlock
 from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.decide.steps import WORTH_A_NOTICE, Pod, is_touched
 from tessera.domain.entities import Run
@@ -43,14 +43,14 @@ class Sparing:
         now = self._clock.monotonic()
         if now < self._asked.get(run.run_id, now):
             return True
-        against = await self._adopted.against_evicting(self._plan_of(run))
+        against = await self._adopted.find_eviction_block(self._plan_of(run))
         if against is None:
             self._asked[run.run_id] = now + ASKED_SECONDS
             return True
         if run.revoked is not None and run.revoked.code in EVICTIONS and run.then == "requeue":
-            await self._say_untouched(run, against)
+            await self._report_untouched(run, against)
         else:
-            await self._adopted.say_blocked(run, against)
+            await self._adopted.report_blocked(run, against)
             self._worklist.name_later(run.run_id, AGAIN_SECONDS)
         return False
 
@@ -70,9 +70,9 @@ class Sparing:
         name = "" if job is None else "a job of another tenant"
         if job is not None and job.tenant == run.tenant:
             name = f"job {job.name} ({job.job_id})"
-        await self._adopted.tell_preempted(run, run.revoked, name)
+        await self._adopted.make_preempted_events(run, run.revoked, name)
 
-    async def _say_untouched(self, run: Run, against: Against) -> None:
+    async def _report_untouched(self, run: Run, against: EvictionBlock) -> None:
         if self._said.get(run.run_id) == run.stopped_ts:
             return
         kept = not against.uids.isdisjoint(run.permitted)
@@ -80,7 +80,7 @@ class Sparing:
             kind="run_untouched", run_id=run.run_id, revoked_ts=run.stopped_ts, reason=against.reason, kept=kept
         )
         if kept:
-            await self._adopted.tell_blocked(run, against)
+            await self._adopted.make_blocked_events(run, against)
         await self._facts.publish(fact, run.run_id)
         self._said[run.run_id] = run.stopped_ts
 

@@ -6,13 +6,13 @@ lines and another goes on.
 """
 
 from collections.abc import Awaitable
-from datetime import UTC, datetime
 
 import structlog
 
 from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.decide.steps import WORTH_A_NOTICE, Pod, is_due_notice
 from tessera.binder.settings import BinderSettings
+from tessera.binder.workloads.reading import format_time
 from tessera.domain.entities import Run
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
@@ -65,7 +65,7 @@ class Stopping:
             if not pod.deleting:
                 await self._adopted.give_back(run, pod)
         elif self._troubles.fenced(pod.node):
-            await self._adopted.evict(run, pod, self._patience_seconds(), 0)
+            await self._adopted.evict(run, pod, self._budget_seconds(), 0)
         elif pod.deleting:
             return
         elif is_due_notice(run, pod):
@@ -78,9 +78,9 @@ class Stopping:
         job = self._state.jobs.get(run.job_id)
         comes_back = run.then == "requeue" and run.revoked is not None and run.revoked.code in WORTH_A_NOTICE
         if job is None or not comes_back or not await self._adopted.suspend(job, run):
-            await self._adopted.evict(run, pod, self._patience_seconds())
+            await self._adopted.evict(run, pod, self._budget_seconds())
 
-    def _patience_seconds(self) -> float:
+    def _budget_seconds(self) -> float:
         """Half of the time for which a plan keeps room: then it is still kept once a budget has been overridden."""
         return self._state.tree.policy.earmark_seconds / 2
 
@@ -144,8 +144,7 @@ class Stopping:
         """
         if pod.evict_at_ms is None:
             at_ms = self._clock.now_ms() + pod.notice_seconds * 1000
-            at = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            notice = {EVICT_AT_ANNOTATION: at}
+            notice = {EVICT_AT_ANNOTATION: format_time(at_ms, "milliseconds")}
             await gone_is_fine(self._cluster.annotate_pod(pod.namespace, pod.name, pod.uid, notice))
             return  # its change brings us back
         left = self._since("noticed", pod) + pod.notice_seconds - self._clock.monotonic()

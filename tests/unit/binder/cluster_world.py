@@ -129,9 +129,9 @@ class World:
         others = OthersByNode(informers_of_others(ports.cluster, self.clock), users.pods)
         facts, seconds = Facts(ports.bus, SHARD, "binder"), settings.others_seconds
         seen = NodeReports(nodes, others, ownership, facts, self.state, members, self.clock, seconds)
-        users.hear += [runs.on_users, seen.on_users]
-        users.name_run = runs.worklist.name
-        runs.hear.append(seen.on_pods)
+        users.listeners += [runs.on_users, seen.on_users]
+        users.on_run_ready = runs.worklist.name
+        runs.listeners.append(seen.on_pods)
 
         async def on_ledger(entries: list[Entry]) -> None:
             await runs.on_ledger(entries)

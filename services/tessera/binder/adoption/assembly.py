@@ -27,7 +27,7 @@ from tessera_schemas.labels import NAMES_US, USERS_PODS
 class UsersWork:
     """
     `runs` is what is different about runs of adopted jobs; `hear` are told of each change of users' pods, and
-    `name_run` of a run whose pods have come.
+    `on_run_ready` of a run whose pods have come.
     """
 
     def __init__(self, ports: Ports, settings: BinderSettings, state: State, members: Members) -> None:
@@ -39,8 +39,8 @@ class UsersWork:
         volumes = VolumeClaims(cluster, owners)
         gpu_sizes = partial(sizes_of_shared_gpus, state)
         self._suspended = Suspended(self._watches, owners, volumes, gpu_sizes, settings.shard, self._changed)
-        self.name_run: Callable[[str], None] = lambda _: None
-        self.hear: list[Callable[[list[Delta]], None]] = [self._groups.take]
+        self.on_run_ready: Callable[[str], None] = lambda _: None
+        self.listeners: list[Callable[[list[Delta]], None]] = [self._groups.take]
         adoptions = Adoptions(owners, volumes, gpu_sizes)
         self.runs = AdoptedRuns(ports, settings, self._groups, owners, adoptions, volumes)
         self._room = LedgerRoom(ports.bus, clock, ports.metrics, settings.shard)
@@ -67,14 +67,14 @@ class UsersWork:
             *self._suspended.follow(),
             self._adopting.resync(),
             self._adopting.worklist.run(),
-            self._adopting.tell_owners(),
+            self._adopting.write_owner_conditions(),
             self._room.watch(),
         ]
 
     async def _follow(self) -> None:
         while True:
             deltas = await self.pods.next()
-            for tell in self.hear:
+            for tell in self.listeners:
                 tell(deltas)
 
     async def close(self) -> None:
@@ -85,5 +85,5 @@ class UsersWork:
     def _changed(self, group_id: str) -> None:
         run_id = self.runs.ready_to_claim(group_id)
         if run_id:
-            self.name_run(run_id)
+            self.on_run_ready(run_id)
         self._adopting.worklist.name(group_id)

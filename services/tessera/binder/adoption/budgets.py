@@ -16,14 +16,14 @@ NOT_THERE = (403, 404, 409)  # no right to read budgets; the pod went or changed
 
 
 @dataclass(frozen=True, slots=True)
-class Against:
+class EvictionBlock:
     """The budget that forbids an eviction, and the pods that it protects."""
 
     reason: Reason
     uids: frozenset[str]
 
 
-async def against_evicting(cluster: Cluster, pods: Sequence[Json]) -> Against | None:
+async def find_eviction_block(cluster: Cluster, pods: Sequence[Json]) -> EvictionBlock | None:
     """
     Why not all of these pods can be evicted now; None when they can. Raises ApiError, Transient.
 
@@ -31,7 +31,7 @@ async def against_evicting(cluster: Cluster, pods: Sequence[Json]) -> Against | 
     """
     for namespace in sorted({text(pod, "metadata", "namespace") for pod in pods}):
         there = [pod for pod in pods if text(pod, "metadata", "namespace") == namespace]
-        found = too_many(await _budgets(cluster, namespace), there)
+        found = find_exhausted_budget(await _budgets(cluster, namespace), there)
         if found is not None:
             return found
     for pod in pods:
@@ -41,7 +41,7 @@ async def against_evicting(cluster: Cluster, pods: Sequence[Json]) -> Against | 
     return None
 
 
-def too_many(budgets: Sequence[Json], pods: Sequence[Json]) -> Against | None:
+def find_exhausted_budget(budgets: Sequence[Json], pods: Sequence[Json]) -> EvictionBlock | None:
     """The first budget, by name, that allows fewer disruptions than these pods are; or two budgets for one pod."""
     kept: dict[str, str] = {}
     for budget in sorted(budgets, key=lambda each: text(each, "metadata", "name")):
@@ -50,10 +50,13 @@ def too_many(budgets: Sequence[Json], pods: Sequence[Json]) -> Against | None:
         allowed = whole(budget, "status", "disruptionsAllowed") or 0
         uids = frozenset(text(pod, "metadata", "uid") for pod in ready)
         if len(ready) > allowed:
-            return Against(_blocked(f"budget {name}", pods=len(ready), disruptions_allowed=allowed), uids)
+            return EvictionBlock(_blocked(f"budget {name}", pods=len(ready), disruptions_allowed=allowed), uids)
         twice = next((uid for uid in sorted(uids) if uid in kept), "")
         if twice:
-            return Against(_blocked(f"budgets {kept[twice]} and {name} are of one pod"), frozenset({twice}))
+            return EvictionBlock(
+                _blocked(f"budgets {kept[twice]} and {name} select the same pod, so that nobody may evict it"),
+                frozenset({twice}),
+            )
         kept |= dict.fromkeys(uids, name)
     return None
 
@@ -98,13 +101,13 @@ async def _budgets(cluster: Cluster, namespace: str) -> Sequence[Json]:
     return found
 
 
-async def _dry_run(cluster: Cluster, pod: Json) -> Against | None:
+async def _dry_run(cluster: Cluster, pod: Json) -> EvictionBlock | None:
     uid, name, namespace = (text(pod, "metadata", field) for field in ("uid", "name", "namespace"))
     try:
         await cluster.evict_pod(namespace, name, uid, dry_run=True)
     except ApiError as error:
         if error.status == 429 and error.retry_after_seconds is None:
-            return Against(_blocked(f"pod {name}: {error.message}"), frozenset({uid}))
+            return EvictionBlock(_blocked(f"pod {name}: {error.message}"), frozenset({uid}))
         if error.status not in NOT_THERE:
             raise
     return None

@@ -8,6 +8,7 @@ from tessera.binder.adoption.decide.spec import Adoption, spec_of
 from tessera.binder.adoption.decide.volumes import claim_names
 from tessera.binder.adoption.owners import NotAllowed, Owners
 from tessera.binder.adoption.volume_claims import VolumeClaims
+from tessera.binder.bounded import BoundedDict
 from tessera.binder.workloads.port import Group
 from tessera.binder.workloads.reading import Json, mapping, text
 from tessera.binder.workloads.references import OwnerRef
@@ -37,7 +38,7 @@ class Adoptions:
 
     def __init__(self, owners: Owners, volumes: VolumeClaims, gpu_sizes: Callable[[], Sequence[int]]) -> None:
         self._owners, self._volumes, self._gpu_sizes = owners, volumes, gpu_sizes
-        self._known: dict[str, _Look] = {}
+        self._known: BoundedDict[str, _Look] = BoundedDict(REMEMBERED)
 
     async def of(self, group: Group, waiting: list[Json]) -> Adoption | Reason:
         """The job that these pods amount to, as their owner is now. Raises ApiError, Transient."""
@@ -49,8 +50,6 @@ class Adoptions:
             return await self._or_never(group, waiting, known.found)
         size = size_of(group, owner, waiting)
         found = size if isinstance(size, Reason) else spec_of(group, waiting, size, owner)
-        if len(self._known) >= REMEMBERED:
-            self._known.clear()
         self._known[group.id] = _Look(group, tuple(waiting), owner, found)
         return await self._or_never(group, waiting, found)
 

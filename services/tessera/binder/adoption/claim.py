@@ -11,6 +11,7 @@ import structlog
 
 from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.decide.spec import Adoption
+from tessera.binder.adoption.decide.suspending import is_controller_behind
 from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.watch import Groups
 from tessera.binder.workloads.reading import Json
@@ -27,7 +28,7 @@ def is_of(job: Job, adoption: Adoption) -> bool:
     return job.key.partition(GENERATION)[0] == adoption.key
 
 
-def is_as_said(job: Job, adoption: Adoption) -> bool:
+def matches(job: Job, adoption: Adoption) -> bool:
     """Whether the job is that, and is known to survive what its owner survives now."""
     return is_of(job, adoption) and job.preemptible == adoption.spec.preemptible
 
@@ -35,7 +36,7 @@ def is_as_said(job: Job, adoption: Adoption) -> bool:
 def is_up_to_date(job: Job, adoption: Adoption) -> bool:
     """Whether the ledger knows all there is to know of a job that waits: also which pods it has."""
     known = () if job.adopted is None else job.adopted.uids
-    return is_as_said(job, adoption) and not job.away and known == adoption.uids
+    return matches(job, adoption) and not job.away and known == adoption.uids
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,14 @@ class Incomplete:
     """
     The pods are not there yet, or are not what was allocated; since when, by the monotonic clock.
 
-    `coming`: their owner goes on, and its controller has yet to make them, or what they wait for.
+    `coming`: their owner goes on, and its controller has yet to make them, or what they wait for. `behind`: that
+    controller has not acted on the resumption yet.
     """
 
     reason: Reason
     since: float
     coming: bool
+    behind: bool
 
 
 @dataclass(slots=True)
@@ -94,14 +97,15 @@ class Claims:
 
         Raises NotResumed, ApiError, Transient.
         """
-        resumed, coming = await self._resume(job, at_first=run.run_id not in self._waits)
+        resumed, owner = await self._resume(job, at_first=run.run_id not in self._waits)
         found = _none_yet(job) if resumed else await self._pods_for(job)
         if not isinstance(found, Reason):
             return found.uids
         group = "" if job.adopted is None else job.adopted.group
         waits = self._waits.setdefault(run.run_id, _Waits(self._clock.monotonic(), group, job.pods))
         self._waits_for[group] = run.run_id
-        return Incomplete(found, waits.since, coming and found.code is not Code.GANG_DISAGREES)
+        coming = owner is not None and found.code is not Code.GANG_DISAGREES
+        return Incomplete(found, waits.since, coming, owner is not None and is_controller_behind(owner))
 
     async def _pods_for(self, job: Job) -> Adoption | Reason:
         """The group's pods as the job that was allocated, or why they are not."""
@@ -111,13 +115,13 @@ class Claims:
         if group is None or not waiting:
             return _none_yet(job)
         found = await self._adoptions.of(group, waiting)
-        if isinstance(found, Reason) or is_as_said(job, found):
+        if isinstance(found, Reason) or matches(job, found):
             return found
         return Reason(code=Code.GANG_DISAGREES, detail=f"{job.adopted.owner}: its pods ask for something else by now")
 
-    async def _resume(self, job: Job, at_first: bool) -> tuple[bool, bool]:
+    async def _resume(self, job: Job, at_first: bool) -> tuple[bool, Json | None]:
         """
-        An owner that waits for us makes its pods once it is let go; whether it just was, and whether any are to come.
+        Resume an owner that waits for us; whether it just was, and the owner, if it goes on and so is to make pods.
         Pods that are there before that are about to be taken away.
 
         What was seen of it last is good enough, since the patch names that version; another replica may have
@@ -125,24 +129,24 @@ class Claims:
         """
         found = await self._owners.suspension_of(job, fresh=at_first and not self._owners.watches(job))
         if found is None or job.adopted is None:
-            return False, False
+            return False, None
         if not found[1].waits_for_us:
-            return False, not found[1].suspended
+            return False, None if found[1].suspended else found[0]
         try:
             await self._owners.suspend(job.tenant, job.adopted, found[0], False)
         except ApiError as error:
             if error.status == 404:
-                return False, False
+                return False, None
             if error.status != 409:
                 detail = f"{job.adopted.owner} is not resumed: {error.message}"
                 reason = Reason(code=Code.FORBIDDEN, field="spec.suspend", detail=detail[:512])
                 raise NotResumed(found[0], reason) from error
             found = await self._owners.suspension_of(job, fresh=True)  # its controller writes to it, too
             if found is None or not found[1].waits_for_us:
-                return False, found is not None and not found[1].suspended
+                return False, None if found is None or found[1].suspended else found[0]
             await self._owners.suspend(job.tenant, job.adopted, found[0], False)
         log.info("owner_resumed", job=job.job_id, owner=job.adopted.owner, namespace=job.tenant)
-        return True, True
+        return True, found[0]
 
 
 def _none_yet(job: Job) -> Reason:

@@ -5,13 +5,13 @@ The last one is read from the pod itself, so that a restart repeats nothing.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import structlog
 
-from tessera.binder.adoption.decide.verdicts import Verdict, condition_patch, event_of, of_wishes, wishes_patch
+from tessera.binder.adoption.decide.verdicts import Verdict, condition_patch, describe_wishes, make_event, wishes_patch
+from tessera.binder.bounded import BoundedDict
 from tessera.binder.calls import all_of
-from tessera.binder.workloads.reading import Json, mapping, text
+from tessera.binder.workloads.reading import Json, format_time, mapping, text
 from tessera.kernel.ports import ApiError, Clock, Cluster
 
 PASSES = (404, 409)
@@ -26,13 +26,13 @@ class Conditions:
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster, self._clock = cluster, clock
-        self._told: dict[tuple[str, str], None] = {}
-        self._not_let_in: dict[str, float] = {}
+        self._told: BoundedDict[tuple[str, str], None] = BoundedDict(REMEMBERED)
+        self._closed_until: dict[str, float] = {}
 
     async def tell(self, pods: Sequence[Json], verdict: Verdict | None) -> None:
         """Say on each pod why it waits, unless that is what it says already."""
         if verdict is not None:
-            await all_of([self._tell_one(pod, verdict) for pod in pods])
+            await all_of([self._write_one(pod, verdict) for pod in pods])
 
     async def renew(self, pods: Sequence[Json], verdict: Verdict) -> int:
         """Bring the numbers of what the pods say up to date, without an event; how many were written."""
@@ -40,26 +40,24 @@ class Conditions:
         said = await all_of([self._patch(pod, condition_patch(pod, verdict, now, renewed=True)) for pod in pods])
         return sum(said)
 
-    async def tell_wishes(self, pods: Sequence[Json], sentences: Sequence[str]) -> None:
+    async def write_wishes(self, pods: Sequence[Json], sentences: Sequence[str]) -> None:
         """Say on each pod what it would like and does not get, and in one event; to be said before they are placed."""
         if not sentences or not pods:
             return
-        verdict, now = of_wishes(sentences), self._now()
+        verdict, now = describe_wishes(sentences), self._now()
         said = await all_of([self._patch(pod, wishes_patch(pod, verdict, now)) for pod in pods])
         if any(said):
             await self._make_event(pods[0], verdict, now)
 
-    async def tell_once(self, thing: Json, verdict: Verdict) -> None:
+    async def make_event_once(self, thing: Json, verdict: Verdict) -> None:
         """An event alone, once for each code: about what has no condition of ours, such as a pod that runs."""
         key = text(thing, "metadata", "uid"), verdict.code
         if key in self._told:
             return
-        if len(self._told) >= REMEMBERED:
-            self._told.clear()
         self._told[key] = None
         await self._make_event(thing, verdict, self._now())
 
-    async def _tell_one(self, pod: Json, verdict: Verdict) -> None:
+    async def _write_one(self, pod: Json, verdict: Verdict) -> None:
         now = self._now()
         if not await self._patch(pod, condition_patch(pod, verdict, now)):
             return
@@ -70,7 +68,7 @@ class Conditions:
     async def _patch(self, pod: Json, patch: Json | None) -> bool:
         """Whether it was written: there is something to say, and the pod is as we have seen it."""
         meta = mapping(pod, "metadata")
-        if patch is None or self._clock.monotonic() < self._not_let_in.get(text(meta, "namespace"), 0.0):
+        if patch is None or self._clock.monotonic() < self._closed_until.get(text(meta, "namespace"), 0.0):
             return False
         named = {"uid": text(meta, "uid"), "resourceVersion": text(meta, "resourceVersion")}
         try:
@@ -79,27 +77,27 @@ class Conditions:
             )
         except ApiError as error:
             if error.status == 403:
-                self._note_not_let_in(text(meta, "namespace"), error)
+                self._note_closed_namespace(text(meta, "namespace"), error)
             elif error.status not in PASSES:
                 raise
             return False
         return True
 
-    def _note_not_let_in(self, namespace: str, error: ApiError) -> None:
+    def _note_closed_namespace(self, namespace: str, error: ApiError) -> None:
         """
         Log that the namespace's pods cannot be written to (`tessera doctor` shows it, too); tried again after a while.
         """
-        if namespace not in self._not_let_in:
+        if namespace not in self._closed_until:
             log.warning("pods_not_told", namespace=namespace, error=str(error))
-        self._not_let_in[namespace] = self._clock.monotonic() + CLOSED_SECONDS
+        self._closed_until[namespace] = self._clock.monotonic() + CLOSED_SECONDS
 
     async def _make_event(self, thing: Json, verdict: Verdict, now: str) -> None:
         """The condition says it already: an event that cannot be made is not worth another try."""
         try:
-            await self._cluster.create_event(text(thing, "metadata", "namespace"), event_of(thing, verdict, now))
+            await self._cluster.create_event(text(thing, "metadata", "namespace"), make_event(thing, verdict, now))
         except ApiError as error:
             if error.status != 409:
                 log.warning("event_not_made", error=str(error))
 
     def _now(self) -> str:
-        return datetime.fromtimestamp(self._clock.now_ms() // 1000, UTC).isoformat().replace("+00:00", "Z")
+        return format_time(self._clock.now_ms())

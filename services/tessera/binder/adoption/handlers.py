@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.claim import is_of, is_up_to_date
 from tessera.binder.adoption.decide.spec import Adoption
-from tessera.binder.adoption.decide.verdicts import Verdict, is_refusal, of_group, of_job
+from tessera.binder.adoption.decide.verdicts import Verdict, describe_finding, describe_job, is_refusal
 from tessera.binder.adoption.gate import Gate
 from tessera.binder.adoption.index import GroupIndex
 from tessera.binder.adoption.owners import NotAllowed, Owners
 from tessera.binder.adoption.podless import PodlessJobs
 from tessera.binder.adoption.report_delay import Settling
+from tessera.binder.adoption.reporting import GroupReports
 from tessera.binder.adoption.submitting import OTHER_PODS, Submitting
 from tessera.binder.adoption.suspended import Suspended
-from tessera.binder.adoption.telling import Telling
 from tessera.binder.adoption.watch import ALONE, Groups
 from tessera.binder.settings import BinderSettings
 from tessera.binder.workloads.reading import Json, text
@@ -64,22 +64,22 @@ class Adopting:
         self._ports, self._settings, self._state, self._members = ports, settings, state, members
         self._groups, self._adoptions, self._suspended = groups, adoptions, suspended
         self._facts = Facts(ports.bus, settings.shard, "binder")
-        self._books = GroupIndex(state)
+        self._index = GroupIndex(state)
         self._gate = Gate(ports.clock, state, room, lambda: members.count)
-        self._telling = Telling(ports, settings, state, groups, owners, suspended, self._facts)
+        self._reports = GroupReports(ports, settings, state, groups, owners, suspended, self._facts)
         self._settling = Settling(ports.clock, settings.settle_seconds)
         self.worklist = Worklist(self._work, ports.clock, settings.groups_at_once)
-        later, conditions = self.worklist.name_later, self._telling.conditions
-        self._submitting = Submitting(ports, settings, state, self._gate, self._telling, later)
+        later, conditions = self.worklist.name_later, self._reports.conditions
+        self._submitting = Submitting(ports, settings, state, self._gate, self._reports, later)
         self._podless = PodlessJobs(ports.clock, settings, owners, self._facts, conditions, self._submitting, later)
-        self.tell_owners = self._telling.status.run
+        self.write_owner_conditions = self._reports.status.run
 
     # -- what makes a group worth a look --------------------------------------------------------------------------
 
     async def on_ledger(self, entries: list[Entry]) -> None:
         """Names the groups that new entries are about for another look, and notes jobs that were turned away."""
         for entry in entries:
-            for group in self._books.take_in(entry):
+            for group in self._index.take_in(entry):
                 self.worklist.name(group)
             for record in entry.message.records:
                 if type(record) is JobTurnedAway:
@@ -98,8 +98,8 @@ class Adopting:
         async for _ in rounds(self._members, self._ports.clock, self._settings.resync_seconds, lambda: self._is_synced):
             before, ours, number = ours, self._members.partitions(), number + 1
             self._groups.resolve_again()
-            refused = self._telling.refused_groups()
-            known = (*self._groups.ids(), *self._books.groups(), *self._suspended.ids(), *refused)
+            refused = self._reports.refused_groups()
+            known = (*self._groups.ids(), *self._index.groups(), *self._suspended.ids(), *refused)
             resting = self._resting(number) if before == ours else ()
             for group in dict.fromkeys((*known, *(f"{ALONE}{uid}" for uid in self._groups.alone))):
                 if group not in resting:
@@ -124,19 +124,19 @@ class Adopting:
             return  # `resync` names everything once they are listed
         if partition_of(group_id) not in self._members.partitions():
             return
-        self._telling.against(group_id, ())
+        self._reports.against(group_id, ())
         if group_id.startswith(ALONE):
-            await self._telling.tell_alone(group_id.removeprefix(ALONE))
+            await self._reports.report_ungrouped(group_id.removeprefix(ALONE))
         else:
             await self._look(group_id)
         if self._gate.has_room:
-            await self._telling.report(group_id)
+            await self._reports.report(group_id)
 
     async def _look(self, group_id: str) -> None:
-        live, waiting = self._books.jobs(group_id), self._groups.waiting(group_id)
-        await self._telling.tell_if_placed(group_id, live)
+        live, waiting = self._index.jobs(group_id), self._groups.waiting(group_id)
+        await self._reports.report_if_placed(group_id, live)
         if live and all(job.phase in ABOUT_TO_START for job in live):
-            self._telling.settled(group_id)
+            self._reports.settled(group_id)
             for job in live:
                 self._podless.there(job)
             return  # what becomes of its run leads here again
@@ -150,15 +150,15 @@ class Adopting:
             if found.code is Code.VOLUME_NOT_READY:  # nobody tells of volumes
                 self.worklist.name_later(group_id, VOLUME_AGAIN_SECONDS)
             if is_refusal(found):
-                self._telling.against(group_id, (found,))
-            await self._tell(group_id, waiting, of_group(found))
+                self._reports.against(group_id, (found,))
+            await self._tell(group_id, waiting, describe_finding(found))
         else:
             self._adoptions.forget(group_id)
-            self._telling.settled(group_id)
+            self._reports.settled(group_id)
         for job in live:
             await self._podless.look(group_id, job)
             if self._suspended.owner(group_id) is not None:
-                await self._tell(group_id, waiting, of_job(job, self._state.ts, self._telling.places.said(job)))
+                await self._tell(group_id, waiting, describe_job(job, self._state.ts, self._reports.places.said(job)))
 
     async def _found(self, group_id: str, waiting: list[Json], live: list[Job]) -> Adoption | Reason | None:
         """The job that the group amounts to now; None when nothing of it waits."""
@@ -184,9 +184,9 @@ class Adopting:
                 if job.phase is Phase.QUEUED:
                     await self._submitting.cancel(job, OTHER_PODS)
             elif waiting and await self._podless.waits_suspended(job):
-                await self._podless.say_in_line(job)
+                await self._podless.report_in_queue_order(job)
             elif not is_up_to_date(job, found) and job.phase is Phase.QUEUED:
-                await self._telling.conditions.tell_wishes(waiting, found.wishes)
+                await self._reports.conditions.write_wishes(waiting, found.wishes)
                 preemptible = found.spec.preemptible
                 back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=preemptible, uids=found.uids)
                 await self._facts.publish(back)
@@ -197,13 +197,13 @@ class Adopting:
 
     async def _say_why(self, group_id: str, waiting: list[Json], job: Job) -> None:
         """Suspend the owner where policy wants waiting work suspended; else write on the pods why they wait."""
-        verdict = of_job(job, self._state.ts, self._telling.places.said(job))
+        verdict = describe_job(job, self._state.ts, self._reports.places.said(job))
         if await self._is_to_be_suspended(group_id, waiting, job, verdict):
             assert verdict is not None
             if await self._podless.suspend(job, verdict):
                 return
         await self._tell(group_id, waiting, verdict)
-        await self._telling.renew(group_id, waiting, job, verdict)
+        await self._reports.renew(group_id, waiting, job, verdict)
 
     async def _is_to_be_suspended(
         self, group_id: str, waiting: Sequence[Json], job: Job, verdict: Verdict | None
@@ -211,13 +211,13 @@ class Adopting:
         """Not before it has waited for a while, and not while one of its pods is at work."""
         if verdict is None or not waiting or not await self._podless.is_to_wait_suspended(job):
             return False
-        if self._telling.patience.left(group_id, verdict) > 0:
+        if self._reports.delay.left(group_id, verdict) > 0:
             return False
         pods = self._groups.pods(group_id)
         return not any(text(pod, "spec", "nodeName") and not has_ended(pod) for pod in pods)
 
     async def _tell(self, group_id: str, waiting: list[Json], verdict: Verdict | None) -> None:
-        left = await self._telling.tell(group_id, waiting, verdict)
+        left = await self._reports.tell(group_id, waiting, verdict)
         if left > 0:
             self.worklist.name_later(group_id, left)
 

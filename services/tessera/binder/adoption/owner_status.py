@@ -6,14 +6,14 @@ beside the way to a node: changed codes go before changed numbers, and the last 
 """
 
 import asyncio
-from datetime import UTC, datetime
 
 import structlog
 
 from tessera.binder.adoption.decide.placed import PLACED, placed_condition, placed_patch
 from tessera.binder.adoption.decide.verdicts import Verdict
 from tessera.binder.adoption.owners import Owners
-from tessera.binder.workloads.reading import Json, text
+from tessera.binder.bounded import BoundedDict
+from tessera.binder.workloads.reading import Json, format_time, text
 from tessera.binder.workloads.references import OwnerRef
 from tessera.binder.workloads.registry import kind_of
 from tessera.kernel.errors import Transient
@@ -34,9 +34,9 @@ class OwnerStatus:
 
     def __init__(self, cluster: Cluster, clock: Clock, owners: Owners, per_second: float) -> None:
         self._cluster, self._clock, self._owners, self._per_second = cluster, clock, owners, per_second
-        self._told: dict[OwnerRef, tuple[Verdict, float]] = {}
+        self._told: BoundedDict[OwnerRef, tuple[Verdict, float]] = BoundedDict(REMEMBERED)
         self._news: dict[OwnerRef, Verdict] = {}
-        self._renewals: dict[OwnerRef, Verdict] = {}
+        self._renewals: BoundedDict[OwnerRef, Verdict] = BoundedDict(REMEMBERED)
         self._wake = asyncio.Event()
 
     def note(self, ref: OwnerRef, verdict: Verdict) -> None:
@@ -52,11 +52,9 @@ class OwnerStatus:
             self._renewals[ref] = verdict
         else:
             self._news.pop(ref, None)
-        if len(self._news) + len(self._renewals) > REMEMBERED:
-            self._renewals.clear()
         self._wake.set()
 
-    def says_no(self, ref: OwnerRef) -> bool:
+    def is_unplaced(self, ref: OwnerRef) -> bool:
         """Whether it says, or is about to, that its pods have no nodes; what starts at once is told nothing."""
         if ref in self._news or ref in self._told:
             return self._news.get(ref, self._told[ref][0] if ref in self._told else PLACED) is not PLACED
@@ -85,8 +83,6 @@ class OwnerStatus:
             if not (isinstance(error, ApiError) and error.status in PASSES):
                 log.warning("owner_not_told", owner=ref.name, namespace=ref.namespace, error=str(error))
                 return
-        if len(self._told) >= REMEMBERED:
-            self._told.clear()
         self._told[ref] = verdict, self._clock.monotonic()
 
     async def _write(self, ref: OwnerRef, verdict: Verdict) -> None:
@@ -102,8 +98,7 @@ class OwnerStatus:
         kind = kind_of(ref)
         if found is None or kind is None:
             return
-        now = datetime.fromtimestamp(self._clock.now_ms() // 1000, UTC).isoformat().replace("+00:00", "Z")
-        patch = placed_patch(found, kind, verdict, now)
+        patch = placed_patch(found, kind, verdict, format_time(self._clock.now_ms()))
         if patch is not None:
             version = text(found, "apiVersion") or ref.api_version
             await self._cluster.patch_status(version, ref.kind, ref.namespace, ref.name, patch)

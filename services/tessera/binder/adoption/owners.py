@@ -10,6 +10,7 @@ import structlog
 
 from tessera.binder.adoption.decide.suspending import Look, can_be_suspended, look_at, suspension
 from tessera.binder.adoption.owner_watches import OwnerWatches
+from tessera.binder.bounded import BoundedDict
 from tessera.binder.workloads.reading import Json, no, text
 from tessera.binder.workloads.references import OwnerRef, is_it
 from tessera.binder.workloads.registry import VERSIONS
@@ -20,7 +21,7 @@ from tessera_schemas.adopted import Adopted
 from tessera_schemas.reasons import Code
 
 REMEMBERED_SECONDS = 15.0
-FORGET_AT = 4096
+REMEMBERED = 4096
 
 log = structlog.get_logger()
 
@@ -48,7 +49,7 @@ class Owners:
         by_queue: Callable[[str], bool | None] = lambda _: None,
     ) -> None:
         self._cluster, self._clock, self._watches, self.by_queue = cluster, clock, watches, by_queue
-        self._found: dict[OwnerRef, tuple[float, Json | None]] = {}
+        self._found: BoundedDict[OwnerRef, tuple[float, Json | None]] = BoundedDict(REMEMBERED)
         self._classes: tuple[float, list[Json]] | None = None
         self._served = ""
 
@@ -61,8 +62,6 @@ class Owners:
         known = self._found.get(ref)
         if known is not None and not fresh and now - known[0] < REMEMBERED_SECONDS:
             return known[1]
-        if len(self._found) >= FORGET_AT:
-            self._found.clear()
         found = await self._fetch(ref)
         self._found[ref] = now, found
         return found

@@ -5,6 +5,7 @@ Positions are those of the newest order in the ledger. They change all the time:
 condition, a group is renewed once a minute at most, and all groups together a few a second.
 """
 
+from tessera.binder.bounded import BoundedDict
 from tessera.domain.entities import Job, QueueOrder
 from tessera.domain.state import State
 from tessera.kernel.ports import Clock
@@ -51,14 +52,12 @@ class Renewal:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._told: dict[str, float] = {}
+        self._told: BoundedDict[str, float] = BoundedDict(REMEMBERED)
         self._next = 0.0
 
     def is_due(self, group_id: str) -> bool:
         """From the first time on that this was asked for the group."""
         now = self._clock.monotonic()
-        if len(self._told) >= REMEMBERED:
-            self._told.clear()
         return now >= self._told.setdefault(group_id, now) + RENEWED_SECONDS and now >= self._next
 
     def spend(self, group_id: str, writes: int) -> None:

@@ -8,7 +8,11 @@ import structlog
 
 from tessera.binder.adoption.conditions import Conditions
 from tessera.binder.adoption.decide.ending import ending_of, why_failed
-from tessera.binder.adoption.decide.verdicts import Verdict, of_suspended_by_user, of_suspended_while_waiting
+from tessera.binder.adoption.decide.verdicts import (
+    Verdict,
+    describe_suspended_by_user,
+    describe_suspended_while_waiting,
+)
 from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.submitting import AGAIN_SECONDS_MAX, NO_PODS, Submitting
 from tessera.binder.settings import BinderSettings
@@ -38,7 +42,7 @@ class PodlessJobs:
     ) -> None:
         self._clock, self._settings, self._owners, self._facts = clock, settings, owners, facts
         self._conditions, self._submitting, self._look_later = conditions, submitting, look_later
-        self._not_let_in_until: dict[str, float] = {}
+        self._closed_until: dict[str, float] = {}
         self._since: dict[str, float] = {}
 
     def there(self, job: Job) -> None:
@@ -56,7 +60,7 @@ class PodlessJobs:
             return
         why = await self._why_over(job)
         if not why and await self.waits_suspended(job):
-            await self.say_in_line(job)
+            await self.report_in_queue_order(job)
             return
         now = self._clock.monotonic()
         since = self._since.setdefault(job.job_id, now)
@@ -72,7 +76,7 @@ class PodlessJobs:
             await self._facts.publish(PodsGone(kind="pods_gone", job_id=job.job_id))
         self._look_later(group_id, left)
 
-    async def say_in_line(self, job: Job) -> None:
+    async def report_in_queue_order(self, job: Job) -> None:
         """Report that the job is in the queue order again; pods that still exist are about to be taken away."""
         if job.phase is Phase.QUEUED and job.adopted is not None and (job.away or job.adopted.uids):
             back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=job.preemptible)
@@ -90,7 +94,7 @@ class PodlessJobs:
             if found is None or ending_of(found[0]) or not found[1].is_left_alone:
                 return False
             self.there(job)
-            await self._conditions.tell_once(found[0], of_suspended_by_user(job))
+            await self._conditions.make_event_once(found[0], describe_suspended_by_user(job))
             if not job.away:
                 await self._facts.publish(PodsGone(kind="pods_gone", job_id=job.job_id), "")
         return bool(live)
@@ -102,18 +106,18 @@ class PodlessJobs:
         """
         found = await self._owners.suspension_of(job)
         now = self._clock.monotonic()
-        if found is None or job.adopted is None or now < self._not_let_in_until.get(job.tenant, 0.0):
+        if found is None or job.adopted is None or now < self._closed_until.get(job.tenant, 0.0):
             return False
         try:
             await self._owners.suspend(job.tenant, job.adopted, found[0], True)
         except ApiError as error:
             if error.status != 403:
                 raise
-            self._not_let_in_until[job.tenant] = now + AGAIN_SECONDS_MAX
+            self._closed_until[job.tenant] = now + AGAIN_SECONDS_MAX
             log.warning("owner_not_suspended", job=job.job_id, owner=job.adopted.owner, error=error.message)
             return False
-        await self.say_in_line(job)
-        await self._conditions.tell_once(found[0], of_suspended_while_waiting(verdict))
+        await self.report_in_queue_order(job)
+        await self._conditions.make_event_once(found[0], describe_suspended_while_waiting(verdict))
         log.info("owner_suspended", job=job.job_id, owner=job.adopted.owner, namespace=job.tenant, why=verdict.code)
         return True
 

@@ -8,7 +8,8 @@ mends both ways. Few a second, and only as many of a tenant as are shown.
 from collections.abc import Sequence
 
 from tessera.binder.adoption.decide.spec import QUEUE
-from tessera.binder.workloads.marks import queue_said
+from tessera.binder.bounded import BoundedDict
+from tessera.binder.workloads.marks import find_queue
 from tessera.binder.workloads.port import Group
 from tessera.binder.workloads.reading import Json, mapping, text
 from tessera.domain.state import State
@@ -29,7 +30,7 @@ class RefusalReports:
 
     def __init__(self, state: State, facts: Facts, clock: Clock, shard: str) -> None:
         self._state, self._facts, self._clock, self._shard = state, facts, clock, shard
-        self._said: dict[str, float] = {}
+        self._said: BoundedDict[str, float] = BoundedDict(REMEMBERED)
         self._next = 0.0
 
     @property
@@ -55,8 +56,6 @@ class RefusalReports:
             return
         if now < max(self._next, self._said.get(work_id, 0.0)):
             return  # the next look says it
-        if len(self._said) >= REMEMBERED:
-            self._said.clear()
         self._said[work_id] = now + AGAIN_SECONDS
         self._next = max(self._next, now - AT_ONCE * SECONDS_EACH) + SECONDS_EACH
         whose = tenant if known is None else known.tenant
@@ -90,4 +89,4 @@ def _owner_of(group: Group | None, thing: Json | None) -> str:
 
 def _queue_of(thing: Json | None) -> str:
     pod = mapping(thing, "spec", "template") or thing
-    return "" if pod is None else queue_said(pod)[0] or QUEUE
+    return "" if pod is None else find_queue(pod)[0] or QUEUE

@@ -7,7 +7,7 @@ from tessera.binder.workloads.reading import Json, text
 from tessera.kernel.ports import Clock
 
 
-class Patience:
+class ReportDelay:
     """
     Each word costs two writes per pod, as much as placing it.
 

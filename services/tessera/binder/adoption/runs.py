@@ -8,7 +8,7 @@ from collections.abc import Container, Mapping, Sequence
 
 import structlog
 
-from tessera.binder.adoption.budgets import Against, against_evicting
+from tessera.binder.adoption.budgets import EvictionBlock, find_eviction_block
 from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.claim import Claims, Incomplete, NotResumed
 from tessera.binder.adoption.conditions import Conditions
@@ -16,11 +16,11 @@ from tessera.binder.adoption.decide.ending import ending_of
 from tessera.binder.adoption.decide.suspending import Whose, can_be_suspended
 from tessera.binder.adoption.decide.verdicts import (
     Verdict,
-    of_blocked_eviction,
-    of_missing_pods,
-    of_not_resumed,
-    of_overridden_budget,
-    of_preempted,
+    describe_blocked_eviction,
+    describe_missing_pods,
+    describe_not_resumed,
+    describe_overridden_budget,
+    describe_preempted,
 )
 from tessera.binder.adoption.decide.volumes import claim_names
 from tessera.binder.adoption.owners import Owners
@@ -123,22 +123,24 @@ class AdoptedRuns:
         try:
             found = await self._claims.claim(job, run)
         except NotResumed as error:
-            await self._conditions.tell_once(error.owner, of_not_resumed(error.reason))
+            await self._conditions.make_event_once(error.owner, describe_not_resumed(error.reason))
             raise RefusedByCluster(0, error.reason) from error
         if not isinstance(found, Incomplete):
             return found
         seconds = self._settings.resumed_seconds if found.coming else self._settings.claim_seconds
+        if found.coming and found.behind:
+            seconds = self._settings.controller_seconds
         if self._clock.monotonic() - found.since < seconds:
             return None
         self._claims.forget(run.run_id)
         if found.coming:
-            await self._tell_owner(job, of_missing_pods(found.reason, round(seconds)))
+            await self._report_on_owner(job, describe_missing_pods(found.reason, round(seconds), found.behind))
         raise RefusedByCluster(0, found.reason)
 
-    async def _tell_owner(self, job: Job, verdict: Verdict) -> None:
+    async def _report_on_owner(self, job: Job, verdict: Verdict) -> None:
         found = await self._owners.suspension_of(job)
         if found is not None:
-            await self._conditions.tell_once(found[0], verdict)
+            await self._conditions.make_event_once(found[0], verdict)
 
     def ready_to_claim(self, group_id: str) -> str:
         """The run that waits for the pods of this group, now that they may all be there; else ""."""
@@ -244,12 +246,12 @@ class AdoptedRuns:
         log.info("owner_suspended", job=job.job_id, owner=adopted.owner, namespace=job.tenant)
         return True
 
-    async def evict(self, run: Run, pod: Pod, patience_seconds: float, grace_seconds: int | None = None) -> None:
+    async def evict(self, run: Run, pod: Pod, budget_seconds: float, grace_seconds: int | None = None) -> None:
         """
         Politely: a disruption budget that forbids it is shown, and asked again after a while.
 
         Not for ever once the gang has lost a pod: what is left of it does no work, holds its devices, and cannot start
-        again before all of it is gone. After `patience_seconds` of refusals it is deleted, which is said.
+        again before all of it is gone. After `budget_seconds` of refusals it is deleted, which is said.
         """
         try:
             await self._cluster.evict_pod(pod.namespace, pod.name, pod.uid, grace_seconds)
@@ -258,56 +260,56 @@ class AdoptedRuns:
                 return
             if error.status != BLOCKED or error.retry_after_seconds is not None:
                 raise
-            await self._say_blocked(run.run_id, pod, error)
-            if not self._is_overdue(run, patience_seconds):
+            await self._report_blocked_pod(run.run_id, pod, error)
+            if not self._is_overdue(run, budget_seconds):
                 raise
-            await self._override(run, pod, patience_seconds, error)
+            await self._override(run, pod, budget_seconds, error)
 
-    def _is_overdue(self, run: Run, patience_seconds: float) -> bool:
+    def _is_overdue(self, run: Run, budget_seconds: float) -> bool:
         """Whether a budget has kept half a gang for too long, as far as we have seen it."""
         if not is_touched(run, self.with_ours(run, {})):
             return False
         now = self._clock.monotonic()
-        return now - self._half_gone.setdefault(run.run_id, now) >= patience_seconds
+        return now - self._half_gone.setdefault(run.run_id, now) >= budget_seconds
 
-    async def _override(self, run: Run, pod: Pod, patience_seconds: float, error: ApiError) -> None:
+    async def _override(self, run: Run, pod: Pod, budget_seconds: float, error: ApiError) -> None:
         log.warning("disruption_budget_overridden", pod=pod.name, namespace=pod.namespace, run=run.run_id)
         found = self._groups.informer.objects.get(pod.uid)
         if found is not None:
-            await self._conditions.tell_once(found, of_overridden_budget(patience_seconds, error.message))
+            await self._conditions.make_event_once(found, describe_overridden_budget(budget_seconds, error.message))
         await self._cluster.delete_pod(pod.namespace, pod.name, pod.uid)
 
-    async def against_evicting(self, runs: Sequence[Run]) -> Against | None:
+    async def find_eviction_block(self, runs: Sequence[Run]) -> EvictionBlock | None:
         """Why users' pods of these runs cannot all be evicted now. Raises ApiError, Transient."""
         bound = [pod for run in runs for pod in self._users.bound(run.run_id).values()]
         found = (self._groups.informer.objects.get(pod.uid) for pod in bound if not (pod.over or pod.deleting))
-        return await against_evicting(self._cluster, [pod for pod in found if pod is not None])
+        return await find_eviction_block(self._cluster, [pod for pod in found if pod is not None])
 
-    async def tell_preempted(self, run: Run, reason: Reason, preemptor: str) -> None:
+    async def make_preempted_events(self, run: Run, reason: Reason, preemptor: str) -> None:
         """An event on its first pods, beside those of its controller; each once, and nobody waits for more of them."""
         bound = sorted(self._users.bound(run.run_id).values(), key=lambda pod: (pod.name, pod.uid))
         for pod in bound[:TOLD_MAX]:
             found = self._groups.informer.objects.get(pod.uid)
             if found is not None:
-                await self._conditions.tell_once(found, of_preempted(run.job_id, reason, preemptor))
+                await self._conditions.make_event_once(found, describe_preempted(run.job_id, reason, preemptor))
 
-    async def say_blocked(self, run: Run, against: Against) -> None:
+    async def report_blocked(self, run: Run, against: EvictionBlock) -> None:
         """The run is to stop, and waits whole until all of it may."""
-        await self.tell_blocked(run, against)
+        await self.make_blocked_events(run, against)
         await self._say(run.run_id, against.reason)
 
-    async def tell_blocked(self, run: Run, against: Against) -> None:
+    async def make_blocked_events(self, run: Run, against: EvictionBlock) -> None:
         """On those of its pods that are protected."""
         for uid in sorted(against.uids.intersection(run.permitted)):
             found = self._groups.informer.objects.get(uid)
             if found is not None:
-                await self._conditions.tell_once(found, of_blocked_eviction(against.reason))
+                await self._conditions.make_event_once(found, describe_blocked_eviction(against.reason))
 
-    async def _say_blocked(self, run_id: str, pod: Pod, error: ApiError) -> None:
+    async def _report_blocked_pod(self, run_id: str, pod: Pod, error: ApiError) -> None:
         reason = Reason(code=Code.BLOCKED_BY_DISRUPTION_BUDGET, detail=f"pod {pod.name}: {error.message}"[:512])
         found = self._groups.informer.objects.get(pod.uid)
         if found is not None:
-            await self._conditions.tell_once(found, of_blocked_eviction(reason))
+            await self._conditions.make_event_once(found, describe_blocked_eviction(reason))
         await self._say(run_id, reason)
 
     async def _say(self, run_id: str, reason: Reason) -> None:

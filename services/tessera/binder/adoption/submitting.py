@@ -11,10 +11,17 @@ import structlog
 
 from tessera.binder.adoption.claim import GENERATION
 from tessera.binder.adoption.decide.spec import Adoption
-from tessera.binder.adoption.decide.verdicts import Verdict, of_ended, of_group, of_not_let_in, of_refusal
+from tessera.binder.adoption.decide.verdicts import (
+    Verdict,
+    describe_closed_namespace,
+    describe_ended,
+    describe_finding,
+    describe_refusal,
+)
 from tessera.binder.adoption.gate import Gate
-from tessera.binder.adoption.let_in import LetIn
-from tessera.binder.adoption.telling import Telling
+from tessera.binder.adoption.namespace_access import NamespaceAccess
+from tessera.binder.adoption.reporting import GroupReports
+from tessera.binder.bounded import BoundedDict
 from tessera.binder.settings import BinderSettings
 from tessera.binder.workloads.reading import Json, no
 from tessera.domain.entities import EndedJob, Job
@@ -58,14 +65,14 @@ class Submitting:
         settings: BinderSettings,
         state: State,
         gate: Gate,
-        telling: Telling,
+        reports: GroupReports,
         look_later: Callable[[str, float], None],
     ) -> None:
         self._ports, self._settings, self._state = ports, settings, state
-        self._gate, self._telling, self._look_later = gate, telling, look_later
-        self._let_in = LetIn(ports.cluster, ports.clock)
-        self._submitted: dict[str, SubmitUnderWay] = {}
-        self._cancelled: dict[str, float] = {}
+        self._gate, self._reports, self._look_later = gate, reports, look_later
+        self._access = NamespaceAccess(ports.cluster, ports.clock)
+        self._submitted: BoundedDict[str, SubmitUnderWay] = BoundedDict(REMEMBERED)
+        self._cancelled: BoundedDict[str, float] = BoundedDict(REMEMBERED)
 
     def turned_away(self, job: str, reasons: tuple[Reason, ...]) -> str:
         """The group whose submit was refused; "" where none of ours was."""
@@ -79,20 +86,20 @@ class Submitting:
         """Send the group as a job, unless it is on its way, or tell its pods what keeps it from being sent."""
         key, ended = self._next_key(found)
         if ended is not None:
-            await self._tell(group_id, waiting, of_ended(ended))
+            await self._tell(group_id, waiting, describe_ended(ended))
             return
         namespace = found.group.namespace
-        if not await self._let_in.holds(namespace):
-            self._telling.against(
+        if not await self._access.holds(namespace):
+            self._reports.against(
                 group_id, (no(Code.FORBIDDEN, f"namespace {namespace}", "has not let the binder in"),)
             )
-            await self._tell(group_id, waiting, of_not_let_in(namespace))
+            await self._tell(group_id, waiting, describe_closed_namespace(namespace))
             return
         job, now = job_id(self._settings.shard, namespace, key), self._ports.clock.monotonic()
         before = self._submitted.get(job)
         if before is not None and before.reasons:
-            self._telling.against(group_id, before.reasons)
-            await self._tell(group_id, waiting, of_refusal(before.reasons))
+            self._reports.against(group_id, before.reasons)
+            await self._tell(group_id, waiting, describe_refusal(before.reasons))
         if before is not None and now < before.again_at:
             self._look_later(group_id, before.again_at - now)
             return
@@ -101,7 +108,7 @@ class Submitting:
         command = AdoptJob(kind="adopt_job", v=1, key=key, spec=found.spec, adopted=adopted)
         if await self._is_put_off(group_id, waiting, namespace, command, before is not None):
             return
-        await self._telling.conditions.tell_wishes(waiting, found.wishes)
+        await self._reports.conditions.write_wishes(waiting, found.wishes)
         await self._send(namespace, command)
         log.debug("group_submitted", group=group_id, job=job, pods=len(waiting))
         self._look_later(group_id, self._note(job, group_id, before))
@@ -109,8 +116,6 @@ class Submitting:
     def _note(self, job: str, group_id: str, before: SubmitUnderWay | None) -> float:
         """After how many seconds it is sent again, if nothing comes of it."""
         wait = AGAIN_SECONDS if before is None else min(2 * before.wait, AGAIN_SECONDS_MAX)
-        if len(self._submitted) >= REMEMBERED:
-            self._submitted.clear()
         reasons = () if before is None else before.reasons
         self._submitted[job] = SubmitUnderWay(group_id, self._ports.clock.monotonic() + wait, wait, reasons)
         return wait
@@ -122,7 +127,7 @@ class Submitting:
         turn = self._gate.against(group_id, tenant, len(command.to_bytes()), again)
         if turn is None:
             return False
-        await self._tell(group_id, waiting, of_group(turn.why.model_copy(update={"numbers": {}})))
+        await self._tell(group_id, waiting, describe_finding(turn.why.model_copy(update={"numbers": {}})))
         self._look_later(group_id, max(0.0, turn.at - self._ports.clock.monotonic()))
         return True
 
@@ -140,14 +145,12 @@ class Submitting:
         now = self._ports.clock.monotonic()
         if now < self._cancelled.get(job.job_id, 0.0):
             return
-        if len(self._cancelled) >= REMEMBERED:
-            self._cancelled.clear()
         self._cancelled[job.job_id] = now + AGAIN_SECONDS
         await self._send(job.tenant, CancelJob(kind="cancel_job", v=1, job_id=job.job_id, why=why[:1024]))
         log.info("adopted_job_cancelled", job=job.job_id, why=why)
 
     async def _tell(self, group_id: str, waiting: list[Json], verdict: Verdict) -> None:
-        left = await self._telling.tell(group_id, waiting, verdict)
+        left = await self._reports.tell(group_id, waiting, verdict)
         if left > 0:
             self._look_later(group_id, left)
 

@@ -12,6 +12,7 @@ from tessera.binder.adoption.decide.volumes import claim_names
 from tessera.binder.adoption.owner_watches import OwnerWatches
 from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.volume_claims import VolumeClaims
+from tessera.binder.bounded import BoundedDict
 from tessera.binder.workloads.port import PodSet
 from tessera.binder.workloads.reading import Json, mapping, text
 from tessera.binder.workloads.references import OwnerRef, ref_of
@@ -39,7 +40,7 @@ class Suspended:
         self._watches, self._owners, self._volumes, self._gpu_sizes = watches, owners, volumes, gpu_sizes
         self._shard, self._on_change = shard, on_change
         self._by_group: dict[str, OwnerRef] = {}
-        self._known: dict[str, tuple[Json, Sequence[Json], Adoption | Reason]] = {}
+        self._known: BoundedDict[str, tuple[Json, Sequence[Json], Adoption | Reason]] = BoundedDict(REMEMBERED)
 
     def ids(self) -> list[str]:
         """Ids of the groups whose owners are suspended now."""
@@ -71,8 +72,6 @@ class Suspended:
         known = self._known.get(group_id)
         if known is not None and known[0] is job and known[1] == classes:
             return known[2]
-        if len(self._known) >= REMEMBERED:
-            self._known.clear()
         answer = spec_of_suspended(job, sets, classes)
         self._known[group_id] = job, classes, answer
         return answer

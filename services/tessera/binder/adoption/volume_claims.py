@@ -11,11 +11,11 @@ import structlog
 
 from tessera.binder.adoption.decide.volumes import (
     SELECTED_NODE_ANNOTATION,
-    Reach,
+    ClaimReach,
     claim_names,
-    of_single_claim,
+    find_reach,
+    judge_single_claim,
     on_one_pod_only,
-    reach_of,
     reaches,
     volume_of,
     with_conditions,
@@ -85,16 +85,16 @@ class VolumeClaims:
             raise Transient(f"the volume of claim {namespace}/{making} is being made for node {node.name}")
         return None
 
-    async def _reach(self, namespace: str, field: str, name: str, uid: str, pods: int) -> Reach | Reason:
+    async def _reach(self, namespace: str, field: str, name: str, uid: str, pods: int) -> ClaimReach | Reason:
         claim = await self._claim(namespace, name)
         volume = await self._owners.look(OwnerRef("v1", "PersistentVolume", "", volume_of(claim))) if claim else None
         kind = await self._class(claim) if claim and not volume_of(claim) else None
         if on_one_pod_only(claim):
             holder = await self._holder(namespace, name, uid)
-            against = of_single_claim(field, name, pods, holder)
+            against = judge_single_claim(field, name, pods, holder)
             if against is not None:
                 return against
-        return reach_of(field, name, claim, volume, kind)
+        return find_reach(field, name, claim, volume, kind)
 
     async def _claim(self, namespace: str, name: str) -> Json | None:
         """One that is bound stays so for as long as it is there; any other is looked at anew."""

@@ -106,7 +106,7 @@ QUEUES = (
 )
 
 
-def queue_said(pod: Json) -> tuple[str, str]:
+def find_queue(pod: Json) -> tuple[str, str]:
     """The queue that the pod names, by ours or another system's mark, and the field; ("", "") for none."""
     return found_in(pod, *QUEUES)
 

@@ -1,5 +1,6 @@
 """The API's JSON, in which anything may be missing or be of another shape than one thinks. Pure."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from tessera_schemas.base import INT_MAX
@@ -45,6 +46,11 @@ def whole(value: Any, *path: str) -> int | None:
 def number_in(words: str) -> int:
     """The number that an annotation or a label says in digits; 0 where it says none."""
     return int(words) if words.isascii() and words.isdecimal() and len(words) < 10 else 0
+
+
+def format_time(ms: int, precision: str = "seconds") -> str:
+    """Unix milliseconds as the API writes times: RFC 3339 in UTC."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def no(code: Code, field: str = "", detail: str = "", **numbers: int) -> Reason:

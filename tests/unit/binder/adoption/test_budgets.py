@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.adoption.budgets import too_many
+from tessera.binder.adoption.budgets import find_exhausted_budget
 from tessera.engine.preemption.plans import Plan, plan, proposal
 from tessera.kernel.memory.cluster import MemoryCluster
 from tessera_schemas.config import Policy
@@ -143,12 +143,12 @@ def test_a_budget_counts_the_ready_pods_that_it_selects() -> None:
         return {"metadata": {"name": name, "uid": name, "labels": labels}, "status": status}
 
     pods = [pod("a", app="gang"), pod("b", ready=False, app="gang"), pod("c", app="other")]
-    assert too_many([budget(1)], pods) is None
-    found = too_many([budget(0)], pods)
+    assert find_exhausted_budget([budget(1)], pods) is None
+    found = find_exhausted_budget([budget(0)], pods)
     assert found is not None
     assert found.uids == {"a"}
-    assert too_many([budget(0) | {"spec": {}}], pods) is None, "no selector selects nothing"
-    both = too_many([budget(5), budget(5, "other")], pods)
+    assert find_exhausted_budget([budget(0) | {"spec": {}}], pods) is None, "no selector selects nothing"
+    both = find_exhausted_budget([budget(5), budget(5, "other")], pods)
     assert both is not None
     assert "budgets keep and other" in both.reason.detail, "the API server evicts no pod of two budgets"
 

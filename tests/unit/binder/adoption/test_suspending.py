@@ -338,7 +338,7 @@ async def test_an_owner_that_may_not_be_resumed_says_so_and_its_room_is_others(w
     assert world.only().phase == "queued"
     told = [event for event in world.events() if event["reason"] == "NotResumed"]
     assert [event["type"] for event in told] == ["Warning"]
-    assert "RoleBinding" in told[0]["message"]
+    assert "`tenants` in the chart's values" in told[0]["message"]
     await world.run(120)
     assert world.only().phase == "running", "it is tried again, and the right is there by now"
 
@@ -348,7 +348,9 @@ async def test_missing_pods_of_a_resumed_owner_give_the_room_back_and_are_named(
 ) -> None:
     await world.stop("jobs")
     world.make_job(pods=1, suspend=True)
-    await world.run(30)
+    await world.run(10)
+    world.core.patch("jobs", NS, "train", {"status": {"conditions": [{"type": "Suspended", "status": "False"}]}})
+    await world.run(20)
     assert world.job_object()["spec"]["suspend"] is False
     assert world.only().phase == "allocated"
     await world.run(60)
@@ -421,3 +423,30 @@ async def test_a_job_allocated_while_its_owner_is_being_suspended_starts_with_it
     await world.run(40)
     assert world.only().phase == "running"
     assert world.job_object()["status"]["failed"] == 0
+
+
+@pytest.mark.parametrize("status", [{}, {"conditions": [{"type": "Suspended", "status": "True"}]}])
+async def test_a_controller_with_thousands_of_jobs_before_a_resumed_one_is_waited_for(
+    world: AdoptionWorld, status: dict[str, Any]
+) -> None:
+    """Another Job would get its pods even later, and this one's would come when they have no room any more."""
+    await world.stop("jobs")
+    world.make_job(pods=1, suspend=True)
+    world.core.patch("jobs", NS, "train", {"status": status})
+    await world.run(300)
+    assert world.job_object()["spec"]["suspend"] is False
+    assert (world.only().phase, world.only().attempt) == ("allocated", 1)
+    world.start_jobs()
+    await world.run(30)
+    assert (world.only().phase, world.only().attempt) == ("running", 1)
+
+
+async def test_a_controller_that_never_acts_on_a_resumed_owner_is_named_and_its_room_is_others(
+    world: AdoptionWorld,
+) -> None:
+    await world.stop("jobs")
+    world.make_job(pods=1, suspend=True)
+    await world.run(650)
+    assert world.only().phase == "queued"
+    (told,) = [event for event in world.events() if event["reason"] == "PodsMissing"]
+    assert "its controller runs again" in told["message"]

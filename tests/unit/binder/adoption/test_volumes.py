@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.adoption.decide.volumes import Reach, reach_of, reaches, with_conditions
+from tessera.binder.adoption.decide.volumes import ClaimReach, find_reach, reaches, with_conditions
 from tessera.kernel.ports import JsonObject
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.job import Retry, Template, Volume
@@ -37,33 +37,33 @@ def on(key: str, *values: str, operator: str = "In") -> Json:
 
 
 FREE = claim("Pending", "")
-REACH: dict[str, tuple[Json | None, Json | None, Json | None, Reach]] = {
-    "a volume that every node reaches": (claim(), volume(), None, Reach()),
-    "a volume of one node": (claim(), volume([on("host", "a")]), None, Reach((on("host", "a"),))),
+REACH: dict[str, tuple[Json | None, Json | None, Json | None, ClaimReach]] = {
+    "a volume that every node reaches": (claim(), volume(), None, ClaimReach()),
+    "a volume of one node": (claim(), volume([on("host", "a")]), None, ClaimReach((on("host", "a"),))),
     "a volume of two zones, said in two terms": (
         claim(),
         volume([on("zone", "a")], [on("zone", "b")]),
         None,
-        Reach((on("zone", "a", "b"),)),
+        ClaimReach((on("zone", "a", "b"),)),
     ),
     "a volume with the labels of two zones": (
         claim(),
         volume(labels={"topology.kubernetes.io/zone": "b__a"}),
         None,
-        Reach((on("topology.kubernetes.io/zone", "a", "b"),)),
+        ClaimReach((on("topology.kubernetes.io/zone", "a", "b"),)),
     ),
-    "a claim that waits for its first consumer": (FREE, None, LATER, Reach(provisions=True)),
+    "a claim that waits for its first consumer": (FREE, None, LATER, ClaimReach(provisions=True)),
     "one whose class has volumes in one zone only": (
         FREE,
         None,
         LATER | {"allowedTopologies": [{"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]}]},
-        Reach((on("zone", "a"),), provisions=True),
+        ClaimReach((on("zone", "a"),), provisions=True),
     ),
     "one for which a volume is being made on a node already": (
         claim("Pending", "", annotations={"volume.kubernetes.io/selected-node": "node-b"}),
         None,
         LATER,
-        Reach((on("kubernetes.io/hostname", "node-b"),), provisions=True),
+        ClaimReach((on("kubernetes.io/hostname", "node-b"),), provisions=True),
     ),
 }
 
@@ -71,7 +71,7 @@ REACH: dict[str, tuple[Json | None, Json | None, Json | None, Reach]] = {
 @pytest.mark.parametrize("what", REACH)
 def test_a_claim_says_which_nodes_its_pod_may_go_to(what: str) -> None:
     of, its_volume, kind, reach = REACH[what]
-    assert reach_of(FIELD, "data", of, its_volume, kind) == reach
+    assert find_reach(FIELD, "data", of, its_volume, kind) == reach
 
 
 AGAINST: dict[str, tuple[Json | None, Json | None, Json | None, str, str]] = {
@@ -109,8 +109,8 @@ AGAINST: dict[str, tuple[Json | None, Json | None, Json | None, str, str]] = {
 @pytest.mark.parametrize("what", AGAINST)
 def test_any_other_claim_is_named_with_what_is_wrong(what: str) -> None:
     of, its_volume, kind, code, words = AGAINST[what]
-    reason = reach_of(FIELD, "data", of, its_volume, kind)
-    assert not isinstance(reason, Reach)
+    reason = find_reach(FIELD, "data", of, its_volume, kind)
+    assert not isinstance(reason, ClaimReach)
     assert (reason.code, reason.field) == (code, FIELD)
     assert "claim data" in reason.detail
     assert words in reason.detail

@@ -3,9 +3,9 @@ The condition in the status of a group's own object that says whether its pods h
 `PodScheduled` does. Pure.
 """
 
-from tessera.binder.adoption.decide.verdicts import Verdict
+from tessera.binder.adoption.decide.verdicts import Verdict, condition_set, find_condition
 from tessera.binder.workloads.port import Workload
-from tessera.binder.workloads.reading import Json, at, items, text
+from tessera.binder.workloads.reading import Json, at, text
 
 SCHEDULED = "Scheduled"
 PLACED = Verdict(SCHEDULED, "its pods have their nodes", warning=False)
@@ -13,14 +13,14 @@ PLACED = Verdict(SCHEDULED, "its pods have their nodes", warning=False)
 
 def placed_condition(thing: Json, kind: Workload) -> Json:
     """The condition as the object has it; {} without one."""
-    return next((one for one in items(thing, "status", "conditions") if one.get("type") == kind.condition), {})
+    return find_condition(thing, kind.condition)
 
 
 def placed_patch(thing: Json, kind: Workload, verdict: Verdict, now: str) -> Json | None:
     """
     The merge patch that says why the pods are not placed, or (`PLACED`) that they are; None when it says so already.
 
-    It is held to the version that was looked at and names the other conditions as they are. `now` is RFC 3339.
+    It is held to the version that was looked at. `now` is RFC 3339.
     """
     before = placed_condition(thing, kind)
     status = "True" if verdict is PLACED else "False"
@@ -29,15 +29,7 @@ def placed_patch(thing: Json, kind: Workload, verdict: Verdict, now: str) -> Jso
         reason, message = kind.reason, f"{verdict.code}: {verdict.message}"
     if (before.get("status"), before.get("reason"), before.get("message")) == (status, reason, message):
         return None
-    ours: Json = {
-        "type": kind.condition,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": text(before, "lastTransitionTime") if before.get("status") == status else now,
-    }
+    patch = condition_set(thing, kind.condition, status, reason, message, now)
     if kind.observes:
-        ours["observedGeneration"] = at(thing, "metadata", "generation") or 0
-    held = {name: text(thing, "metadata", name) for name in ("uid", "resourceVersion")}
-    others = [one for one in items(thing, "status", "conditions") if one.get("type") != kind.condition]
-    return {"metadata": held, "status": {"conditions": [*others, ours]}}
+        patch["status"]["conditions"][-1]["observedGeneration"] = at(thing, "metadata", "generation") or 0
+    return patch | {"metadata": {name: text(thing, "metadata", name) for name in ("uid", "resourceVersion")}}

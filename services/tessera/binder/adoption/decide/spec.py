@@ -17,7 +17,7 @@ from tessera.binder.adoption.decide.durations import grace, time_limit
 from tessera.binder.adoption.decide.ranks import as_name, chosen, missing_part, ranked
 from tessera.binder.adoption.decide.roles import invalid
 from tessera.binder.workloads.mark_table import LEAST_PODS, REQUIRED_TOPOLOGY, SLICE_TOPOLOGY
-from tessera.binder.workloads.marks import not_honoured, queue_said, refused_mark, said
+from tessera.binder.workloads.marks import find_queue, not_honoured, refused_mark, said
 from tessera.binder.workloads.port import Group, GroupKind
 from tessera.binder.workloads.reading import Json, mapping, no, text
 from tessera.binder.workloads.references import controller_of
@@ -127,9 +127,9 @@ def _disagreement(group: Group, pods: Sequence[Json]) -> Reason | None:
         assert group.mark is not None
         field = f"metadata.{group.mark.size_in}[{size}]"
         return no(Code.GANG_DISAGREES, field, f"gang {group.name}: {', '.join(sorted(sizes))}")
-    queues = {queue_said(pod)[0] for pod in pods}
+    queues = {find_queue(pod)[0] for pod in pods}
     if len(queues) > 1:
-        field = next(field for pod in pods if (field := queue_said(pod)[1]))
+        field = next(field for pod in pods if (field := find_queue(pod)[1]))
         words = ", ".join(queue or f"none ({QUEUE})" for queue in sorted(queues))
         return no(Code.GANG_DISAGREES, field, f"{group.kind} {group.name}: {words}")
     return None
@@ -192,9 +192,9 @@ def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json
 
 def queue_of(pod: Json, owner: Json | None) -> tuple[str, str]:
     """The queue of the pod's job, and the field that names it: the pod's own marks count before its owner's."""
-    named = queue_said(pod)
+    named = find_queue(pod)
     if not named[0] and owner is not None:
-        queue, field = queue_said(owner)
+        queue, field = find_queue(owner)
         named = queue, f"{text(owner, 'kind')}.{field}"
     return named if named[0] else (text(owner, "spec", "queue") or QUEUE, "spec.queue")
 

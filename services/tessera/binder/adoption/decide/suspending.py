@@ -11,8 +11,8 @@ from enum import StrEnum
 
 from tessera.binder.adoption.decide.ending import ending_of
 from tessera.binder.workloads.mark_table import KUEUE_QUEUE
-from tessera.binder.workloads.port import Workload
-from tessera.binder.workloads.reading import Json, at, mapping, no, text
+from tessera.binder.workloads.port import PLACED, Workload
+from tessera.binder.workloads.reading import Json, at, items, mapping, no, text
 from tessera.binder.workloads.references import OwnerRef, controller_of
 from tessera.binder.workloads.registry import CONTROLLERS, kind_of, kind_of_object
 from tessera_schemas.adopted import Adopted
@@ -108,6 +108,14 @@ def is_suspended(owner: Json) -> bool:
     """Tells whether the owner is told to have no pods; False for kinds that cannot be suspended."""
     place = _suspend_at(kind_of_object(owner))
     return bool(place) and at(owner, *place) is True
+
+
+def is_controller_behind(owner: Json) -> bool:
+    """Tells whether a resumed owner's controller has yet to act on that: its status is empty, or says `Suspended`."""
+    status = mapping(owner, "status")
+    conditions = {text(one, "type"): text(one, "status") for one in items(status, "conditions")}
+    conditions.pop(PLACED, None)
+    return conditions.get("Suspended") == "True" or not (conditions or status.keys() - {"conditions"})
 
 
 def suspension(owner: Json, suspend: bool) -> Json:

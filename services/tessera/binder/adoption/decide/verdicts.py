@@ -63,7 +63,7 @@ class Verdict:
     warning: bool
 
 
-def of_job(job: Job, ts: int, place: str = "") -> Verdict | None:
+def describe_job(job: Job, ts: int, place: str = "") -> Verdict | None:
     """
     Why the job's pods are not placed at `ts`; None while nothing was said about it, and while it has a run.
 
@@ -81,7 +81,7 @@ def of_job(job: Job, ts: int, place: str = "") -> Verdict | None:
     return _verdict(reason, f"{where}, {place}" if place else where, warning=False)
 
 
-def of_ended(job: EndedJob) -> Verdict:
+def describe_ended(job: EndedJob) -> Verdict:
     """The job has ended, and pods of its group still wait."""
     reason = job.reason.sentence() if job.reason is not None else ""
     outcome = f"job {job.job_id} {OUTCOMES.get(job.phase, 'has ended')}"
@@ -90,63 +90,65 @@ def of_ended(job: EndedJob) -> Verdict:
     return Verdict(Code.ALREADY_ENDED.value, message[:MESSAGE_CHARACTERS], warning=True)
 
 
-def of_refusal(reasons: Sequence[Reason]) -> Verdict:
+def describe_refusal(reasons: Sequence[Reason]) -> Verdict:
     """The submit was refused, or the pods cannot be adopted: all reasons, the first as the code."""
     others = "".join(f"; also {reason.sentence()}" for reason in reasons[1:])
     return _verdict(reasons[0], "refused", warning=True, more=others)
 
 
-def of_waiting(reason: Reason) -> Verdict:
+def describe_waiting(reason: Reason) -> Verdict:
     """The group is not complete, or its owner is not there yet."""
     return _verdict(reason, "not submitted yet", warning=False)
 
 
-def of_suspended_by_user(job: Job) -> Verdict:
+def describe_suspended_by_user(job: Job) -> Verdict:
     """On the owner alone: there is no pod."""
     owner = job.adopted.owner if job.adopted else "its owner"
     message = f"job {job.job_id} keeps its place in queue {job.queue}; it goes on once you resume {owner}"
     return Verdict("SuspendedByUser", message[:MESSAGE_CHARACTERS], warning=False)
 
 
-def of_suspended_while_waiting(why: Verdict) -> Verdict:
+def describe_suspended_while_waiting(why: Verdict) -> Verdict:
     """On the owner, whose pods are taken away."""
     message = f"{why.message}. It waits without pods: Tessera resumes it once it has its room"
     return Verdict("WaitsSuspended", message[:MESSAGE_CHARACTERS], warning=False)
 
 
-def of_not_resumed(reason: Reason) -> Verdict:
+def describe_not_resumed(reason: Reason) -> Verdict:
     """On the owner, whose job has its room."""
-    way_out = "the namespace lets the binder patch it (the RoleBinding in tenant/binder.yaml), or its user resumes it"
+    way_out = "an operator names this namespace under `tenants` in the chart's values, or you resume it yourself"
     return Verdict("NotResumed", f"{reason.sentence()}. To go on: {way_out}"[:MESSAGE_CHARACTERS], warning=True)
 
 
-def of_missing_pods(reason: Reason, seconds: int) -> Verdict:
-    """On the owner, which was resumed and whose controller makes no pods: others get the room."""
+def describe_missing_pods(reason: Reason, seconds: int, behind: bool) -> Verdict:
+    """The owner was resumed and its controller makes no pods, or is `behind`: others get the room."""
     why = f"resumed, and after {seconds} s not all of its pods are there: {reason.sentence()}"
     way_out = "its events name what keeps them, such as a ResourceQuota or an admission rule; they queue once made"
+    if behind:
+        way_out = "its controller runs again and works through what it has before this; they queue once made"
     return Verdict("PodsMissing", f"{why}. To go on: {way_out}"[:MESSAGE_CHARACTERS], warning=True)
 
 
-def of_blocked_eviction(reason: Reason) -> Verdict:
+def describe_blocked_eviction(reason: Reason) -> Verdict:
     """The run is to stop and a disruption budget does not let it; an event only, since the pod runs."""
     return _verdict(reason, "to be evicted", warning=True)
 
 
-def of_overridden_budget(seconds: float, refusal: str) -> Verdict:
+def describe_overridden_budget(seconds: float, refusal: str) -> Verdict:
     """An event only: what is left of a gang is deleted though a disruption budget forbids it."""
     why = f"another pod of its gang is gone, and a disruption budget has kept this one for {seconds:.0f} seconds"
     message = f"deleted: {why} ({refusal}); the gang starts again once all of it is gone"
     return Verdict("DisruptionBudgetOverridden", message[:MESSAGE_CHARACTERS], warning=True)
 
 
-def of_preempted(job: str, reason: Reason, preemptor: str) -> Verdict:
+def describe_preempted(job: str, reason: Reason, preemptor: str) -> Verdict:
     """The pod stops for another job; an event only, since its own conditions are the kubelet's by then."""
     way_out = "it is queued again and starts once there is room"
     message = f"job {job} gives way to {preemptor or 'another job'}: {reason.sentence()}; {way_out}"
     return Verdict("Preempted", message[:MESSAGE_CHARACTERS], warning=False)
 
 
-def of_scheduled(job: Job, run: Run, placement: Placement) -> Verdict:
+def describe_scheduled(job: Job, run: Run, placement: Placement) -> Verdict:
     """The pod was bound; an event only, and of a large gang its first pods speak for all."""
     gpus = said_milli(placement.gpu_milli * len(placement.devices))
     held = f" with {gpus} GPU{'' if gpus == '1' else 's'}" if placement.devices else ""
@@ -156,17 +158,17 @@ def of_scheduled(job: Job, run: Run, placement: Placement) -> Verdict:
     return Verdict("Scheduled", message[:MESSAGE_CHARACTERS], warning=False)
 
 
-def of_not_let_in(namespace: str) -> Verdict:
+def describe_closed_namespace(namespace: str) -> Verdict:
     """The binder may not bind there: the pods can be told only where it may at least do that."""
     message = f"not submitted: namespace {namespace} has not let the binder in. To go on: {LET_IN}"
     return Verdict("NamespaceNotLetIn", message, warning=True)
 
 
-def of_group(found: Reason) -> Verdict:
+def describe_finding(found: Reason) -> Verdict:
     """The verdict on a finding of `group_of`, `size_of` or `spec_of`: something to wait for, or a refusal."""
     if found.code is Code.ON_HOLD:  # something else has to let it go, and the reason says what
         return Verdict(SUSPENDED, f"not submitted yet: {found.field}: {found.detail}"[:MESSAGE_CHARACTERS], False)
-    return of_refusal([found]) if is_refusal(found) else of_waiting(found)
+    return describe_refusal([found]) if is_refusal(found) else describe_waiting(found)
 
 
 def is_refusal(found: Reason) -> bool:
@@ -174,53 +176,48 @@ def is_refusal(found: Reason) -> bool:
     return found.code not in WAITED_FOR
 
 
-def of_wishes(sentences: Sequence[str]) -> Verdict:
+def describe_wishes(sentences: Sequence[str]) -> Verdict:
     """The verdict on settings of the pods that are not honoured."""
     message = f"placed without regard to {'; '.join(sentences)}"
     return Verdict("NotHonoured", message[:MESSAGE_CHARACTERS], warning=False)
 
 
+def find_condition(thing: Json, kind: str) -> Json:
+    """The condition of this type in the object's status; {} without one."""
+    return next((one for one in items(thing, "status", "conditions") if one.get("type") == kind), {})
+
+
+def condition_set(thing: Json, kind: str, status: str, reason: str, message: str, now: str) -> Json:
+    """
+    The merge patch of the object's status that sets one condition; the others stay as they are.
+
+    It names all of them, since a merge patch replaces lists; as a strategic patch it is right, too. The caller adds the
+    precondition. `now` is RFC 3339, the time of the transition unless `status` stays the same.
+    """
+    before = find_condition(thing, kind)
+    since = text(before, "lastTransitionTime") if before.get("status") == status else ""
+    texts = {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since or now}
+    others = [one for one in items(thing, "status", "conditions") if one.get("type") != kind]
+    return {"status": {"conditions": [*others, texts]}}
+
+
 def wishes_patch(pod: Json, verdict: Verdict, now: str) -> Json | None:
-    """The patch of the pod's status that says so beside its other conditions; None when it says just that already."""
-    conditions = items(pod, "status", "conditions")
-    before = next((each for each in conditions if each.get("type") == NOT_HONOURED), {})
-    if before.get("message") == verdict.message:
+    """The patch of the pod's status that names what is not honoured; None when it says just that already."""
+    if find_condition(pod, NOT_HONOURED).get("message") == verdict.message:
         return None
-    ours = {
-        "type": NOT_HONOURED,
-        "status": "True",
-        "reason": verdict.code,
-        "message": verdict.message,
-        "lastTransitionTime": text(before, "lastTransitionTime") or now,
-    }
-    return {"status": {"conditions": [*(each for each in conditions if each.get("type") != NOT_HONOURED), ours]}}
+    return condition_set(pod, NOT_HONOURED, "True", verdict.code, verdict.message, now)
 
 
 def condition_patch(pod: Json, verdict: Verdict, now: str, renewed: bool = False) -> Json | None:
-    """
-    The patch of the pod's status; None when its condition says this code already, or all of it where it is `renewed`.
-    `now` is RFC 3339.
-
-    It names all conditions, the others as they are: right as a merge patch, which replaces lists, and as a strategic
-    one. The caller adds the precondition.
-    """
-    conditions = items(pod, "status", "conditions")
-    said = next((each for each in conditions if each.get("type") == CONDITION), {})
-    says_it = said.get("status") == "False" and said.get("reason") == verdict.code
-    if says_it and not (renewed and said.get("message") != verdict.message):
+    """The patch of the pod's status; None when its condition says this code, or `renewed` also this message."""
+    before = find_condition(pod, CONDITION)
+    is_same = before.get("status") == "False" and before.get("reason") == verdict.code
+    if is_same and not (renewed and before.get("message") != verdict.message):
         return None
-    since = text(said, "lastTransitionTime") if said.get("status") == "False" else ""
-    ours = {
-        "type": CONDITION,
-        "status": "False",
-        "reason": verdict.code,
-        "message": verdict.message,
-        "lastTransitionTime": since or now,
-    }
-    return {"status": {"conditions": [*(each for each in conditions if each.get("type") != CONDITION), ours]}}
+    return condition_set(pod, CONDITION, "False", verdict.code, verdict.message, now)
 
 
-def event_of(thing: Json, verdict: Verdict, now: str) -> Json:
+def make_event(thing: Json, verdict: Verdict, now: str) -> Json:
     """
     The core/v1 Event about a pod, or about an object that says its kind. `now` is RFC 3339 with seconds.
 

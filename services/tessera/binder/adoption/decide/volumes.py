@@ -27,7 +27,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ClaimReach:
     """The conditions on a node, as in a node affinity; all must hold. `provisions`: the volume is made there."""
 
     conditions: tuple[Json, ...] = ()
@@ -46,7 +46,9 @@ def volume_of(claim: Json) -> str:
     return text(claim, "spec", "volumeName") if text(claim, "status", "phase") == "Bound" else ""
 
 
-def reach_of(field: str, name: str, claim: Json | None, volume: Json | None, kind: Json | None) -> Reach | Reason:
+def find_reach(
+    field: str, name: str, claim: Json | None, volume: Json | None, kind: Json | None
+) -> ClaimReach | Reason:
     """
     Nodes that a pod with the claim may go to, or why it may go to none now.
 
@@ -79,7 +81,7 @@ def on_one_pod_only(claim: Json | None) -> bool:
     return isinstance(modes, list) and "ReadWriteOncePod" in modes
 
 
-def of_single_claim(field: str, name: str, waiting: int, holder: str) -> Reason | None:
+def judge_single_claim(field: str, name: str, waiting: int, holder: str) -> Reason | None:
     """The reason against pods with a claim for one pod: they are several, or another pod (`holder`) has it."""
     if waiting > 1:
         detail = f"claim {name} is ReadWriteOncePod, and several pods of one gang name it"
@@ -116,7 +118,7 @@ def _not_ready(field: str, detail: str) -> Reason:
     return no(Code.VOLUME_NOT_READY, field, detail)
 
 
-def _of_volume(field: str, name: str, volume: Json) -> Reach | Reason:
+def _of_volume(field: str, name: str, volume: Json) -> ClaimReach | Reason:
     needed = items(volume, "spec", "nodeAffinity", "required", "nodeSelectorTerms")
     found = _in_one_term(needed)
     if found is None:
@@ -124,10 +126,10 @@ def _of_volume(field: str, name: str, volume: Json) -> Reach | Reason:
         return no(Code.NOT_SUPPORTED_YET, field, detail, terms=len(needed))
     labels = mapping(volume, "metadata", "labels")
     zones = [_is_in(key, str(labels[key]).split("__")) for key in ZONE_LABELS if labels.get(key)]
-    return Reach((*found, *zones))
+    return ClaimReach((*found, *zones))
 
 
-def _of_class(field: str, name: str, claim: Json, kind: Json) -> Reach | Reason:
+def _of_class(field: str, name: str, claim: Json, kind: Json) -> ClaimReach | Reason:
     """A claim for which a node was chosen before stays with it until whoever makes volumes gives it up."""
     allowed = [
         {"matchExpressions": [_is_in(text(each, "key"), each.get("values") or []) for each in items(term, _TOPOLOGY)]}
@@ -138,7 +140,7 @@ def _of_class(field: str, name: str, claim: Json, kind: Json) -> Reach | Reason:
         detail = f"claim {name}: its class allows several topologies of several labels"
         return no(Code.NOT_SUPPORTED_YET, field, detail, terms=len(allowed))
     chosen = text(claim, "metadata", "annotations", SELECTED_NODE_ANNOTATION)
-    return Reach((*found, *([_is_in(HOST_LABEL, [chosen])] if chosen else [])), provisions=True)
+    return ClaimReach((*found, *([_is_in(HOST_LABEL, [chosen])] if chosen else [])), provisions=True)
 
 
 _TOPOLOGY = "matchLabelExpressions"

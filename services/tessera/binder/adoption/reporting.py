@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from tessera.binder.adoption.conditions import Conditions
 from tessera.binder.adoption.decide.placed import PLACED
-from tessera.binder.adoption.decide.verdicts import Verdict, is_refusal, of_group
+from tessera.binder.adoption.decide.verdicts import Verdict, describe_finding, is_refusal
 from tessera.binder.adoption.owner_status import OwnerStatus
 from tessera.binder.adoption.owners import NotAllowed, Owners
 from tessera.binder.adoption.places import PODS_RENEWED, Places, Renewal
 from tessera.binder.adoption.refusals import RefusalReports
-from tessera.binder.adoption.report_delay import Patience
+from tessera.binder.adoption.report_delay import ReportDelay
 from tessera.binder.adoption.suspended import Suspended
 from tessera.binder.adoption.watch import ALONE, Groups
 from tessera.binder.settings import BinderSettings
@@ -24,7 +24,7 @@ from tessera.kernel.service.context import Ports
 from tessera_schemas.reasons import Reason
 
 
-class Telling:
+class GroupReports:
     """`against` is called in the course of a look, `report` at its end: without a refusal in between there is none."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Telling:
         self._groups, self._owners, self._suspended = groups, owners, suspended
         self.conditions = Conditions(ports.cluster, ports.clock)
         self.status = OwnerStatus(ports.cluster, ports.clock, owners, settings.owner_conditions_per_second)
-        self.patience = Patience(ports.clock, settings.tell_seconds)
+        self.delay = ReportDelay(ports.clock, settings.tell_seconds)
         self.places = Places(state)
         self._renewal = Renewal(ports.clock)
         self._refusals = RefusalReports(state, facts, ports.clock, settings.shard)
@@ -73,7 +73,7 @@ class Telling:
         On the pods; on the suspended owner that has none yet; on their owner, too. Seconds until it may be said, 0
         once it was.
         """
-        left = self.patience.left(group_id, verdict)
+        left = self.delay.left(group_id, verdict)
         if left > 0:
             return left
         await self.conditions.tell(waiting, verdict)
@@ -87,14 +87,14 @@ class Telling:
         if owner is None and waiting and verdict.warning:
             owner = await self._owner_of(waiting[0])
         if owner is not None:
-            await self.conditions.tell_once(owner, verdict)
+            await self.conditions.make_event_once(owner, verdict)
         return 0.0
 
-    async def tell_alone(self, uid: str) -> None:
+    async def report_ungrouped(self, uid: str) -> None:
         """On a pod that is in no group."""
         pod, reason = self._groups.informer.objects.get(uid), self._groups.alone.get(uid)
         if pod is not None and reason is not None:
-            verdict = of_group(reason)
+            verdict = describe_finding(reason)
             if is_refusal(reason):
                 self.against(f"{ALONE}{uid}", (reason,))
                 controller = controller_of(pod)
@@ -110,15 +110,15 @@ class Telling:
 
     def settled(self, group_id: str) -> None:
         """Forget a group of which no pod waits any more."""
-        self.patience.settled(group_id)
+        self.delay.settled(group_id)
         self._renewal.forget(group_id)
 
-    async def tell_if_placed(self, group_id: str, live: list[Job]) -> None:
+    async def report_if_placed(self, group_id: str, live: list[Job]) -> None:
         """The group's own object says when as many of its pods as it needs have their nodes."""
         group = self._groups.get(group_id)
         if group is None or not live:
             return
-        waits = group.owner is not None and self.status.says_no(group.owner)
+        waits = group.owner is not None and self.status.is_unplaced(group.owner)
         if group.pod_group is None and not waits:
             return
         placed = sum(bool(text(pod, "spec", "nodeName")) for pod in self._groups.pods(group_id))

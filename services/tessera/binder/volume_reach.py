@@ -27,7 +27,7 @@ def claims_of(role: Role) -> list[tuple[str, str]]:
     return [(f"template.volumes[{index}]", volume.name) for index, volume in volumes if volume.kind == "claim"]
 
 
-async def check_reach(volumes: VolumeClaims, state: State, job: Job, run: Run, spec: JobSpec) -> None:
+async def check_volume_reach(volumes: VolumeClaims, state: State, job: Job, run: Run, spec: JobSpec) -> None:
     """Raises Refused where a pod cannot have its volumes on its node; ApiError, Transient."""
     conditions: dict[str, list[Json]] = {}
     for role in (role for role in spec.roles if claims_of(role)):

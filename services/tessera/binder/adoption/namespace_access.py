@@ -4,6 +4,7 @@ import asyncio
 
 import structlog
 
+from tessera.binder.bounded import BoundedDict
 from tessera.kernel.ports import ApiError, Clock, Cluster
 
 OPEN_SECONDS, CLOSED_SECONDS = 300.0, 10.0
@@ -12,12 +13,12 @@ REMEMBERED = 4096
 log = structlog.get_logger()
 
 
-class LetIn:
+class NamespaceAccess:
     """A namespace in which the binder may not bind is not let in, whatever else it may do there."""
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster, self._clock = cluster, clock
-        self._known: dict[str, tuple[bool, float]] = {}
+        self._known: BoundedDict[str, tuple[bool, float]] = BoundedDict(REMEMBERED)
         self._asking = asyncio.Lock()
 
     async def holds(self, namespace: str) -> bool:
@@ -42,7 +43,5 @@ class LetIn:
         before = self._known.get(namespace, (True, 0.0))[0]
         if before and not may:
             log.warning("namespace_not_let_in", namespace=namespace)
-        if len(self._known) >= REMEMBERED:
-            self._known.clear()
         self._known[namespace] = may, self._clock.monotonic() + (OPEN_SECONDS if may else CLOSED_SECONDS)
         return may
