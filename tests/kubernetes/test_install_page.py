@@ -1,0 +1,205 @@
+"""
+docs/install.md as an operator follows it: the commands of "On a cluster", in their order and as they stand there, on a
+real API server; with NATS and Redis as the page asks for those of one's own.
+
+Three commands cannot run as they are, since this cluster has no network of its own and nobody sits at the terminal:
+`kubectl port-forward` does nothing, `helm install` gets the servers' addresses besides, `tessera apply` says --yes.
+"""
+
+import asyncio
+import base64
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+import yaml
+
+from tessera.kernel.ports import ApiError
+from tessera.local.servers import NatsServer, RedisServer
+from tessera_schemas.services import SERVICES
+from tests.kubernetes import binaries
+from tests.kubernetes.control_plane import ControlPlane, wait_until
+from tests.kubernetes.deployed import NAMESPACE, RELEASE
+from tests.kubernetes.kubelet import Kubelet
+
+pytestmark = pytest.mark.timeout(400)
+
+REPOSITORY = Path(__file__).parents[2]
+PAGE = REPOSITORY / "docs" / "install.md"
+TENANT = "demo"
+SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+Json = dict[str, Any]
+
+
+def commands_of(section: str) -> list[str]:
+    """The shell blocks of one section of the page, up to the next heading."""
+    text = PAGE.read_text().split(f"## {section}\n", 1)[1]
+    text = re.split(r"^##", text, maxsplit=1, flags=re.MULTILINE)[0]
+    return re.findall(r"^ *```sh\n(.*?)^ *```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+class OwnServers:
+    """NATS and Redis outside of the release: each starts once the Secret is there that its users stand in."""
+
+    def __init__(self, plane: ControlPlane, directory: Path) -> None:
+        self._api = plane.api()
+        self._files = {"nats-auth": directory / "nats-auth.conf", "redis-acl": directory / "redis-users.acl"}
+        self.nats = NatsServer(directory / "nats", self._files["nats-auth"], sync=True)
+        self.redis = RedisServer(directory / "redis", self._files["redis-acl"])
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._stopping, self._thread = threading.Event(), threading.Thread(target=self._work)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join()
+        for process in self._running.values():
+            process.kill()
+            process.wait()
+
+    def values(self) -> Json:
+        """What the page says about servers of one's own, and sizes for a machine of two processors."""
+        return {
+            "nats": {"enabled": False, "url": self.nats.url, "monitorUrl": self.nats.monitor_url},
+            "redis": {"enabled": False, "url": self.redis.url},
+            "init": {"streamReplicas": 1, "ledgerGib": 2},
+            "services": {"gateway": {"settings": {"api_port": 0}}} | {name: {"replicas": 1} for name in SERVICES[:-1]},
+        }
+
+    def environment(self) -> dict[str, str]:
+        """Where the operator's machine reaches them; on a network it would be the port-forwards' defaults."""
+        urls = {"NATS_URL": self.nats.url, "NATS_MONITOR_URL": self.nats.monitor_url, "REDIS_URL": self.redis.url}
+        return {f"TESSERA_{name}": url for name, url in urls.items()}
+
+    def _work(self) -> None:
+        while not self._stopping.wait(0.25):
+            for name, file in self._files.items():
+                with suppress(ApiError):
+                    self._follow(name, file)
+
+    def _follow(self, name: str, file: Path) -> None:
+        data = base64.b64decode(self._api.get(f"{SECRETS}/{RELEASE}-{name}")["data"][file.name])
+        if file.exists() and file.read_bytes() == data:
+            return
+        file.write_bytes(data)
+        if name not in self._running:
+            server = self.nats if name == "nats-auth" else self.redis
+            self._running[name] = subprocess.Popen(server.spawn().command, stdout=subprocess.DEVNULL)
+        elif name == "nats-auth":
+            for _ in range(2):  # as the chart's own server: imports come with the second
+                self._running[name].send_signal(signal.SIGHUP)
+                self._stopping.wait(1.0)
+
+
+@pytest.fixture(scope="module")
+def servers(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnServers]:
+    own_plane.add_nodes(2, "gpu")
+    with (
+        Kubelet(own_plane, tmp_path_factory.mktemp("kubelet"), NAMESPACE),
+        OwnServers(own_plane, tmp_path_factory.mktemp("servers")) as servers,
+    ):
+        yield servers
+
+
+class Operator:
+    """A machine with helm, kubectl and tessera, and a checkout."""
+
+    def __init__(self, plane: ControlPlane, servers: OwnServers, home: Path) -> None:
+        (home / "deploy").symlink_to(REPOSITORY / "deploy")
+        (home / "docs").symlink_to(REPOSITORY / "docs")
+        (home / "servers.yaml").write_text(yaml.safe_dump(servers.values()))
+        programs = home / "bin"
+        programs.mkdir()
+        kubectl, helm = binaries.find("kubectl"), binaries.find("helm")
+        self._program(programs / "kubectl", f'case "$1" in port-forward) exit 0;; esac\nexec {kubectl} "$@"')
+        self._program(
+            programs / "helm",
+            f'case "$1" in install|upgrade) set -- "$@" -f {home}/servers.yaml --timeout 300s;; esac\nexec {helm} "$@"',
+        )
+        self._program(
+            programs / "tessera",
+            f'case "$1" in apply) set -- "$@" --yes;; esac\nexec {sys.executable} -m tessera "$@"',
+        )
+        self._home = home
+        self._environment = {
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "HOME": str(home),
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            "KUBECONFIG": str(plane.kubeconfig()),
+            **servers.environment(),
+        }
+        self._said = ""
+
+    @staticmethod
+    def _program(path: Path, body: str) -> None:
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+    def __call__(self, block: str) -> str:
+        """What the block prints; one shell for all blocks would keep variables, so that they are kept by hand."""
+        exports = "".join(f"{line.strip()}\n" for line in block.splitlines() if line.strip().startswith("export "))
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", self._said + block],
+            cwd=self._home,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=330,
+        )
+        self._said += exports
+        assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def operator(own_plane: ControlPlane, servers: OwnServers, tmp_path_factory: pytest.TempPathFactory) -> Operator:
+    return Operator(own_plane, servers, tmp_path_factory.mktemp("operator"))
+
+
+async def test_the_pages_commands_bring_up_a_platform_that_places_a_users_job(
+    own_plane: ControlPlane, operator: Operator
+) -> None:
+    blocks = commands_of("On a cluster")
+    said = [await asyncio.to_thread(operator, block) for block in blocks]
+    assert len(blocks) == 5, "one block for each step of the page"
+    assert "gpu-0" in said[-1], "the nodes are listed"
+    assert "nothing found" in said[-1], "the doctor has nothing to say"
+    pods = own_plane.api().items(f"/api/v1/namespaces/{TENANT}/pods")
+    assert [pod["spec"]["nodeName"] for pod in pods] in (["gpu-0"], ["gpu-1"])
+    assert "everything is there already" in await asyncio.to_thread(operator, blocks[2])
+
+
+async def test_the_pages_command_for_tokens_makes_the_secret_that_the_gateway_mounts(
+    own_plane: ControlPlane, operator: Operator
+) -> None:
+    page = PAGE.read_text()
+    (new,) = re.findall(r"`(tessera token new [^`]*)` writes", page)
+    (create,) = re.findall(r"`(kubectl create secret generic tessera-gateway-tokens [^`]*)`", page)
+    await asyncio.to_thread(operator, f"{new}\n{create}")
+    assert set(own_plane.api().get(f"{SECRETS}/tessera-gateway-tokens")["data"]) == {"gateway-tokens.toml"}
+
+
+async def test_a_tenant_whose_namespace_enforces_restricted_reads_which_rule_its_job_violates(
+    own_plane: ControlPlane, operator: Operator
+) -> None:
+    """A level that somebody else has set stays as it is, and the API server's own words reach the user."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    own_plane.api().patch(f"/api/v1/namespaces/{TENANT}", {"metadata": {"labels": labels}})
+    await asyncio.to_thread(operator, f"tessera submit --as {TENANT} --gpus 1 --key level -- sleep 1")
+    await asyncio.to_thread(
+        wait_until, lambda: "violates PodSecurity" in operator("tessera explain sleep"), "the rule is named", 90.0
+    )
