@@ -1,156 +1,89 @@
-"""Whatever comes and goes: devices are never overfilled, and what is kept between placements changes no answer."""
+"""Whatever comes and goes, by every policy: no device is overfilled, nothing is refused that fits, nothing is lost."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.engine.pricing.fragmentation import TypicalPod
-from tessera.engine.pricing.packer import Ask, NodeRoom, Packer, Place, PoolSize
-from tessera.engine.pricing.policies import POLICIES
-from tessera.engine.pricing.stranding import stranded
+from tessera.engine.placement.gangs import FreeCapacity
+from tessera.lab.pack.baselines import gang_of_pod, nodes_for
+from tessera.lab.pack.cluster import has_room
+from tessera.lab.pack.replay import POLICIES, scoring_of
+from tessera.lab.pack.stranding import stranded
+from tessera.lab.traces.alibaba import Trace, TraceNode, TracePod
 
-SIZE = PoolSize(nodes=6, devices=4, models=2, largest_cpu=32_000)
-WHOLE = 1000
-
-rooms = st.builds(
-    lambda cpu, memory, pods, model, gpus: NodeRoom(cpu * 1000, memory, pods, model, (WHOLE,) * gpus),
+nodes = st.builds(
+    lambda cpu, memory, model, gpus: TraceNode(cpu * 1000, memory, gpus, model),
     st.integers(2, 32),
     st.integers(1, 64),
-    st.integers(1, 12),
-    st.integers(0, 1),
-    st.integers(0, 4),
+    st.sampled_from("AB"),
+    st.integers(1, 4),
 )
-asks = st.builds(
-    lambda cpu, memory, count, milli, models: Ask(
-        cpu * 1000, memory, count, milli if count == 1 else WHOLE, models if count else 0
+pods = st.builds(
+    lambda cpu, memory, count, milli, models: TracePod(
+        cpu * 1000, memory, count, (milli if count == 1 else 1000) if count else 0, models if count else ()
     ),
     st.integers(0, 12),
     st.integers(0, 16),
     st.sampled_from([0, 1, 1, 1, 2, 4]),
-    st.sampled_from([100, 250, 333, 470, 810, WHOLE, WHOLE]),
-    st.integers(0, 3),
+    st.sampled_from([100, 250, 333, 470, 810, 1000, 1000]),
+    st.sampled_from([(), (), ("A",), ("B",)]),
 )
-clusters = st.lists(rooms, min_size=SIZE.nodes, max_size=SIZE.nodes)
-menus = st.lists(asks, min_size=1, max_size=6, unique=True)
-moves = st.lists(
-    st.tuples(st.sampled_from(["place", "place", "place", "release", "remove", "reset"]), st.integers(0, 99))
+traces = st.builds(
+    lambda nodes, pods: Trace("drawn", tuple(nodes), tuple(pods)),
+    st.lists(nodes, min_size=3, max_size=6),
+    st.lists(pods, min_size=1, max_size=6, unique=True),
 )
-policies = st.sampled_from([name for name in POLICIES if name != "random"])
-PRICES = (
-    (TypicalPod(2000, 470, 1, 0), 400_000),
-    (TypicalPod(4000, 810, 1, 1), 900_000),
-    (TypicalPod(4000, 1000, 1, 0), 1_000_000),
-)
+moves = st.lists(st.tuples(st.sampled_from(["place", "place", "place", "leave"]), st.integers(0, 99)), max_size=30)
 
 
-def packer_of(cluster, menu, policy, order=None):
-    packer = Packer(SIZE, policy, order)
-    for n, room in enumerate(cluster):
-        packer.set_node(n, room)
-    packer.know({ask.kind: 1 + number for number, ask in enumerate(menu)})
-    packer.price(PRICES)
-    for ask in menu:
-        packer.add_class(ask)
-    return packer
-
-
-def play(packer, menu, cluster, steps, see):
-    """Carry out the steps; `see` is told each class asked for and its place, before the next step."""
+def play(trace, policy, steps):
+    """Yields what is free and, for a placement, the pod with what was found, after each step; at last all leave."""
+    room = FreeCapacity(nodes_for(policy, trace, 1), taste=scoring_of(trace, policy, 1).in_force())
     running = []
-    for what, number in steps:
+    for what, number in [*steps, *[("leave", 0)] * len(steps)]:
         if what == "place":
-            t = number % len(menu)
-            place = packer.place(t)
-            see(packer, t, place)
-            if place:
-                running.append((t, place))
-        elif what == "release" and running:
-            packer.release(*running.pop(number % len(running)))
-        elif what == "remove":
-            packer.remove_node(number % SIZE.nodes)
-        elif what == "reset":
-            n = number % SIZE.nodes
-            packer.set_node(n, packer.room(n))
-    return running
-
-
-def room_for(packer, ask, n):
-    """The hard tests, spelled out."""
-    room = packer.room(n)
-    return (
-        bool(packer.core.nodes.live[n])
-        and room.cpu >= ask.cpu
-        and room.memory >= ask.memory
-        and room.pods >= 1
-        and (not ask.models or bool(ask.models >> room.model & 1))
-        and sum(left >= ask.milli for left in room.free) >= ask.devices
-    )
+            pod = trace.pods[number % len(trace.pods)]
+            gang = gang_of_pod(policy, pod)
+            before, found = dict(room.nodes), room.place(gang)
+            if isinstance(found, tuple):
+                running.append((gang, found))
+            yield room, before, pod, found
+        elif running:
+            room.give_back(*running.pop(number % len(running)))
+            yield room, None, None, None
 
 
 @settings(max_examples=60, deadline=None)
-@given(clusters, menus, st.sampled_from(list(POLICIES)), moves)
-def test_nothing_is_given_twice_and_all_that_was_taken_is_given_back(cluster, menu, policy, steps):
-    def within(packer, t, place):
-        for n in range(SIZE.nodes):
-            room = packer.room(n)
-            assert min(room.cpu, room.memory, room.pods, *room.free, WHOLE) >= 0
-            assert max((*room.free, 0)) <= WHOLE
-
-    packer = packer_of(cluster, menu, policy)
-    for t, place in play(packer, menu, cluster, steps, within):
-        packer.release(t, place)
-    assert [packer.room(n) for n in range(SIZE.nodes)] == cluster
+@given(traces, st.sampled_from(POLICIES), moves)
+def test_nothing_is_given_twice_and_all_that_was_taken_is_given_back(trace, policy, steps):
+    room = None
+    for room, *_ in play(trace, policy, steps):
+        assert not any(node.overfull for node in room.nodes.values())
+    if room is not None:
+        assert list(room.nodes.values()) == nodes_for(policy, trace, 1)
 
 
 @settings(max_examples=60, deadline=None)
-@given(clusters, menus, st.sampled_from(list(POLICIES)), moves)
-def test_a_pod_is_dropped_only_when_no_node_has_room_for_it(cluster, menu, policy, steps):
-    def judged(packer, t, place):
-        if place is None:
-            assert not any(room_for(packer, menu[t], n) for n in range(SIZE.nodes))
-
-    play(packer_of(cluster, menu, policy), menu, cluster, steps, judged)
+@given(traces, st.sampled_from(POLICIES), moves)
+def test_a_pod_is_refused_exactly_when_no_node_has_room_for_it(trace, policy, steps):
+    for _, before, pod, found in play(trace, policy, steps):
+        if pod is not None:
+            assert isinstance(found, tuple) == any(has_room(node, pod) for node in before.values())
 
 
 @settings(max_examples=60, deadline=None)
-@given(clusters, menus, policies, moves)
-def test_what_is_kept_between_placements_gives_the_same_as_starting_from_scratch(cluster, menu, policy, steps):
-    def asked_again(packer, t, place):
-        if place is not None:
-            packer.release(t, place)
-            scratch = packer_of([packer.room(n) for n in range(SIZE.nodes)], menu, policy)
-            for n in range(SIZE.nodes):
-                scratch.core.nodes.kinds[n] = packer.core.nodes.kinds[n]
-                if not packer.core.nodes.live[n]:
-                    scratch.remove_node(n)
-            assert scratch.place(t) == place
-            packer.place(t)
-
-    play(packer_of(cluster, menu, policy), menu, cluster, steps, asked_again)
+@given(traces, st.sampled_from([name for name in POLICIES if name != "random"]), moves)
+def test_what_is_kept_between_placements_gives_the_same_as_starting_from_scratch(trace, policy, steps):
+    for room, before, pod, found in play(trace, policy, steps):
+        if isinstance(found, tuple):
+            scratch = FreeCapacity(before.values(), taste=room.places.taste)
+            assert scratch.find(gang_of_pod(policy, pod)) == found
 
 
 @settings(max_examples=40, deadline=None)
-@given(clusters, menus, policies, st.lists(st.integers(0, 5), max_size=20), st.permutations(range(SIZE.nodes)))
-def test_the_index_of_a_node_does_not_matter_only_its_place_in_the_order(cluster, menu, policy, wanted, shuffled):
-    straight = packer_of(cluster, menu, policy)
-    turned = packer_of([cluster[n] for n in shuffled], menu, policy, order=list(shuffled))
-    classes = [number % len(menu) for number in wanted]
-    expected = [place and Place(shuffled.index(place.node), place.devices) for place in straight.place_all(classes)]
-    assert turned.place_all(classes) == expected
-
-
-@settings(max_examples=40, deadline=None)
-@given(clusters, menus, policies, st.lists(st.integers(0, 5), max_size=20))
-def test_many_at_once_are_placed_as_one_after_the_other(cluster, menu, policy, wanted):
-    classes = [number % len(menu) for number in wanted]
-    one, many = packer_of(cluster, menu, policy), packer_of(cluster, menu, policy)
-    assert [one.place(t) for t in classes] == many.place_all(classes)
-
-
-@settings(max_examples=60, deadline=None)
-@given(clusters, menus, policies, st.lists(st.integers(0, 5), max_size=20))
-def test_the_causes_of_idle_gpus_add_up_to_the_idle_gpus(cluster, menu, policy, wanted):
-    packer = packer_of(cluster, menu, policy)
-    packer.place_all([number % len(menu) for number in wanted])
-    causes = stranded(packer.core.nodes, {ask: 1 + number for number, ask in enumerate(menu)})
-    assert causes.min() >= 0
-    assert causes.sum(axis=1).tolist() == [sum(packer.room(n).free) for n in range(SIZE.nodes)]
+@given(traces, st.sampled_from(POLICIES), moves)
+def test_the_causes_of_idle_gpus_add_up_to_the_idle_gpus(trace, policy, steps):
+    counts = {pod: 1 + number for number, pod in enumerate(trace.pods)}
+    for room, *_ in play(trace, policy, steps):
+        causes = stranded(list(room.nodes.values()), counts)
+        assert causes.min() >= 0
+        assert causes.sum(axis=1).tolist() == [sum(node.gpu_free) for node in room.nodes.values()]

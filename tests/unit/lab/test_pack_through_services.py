@@ -6,7 +6,7 @@ import pytest
 
 from tessera.client.outcomes import Failure
 from tessera.domain.mix import SETTLED_AT
-from tessera.lab.pack.replay import replay, stage
+from tessera.lab.pack.replay import replay
 from tessera.lab.pack.services import lines_of, through_services
 from tessera.lab.traces.alibaba import Trace, TraceNode, TracePod
 
@@ -25,7 +25,7 @@ TRACE = Trace("small", NODES, PODS)
 
 @pytest.mark.parametrize("seed", [42, 43, 44])
 def test_best_fit_uses_as_much_through_the_platform_as_by_itself(seed: int) -> None:
-    alone, run = replay(stage(TRACE), "bestfit", seed), through_services(TRACE, "bestfit", seed)
+    alone, run = replay(TRACE, "bestfit", seed), through_services(TRACE, "bestfit", seed)
     assert (run.arrivals, run.dropped) == (alone.arrivals, alone.dropped)
     assert run.recomputed == run.messages > run.arrivals
 

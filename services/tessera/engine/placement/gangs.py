@@ -65,6 +65,14 @@ class FreeCapacity:
         for placement in placements:
             self.ranks.changed(placement.node)
 
+    def give_back(self, roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...]) -> None:
+        """Pods have left these places; what was refused before may fit again."""
+        gang_of(roles).take(self.nodes, placements, -1)
+        self._refused.clear()
+        self._found = None
+        for placement in placements:
+            self.ranks.changed(placement.node)
+
     def renewed(self, nodes: Collection[Node], taste: Taste) -> bool:
         """
         Begin another pass: whether these are the same nodes but for what is free, so that what is known serves again.

@@ -57,12 +57,6 @@ def key_of(score: int, order: int) -> int:
 
 
 @compiled_lean
-def score_of(key: int) -> int:
-    """Score that `key_of` packed."""
-    return (key >> ORDER_BITS) - OFFSET
-
-
-@compiled_lean
 def order_of(key: int) -> int:
     """Order that `key_of` packed."""
     return ORDER_MASK - (key & ORDER_MASK)

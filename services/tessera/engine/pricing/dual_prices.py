@@ -21,11 +21,10 @@ from tessera.engine.pricing.compiled import compiled
 from tessera.engine.pricing.fragmentation import TypicalPod
 from tessera.engine.pricing.worth import Prices
 from tessera.engine.pricing.worth_tables import Kinds, Shape, Table, fill_device, fill_root, kinds_of
-from tessera.engine.scoring.worth import UNITS
+from tessera.engine.scoring.worth import LEVELS, UNITS, level_to, step_of
 
 MILLION = 1_000_000
 CPU_STEP = 500  # thousandths of a CPU: kinds are told apart by CPU in these steps
-LEVELS = 129  # of CPU in the tables of an auction
 
 
 class Terms(NamedTuple):
@@ -212,7 +211,7 @@ def _auctions(
     mix = _gpu_kinds(weights)
     if not mix or not shapes:
         return mix, []
-    step = max(1000, -(-max(shape.cpu for shape in shapes) // (LEVELS - 1)))
+    step = step_of(max(shape.cpu for shape in shapes))
     kinds, classes = kinds_of(list(mix), step, models)
     lots = lots_of([(int(classes[s.model]), s.gpus, s.cpu // step, s.nodes) for s in shapes], terms.lots)
     lots = np.concatenate([lots] * terms.sales)
@@ -231,21 +230,22 @@ def _auctions(
 
 def rounded(kind: TypicalPod) -> TypicalPod:
     """The kind by whose price this one goes."""
-    return kind._replace(cpu=(2 * kind.cpu + CPU_STEP) // (2 * CPU_STEP) * CPU_STEP, milli=min(kind.milli, WHOLE))
+    cpu_milli = level_to(kind.cpu_milli, CPU_STEP) * CPU_STEP
+    return kind._replace(cpu_milli=cpu_milli, gpu_milli=min(kind.gpu_milli, WHOLE))
 
 
 def _gpu_kinds(weights: Mapping[TypicalPod, int]) -> dict[TypicalPod, int]:
     """The kinds that need GPUs, and those put together that have one price, in the kinds' order."""
     mix: Counter[TypicalPod] = Counter()
     for kind, weight in weights.items():
-        if kind.devices:
+        if kind.gpus:
             mix[rounded(kind)] += weight
     return dict(sorted(mix.items()))
 
 
 def _values(mix: Mapping[TypicalPod, int]) -> Ints:
     """What each kind holds, in millionths of a GPU."""
-    return np.array([kind.devices * kind.milli * 1000 for kind in mix], np.int64)
+    return np.array([kind.gpus * kind.gpu_milli * 1000 for kind in mix], np.int64)
 
 
 def _drawn(
@@ -258,8 +258,8 @@ def _drawn(
         often = EXPONENTIAL[mixed(0, draw, number) & 15] + AT_LEAST
         model = EXPONENTIAL[mixed(1, draw, masks[kind.models]) & 15]
         weights.append(weight * often * model)
-        cpu = kind.cpu * (MILLION + terms.cpu_spread * NORMAL[mixed(2, draw, number) & 15]) // MILLION
-        levels.append((2 * max(0, cpu) + step) // (2 * step))
+        cpu = kind.cpu_milli * (MILLION + terms.cpu_spread * NORMAL[mixed(2, draw, number) & 15]) // MILLION
+        levels.append(level_to(max(0, cpu), step))
     place = (5 * draw + 2) % terms.draws
     load = terms.lowest_load + (terms.highest_load - terms.lowest_load) * (2 * place + 1) // (2 * terms.draws)
     asked = sum(weight * int(each) for weight, each in zip(weights, value, strict=True))

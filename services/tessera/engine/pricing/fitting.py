@@ -43,10 +43,8 @@ def model_fits(nodes: Nodes, classes: Classes, t: int, n: int) -> bool:
 
 @compiled_lean
 def fits(nodes: Nodes, classes: Classes, t: int, n: int) -> bool:
-    """Tells whether node `n` has room for a pod of class `t` now, and is allowed for the class."""
-    if nodes.live[n] == 0 or classes.allowed[t, n] == 0 or not model_fits(nodes, classes, t, n):
-        return False
-    if nodes.cpu[n] < classes.cpu[t] or nodes.memory[n] < classes.memory[t] or nodes.pods[n] < 1:
+    """Tells whether node `n` has room for a pod of class `t` now."""
+    if nodes.cpu[n] < classes.cpu[t] or not model_fits(nodes, classes, t, n):
         return False
     if classes.devices[t] == 0:
         return True
@@ -56,35 +54,16 @@ def fits(nodes: Nodes, classes: Classes, t: int, n: int) -> bool:
 
 
 @compiled_lean
-def take(nodes: Nodes, classes: Classes, t: int, n: int, slot: int) -> int:
-    """Place one pod; `slot` is the device of a share. Returns the devices taken as bits."""
+def take(nodes: Nodes, classes: Classes, t: int, n: int, slot: int) -> None:
+    """Place one pod: a share on the device `slot`, whole GPUs on the lowest free devices."""
     nodes.cpu[n] -= classes.cpu[t]
-    nodes.memory[n] -= classes.memory[t]
-    nodes.pods[n] -= 1
     if classes.devices[t] == 0:
-        return 0
-    nodes.kinds[n, classes.kind[t]] += 1
+        return
     if classes.milli[t] < WHOLE:
         nodes.free[n, slot] -= classes.milli[t]
-        return 1 << slot
-    taken, wanted = 0, classes.devices[t]
+        return
+    wanted = classes.devices[t]
     for device in range(nodes.gpus[n]):
         if wanted > 0 and nodes.free[n, device] == WHOLE:
             nodes.free[n, device] = 0
-            taken |= 1 << device
             wanted -= 1
-    return taken
-
-
-@compiled_lean
-def give_back(nodes: Nodes, classes: Classes, t: int, n: int, devices: int) -> None:
-    """The opposite of `take`; `devices` is what it returned."""
-    nodes.cpu[n] += classes.cpu[t]
-    nodes.memory[n] += classes.memory[t]
-    nodes.pods[n] += 1
-    if classes.devices[t] == 0:
-        return
-    nodes.kinds[n, classes.kind[t]] -= 1
-    for slot in range(nodes.gpus[n]):
-        if (devices >> slot) & 1:
-            nodes.free[n, slot] += classes.milli[t]

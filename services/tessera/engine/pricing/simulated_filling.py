@@ -9,22 +9,19 @@ prices. It takes seconds and is off the decision path.
 """
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from typing import NamedTuple
 
 import numpy as np
 
-from tessera.engine.pricing.arrays import WHOLE, Ints, Nodes
+from tessera.engine.pricing.arrays import Ints
 from tessera.engine.pricing.chance import mixed
-from tessera.engine.pricing.choosing import CPU_PER_GPU, place_all
 from tessera.engine.pricing.compiled import compiled
 from tessera.engine.pricing.fragmentation import TypicalPod
-from tessera.engine.pricing.packer import Ask, NodeRoom, Packer, PoolSize
+from tessera.engine.pricing.packer import Packer
 from tessera.engine.pricing.worth_tables import Shape, Table
+from tessera.engine.scoring.price_aware import usual_cpu
 
-PLENTY = 1 << 40  # of memory and places for pods: the mix does not tell kinds apart by them
 CHANCE_BITS = 31
-TAKEN = ("cpu", "memory", "pods", "free", "kinds")  # what a placement changes of the nodes
 
 
 class Rehearsal(NamedTuple):
@@ -39,56 +36,26 @@ class Rehearsal(NamedTuple):
     most_nodes: int = 1500  # a larger cluster is rehearsed on a smaller one of the same shapes
 
 
-class EmptyCluster(NamedTuple):
-    """An empty cluster, to be filled again and again."""
-
-    packer: Packer
-    empty: Nodes
-    gpus_milli: int
-    shares: Ints  # by class: how often it comes, summed up
-    asked: Ints  # by class: thousandths of GPUs
-
-
 def rehearse(
-    weights: Mapping[TypicalPod, int],
-    shapes: Sequence[Shape],
-    models: int,
-    cpu_per_gpu: int,
-    tables: Sequence[Table],
-    plan: Rehearsal,
+    weights: Mapping[TypicalPod, int], shapes: Sequence[Shape], models: int, tables: Sequence[Table], plan: Rehearsal
 ) -> Table:
     """The mean of the groups of `tables` that fill the cluster best; all tables are of the same kinds, in one order."""
     kinds = [kind for kind, _ in tables[0]]
     found = np.array([[price for _, price in table] for table in tables], np.int64)
-    stage = _stage(weights, shapes, models, cpu_per_gpu, plan)
+    packer = Packer(_scaled(shapes, plan.most_nodes), models, weights, usual_cpu(tuple(weights.items())))
+    asked = np.array([kind.gpus * kind.gpu_milli for kind in packer.kinds], np.int64)
+    spare_bits = max(0, sum(weights.values()).bit_length() - CHANCE_BITS)
+    shares = np.cumsum([weights[kind] >> spare_bits for kind in packer.kinds], dtype=np.int64)
     for turn in range(plan.rounds):
         groups = _groups(found, turn, plan)
-        wanted = _arrivals(stage.shares, stage.asked, turn, stage.gpus_milli * plan.load_percent // 100)
-        stage.packer.reorder(_order(stage.packer.size.nodes, turn))
-        used = [_filled(stage, tuple(zip(kinds, group.tolist(), strict=True)), wanted) for group in groups]
+        wanted = _arrivals(shares, asked, turn, packer.gpus_milli * plan.load_percent // 100)
+        packer.reorder(_order(len(packer.core.by_order), turn))
+        used = [
+            _used(packer, tuple(zip(kinds, group.tolist(), strict=True)), wanted, asked[wanted]) for group in groups
+        ]
         best = sorted(range(len(groups)), key=lambda at: (-used[at], at))[: plan.kept]
         found = groups[best]
     return tuple(zip(kinds, (found.sum(axis=0) // len(found)).tolist(), strict=True))
-
-
-def _stage(
-    weights: Mapping[TypicalPod, int], shapes: Sequence[Shape], models: int, cpu_per_gpu: int, plan: Rehearsal
-) -> EmptyCluster:
-    rows = [row for row in _scaled(shapes, plan.most_nodes) for _ in range(row.nodes)]
-    size = PoolSize(len(rows), max(row.gpus for row in rows), models, max(row.cpu for row in rows))
-    packer = Packer(size)
-    for n, row in enumerate(rows):
-        packer.set_node(n, NodeRoom(row.cpu, PLENTY, PLENTY, row.model, (WHOLE,) * row.gpus))
-    kinds = sorted(weights.items())
-    for kind, _ in kinds:
-        packer.add_class(Ask(kind.cpu, 0, kind.devices, kind.milli or WHOLE, kind.models))
-    packer.know(weights)
-    packer.core.scales.weights[CPU_PER_GPU] = cpu_per_gpu
-    asked = np.array([kind.devices * kind.milli for kind, _ in kinds], np.int64)
-    spare_bits = max(0, sum(weights.values()).bit_length() - CHANCE_BITS)
-    shares = np.cumsum([weight >> spare_bits for _, weight in kinds], dtype=np.int64)
-    empty = deepcopy(packer.core.nodes)
-    return EmptyCluster(packer, empty, sum(row.gpus for row in rows) * WHOLE, shares, asked)
 
 
 def _scaled(shapes: Sequence[Shape], most: int) -> list[Shape]:
@@ -138,14 +105,8 @@ def _arrivals(shares: Ints, asked: Ints, turn: int, most: int) -> Ints:
     return drawn[:count]
 
 
-def _filled(stage: EmptyCluster, prices: Table, wanted: Ints) -> int:
+def _used(packer: Packer, prices: Table, wanted: Ints, asked: Ints) -> int:
     """Thousandths of GPUs in use when 100 per cent have arrived, and once more when all have."""
-    for name in TAKEN:
-        getattr(stage.packer.core.nodes, name)[...] = getattr(stage.empty, name)
-    stage.packer.price(prices)
-    nodes, devices = np.empty_like(wanted), np.empty_like(wanted)
-    place_all(stage.packer.core, wanted, nodes, devices)
-    asked = stage.asked[wanted]
-    used = np.where(nodes >= 0, asked, 0)
-    early = np.cumsum(asked) <= stage.gpus_milli
+    used = np.where(packer.fill(prices, wanted) >= 0, asked, 0)
+    early = np.cumsum(asked) <= packer.gpus_milli
     return int(used.sum() + used[early].sum())

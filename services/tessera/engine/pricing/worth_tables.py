@@ -9,7 +9,7 @@ from tessera.engine.pricing.arrays import Ints
 from tessera.engine.pricing.compiled import compiled
 from tessera.engine.pricing.fragmentation import TypicalPod
 from tessera.engine.pricing.worth import Prices, best_split
-from tessera.engine.scoring.worth import UNIT, UNITS
+from tessera.engine.scoring.worth import UNITS, level_to, units_of
 
 
 class Kinds(NamedTuple):
@@ -113,7 +113,7 @@ def model_classes(models: int, allowed: Sequence[int]) -> tuple[Ints, Ints]:
 def kinds_of(kinds: Sequence[TypicalPod], step: int, models: int) -> tuple[Kinds, Ints]:
     """Kinds as arrays, with CPU in levels of `step`; and the class of each model."""
     classes, runs = model_classes(models, [kind.models for kind in kinds])
-    rows = [((2 * kind.cpu + step) // (2 * step), -(-kind.milli // UNIT), kind.devices) for kind in kinds]
+    rows = [(level_to(kind.cpu_milli, step), units_of(kind.gpu_milli), kind.gpus) for kind in kinds]
     level, units, count = np.array(rows, np.int64).reshape(len(kinds), 3).T.copy()
     return Kinds(level, units, count, runs), classes
 

@@ -8,6 +8,7 @@ Scores are millionths of a GPU. The weights were tuned in the lab, where the opt
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from tessera.domain.mix import USUAL_CPU_PER_GPU, Known, Mix, in_full
 from tessera.domain.resources import WHOLE_GPU, Need, Node
@@ -17,6 +18,28 @@ from tessera.engine.scoring.worth import UNIT, Earnings, Row, Steps, Worth, best
 FRAGMENTED, STRANDED = 200, 50  # thousandths
 PULL = 22_000  # millionths of a GPU
 JUDGED_MAX = 262_144  # pods on nodes in different states that are remembered; beyond, all are forgotten
+
+
+def kept_worth(earned: int, gpu: int, usable: int, total: int, cpu: int, cpu_per_gpu: int) -> int:
+    """
+    How dear it is to keep a node as it would be, in millionths of a GPU: what its free part could earn, less a part of
+    what nobody could use. Also compiled, for the simulated filling.
+
+    Args:
+        earned: in millionths of a GPU.
+        gpu: thousandths free on all devices, beside `cpu` thousandths of a CPU.
+        usable: as `PodWorkload.usable` gives it, `total` the weight that it is multiplied by.
+        cpu_per_gpu: what is usual.
+    """
+    fragmented = (gpu * total - usable) * 1000 // total
+    stranded = max(0, gpu - cpu * 1000 // cpu_per_gpu) * 1000
+    return earned - (FRAGMENTED * fragmented + STRANDED * stranded) // 1000
+
+
+def pull(cpu: int, gpu: int) -> int:
+    """The pull away from emptier nodes: `PULL` for one of 128 free CPUs, 0.6 of it for 8 free GPUs."""
+    return PULL * (5 * cpu + 48 * gpu) // 640_000
+
 
 Choice = tuple[int, int | None]
 """A score, and the device of a share."""
@@ -129,32 +152,46 @@ class Valued:
     def _judge(self, state: DeviceState, cpu_free: int, cpu_milli: int, gpus: int, milli: int) -> Choice:
         base = state.bases.get(cpu_free)
         if base is None:
-            pull = PULL * (5 * cpu_free + 48 * state.now.gpu) // 640_000
-            base = state.bases[cpu_free] = self._most_kept(state.there, cpu_free, [state.now])[0] + pull
+            kept = self._most_kept(state.there, cpu_free, [state.now])[0]
+            base = state.bases[cpu_free] = kept + pull(cpu_free, state.now.gpu)
         kept, device = self._most_kept(state.there, cpu_free - cpu_milli, state.after(gpus, milli))
         return kept - base, device if milli else None
 
     def _most_kept(self, there: Usable, cpu: int, frees: Sequence[FreeDevices]) -> Choice:
         """How dear it is to keep a node with so much CPU and some of these devices free; the most, on which device."""
         total, level, best = self._workload.total, self._worth.level(cpu), None
-        cpu_rank, served = self._workload.cpu_rank(cpu), cpu * 1000 // self._cpu_per_gpu
+        cpu_rank, cpu_per_gpu = self._workload.cpu_rank(cpu), self._cpu_per_gpu
         single, several = there.single[cpu_rank], there.several[cpu_rank]
         for free in frees:
             gpu, whole = free.gpu, free.whole
             usable = whole * WHOLE_GPU * (single[-1] + several[min(whole, len(several) - 1)])
             for left, rank in free.used:
                 usable += left * single[rank]
-            fragmented = (gpu * total - usable) * 1000 // total
-            stranded = (gpu - served) * 1000 if gpu > served else 0
             earned = best_split(free.one, free.row, level) if free.device >= 0 else free.row[level]
-            kept = earned - (FRAGMENTED * fragmented + STRANDED * stranded) // 1000
+            kept = kept_worth(earned, gpu, usable, total, cpu, cpu_per_gpu)
             if best is None or (kept, -free.device) > (best[0], -best[1]):
                 best = kept, free.device
         assert best is not None  # the pod fits the node
         return best
 
 
-def usual_cpu(known: Known) -> int:
+class Kind(Protocol):
+    """What is asked for by a kind of pod, however GPU models are told."""
+
+    @property
+    def cpu_milli(self) -> int:
+        """Thousandths of a CPU."""
+
+    @property
+    def gpu_milli(self) -> int:
+        """Thousandths of each GPU."""
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs."""
+
+
+def usual_cpu(known: Sequence[tuple[Kind, int]]) -> int:
     """Thousandths of a CPU that the pods with GPUs ask for beside each of them, on average."""
     milli = sum(weight * kind.gpus * kind.gpu_milli for kind, weight in known)
     cpu = sum(weight * kind.cpu_milli for kind, weight in known if kind.gpus)

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from tessera.domain.mix import Mix
 from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.engine.scoring.fgd import STEPS, typical
-from tessera.engine.scoring.workload import PodWorkload, usable
+from tessera.engine.scoring.workload import PodWorkload
 
 CPU_SCALE = 128_000
 GPU_SCALE = 8_000
@@ -92,23 +92,18 @@ class Gradient:
 
     def _choice(self, need: Need, node: Node) -> tuple[int, int]:
         left = [max(0, part) for part in node.gpu_free]
-        before = self._usable(node, node.cpu_free, left) - need.total_gpu_milli * self._workload.total
+        before = self._workload.usable(node, node.cpu_free, left) - need.total_gpu_milli * self._workload.total
         cpu = node.cpu_free - need.cpu_milli
         if not need.gpu_milli:
             whole = left.count(WHOLE_GPU) - need.gpus
             rest = [part for part in left if part < WHOLE_GPU] + [WHOLE_GPU] * whole
-            return self._of(self._usable(node, cpu, rest) - before), 0
+            return self._of(self._workload.usable(node, cpu, rest) - before), 0
         found: dict[int, tuple[int, int]] = {}
         for device, part in enumerate(left):
             if part >= need.gpu_milli and part not in found:
                 after = [*left[:device], part - need.gpu_milli, *left[device + 1 :]]
-                found[part] = self._of(self._usable(node, cpu, after) - before), -device
+                found[part] = self._of(self._workload.usable(node, cpu, after) - before), -device
         return max(found.values())
-
-    def _usable(self, node: Node, cpu: int, left: list[int]) -> int:
-        there, workload = self._workload.on(node), self._workload
-        used = [part for part in left if 0 < part < WHOLE_GPU]
-        return usable(there, workload.cpu_rank(cpu), workload.rank, used, left.count(WHOLE_GPU))
 
     def _of(self, gain: int) -> int:
         """The published score of a fall of F by `gain`."""

@@ -72,21 +72,24 @@ class PodWorkload:
             self._by_nodes[node.gpu_model, node.device_profile] = found
         return found
 
+    def usable(self, node: Node, cpu: int, left: Sequence[int]) -> int:
+        """
+        What the kinds could use of a node, in thousandths of a GPU times weight.
+
+        Args: `cpu` and `left`, by device, are what is free there, or would be.
+        """
+        there, at = self.on(node), self.cpu_rank(cpu)
+        single, several, whole = there.single[at], there.several[at], 0
+        total = 0
+        for part in left:
+            if part == WHOLE_GPU:
+                whole += 1
+            elif part > 0:
+                total += part * single[self.rank[part]]
+        return total + whole * WHOLE_GPU * (single[-1] + several[min(whole, len(several) - 1)])
+
 
 def runs_on(kind: MixKind, node: Node) -> bool:
     """As far as model and device profile go."""
     served = serves(node.device_profile, "whole" if kind.gpu_milli == WHOLE_GPU else "share")
     return served and (not kind.models or node.gpu_model in kind.models)
-
-
-def usable(there: Usable, cpu_rank: int, rank: Row, used: Sequence[int], whole: int) -> int:
-    """
-    In thousandths of a GPU times weight.
-
-    Args: `used` has what is left of each device that is in use, `whole` counts those of which nothing is taken.
-    """
-    single, several = there.single[cpu_rank], there.several[cpu_rank]
-    total = whole * WHOLE_GPU * (single[-1] + several[min(whole, len(several) - 1)])
-    for left in used:
-        total += left * single[rank[left]]
-    return total

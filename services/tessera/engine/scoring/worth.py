@@ -29,11 +29,26 @@ Steps = Sequence[tuple[int, int]]
 """A row by where it rises: the level, and what is earned from there on; the first is of level 0."""
 
 
+def step_of(largest_cpu_milli: int) -> int:
+    """Thousandths of a CPU per level, of tables for nodes with so much CPU at most."""
+    return max(FINEST_STEP, -(-largest_cpu_milli // (LEVELS - 1)))
+
+
+def level_to(cpu_milli: int, step: int) -> int:
+    """The level nearest to what a pod asks for."""
+    return (2 * cpu_milli + step) // (2 * step)
+
+
+def units_of(gpu_milli: int) -> int:
+    """Units of a device that a share takes: rounded up."""
+    return -(-gpu_milli // UNIT)
+
+
 class Worth:
     """The prices of a pool, and the tables of each set of nodes that run the same kinds."""
 
     def __init__(self, priced: Priced, largest_cpu_milli: int) -> None:
-        self.step = max(FINEST_STEP, -(-largest_cpu_milli // (LEVELS - 1)))
+        self.step = step_of(largest_cpu_milli)
         self._priced = [(kind, price) for kind, price in priced if kind.gpus]
         self._by_nodes: dict[tuple[str, str], Earnings] = {}
         self._by_kinds: dict[tuple[bool, ...], Earnings] = {}
@@ -60,7 +75,7 @@ Item = tuple[int, int, int, int]
 
 def _rounded(kind: MixKind, price: int, step: int) -> Item:
     """CPU to the nearest level, a share up."""
-    return kind.gpus, -(-kind.gpu_milli // UNIT), (2 * kind.cpu_milli + step) // (2 * step), price
+    return kind.gpus, units_of(kind.gpu_milli), level_to(kind.cpu_milli, step), price
 
 
 class Earnings:

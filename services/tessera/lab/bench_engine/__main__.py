@@ -5,11 +5,11 @@ import os
 from pathlib import Path
 from statistics import mean
 
-from tessera.engine.pricing.policies import DEFAULT
 from tessera.kernel.process.gc_tuning import collect_rarely
 from tessera.lab.bench_engine.gangs import NODES, PODS, measure_gangs
 from tessera.lab.bench_engine.speed import Speed, measure
 from tessera.lab.pack.campaign import parse_policies, parse_seeds, run_all
+from tessera.lab.pack.learning import DEFAULT
 from tessera.lab.pack.summary import Figure, figures, lines
 from tessera.lab.pack.window import Window
 from tessera.lab.traces.alibaba import read_published, read_trace

@@ -21,7 +21,7 @@ from tessera.engine.pricing.learner import learnt
 from tessera.engine.pricing.pricing_problem import lesson_of
 from tessera.engine.scoring.policies import FULLEST
 from tessera.engine.scoring.price_aware import Valued
-from tessera.lab.pack.live import POOL, gang_for, nodes_of
+from tessera.lab.pack.cluster import POOL, gang_for, nodes_of
 from tessera.lab.traces.alibaba import Trace
 
 FILL_PERCENT = 95

@@ -1,145 +1,110 @@
 """
-State of a churn run as arrays that compiled code moves: one row per arrival, a heap of ends, a queue of waiting pods
-for each class, and sums over time for each hour.
+State of a churn run: what each arrival asks for, where it runs, the ends to come, a queue of waiting pods for each
+kind, and sums over time for each hour.
 
-Pods of a class are equal, so only the first of each queue needs to be tested. Integers only.
+Pods of a kind are equal, so only the first of each queue needs to be tested. Integers only.
 """
 
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 
 import numpy as np
 
-from tessera.engine.pricing.arrays import Ints
-from tessera.engine.pricing.compiled import compiled_lean
+from tessera.domain.gang import Gang
+from tessera.lab.pack.protocol import Ints
+from tessera_schemas.placement import Placement
 
 HOUR_MS = 3_600_000
-NEVER = -1
-SERIAL_BITS = 23  # of an arrival, below its end in the heap
-SERIAL_MASK = (1 << SERIAL_BITS) - 1
-
-# Where in `now` each number lies.
-CLOCK, HEAPED, ARRIVED, ENDED, REFUSED, WAITING, RUNNING_MILLI, WAITING_MILLI, LOST = range(9)
-# What is added up per hour, each times milliseconds: thousandths of GPUs that run, that wait; pods that wait; F.
 RAN, WAITED, WAITERS, FRAGMENTED = range(4)
+"""What is added up per hour, each times milliseconds: thousandths of GPUs that run, that wait; pods that wait; F."""
+
+Placements = tuple[Placement, ...]
 
 
-class Book(NamedTuple):
-    t: Ints  # class of each arrival
-    at: Ints  # when it arrives, in ms
-    life: Ints  # how long it runs, in ms
-    end: Ints  # when it will have ended; NEVER before it starts and after it ended
-    node: Ints  # where it runs; NEVER
-    devices: Ints  # bits
-    after: Ints  # the next in the queue of its class
-    first: Ints  # (classes,): who waits longest; NEVER
-    last: Ints  # (classes,)
-    possible: Ints  # (classes,): 0 for what fits no node even when all are empty
-    heap: Ints  # end << SERIAL_BITS | arrival; stale where `end` says otherwise
-    now: Ints  # see CLOCK and so on
-    hours: Ints  # (hours, 4), see RAN and so on
+class Book:
+    """
+    Arrivals by number. `at` and `life` are in ms; `gangs` are of one pod each, and equal ones are one object.
 
+    `end` is when a pod that runs will have ended, `places` where it runs. `waiting` has who waits for each kind, the
+    oldest first.
+    """
 
-def open_book(t: Ints, at: Ints, life: Ints, possible: Ints, hours: int) -> Book:
-    def nobody() -> Ints:
-        return np.full(len(t), NEVER, np.int64)
+    def __init__(self, gangs: Sequence[Gang], at: Sequence[int], life: Sequence[int], hours: int) -> None:
+        self.gangs, self.at, self.life = gangs, at, life
+        self.end: dict[int, int] = {}
+        self.places: dict[int, Placements] = {}
+        self.waiting: dict[Gang, deque[int]] = {}
+        self.clock = self.arrived = self.ended = self.refused = self.running_milli = self.waiting_milli = 0
+        self.waiters = 0
+        self._possible: dict[Gang, bool] = {}
+        self._ends: list[tuple[int, int]] = []
+        self._hours = [[0, 0, 0, 0] for _ in range(hours)]
 
-    def empty() -> Ints:
-        return np.full(len(possible), NEVER, np.int64)
+    @property
+    def hours(self) -> Ints:
+        """(hours, 4), see RAN and so on."""
+        return np.array(self._hours, np.int64)
 
-    return Book(
-        t, at, life, nobody(), nobody(), np.zeros(len(t), np.int64), nobody(), empty(), empty(), possible,
-        np.zeros(2 * len(t), np.int64), np.zeros(9, np.int64), np.zeros((hours, 4), np.int64),
-    )  # fmt: skip
+    def pass_time(self, until: int, fragmented: int) -> None:
+        """Add up what is, until this moment, hour by hour."""
+        while self.clock < until:
+            hour = self.clock // HOUR_MS
+            step = min(until, (hour + 1) * HOUR_MS) - self.clock
+            if hour < len(self._hours):
+                sums = self._hours[hour]
+                sums[RAN] += step * self.running_milli
+                sums[WAITED] += step * self.waiting_milli
+                sums[WAITERS] += step * self.waiters
+                sums[FRAGMENTED] += step * fragmented
+            self.clock += step
 
+    def possible(self, gang: Gang, could_hold: Callable[[Gang], bool]) -> bool:
+        """Whether a pod of the kind could ever run; asked once for each kind."""
+        if gang not in self._possible:
+            self._possible[gang] = could_hold(gang)
+        return self._possible[gang]
 
-@compiled_lean
-def pass_time(book: Book, until: int) -> None:
-    """Add up what is, until this moment, hour by hour."""
-    now = book.now
-    while now[CLOCK] < until:
-        hour = now[CLOCK] // HOUR_MS
-        step = min(until, (hour + 1) * HOUR_MS) - now[CLOCK]
-        if hour < book.hours.shape[0]:
-            book.hours[hour, RAN] += step * now[RUNNING_MILLI]
-            book.hours[hour, WAITED] += step * now[WAITING_MILLI]
-            book.hours[hour, WAITERS] += step * now[WAITING]
-            book.hours[hour, FRAGMENTED] += step * now[LOST]
-        now[CLOCK] += step
+    def next_end(self) -> tuple[int, int] | None:
+        """When the next pod ends, and which; forgets ends that were put off."""
+        while self._ends:
+            end, job = self._ends[0]
+            if self.end.get(job) == end:
+                return end, job
+            heappop(self._ends)
+        return None
 
+    def wait(self, job: int) -> None:
+        """The pod joins the queue of its kind."""
+        gang = self.gangs[job]
+        self.waiting.setdefault(gang, deque()).append(job)
+        self.waiters += 1
+        self.waiting_milli += gang.amount.gpu_milli
 
-@compiled_lean
-def push(book: Book, key: int) -> None:
-    heap, at = book.heap, book.now[HEAPED]
-    book.now[HEAPED] += 1
-    while at > 0 and heap[(at - 1) // 2] > key:
-        heap[at] = heap[(at - 1) // 2]
-        at = (at - 1) // 2
-    heap[at] = key
+    def leave_queue(self, gang: Gang) -> int:
+        """The pod of the kind that waits longest waits no more."""
+        queue = self.waiting[gang]
+        job = queue.popleft()
+        if not queue:
+            del self.waiting[gang]
+        self.waiters -= 1
+        self.waiting_milli -= gang.amount.gpu_milli
+        return job
 
+    def start(self, job: int, places: Placements) -> None:
+        """The pod runs there from now on."""
+        self.places[job] = places
+        self.running_milli += self.gangs[job].amount.gpu_milli
+        self.end_at(job, self.clock + self.life[job])
 
-@compiled_lean
-def pop(book: Book) -> int:
-    """The earliest end, then the earliest arrival."""
-    heap = book.heap
-    book.now[HEAPED] -= 1
-    top: int = heap[0]
-    size, at = book.now[HEAPED], 0
-    key = heap[size]
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        if child + 1 < size and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[child] >= key:
-            break
-        heap[at] = heap[child]
-        at = child
-    heap[at] = key
-    return top
+    def end_at(self, job: int, end: int) -> None:
+        """The pod, which runs, will end then and not before."""
+        self.end[job] = end
+        heappush(self._ends, (end, job))
 
-
-@compiled_lean
-def next_end(book: Book) -> int:
-    """Time of the next pod's end, or NEVER; forgets ends that were put off."""
-    while book.now[HEAPED] > 0:
-        key: int = book.heap[0]
-        if book.end[key & SERIAL_MASK] == key >> SERIAL_BITS:
-            return key >> SERIAL_BITS
-        pop(book)
-    return NEVER
-
-
-@compiled_lean
-def wait(book: Book, job: int, milli: int) -> None:
-    t = book.t[job]
-    if book.first[t] == NEVER:
-        book.first[t] = job
-    else:
-        book.after[book.last[t]] = job
-    book.last[t] = job
-    book.now[WAITING] += 1
-    book.now[WAITING_MILLI] += milli
-
-
-@compiled_lean
-def leave_queue(book: Book, t: int, milli: int) -> int:
-    """The pod of the class that waits longest waits no more."""
-    job: int = book.first[t]
-    book.first[t] = book.after[job]
-    book.now[WAITING] -= 1
-    book.now[WAITING_MILLI] -= milli
-    return job
-
-
-@compiled_lean
-def start(book: Book, job: int, node: int, devices: int, milli: int) -> None:
-    book.node[job], book.devices[job] = node, devices
-    book.end[job] = book.now[CLOCK] + book.life[job]
-    book.now[RUNNING_MILLI] += milli
-    push(book, book.end[job] << SERIAL_BITS | job)
-
-
-@compiled_lean
-def finish(book: Book, job: int, milli: int) -> None:
-    book.node[job], book.end[job] = NEVER, NEVER
-    book.now[RUNNING_MILLI] -= milli
-    book.now[ENDED] += 1
+    def finish(self, job: int) -> Placements:
+        """The pod has ended; where it ran."""
+        del self.end[job]
+        self.running_milli -= self.gangs[job].amount.gpu_milli
+        self.ended += 1
+        return self.places.pop(job)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from statistics import mean, stdev
 from typing import Any
 
-from tessera.engine.pricing.arrays import WHOLE
+from tessera.domain.resources import WHOLE_GPU
 from tessera.lab.churn.book import FRAGMENTED, HOUR_MS, RAN, WAITED, WAITERS
 from tessera.lab.churn.campaign import Campaign, Key
 from tessera.lab.churn.replay import DAY_HOURS, ChurnOutcome, Span
@@ -85,7 +85,7 @@ def _figure(campaign: Campaign, key: Key, runs: Sequence[ChurnOutcome]) -> Churn
         bound_pct=round(limit, 4),
         short_of_bound=round(limit - useful, 4),
         fragmented_pct=round(100 * lost / gpu_milli, 4),
-        waiting_gpus=round(mean(_mean_of(run, span, WAITED) for run in runs) / WHOLE, 2),
+        waiting_gpus=round(mean(_mean_of(run, span, WAITED) for run in runs) / WHOLE_GPU, 2),
         waiting_pods=round(mean(_mean_of(run, span, WAITERS) for run in runs), 2),
         waiting_at_end=round(mean(run.waiting for run in runs), 2),
         refused=round(mean(run.refused for run in runs), 2),
@@ -98,7 +98,7 @@ def as_json(campaign: Campaign, rows: Sequence[ChurnFigure]) -> Mapping[str, Any
     timed, span = campaign.timed, campaign.span
     return {
         "trace": timed.trace.name,
-        "gpus": timed.trace.gpu_milli // WHOLE,
+        "gpus": timed.trace.gpu_milli // WHOLE_GPU,
         "pods": len(timed.life_s),
         "left_out": {"never_scheduled": timed.never_scheduled, "never_ended": timed.never_ended},
         "warmup_days": span.warmup_days,

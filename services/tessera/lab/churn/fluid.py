@@ -9,7 +9,7 @@ all models the cluster. CPU and memory are left to `pooled`.
 from collections import Counter
 from itertools import combinations
 
-from tessera.engine.pricing.arrays import WHOLE
+from tessera.domain.resources import WHOLE_GPU
 from tessera.lab.churn.lifetimes import Timed
 
 MOST_MODELS = 12  # beyond, cuts are too many: models are not told apart
@@ -19,7 +19,7 @@ def fluid_percent(timed: Timed, load_percent: int) -> float:
     """The most that can be allocated on average, in per cent of the cluster's GPUs."""
     capacity: Counter[str] = Counter()
     for node in timed.trace.nodes:
-        capacity[node.model] += node.gpus * WHOLE
+        capacity[node.model] += node.gpus * WHOLE_GPU
     total, work = sum(capacity.values()), timed.gpu_milli_seconds
     demand: Counter[frozenset[str]] = Counter()
     for pod, life in zip(timed.trace.pods, timed.life_s, strict=True):

@@ -8,166 +8,163 @@ and nothing moves unless the gain is larger than the cost. Places for all victim
 one finds none, nothing moves. Every pod may be moved: that is an assumption, since the trace does not say.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from heapq import nsmallest
 
-import numpy as np
-
-from tessera.engine.pricing.arrays import WHOLE, Ints
-from tessera.engine.pricing.choosing import touch
-from tessera.engine.pricing.fragmentation import PublishedWorkload
-from tessera.engine.pricing.packer import Ask, Packer, Place
-from tessera.lab.churn.book import CLOCK, HOUR_MS, NEVER, SERIAL_BITS, WAITING, Book, leave_queue, push, start
-from tessera.lab.churn.running import fill, measure_again
+from tessera.domain.fast import replace
+from tessera.domain.gang import Gang
+from tessera.domain.resources import WHOLE_GPU, Need, Node
+from tessera.engine.placement.fits import never_fits
+from tessera.lab.churn.book import HOUR_MS, Book, Placements
+from tessera.lab.churn.running import NodeCluster, fill
 
 PERIOD_MS = HOUR_MS // 4
 REDONE_S = 900
-CLASSES_PER_TURN = 8
-NODES_PER_CLASS = 6
+KINDS_PER_TURN = 8
+NODES_PER_KIND = 6
 MS = 1000
-TOO_MUCH = 1 << 40
-
-
-class MoverPlan(NamedTuple):
-    """Victims leave node `n`; the waiting pod of class `t` takes it."""
-
-    t: int
-    n: int
-    victims: tuple[int, ...]  # arrivals
 
 
 class Mover:
-    def __init__(self, packer: Packer, book: Book, measure: PublishedWorkload, by_node: Ints) -> None:
-        self._packer, self._book, self._measure, self._by_node = packer, book, measure, by_node
-        self._running = np.zeros(0, np.int64)  # arrivals; read once a turn and after each move
+    """`moved` pods made room for `opened` others, and so many thousandths of GPU times seconds are done again."""
+
+    def __init__(self, cluster: NodeCluster, book: Book) -> None:
+        self._cluster, self._book = cluster, book
+        self._running: dict[str, list[int]] = {}
         self.next_ms = PERIOD_MS
         self.moved = self.opened = self.lost_milli_seconds = 0
 
     def take_turn(self) -> None:
-        """Try the classes whose first pod waits longest, each on the nodes where least must move."""
+        """Try the kinds whose first pod waits longest, each on the nodes where least must move."""
         self.next_ms += PERIOD_MS
-        if not self._book.now[WAITING]:
-            return
-        self._running = np.flatnonzero(self._book.node != NEVER)
-        waiting = np.flatnonzero(self._book.first != NEVER).tolist()
-        by_wait = sorted(waiting, key=lambda t: int(self._book.first[t]))
-        for t in by_wait[:CLASSES_PER_TURN]:
-            self._open_for(t)
+        self._running = self._by_node()
+        by_wait = sorted(self._book.waiting.items(), key=lambda queue: queue[1][0])
+        for gang, _ in by_wait[:KINDS_PER_TURN]:
+            self._open_for(gang)
 
-    def _open_for(self, t: int) -> None:
-        for n in cheapest_nodes(self._packer, t):
-            if self._book.first[t] == NEVER:
+    def _open_for(self, gang: Gang) -> None:
+        for name in cheapest_nodes(self._cluster.room.nodes.values(), gang[0].need):
+            if gang not in self._book.waiting:
                 return
-            here = self._running[self._book.node[self._running] == n].tolist()
-            victims = choose_victims(self._packer, self._book, t, n, here)
-            if victims and self._worth_it(t, victims) and self._carry_out(MoverPlan(t, n, tuple(victims))):
+            victims = choose_victims(
+                self._cluster.room.nodes[name], self._book, gang[0].need, self._running.get(name, [])
+            )
+            if victims and self._is_worth_it(gang, victims) and self._move(gang, name, victims):
                 return
 
-    def _worth_it(self, t: int, victims: list[int]) -> bool:
-        job = int(self._book.first[t])
-        waited_s = int(self._book.now[CLOCK] - self._book.at[job]) // MS
-        cost = sum(_milli(self._packer.asks[self._book.t[victim]]) for victim in victims) * REDONE_S
-        return _milli(self._packer.asks[t]) * waited_s > cost
+    def _is_worth_it(self, gang: Gang, victims: Sequence[int]) -> bool:
+        waited_s = (self._book.clock - self._book.at[self._book.waiting[gang][0]]) // MS
+        cost = sum(self._book.gangs[victim].amount.gpu_milli for victim in victims) * REDONE_S
+        return gang.amount.gpu_milli * waited_s > cost
 
-    def _carry_out(self, plan: MoverPlan) -> bool:
-        """Move all victims and start who waited, or leave everything as it was."""
-        targets = self._targets(plan)
+    def _move(self, gang: Gang, name: str, victims: Sequence[int]) -> bool:
+        """Move all victims off the node and start who waited, or leave everything as it was."""
+        targets = self._targets(name, victims)
         if targets is None:
             return False
-        packer, book = self._packer, self._book
-        for victim, place in zip(plan.victims, targets, strict=True):
-            self._leave(victim, place)
-        milli = _milli(packer.asks[plan.t])
-        opened = packer.place(plan.t)
+        cluster, book = self._cluster, self._book
+        for victim, places in zip(victims, targets, strict=True):
+            cluster.release(book.gangs[victim], book.places[victim])
+            book.places[victim] = places
+            book.end_at(victim, book.end[victim] + REDONE_S * MS)
+            self.moved += 1
+            self.lost_milli_seconds += REDONE_S * book.gangs[victim].amount.gpu_milli
+        opened = cluster.place(gang)
         if opened is None:
-            raise AssertionError(f"no room was opened on node {plan.n}")
-        start(book, leave_queue(book, plan.t, milli), opened.node, opened.devices, milli)
-        fill(packer.core, book, plan.n)
-        for n in sorted({plan.n, opened.node, *(target.node for target in targets)}):
-            measure_again(packer.core, book, self._measure, self._by_node, n)
+            raise AssertionError(f"no room was opened on node {name}")
+        book.start(book.leave_queue(gang), opened)
+        fill(cluster, book, name)
         self.opened += 1
-        self._running = np.flatnonzero(book.node != NEVER)
+        self._running = self._by_node()
         return True
 
-    def _targets(self, plan: MoverPlan) -> list[Place] | None:
+    def _by_node(self) -> dict[str, list[int]]:
+        """Who runs on each node; read once a turn and after each move."""
+        found: dict[str, list[int]] = {}
+        for job, places in self._book.places.items():
+            found.setdefault(places[0].node, []).append(job)
+        return found
+
+    def _targets(self, name: str, victims: Sequence[int]) -> list[Placements] | None:
         """A place on other nodes for each victim, the largest first, all taken; None if one finds none."""
-        packer, found = self._packer, list[Place]()
-        packer.remove_node(plan.n)
-        for victim in plan.victims:
-            place = packer.place(int(self._book.t[victim]))
-            if place is None:
+        cluster, gangs, found = self._cluster, self._book.gangs, list[Placements]()
+        before = cluster.room.nodes[name]
+        cluster.room.put(replace(before, pods_free=0))
+        for victim in victims:
+            places = cluster.place(gangs[victim])
+            if places is None:
                 break
-            found.append(place)
-        packer.core.nodes.live[plan.n] = 1
-        touch(packer.core, plan.n)
-        if len(found) == len(plan.victims):
+            found.append(places)
+        cluster.room.put(before)
+        if len(found) == len(victims):
             return found
-        for victim, place in zip(plan.victims, found, strict=False):
-            packer.release(int(self._book.t[victim]), place)
+        for victim, places in zip(victims, found, strict=False):
+            cluster.release(gangs[victim], places)
         return None
 
-    def _leave(self, victim: int, place: Place) -> None:
-        book, t = self._book, int(self._book.t[victim])
-        self._packer.release(t, Place(int(book.node[victim]), int(book.devices[victim])))
-        book.node[victim], book.devices[victim] = place
-        book.end[victim] += REDONE_S * MS
-        push(book, int(book.end[victim]) << SERIAL_BITS | victim)
-        self.moved += 1
-        self.lost_milli_seconds += REDONE_S * _milli(self._packer.asks[t])
+
+def cheapest_nodes(nodes: Iterable[Node], need: Need) -> list[str]:
+    """Nodes that could hold the pod, those first where the fewest GPUs, then the least CPU, would have to leave."""
+    found = []
+    for node in nodes:
+        leaves = _leaving(need, node)
+        if leaves < (need.total_gpu_milli or 1) and never_fits(need, node) is None:
+            found.append((leaves, max(0, need.cpu_milli - node.cpu_free), node.name))
+    return [name for _, _, name in nsmallest(NODES_PER_KIND, found)]
 
 
-def _milli(ask: Ask) -> int:
-    return ask.devices * ask.milli
+@lru_cache(maxsize=65_536)
+def _used(gpu_free: tuple[int, ...]) -> list[int]:
+    return sorted(WHOLE_GPU - left for left in gpu_free)
 
 
-def cheapest_nodes(packer: Packer, t: int) -> list[int]:
-    """Nodes that could hold the class, those first where the fewest GPUs, then the least CPU, would have to leave."""
-    nodes, ask = packer.core.nodes, packer.asks[t]
-    device = np.arange(nodes.free.shape[1]) < nodes.gpus[:, None]
-    used = np.sort(np.where(device, WHOLE - nodes.free, TOO_MUCH), axis=1)
-    if ask.milli < WHOLE:
-        leaves = np.maximum(0, used[:, 0] - (WHOLE - ask.milli))
-    else:
-        leaves = used[:, : ask.devices].sum(axis=1) if ask.devices <= used.shape[1] else np.full(len(used), TOO_MUCH)
-    if not ask.devices:
-        leaves = np.zeros(len(used), np.int64)
-    model = np.array([ask.models == 0 or ask.models >> int(m) & 1 for m in range(packer.size.models)])
-    possible = (nodes.live == 1) & model[nodes.model] & (leaves < min(TOO_MUCH, _milli(ask) or TOO_MUCH))
-    order = np.lexsort((nodes.order, np.maximum(0, ask.cpu - nodes.cpu), leaves))
-    return [int(n) for n in order if possible[n]][:NODES_PER_CLASS]
+def _leaving(need: Need, node: Node) -> int:
+    """Thousandths of GPUs that others would have to give up; as many as the pod asks for where it fits in no case."""
+    used = _used(node.gpu_free)
+    if need.gpu_milli:
+        return max(0, used[0] - (WHOLE_GPU - need.gpu_milli)) if used else need.gpu_milli
+    return sum(used[: need.gpus]) if need.gpus <= len(used) else need.total_gpu_milli
 
 
-def choose_victims(packer: Packer, book: Book, t: int, n: int, here: list[int]) -> list[int]:
+def choose_victims(node: Node, book: Book, need: Need, here: Sequence[int]) -> list[int]:
     """
-    Pods on the node whose leaving makes the class fit, the largest first; none where it cannot be.
+    Pods on the node whose leaving makes the pod fit, the largest first; none where it cannot be.
 
     The devices that have least to lose are cleared first; then the pods with the fewest GPUs make room for CPU and
     memory.
     """
-    ask, free = packer.asks[t], list(packer.room(n).free)
-    holds = {job: packer.asks[book.t[job]] for job in here}
-    smallest = sorted(here, key=lambda job: (_milli(holds[job]), -holds[job].cpu, job))
-    devices = sorted(range(len(free)), key=lambda slot: (-free[slot], slot))[: max(1, ask.devices)]
-    chosen: list[int] = []
-
-    def enough() -> bool:
-        cpu = packer.room(n).cpu + sum(holds[job].cpu for job in chosen)
-        memory = packer.room(n).memory + sum(holds[job].memory for job in chosen)
-        return bool(cpu >= ask.cpu and memory >= ask.memory)
-
-    for slot in devices if ask.devices else ():
-        on_it = [job for job in smallest if int(book.devices[job]) >> slot & 1]
-        left = free[slot] + sum(holds[job].milli for job in chosen if int(book.devices[job]) >> slot & 1)
-        for job in on_it:
-            if left >= ask.milli:
-                break
-            if job not in chosen:
-                chosen.append(job)
-                left += holds[job].milli
-        if left < ask.milli:
+    asks = {job: book.gangs[job][0].need for job in here}
+    smallest = sorted(here, key=lambda job: (asks[job].total_gpu_milli, -asks[job].cpu_milli, job))
+    chosen = _clear_devices(node, book, need, smallest)
+    if chosen is None:
+        return []
+    others = (job for job in smallest if job not in chosen)
+    while not _is_enough(node, need, [asks[job] for job in chosen]):
+        another = next(others, None)
+        if another is None:
             return []
-    for job in smallest:
-        if enough():
-            break
-        if job not in chosen:
-            chosen.append(job)
-    return sorted(chosen, key=lambda job: (-_milli(holds[job]), job)) if enough() else []
+        chosen = [*chosen, another]
+    return sorted(chosen, key=lambda job: (-asks[job].total_gpu_milli, job))
+
+
+def _is_enough(node: Node, need: Need, leaving: Sequence[Need]) -> bool:
+    cpu = node.cpu_free + sum(other.cpu_milli for other in leaving)
+    memory = node.memory_free + sum(other.memory_bytes for other in leaving)
+    return cpu >= need.cpu_milli and memory >= need.memory_bytes
+
+
+def _clear_devices(node: Node, book: Book, need: Need, smallest: Sequence[int]) -> list[int] | None:
+    """Pods that have to leave so that the devices of the node with least to lose hold the pod; None if they cannot."""
+    count, wanted = need.gpus or int(need.gpu_milli > 0), need.gpu_milli or WHOLE_GPU
+    chosen: list[int] = []
+    for slot in sorted(range(node.gpus), key=lambda slot: (-node.gpu_free[slot], slot))[:count]:
+        on_it = {job: book.places[job][0].gpu_milli for job in smallest if slot in book.places[job][0].devices}
+        left = node.gpu_free[slot] + sum(on_it[job] for job in chosen if job in on_it)
+        for job, milli in on_it.items():
+            if left < wanted and job not in chosen:
+                chosen.append(job)
+                left += milli
+        if left < wanted:
+            return None
+    return chosen

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.engine.pricing.arrays import WHOLE
+from tessera.domain.resources import WHOLE_GPU
 from tessera.kernel.errors import StartupError
 from tessera.lab.churn.book import HOUR_MS, RAN, WAITED
 from tessera.lab.churn.campaign import Campaign
@@ -40,7 +40,7 @@ def _draw(left: Any, right: Any, campaign: Campaign, load: int) -> None:
             label = f"{key.policy}{', moving' if key.defragment else ''}"
             hours = runs[0].hours.astype(np.float64) / HOUR_MS
             left.plot(days, 100 * hours[:, RAN] / gpu_milli, label=label, **style)
-            right.plot(days, hours[:, WAITED] / WHOLE, label=label, **style)
+            right.plot(days, hours[:, WAITED] / WHOLE_GPU, label=label, **style)
     left.axhline(bound_percent(campaign, load), color="black", linewidth=0.8, label="bound, mean")
     left.axvspan(0, campaign.span.warmup_days, alpha=0.1, color="grey")
     seed = campaign.seeds[0]

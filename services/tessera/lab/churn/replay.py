@@ -9,23 +9,20 @@ At the end the books are audited: every arrival runs, waits, was refused or has 
 that is taken is taken by a pod that runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
-from tessera.engine.pricing.arrays import WHOLE, Ints
-from tessera.engine.pricing.fragmentation import PublishedWorkload, fragmented, typical, workload
-from tessera.engine.pricing.learner import Learner
-from tessera.engine.pricing.packer import Packer
-from tessera.engine.pricing.policies import DEFAULT
-from tessera.lab.churn.book import ARRIVED, CLOCK, ENDED, HOUR_MS, LOST, NEVER, REFUSED, WAITING, Book, open_book
+from tessera.domain.resources import Node
+from tessera.lab.churn.book import HOUR_MS, Book
 from tessera.lab.churn.lifetimes import Timed
 from tessera.lab.churn.moving import Mover
 from tessera.lab.churn.offered import Offered, offer
-from tessera.lab.churn.pooled import run_pool
-from tessera.lab.churn.running import run_until
-from tessera.lab.pack.replay import PreparedTrace, empty_packer, stage
+from tessera.lab.churn.pooled import PooledCluster
+from tessera.lab.churn.running import NodeCluster, run_until
+from tessera.lab.pack.baselines import gang_of_pod, nodes_for
+from tessera.lab.pack.cluster import Fragmentation, gang_for, nodes_of
+from tessera.lab.pack.protocol import Ints
+from tessera.lab.pack.replay import scoring_of
 
 DAY_HOURS = 24
 
@@ -73,99 +70,63 @@ class Ready:
 
     def __init__(self, timed: Timed, load_percent: int, seed: int, span: Span) -> None:
         self.timed, self.seed, self.span = timed, seed, span
-        self.stage: PreparedTrace = stage(timed.trace)
         self.offered: Offered = offer(timed, load_percent, seed, span.hours * HOUR_MS)
-        self.classes = tuple(dict.fromkeys(self.stage.asks))
-        numbers = {ask: number for number, ask in enumerate(self.classes)}
-        self.one_pass: Ints = np.array([numbers[ask] for ask in self.stage.asks], np.int64)
-        self.t = self.one_pass[self.offered.pod]
 
-    def packer(self, policy: str) -> Packer:
-        packer = empty_packer(self.stage, policy, self.seed)
-        for ask in self.classes:
-            packer.add_class(ask)
-        return packer
-
-    def book(self, packer: Packer) -> Book:
-        possible = [any(packer.fits(t, n) for n in range(packer.size.nodes)) for t in range(len(self.classes))]
-        offered = self.offered
-        return open_book(self.t, offered.at_ms, offered.life_ms, np.array(possible, np.int64), self.span.hours)
+    def book(self, policy: str) -> Book:
+        """The arrivals as the policy looks at them; nobody has arrived yet."""
+        pods, offered = self.timed.trace.pods, self.offered
+        gangs = [gang_of_pod(policy, pod) for pod in pods]
+        arriving = [gangs[at] for at in offered.pod.tolist()]
+        return Book(arriving, offered.at_ms.tolist(), offered.life_ms.tolist(), self.span.hours)
 
 
 def replay(ready: Ready, policy: str, defragment: bool) -> ChurnOutcome:
     """Raises: Unbalanced."""
-    packer, measure = ready.packer(policy), _measure(ready.stage)
-    empty = [packer.room(n) for n in range(packer.size.nodes)]
-    book = ready.book(packer)
-    by_node = np.array([fragmented(packer.core.nodes, measure, n) for n in range(packer.size.nodes)], np.int64)
-    book.now[LOST] = by_node.sum()
-    mover = Mover(packer, book, measure, by_node) if defragment else None
-    _run(packer, book, measure, by_node, mover, ready)
-    outcome = _outcome(book, mover, measure.total)
-    _audit(packer, book, outcome, empty)
-    return outcome
-
-
-def _run(
-    packer: Packer, book: Book, measure: PublishedWorkload, by_node: Ints, mover: Mover | None, ready: Ready
-) -> None:
-    """To the end of the last hour; between events the mix is priced anew and the mover has its turn."""
-    learner = Learner(packer) if packer.policy == DEFAULT else None
-    if learner:
-        learner.see(ready.one_pass)
-    else:
-        packer.know(typical(ready.stage.counts))
-    end = len(book.hours) * HOUR_MS
-    while book.now[CLOCK] < end:
-        stop = min(end, mover.next_ms) if mover else end
-        first = int(book.now[ARRIVED])
-        due = first + learner.due_in if learner else len(book.t)
-        run_until(packer.core, book, measure, by_node, stop, due)
-        if learner and book.now[ARRIVED] > first:
-            learner.see(book.t[first : book.now[ARRIVED]])
-        if mover and book.now[CLOCK] == mover.next_ms:
+    trace = ready.timed.trace
+    nodes, scoring = nodes_for(policy, trace, ready.seed), scoring_of(trace, policy, ready.seed)
+    scoring.see(map(gang_for, trace.pods))
+    measure = Fragmentation(trace, {node.name: node for node in nodes})
+    cluster, book = NodeCluster(nodes, scoring.in_force(), measure), ready.book(policy)
+    mover, end = Mover(cluster, book) if defragment else None, ready.span.hours * HOUR_MS
+    while book.clock < end:
+        first = book.arrived
+        run_until(cluster, book, min(end, mover.next_ms) if mover else end, first + scoring.due_in)
+        scoring.see(book.gangs[first : book.arrived])
+        cluster.use(scoring.in_force())
+        if mover and book.clock == mover.next_ms:
             mover.take_turn()
+    outcome = _outcome(book, mover, measure.unit)
+    audit(cluster.room.nodes, book, cluster.empty)
+    return outcome
 
 
 def bound(ready: Ready) -> ChurnOutcome:
     """The same arrivals on one pool of everything, see `pooled`."""
-    nodes = ready.timed.trace.nodes
-    sums = sum(n.cpu_milli for n in nodes), sum(n.memory_mib for n in nodes), sum(n.gpus for n in nodes) * WHOLE
-    packer = ready.packer("bestfit")
-    book = ready.book(packer)
-    run_pool(np.array(sums, np.int64), packer.core.classes, book, len(book.hours) * HOUR_MS)
+    book = ready.book("bestfit")
+    run_until(PooledCluster(nodes_of(ready.timed.trace, ready.seed)), book, ready.span.hours * HOUR_MS)
     return _outcome(book, None, 1)
 
 
-def _measure(ready: PreparedTrace) -> PublishedWorkload:
-    """The typical workload of the whole trace, which the published fragmentation is measured against."""
-    return workload(typical(ready.counts), len(ready.models), max(node.gpus for node in ready.trace.nodes))
-
-
 def _outcome(book: Book, mover: Mover | None, unit: int) -> ChurnOutcome:
-    arrived, ended, refused, waiting = (int(book.now[which]) for which in (ARRIVED, ENDED, REFUSED, WAITING))
-    running = int((book.node != NEVER).sum())
-    if arrived != running + waiting + refused + ended:
-        raise Unbalanced(f"{arrived} arrived, but {running} run, {waiting} wait, {refused} refused, {ended} ended")
+    running, waiting = len(book.places), sum(map(len, book.waiting.values()))
+    if book.arrived != running + waiting + book.refused + book.ended:
+        raise Unbalanced(
+            f"{book.arrived} arrived, but {running} run, {waiting} wait, {book.refused} refused, {book.ended} ended"
+        )
     moves = (mover.moved, mover.opened, mover.lost_milli_seconds) if mover else (0, 0, 0)
-    return ChurnOutcome(arrived, running, waiting, refused, ended, moves, book.hours, unit)
+    return ChurnOutcome(book.arrived, running, waiting, book.refused, book.ended, moves, book.hours, unit)
 
 
-def _audit(packer: Packer, book: Book, outcome: ChurnOutcome, empty: Sequence[object]) -> None:
-    """Give everything that runs back to the packer: every node must then be as empty as it was."""
-    if (packer.core.nodes.free < 0)[packer.core.nodes.free != -1].any() or (packer.core.nodes.cpu < 0).any():
+def audit(nodes: Mapping[str, Node], book: Book, empty: Mapping[str, Node]) -> None:
+    """Give everything that runs back: every node must then be as empty as it was. Raises: Unbalanced."""
+    if any(node.overfull for node in nodes.values()):
         raise Unbalanced("a device or a node holds more than it has")
-    nodes = packer.core.nodes
-    for job in np.flatnonzero(book.node != NEVER).tolist():
-        t, n = int(book.t[job]), int(book.node[job])
-        ask = packer.asks[t]
-        nodes.cpu[n] += ask.cpu
-        nodes.memory[n] += ask.memory
-        nodes.pods[n] += 1
-        slots = [slot for slot in range(packer.size.devices) if int(book.devices[job]) >> slot & 1]
-        if len(slots) != ask.devices:
-            raise Unbalanced(f"arrival {job} holds {len(slots)} devices and asked for {ask.devices}")
-        nodes.free[n, slots] += ask.milli
-    wrong = [n for n in range(packer.size.nodes) if packer.room(n) != empty[n]]
+    without = dict(nodes)
+    for job, places in book.places.items():
+        need, held = book.gangs[job][0].need, sum(place.gpu_milli * len(place.devices) for place in places)
+        if held != need.total_gpu_milli:
+            raise Unbalanced(f"arrival {job} holds {held} thousandths of GPUs and asked for {need.total_gpu_milli}")
+        book.gangs[job].take(without, places, -1)
+    wrong = [name for name, node in without.items() if node != empty[name]]
     if wrong:
-        raise Unbalanced(f"node {wrong[0]} holds something that no pod took: {packer.room(wrong[0])}")
+        raise Unbalanced(f"node {wrong[0]} holds something that no pod took: {without[wrong[0]]}")

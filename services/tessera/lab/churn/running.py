@@ -6,96 +6,130 @@ What waits fits nowhere: it is tested when it arrives, and again on each node wh
 that node is looked at, and whoever starts there does so in order of arrival.
 """
 
-from tessera.engine.pricing.arrays import Ints
-from tessera.engine.pricing.choosing import Core, best_node, put, release
-from tessera.engine.pricing.compiled import compiled
-from tessera.engine.pricing.fitting import fits
-from tessera.engine.pricing.fragmentation import PublishedWorkload, fragmented
-from tessera.lab.churn.book import (
-    ARRIVED,
-    LOST,
-    NEVER,
-    REFUSED,
-    SERIAL_MASK,
-    Book,
-    finish,
-    leave_queue,
-    next_end,
-    pass_time,
-    pop,
-    start,
-    wait,
-)
+from collections.abc import Collection
+from typing import Protocol
+
+from tessera.domain.gang import Gang
+from tessera.domain.resources import Node
+from tessera.engine.placement.fits import fits, lacks_room, never_fits, placed_on
+from tessera.engine.placement.gangs import FreeCapacity
+from tessera.engine.placement.placement_groups import kind_of
+from tessera.engine.scoring.policies import Taste
+from tessera.lab.churn.book import Book, Placements
+from tessera.lab.pack.cluster import Fragmentation
 
 
-@compiled
-def measure_again(core: Core, book: Book, measure: PublishedWorkload, by_node: Ints, n: int) -> None:
-    """The fragmentation of a node that changed; `by_node` is what it was."""
-    book.now[LOST] -= by_node[n]
-    by_node[n] = fragmented(core.nodes, measure, n)
-    book.now[LOST] += by_node[n]
+class ChurnCluster(Protocol):
+    """What pods run on."""
+
+    @property
+    def fragmented(self) -> int:
+        """F of all of it."""
+
+    def could_hold(self, gang: Gang) -> bool:
+        """Whether the pod fits while nothing runs."""
+
+    def place(self, gang: Gang) -> Placements | None:
+        """Take room for the pod, if there is any."""
+
+    def fits_on(self, gang: Gang, name: str) -> bool:
+        """Whether the pod fits this node now."""
+
+    def place_on(self, gang: Gang, name: str) -> Placements:
+        """Take room on a node that the pod fits."""
+
+    def release(self, gang: Gang, places: Placements) -> None:
+        """Give back the room of a pod that has left."""
 
 
-@compiled
-def fill(core: Core, book: Book, n: int) -> None:
+class NodeCluster:
+    """A cluster of nodes, on which the committer's placement places by one policy."""
+
+    def __init__(self, nodes: Collection[Node], policy: Taste, measure: Fragmentation | None = None) -> None:
+        self.empty = {node.name: node for node in nodes}
+        self._measure = measure
+        self.room = FreeCapacity(nodes, taste=policy)
+
+    def use(self, policy: Taste) -> None:
+        """Place by this policy from now on."""
+        if policy is not self.room.places.taste:
+            self.room = FreeCapacity(self.room.nodes.values(), taste=policy)
+
+    @property
+    def fragmented(self) -> int:
+        """F of all nodes, in thousandths of a GPU times the unit of the measure."""
+        return self._measure.total if self._measure else 0
+
+    def could_hold(self, gang: Gang) -> bool:
+        """Whether the pod fits a node on which nothing runs."""
+        return any(fits(gang[0].need, node) is None for node in self.empty.values())
+
+    def place(self, gang: Gang) -> Placements | None:
+        """Take room on the best node for the pod, if it fits any."""
+        best = self.room.ranks.of(kind_of((gang[0].need,))).best({})
+        return None if best is None else self.place_on(gang, best[1])
+
+    def fits_on(self, gang: Gang, name: str) -> bool:
+        """Whether the pod fits this node now."""
+        need, node = gang[0].need, self.room.nodes[name]
+        return lacks_room(need, node) is None and never_fits(need, node) is None
+
+    def place_on(self, gang: Gang, name: str) -> Placements:
+        """Take room on a node that the pod fits; the policy chooses the device of a share."""
+        node, role, policy = self.room.nodes[name], gang[0], self.room.places.taste
+        found = (placed_on(node, role.need, 0, role.name, policy.device(role.need, node)),)
+        self.room.take(gang, found)
+        self._measured(found)
+        return found
+
+    def release(self, gang: Gang, places: Placements) -> None:
+        """Give back the room of a pod that has left."""
+        self.room.give_back(gang, places)
+        self._measured(places)
+
+    def _measured(self, places: Placements) -> None:
+        if self._measure:
+            for place in places:
+                self._measure.changed(self.room.nodes[place.node])
+
+
+def fill(cluster: ChurnCluster, book: Book, name: str) -> None:
     """Start on a node where room appeared what waits and fits, in order of arrival."""
-    nodes, classes = core.nodes, core.classes
-    while True:
-        job, found = NEVER, NEVER
-        for t in range(book.first.shape[0]):
-            head = book.first[t]
-            if head != NEVER and (job == NEVER or head < job) and fits(nodes, classes, t, n):
-                job, found = head, t
-        if job == NEVER:
-            return
-        milli = classes.devices[found] * classes.milli[found]
-        leave_queue(book, found, milli)
-        start(book, job, n, put(core, found, n), milli)
+    fitting = {gang for gang in book.waiting if cluster.fits_on(gang, name)}
+    while fitting:
+        gang = min(fitting, key=lambda gang: book.waiting[gang][0])
+        book.start(book.leave_queue(gang), cluster.place_on(gang, name))
+        fitting = {gang for gang in fitting if gang in book.waiting and cluster.fits_on(gang, name)}
 
 
-@compiled
-def end_one(core: Core, book: Book, measure: PublishedWorkload, by_node: Ints) -> None:
-    job = pop(book) & SERIAL_MASK
-    t, n = book.t[job], book.node[job]
-    release(core, t, n, book.devices[job])
-    finish(book, job, core.classes.devices[t] * core.classes.milli[t])
-    fill(core, book, n)
-    measure_again(core, book, measure, by_node, n)
-
-
-@compiled
-def arrive(core: Core, book: Book, measure: PublishedWorkload, by_node: Ints) -> None:
-    job = book.now[ARRIVED]
-    book.now[ARRIVED] += 1
-    t = book.t[job]
-    milli = core.classes.devices[t] * core.classes.milli[t]
-    if not book.possible[t]:
-        book.now[REFUSED] += 1
-        return
-    n = best_node(core, t)
-    if n < 0:
-        wait(book, job, milli)
-        return
-    start(book, job, n, put(core, t, n), milli)
-    measure_again(core, book, measure, by_node, n)
-
-
-@compiled
-def run_until(
-    core: Core, book: Book, measure: PublishedWorkload, by_node: Ints, stop_ms: int, stop_arrival: int
-) -> None:
+def run_until(cluster: ChurnCluster, book: Book, stop_ms: int, stop_arrival: int | None = None) -> None:
     """All that happens before `stop_ms`, but no arrival from number `stop_arrival` on: before that one it returns."""
     while True:
-        ends, job = next_end(book), book.now[ARRIVED]
-        arrives = book.at[job] if job < book.at.shape[0] else NEVER
-        if ends != NEVER and ends < stop_ms and (arrives == NEVER or ends <= arrives):
-            pass_time(book, ends)
-            end_one(core, book, measure, by_node)
-        elif arrives != NEVER and arrives < stop_ms:
-            if job >= stop_arrival:
+        ends, job = book.next_end(), book.arrived
+        arrives = book.at[job] if job < len(book.at) else None
+        if ends is not None and ends[0] < stop_ms and (arrives is None or ends[0] <= arrives):
+            book.pass_time(ends[0], cluster.fragmented)
+            places = book.finish(ends[1])
+            cluster.release(book.gangs[ends[1]], places)
+            fill(cluster, book, places[0].node)
+        elif arrives is not None and arrives < stop_ms:
+            if job == stop_arrival:
                 return
-            pass_time(book, arrives)
-            arrive(core, book, measure, by_node)
+            book.pass_time(arrives, cluster.fragmented)
+            _arrive(cluster, book)
         else:
-            pass_time(book, stop_ms)
+            book.pass_time(stop_ms, cluster.fragmented)
             return
+
+
+def _arrive(cluster: ChurnCluster, book: Book) -> None:
+    job, gang = book.arrived, book.gangs[book.arrived]
+    book.arrived += 1
+    if not book.possible(gang, cluster.could_hold):
+        book.refused += 1
+        return
+    places = None if gang in book.waiting else cluster.place(gang)
+    if places is None:
+        book.wait(job)
+    else:
+        book.start(job, places)

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from tessera.client.outcomes import Exit, Failure
-from tessera.engine.pricing.policies import DEFAULT, POLICIES
-from tessera.lab.pack.replay import FillingRun, replay, stage
+from tessera.lab.pack.learning import DEFAULT
+from tessera.lab.pack.replay import POLICIES, FillingRun, replay
 from tessera.lab.pack.window import Window
 from tessera.lab.traces.alibaba import Trace
 
@@ -15,12 +15,11 @@ def run_all(
     trace: Trace, policies: Sequence[str], seeds: Sequence[int], causes: bool, tell: Tell, window: Window | None = None
 ) -> dict[str, list[FillingRun]]:
     """The runs by policy, in the order asked for; causes are read in the first run of each alone."""
-    ready = stage(trace)
     found: dict[str, list[FillingRun]] = {}
     for policy in policies:
         for number, seed in enumerate(seeds):
             tell(policy, seed)
-            found.setdefault(policy, []).append(replay(ready, policy, seed, causes and number == 0, window=window))
+            found.setdefault(policy, []).append(replay(trace, policy, seed, causes and number == 0, window=window))
     return found
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tessera.engine.pricing.stranding import Cause
 from tessera.kernel.errors import StartupError
 from tessera.lab.pack.protocol import LOAD_PERCENT
 from tessera.lab.pack.replay import FillingRun
+from tessera.lab.pack.stranding import Cause
 from tessera.lab.pack.summary import Figure, as_csv, lines
 
 Runs = Mapping[str, Sequence[FillingRun]]  # by policy

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
-from tessera.engine.pricing.policies import DEFAULT
+from tessera.lab.pack.learning import DEFAULT
 from tessera.lab.pack.protocol import arrivals, node_order
 from tessera.lab.traces.alibaba import Trace, TracePod
 from tessera.lab.traces.as_jobs import TENANT, config, named, spec

@@ -4,20 +4,17 @@ A queue that may reorder: which of the waiting pods goes next.
 Up to `waiting` pods are chosen from; whenever there are as many, one is placed: the one whose price exceeds most what
 its best node loses by it, per GPU. So a pod for which a place is perfect goes first, and one that would spoil a node
 waits for a better one. Nobody is passed by more than `delay` arrivals: then it goes, wherever that is. A pod that fits
-nowhere is dropped when it is met, since nothing leaves; nothing is dropped that fits.
+nowhere is dropped when it is met, since nothing leaves; nothing is dropped that fits. A window of one is the order of
+arrival.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-import numpy as np
-
-from tessera.engine.pricing.arrays import Ints
-from tessera.engine.pricing.best import score_of
-from tessera.engine.pricing.choosing import NOWHERE, Core, best_node
-from tessera.engine.pricing.compiled import compiled
-from tessera.engine.pricing.dual_prices import rounded
-from tessera.engine.pricing.packer import Ask
-from tessera.engine.pricing.worth_tables import Table
+from tessera.engine.placement.gangs import FreeCapacity
+from tessera.engine.placement.placement_groups import kind_of
+from tessera.lab.pack.cluster import gang_for
+from tessera.lab.pack.learning import Scoring
+from tessera.lab.traces.alibaba import TracePod
 
 LEAST_MILLI = 200  # a smaller share counts as one, else the smallest would always go first
 
@@ -29,68 +26,46 @@ class Window(NamedTuple):
     delay: int = 256
 
 
-PUBLISHED = Window()
+class Placing(Protocol):
+    """What places those that go."""
+
+    room: FreeCapacity
+    scoring: Scoring
+
+    def place(self, pod: TracePod, number: int) -> None: ...
 
 
-class WaitingLine(NamedTuple):
-    """Waiting pods, the oldest first: class and number of arrival."""
+class WaitingLine:
+    """Waiting pods with the numbers of their arrivals, the oldest first."""
 
-    classes: Ints
-    arrival: Ints
-    length: Ints  # (1,)
+    def __init__(self, window: Window, filling: Placing) -> None:
+        self._window, self._filling = window, filling
+        self.waiting: list[tuple[TracePod, int]] = []
 
+    def join(self, pod: TracePod, arrival: int, last: bool) -> None:
+        """A pod arrives; whoever must go now is placed, after the last arrival everybody."""
+        self.waiting.append((pod, arrival))
+        while self.waiting:
+            if arrival - self.waiting[0][1] >= self._window.delay or self._window.waiting == 1:
+                at = 0
+            elif len(self.waiting) >= self._window.waiting or last:
+                at = self.next_to_go()
+            else:
+                return
+            self._filling.place(*self.waiting.pop(at))
 
-def empty_line(window: Window) -> WaitingLine:
-    return WaitingLine(
-        np.zeros(window.waiting + 1, np.int64), np.zeros(window.waiting + 1, np.int64), np.zeros(1, np.int64)
-    )
-
-
-def prices_of(asks: list[Ask], prices: Table, classes: int) -> Ints:
-    """The price of each class, in millionths of a GPU; 0 for what has none."""
-    known, found = dict(prices), np.zeros(classes, np.int64)
-    for t, ask in enumerate(asks):
-        found[t] = known.get(rounded(ask.kind), 0)
-    return found
-
-
-@compiled
-def next_to_go(core: Core, price: Ints, line: WaitingLine) -> int:
-    """The place in line of the pod with the largest gain per GPU; the oldest of equals. One that fits nowhere first."""
-    best, highest, c = -1, np.int64(0), core.classes
-    for at in range(line.length[0]):
-        t = line.classes[at]
-        if np.any(line.classes[:at] == t):
-            continue
-        if best_node(core, t) == NOWHERE:
-            return at
-        gain = price[t] + score_of(core.best.keys[t, core.best.starts[-1]])
-        gain = gain * 1000 // max(c.devices[t] * c.milli[t], LEAST_MILLI)
-        if best < 0 or gain > highest:
-            best, highest = at, gain
-    return best
-
-
-@compiled
-def join(line: WaitingLine, t: int, arrival: int) -> None:
-    at = line.length[0]
-    line.classes[at], line.arrival[at] = t, arrival
-    line.length[0] = at + 1
-
-
-@compiled
-def next_due(core: Core, price: Ints, line: WaitingLine, waiting: int, delay: int, arrival: int) -> int:
-    """The place in line of who must go now that this arrival has joined; NOWHERE when all may wait on."""
-    if line.length[0] == 0:
-        return NOWHERE
-    if arrival - line.arrival[0] >= delay:
-        return 0
-    return next_to_go(core, price, line) if line.length[0] >= waiting else NOWHERE
-
-
-@compiled
-def leave(line: WaitingLine, at: int) -> None:
-    last = line.length[0] - 1
-    line.classes[at:last] = line.classes[at + 1 : last + 1].copy()
-    line.arrival[at:last] = line.arrival[at + 1 : last + 1].copy()
-    line.length[0] = last
+    def next_to_go(self) -> int:
+        """Place in line of the pod with the largest gain per GPU, of equals the oldest; one that fits nowhere first."""
+        best, highest, met = -1, 0, set[TracePod]()
+        for at, (pod, _) in enumerate(self.waiting):
+            if pod in met:
+                continue
+            met.add(pod)
+            need = gang_for(pod)[0].need
+            node = self._filling.room.ranks.of(kind_of((need,))).best({})
+            if node is None:
+                return at
+            gain = (self._filling.scoring.price(need) - node[0]) * 1000 // max(pod.total_gpu_milli, LEAST_MILLI)
+            if best < 0 or gain > highest:
+                best, highest = at, gain
+        return best

@@ -1,18 +1,13 @@
-"""What the prices of a mix say, and that asking for them from far gives those that a packer learns."""
-
-import numpy as np
+"""What the prices of a mix say."""
 
 from tessera.domain.mix import settle_at
-from tessera.engine.pricing.dual_prices import Terms, learn_prices, rounded
+from tessera.engine.pricing.dual_prices import Terms, learn_prices
 from tessera.engine.pricing.fragmentation import TypicalPod
-from tessera.engine.pricing.learner import Learner, learnt
-from tessera.engine.pricing.packer import Ask, NodeRoom, Packer, PoolSize
+from tessera.engine.pricing.learner import learnt
 from tessera.engine.pricing.pricing_problem import Lesson
-from tessera.engine.pricing.simulated_filling import Rehearsal
 from tessera.engine.pricing.worth_tables import Shape
 
 SHORT = Terms(draws=4, sales=2, lots=6)
-BRIEF = Rehearsal(rounds=1, tries=4, kept=2, first_group=2, next_group=2)
 SMALL, LARGE = TypicalPod(4000, 470, 1, 0), TypicalPod(12_000, 1000, 1, 0)
 
 
@@ -56,29 +51,3 @@ def test_kinds_that_differ_by_less_than_half_a_cpu_have_one_price():
 def test_nothing_is_worth_more_than_the_bound_that_the_committer_takes():
     kinds = ((100, 1, 1, 0b10, 1), (12_000, 1000, 8, 0, 10**6))
     assert learnt(Lesson(kinds, ((0, 8, 96_000, 90), (1, 1, 1000, 1)), 2, False), SHORT)[0] <= 16_000
-
-
-def test_a_packer_and_a_lesson_of_the_same_mix_learn_the_same_prices():
-    packer = Packer(PoolSize(nodes=4, devices=8, models=2, largest_cpu=96_000))
-    for n in range(4):
-        packer.set_node(n, NodeRoom(96_000, 10**6, 110, n // 3, (1000,) * 8))
-    asks = [packer.add_class(Ask(4000, 1, 1, 470)), packer.add_class(Ask(12_000, 1, 1, 1000, 0b10))]
-    learner = Learner(packer, SHORT, BRIEF)
-    learner.see(np.array(asks * 300))
-    rows = sorted((*kind, weight) for kind, weight in learner.weights.items())
-    lesson = Lesson(tuple(rows), tuple(tuple(shape) for shape in packer.shapes()), 2, True)
-    table = dict(packer.prices)
-    assert [table.get(rounded(TypicalPod(*row[:4]))) for row in rows if row[2]] == [
-        price for row, price in zip(rows, learnt(lesson, SHORT, BRIEF), strict=True) if row[2]
-    ]
-
-
-def test_a_packers_learner_forgets_as_the_state_does_and_is_never_due_at_once_again():
-    packer = Packer(PoolSize(nodes=1, devices=8, models=1, largest_cpu=96_000))
-    packer.set_node(0, NodeRoom(96_000, 10**6, 110, 0, (1000,) * 8))
-    often, once = packer.add_class(Ask(4000, 1, 1, 470)), packer.add_class(Ask(12_000, 1, 1, 1000))
-    learner = Learner(packer, Terms(draws=1, sales=1, lots=3), BRIEF._replace(rounds=0))
-    learner.see(np.array([often] * 39_999 + [once]))
-    assert learner.arrivals == 10_000
-    assert learner.due_in == 2000
-    assert learner.weights == {TypicalPod(4000, 470, 1, 0): 9_999_000}

@@ -6,14 +6,14 @@ import pytest
 from tessera.engine.pricing import simulated_filling as rehearsal
 from tessera.engine.pricing.dual_prices import Terms, draw_tables, learn_prices
 from tessera.engine.pricing.fragmentation import TypicalPod
+from tessera.engine.pricing.packer import Packer
 from tessera.engine.pricing.simulated_filling import (
     Rehearsal,
     _arrivals,
-    _filled,
     _groups,
     _order,
     _scaled,
-    _stage,
+    _used,
     rehearse,
 )
 from tessera.engine.pricing.worth_tables import Shape
@@ -27,21 +27,26 @@ SPOILS = ((FREE, 1_400_000), (BOUND, 100_000))
 
 
 def test_prices_that_fill_the_cluster_better_are_kept(monkeypatch):
-    monkeypatch.setattr(rehearsal, "_filled", lambda stage, prices, wanted: dict(prices)[BOUND])
-    assert rehearse(MIX, SHAPES, 2, 10_000, [SPOILS, KEEPS, SPOILS, SPOILS], SHORT) == KEEPS
+    monkeypatch.setattr(rehearsal, "_used", lambda packer, prices, wanted, asked: dict(prices)[BOUND])
+    assert rehearse(MIX, SHAPES, 2, [SPOILS, KEEPS, SPOILS, SPOILS], SHORT) == KEEPS
 
 
 def test_use_is_measured_once_arrivals_equal_the_capacity_and_again_at_the_end():
-    stage = _stage({FREE: 1}, [Shape(0, 8, 96_000, 2)], 1, 10_000, SHORT)
-    prices = ((FREE, 1_000_000),)
-    assert _filled(stage, prices, np.zeros(12, np.int64)) == 12_000 + 12_000
-    assert _filled(stage, prices, np.zeros(20, np.int64)) == 16_000 + 16_000
+    packer = Packer([Shape(0, 8, 96_000, 2)], 1, {FREE: 1}, 10_000)
+    for arrivals, used in ((12, 12_000 + 12_000), (20, 16_000 + 16_000)):
+        wanted = np.zeros(arrivals, np.int64)
+        assert _used(packer, ((FREE, 1_000_000),), wanted, wanted + 1000) == used
+
+
+def test_a_node_of_more_gpus_than_bits_are_kept_for_is_refused():
+    with pytest.raises(ValueError, match="no cluster of this size"):
+        Packer([Shape(0, 33, 96_000, 1)], 1, {FREE: 1}, 10_000)
 
 
 def test_equal_questions_have_equal_answers_whatever_the_order_of_the_mix():
     tables = draw_tables(MIX, SHAPES, 2, Terms(draws=4, sales=1, lots=4))
     backwards = dict(reversed(MIX.items()))
-    assert rehearse(MIX, SHAPES, 2, 10_000, tables, SHORT) == rehearse(backwards, SHAPES, 2, 10_000, tables, SHORT)
+    assert rehearse(MIX, SHAPES, 2, tables, SHORT) == rehearse(backwards, SHAPES, 2, tables, SHORT)
 
 
 def test_the_mean_of_all_draws_is_what_is_learnt_without_a_rehearsal():
@@ -85,4 +90,4 @@ def test_a_large_cluster_is_rehearsed_on_a_smaller_one_with_every_shape():
 
 def test_weights_of_a_very_long_history_do_not_overflow():
     many = {kind: weight << 26 for kind, weight in MIX.items()}
-    assert rehearse(many, SHAPES, 2, 10_000, [KEEPS], SHORT) == KEEPS
+    assert rehearse(many, SHAPES, 2, [KEEPS], SHORT) == KEEPS

@@ -11,8 +11,7 @@ from tessera.engine.pricing.worth import (
     _best_split_numpy,
     forget,
 )
-from tests.unit.engine.pricing.pools import pool, room
-from tests.unit.engine.pricing.worth_builders import PRICES, worth_of
+from tests.unit.engine.pricing.worth_builders import PRICES, priced, worth_of
 
 
 def most(free, cpu, model):
@@ -22,16 +21,16 @@ def most(free, cpu, model):
     def best(free, cpu):
         found = 0
         for kind, price in PRICES:
-            if kind.cpu > cpu or (kind.models and not kind.models >> model & 1):
+            if kind.cpu_milli > cpu or (kind.models and not kind.models >> model & 1):
                 continue
-            if kind.devices > 1:
+            if kind.gpus > 1:
                 holds = [at for at, left in enumerate(free) if left == 1000]
-                options = [tuple(holds[: kind.devices])] if len(holds) >= kind.devices else []
+                options = [tuple(holds[: kind.gpus])] if len(holds) >= kind.gpus else []
             else:
-                options = [(at,) for at, left in enumerate(free) if left >= kind.milli]
+                options = [(at,) for at, left in enumerate(free) if left >= kind.gpu_milli]
             for taken in options:
-                left = tuple(sorted(have - kind.milli * (at in taken) for at, have in enumerate(free)))
-                found = max(found, price + best(left, cpu - kind.cpu))
+                left = tuple(sorted(have - kind.gpu_milli * (at in taken) for at, have in enumerate(free)))
+                found = max(found, price + best(left, cpu - kind.cpu_milli))
         return found
 
     return best(tuple(sorted(free)), cpu)
@@ -44,14 +43,11 @@ def most(free, cpu, model):
     st.integers(0, 1),
 )
 def test_the_worth_of_a_node_is_the_most_that_could_be_earned_there(free, cpu, model):
-    packer = pool(room(*free, cpu=cpu, model=model), policy="tessera")
-    packer.price(PRICES)
-    assert worth_of(packer, 0) == most(free, cpu, model)
+    assert worth_of(priced(free, cpu, model), 0) == most(free, cpu, model)
 
 
 def test_forgetting_all_states_changes_no_worth():
-    packer = pool(room(300, 1000, 500, cpu=9000), policy="tessera")
-    packer.price(PRICES)
+    packer = priced((300, 1000, 500), 9000, 0)
     before = worth_of(packer, 0)
     forget(packer.core.worth)
     assert worth_of(packer, 0) == before > 0

@@ -1,100 +1,100 @@
 """Pods come and go: who starts when, what is counted, and what can never be."""
 
+from dataclasses import replace as replace_field
+
 import numpy as np
 import pytest
 
-from tessera.engine.pricing.fragmentation import nothing_known
-from tessera.engine.pricing.packer import Ask, NodeRoom, Packer, PoolSize
-from tessera.lab.churn.book import HOUR_MS, NEVER, RAN, WAITERS, Book, open_book
+from tessera.lab.churn.book import HOUR_MS, RAN, WAITERS, Book
 from tessera.lab.churn.campaign import Campaign, Key, run_all
 from tessera.lab.churn.figures import allocated_percent, as_json, figures
 from tessera.lab.churn.fluid import fluid_percent
 from tessera.lab.churn.moving import REDONE_S, Mover
-from tessera.lab.churn.replay import ChurnOutcome, Ready, Span, Unbalanced, _audit, bound, replay
-from tessera.lab.churn.running import run_until
-from tessera.lab.traces.alibaba import TraceNode, TracePod
+from tessera.lab.churn.replay import Ready, Span, Unbalanced, audit, bound, replay
+from tessera.lab.churn.running import NodeCluster, run_until
+from tessera.lab.pack.baselines import PublishedBestFit
+from tessera.lab.pack.cluster import gang_for, nodes_of
+from tessera.lab.traces.alibaba import Trace, TraceNode, TracePod
 from tests.unit.lab.churn.made import mixed, timed
 
 SHORT = Span(warmup_days=1, days=1)
 MINUTE_MS = 60_000
 
 
-def a_packer(nodes: int, gpus: int, cpu: int = 64_000) -> Packer:
-    packer = Packer(PoolSize(nodes, gpus, 1, cpu), "bestfit")
-    for n in range(nodes):
-        packer.set_node(n, NodeRoom(cpu, 1000, 100, 0, (1000,) * gpus))
-    return packer
+def a_cluster(nodes: int, gpus: int) -> NodeCluster:
+    trace = Trace("made", (TraceNode(64_000, 1000, gpus, "A"),) * nodes, ())
+    return NodeCluster(nodes_of(trace, 1), PublishedBestFit())
 
 
 class Story:
-    """(class, minute of arrival, minutes of life) on equal nodes, hour by hour."""
+    """(kind, minute of arrival, minutes of life) on equal nodes, hour by hour."""
 
-    def __init__(self, packer: Packer, asks: tuple[Ask, ...], *pods: tuple[int, int, int]) -> None:
-        for ask in asks:
-            packer.add_class(ask)
-        t, at, life = np.array(pods, np.int64).T.copy()
-        self.packer, self.measure = packer, nothing_known(1, packer.size.devices)
-        possible = np.ones(len(asks), np.int64)
-        self.book: Book = open_book(t, at * MINUTE_MS, life * MINUTE_MS, possible, 24)
-        self.by_node = np.zeros(packer.size.nodes, np.int64)
+    def __init__(self, cluster: NodeCluster, asks: tuple[TracePod, ...], *pods: tuple[int, int, int]) -> None:
+        kinds, at, life = zip(*pods, strict=True)
+        gangs = [gang_for(asks[kind]) for kind in kinds]
+        self.cluster = cluster
+        self.book = Book(gangs, [minute * MINUTE_MS for minute in at], [minute * MINUTE_MS for minute in life], 24)
 
     def until(self, minute: int) -> "Story":
-        run_until(self.packer.core, self.book, self.measure, self.by_node, minute * MINUTE_MS, len(self.book.t))
+        run_until(self.cluster, self.book, minute * MINUTE_MS)
         return self
 
     @property
     def running(self) -> list[int]:
-        return np.flatnonzero(self.book.node != NEVER).tolist()
+        return sorted(self.book.places)
+
+    def node(self, job: int) -> str:
+        return self.book.places[job][0].node
 
 
-ONE, TWO, FOUR = Ask(1000, 1, 1), Ask(1000, 1, 2), Ask(1000, 1, 4)
+ONE, TWO, FOUR = (TracePod(1000, 1, gpus, 1000) for gpus in (1, 2, 4))
 
 
 def test_who_does_not_fit_waits_and_is_passed_over_by_who_does() -> None:
-    story = Story(a_packer(1, 4), (ONE, TWO, FOUR), (1, 0, 60), (2, 1, 10), (0, 2, 10))
+    story = Story(a_cluster(1, 4), (ONE, TWO, FOUR), (1, 0, 60), (2, 1, 10), (0, 2, 10))
     assert story.until(5).running == [0, 2]
     assert story.until(61).running == [1]
 
 
 def test_those_that_wait_start_in_the_order_they_came() -> None:
-    story = Story(a_packer(1, 4), (ONE, TWO, FOUR), (2, 0, 60), (1, 1, 30), (0, 2, 30), (1, 3, 30), (0, 4, 30))
+    story = Story(a_cluster(1, 4), (ONE, TWO, FOUR), (2, 0, 60), (1, 1, 30), (0, 2, 30), (1, 3, 30), (0, 4, 30))
     assert story.until(61).running == [1, 2, 4]
 
 
 def test_what_ends_at_a_moment_makes_room_for_what_arrives_then() -> None:
-    story = Story(a_packer(1, 4), (FOUR,), (0, 0, 10), (0, 10, 10))
+    story = Story(a_cluster(1, 4), (FOUR,), (0, 0, 10), (0, 10, 10))
     assert story.until(11).running == [1]
     assert story.book.hours[0, WAITERS] == 0
 
 
 def test_each_hour_adds_up_what_ran_and_who_waited_in_it() -> None:
-    story = Story(a_packer(1, 4), (FOUR,), (0, 30, 60), (0, 60, 30)).until(180)
+    story = Story(a_cluster(1, 4), (FOUR,), (0, 30, 60), (0, 60, 30)).until(180)
     assert (story.book.hours[:3, RAN] // MINUTE_MS).tolist() == [30 * 4000, 60 * 4000, 0]
     assert (story.book.hours[:3, WAITERS] // MINUTE_MS).tolist() == [0, 30, 0]
 
 
 def test_the_mover_opens_room_once_the_wait_outweighs_the_work_to_be_done_again() -> None:
-    packer = a_packer(2, 2)
-    story = Story(packer, (ONE, TWO), (0, 0, 9000), (0, 0, 1), (0, 0, 9000), (1, 2, 60))
-    mover = Mover(packer, story.book, story.measure, story.by_node)
+    cluster = a_cluster(2, 2)
+    story = Story(cluster, (ONE, TWO), (0, 0, 9000), (0, 0, 1), (0, 0, 9000), (1, 2, 60))
+    mover = Mover(cluster, story.book)
     story.until(5)
     assert story.running == [0, 2]
-    assert {int(story.book.node[job]) for job in (0, 2)} == {0, 1}
+    assert story.node(0) != story.node(2)
     mover.take_turn()
     assert (mover.moved, story.running) == (0, [0, 2])
-    end = int(story.book.end[0] + story.book.end[2])
+    end = story.book.end[0] + story.book.end[2]
     story.until(15)
     mover.take_turn()
     assert (mover.moved, mover.opened, story.running) == (1, 1, [0, 2, 3])
-    assert story.book.node[0] == story.book.node[2] != story.book.node[3]
-    assert int(story.book.end[0] + story.book.end[2]) - end == REDONE_S * 1000
+    assert story.node(0) == story.node(2) != story.node(3)
+    assert story.book.end[0] + story.book.end[2] - end == REDONE_S * 1000
     assert mover.lost_milli_seconds == REDONE_S * 1000
 
 
 def test_a_pod_that_was_moved_ends_as_much_later_as_it_has_to_do_again() -> None:
-    packer = a_packer(2, 2)
-    story = Story(packer, (ONE, TWO), (0, 0, 100), (0, 0, 1), (0, 0, 100), (1, 2, 600))
-    mover = Mover(packer, story.book, story.measure, story.by_node)
+    cluster = a_cluster(2, 2)
+    story = Story(cluster, (ONE, TWO), (0, 0, 100), (0, 0, 1), (0, 0, 100), (1, 2, 600))
+    mover = Mover(cluster, story.book)
     story.until(20)
     mover.take_turn()
     assert len(story.until(101).running) == 2
@@ -102,15 +102,16 @@ def test_a_pod_that_was_moved_ends_as_much_later_as_it_has_to_do_again() -> None
 
 
 def test_the_mover_moves_nothing_where_a_victim_would_find_no_other_place() -> None:
-    packer = a_packer(1, 2)
-    story = Story(packer, (ONE, TWO), (0, 0, 9000), (1, 1, 60)).until(600)
-    mover = Mover(packer, story.book, story.measure, story.by_node)
-    before = packer.room(0)
+    cluster = a_cluster(1, 2)
+    story = Story(cluster, (ONE, TWO), (0, 0, 9000), (1, 1, 60)).until(600)
+    mover = Mover(cluster, story.book)
+    before = dict(cluster.room.nodes)
     mover.take_turn()
-    assert (mover.moved, packer.room(0), packer.fits(0, 0)) == (0, before, True)
+    assert (mover.moved, cluster.room.nodes) == (0, before)
+    assert cluster.place(gang_for(ONE)) is not None
 
 
-@pytest.mark.parametrize("policy", ["random", "bestfit", "fgd", "tessera"])
+@pytest.mark.parametrize("policy", ["random", "bestfit", "gpu-clustering", "fgd", "tessera"])
 @pytest.mark.parametrize("defragment", [False, True], ids=["still", "moving"])
 def test_every_arrival_runs_waits_was_refused_or_has_ended_and_no_device_holds_too_much(
     policy: str, defragment: bool
@@ -137,11 +138,12 @@ def test_what_could_never_run_is_refused_and_does_not_wait() -> None:
 
 
 def test_the_audit_notices_a_pod_on_a_node_that_does_not_know_of_it() -> None:
-    story = Story(a_packer(2, 2), (ONE,), (0, 0, 60), (0, 0, 60)).until(1)
-    empty = [NodeRoom(64_000, 1000, 100, 0, (1000, 1000))] * 2
-    story.book.node[0] = 1 - story.book.node[0]
+    story = Story(a_cluster(2, 2), (ONE,), (0, 0, 60), (0, 0, 60)).until(1)
+    (place,) = story.book.places[0]
+    other = next(name for name in story.cluster.empty if name != place.node)
+    story.book.places[0] = (replace_field(place, node=other),)
     with pytest.raises(Unbalanced, match="holds something that no pod took"):
-        _audit(story.packer, story.book, ChurnOutcome(2, 2, 0, 0, 0, (0, 0, 0), story.book.hours, 1), empty)
+        audit(story.cluster.room.nodes, story.book, story.cluster.empty)
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:

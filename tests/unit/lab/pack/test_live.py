@@ -7,8 +7,9 @@ from tessera.domain.mix import SETTLED_AT
 from tessera.domain.resources import empty_node
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.pricing.pricing_problem import Lesson
-from tessera.lab.pack.live import has_room, lines_of, live, parse_how
-from tessera.lab.pack.replay import RefusedThoughItFits, replay, stage
+from tessera.lab.pack.cluster import RefusedThoughItFits, has_room
+from tessera.lab.pack.live import lines_of, live, parse_how
+from tessera.lab.pack.replay import replay
 from tessera.lab.traces.alibaba import Trace, TraceNode, TracePod
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.reasons import Code, Reason
@@ -59,7 +60,7 @@ def test_prices_in_full_place_as_if_there_were_none() -> None:
 
 def test_a_published_policy_uses_as_much_of_the_cluster_as_in_the_lab() -> None:
     run = live(TRACE, "dotprod", seed=3)
-    assert run.allocated_130 == pytest.approx(replay(stage(TRACE), "dotprod", seed=3).allocated[130])
+    assert run.allocated_130 == pytest.approx(replay(TRACE, "dotprod", seed=3).allocated[130])
 
 
 def test_how_prices_are_learnt_is_one_of_three() -> None:

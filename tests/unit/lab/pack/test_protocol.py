@@ -5,13 +5,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tessera.engine.pricing.dual_prices import Terms
+from tessera.lab.pack.cluster import RefusedThoughItFits
 from tessera.lab.pack.protocol import arrivals, curve, load_percent, node_order
-from tessera.lab.pack.replay import RefusedThoughItFits, _fits_somewhere, empty_packer, replay, stage
+from tessera.lab.pack.replay import FreeCapacity, replay
 from tessera.lab.pack.summary import figures, lines
+from tessera_schemas.reasons import Code, Reason
 from tests.unit.lab.pack.small_trace import TRACE
-
-SHORT = Terms(draws=1, sales=1, lots=4)
 
 
 def test_every_pod_of_the_trace_arrives_once_before_any_comes_again():
@@ -45,7 +44,7 @@ def test_the_curve_is_the_mean_over_the_arrivals_of_each_percent_or_the_one_befo
 
 @pytest.mark.parametrize("policy", ["random", "fgd", "tessera"])
 def test_a_run_allocates_what_arrives_until_the_cluster_is_full(policy):
-    run = replay(stage(TRACE), policy, seed=1, causes=True, terms=SHORT)
+    run = replay(TRACE, policy, seed=1, causes=True)
     assert 50 < run.allocated[130] <= 100
     assert (np.diff(run.allocated) >= -1e-9).all()
     last = run.causes[run.causes.sum(axis=1) > 0][-1]
@@ -53,33 +52,18 @@ def test_a_run_allocates_what_arrives_until_the_cluster_is_full(policy):
 
 
 def test_equal_runs_are_equal():
-    one, two = (replay(stage(TRACE), "tessera", seed=4, terms=SHORT) for _ in range(2))
+    one, two = (replay(TRACE, "tessera", seed=4) for _ in range(2))
     assert np.array_equal(one.allocated, two.allocated)
 
 
 def test_a_pod_that_is_dropped_although_it_fits_ends_the_run(monkeypatch):
-    def wrong(core, measure, wanted, placed, lost, by_node):
-        placed.fill(-2)
-
-    monkeypatch.setattr("tessera.lab.pack.replay._fill", wrong)
+    monkeypatch.setattr(FreeCapacity, "place", lambda room, gang: Reason(code=Code.NO_FIT))
     with pytest.raises(RefusedThoughItFits, match="bestfit, seed 1, arrival 0"):
-        replay(stage(TRACE), "bestfit", seed=1)
-
-
-def test_the_second_look_finds_room_exactly_where_the_engine_does():
-    ready = stage(TRACE)
-    packer = empty_packer(ready, "bestfit", 1)
-    classes = [packer.add_class(ask) for ask in dict.fromkeys(ready.asks)]
-    for t in classes * 40:
-        c = packer.core.classes
-        seen = _fits_somewhere(
-            packer.core.nodes, c.allowed[t], c.cpu[t], c.memory[t], c.devices[t], c.milli[t], c.models[t]
-        )
-        assert seen == (packer.place(t) is not None)
+        replay(TRACE, "bestfit", seed=1)
 
 
 def test_the_table_shows_the_difference_to_what_was_published():
-    runs = [replay(stage(TRACE), "fgd", seed) for seed in (1, 2)]
+    runs = [replay(TRACE, "fgd", seed) for seed in (1, 2)]
     rows = figures("small", runs, {("small", "FGD", "alloc_pct", 130): (90.0, 0.1)})
     at_130 = next(row for row in rows if row.metric == "alloc_pct" and row.arrived_load_pct == 130)
     assert at_130.difference == pytest.approx(at_130.mean - 90, abs=1e-3)

@@ -3,105 +3,109 @@
 import numpy as np
 import pytest
 
-from tessera.engine.pricing.dual_prices import Terms
-from tessera.engine.pricing.packer import Ask, NodeRoom, Packer, PoolSize
-from tessera.lab.pack import replay as replaying
-from tessera.lab.pack.replay import RefusedThoughItFits, replay, stage
-from tessera.lab.pack.window import Window, empty_line, join, leave, next_due, next_to_go, prices_of
+from tessera.domain.mix import kind_of
+from tessera.domain.resources import Need
+from tessera.engine.placement.gangs import FreeCapacity
+from tessera.lab.pack.baselines import BASELINES
+from tessera.lab.pack.cluster import RefusedThoughItFits, gang_for
+from tessera.lab.pack.learning import CommitterPolicy, FixedScoring
+from tessera.lab.pack.replay import Filling, replay
+from tessera.lab.pack.window import WaitingLine, Window
+from tessera.lab.traces.alibaba import TracePod
+from tessera_schemas.reasons import Code, Reason
+from tests.unit.lab.pack.one_node import node, share, trace_of, whole
 from tests.unit.lab.pack.small_trace import TRACE
 
-SHORT = Terms(draws=1, sales=1, lots=4)
 SMALL = Window(waiting=4, delay=6)
-WHOLE, HALF = Ask(4000, 10, 1, 1000), Ask(2000, 10, 1, 500)
+WHOLE, HALF = whole(), share(500)
 
 
-def pool() -> tuple[Packer, np.ndarray]:
-    """A node of two devices, one of which is half taken: a half has a perfect place there."""
-    packer = Packer(PoolSize(nodes=1, devices=2, models=1, largest_cpu=32_000))
-    packer.set_node(0, NodeRoom(32_000, 1000, 100, 0, (1000, 500)))
-    for ask in (WHOLE, HALF):
-        packer.add_class(ask)
-    packer.price(((HALF.kind, 500_000), (WHOLE.kind, 1_000_000)))
-    return packer, prices_of(packer.asks, packer.prices, len(packer.core.classes.cpu))
+class Placed:
+    """One node of two devices, one of which is half taken: a half has a perfect place there."""
+
+    def __init__(self, **prices: int) -> None:
+        self.scoring, self.found = FixedScoring(BASELINES["fgd"](trace_of(pods=(WHOLE, HALF)), 1)), list[int]()
+        self.room = FreeCapacity([node(1000, 500)], taste=self.scoring.in_force())
+        self.scoring.price = lambda need: prices["half" if need.gpu_milli else "whole"]
+
+    def place(self, pod: TracePod, number: int) -> None:
+        self.found.append(number)
 
 
-def line_of(*classes: int):
-    line = empty_line(Window(waiting=8))
-    for arrival, t in enumerate(classes):
-        join(line, t, arrival)
+def line_of(window: Window, *pods: TracePod, half: int = 500_000, whole: int = 1_000_000) -> WaitingLine:
+    line = WaitingLine(window, Placed(half=half, whole=whole))
+    line.waiting = [(pod, arrival) for arrival, pod in enumerate(pods)]
     return line
 
 
-def test_a_class_has_the_price_of_its_kind_and_one_without_gpu_has_none():
-    packer, _ = pool()
-    packer.add_class(Ask(1000, 1))
-    assert prices_of(packer.asks, packer.prices, 4).tolist() == [1_000_000, 500_000, 0, 0]
+def found_by(line: WaitingLine) -> list[int]:
+    """Who was placed, in order."""
+    placed = line._filling
+    assert isinstance(placed, Placed)
+    return placed.found
+
+
+def test_a_kind_is_worth_what_it_holds_while_nobody_has_priced_it():
+    committer = CommitterPolicy("tessera", [])
+    assert committer.price(gang_for(HALF)[0].need) == 500_000
+    assert committer.price(Need(1000, 1)) == 0
+    assert kind_of(gang_for(WHOLE)[0].need).gpus == 1
 
 
 def test_of_equals_the_oldest_goes_first():
-    packer, price = pool()
-    assert next_to_go(packer.core, price, line_of(1, 1, 1)) == 0
+    assert line_of(SMALL, HALF, HALF, HALF).next_to_go() == 0
 
 
 def test_who_fits_nowhere_goes_at_once_and_keeps_no_place_in_line():
-    packer, price = pool()
-    packer.place(0)
-    assert next_to_go(packer.core, price, line_of(1, 0)) == 1
+    assert line_of(SMALL, HALF, whole(2)).next_to_go() == 1
 
 
 def test_all_may_wait_until_there_are_as_many_as_may():
-    packer, price = pool()
-    assert next_due(packer.core, price, line_of(0, 1), waiting=3, delay=9, arrival=1) == -1
-    assert next_due(packer.core, price, line_of(0, 1, 1), waiting=3, delay=9, arrival=2) >= 0
+    line = line_of(Window(waiting=3, delay=9), WHOLE)
+    line.join(HALF, 1, last=False)
+    assert len(line.waiting) == 2
+    line.join(HALF, 2, last=False)
+    assert len(line.waiting) == 2
 
 
 def test_who_was_passed_by_long_enough_goes_whatever_the_prices_say():
-    packer, price = pool()
-    line = line_of(0, 1, 1)
-    price[0] = -(10**9)
-    assert next_due(packer.core, price, line, waiting=3, delay=9, arrival=8) == 1
-    assert next_due(packer.core, price, line, waiting=3, delay=9, arrival=9) == 0
+    for arrival, first in ((8, 1), (9, 0)):
+        line = line_of(Window(waiting=3, delay=9), WHOLE, HALF, whole=-(10**9))
+        line.join(HALF, arrival, last=False)
+        assert found_by(line)[0] == first
 
 
-def test_who_leaves_gives_the_others_their_order_back():
-    line = line_of(4, 5, 6)
-    leave(line, 1)
-    assert (line.classes[:2].tolist(), line.arrival[:2].tolist(), line.length[0]) == ([4, 6], [0, 2], 2)
-
-
-@pytest.fixture
-def told(monkeypatch):
-    """What each run decides: (number of the arrival decided, arrivals so far), in the order of decision."""
-    decided, fill = [], replaying._fill_waiting
-
-    def watched(core, measure, price, line, window, wanted, first, last, placed, *rest):
-        for arrival in range(first, last):
-            before = placed.copy()
-            fill(core, measure, price, line, window, wanted, arrival, arrival + 1, placed, *rest)
-            decided.extend((int(at), arrival) for at in np.flatnonzero(placed != before))
-
-    monkeypatch.setattr(replaying, "_fill_waiting", watched)
-    monkeypatch.setattr(replaying, "UNDECIDED", -9)
-    return decided
+def test_after_the_last_arrival_everybody_goes():
+    line = line_of(SMALL, WHOLE)
+    line.join(HALF, 1, last=True)
+    assert (line.waiting, sorted(found_by(line))) == ([], [0, 1])
 
 
 @pytest.mark.parametrize("window", [SMALL, Window(waiting=3, delay=2), Window(waiting=1, delay=9)])
-def test_everybody_is_decided_once_and_nobody_is_passed_by_more_than_so_many_arrivals(told, window):
-    run = replay(stage(TRACE), "tessera", seed=2, terms=SHORT, window=window)
-    assert sorted(at for at, _ in told) == list(range(run.arrivals))
-    assert all(0 <= when - at <= window.delay for at, when in told)
+def test_everybody_is_decided_once_and_nobody_is_passed_by_more_than_so_many_arrivals(monkeypatch, window):
+    decided, now, see, place = [], [-1], Filling.see, Filling.place
+
+    def seen(filling, pod):
+        now[0] += 1
+        see(filling, pod)
+
+    def placed(filling, pod, number):
+        decided.append((number, now[0]))
+        place(filling, pod, number)
+
+    monkeypatch.setattr(Filling, "see", seen)
+    monkeypatch.setattr(Filling, "place", placed)
+    run = replay(TRACE, "tessera", seed=2, window=window)
+    assert sorted(at for at, _ in decided) == list(range(run.arrivals))
+    assert all(0 <= when - at <= window.delay for at, when in decided)
 
 
 def test_a_window_of_one_is_the_order_of_arrival():
-    one = replay(stage(TRACE), "tessera", seed=3, terms=SHORT, window=Window(waiting=1))
-    other = replay(stage(TRACE), "tessera", seed=3, terms=SHORT)
+    one, other = replay(TRACE, "tessera", seed=3, window=Window(waiting=1)), replay(TRACE, "tessera", seed=3)
     assert np.array_equal(one.allocated, other.allocated)
 
 
 def test_a_waiting_pod_that_is_dropped_although_it_fits_ends_the_run(monkeypatch):
-    def wrong(*args):
-        args[8].fill(-2)
-
-    monkeypatch.setattr(replaying, "_fill_waiting", wrong)
+    monkeypatch.setattr(FreeCapacity, "place", lambda room, gang: Reason(code=Code.NO_FIT))
     with pytest.raises(RefusedThoughItFits):
-        replay(stage(TRACE), "tessera", seed=1, terms=SHORT, window=SMALL)
+        replay(TRACE, "tessera", seed=1, window=SMALL)

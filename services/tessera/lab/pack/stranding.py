@@ -1,5 +1,5 @@
 """
-Why what is free is not used, and how many slots of each size are left.
+Why what is free is not used.
 
 For each kind of pod, what is free on a node is either usable for it or not, for the first of these causes that holds:
 its models are others, the devices do not have the shape (too few, or too little left on each), CPU is short, memory is
@@ -9,14 +9,15 @@ node add up to exactly what is free there: the remainders of the division go to 
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tessera.engine.pricing.arrays import WHOLE, Ints, Nodes
+from tessera.domain.resources import Node
+from tessera.lab.pack.cluster import MIB
+from tessera.lab.traces.alibaba import TracePod
 
-if TYPE_CHECKING:
-    from tessera.engine.pricing.packer import Ask
+Ints = NDArray[np.int64]
 
 
 class Cause(IntEnum):
@@ -30,28 +31,28 @@ class Cause(IntEnum):
     USABLE = 5
 
 
-SLOTS = (1, 2, 4, 8)
-
-
-def stranded(nodes: Nodes, asks: "Mapping[Ask, int]") -> Ints:
+def stranded(nodes: Sequence[Node], pods: Mapping[TracePod, int]) -> Ints:
     """
     (nodes, causes): thousandths of GPUs that are free, by cause.
 
-    Args: `asks`, how often each comes; those that need no GPU are passed over. Without any, all that is free is USABLE.
+    Args: `pods`, how often each comes; those that need no GPU are passed over. Without any, all that is free is USABLE.
     """
-    free = _free(nodes)
+    most = max((node.gpus for node in nodes), default=0)
+    free = np.array([(*node.gpu_free, *(0,) * (most - node.gpus)) for node in nodes], np.int64)
+    cpu, memory, places = np.array([(n.cpu_free, n.memory_free // MIB, n.pods_free) for n in nodes], np.int64).T
+    model = np.array([node.gpu_model for node in nodes])
     idle = free.sum(axis=1)
-    weights = {ask: count for ask, count in asks.items() if ask.devices and count}
+    weights = {pod: count for pod, count in pods.items() if pod.gpus and count}
     sums = np.zeros((len(idle), len(Cause)), np.int64)
-    for ask, weight in weights.items():
-        holds = free >= ask.milli
+    for pod, weight in weights.items():
+        holds = free >= pod.gpu_milli
         usable = np.where(holds, free, 0).sum(axis=1)
         failed = [
-            (ask.models != 0) & ((ask.models >> nodes.model) & 1 == 0),
-            holds.sum(axis=1) < ask.devices,
-            nodes.cpu < ask.cpu,
-            nodes.memory < ask.memory,
-            nodes.pods < 1,
+            ~np.isin(model, pod.models) & bool(pod.models),
+            holds.sum(axis=1) < pod.gpus,
+            cpu < pod.cpu_milli,
+            memory < pod.memory_mib,
+            places < 1,
         ]
         first = np.select(failed, list(range(len(failed))), default=Cause.USABLE)
         rows = np.arange(len(idle))
@@ -70,14 +71,3 @@ def _divided(sums: Ints, total: int, idle: Ints) -> Ints:
     missing = idle - shares.sum(axis=1)
     rank = np.argsort(np.argsort(-left, axis=1, kind="stable"), axis=1, kind="stable")
     return np.asarray(shares + (rank < missing[:, None]), np.int64)
-
-
-def slots(nodes: Nodes, sizes: Sequence[int] = SLOTS) -> dict[int, int]:
-    """How many pods of so many whole devices could start now, each size taken alone, CPU and memory left aside."""
-    whole = (_free(nodes) == WHOLE).sum(axis=1)
-    return {size: int((whole // size).sum()) for size in sizes}
-
-
-def _free(nodes: Nodes) -> Ints:
-    """Free thousandths by node and device; 0 where there is no device or no node."""
-    return np.where(nodes.live[:, None] == 1, np.maximum(nodes.free, 0), 0)

@@ -1,0 +1,138 @@
+"""
+Which scoring policy is in force for a pod that arrives: a published one, or one of the committer's, which learns.
+
+The committer's policies go by the mix in a state, as in the ledger; prices are asked for when the mix has settled and
+are taken `late` arrivals after that, if they still belong to it.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Protocol
+
+from tessera.domain.fold import apply_record
+from tessera.domain.gang import Gang
+from tessera.domain.mix import in_full, kind_of, see
+from tessera.domain.resources import Need, Node
+from tessera.domain.state import State
+from tessera.engine.pricing import learner
+from tessera.engine.pricing.pricing_problem import Lesson, lesson_of
+from tessera.engine.scoring.policies import Taste, taste_of
+from tessera.lab.pack.cluster import POOL
+from tessera.reclamation.prices.decide import FROM_ARRIVALS, fact_of
+from tessera.scheduler.decide.prices import why_not
+from tessera_schemas.config import Config, ConfigBody, Policy, Queue, Tenant
+from tessera_schemas.facts import PricesLearnt
+from tessera_schemas.ledger import MixPriced, TakenFact
+
+DEFAULT = "tessera"
+HOW = ("rehearsed", "auction", "nobody")
+Learn = Callable[[Lesson], tuple[int, ...]]
+
+learnt: Learn = lru_cache(maxsize=64)(learner.learnt)
+"""Runs that have seen the same arrivals ask for the same prices."""
+
+
+class Scoring(Protocol):
+    """The scoring policy of a run as its arrivals are seen."""
+
+    @property
+    def priced(self) -> int:
+        """How often prices came into force."""
+
+    @property
+    def due_in(self) -> int:
+        """How many arrivals at most until another policy may be in force."""
+
+    def see(self, gangs: Iterable[Gang]) -> None:
+        """Counts arrivals, whether they find room or not."""
+
+    def in_force(self) -> Taste:
+        """The policy as of what was seen; the same object until something was learnt."""
+
+    def price(self, need: Need) -> int:
+        """Millionths of a GPU that a pod is worth."""
+
+
+class FixedScoring:
+    """A policy that learns nothing."""
+
+    priced = 0
+    due_in = 1 << 30
+
+    def __init__(self, policy: Taste) -> None:
+        self._policy = policy
+
+    def see(self, gangs: Iterable[Gang]) -> None:
+        """Counts nothing."""
+
+    def in_force(self) -> Taste:
+        """The policy."""
+        return self._policy
+
+    def price(self, need: Need) -> int:
+        """What the pod holds."""
+        return in_full(kind_of(need))
+
+
+class CommitterPolicy:
+    """A policy of the committer's on a pool, and what it learns from the arrivals."""
+
+    def __init__(
+        self, policy: str, nodes: Iterable[Node], learnt_by: str = HOW[0], late: int = 0, learn: Learn = learnt
+    ) -> None:
+        """`learnt_by` is one of `HOW`."""
+        self._state = _state_of(policy, nodes)
+        self._rehearsed, self._late, self._learn = learnt_by == HOW[0], late, learn
+        self._asked, self._due = (0, 0) if learnt_by != HOW[-1] and policy == DEFAULT else (1 << 30, 0)
+        self._waiting: PricesLearnt | None = None
+        self.priced = 0
+        """How often prices came into force."""
+
+    @property
+    def due_in(self) -> int:
+        """How many arrivals until the mix settles, or until prices that are being learnt are known."""
+        mix = self._state.mixes.get(POOL)
+        if mix is None:
+            return 1
+        return max(1, (self._due if self._waiting else mix.settle_at) - mix.arrivals)
+
+    def see(self, gangs: Iterable[Gang]) -> None:
+        """Counts arrivals; prices are learnt at most once, after the last of them."""
+        for gang in gangs:
+            see(self._state.seen, self._state.mixes, self._state.nodes, POOL, gang)
+        mix = self._state.mixes.get(POOL)
+        if mix is None:
+            return
+        if mix.settled > self._asked and mix.arrivals >= FROM_ARRIVALS:
+            self._asked, self._due = mix.settled, mix.arrivals + self._late
+            lesson = lesson_of(mix, self._state.nodes.values(), self._rehearsed)
+            if lesson is not None:
+                self._waiting = fact_of(POOL, mix.settled, self._state.n, lesson, self._learn(lesson))
+        fact = self._waiting
+        if fact is None or mix.arrivals < self._due:
+            return
+        self._waiting = None
+        if why_not(mix, fact) is None:
+            self.priced += 1
+            taken = TakenFact(seq=1, service="reclamation", fact=fact)
+            apply_record(self._state, MixPriced(kind="mix_priced", fact=0, pool=POOL), (taken,))
+
+    def in_force(self) -> Taste:
+        """The policy as of what was seen; the same object until something was learnt."""
+        return taste_of(self._state, POOL)
+
+    def price(self, need: Need) -> int:
+        """Millionths of a GPU that a pod is worth: in full while nobody has priced its kind."""
+        kind, mix = kind_of(need), self._state.mixes.get(POOL)
+        known = dict(zip((kind for kind, _ in mix.known), mix.prices, strict=False)) if mix else {}
+        return known.get(kind, in_full(kind))
+
+
+def _state_of(policy: str, nodes: Iterable[Node]) -> State:
+    state = State()
+    rules = Policy.model_validate({"placement": policy})
+    body = ConfigBody(tenants=(Tenant(name="trace"),), queues=(Queue(name="trace"),), policy=rules)
+    state.set_config(Config(version=1, body=body))
+    for node in nodes:
+        state.put_node(node)
+    return state
