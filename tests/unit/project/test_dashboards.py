@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,28 @@ def test_they_are_those_that_the_code_makes() -> None:
 
     stored = {path.stem: path.read_text() for path in (ROOT / "deploy" / "dashboards").glob("*.json")}
     assert {name: page(name, panels) for name, panels in MADE.items()} == stored, "make dashboards"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_grafanas_own_library_reads_every_field_of_a_page(name: str) -> None:
+    pytest.importorskip("grafana_foundation_sdk", reason="not in this environment: `make setup`")
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder
+    from grafana_foundation_sdk.cog.plugins import register_default_plugins
+    from grafana_foundation_sdk.models.dashboard import Dashboard
+
+    register_default_plugins()
+    assert json.loads(JSONEncoder().encode(Dashboard.from_json(PAGES[name]))) == PAGES[name]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on the path: `make prometheus` installs it")
+def test_prometheus_reads_every_query(tmp_path: Path) -> None:
+    asked_for = [target["expr"] for page in PAGES.values() for panel in page["panels"] for target in panel["targets"]]
+    filled = [re.sub(r"\$__(rate_)?interval", "5m", query) for query in asked_for]
+    rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(filled)]
+    (tmp_path / "rules.yaml").write_text(json.dumps({"groups": [{"name": "dashboards", "rules": rules}]}))
+    words = ["promtool", "check", "rules", str(tmp_path / "rules.yaml")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert f"SUCCESS: {len(rules)} rules found" in done.stdout, done.stdout + done.stderr
 
 
 def test_there_is_one_each_of_cluster_shard_service_and_tenant() -> None:
