@@ -149,6 +149,21 @@ async def test_an_upgrade_under_load_loses_nothing_and_keeps_every_password(
     await assert_all_is_well(live)
 
 
+async def test_a_rollback_under_load_loses_nothing_and_the_ledger_stays_as_it_is(
+    live: KubernetesLive, kubelet: Kubelet
+) -> None:
+    """The streams too: Helm runs no hook of an upgrade on a rollback."""
+    plane = live.plane
+    before, old = secrets(plane), {pod["metadata"]["uid"] for pod in pods(plane)}
+    async with load(live, every_seconds=1.0):
+        await Helm(plane, kubelet)("rollback", RELEASE)
+    assert secrets(plane) == before
+    services = [pod for pod in pods(plane) if pod["metadata"]["labels"]["app.kubernetes.io/component"] in SERVICES]
+    assert not old & {pod["metadata"]["uid"] for pod in services}, "every pod was replaced"
+    assert {pod["metadata"]["labels"]["helm.sh/chart"] for pod in services} == {f"tessera-{chart_version()}-before"}
+    await assert_all_is_well(live)
+
+
 async def test_an_uninstall_leaves_no_pod_with_our_finalizer_and_what_runs_goes_on(
     live: KubernetesLive, kubelet: Kubelet
 ) -> None:
