@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import orjson
 
 from tessera_schemas.ledger import GENESIS, chain_hash
+from tessera_schemas.ledger_head import Head
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,12 @@ class ChainEntry:
 class ChainWalk:
     """Feed it every message from the first; `broken` says what is wrong at the first place that is."""
 
-    def __init__(self) -> None:
-        self.n = 0
+    def __init__(self, after: Head | None = None) -> None:
+        """`after` is where the walk begins, the beginning of the ledger when left out."""
+        self.n = after.n if after else 0
         self.epoch = 0
         self.broken = ""
-        self._chain = GENESIS
+        self._chain = after.chain if after else GENESIS
 
     def step(self, seq: int, data: bytes) -> None:
         """The next stored message; after a break nothing is looked at any more."""

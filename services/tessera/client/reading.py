@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from tessera.client.backup import Backup
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.story import StoryLine, story
 from tessera.kernel.ledger.shard import Shard, decode_entry, restore
@@ -125,6 +126,22 @@ class LedgerFile:
             raise Failure(
                 Exit.NOT_FOUND, f"{self.path}: cannot be read ({error.strerror}); name another file"
             ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerBackup:
+    """Messages of a backup; reading them proves its files and its chain."""
+
+    backup: Backup
+
+    async def count(self) -> int:
+        """Number of the last message."""
+        return self.backup.head.n
+
+    async def messages(self) -> AsyncIterator[tuple[int, bytes]]:
+        """Number and bytes of each message. Raises Failure where a file is not what was written."""
+        for n, data in self.backup.messages():
+            yield n, data
 
 
 def ledger_of(bus: Bus, shard: str) -> StoredLedger:

@@ -1,6 +1,7 @@
 """`replay` and `ledger inspect`: whether the ledger is what it should be."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -10,11 +11,12 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
+from tessera.client.backup import Backup
 from tessera.client.chain import ChainEntry, ChainWalk
 from tessera.client.commands.context import As, Format, Home, InShard, carry_out, stored_ledger
 from tessera.client.heads import read_kept_head, signature_of
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.reading import LedgerFile, StoredLedger
+from tessera.client.reading import LedgerBackup, LedgerFile, StoredLedger
 from tessera.client.rendering import Column, Output, say, show, show_value
 from tessera.client.replay import Replay, ReplayReport
 from tessera.client.stored_events import EventsBesideLedger
@@ -42,7 +44,9 @@ def replay(
     public_key: Annotated[
         Path | None, typer.Option(help="OpenSSH's public key by which the file of --anchor must be signed")
     ] = None,
-    from_file: Annotated[Path | None, typer.Option(help="A ledger exported by `tessera ledger inspect`")] = None,
+    from_file: Annotated[
+        Path | None, typer.Option(help="A ledger exported by `tessera ledger inspect`, or the directory of a backup")
+    ] = None,
     output: Format = Output.TABLE,
     home: Home = None,
     shard: InShard = None,
@@ -60,8 +64,11 @@ def replay(
             raise Failure(Exit.USAGE, "replay: say --verify; there is no other replay")
         kept = read_kept_head(anchor, public_key)
         if from_file is not None:
-            report = await replayed(LedgerFile(from_file), kept)
-            compare_ends(LedgerFile(from_file), report)
+            if from_file.is_dir():
+                report = await replayed(LedgerBackup(Backup.read(from_file)), kept)
+            else:
+                report = await replayed(LedgerFile(from_file), kept)
+                compare_ends(LedgerFile(from_file), report)
         else:
             async with stored_ledger(find(home, shard=shard), identity) as ledger:
                 report = await replayed(ledger, kept, ledger.shard, ledger.events())
@@ -148,6 +155,93 @@ def inspect(
     carry_out(work())
 
 
+@inspecting.command()
+def backup(
+    directory: Annotated[Path, typer.Argument(help="Where the copy is kept; what it holds already is not read again")],
+    output: Format = Output.TABLE,
+    home: Home = None,
+    shard: InShard = None,
+    identity: As = None,
+) -> None:
+    """
+    Copy what the ledger has gained since the last time, while everything runs.
+
+    Prints the head of the copy; `tessera replay --verify --from-file DIRECTORY` proves it.
+    """
+
+    async def work() -> Exit:
+        async with stored_ledger(find(home, shard=shard), identity) as ledger:
+            before = Backup.read(directory, ledger.shard)
+            begin = max(before.head.n - 1, 0)
+            if await ledger.count() < before.head.n:
+                raise Failure(
+                    Exit.CONFLICT,
+                    f"the ledger ends at {ledger.head}, the backup at {before.head.n}: the ledger lost its end; "
+                    "keep both, and see docs/operations.md",
+                )
+            with progress_of("backup", await ledger.count() - begin) as advance:
+                after = await before.extended(ledger.messages(begin), advance)
+        gained = after.head.n - before.head.n
+        if output in (Output.JSON, Output.YAML):
+            value = {"head": str(after.head), "gained": gained, "segments": len(after.segments)}
+            show_value(output, value, after.head.n)
+        else:
+            print(f"{after.head}\n{gained} messages more, in {len(after.segments)} segments")
+        return Exit.OK
+
+    carry_out(work())
+
+
+@inspecting.command()
+def restore(
+    directory: Annotated[Path, typer.Argument(help="A backup, as `tessera ledger backup` makes it")],
+    credentials: Annotated[Path, typer.Option(help="Directory of the identities")] = Path("credentials"),
+    replicas: Annotated[int, typer.Option(help="Copies of each stream: 3 in production", min=1, max=5)] = 1,
+    ledger_gib: Annotated[int, typer.Option(help="GiB that the ledger may take", min=1)] = 8,
+) -> None:
+    """Put a ledger into servers that do not know its shard, in place of `tessera init`; no service may run."""
+
+    async def work() -> Exit:
+        from tessera.client import restoring
+        from tessera.client.settings import ClientSettings
+        from tessera.kernel.nats.once import connect_once
+        from tessera.kernel.process.settings import load_settings
+        from tessera.kernel.provisioning.credential_files import CredentialDirectory
+        from tessera.kernel.provisioning.streams import Bounds
+        from tessera.kernel.redis.store import RedisStore
+
+        kept = Backup.read(directory)
+        last = restoring.last_of(kept)
+        known = CredentialDirectory(credentials, kept.shard)
+        operator, settings = known.read(subjects.OPERATOR), load_settings(ClientSettings, credentials_file=None)
+        if operator.redis is not None:
+            store = RedisStore(settings.redis_url, operator.redis.user, operator.redis.password, kept.shard)
+            try:
+                await restoring.check_views(store, kept)
+            finally:
+                await store.close()
+        admin = await connect_once(settings.nats_url, operator.nats.user, operator.nats.password)
+        try:
+            await restoring.make_streams(admin, kept, last, Bounds(replicas, ledger_gib * 1024**3))
+        finally:
+            await admin.close()
+        with progress_of("restore", kept.head.n) as advance:
+            await restoring.append_all(known, settings.nats_url, kept, advance)
+        print("\n".join(restoring.summary(kept)))
+        return Exit.OK
+
+    carry_out(work())
+
+
+@contextmanager
+def progress_of(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar on stderr for what takes long; call what it gives once for each message."""
+    columns = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=total < LONG, transient=True) as progress:
+        bar = progress.add_task(what, total=total)
+        yield lambda: progress.advance(bar)
+
+
 def _opened(file: Path) -> BinaryIO:
     try:
         return file.open("wb")
@@ -227,7 +321,7 @@ def _entry(data: bytes) -> list[ChainEntry]:
 
 
 async def replayed(
-    ledger: StoredLedger | LedgerFile,
+    ledger: StoredLedger | LedgerFile | LedgerBackup,
     anchor: Head | None,
     shard: str = "",
     stored_events: AsyncIterator[Message] | None = None,
@@ -235,14 +329,12 @@ async def replayed(
     """Two passes; see `replay`. With the name of the shard its stored events are compared in the second one."""
     replay, count = Replay(anchor, shard), await ledger.count()
     events = EventsBesideLedger(stored_events, replay.report) if stored_events is not None else None
-    columns = ("replay", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=count < LONG, transient=True) as progress:
-        bar = progress.add_task("replay", total=2 * count)
+    with progress_of("replay", 2 * count) as advance:
         async for _, data in ledger.messages():
             replay.note_orders(data)
-            progress.advance(bar)
+            advance()
         async for _, data in ledger.messages():
-            progress.advance(bar)
+            advance()
             if not replay.check(data):
                 return replay.finish()
             if events is not None:

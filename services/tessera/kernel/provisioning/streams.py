@@ -8,7 +8,7 @@ silence: somebody changed it for a reason, or another version of Tessera owns it
 import dataclasses
 import re
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from nats.aio.client import Client
@@ -33,10 +33,13 @@ AnswerT = TypeVar("AnswerT")
 class Bounds:
     """
     Bounds that depend on the installation. `ledger_bytes_max` is reserved on the disk; a full ledger refuses appends.
+
+    `first_seqs` are the numbers, by stream, with which a stream begins that is made now; 1 elsewhere.
     """
 
     replicas: int = 1
     ledger_bytes_max: int = 8 * 1024**3
+    first_seqs: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ def stream_config(spec: StreamSpec, bounds: Bounds) -> api.StreamConfig:
         duplicate_window=spec.duplicate_window_seconds,
         deny_delete=kept,
         deny_purge=kept,
+        first_seq=bounds.first_seqs.get(spec.name),
         allow_rollup_hdrs=False,
         allow_direct=not queue,
         sources=[_nothing_from(spec)] if spec.any_ids else None,
@@ -167,7 +171,7 @@ async def _ensure_durable(
 
 
 # What the server fills in for itself, or what is its administrator's business.
-_NOT_OURS = frozenset({"metadata", "placement", "consumer_limits", "name", "max_waiting"})
+_NOT_OURS = frozenset({"metadata", "placement", "consumer_limits", "name", "max_waiting", "first_seq"})
 
 
 def _differences(name: str, expected: Any, found: Any) -> list[Drift]:

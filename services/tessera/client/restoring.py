@@ -1,0 +1,118 @@
+"""A ledger from a backup, into servers that know nothing of its shard: in place of `tessera init`."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import orjson
+from nats.aio.client import Client
+
+from tessera.client.backup import Backup
+from tessera.client.outcomes import Exit, Failure
+from tessera.kernel.errors import Conflict
+from tessera.kernel.ledger.stream import StreamLedger
+from tessera.kernel.nats.bus import NatsBus
+from tessera.kernel.ports import Bus, Outgoing, ProjectionStore
+from tessera.kernel.provisioning.credential_files import CredentialDirectory
+from tessera.kernel.provisioning.streams import Bounds, ensure_streams
+from tessera_schemas import subjects
+
+BATCH = 500
+WRITER = "scheduler"
+"""The identity that may append to a ledger."""
+
+
+def last_of(backup: Backup) -> bytes:
+    """The last message, after all have been read and found whole. Raises Failure for a damaged or an empty backup."""
+    every = deque(backup.messages(), maxlen=1)
+    if not every:
+        raise Failure(Exit.USAGE, f"{backup.directory}: holds no message; there is nothing to restore")
+    return every[0][1]
+
+
+async def check_views(store: ProjectionStore, backup: Backup) -> None:
+    """Views of a newer ledger would halt every service at once. Raises Failure, Transient when Redis is away."""
+    known = await store.cursor()
+    if known > backup.head.n:
+        raise Failure(
+            Exit.CONFLICT,
+            f"Redis of this shard knows message {known}, and the backup ends at {backup.head.n}: find a newer copy of "
+            "the ledger's stream, or give the shard an empty Redis",
+        )
+
+
+async def make_streams(admin: Client, backup: Backup, last: bytes, bounds: Bounds) -> None:
+    """
+    The shard's streams; FACTS begins behind the last fact that the ledger has taken in.
+
+    Raises Failure where FACTS is there already and begins elsewhere: the committer would wait for facts for ever.
+    """
+    first = int(orjson.loads(last)["facts_upto"]) + 1
+    facts = subjects.stream("FACTS", backup.shard)
+    await ensure_streams(admin, backup.shard, replace(bounds, first_seqs={facts: first}))
+    state = (await admin.jsm().stream_info(facts)).state
+    if state.first_seq > first or state.last_seq + 1 < first:
+        raise Failure(
+            Exit.CONFLICT,
+            f"{facts} is there already and holds {state.first_seq} to {state.last_seq}, the ledger goes on at {first}: "
+            "restore into servers on which `tessera init` was not run for this shard",
+        )
+
+
+async def append_all(
+    directory: CredentialDirectory, url: str, backup: Backup, advance: Callable[[], None] = lambda: None
+) -> None:
+    """
+    Append what the stored ledger lacks; a restore that was broken off goes on where it ended.
+
+    Raises Failure when the stored ledger is not the beginning of the backup's.
+    """
+    login = directory.read(WRITER).nats
+    bus = await NatsBus.connect(url, user=login.user, password=login.password, inbox_prefix=subjects.inbox(WRITER))
+    try:
+        await _append(bus, backup, advance)
+    finally:
+        await bus.close()
+
+
+async def _append(bus: Bus, backup: Backup, advance: Callable[[], None]) -> None:
+    tail = await StreamLedger(bus, backup.shard).tail()
+    there = 0 if tail is None else tail.seq
+    if there > backup.head.n:
+        raise _another(backup, there)
+    subject, waiting = subjects.ledger(backup.shard), list[Outgoing]()
+    for n, data in backup.messages():
+        if tail is not None and n == there and data != tail.data:
+            raise _another(backup, there)
+        if n > there:
+            waiting.append(Outgoing(subject, data, expected_last_seq=n - 1))
+        advance()
+        if len(waiting) == BATCH:
+            await _publish(bus, waiting)
+            waiting = []
+    await _publish(bus, waiting)
+
+
+async def _publish(bus: Bus, batch: list[Outgoing]) -> None:
+    try:
+        await bus.publish_all(batch)
+    except Conflict as error:
+        raise Failure(Exit.CONFLICT, f"somebody else appends to this ledger ({error}); stop all services") from error
+
+
+def _another(backup: Backup, there: int) -> Failure:
+    return Failure(
+        Exit.CONFLICT,
+        f"the shard has a ledger of {there} messages that is not the beginning of this backup; restore into "
+        "empty servers",
+    )
+
+
+def summary(backup: Backup) -> Iterator[str]:
+    """What was done, and what to know before the services start."""
+    yield f"restored shard {backup.shard} up to {backup.head}"
+    yield "start the services now; views and events are made anew from the ledger"
+    yield (
+        "what was decided after that is forgotten. The binder reports pods of such runs (log `orphan_pod`) and deletes "
+        "them after its `orphan_seconds`: set that to a day at first, and look"
+    )
