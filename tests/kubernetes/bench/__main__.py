@@ -37,6 +37,7 @@ async def main() -> None:
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--offered-rounds", type=int, default=3, help="at a steady pace, in turn; their p99 is a row")
     parser.add_argument("--gang-pods", type=int, default=5000, help="pods of the gangs; 0 leaves them out")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
     asked = parser.parse_args()
@@ -46,13 +47,15 @@ async def main() -> None:
             deploy(plane)("scale", "deployment", "--all", "--replicas=0", f"--namespace={NAMESPACE}")  # not run here
             let_in(plane, TENANT)
             plane.add_nodes(asked.nodes)
-            rows = await bound_by_each(plane, Path(folder), asked.pods, asked.rounds)
+            rows = await bound_by_each(plane, Path(folder), asked.pods, asked.rounds, asked.offered_rounds)
             _print(rows, asked.output)
             if asked.gang_pods:
                 _print(await gangs(plane, Path(folder), asked.nodes, asked.gang_pods), asked.output)
 
 
-async def bound_by_each(plane: ControlPlane, folder: Path, pods: int, rounds: int) -> list[ReportRow]:
+async def bound_by_each(
+    plane: ControlPlane, folder: Path, pods: int, rounds: int, offered_rounds: int
+) -> list[ReportRow]:
     """
     Rounds of: a bare client that binds itself, kube-scheduler, and Tessera by adoption.
 
@@ -75,11 +78,13 @@ async def bound_by_each(plane: ControlPlane, folder: Path, pods: int, rounds: in
                     asked[name].append(ApiCalls.now(plane).since(asked_before, 1 / pods))
                     rates[name].append(pods / seconds)
                     await _clear(client, round_name)
-        paced = {}
-        for name in ("kube-scheduler", "tessera"):
-            async with standing_still(_not_of(name, plane, platform)):
-                paced[name] = await offered.waits(client, f"paced-{name}", SCHEDULERS[name])
-                await _clear(client, f"paced-{name}")  # or on a few hundred nodes the next finds no room
+        paced: dict[str, list[list[float]]] = {"kube-scheduler": [], "tessera": []}
+        for number in range(offered_rounds):
+            for name, waits in paced.items():
+                round_name = f"paced-{name}-{number}"
+                async with standing_still(_not_of(name, plane, platform)):
+                    waits.append(await offered.waits(client, round_name, SCHEDULERS[name]))
+                    await _clear(client, round_name)  # or on a few hundred nodes the next finds no room
     bare, peer, ours = (tuple(rates[name]) for name in rates)
     notes = {f"CPU ms per pod, {name}": _medians(spent[name]) for name in rates}
     notes |= {f"API calls per pod, {name}": _medians(asked[name]) for name in rates}
