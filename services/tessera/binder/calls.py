@@ -45,6 +45,11 @@ class RefusedByCluster(Exception):
         self.rank, self.reason, self.within = rank, reason, within
 
 
+def refuse(rank: int, code: Code, detail: str, /, **numbers: int) -> RefusedByCluster:
+    """The refusal of the pod of one rank; too long a detail is cut."""
+    return RefusedByCluster(rank, Reason(code=code, numbers=numbers, detail=detail[:512]))
+
+
 class Targets(Protocol):
     """Locations of users' pods."""
 
@@ -80,14 +85,13 @@ class Calls:
         except ApiError as error:
             if error.status != 409:
                 raise self._judged(run, rank, error) from error
-            made = await self._cluster.get_pod(job.tenant, pod["metadata"]["name"])
+            name = pod["metadata"]["name"]
+            made = await self._cluster.get_pod(job.tenant, name)
             labels = made["metadata"].get("labels", {})
             if labels.get(RUN_LABEL) != run.run_id or labels.get(SPEC_LABEL) != spec_label(job):
-                detail = f"pod {pod['metadata']['name']} exists and is not ours"
-                raise RefusedByCluster(rank, Reason(code=Code.BIND_REFUSED, detail=detail)) from error
+                raise refuse(rank, Code.BIND_REFUSED, f"pod {name} exists and is not ours") from error
             if "deletionTimestamp" in made["metadata"]:
-                detail = f"pod {pod['metadata']['name']} is being deleted"
-                raise RefusedByCluster(rank, Reason(code=Code.POD_DELETED, detail=detail)) from error
+                raise refuse(rank, Code.POD_DELETED, f"pod {name} is being deleted") from error
         uid: str = made["metadata"]["uid"]
         return uid
 
@@ -111,8 +115,7 @@ class Calls:
             name = service["metadata"]["name"]
             there = (await self._cluster.get_service(job.tenant, name))["metadata"]
             if (there.get("labels") or {}).get(RUN_LABEL) != run.run_id:
-                detail = f"service {name} exists and is not ours"
-                raise RefusedByCluster(0, Reason(code=Code.BIND_REFUSED, detail=detail)) from error
+                raise refuse(0, Code.BIND_REFUSED, f"service {name} exists and is not ours") from error
 
     async def bind(self, job: Job, run: Run, placement: Placement, uid: str) -> None:
         """
@@ -159,8 +162,7 @@ class Calls:
     def _check_ours(self, placement: Placement) -> None:
         owner = self._ownership.shard_of(placement.node)
         if owner != self._settings.shard:
-            detail = f"node {placement.node} belongs to shard {owner} by now"
-            raise RefusedByCluster(placement.rank, Reason(code=Code.BIND_REFUSED, detail=detail))
+            raise refuse(placement.rank, Code.BIND_REFUSED, f"node {placement.node} belongs to shard {owner} by now")
 
     async def vanished(self, job: Job, run: Run, rank: int, uid: str) -> Reason | None:
         """
@@ -190,13 +192,11 @@ class Calls:
                 raise
             pod = {"metadata": {"uid": ""}}
         if pod["metadata"]["uid"] != uid or "deletionTimestamp" in pod["metadata"]:
-            raise RefusedByCluster(
-                rank, Reason(code=Code.POD_DELETED, detail=f"pod {name} went away before it was bound")
-            )
+            raise refuse(rank, Code.POD_DELETED, f"pod {name} went away before it was bound")
         node = pod["spec"].get("nodeName")
         ours = job.adopted is None or bound_for(pod) == run.run_id
         if node and (node != placement.node or not ours):
-            raise RefusedByCluster(rank, Reason(code=Code.BIND_REFUSED, detail=f"pod {name} is on {node} already"))
+            raise refuse(rank, Code.BIND_REFUSED, f"pod {name} is on {node} already")
         return bool(node)
 
     def _judged(self, run: Run, rank: int, error: ApiError) -> Exception:
@@ -206,10 +206,7 @@ class Calls:
             return error
         if passing and error.status != 409:
             return error  # the API server is in trouble, not this pod: the run's own deadline bounds the wait
-        numbers = {"rank": rank, "status": error.status}
-        return RefusedByCluster(
-            rank, Reason(code=Code.BIND_REFUSED, numbers=numbers, detail=f"{error.reason}: {error.message}"[:512])
-        )
+        return refuse(rank, Code.BIND_REFUSED, f"{error.reason}: {error.message}", rank=rank, status=error.status)
 
 
 async def all_of(calls: list[Coroutine[Any, Any, T]]) -> list[T]:

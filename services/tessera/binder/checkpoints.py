@@ -74,9 +74,9 @@ class Checkpoints:
 @dataclass(slots=True)
 class _RunCheckpoints:
     """
-    Of one run: what each pod showed at the last look, what waits to be said, and what was said; when the last was.
+    Checkpoints of one run: shown by each pod at the last look, waiting to be published, and published (the last when).
 
-    `first` is the pod that reported a place first.
+    `first` is the pod that reported a path first.
     """
 
     told: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -104,8 +104,8 @@ class _RunCheckpoints:
 
     def has_said(self, pod: Pod, pods: Mapping[str, Pod]) -> bool:
         """
-        Also what another pod says of a place: each rank may write a time of its own beside it, and means the same
-        checkpoint. The pod that reported the place first speaks for all of them while it is there.
+        Tell whether the checkpoint was published, perhaps for another pod: each rank may write a time of its own
+        beside a path and means the same checkpoint. The pod that reported the path first decides while it is there.
         """
         speaker = pods.get(self.first.get(pod.saved, ""))
         another = speaker is not None and not speaker.over and speaker.uid != pod.uid

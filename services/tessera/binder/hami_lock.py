@@ -48,7 +48,7 @@ class HamiLock:
                 self._waiting -= 1
 
     async def _try(self, node: str, namespace: str, pod: str) -> str | None:
-        """None once the pod has the lock, else what is in the way."""
+        """Try to take the lock once; None when the pod has it, else what is in the way."""
         there = self._nodes.named(node)
         if there is None:
             return f"node {node} is not to be seen"

@@ -1,11 +1,13 @@
 """
-One run at a time: look at the ledger's state and at its pods, do the next step, say what came of it.
+One run at a time: look at the ledger's state and at its pods, do the next step, publish the outcome.
 
-Every step may be repeated: names and UIDs are fixed, a refused repeat is compared with what is there. What was said
-is remembered only to save messages; the committer takes a repeat for what it is.
+Every step may be repeated: names and UIDs are fixed, a refused repeat is compared with what is there. Published facts
+are remembered only to save messages; the committer recognises a repeat.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.calls import Calls, RefusedByCluster, all_of
@@ -18,7 +20,7 @@ from tessera.binder.scheduled import ScheduledEvents
 from tessera.binder.settings import BinderSettings
 from tessera.binder.sparing import Sparing
 from tessera.binder.stopping import Stopping
-from tessera.binder.surplus_pods import Extras
+from tessera.binder.surplus_pods import SurplusPods
 from tessera.binder.templates import Templates
 from tessera.binder.volume_reach import check_volume_reach, claims_of
 from tessera.domain.entities import Job, Run
@@ -44,11 +46,20 @@ CLAIM_AGAIN_SECONDS = 2.0
 NAME_A_RUN = (Permitted, Revoked, Spared, Released, Saved, Grown, Shrunk)
 
 
+@dataclass(slots=True)
+class RunProgress:
+    """Steps done for one run, remembered to save calls: kinds of facts published, UIDs made by rank, UIDs bound."""
+
+    published: dict[str, None] = field(default_factory=dict)
+    made: dict[int, str] = field(default_factory=dict)
+    bound: dict[str, None] = field(default_factory=dict)
+
+
 class Runs:
     """
     The runs of our partitions, and what is left of runs that the ledger has let go of.
 
-    `hear` are told of each change of a run's pods.
+    `listeners` are called with each change of a run's pods.
     """
 
     def __init__(
@@ -66,9 +77,7 @@ class Runs:
         self._ports, self._settings, self._state, self._pods, self._members = ports, settings, state, pods, members
         self._facts = Facts(ports.bus, settings.shard, "binder")
         self._templates = Templates(ports.ledger)
-        self._said: dict[str, dict[str, None]] = {}
-        self._made: dict[str, dict[int, str]] = {}
-        self._bound: dict[str, dict[str, None]] = {}
+        self._progress: defaultdict[str, RunProgress] = defaultdict(RunProgress)
         self.listeners: list[Callable[[list[Delta]], None]] = []
         self.worklist = Worklist(self._work_in_trace, ports.clock, settings.runs_at_once)
         self._stopping = Stopping(ports, settings, state, troubles, self.worklist, adopted)
@@ -76,7 +85,7 @@ class Runs:
         hami = HamiLock(ownership.nodes, ports.cluster, ports.clock)
         self._calls = Calls(ports.cluster, settings, pods, ownership, self.worklist, state, hami, adopted, self.events)
         self._names = Names(ports.cluster, ports.clock, settings.shard, self._calls, state)
-        self._extras = Extras(self._calls, self._stopping, self._facts, self._templates, state)
+        self._surplus = SurplusPods(self._calls, self._stopping, self._facts, self._templates, state)
         self._sparing = Sparing(state, adopted, self._facts, ports.clock, self.worklist)
         self._checkpoints = Checkpoints(self._facts, settings, state, ports.clock, self.worklist)
 
@@ -95,13 +104,13 @@ class Runs:
                     self.worklist.name(record.run_id)
 
     async def follow_pods(self) -> None:
-        """Follows the watch of our pods for ever; names the runs whose pods changed, and tells whoever hears."""
+        """Follows the watch of our pods for ever; names the runs whose pods changed, and calls the listeners."""
         while True:
             deltas = await self._pods.informer.next()
             for run_id in self._pods.take(deltas):
                 self.worklist.name(run_id)
-            for hear in self.listeners:
-                hear(deltas)
+            for listener in self.listeners:
+                listener(deltas)
 
     def on_users(self, deltas: list[Delta]) -> None:
         """Names the runs whose users' pods changed for another look."""
@@ -133,7 +142,7 @@ class Runs:
 
     @property
     def _is_synced(self) -> bool:
-        """Before, a run that has pods looks like one that has none, and each adopted one would list users' pods."""
+        """Tell whether pods are listed; earlier, runs seem to have none, and each adopted run would list them."""
         return self._pods.informer.synced and self._adopted.synced
 
     async def _work_in_trace(self, run_id: str) -> None:
@@ -156,11 +165,9 @@ class Runs:
             pods = {uid: pod for uid, pod in pods.items() if pod.namespace == run.tenant}
             pods = self._adopted.with_ours(run, pods)
         if run is None:
-            self._said.pop(run_id, None)
-            self._made.pop(run_id, None)
-            self._bound.pop(run_id, None)
+            self._progress.pop(run_id, None)
             self._checkpoints.forget(run_id)
-            self._extras.forget(run_id)
+            self._surplus.forget(run_id)
             self._sparing.forget(run_id)
             self._adopted.forget(run_id)
             await self._names.clear_away(run_id)
@@ -177,24 +184,24 @@ class Runs:
             await all_of([self._stopping.take_back(pod) for pod in pods.values() if pod.uid in run.uids])
             await self._advance(job, run, pods)
             await self._checkpoints.report(run, pods)
-            await self._extras.work(job, run, pods)
+            await self._surplus.work(job, run, pods)
 
     async def _advance(self, job: Job, run: Run, pods: Mapping[str, Pod]) -> None:
         """Make, then bind, then report."""
         try:
             if not run.uids:
-                if "pods_made" not in self._said.get(run.run_id, {}):
+                if "pods_made" not in self._progress[run.run_id].published:
                     await self._make(job, run)
                 return
             if not run.bound:
                 await self._bind(job, run)
         except RefusedByCluster as refused:
-            await self._say(run.run_id, self._refusal(run, refused))
+            await self._publish_once(run.run_id, self._refusal(run, refused))
             return
         await self._names.keep(job, run, pods.values())
         for fact in to_report(run, pods.values()):
             judged = await self._adopted.judged(job, fact) if isinstance(fact, RunEnded) else fact
-            await self._say(run.run_id, judged)
+            await self._publish_once(run.run_id, judged)
         for rank in missing(run, pods, self._adopted.gone):
             await self._report_vanished(job, run, rank)
 
@@ -216,13 +223,13 @@ class Runs:
         reason = await where.vanished(job, run, rank, run.uids[rank])
         if reason is not None:
             ended = RunEnded(kind="run_ended", run_id=run.run_id, reason=reason, rank=rank)
-            await self._say(run.run_id, await self._adopted.judged(job, ended))
+            await self._publish_once(run.run_id, await self._adopted.judged(job, ended))
 
-    async def _say(self, run_id: str, fact: AnyFact) -> None:
-        said = self._said.setdefault(run_id, {})
-        if fact.kind not in said:
+    async def _publish_once(self, run_id: str, fact: AnyFact) -> None:
+        published = self._progress[run_id].published
+        if fact.kind not in published:
             await self._facts.publish(fact)
-            said[fact.kind] = None
+            published[fact.kind] = None
 
     # -- make -----------------------------------------------------------------------------------------------------
 
@@ -234,11 +241,11 @@ class Runs:
         spec = await self._templates.of(job)
         await check_volume_reach(self._adopted.volumes, self._state, job, run, spec)
         await self._names.make(job, run, spec)
-        made = self._made.setdefault(run.run_id, {})
+        made = self._progress[run.run_id].made
         ranks = range(len(run.placements))
         await all_of([self._make_one(job, run, rank, spec, made) for rank in ranks if rank not in made])
         uids = tuple(made[rank] for rank in ranks)
-        await self._say(run.run_id, PodsMade(kind="pods_made", run_id=run.run_id, uids=uids))
+        await self._publish_once(run.run_id, PodsMade(kind="pods_made", run_id=run.run_id, uids=uids))
         self._report_span("make_pods", job, run, began)
 
     async def _make_one(self, job: Job, run: Run, rank: int, spec: JobSpec, made: dict[int, str]) -> None:
@@ -249,14 +256,14 @@ class Runs:
         if uids is None:
             self.worklist.name_later(run.run_id, CLAIM_AGAIN_SECONDS)
             return
-        await self._say(run.run_id, PodsMade(kind="pods_made", run_id=run.run_id, uids=uids))
+        await self._publish_once(run.run_id, PodsMade(kind="pods_made", run_id=run.run_id, uids=uids))
 
     # -- bind -----------------------------------------------------------------------------------------------------
 
     async def _bind(self, job: Job, run: Run) -> None:
         """Bind every permitted UID that is not bound yet; one that is, is compared."""
         began = self._ports.clock.now_ms()
-        bound = self._bound.setdefault(run.run_id, {})
+        bound = self._progress[run.run_id].bound
         todo = [(placement, uid) for placement, uid in zip(run.placements, run.uids, strict=True) if uid not in bound]
         await self._prepare_volumes(job, run, todo)
         if job.adopted is not None and len(todo) == len(run.uids) > 1:  # a gang that lost a pod meanwhile loses no more

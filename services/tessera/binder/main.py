@@ -1,4 +1,4 @@
-"""Wiring of the binder: fold the ledger, watch pods and nodes, work the runs of our partitions."""
+"""Assembly of the binder: fold the ledger, watch pods and nodes, work the runs of our partitions."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ from tessera_schemas.labels import pods_of_shard
 
 
 async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> None:
-    """Carry out what the ledger says of our partitions' runs, and say what the cluster shows."""
+    """Carry out the ledger's decisions on our partitions' runs, and publish what the cluster shows."""
     shard = await restore(ports.bus, ports.ledger, settings.shard)
     members = Members(ports.bus, ports.clock, settings.shard, "binder", ports.instance, settings.lease_seconds)
     ours = pods_of_shard(settings.shard)

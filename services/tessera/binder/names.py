@@ -54,15 +54,15 @@ class Names:
         await self._there.informer.close()
 
     async def make(self, job: Job, run: Run, spec: JobSpec) -> None:
-        """Before its pods, for a launcher that needs it. Raises Refused, or what is worth another try."""
+        """Make the run's Service before its pods, if its launcher needs one. Raises RefusedByCluster, ApiError."""
         if is_named(spec):
             await self._calls.make_service(job, run, service_of(job, run.run_id, self._state.n))
 
     async def keep(self, job: Job, run: Run, pods: Iterable[Pod]) -> None:
         """
-        Again, when somebody deleted it while pods of the run count on it. A no leaves the run as it is.
+        Make the Service again that somebody deleted while pods of the run need it. A refusal leaves the run as it is.
 
-        Not at once each time: a binder that is behind on the ledger would make what another deletes for ever.
+        A delay between two tries keeps a binder that is behind on the ledger from undoing another's deletions.
         """
         named, now = service_name(run.run_id), self._clock.monotonic()
         if now < self._not_again_before.get(run.run_id, 0.0):
@@ -78,7 +78,7 @@ class Names:
         return self._there.informer.named(name, namespace) is not None
 
     async def clear_away(self, run_id: str) -> None:
-        """Of a run that the ledger has released, or never knew."""
+        """Delete the Service of a run that the ledger has released, or never knew."""
         self._not_again_before.pop(run_id, None)
         for uid, service in list(self._there.of(run_id).items()):
             meta = service["metadata"]

@@ -31,7 +31,7 @@ _USES, _NODE = "uses", "node"
 
 
 def informers_of_others(cluster: Cluster, clock: Clock, who: str = "") -> tuple[Informer, ...]:
-    """Of pods that are bound and have not ended: other schedulers', and ours without their label."""
+    """Watches of bound, unfinished pods: those of other schedulers, and ours without their label."""
     selectors = (
         (f"!{RUN_LABEL}", f"{NAMES_ANOTHER},{BOUND_AND_NOT_ENDED}"),
         (f"!{RUN_LABEL},{MANAGED_BY_LABEL}={SCHEDULER_NAME}", f"{NAMES_US},{BOUND_AND_NOT_ENDED}"),

@@ -1,5 +1,5 @@
 """
-Before the first pod of a run is stopped for others' sake: whether all of what is to stop can be stopped.
+Check before the first eviction of a plan: can all of what is to stop be stopped?
 
 A plan stops several runs, ours and users', for one job. If a disruption budget keeps one of them, stopping the others
 would be for nothing, so each run of the plan that nobody has touched yet is said to be untouched, and goes on.

@@ -130,7 +130,7 @@ class Stopping:
         await self._delete(pod)
 
     def _report_orphan(self, run_id: str, pod: Pod) -> float:
-        """Since when it is one, as we saw it; said once."""
+        """Log an orphan once; returns when it was first seen as one."""
         if ("orphan", pod.uid) not in self._first_seen:
             about = {"pod": pod.name, "namespace": pod.namespace, "node": pod.node, "is_ours": pod.is_ours}
             log.error("orphan_pod", run=run_id, **about)
@@ -193,7 +193,7 @@ class Stopping:
         await gone_is_fine(self._cluster.delete_pod(pod.namespace, pod.name, pod.uid))
 
     def _seconds_to_keep(self, pod: Pod) -> float:
-        """By the kubelet's clock and ours, but never longer than the ttl from when we first saw the end."""
+        """Seconds until the ttl is over, by the kubelet's clock; at most the ttl from when we first saw the end."""
         ttl = pod.ttl_seconds
         left = self._since("over", pod) + ttl - self._clock.monotonic()
         if pod.finished_ms is not None:

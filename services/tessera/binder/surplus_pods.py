@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping
 
 from tessera.binder.calls import Calls, RefusedByCluster, all_of
-from tessera.binder.decide.steps import Pod, broken_extras
+from tessera.binder.decide.steps import Pod, find_broken_surplus
 from tessera.binder.stopping import Stopping
 from tessera.binder.templates import Templates
 from tessera.domain.entities import Extra, Job, Run
@@ -18,7 +18,7 @@ from tessera_schemas.facts import PodsLost, PodsMade
 from tessera_schemas.reasons import Reason
 
 
-class Extras:
+class SurplusPods:
     """Every step may be repeated. What was said and bound is remembered, by run and rank, only to save messages."""
 
     def __init__(self, calls: Calls, stopping: Stopping, facts: Facts, templates: Templates, state: State) -> None:
@@ -34,7 +34,7 @@ class Extras:
             remembered.pop(run_id, None)
 
     async def work(self, job: Job, run: Run, pods: Mapping[str, Pod]) -> None:
-        """Of a run that goes on. What is in trouble keeps nothing else waiting."""
+        """Advance the surplus pods of a run that goes on; one in trouble keeps no other waiting."""
         if not run.next_rank:
             return  # it never grew
         staying = list(run.surplus)
@@ -70,14 +70,14 @@ class Extras:
                 failed[extra.placement.rank] = result
             else:
                 bound.add(extra.placement.rank)
-        await self._say_lost(run, await self._broken(job, run, permitted, pods))
+        await self._report_lost(run, await self._broken(job, run, permitted, pods))
         await self._settle(run, failed)
 
     async def _broken(
         self, job: Job, run: Run, permitted: Mapping[int, Extra], pods: Mapping[str, Pod]
     ) -> dict[int, Reason]:
         """The ranks whose pods ended otherwise than by success, and those that were bound and are not there."""
-        found = broken_extras({rank: pods[e.uid] for rank, e in permitted.items() if e.uid in pods})
+        found = find_broken_surplus({rank: pods[e.uid] for rank, e in permitted.items() if e.uid in pods})
         for rank, extra in permitted.items():
             if extra.uid not in pods and rank in self._bound[run.run_id]:
                 reason = await self._calls.vanished(job, run, rank, extra.uid)
@@ -87,14 +87,14 @@ class Extras:
 
     async def _settle(self, run: Run, failed: Mapping[int, BaseException]) -> None:
         """Say what was refused for good; raise what is worth another try."""
-        await self._say_lost(
+        await self._report_lost(
             run, {rank: error.reason for rank, error in failed.items() if isinstance(error, RefusedByCluster)}
         )
         for error in failed.values():
             if not isinstance(error, RefusedByCluster):
                 raise error
 
-    async def _say_lost(self, run: Run, found: Mapping[int, Reason]) -> None:
+    async def _report_lost(self, run: Run, found: Mapping[int, Reason]) -> None:
         if found:
             ranks = tuple(sorted(found))
             fact = PodsLost(kind="pods_lost", run_id=run.run_id, ranks=ranks, reason=found[ranks[0]])

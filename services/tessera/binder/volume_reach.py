@@ -61,7 +61,7 @@ def _beyond(state: State, run: Run, conditions: dict[str, list[Json]]) -> Iterat
 
 
 def _within(conditions: dict[str, list[Json]]) -> tuple[RoleReach, ...]:
-    """As a fact has it; a role whose conditions no fact can hold is left out, and tried as before."""
+    """Nodes within reach of each role, for a fact; a role whose conditions no fact can hold is left out."""
     found = (_reach(name, terms) for name, terms in sorted(conditions.items()) if terms)
     return tuple(reach for reach in found if reach is not None)
 

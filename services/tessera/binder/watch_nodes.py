@@ -93,7 +93,7 @@ class NodeReports:
 
     @property
     def _is_synced(self) -> bool:
-        """Until the pods of others are known too, a node would be said to have more free than it has."""
+        """Tell whether nodes and others' pods are listed; earlier a node would be reported with too much free."""
         return self._informer.synced and self._others.synced
 
     async def _work(self, name: str) -> None:
@@ -108,7 +108,7 @@ class NodeReports:
         self._said[name] = fact
 
     async def _concerns_us(self, name: str, fact: NodeSeen) -> bool:
-        """Not a node that is another shard's, nor yet one on which another's pods run: `resync` looks again."""
+        """Tell whether to report the node: no other shard owns it or has pods there (`resync` looks again)."""
         if name in self._said or self._state.nodes.get(name) is not None:
             return True
         if fact.gone:

@@ -74,8 +74,8 @@ class UsersWork:
     async def _follow(self) -> None:
         while True:
             deltas = await self.pods.next()
-            for tell in self.listeners:
-                tell(deltas)
+            for listener in self.listeners:
+                listener(deltas)
 
     async def close(self) -> None:
         """Ends the watches of users' pods and of their owners."""

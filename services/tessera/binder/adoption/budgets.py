@@ -62,7 +62,7 @@ def find_exhausted_budget(budgets: Sequence[Json], pods: Sequence[Json]) -> Evic
 
 
 def selects(budget: Json, pod: Json) -> bool:
-    """By `policy/v1`: an empty selector selects every pod of the namespace, and none at all selects no pod."""
+    """Rule of `policy/v1`: an empty selector selects every pod of the namespace, a missing one selects none."""
     selector = mapping(budget, "spec").get("selector")
     if not isinstance(selector, dict):
         return False
@@ -86,7 +86,7 @@ def _holds(expression: Json, labels: Json) -> bool:
 
 
 def _is_ready(pod: Json) -> bool:
-    """Only these count as disruptions; whether the others may go is left to the dry run."""
+    """Tell whether evicting the pod counts as a disruption; the dry run judges the others."""
     said = next((one for one in items(pod, "status", "conditions") if text(one, "type") == "Ready"), {})
     return text(pod, "status", "phase") == "Running" and text(said, "status") != "False"
 

@@ -26,11 +26,11 @@ class Conditions:
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster, self._clock = cluster, clock
-        self._told: BoundedDict[tuple[str, str], None] = BoundedDict(REMEMBERED)
+        self._made: BoundedDict[tuple[str, str], None] = BoundedDict(REMEMBERED)
         self._closed_until: dict[str, float] = {}
 
-    async def tell(self, pods: Sequence[Json], verdict: Verdict | None) -> None:
-        """Say on each pod why it waits, unless that is what it says already."""
+    async def write(self, pods: Sequence[Json], verdict: Verdict | None) -> None:
+        """Write on each pod why it waits, unless its condition says so already."""
         if verdict is not None:
             await all_of([self._write_one(pod, verdict) for pod in pods])
 
@@ -41,7 +41,7 @@ class Conditions:
         return sum(said)
 
     async def write_wishes(self, pods: Sequence[Json], sentences: Sequence[str]) -> None:
-        """Say on each pod what it would like and does not get, and in one event; to be said before they are placed."""
+        """Write on each pod, and in one event, which of its settings are not honoured; before the pods are placed."""
         if not sentences or not pods:
             return
         verdict, now = describe_wishes(sentences), self._now()
@@ -52,9 +52,9 @@ class Conditions:
     async def make_event_once(self, thing: Json, verdict: Verdict) -> None:
         """An event alone, once for each code: about what has no condition of ours, such as a pod that runs."""
         key = text(thing, "metadata", "uid"), verdict.code
-        if key in self._told:
+        if key in self._made:
             return
-        self._told[key] = None
+        self._made[key] = None
         await self._make_event(thing, verdict, self._now())
 
     async def _write_one(self, pod: Json, verdict: Verdict) -> None:

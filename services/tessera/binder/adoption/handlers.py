@@ -66,10 +66,11 @@ class Adopting:
         self._facts = Facts(ports.bus, settings.shard, "binder")
         self._index = GroupIndex(state)
         self._gate = Gate(ports.clock, state, room, lambda: members.count)
-        self._reports = GroupReports(ports, settings, state, groups, owners, suspended, self._facts)
         self._settling = Settling(ports.clock, settings.settle_seconds)
         self.worklist = Worklist(self._work, ports.clock, settings.groups_at_once)
-        later, conditions = self.worklist.name_later, self._reports.conditions
+        later = self.worklist.name_later
+        self._reports = GroupReports(ports, settings, state, groups, owners, suspended, self._facts, later)
+        conditions = self._reports.conditions
         self._submitting = Submitting(ports, settings, state, self._gate, self._reports, later)
         self._podless = PodlessJobs(ports.clock, settings, owners, self._facts, conditions, self._submitting, later)
         self.write_owner_conditions = self._reports.status.run
@@ -124,19 +125,19 @@ class Adopting:
             return  # `resync` names everything once they are listed
         if partition_of(group_id) not in self._members.partitions():
             return
-        self._reports.against(group_id, ())
+        self._reports.note_refusal(group_id, ())
         if group_id.startswith(ALONE):
             await self._reports.report_ungrouped(group_id.removeprefix(ALONE))
         else:
             await self._look(group_id)
         if self._gate.has_room:
-            await self._reports.report(group_id)
+            await self._reports.publish_refusal(group_id)
 
     async def _look(self, group_id: str) -> None:
         live, waiting = self._index.jobs(group_id), self._groups.waiting(group_id)
         await self._reports.report_if_placed(group_id, live)
         if live and all(job.phase in ABOUT_TO_START for job in live):
-            self._reports.settled(group_id)
+            self._reports.forget(group_id)
             for job in live:
                 self._podless.there(job)
             return  # what becomes of its run leads here again
@@ -150,15 +151,15 @@ class Adopting:
             if found.code is Code.VOLUME_NOT_READY:  # nobody tells of volumes
                 self.worklist.name_later(group_id, VOLUME_AGAIN_SECONDS)
             if is_refusal(found):
-                self._reports.against(group_id, (found,))
-            await self._tell(group_id, waiting, describe_finding(found))
+                self._reports.note_refusal(group_id, (found,))
+            await self._reports.report(group_id, waiting, describe_finding(found))
         else:
             self._adoptions.forget(group_id)
-            self._reports.settled(group_id)
+            self._reports.forget(group_id)
         for job in live:
             await self._podless.look(group_id, job)
             if self._suspended.owner(group_id) is not None:
-                await self._tell(group_id, waiting, describe_job(job, self._state.ts, self._reports.places.said(job)))
+                await self._reports.report(group_id, waiting, self._describe(job))
 
     async def _found(self, group_id: str, waiting: list[Json], live: list[Job]) -> Adoption | Reason | None:
         """The job that the group amounts to now; None when nothing of it waits."""
@@ -191,35 +192,34 @@ class Adopting:
                 back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=preemptible, uids=found.uids)
                 await self._facts.publish(back)
             else:
-                await self._say_why(group_id, waiting, job)
+                await self._report_wait(group_id, waiting, job)
         if not live:
             await self._submitting.submit(group_id, waiting, found)
 
-    async def _say_why(self, group_id: str, waiting: list[Json], job: Job) -> None:
+    async def _report_wait(self, group_id: str, waiting: list[Json], job: Job) -> None:
         """Suspend the owner where policy wants waiting work suspended; else write on the pods why they wait."""
-        verdict = describe_job(job, self._state.ts, self._reports.places.said(job))
+        verdict = self._describe(job)
         if await self._is_to_be_suspended(group_id, waiting, job, verdict):
             assert verdict is not None
             if await self._podless.suspend(job, verdict):
                 return
-        await self._tell(group_id, waiting, verdict)
+        await self._reports.report(group_id, waiting, verdict)
         await self._reports.renew(group_id, waiting, job, verdict)
+
+    def _describe(self, job: Job) -> Verdict | None:
+        """Why the job waits, with its position in the queue order."""
+        return describe_job(job, self._state.ts, self._reports.places.describe(job))
 
     async def _is_to_be_suspended(
         self, group_id: str, waiting: Sequence[Json], job: Job, verdict: Verdict | None
     ) -> bool:
-        """Not before it has waited for a while, and not while one of its pods is at work."""
+        """Tell whether to suspend the owner now: its job has waited for a while, and none of its pods is at work."""
         if verdict is None or not waiting or not await self._podless.is_to_wait_suspended(job):
             return False
         if self._reports.delay.left(group_id, verdict) > 0:
             return False
         pods = self._groups.pods(group_id)
         return not any(text(pod, "spec", "nodeName") and not has_ended(pod) for pod in pods)
-
-    async def _tell(self, group_id: str, waiting: list[Json], verdict: Verdict | None) -> None:
-        left = await self._reports.tell(group_id, waiting, verdict)
-        if left > 0:
-            self.worklist.name_later(group_id, left)
 
 
 def _goes_by_its_pods(job: Job) -> bool:

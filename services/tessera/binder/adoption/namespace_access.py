@@ -18,20 +18,20 @@ class NamespaceAccess:
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster, self._clock = cluster, clock
-        self._known: BoundedDict[str, tuple[bool, float]] = BoundedDict(REMEMBERED)
+        self._answers: BoundedDict[str, tuple[bool, float]] = BoundedDict(REMEMBERED)
         self._asking = asyncio.Lock()
 
-    async def holds(self, namespace: str) -> bool:
+    async def is_granted(self, namespace: str) -> bool:
         """Raises Transient. A server that cannot say lets us in: then a bind tells."""
-        known = self._believed(namespace)
+        known = self._cached(namespace)
         if known is not None:
             return known
         async with self._asking:
-            known = self._believed(namespace)  # somebody else may have asked meanwhile
+            known = self._cached(namespace)  # somebody else may have asked meanwhile
             return await self._ask(namespace) if known is None else known
 
-    def _believed(self, namespace: str) -> bool | None:
-        found, until = self._known.get(namespace, (False, 0.0))
+    def _cached(self, namespace: str) -> bool | None:
+        found, until = self._answers.get(namespace, (False, 0.0))
         return found if self._clock.monotonic() < until else None
 
     async def _ask(self, namespace: str) -> bool:
@@ -40,8 +40,8 @@ class NamespaceAccess:
         except ApiError as error:
             log.info("rights_not_known", namespace=namespace, error=str(error))
             may = True
-        before = self._known.get(namespace, (True, 0.0))[0]
+        before = self._answers.get(namespace, (True, 0.0))[0]
         if before and not may:
             log.warning("namespace_not_let_in", namespace=namespace)
-        self._known[namespace] = may, self._clock.monotonic() + (OPEN_SECONDS if may else CLOSED_SECONDS)
+        self._answers[namespace] = may, self._clock.monotonic() + (OPEN_SECONDS if may else CLOSED_SECONDS)
         return may

@@ -34,47 +34,47 @@ class OwnerStatus:
 
     def __init__(self, cluster: Cluster, clock: Clock, owners: Owners, per_second: float) -> None:
         self._cluster, self._clock, self._owners, self._per_second = cluster, clock, owners, per_second
-        self._told: BoundedDict[OwnerRef, tuple[Verdict, float]] = BoundedDict(REMEMBERED)
-        self._news: dict[OwnerRef, Verdict] = {}
+        self._written: BoundedDict[OwnerRef, tuple[Verdict, float]] = BoundedDict(REMEMBERED)
+        self._changed: dict[OwnerRef, Verdict] = {}
         self._renewals: BoundedDict[OwnerRef, Verdict] = BoundedDict(REMEMBERED)
         self._wake = asyncio.Event()
 
-    def note(self, ref: OwnerRef, verdict: Verdict) -> None:
-        """To be told in its turn, if its kind has such a condition and does not say it already."""
+    def queue(self, ref: OwnerRef, verdict: Verdict) -> None:
+        """Queue a verdict to be written in its turn, if the kind has such a condition and does not show it already."""
         kind = kind_of(ref)
         if kind is None or not kind.condition or not self._per_second:
             return
-        told, at = self._told.get(ref, (None, 0.0))
+        told, at = self._written.get(ref, (None, 0.0))
         if told is None or told.code != verdict.code:
             self._renewals.pop(ref, None)
-            self._news[ref] = verdict
+            self._changed[ref] = verdict
         elif told.message != verdict.message and self._clock.monotonic() >= at + RENEWED_SECONDS:
             self._renewals[ref] = verdict
         else:
-            self._news.pop(ref, None)
+            self._changed.pop(ref, None)
         self._wake.set()
 
     def is_unplaced(self, ref: OwnerRef) -> bool:
-        """Whether it says, or is about to, that its pods have no nodes; what starts at once is told nothing."""
-        if ref in self._news or ref in self._told:
-            return self._news.get(ref, self._told[ref][0] if ref in self._told else PLACED) is not PLACED
+        """Whether its condition is, or is about to be, False; an owner whose pods start at once has no condition."""
+        if ref in self._changed or ref in self._written:
+            return self._changed.get(ref, self._written[ref][0] if ref in self._written else PLACED) is not PLACED
         seen, kind = self._owners.seen(ref), kind_of(ref)
         return seen is not None and kind is not None and placed_condition(seen, kind).get("status") == "False"
 
     async def run(self) -> None:
-        """Tell what was noted, one object after the other, until cancelled."""
+        """Write what was queued, one object after the other, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._news or self._renewals:
-                line = self._news or self._renewals
+            while self._changed or self._renewals:
+                line = self._changed or self._renewals
                 ref = next(iter(line))
-                await self.tell(ref, line.pop(ref))
+                await self.write(ref, line.pop(ref))
                 await self._clock.sleep(1 / self._per_second)
 
-    async def tell(self, ref: OwnerRef, verdict: Verdict) -> None:
-        """Say it now, if another reason was told before. What fails now is said at the next look."""
-        told = self._told.get(ref)
+    async def write(self, ref: OwnerRef, verdict: Verdict) -> None:
+        """Write a verdict now, unless it was the last one written; the next look repeats a write that failed."""
+        told = self._written.get(ref)
         if told is not None and told[0] == verdict:
             return
         try:
@@ -83,7 +83,7 @@ class OwnerStatus:
             if not (isinstance(error, ApiError) and error.status in PASSES):
                 log.warning("owner_not_told", owner=ref.name, namespace=ref.namespace, error=str(error))
                 return
-        self._told[ref] = verdict, self._clock.monotonic()
+        self._written[ref] = verdict, self._clock.monotonic()
 
     async def _write(self, ref: OwnerRef, verdict: Verdict) -> None:
         seen = self._owners.seen(ref)

@@ -19,14 +19,14 @@ REMEMBERED = 16_384
 
 
 class Places:
-    """Each order is indexed once, when somebody asks for it."""
+    """Index of each pool's newest order, made when it is first asked for."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._indexed: dict[str, tuple[QueueOrder, dict[str, int]]] = {}
 
-    def of(self, job: Job) -> int | None:
-        """1 is the next; None for a job that is in no order, because it may not start or so many are before it."""
+    def position_of(self, job: Job) -> int | None:
+        """Position, 1 is the next; None for a job in no order: it may not start, or too many are before it."""
         pool = self._state.tree.pool(job.queue)
         line = None if pool is None else self._state.lines.get(pool)
         if line is None:
@@ -36,9 +36,9 @@ class Places:
             known = self._indexed[line.pool] = line, {job_id: place for place, job_id in enumerate(line.jobs, 1)}
         return known[1].get(job.job_id)
 
-    def said(self, job: Job) -> str:
-        """For people; "" where there is none."""
-        pool, place = self._state.tree.pool(job.queue), self.of(job)
+    def describe(self, job: Job) -> str:
+        """The position for people; "" where there is none."""
+        pool, place = self._state.tree.pool(job.queue), self.position_of(job)
         if place is not None:
             return f"place {place} in the line of pool {pool}"
         line = None if pool is None else self._state.lines.get(pool)
@@ -52,20 +52,20 @@ class Renewal:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._told: BoundedDict[str, float] = BoundedDict(REMEMBERED)
+        self._renewed_at: BoundedDict[str, float] = BoundedDict(REMEMBERED)
         self._next = 0.0
 
     def is_due(self, group_id: str) -> bool:
-        """From the first time on that this was asked for the group."""
+        """Tell whether to renew the group: a minute has passed since the last time, or the first question."""
         now = self._clock.monotonic()
-        return now >= self._told.setdefault(group_id, now) + RENEWED_SECONDS and now >= self._next
+        return now >= self._renewed_at.setdefault(group_id, now) + RENEWED_SECONDS and now >= self._next
 
     def spend(self, group_id: str, writes: int) -> None:
         """Charge a look at the group and its writes."""
         now = self._clock.monotonic()
-        self._told[group_id] = now
+        self._renewed_at[group_id] = now
         self._next = max(self._next, now - AT_ONCE * SECONDS_EACH) + writes * SECONDS_EACH
 
     def forget(self, group_id: str) -> None:
         """Forgets when the group was last told, as of a group that is no more."""
-        self._told.pop(group_id, None)
+        self._renewed_at.pop(group_id, None)

@@ -101,8 +101,8 @@ class PodlessJobs:
 
     async def suspend(self, job: Job, verdict: Verdict) -> bool:
         """
-        By policy what does not start at once waits without pods; its user reads on the owner why. A refusal leaves the
-        owner as it is, and its namespace is not tried again for a while.
+        Suspend the owner of a waiting job and show on it why. A refusal leaves it as it is, and its namespace is not
+        tried again for a while.
         """
         found = await self._owners.suspension_of(job)
         now = self._clock.monotonic()

@@ -26,11 +26,11 @@ REMEMBERED = 4096
 
 
 class RefusalReports:
-    """`say` what was found of a group; nothing is said twice while it is on its way."""
+    """Publisher of what was found of groups; nothing is published twice while it is on its way."""
 
     def __init__(self, state: State, facts: Facts, clock: Clock, shard: str) -> None:
         self._state, self._facts, self._clock, self._shard = state, facts, clock, shard
-        self._said: BoundedDict[str, float] = BoundedDict(REMEMBERED)
+        self._reported: BoundedDict[str, float] = BoundedDict(REMEMBERED)
         self._next = 0.0
 
     @property
@@ -42,7 +42,7 @@ class RefusalReports:
         """Groups with refused work in the ledger; they may be gone, or mended, by now."""
         return [work.group for work in self._state.refused.values()]
 
-    async def say(self, group_id: str, reasons: Sequence[Reason], group: Group | None, thing: Json | None) -> None:
+    async def report(self, group_id: str, reasons: Sequence[Reason], group: Group | None, thing: Json | None) -> None:
         """
         Report that the group is refused for these reasons; without any, that it is not, or is gone.
 
@@ -54,9 +54,9 @@ class RefusalReports:
             return
         if known is not None and list(map(_code, known.reasons)) == list(map(_code, reasons[:REASONS_MAX])):
             return
-        if now < max(self._next, self._said.get(work_id, 0.0)):
-            return  # the next look says it
-        self._said[work_id] = now + AGAIN_SECONDS
+        if now < max(self._next, self._reported.get(work_id, 0.0)):
+            return  # the next look reports it
+        self._reported[work_id] = now + AGAIN_SECONDS
         self._next = max(self._next, now - AT_ONCE * SECONDS_EACH) + SECONDS_EACH
         whose = tenant if known is None else known.tenant
         owner, queue, said = _owner_of(group, thing), _queue_of(thing), tuple(reasons[:REASONS_MAX])
@@ -81,7 +81,7 @@ def _code(reason: Reason) -> tuple[str, str]:
 
 
 def _owner_of(group: Group | None, thing: Json | None) -> str:
-    """For people: `Job/train`."""
+    """Kind and name of the owner for people: `Job/train`."""
     if group is None:
         return f"{text(thing, 'kind') or 'Pod'}/{text(thing, 'metadata', 'name')}"
     return f"{group.kind}/{group.name}" if group.owner is None else f"{group.owner.kind}/{group.owner.name}"

@@ -9,10 +9,10 @@ from tessera.kernel.ports import Clock
 
 class ReportDelay:
     """
-    Each word costs two writes per pod, as much as placing it.
+    Seconds before a group's reason is shown; showing it costs two writes per pod, as much as placing it.
 
-    What somebody has to do something about is said at once. Counted from when a group is first found waiting until it
-    is settled; a binder that was restarted counts anew, and what is said already it reads from the pods.
+    Warnings are shown at once. The delay runs from when a group is first found waiting until it is forgotten; a binder
+    that was restarted counts anew, and reads from the pods what they show already.
     """
 
     def __init__(self, clock: Clock, seconds: float) -> None:
@@ -20,22 +20,22 @@ class ReportDelay:
         self._since: dict[str, float] = {}
 
     def left(self, group_id: str, verdict: Verdict | None) -> float:
-        """Seconds until this may be said; 0 is now."""
+        """Seconds until this verdict may be shown; 0 is now."""
         if verdict is None:
-            self.settled(group_id)
+            self.forget(group_id)
             return 0.0
         if verdict.warning:
             return 0.0
         now = self._clock.monotonic()
         return max(0.0, self._since.setdefault(group_id, now) + self._seconds - now)
 
-    def settled(self, group_id: str) -> None:
-        """The group does not wait any more."""
+    def forget(self, group_id: str) -> None:
+        """Forget a group that does not wait any more."""
         self._since.pop(group_id, None)
 
 
 class Settling:
-    """A gang whose size nobody says is whole once its pods have stayed the same for so many seconds."""
+    """A gang of undeclared size is whole once its pods have stayed the same for so many seconds."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock, self._seconds = clock, seconds

@@ -1,6 +1,6 @@
 """Reports on waiting and refused groups: to their pods, their own object, and lists of jobs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tessera.binder.adoption.conditions import Conditions
 from tessera.binder.adoption.decide.placed import PLACED
@@ -25,7 +25,12 @@ from tessera_schemas.reasons import Reason
 
 
 class GroupReports:
-    """`against` is called in the course of a look, `report` at its end: without a refusal in between there is none."""
+    """
+    Reports on one group after the other; `look_later` names a group for another look after so many seconds.
+
+    `note_refusal` is called in the course of a look, `publish_refusal` at its end: what was not noted in between is
+    withdrawn.
+    """
 
     def __init__(
         self,
@@ -36,15 +41,16 @@ class GroupReports:
         owners: Owners,
         suspended: Suspended,
         facts: Facts,
+        look_later: Callable[[str, float], None],
     ) -> None:
-        self._groups, self._owners, self._suspended = groups, owners, suspended
+        self._groups, self._owners, self._suspended, self._look_later = groups, owners, suspended, look_later
         self.conditions = Conditions(ports.cluster, ports.clock)
         self.status = OwnerStatus(ports.cluster, ports.clock, owners, settings.owner_conditions_per_second)
         self.delay = ReportDelay(ports.clock, settings.tell_seconds)
         self.places = Places(state)
         self._renewal = Renewal(ports.clock)
         self._refusals = RefusalReports(state, facts, ports.clock, settings.shard)
-        self._against: dict[str, Sequence[Reason]] = {}
+        self._refused: dict[str, Sequence[Reason]] = {}
 
     # -- refused work, for those who list jobs --------------------------------------------------------------------
 
@@ -52,69 +58,66 @@ class GroupReports:
         """Groups with refused work in the ledger; they may be gone, or mended, by now."""
         return self._refusals.groups()
 
-    def against(self, group_id: str, reasons: Sequence[Reason]) -> None:
-        """The group is refused, as far as this look has found."""
-        self._against[group_id] = reasons
+    def note_refusal(self, group_id: str, reasons: Sequence[Reason]) -> None:
+        """Note why the group is refused, as far as this look has found."""
+        self._refused[group_id] = reasons
 
-    async def report(self, group_id: str) -> None:
-        """Report this look's finding against the group, if any: the work is no job, so only its objects can show it."""
-        reasons = self._against.pop(group_id, ())
+    async def publish_refusal(self, group_id: str) -> None:
+        """Publish why the group is refused, or that it is not any more: the work is no job that views could show."""
+        reasons = self._refused.pop(group_id, ())
         if not reasons and not self._refusals.are_any:
             return
         group, uid = self._groups.get(group_id), group_id.removeprefix(ALONE)
         pods = self._groups.pods(group_id) if group is not None else [self._groups.informer.objects.get(uid)]
         thing = next((pod for pod in pods if pod is not None), None) or self._suspended.owner(group_id)
-        await self._refusals.say(group_id, reasons if thing is not None else (), group, thing)
+        await self._refusals.report(group_id, reasons if thing is not None else (), group, thing)
 
     # -- objects --------------------------------------------------------------------------------------------------
 
-    async def tell(self, group_id: str, waiting: list[Json], verdict: Verdict | None) -> float:
-        """
-        On the pods; on the suspended owner that has none yet; on their owner, too. Seconds until it may be said, 0
-        once it was.
-        """
+    async def report(self, group_id: str, waiting: list[Json], verdict: Verdict | None) -> None:
+        """Show a verdict on the pods, on their owner and on a suspended owner without pods; later, if it is not due."""
         left = self.delay.left(group_id, verdict)
         if left > 0:
-            return left
-        await self.conditions.tell(waiting, verdict)
+            self._look_later(group_id, left)
+            return
+        await self.conditions.write(waiting, verdict)
         if verdict is None:
-            return 0.0
+            return
         group = self._groups.get(group_id)
         if group is not None and group.pod_group is not None and group.kind is not GroupKind.POD:
-            await self.status.tell(group.pod_group, verdict)
+            await self.status.write(group.pod_group, verdict)
         self._note(group_id, waiting, verdict)
         owner = None if waiting else self._suspended.owner(group_id)
         if owner is None and waiting and verdict.warning:
             owner = await self._owner_of(waiting[0])
         if owner is not None:
             await self.conditions.make_event_once(owner, verdict)
-        return 0.0
 
     async def report_ungrouped(self, uid: str) -> None:
-        """On a pod that is in no group."""
+        """Show on a pod that is in no group why it is in none."""
         pod, reason = self._groups.informer.objects.get(uid), self._groups.alone.get(uid)
         if pod is not None and reason is not None:
             verdict = describe_finding(reason)
             if is_refusal(reason):
-                self.against(f"{ALONE}{uid}", (reason,))
+                self.note_refusal(f"{ALONE}{uid}", (reason,))
                 controller = controller_of(pod)
                 if controller is not None:
-                    self.status.note(controller, verdict)
-            await self.conditions.tell([pod], verdict)
+                    self.status.queue(controller, verdict)
+            await self.conditions.write([pod], verdict)
 
     async def renew(self, group_id: str, waiting: list[Json], job: Job, verdict: Verdict | None) -> None:
-        """Now and then its pods say its new place, if it has one."""
-        if verdict is not None and self.places.of(job) is not None and self._renewal.is_due(group_id):
+        """Update the position in the queue order that the pods show, once a minute at most."""
+        if verdict is not None and self.places.position_of(job) is not None and self._renewal.is_due(group_id):
             written = await self.conditions.renew(waiting[:PODS_RENEWED], verdict)
             self._renewal.spend(group_id, written)
 
-    def settled(self, group_id: str) -> None:
+    def forget(self, group_id: str) -> None:
         """Forget a group of which no pod waits any more."""
-        self.delay.settled(group_id)
+        self.delay.forget(group_id)
         self._renewal.forget(group_id)
 
     async def report_if_placed(self, group_id: str, live: list[Job]) -> None:
-        """The group's own object says when as many of its pods as it needs have their nodes."""
+        """Show on the group's own object that as many of its pods as it needs have their nodes."""
         group = self._groups.get(group_id)
         if group is None or not live:
             return
@@ -125,17 +128,17 @@ class GroupReports:
         if placed < live[0].pods:
             return
         if group.pod_group is not None:
-            await self.status.tell(group.pod_group, PLACED)
+            await self.status.write(group.pod_group, PLACED)
         if group.owner is not None and waits:
-            self.status.note(group.owner, PLACED)
+            self.status.queue(group.owner, PLACED)
 
     def _note(self, group_id: str, waiting: list[Json], verdict: Verdict) -> None:
-        """On the object whose pods these are. Of pods that start one by one only what somebody has to mend."""
+        """Queue the verdict for the object whose pods these are; of pods that start one by one only warnings."""
         ref, group = self._own_object(group_id), self._groups.get(group_id)
         if ref is None and waiting and verdict.warning:
             ref = controller_of(waiting[0])
         if ref is not None and (verdict.warning or group is None or group.kind is not GroupKind.POD):
-            self.status.note(ref, verdict)
+            self.status.queue(ref, verdict)
 
     def _own_object(self, group_id: str) -> OwnerRef | None:
         group, suspended = self._groups.get(group_id), self._suspended.owner(group_id)

@@ -26,7 +26,7 @@ from tessera.binder.adoption.decide.volumes import claim_names
 from tessera.binder.adoption.owners import Owners
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.adoption.watch import Groups
-from tessera.binder.calls import RefusedByCluster
+from tessera.binder.calls import RefusedByCluster, refuse
 from tessera.binder.decide.steps import Pod, is_touched, read_pod
 from tessera.binder.settings import BinderSettings
 from tessera.binder.workloads.reading import Json, mapping, text
@@ -160,15 +160,14 @@ class AdoptedRuns:
         pod = await self._looked_up(job, uid)
         name = text(pod, "metadata", "name")
         if text(pod, "metadata", "uid") != uid or "deletionTimestamp" in mapping(pod, "metadata"):
-            detail = f"pod {name or uid} went away before it was bound"
-            raise RefusedByCluster(run.uids.index(uid), Reason(code=Code.POD_DELETED, detail=detail))
+            raise refuse(run.uids.index(uid), Code.POD_DELETED, f"pod {name or uid} went away before it was bound")
         if not _may_be_bound(pod, job, run):
             detail = f"pod {name} is not this run's any more: {GIVEN_BACK_ANNOTATION} says so"
-            raise RefusedByCluster(run.uids.index(uid), Reason(code=Code.POD_DELETED, detail=detail))
+            raise refuse(run.uids.index(uid), Code.POD_DELETED, detail)
         return name, text(pod, "metadata", "resourceVersion")
 
     async def _looked_up(self, job: Job, uid: str) -> Json:
-        """By the name that the watch has shown, else in a list; {} when it is not there."""
+        """The pod, by the name that the watch has shown, else from a list; {} when it is not there."""
         name = text(self._groups.informer.objects.get(uid), "metadata", "name")
         if not name:
             return {} if uid in self._users.gone else (await self._listed(job)).get(uid, {})
@@ -248,10 +247,10 @@ class AdoptedRuns:
 
     async def evict(self, run: Run, pod: Pod, budget_seconds: float, grace_seconds: int | None = None) -> None:
         """
-        Politely: a disruption budget that forbids it is shown, and asked again after a while.
+        Evict a pod; a disruption budget that forbids it is reported, and asked again after a while.
 
-        Not for ever once the gang has lost a pod: what is left of it does no work, holds its devices, and cannot start
-        again before all of it is gone. After `budget_seconds` of refusals it is deleted, which is said.
+        Once the gang has lost a pod the rest does no work, holds its devices, and cannot start again before all of it
+        is gone. After `budget_seconds` of refusals such a pod is deleted, with an event that says so.
         """
         try:
             await self._cluster.evict_pod(pod.namespace, pod.name, pod.uid, grace_seconds)
@@ -274,9 +273,7 @@ class AdoptedRuns:
 
     async def _override(self, run: Run, pod: Pod, budget_seconds: float, error: ApiError) -> None:
         log.warning("disruption_budget_overridden", pod=pod.name, namespace=pod.namespace, run=run.run_id)
-        found = self._groups.informer.objects.get(pod.uid)
-        if found is not None:
-            await self._conditions.make_event_once(found, describe_overridden_budget(budget_seconds, error.message))
+        await self._make_event(pod.uid, describe_overridden_budget(budget_seconds, error.message))
         await self._cluster.delete_pod(pod.namespace, pod.name, pod.uid)
 
     async def find_eviction_block(self, runs: Sequence[Run]) -> EvictionBlock | None:
@@ -286,33 +283,33 @@ class AdoptedRuns:
         return await find_eviction_block(self._cluster, [pod for pod in found if pod is not None])
 
     async def make_preempted_events(self, run: Run, reason: Reason, preemptor: str) -> None:
-        """An event on its first pods, beside those of its controller; each once, and nobody waits for more of them."""
+        """Make an event on each of the run's first pods, once, beside those of its controller."""
         bound = sorted(self._users.bound(run.run_id).values(), key=lambda pod: (pod.name, pod.uid))
         for pod in bound[:TOLD_MAX]:
-            found = self._groups.informer.objects.get(pod.uid)
-            if found is not None:
-                await self._conditions.make_event_once(found, describe_preempted(run.job_id, reason, preemptor))
+            await self._make_event(pod.uid, describe_preempted(run.job_id, reason, preemptor))
 
     async def report_blocked(self, run: Run, against: EvictionBlock) -> None:
-        """The run is to stop, and waits whole until all of it may."""
+        """Report a run that is to stop and waits whole until all of it may."""
         await self.make_blocked_events(run, against)
-        await self._say(run.run_id, against.reason)
+        await self._publish_blocked(run.run_id, against.reason)
 
     async def make_blocked_events(self, run: Run, against: EvictionBlock) -> None:
-        """On those of its pods that are protected."""
+        """Make an event on each pod that a disruption budget protects."""
         for uid in sorted(against.uids.intersection(run.permitted)):
-            found = self._groups.informer.objects.get(uid)
-            if found is not None:
-                await self._conditions.make_event_once(found, describe_blocked_eviction(against.reason))
+            await self._make_event(uid, describe_blocked_eviction(against.reason))
 
     async def _report_blocked_pod(self, run_id: str, pod: Pod, error: ApiError) -> None:
         reason = Reason(code=Code.BLOCKED_BY_DISRUPTION_BUDGET, detail=f"pod {pod.name}: {error.message}"[:512])
-        found = self._groups.informer.objects.get(pod.uid)
-        if found is not None:
-            await self._conditions.make_event_once(found, describe_blocked_eviction(reason))
-        await self._say(run_id, reason)
+        await self._make_event(pod.uid, describe_blocked_eviction(reason))
+        await self._publish_blocked(run_id, reason)
 
-    async def _say(self, run_id: str, reason: Reason) -> None:
+    async def _make_event(self, uid: str, verdict: Verdict) -> None:
+        """Make an event, once for each code, on a pod that is still there."""
+        found = self._groups.informer.objects.get(uid)
+        if found is not None:
+            await self._conditions.make_event_once(found, verdict)
+
+    async def _publish_blocked(self, run_id: str, reason: Reason) -> None:
         if run_id not in self._blocked:
             await self._facts.publish(EvictionBlocked(kind="eviction_blocked", run_id=run_id, reason=reason))
             self._blocked[run_id] = None

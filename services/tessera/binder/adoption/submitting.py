@@ -12,7 +12,6 @@ import structlog
 from tessera.binder.adoption.claim import GENERATION
 from tessera.binder.adoption.decide.spec import Adoption
 from tessera.binder.adoption.decide.verdicts import (
-    Verdict,
     describe_closed_namespace,
     describe_ended,
     describe_finding,
@@ -86,20 +85,20 @@ class Submitting:
         """Send the group as a job, unless it is on its way, or tell its pods what keeps it from being sent."""
         key, ended = self._next_key(found)
         if ended is not None:
-            await self._tell(group_id, waiting, describe_ended(ended))
+            await self._reports.report(group_id, waiting, describe_ended(ended))
             return
         namespace = found.group.namespace
-        if not await self._access.holds(namespace):
-            self._reports.against(
+        if not await self._access.is_granted(namespace):
+            self._reports.note_refusal(
                 group_id, (no(Code.FORBIDDEN, f"namespace {namespace}", "has not let the binder in"),)
             )
-            await self._tell(group_id, waiting, describe_closed_namespace(namespace))
+            await self._reports.report(group_id, waiting, describe_closed_namespace(namespace))
             return
         job, now = job_id(self._settings.shard, namespace, key), self._ports.clock.monotonic()
         before = self._submitted.get(job)
         if before is not None and before.reasons:
-            self._reports.against(group_id, before.reasons)
-            await self._tell(group_id, waiting, describe_refusal(before.reasons))
+            self._reports.note_refusal(group_id, before.reasons)
+            await self._reports.report(group_id, waiting, describe_refusal(before.reasons))
         if before is not None and now < before.again_at:
             self._look_later(group_id, before.again_at - now)
             return
@@ -127,7 +126,7 @@ class Submitting:
         turn = self._gate.against(group_id, tenant, len(command.to_bytes()), again)
         if turn is None:
             return False
-        await self._tell(group_id, waiting, describe_finding(turn.why.model_copy(update={"numbers": {}})))
+        await self._reports.report(group_id, waiting, describe_finding(turn.why.model_copy(update={"numbers": {}})))
         self._look_later(group_id, max(0.0, turn.at - self._ports.clock.monotonic()))
         return True
 
@@ -148,11 +147,6 @@ class Submitting:
         self._cancelled[job.job_id] = now + AGAIN_SECONDS
         await self._send(job.tenant, CancelJob(kind="cancel_job", v=1, job_id=job.job_id, why=why[:1024]))
         log.info("adopted_job_cancelled", job=job.job_id, why=why)
-
-    async def _tell(self, group_id: str, waiting: list[Json], verdict: Verdict) -> None:
-        left = await self._reports.tell(group_id, waiting, verdict)
-        if left > 0:
-            self._look_later(group_id, left)
 
     async def _send(self, tenant: str, command: AdoptJob | CancelJob) -> None:
         subject = subjects.submit_adopted(self._settings.shard, tenant)

@@ -69,7 +69,7 @@ class Groups:
         self.worklist = Worklist(self._resolve, clock, at_once=16)
 
     def get(self, group_id: str) -> Group | None:
-        """None once its last pod is gone."""
+        """The group; None once its last pod is gone."""
         return self._groups.get(group_id)
 
     def ids(self) -> list[str]:
@@ -199,6 +199,6 @@ def _is_at_work(delta: Delta) -> bool:
 
 
 def _decides_otherwise(delta: Delta) -> bool:
-    """Only while it waits: what has a node stays in the group that it was placed with."""
+    """Tell whether a change may move the pod to another group; a pod with a node stays in its group."""
     old, new = mapping(delta.old, "metadata"), mapping(delta.object, "metadata")
     return not text(delta.object, "spec", "nodeName") and any(old.get(part) != new.get(part) for part in DECIDES)

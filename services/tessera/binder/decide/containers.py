@@ -96,7 +96,7 @@ def _resources(role: Role, devices: Given) -> Json:
 
 
 def _security(template: Template, with_capabilities: bool) -> Json:
-    """Without a user of its own a container runs as its image says, which may be root of that container."""
+    """Security context; a container without a user of its own runs as its image says, which may be root inside it."""
     user = template.run_as_user
     security = RESTRICTED if user is None else RESTRICTED | {"runAsUser": user, "runAsNonRoot": True}
     if not (template.ipc_lock and with_capabilities):

@@ -70,7 +70,7 @@ def at_bind(placement: Placement, node: Node | None, now: datetime) -> dict[str,
 
 
 def _uuids(placement: Placement, node: Node) -> list[str]:
-    """Of each slot of the placement its card."""
+    """UUIDs of the cards in the placement's slots. Raises NoDevice."""
     unknown = [slot for slot in placement.devices if not 0 <= slot < len(node.gpu_uuids)]
     if unknown:
         raise NoDevice(placement, f"it names {len(node.gpu_uuids)} GPUs, and not those of slots {unknown}")

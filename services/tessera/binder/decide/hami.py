@@ -34,14 +34,14 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """Since when the plugin is to serve only this pod, by namespace and name."""
+    """Lock of a node: the only pod that its plugin serves, by namespace and name, and since when."""
 
     since: datetime
     pod: tuple[str, str]
 
 
 def read_cards(text: str) -> tuple[Card, ...]:
-    """Of the node's annotation: JSON, or of older plugins fields with commas. () when it cannot be read."""
+    """Cards in the node's annotation: JSON, or the comma-separated fields of older plugins. () when unreadable."""
     try:
         found = _of_json(orjson.loads(text)) if text.startswith("[") else _of_fields(text)
     except (ValueError, LookupError, TypeError, AttributeError):
@@ -76,7 +76,7 @@ def _of_each(milli: int, card_memory_bytes: int) -> tuple[int, int]:
 def bind_annotations(
     node: str, uuids: Sequence[str], milli: int, card_memory_bytes: int, now: datetime
 ) -> dict[str, str]:
-    """For a pod of one container."""
+    """Annotations by which HAMi's plugin finds the devices of a pod with one container."""
     memory_mib, cores = _of_each(milli, card_memory_bytes)
     devices = "".join(f"{uuid},NVIDIA,{memory_mib},{cores}:" for uuid in uuids) + ";"
     seconds = str(int(now.timestamp()))

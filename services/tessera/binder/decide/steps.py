@@ -82,7 +82,7 @@ class Pod:
 
     @property
     def checkpoint_at(self) -> str:
-        """As much of it as a fact holds."""
+        """Time of the checkpoint as the pod says it, cut to what a fact holds."""
         return self.saved_at[:AT_CHARACTERS_MAX]
 
 
@@ -173,18 +173,18 @@ def to_report(run: Run, pods: Iterable[Pod]) -> list[AnyFact]:
         facts.append(PodsBound(kind="pods_bound", run_id=run.run_id))
     if all(pod.phase in ("Running", "Succeeded") for pod in there) and not run.started:
         facts.append(RunStarted(kind="run_started", run_id=run.run_id))
-    if all(pod.phase == "Succeeded" for pod in there) and not _extras_at_work(run, by_uid):
+    if all(pod.phase == "Succeeded" for pod in there) and not _has_surplus_at_work(run, by_uid):
         facts.append(RunEnded(kind="run_ended", run_id=run.run_id))
     return facts
 
 
-def _extras_at_work(run: Run, pods: Mapping[str, Pod]) -> bool:
+def _has_surplus_at_work(run: Run, pods: Mapping[str, Pod]) -> bool:
     """Whether a pod that the run grew by, and that is to stay, runs: what has not begun by now need not begin."""
     found = (pods.get(extra.uid) for extra in run.surplus if extra.uid)
     return any(pod is not None and pod.phase == "Running" and not pod.deleting for pod in found)
 
 
-def broken_extras(pods: Mapping[int, Pod]) -> dict[int, Reason]:
+def find_broken_surplus(pods: Mapping[int, Pod]) -> dict[int, Reason]:
     """The ranks, of these that a run grew by, whose pods ended otherwise than by success, and why."""
     return {rank: _why(pod, rank)[0] for rank, pod in pods.items() if _is_broken(pod)}
 

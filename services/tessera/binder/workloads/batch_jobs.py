@@ -39,7 +39,7 @@ def comes_in_waves(job: Json) -> bool:
 
 
 def least_pods(job: Json) -> int | Reason:
-    """With how many pods a batch Job may begin, by Kueue's mark; 0 where it says nothing."""
+    """Number of pods with which a batch Job may begin, by Kueue's mark; 0 without one."""
     words, field = found_in(job, LEAST_PODS)
     least = number_in(words)
     return no(Code.INVALID_FIELD, f"Job.{field}", f"{words!r} is no number of pods") if words and not least else least

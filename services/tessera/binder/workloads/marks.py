@@ -62,7 +62,7 @@ def _keys(found: object) -> Iterable[str]:
 
 
 def _is_settled(thing: Json, key: str) -> bool:
-    """With JobSet's node selectors an exclusive domain is chosen beforehand, and each pod names its nodes."""
+    """Tell whether JobSet's node selectors have chosen the domain beforehand, so that pods name their nodes."""
     return key == f"{JOB_SET_ALPHA}exclusive-topology" and bool(said(thing, NODE_SELECTED))
 
 
@@ -120,7 +120,7 @@ def topology_of(pod: Json) -> Json | None:
 
 
 def slice_size(pod: Json) -> int | Reason:
-    """How many pods of a role share a domain, by Kueue's marks of slices; 0 where they ask for none."""
+    """Number of pods of a role that share a domain, by Kueue's marks of slices; 0 without them."""
     level, field = found_in(pod, SLICE_TOPOLOGY)
     words, where = found_in(pod, SLICE_SIZE)
     if not level and not words:

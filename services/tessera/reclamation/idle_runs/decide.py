@@ -14,7 +14,7 @@ Usage = Mapping[tuple[str, str], int]
 
 class Activity:
     """
-    For each run, since when none of its GPUs has been seen in use.
+    Time since which none of a run's GPUs has been seen in use, by run.
 
     What is not seen counts as used: a run is idle only while every pod of it that holds GPUs is measured, counted from
     the first such look, and a gap longer than `gap_seconds` begins the count anew.

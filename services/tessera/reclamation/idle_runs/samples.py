@@ -29,7 +29,7 @@ def percent_of(text: str) -> int | None:
 
 
 def busiest(samples: Iterable[tuple[Mapping[str, str], str]]) -> Usage:
-    """Of each pod its busiest GPU; a sample that is no number, or names no pod, says nothing. Raises ValueError."""
+    """Use of each pod's busiest GPU; samples without a number or a pod are left out. Raises ValueError."""
     found: dict[tuple[str, str], int] = {}
     for labels, value in samples:
         pod, percent = pod_of(labels), percent_of(value)

@@ -125,7 +125,7 @@ class Losses:
         return outage
 
     def _on_shrunk_nodes(self) -> list[RunLost]:
-        """Only what stays small counts: a device plugin that is restarted has no devices for a moment."""
+        """Runs on nodes that stay too small; a device plugin that restarts has no devices for a moment only."""
         found, now = list[RunLost](), self._ports.clock.monotonic()
         for name in list(self._resized):
             node = self._state.nodes.get(name)

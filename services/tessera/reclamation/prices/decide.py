@@ -10,7 +10,7 @@ FROM_ARRIVALS = 50  # of pods: before, a pool's mix is what is presumed of all
 
 
 def is_due(mix: Mix, gpus: int, from_arrivals: int) -> bool:
-    """Once the mix has settled anew; and when the pool has so many GPUs more or less that its prices are others."""
+    """Tell whether to price the pool: its mix has settled anew, or its number of GPUs has changed noticeably."""
     if mix.arrivals < from_arrivals:
         return False
     return mix.priced < mix.settled or NOTICEABLE * abs(gpus - mix.priced_gpus) >= mix.priced_gpus

@@ -90,5 +90,5 @@ class Prices:
 
 
 def _is_fast() -> bool:
-    """Without numba a rehearsal gives the same, and takes many minutes."""
+    """Tell whether numba is there; without it a rehearsal gives the same after many minutes."""
     return find_spec("numba") is not None

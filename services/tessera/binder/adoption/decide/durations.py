@@ -32,7 +32,7 @@ def time_limit(pods: Sequence[Json], owner: Json | None) -> int | Reason | None:
 
 
 def grace(pod: Json) -> int:
-    """For the books only: a pod is evicted with the grace that it says itself, however long."""
+    """Grace in seconds for the ledger; the pod itself is evicted with the grace that its spec says, however long."""
     said = whole(pod, "spec", "terminationGracePeriodSeconds")
     return GRACE_SECONDS if said is None else min(said, GRACE_SECONDS_MAX)
 

@@ -82,7 +82,7 @@ def _indices(pod: Json) -> tuple[int, ...]:
 
 
 def ranked(pods: Sequence[Json]) -> list[tuple[Role, Json]] | Reason:
-    """Each pod with its role, in rank order: by role, then by index, then by name."""
+    """Pods with their roles in rank order: by role, then by index, then by name."""
     found: list[Found] = []
     for pod in pods:
         role = role_of(pod)

@@ -152,7 +152,7 @@ def _conditions(spec: Json) -> Iterator[Json]:
 
 
 def _unique(found: Iterator[Json]) -> list[Json]:
-    """Each once, in an order that does not depend on how the pod was written."""
+    """Distinct entries, in an order that does not depend on how the pod was written."""
     return [dict(pairs) for pairs in sorted({tuple(sorted(_hashable(one).items())) for one in found})]
 
 

@@ -102,20 +102,20 @@ def describe_waiting(reason: Reason) -> Verdict:
 
 
 def describe_suspended_by_user(job: Job) -> Verdict:
-    """On the owner alone: there is no pod."""
+    """Verdict for an owner that its user suspended; there is no pod to show it on."""
     owner = job.adopted.owner if job.adopted else "its owner"
     message = f"job {job.job_id} keeps its place in queue {job.queue}; it goes on once you resume {owner}"
     return Verdict("SuspendedByUser", message[:MESSAGE_CHARACTERS], warning=False)
 
 
 def describe_suspended_while_waiting(why: Verdict) -> Verdict:
-    """On the owner, whose pods are taken away."""
+    """Verdict for an owner that Tessera suspends because its job waits; its pods are taken away."""
     message = f"{why.message}. It waits without pods: Tessera resumes it once it has its room"
     return Verdict("WaitsSuspended", message[:MESSAGE_CHARACTERS], warning=False)
 
 
 def describe_not_resumed(reason: Reason) -> Verdict:
-    """On the owner, whose job has its room."""
+    """Verdict for an owner whose job has its room and that the binder may not resume."""
     way_out = "an operator names this namespace under `tenants` in the chart's values, or you resume it yourself"
     return Verdict("NotResumed", f"{reason.sentence()}. To go on: {way_out}"[:MESSAGE_CHARACTERS], warning=True)
 

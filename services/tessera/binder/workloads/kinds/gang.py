@@ -28,7 +28,7 @@ class MarkedGang(Workload):
     index_labels: ClassVar[tuple[str, ...]] = (f"{KUEUE}pod-group-pod-index",)
 
     def parts(self, mark: GangMark | None, owner: Json | None, pods: Sequence[Json]) -> Mapping[str, int] | Reason:
-        """So many of each task group."""
+        """Least number of pods of each task group."""
         return _task_groups(mark, pods) if mark is not None and mark.parts else {}
 
 

@@ -75,7 +75,7 @@ class BatchJob(OwnedWorkload):
         return found if isinstance(found, Reason) else self._with_least(found, owner)
 
     def _with_least(self, group: Group, job: Json) -> Group | Reason:
-        """By Kueue's mark a Job may begin with fewer pods."""
+        """Size of a Job that may begin with fewer pods by Kueue's mark."""
         least = least_pods(job)
         if isinstance(least, Reason):
             return least

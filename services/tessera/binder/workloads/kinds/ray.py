@@ -38,7 +38,7 @@ class RayCluster(Workload):
         return found if isinstance(found, Reason) else replace(found, mark=MARK)
 
     def never_whole(self, owner: Json) -> Reason | None:
-        """With an autoscaler its operator adds a container to the head of which the templates say nothing."""
+        """Refuse an autoscaler: its operator adds a container to the head that is in no template."""
         if not _autoscales(owner):
             return None
         way_out = "its operator adds a container that no template says: submit it as it is, with suspend_waiting"
@@ -65,7 +65,7 @@ def _autoscales(owner: Json) -> bool:
 
 
 def _workers(group: Json, least_alone: bool) -> int:
-    """Of one worker group, as its operator keeps them: never less than the least, never more than the most."""
+    """Number of pods of one worker group as its operator keeps it, between its minimum and its maximum."""
     if group.get("suspend") is True:
         return 0
     least, most, hosts = whole(group, "minReplicas") or 0, whole(group, "maxReplicas"), whole(group, "numOfHosts") or 1

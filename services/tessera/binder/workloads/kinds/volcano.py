@@ -29,7 +29,7 @@ class VolcanoPodGroup(MarkedPodGroup):
     rights: ClassVar[tuple[KindRights, ...]] = (KindRights("scheduling.volcano.sh", ("podgroups",), ("get",)),)
 
     def parts(self, mark: GangMark | None, owner: Json | None, pods: Sequence[Json]) -> Mapping[str, int] | Reason:
-        """So many pods of each task (`minTaskMember`)."""
+        """Least number of pods of each task (`minTaskMember`)."""
         found = mapping(owner, "spec", "minTaskMember")
         least = {name: whole(found, name) or 0 for name in sorted(found)[:PARTS_MAX]}
         return {name: number for name, number in least.items() if number}
