@@ -1,0 +1,114 @@
+"""
+`pip install` of the two wheels into a bare environment of each supported Python, and then what the quick start does.
+
+The versions of libraries are those of `requirements.lock`, so that this test fails for our reasons alone.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+VERSIONS = ("3.11", "3.12", "3.13")
+SECONDS = 240
+BARE = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8", "PIP_NO_INPUT": "1"}
+"""Neither our modules nor our settings reach the installation."""
+
+pytestmark = pytest.mark.timeout(2 * SECONDS)
+
+
+def interpreter(version: str) -> str | None:
+    """A Python of this version on the path or among pyenv's that can make environments."""
+    installed = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python3"))
+    for candidate in (*map(str, installed), f"python{version}"):
+        with suppress(OSError, subprocess.SubprocessError):
+            says = "import ensurepip, sys; print('%d.%d' % sys.version_info[:2])"
+            if subprocess.run([candidate, "-c", says], capture_output=True, text=True).stdout.strip() == version:
+                return candidate
+    return None
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Both wheels, by hatchling, from copies of what it reads."""
+    folder, built = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("wheels")
+    unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    shutil.copytree(ROOT / "schemas", folder / "schemas", ignore=unwanted)
+    shutil.copytree(ROOT / "services", folder / "services", ignore=unwanted)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    for source in (folder / "schemas", folder):
+        build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(built)]
+        subprocess.run(build, cwd=source, check=True, capture_output=True)
+    found = sorted(map(str, built.glob("*.whl")))
+    assert len(found) == 2
+    return found
+
+
+@pytest.fixture(params=VERSIONS)
+def installed(request: pytest.FixtureRequest, wheels: list[str], tmp_path: Path) -> Path:
+    """The folder of commands of a new environment with the wheels in it."""
+    python = interpreter(request.param)
+    if python is None:
+        pytest.skip(f"no Python {request.param} here")
+    lock = (ROOT / "requirements.lock").read_text()
+    pinned = "\n".join(re.findall(r"^[A-Za-z0-9._-]+==[^ \\]+", lock, re.MULTILINE))
+    (tmp_path / "constraints.txt").write_text(pinned)
+    subprocess.run([python, "-m", "venv", str(tmp_path / "venv")], check=True, env=BARE)
+    extras = "binder" if request.param == "3.13" else "binder,embedded"
+    tessera = next(wheel for wheel in wheels if "tessera_schemas" not in wheel)
+    wanted = [*(wheel for wheel in wheels if wheel != tessera), f"{tessera}[{extras}]"]
+    pip = [str(tmp_path / "venv/bin/pip"), "install", "-q", "--disable-pip-version-check", "--only-binary", ":all:"]
+    done = subprocess.run(
+        [*pip, "-c", str(tmp_path / "constraints.txt"), *wanted], capture_output=True, text=True, env=BARE
+    )
+    assert done.returncode == 0, done.stderr
+    return tmp_path / "venv/bin"
+
+
+@contextmanager
+def platform(commands: Path, folder: Path) -> Iterator[None]:
+    """`tessera up`, from when it says that it is ready until it has ended by itself."""
+    up = [str(commands / "tessera"), "up", "--tenant", "demo"]
+    with (
+        (folder / "up.log").open("w+") as log,
+        subprocess.Popen(up, cwd=folder, env=BARE, stdout=log, stderr=log) as run,
+    ):
+        try:
+            tell(commands, folder, "config", "init", "-f", "config.yaml", tries=SECONDS)
+            yield
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{(folder / 'up.log').read_text()[-4000:]}") from error
+        finally:
+            run.send_signal(signal.SIGTERM)
+            run.wait(timeout=60)
+    assert run.returncode == 0
+
+
+def tell(commands: Path, folder: Path, *words: str, tries: int = 1) -> str:
+    """Output of a command; asked again every second until it succeeds, while the platform starts."""
+    for _ in range(tries):
+        said = subprocess.run(
+            [str(commands / "tessera"), *words], cwd=folder, env=BARE, capture_output=True, text=True, timeout=SECONDS
+        )
+        if said.returncode == 0:
+            return said.stdout
+        time.sleep(1)
+    raise AssertionError(f"tessera {' '.join(words)}: {said.stdout}{said.stderr}")
+
+
+def test_the_wheels_alone_carry_out_the_quick_start(installed: Path, tmp_path: Path) -> None:
+    with platform(installed, tmp_path):
+        tell(installed, tmp_path, "apply", "--yes", "-f", "config.yaml")
+        tell(installed, tmp_path, "submit", "--gpus", "8", "--name", "train", "--wait", "--", "sleep", "1")
+        assert "succeeded" in tell(installed, tmp_path, "ls")
+        tell(installed, tmp_path, "replay", "--verify")
