@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tessera.domain.state import State
 from tessera.engine.explain.explanation import explain
-from tessera.engine.queueing.ordering import order
+from tessera.engine.queueing.readiness import startable
 from tessera.gateway.models import Explained, LinePlace
 from tessera.gateway.problems import refused
 from tessera_schemas.reasons import Code, PublicReason
@@ -34,9 +34,11 @@ def explained(state: State, job_id: str, tenant: str | None, now_ms: int) -> Exp
     )
 
 
-def places_in_line(state: State, pool: str, tenant: str | None, ts: int) -> Iterator[LinePlace]:
-    """The next jobs of a pool in their order; of those that `tenant` may not see only place, queue, size and wait."""
-    for position, job in enumerate(state.jobs.found(order(state, pool, ts)), start=1):
+def places_in_line(state: State, pool: str, tenant: str | None) -> Iterator[LinePlace]:
+    """Jobs of a pool's newest order that still wait; of those hidden from `tenant` only place, queue, size and wait."""
+    newest = state.lines.get(pool)
+    jobs = (job for job in state.jobs.found(newest.jobs if newest else ()) if startable(state, job))
+    for position, job in enumerate(jobs, start=1):
         own = tenant is None or job.tenant == tenant
         why = "" if job.reason is None or not own else for_eyes_of(tenant, job.reason.sentence(), state)
         yield LinePlace(

@@ -193,7 +193,7 @@ class Handlers:
         read_query(request, models.NoQuery)
         caller, ts = request[CALLER], self._clock.now_ms()
         pools = sorted(pool for pool in self._state.tree.queues_of if self._sees_pool(caller, pool))
-        items = tuple(place for pool in pools for place in places_in_line(self._state, pool, caller.tenant, ts))
+        items = tuple(place for pool in pools for place in places_in_line(self._state, pool, caller.tenant))
         return json_response(models.QueueLine(as_of=self._state.n, ts=ts, items=items))
 
     async def templates(self, request: web.Request) -> web.Response:

@@ -47,12 +47,12 @@ def test_the_line_tells_a_tenant_its_own_jobs_and_of_others_only_place_queue_siz
         spec = job_spec(role(replicas=3, gpus=8), name=f"secret-of-{tenant}", user="ada")
         committed.commit(admitted(f"k{number}", spec, tenant))
     committed.commit(orders=(committed.line(),))
-    theirs, mine = places_in_line(committed.state, "default", "lab", committed.ts)
+    theirs, mine = places_in_line(committed.state, "default", "lab")
     assert (theirs.position, theirs.queue, theirs.gpu_milli) == (1, "research", 24_000)
     assert "other" not in theirs.model_dump_json()
     assert (mine.position, mine.name, mine.tenant) == (2, "secret-of-lab", "lab")
     assert mine.why.startswith("NoFit")
-    assert [place.name for place in places_in_line(committed.state, "default", None, committed.ts)] == [
+    assert [place.name for place in places_in_line(committed.state, "default", None)] == [
         "secret-of-other",
         "secret-of-lab",
     ]

@@ -34,7 +34,7 @@ from tessera.engine.preemption.candidates import Loss, eviction_cost
 from tessera.engine.preemption.node_steps import node_steps, take
 from tessera.engine.preemption.plans import PLAN_BYTES_MAX, Plan, victim_of
 from tessera.engine.queueing.ordering import line
-from tessera.engine.queueing.readiness import book_without, quota_reason, startable
+from tessera.engine.queueing.readiness import awaits_placement, book_without, quota_reason
 from tessera.engine.scoring.policies import taste_of
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Move
@@ -69,7 +69,7 @@ def defragmentation(state: State, job: Job, ts: int, at_any_cost: bool = False) 
     """
     now = copy(state)  # read only: its tables and indexes are the state's
     now.ts = max(ts, state.ts)
-    if not startable(now, job) or now.earmarks.get(job.job_id) is not None:
+    if not awaits_placement(now, job):
         return Reason(code=Code.NOT_WAITING, detail=job.job_id)
     if not now.tree.policy.defragment:
         return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="policy.defragment", detail="off")

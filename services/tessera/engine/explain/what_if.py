@@ -12,7 +12,6 @@ from copy import copy
 from tessera.domain.entities import Job, Run
 from tessera.domain.fast import replace
 from tessera.domain.fold import apply_record
-from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import Node, RoleNeed
 from tessera.domain.state import State
@@ -20,7 +19,7 @@ from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.queueing.ordering import line
-from tessera.engine.queueing.readiness import pods_away
+from tessera.engine.queueing.readiness import awaits_placement, pods_away
 from tessera.engine.queueing.starting import Choice, choose
 from tessera.engine.scoring.policies import taste_of
 from tessera_schemas.ledger import Allocated, NodeDrained, Released
@@ -185,8 +184,7 @@ class Fork:
         return (before[0] if before else None), len(before)
 
     def _waits(self, other: Job, job: Job) -> bool:
-        waiting = other.phase is Phase.QUEUED and not other.kept_out and other.not_before <= self.state.ts
-        return waiting and other.job_id != job.job_id and self.state.earmarks.get(other.job_id) is None
+        return other.job_id != job.job_id and awaits_placement(self.state, other)
 
     def _place_in(self, pool: str, job: Job) -> int:
         """Position of the job in the order; in another queue or class, behind all that might come before it."""

@@ -19,7 +19,7 @@ from tessera.engine.placement.capacity import Held, leaving, nodes_for, nodes_le
 from tessera.engine.preemption.candidates import ELASTIC, Loss, losses, lost_ms
 from tessera.engine.preemption.rules import is_its_own, not_allowed, outranked
 from tessera.engine.preemption.victim_search import FoundVictims, Key, Search
-from tessera.engine.queueing.readiness import book_without, quota_reason, startable, would_borrow
+from tessera.engine.queueing.readiness import awaits_placement, book_without, quota_reason, would_borrow
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Move, PlanCause, PlanProposed, Shrink
 from tessera_schemas.placement import Placement
@@ -73,7 +73,7 @@ def plan(state: State, job: Job, ts: int, cause: PlanCause) -> Plan | Reason:
     """
     now = copy(state)  # read only: its tables and indexes are the state's
     now.ts = max(ts, state.ts)
-    if not startable(now, job) or now.earmarks.get(job.job_id) is not None:
+    if not awaits_placement(now, job):
         return Reason(code=Code.NOT_WAITING, detail=job.job_id)
     against = not_allowed(now, job, cause)
     if against is not None and not (cause == "preemption" and now.index.elastic):

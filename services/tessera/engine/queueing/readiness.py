@@ -23,6 +23,11 @@ def startable(state: State, job: Job) -> bool:
     )
 
 
+def awaits_placement(state: State, job: Job) -> bool:
+    """Whether the job may start wherever it finds room; one with an earmark starts there and nowhere else."""
+    return startable(state, job) and state.earmarks.get(job.job_id) is None
+
+
 def pods_away(job: Job) -> Reason:
     """Why an adopted job is out of line after a run: only its owner makes its pods again, and in its own time."""
     owner = job.adopted.owner if job.adopted is not None else ""

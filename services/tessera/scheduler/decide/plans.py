@@ -11,7 +11,7 @@ from tessera.engine.placement.capacity import Held, extra_places, leaving, nodes
 from tessera.engine.placement.faults import placement_faults
 from tessera.engine.preemption.candidates import eviction_cost
 from tessera.engine.preemption.rules import EVICTED_AS, is_its_own, may_evict, may_shrink, outranked
-from tessera.engine.queueing.readiness import book_without, quota_reason, startable, would_borrow
+from tessera.engine.queueing.readiness import awaits_placement, book_without, quota_reason, would_borrow
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft, judges
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Move, PlanProposed
@@ -99,7 +99,7 @@ def _kept_for_moved(state: State, move: Move, deadline: int) -> EarmarkSet:
 def _judge(state: State, fact: PlanProposed) -> list[Earmark] | Reason:
     """The lesser earmarks that the plan ends, or why it is refused."""
     job = state.jobs.get(fact.job_id)
-    if job is None or not startable(state, job) or state.earmarks.get(fact.job_id) is not None:
+    if job is None or not awaits_placement(state, job):
         return Reason(code=Code.NOT_WAITING, detail=fact.job_id)
     if fact.flavor not in state.tree.flavors_for(job.queue, job.amount):
         return Reason(code=Code.PLAN_DOES_NOT_FIT, field=f"queues.{job.queue}", detail=f"flavor {fact.flavor or 'any'}")

@@ -2,11 +2,10 @@
 
 from tessera.domain.entities import Earmark, Job
 from tessera.domain.gang import Gang
-from tessera.domain.phases import Phase
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_without
 from tessera.engine.placement.faults import placement_faults
-from tessera.engine.queueing.readiness import quota_reason, startable
+from tessera.engine.queueing.readiness import awaits_placement, quota_reason, startable
 from tessera.engine.queueing.starting import Choice
 from tessera.scheduler.decide.draft import Draft, say_waiting
 from tessera.scheduler.decide.reservations import Kept
@@ -178,16 +177,7 @@ def _too_large(size: int) -> Reason | None:
 
 def _startable(state: State, pool: str) -> list[Job]:
     """The jobs of the pool's line that may still start: an order is made from an older state."""
-    line, queues = state.lines.get(pool), state.tree.queues_of.get(pool, ())
-    named = dict.fromkeys(line.jobs if line else ())  # a job named twice starts once
-    stopped = {queue for queue in queues if state.tree.stopped(queue)}
-    return [
-        job
-        for job in state.jobs.found(named)
-        if job.phase is Phase.QUEUED
-        and not job.kept_out
-        and job.not_before <= state.ts
-        and job.queue in queues
-        and job.queue not in stopped
-        and state.earmarks.get(job.job_id) is None
-    ]
+    newest = state.lines.get(pool)
+    named = dict.fromkeys(newest.jobs if newest else ())  # a job named twice starts once
+    pool_of = state.tree.pool
+    return [job for job in state.jobs.found(named) if pool_of(job.queue) == pool and awaits_placement(state, job)]

@@ -14,7 +14,7 @@ from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for, nodes_without
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.preemption.rules import may_evict
-from tessera.engine.queueing.readiness import startable
+from tessera.engine.queueing.readiness import awaits_placement
 from tessera_schemas.facts import PlanCause, PlanProposed
 from tessera_schemas.reasons import Reason
 
@@ -35,7 +35,7 @@ def plan_by_chance(state: State, random: Random) -> PlanProposed | None:
     if random.randrange(100) < WRONG_PER_CENT:
         plan = plan_for(state, waiting[0], random.sample(running, 1), random.choice(("preemption", "reclaim")))
     else:
-        able = [job for job in waiting if startable(state, job) and state.earmarks.get(job.job_id) is None]
+        able = [job for job in waiting if awaits_placement(state, job)]
         every = (plan_for(state, *choice) for job in able for choice in _choices(state, job, running))
         plan = next((plan for plan in every if plan is not None), None)
     return _misplaced(plan, state, random) if plan and random.randrange(100) < WRONG_PER_CENT else plan
