@@ -172,9 +172,9 @@ class Queue(Strict):
         OrderName,
         Field(
             description="Who goes first among jobs of one priority class that share nothing: of one user, or of a "
-            "tenant whose jobs name none. age: the oldest. expected: whoever is expected to take the least GPU time, "
-            "by time limits and by how long such jobs ran before; the oldest first of those that have waited for the "
-            "policy's `order_patience_seconds`. A strict_fifo queue goes by age"
+            "tenant whose jobs name none. age: the oldest. expected: whoever is expected to take the least GPU time "
+            "over the slowdown that its wait has made, by time limits and by how long such jobs ran before; the oldest "
+            "first of those that have waited for the policy's `order_patience_seconds`. A strict_fifo queue goes by age"
         ),
     ] = later("age")
 

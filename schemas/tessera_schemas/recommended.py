@@ -44,6 +44,12 @@ POLICY = (
         "cluster full of them",
     ),
     Recommended(
+        "order_patience_seconds",
+        432_000,
+        "in queues with `order: expected` no job is passed by younger ones after five days of waiting",
+        "where most of the work is large gangs, some of them wait a tenth longer than the last would by age",
+    ),
+    Recommended(
         "defragment",
         True,
         "a job that waits for room in one piece gets it although free GPUs lie scattered",

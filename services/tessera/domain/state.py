@@ -179,7 +179,7 @@ class State:
 InLine = tuple[int, int, int, str]
 """-priority, then age (ledger n, index), then the id."""
 
-Lane = tuple[int, JobKind, int]
+Bucket = tuple[int, JobKind, int]
 """-priority, kind and time limit (ms, 0 for none) of jobs that are expected to run equally long."""
 
 
@@ -188,16 +188,16 @@ class Index:
     Ordered indexes that spare decisions a look at everything; every order ends in a unique id.
 
     `waiting` holds the queued jobs of each leaf that are in line: priority first, then age; `lines` the same apart for
-    each tenant, and for each of its users; `lanes` these again by lane, of queues whose order looks at runtimes. `held`
-    is what runs hold by (queue, tenant), and by (queue, tenant, user) where a user is named. `runs_on` says which runs
-    hold something on a node; `capacity` is what all nodes of a pool have together; `elastic` runs may change their
-    size.
+    each tenant, and for each of its users; `buckets` these again by bucket, where the queue's order looks at runtimes.
+    `held` is what runs hold by (queue, tenant), and by (queue, tenant, user) where a user is named. `runs_on` says
+    which runs hold something on a node; `capacity` is what all nodes of a pool have together; `elastic` runs may change
+    their size.
     """
 
     def __init__(self) -> None:
         self.waiting: dict[str, SortedList[InLine]] = {}
         self.lines: dict[str, dict[str, dict[str, SortedList[InLine]]]] = {}
-        self.lanes: dict[tuple[str, str, str], dict[Lane, SortedList[InLine]]] = {}
+        self.buckets: dict[tuple[str, str, str], dict[Bucket, SortedList[InLine]]] = {}
         self.held: dict[tuple[str, ...], Amount] = {}
         self.retry_at: SortedList[tuple[int, str]] = SortedList()
         self.start_by: SortedList[tuple[int, str]] = SortedList()
@@ -268,7 +268,7 @@ class Index:
 
     def rebuild_waiting(self, state: State) -> None:
         """A new configuration moves queues between pools and priorities up and down."""
-        self.waiting, self.lines, self.lanes, self.orphaned = {}, {}, {}, {}
+        self.waiting, self.lines, self.buckets, self.orphaned = {}, {}, {}, {}
         for job in state.jobs.values():
             if job.phase is Phase.QUEUED:
                 self._wait(state, job)
@@ -282,8 +282,8 @@ class Index:
             users = self.lines.setdefault(job.queue, {}).setdefault(job.tenant, {})
             users.setdefault(job.user, SortedList()).add(place)
             if state.tree.queues[job.queue].order != "age":
-                lanes = self.lanes.setdefault((job.queue, job.tenant, job.user), {})
-                lanes.setdefault(_lane(state.tree, job), SortedList()).add(place)
+                buckets = self.buckets.setdefault((job.queue, job.tenant, job.user), {})
+                buckets.setdefault(_bucket(state.tree, job), SortedList()).add(place)
 
     def _leave(self, state: State, job: Job) -> None:
         if state.tree.pool(job.queue) is None:
@@ -299,15 +299,15 @@ class Index:
                 if not users:
                     del tenants[job.tenant]
             if state.tree.queues[job.queue].order != "age":
-                self._leave_lane(state.tree, job, place)
+                self._leave_bucket(state.tree, job, place)
 
-    def _leave_lane(self, tree: QueueTree, job: Job, place: InLine) -> None:
-        lanes, lane = self.lanes[job.queue, job.tenant, job.user], _lane(tree, job)
-        lanes[lane].remove(place)
-        if not lanes[lane]:
-            del lanes[lane]
-            if not lanes:
-                del self.lanes[job.queue, job.tenant, job.user]
+    def _leave_bucket(self, tree: QueueTree, job: Job, place: InLine) -> None:
+        buckets, bucket = self.buckets[job.queue, job.tenant, job.user], _bucket(tree, job)
+        buckets[bucket].remove(place)
+        if not buckets[bucket]:
+            del buckets[bucket]
+            if not buckets:
+                del self.buckets[job.queue, job.tenant, job.user]
 
 
 def sharers(queue: str, tenant: str, user: str) -> tuple[tuple[str, ...], ...]:
@@ -324,5 +324,5 @@ def _place_in_line(tree: QueueTree, job: Job) -> InLine:
     return (-tree.priority_of(job), job.taken_n, job.fact_index, job.job_id)
 
 
-def _lane(tree: QueueTree, job: Job) -> Lane:
+def _bucket(tree: QueueTree, job: Job) -> Bucket:
     return (-tree.priority_of(job), kind_of(job), job.time_limit_seconds * 1000)

@@ -4,4 +4,4 @@ Pure decisions: a snapshot in, a verdict out. One engine serves scheduler, repla
 A change of behaviour is a new `ENGINE_ID`; a replay recomputes the records whose engine id this build carries.
 """
 
-ENGINE_ID = "tessera-4"
+ENGINE_ID = "tessera-5"

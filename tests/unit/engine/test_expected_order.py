@@ -24,9 +24,9 @@ HOUR = 3_600_000
 PATIENCE = 10
 
 
-def shard(**more: Any) -> Committed:
+def shard(patience: int = PATIENCE, **more: Any) -> Committed:
     """One GPU; jobs called short have run for a second, those called long for an hour."""
-    policy = Policy(order_patience_seconds=PATIENCE, **more)
+    policy = Policy(order_patience_seconds=patience, **more)
     body = config_body(Queue(name="research", order="expected"), policy=policy)
     ledger = Committed().begin(node_seen("node-a", 1), body=body)
     for number in range(8):
@@ -58,6 +58,15 @@ def test_a_time_limit_below_what_was_learnt_is_believed() -> None:
     submit(ledger, "long1", time_limit_seconds=1)
     submit(ledger, "long2")
     assert line_of(ledger) == ["long1", "short1", "long2"]
+
+
+@pytest.mark.parametrize(("waited_ms", "first"), [(23_000, "long2"), (25_000, "long1")])
+def test_a_wait_counts_by_how_often_it_holds_the_expected_runtime(waited_ms: int, first: str) -> None:
+    """Eight seconds of expected runtime and twenty-four of waiting are a slowdown of four, and weigh two seconds."""
+    ledger = shard(patience=1000)
+    submit(ledger, "long1", time_limit_seconds=8)
+    submit(ledger, "long2", ms=waited_ms, time_limit_seconds=2)
+    assert line_of(ledger)[0] == first
 
 
 def test_a_job_that_has_waited_for_the_patience_goes_before_all_that_have_not() -> None:
@@ -93,21 +102,21 @@ def test_what_ends_later_changes_the_order_of_those_that_wait() -> None:
     assert line_of(ledger) == ["long1", "short1"]
 
 
-def test_a_job_that_leaves_and_comes_back_stands_where_it_stood_and_no_lane_stays_empty() -> None:
+def test_a_job_that_leaves_and_comes_back_stands_where_it_stood_and_no_bucket_stays_empty() -> None:
     ledger = shard()
     submit(ledger, "short1", "long1")
     ledger.commit(orders=(ledger.line(),))
     assert line_of(ledger) == ["long1"]
     ledger.commit(orders=(ledger.line(),))
-    assert [len(lanes) for lanes in ledger.state.index.lanes.values()] == [1]
+    assert [len(buckets) for buckets in ledger.state.index.buckets.values()] == [1]
 
 
-def test_a_restored_state_and_another_configuration_have_the_same_lanes() -> None:
+def test_a_restored_state_and_another_configuration_have_the_same_buckets() -> None:
     ledger = shard()
     submit(ledger, "long1", "short1", "long2")
     restored = load(dump(ledger.state))
     assert order(restored, "default", ledger.ts) == order(ledger.state, "default", ledger.ts)
-    assert restored.index.lanes == ledger.state.index.lanes
+    assert restored.index.buckets == ledger.state.index.buckets
 
 
 def test_each_order_of_the_contract_is_there() -> None:
@@ -127,10 +136,13 @@ def test_a_job_is_told_how_long_it_is_expected_to_take_and_who_goes_before_it_wh
     found = explain(ledger.state, waiting.job_id, ledger.ts)
     assert found is not None
     told = " ".join(found.said)
-    assert "1 that have waited longer than the shard's patience, 1 expected to take less GPU time" in told
+    assert (
+        "1 that have waited longer than the shard's patience, 1 expected to take less GPU time, as waits are counted"
+        in told
+    )
     assert "It is expected to run for 52m" in told
     assert "on 1 GPU, by how long such jobs ran" in told
-    assert "go before it until it has waited for 10s" in told
+    assert "Nobody younger passes it once it has waited for 10s" in told
 
 
 def violations(ledger: Committed, *jobs: str) -> set[str]:
@@ -160,7 +172,7 @@ def test_the_checker_lets_shorter_jobs_pass_one_that_is_not_due() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["short", "long", "new"]), st.integers(0, 3), st.integers(1, 6000))))
-def test_the_merge_of_lanes_is_the_plain_sort_of_all_jobs(sent: list[tuple[str, int, int]]) -> None:
+def test_the_merge_of_buckets_is_the_plain_sort_of_all_jobs(sent: list[tuple[str, int, int]]) -> None:
     ledger = shard()
     for number, (name, limit, ms) in enumerate(sent):
         submit(ledger, f"{name}{number}", ms=ms, **({"time_limit_seconds": limit} if limit else {}))
@@ -169,7 +181,9 @@ def test_the_merge_of_lanes_is_the_plain_sort_of_all_jobs(sent: list[tuple[str, 
         due = ledger.ts - job.submitted_ts >= PATIENCE * 1000
         mean, limit = expected(ledger.state.runtimes, kind_of(job)), job.time_limit_seconds * 1000
         assert mean <= UNKNOWN
-        return not due, 0 if due else min(mean, limit) if limit else mean, job.taken_n, job.fact_index
+        runtime = min(mean, limit) if limit else mean
+        waited = ledger.ts - job.submitted_ts
+        return not due, 0 if due else runtime**2 // (runtime + waited), job.taken_n, job.fact_index
 
     plain = [job.job_id for job in sorted(ledger.state.jobs.values(), key=key)]
     assert list(order(ledger.state, "default", ledger.ts)) == plain

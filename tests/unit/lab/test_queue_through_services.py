@@ -8,10 +8,11 @@ from typer.testing import CliRunner
 
 from tessera.client.commands.lab import lab
 from tessera.kernel.errors import StartupError
-from tessera.lab.queue.policies import POLICIES
+from tessera.lab.queue.configured import POLICIES as CONFIGURED
+from tessera.lab.queue.configured import pods_of
+from tessera.lab.queue.live import LiveEngine
 from tessera.lab.queue.replay import replay
-from tessera.lab.queue.services import POLICIES as CONFIGURED
-from tessera.lab.queue.services import pods_of, refuse, through_services
+from tessera.lab.queue.services import refuse, through_services
 from tessera.lab.traces.philly import TraceJob
 from tessera.testkit.end_to_end.services import Undecided
 
@@ -34,7 +35,7 @@ LEARNT = trace(*((20 * n, 10, 8) for n in range(5)), (100, 1000, 5), (120, 1000,
 @pytest.mark.parametrize("policy", CONFIGURED)
 @pytest.mark.parametrize("jobs", [BLOCKED, SHORT_BEFORE, LEARNT], ids=["blocked", "short-before", "learnt"])
 def test_everybody_waits_as_long_as_through_the_engine_alone(policy: str, jobs: list[TraceJob]) -> None:
-    alone, run = replay(jobs, POLICIES[policy]((8, 8), ())), through_services(jobs, [8, 8], policy)
+    alone, run = replay(jobs, LiveEngine(policy, (8, 8), ())), through_services(jobs, [8, 8], policy)
     for one, by_itself in zip(run.waits, alone, strict=True):
         assert 0 <= one - by_itself <= SECONDS_BETWEEN_RUNS * len(jobs)
     assert run.recomputed == run.messages > len(jobs)

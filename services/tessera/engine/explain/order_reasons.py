@@ -9,7 +9,7 @@ from tessera.domain.runtimes import kind_of
 from tessera.domain.state import State
 from tessera.engine.explain.blockers import Eyes, said_amount
 from tessera.engine.explain.what_if import Fork
-from tessera.engine.queueing.orders.expected import expected_of, expected_runtime, is_due
+from tessera.engine.queueing.orders.expected import expected_runtime, index_of, is_due
 from tessera_schemas.units import said_age
 
 HIGHER = "of a higher priority class"
@@ -17,7 +17,7 @@ QUEUES = "of queues that hold less for their weight, or stay within their own qu
 TENANTS = "of tenants that hold less for their weight"
 USERS = "of users of its tenant that hold less"
 WAITED = "that have waited longer than the shard's patience"
-SHORTER = "expected to take less GPU time"
+SHORTER = "expected to take less GPU time, as waits are counted"
 OLDER = "older"
 ORDER = (HIGHER, QUEUES, TENANTS, USERS, WAITED, SHORTER, OLDER)
 
@@ -48,7 +48,7 @@ def _why(state: State, job: Job, other: Job) -> str:
         return OLDER
     if is_due(state, other, state.ts):
         return WAITED
-    return SHORTER if expected_of(state, other) < expected_of(state, job) else OLDER
+    return SHORTER if index_of(state, other, state.ts) < index_of(state, job, state.ts) else OLDER
 
 
 def said_expected(state: State, job: Job) -> Iterator[str]:
@@ -63,5 +63,6 @@ def said_expected(state: State, job: Job) -> Iterator[str]:
     patience = said_age(state.tree.policy.order_patience_seconds * 1000)
     yield (
         f"It is expected to run for {said_age(runtime)}{gpus}, by {why}. Jobs of its class that are expected to take "
-        f"less GPU time go before it until it has waited for {patience}."
+        f"less GPU time go before it; its own counts for less as it waits, half after a wait as long as it is "
+        f"expected to run. Nobody younger passes it once it has waited for {patience}."
     )

@@ -189,7 +189,7 @@ class _Making:
         self, queue: str, tenant: str, user: str, held: Amount, weight: int = 1, own: Own = FREE
     ) -> _Branch | None:
         index = self.state.index
-        line = JobLine(index.lines[queue][tenant][user], index.lanes.get((queue, tenant, user), {}))
+        line = JobLine(index.lines[queue][tenant][user], index.buckets.get((queue, tenant, user), {}))
         return self._leaf(line, self.state.tree.queues[queue].order, held, weight, own)
 
     def _held(self, *who: str) -> Amount:

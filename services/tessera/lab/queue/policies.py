@@ -1,25 +1,28 @@
-"""The policies of the queueing replay: each is told of arrivals and ends, and says who starts."""
+"""
+The policies of the queueing replay: each learns of arrivals and ends, and says who starts.
+
+`fifo`, `skip` and `sjf-oracle` are the baselines that were published for these jobs. The others are configurations of
+the live engine.
+"""
 
 from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
-from tessera.domain.table import Table
-from tessera.engine.queueing.backfill import Candidate, backfill
-from tessera.engine.queueing.durations import JobKind, Sketch, learn
-from tessera.engine.queueing.expected_order import ExpectedOrderPolicy, Lanes, WaitingJob, runtime
-from tessera.engine.queueing.node_timeline import RoomAhead
+from tessera.lab.queue.configured import by_arrival
+from tessera.lab.queue.live import LiveEngine
 from tessera.lab.traces.philly import TraceJob
-
-FOR_EVER = 2**60
 
 
 class QueueingPolicy(Protocol):
     """A policy at work. Times are milliseconds, jobs are named by their line."""
 
-    def arrived(self, job: TraceJob) -> None: ...
+    def arrived(self, job: TraceJob) -> None:
+        """A job was submitted."""
 
-    def ended(self, job: TraceJob, now_ms: int) -> None: ...
+    def ended(self, job: TraceJob, now_ms: int) -> None:
+        """A job's GPUs are free again."""
 
     def started(self, now_ms: int) -> Sequence[int]:
         """The lines of the jobs that start now; they hold their GPUs from here on."""
@@ -29,100 +32,77 @@ Rank = Callable[[TraceJob], tuple[int, ...]]
 
 
 class InOrder:
-    """Best fit in a fixed order: strict, or passing over what does not fit."""
+    """
+    Best fit in a fixed order: strict, or passing over what does not fit.
 
-    def __init__(self, sizes: Sequence[int], rank: Rank, skip: bool) -> None:
-        self._room = RoomAhead(sizes, by_end=False)
+    A gang of up to a node's GPUs lies on one node, a larger one on wholly free nodes, of which the last keeps a rest.
+    """
+
+    def __init__(self, rank: Rank, skip: bool, sizes: Sequence[int]) -> None:
+        self._sizes, self._free = sizes, list(sizes)
+        self._placed: dict[int, list[tuple[int, int]]] = {}  # line → (node, GPUs)
         self._rank, self._skip = rank, skip
-        self._lanes: dict[int, list[tuple[tuple[int, ...], int, TraceJob]]] = {}  # by GPUs when skipping, else one
+        self._waiting: dict[int, list[tuple[tuple[int, ...], int, TraceJob]]] = {}  # by GPUs when skipping, else one
 
     def arrived(self, job: TraceJob) -> None:
-        lane = self._lanes.setdefault(job.gpus if self._skip else 0, [])
-        insort(lane, (self._rank(job), job.line, job))
+        """Puts the job where its rank says."""
+        insort(self._waiting.setdefault(job.gpus if self._skip else 0, []), (self._rank(job), job.line, job))
 
     def ended(self, job: TraceJob, now_ms: int) -> None:
-        self._room.release(str(job.line))
+        """Frees the job's GPUs."""
+        for node, gpus in self._placed.pop(job.line):
+            self._free[node] += gpus
 
     def started(self, now_ms: int) -> Sequence[int]:
-        """Equal needs get equal answers while room shrinks: a lane is done with its first refusal."""
-        self._room.begin(now_ms, lambda job, now: FOR_EVER)
-        begun, lanes = [], {key: lane for key, lane in self._lanes.items() if lane}
-        while lanes:
-            at = min(lanes, key=lambda key: lanes[key][0][:2])
-            job = lanes[at][0][2]
-            if not self._room.start(Candidate(str(job.line), job.gpus, FOR_EVER)):
-                del lanes[at]
+        """Equal needs get equal answers while room shrinks: jobs of one size are done with their first refusal."""
+        begun, waiting = [], {key: jobs for key, jobs in self._waiting.items() if jobs}
+        while waiting:
+            first = min(waiting, key=lambda key: waiting[key][0][:2])
+            job = waiting[first][0][2]
+            if not self._start(job):
+                del waiting[first]
                 continue
             begun.append(job.line)
-            lanes[at].pop(0)
-            if not lanes[at]:
-                del lanes[at]
+            waiting[first].pop(0)
+            if not waiting[first]:
+                del waiting[first]
         return begun
 
+    def _start(self, job: TraceJob) -> bool:
+        places = self._on_one(job.gpus) if job.gpus <= max(self._sizes) else self._on_whole_nodes(job.gpus)
+        for node, gpus in places:
+            self._free[node] -= gpus
+        if places:
+            self._placed[job.line] = places
+        return bool(places)
 
-class Learning:
-    """The engine's order, earmarks and backfill, with runtimes learnt from `history` and from what ends."""
+    def _on_one(self, gpus: int) -> list[tuple[int, int]]:
+        fits = [(free, node) for node, free in enumerate(self._free) if free >= gpus]
+        return [(min(fits)[1], gpus)] if fits else []
 
-    def __init__(self, sizes: Sequence[int], history: Sequence[TraceJob], policy: ExpectedOrderPolicy) -> None:
-        self._policy = policy
-        self._rows: Table[Sketch] = Table()
-        for job in sorted(history, key=lambda job: (job.submit_s + job.duration_s, job.line)):
-            learn(self._rows, kind_of(job), job.duration_s * 1000, (job.submit_s + job.duration_s) * 1000)
-        self._lanes = Lanes(policy, self._rows)
-        self._room = RoomAhead(sizes)
-        self._jobs: dict[str, WaitingJob] = {}
-        self._started: dict[str, int] = {}
-
-    def arrived(self, job: TraceJob) -> None:
-        waiting = WaitingJob(f"{job.line:08d}", kind_of(job), job.submit_s * 1000)
-        self._jobs[waiting.job_id] = waiting
-        self._lanes.add(waiting)
-
-    def ended(self, job: TraceJob, now_ms: int) -> None:
-        waiting = self._jobs.pop(f"{job.line:08d}")
-        self._room.release(waiting.job_id)
-        self._lanes.learn(waiting.kind, now_ms - self._started.pop(waiting.job_id), now_ms)
-
-    def started(self, now_ms: int) -> Sequence[int]:
-        self._room.begin(now_ms, self._revised)
-        if not self._lanes or not self._room.free:
-            return ()
-        closed: set[tuple[int, int]] = set()
-        done = backfill(self._lanes.in_order(now_ms, closed), self._room, self._policy.depth, closed)
-        for job_id in done.started:
-            self._lanes.remove(self._jobs[job_id])
-            self._started[job_id] = now_ms
-        return [int(job_id) for job_id in done.started]
-
-    def _revised(self, job_id: str, now_ms: int) -> int:
-        began = self._started[job_id]
-        return began + runtime(self._rows, self._jobs[job_id].kind, 0, self._policy, now_ms - began)
-
-
-def kind_of(job: TraceJob) -> JobKind:
-    """The trace names neither user nor job: the virtual cluster is tenant and queue."""
-    return JobKind(job.vc, job.vc, "", job.gpus)
-
-
-def by_arrival(job: TraceJob) -> tuple[int, ...]:
-    """The published figures stand on this order: of jobs submitted in the same second the shorter goes first."""
-    return job.submit_s, job.duration_s, job.gpus
+    def _on_whole_nodes(self, gpus: int) -> list[tuple[int, int]]:
+        places: list[tuple[int, int]] = []
+        for node, size in enumerate(self._sizes):
+            if self._free[node] == size:
+                places.append((node, min(gpus, size)))
+                gpus -= size
+                if gpus <= 0:
+                    return places
+        return []
 
 
 def by_duration(job: TraceJob) -> tuple[int, ...]:
+    """Shortest first, which nobody knows before the job has ended."""
     return job.duration_s, job.submit_s
 
 
 Maker = Callable[[Sequence[int], Sequence[TraceJob]], QueueingPolicy]
 """Takes the sizes of the nodes and what ended before the replay begins."""
 
-AS_CONFIGURED = ExpectedOrderPolicy(patience_ms=0, depth=1)
-"""By age, since everybody is due at once, with room for one: what a shard does by `backfill: reserve`."""
-
 POLICIES: Mapping[str, Maker] = {
-    "fifo": lambda sizes, _: InOrder(sizes, by_arrival, skip=False),
-    "skip": lambda sizes, _: InOrder(sizes, by_arrival, skip=True),
-    "sjf-oracle": lambda sizes, _: InOrder(sizes, by_duration, skip=False),
-    "expected": lambda sizes, history: Learning(sizes, history, ExpectedOrderPolicy()),
-    "reserve": lambda sizes, history: Learning(sizes, history, AS_CONFIGURED),
+    "fifo": lambda sizes, _: InOrder(by_arrival, False, sizes),
+    "skip": lambda sizes, _: InOrder(by_arrival, True, sizes),
+    "sjf-oracle": lambda sizes, _: InOrder(by_duration, False, sizes),
+    "expected": partial(LiveEngine, "expected"),
+    "reserve": partial(LiveEngine, "reserve"),
 }

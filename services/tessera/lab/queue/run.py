@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from tessera.kernel.errors import StartupError
+from tessera.lab.queue.configured import POLICIES as CONFIGURED
 from tessera.lab.queue.measures import Measured, as_json, measure, offered_load
 from tessera.lab.queue.policies import POLICIES
 from tessera.lab.queue.replay import replay
 from tessera.lab.queue.report import KNOWN_OCTOBER, plot, table
-from tessera.lab.queue.services import POLICIES as CONFIGURED
 from tessera.lab.queue.services import QueueThroughServices, refuse, through_services
 from tessera.lab.traces.philly import OCTOBER_S, TraceJob, read_jobs
 

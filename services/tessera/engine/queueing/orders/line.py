@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from tessera.domain.state import InLine, Lane
+from tessera.domain.state import Bucket, InLine
 
 
 class JobLine(NamedTuple):
-    """Waiting jobs of one queue, or of one tenant or user of it: by class and age, and apart for each lane."""
+    """Waiting jobs of one queue, or of one tenant or user of it: by class and age, and apart for each bucket."""
 
     by_age: Iterable[InLine]
-    by_lane: Mapping[Lane, Iterable[InLine]]
+    by_bucket: Mapping[Bucket, Iterable[InLine]]
