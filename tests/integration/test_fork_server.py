@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -98,3 +99,9 @@ async def test_an_import_that_fails_is_one_sentence_that_names_the_log(folder: P
         await launched(server, "said", folder / "said.log")
     await server.close()
     assert "no_such_module" in (folder / "logs" / "fork-server.log").read_text()
+
+
+def test_a_process_that_has_ended_and_was_not_reported_yet_takes_any_signal() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    ForkedProcess(gone.pid).kill()

@@ -37,6 +37,7 @@ from tessera_schemas.reasons import Code
 from tessera_schemas.views import JobView
 
 KEY_HEADER = "Idempotency-Key"
+WAIT_POLL_SECONDS = 0.2
 LOOKED_AT_MAX = 20_000
 """Jobs that one page looks at; then it ends, maybe empty, and says where to go on."""
 
@@ -107,6 +108,21 @@ class Handlers:
         if view is None:  # it was forgotten in between
             raise _no_such_job(known.job_id)
         return json_response(models.OneJob(as_of=n, job=view))
+
+    async def wait_for_job(self, request: web.Request) -> web.Response:
+        """Answers as `get_job` once the job has ended, or with what it is when the caller's time is over."""
+        query, known, clock = read_query(request, models.WaitQuery), self._own_work(request), self._clock
+        job, until = known.job_id, clock.monotonic() + query.timeout
+        with self._streams.counting(request[CALLER]):
+            while True:
+                while self._state.jobs.get(job) is not None and clock.monotonic() < until:
+                    await clock.sleep(WAIT_POLL_SECONDS)
+                n, view = await self._views.job(job, self._state.n)
+                if view is None:  # it was forgotten in between
+                    raise _no_such_job(job)
+                if view.ended_ts or clock.monotonic() >= until:
+                    return json_response(models.OneJob(as_of=n, job=view))
+                await clock.sleep(WAIT_POLL_SECONDS)  # the views are a moment behind the fold
 
     async def list_jobs(self, request: web.Request) -> web.Response:
         """Answers with a page of jobs and the cursor of the next; raises Refusal for another tenant's."""

@@ -15,6 +15,7 @@ from tessera_schemas.templates import Parameter, ParameterName, Value
 from tessera_schemas.views import JobView, NodeView, QueueView
 
 PAGE_MAX = 500
+WAIT_SECONDS_MAX = 300
 
 AsOf = Annotated[int, Field(description="The ledger record up to which this holds")]
 JobIdText = Annotated[str, StringConstraints(max_length=64)]
@@ -107,6 +108,14 @@ class LogQuery(Strict):
     follow: Annotated[bool, Field(description="Go on until the pod ends")] = False
     tail: Annotated[int, Field(ge=0, le=1_000_000, description="The newest lines alone; 0: all")] = 0
     since_seconds: Annotated[int, Field(ge=0, le=INT_MAX, description="The newest seconds alone; 0: all")] = 0
+
+
+class WaitQuery(Strict):
+    """How long to wait for a job's end."""
+
+    timeout: Annotated[int, Field(ge=0, le=WAIT_SECONDS_MAX, description="Seconds; then the job is shown as it is")] = (
+        60
+    )
 
 
 class NoQuery(Strict):

@@ -54,6 +54,15 @@ ROUTES = (
     Route("GET", "/v1/jobs", "list_jobs", "List jobs, newest first", {200: models.JobPage}, READS, models.JobQuery),
     Route("GET", JOB, "get_job", "Show one job", {200: models.OneJob}, (404, *READS)),
     Route(
+        "GET",
+        f"{JOB}/wait",
+        "wait_for_job",
+        "Show one job once it has ended, or as it is when the time is over",
+        {200: models.OneJob},
+        (404, *READS),
+        models.WaitQuery,
+    ),
+    Route(
         "POST",
         f"{JOB}/cancel",
         "cancel_job",

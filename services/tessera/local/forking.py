@@ -7,6 +7,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,9 +26,10 @@ class ForkedProcess:
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def send_signal(self, number: int) -> None:
-        """Send a signal; one that has ended gets none."""
+        """Send a signal; one that has ended gets none, also before its end was reported here."""
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """End it by SIGKILL."""

@@ -1,0 +1,125 @@
+// Submits a job to Tessera's HTTP API, shows the log of one of its pods, and ends as the job ends.
+
+import { createHash } from "node:crypto";
+import { appendFileSync, readFileSync } from "node:fs";
+
+const WAIT_SECONDS = 60; // of one request; the gateway answers earlier when the job ends
+const AGAIN_MS = 2000;
+const KEY_CHARACTERS = 200;
+
+const input = (name) => (process.env[`INPUT_${name.toUpperCase()}`] ?? "").trim();
+const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+const url = input("url").replace(/\/+$/, "");
+const headers = { Authorization: `Bearer ${input("token")}` };
+const deadline = Date.now() + Number(input("timeout-minutes") || "360") * 60_000;
+
+class Refused extends Error {}
+
+// An answer; what is away or busy is asked again until the time is over.
+async function ask(path, options = {}) {
+  for (;;) {
+    let why;
+    try {
+      const answer = await fetch(`${url}${path}`, { redirect: "error", ...options, headers: { ...headers, ...options.headers } });
+      if (answer.ok) return answer;
+      const problem = await answer.json().catch(() => ({}));
+      why = problem.sentence ?? `the gateway answered ${answer.status}`;
+      if (answer.status !== 429 && answer.status < 500) throw new Refused((problem.reasons ?? []).length > 1 ? problem.reasons.map((one) => `${one.code} ${one.field}`).join("; ") : why);
+    } catch (error) {
+      if (error instanceof Refused) throw error;
+      why ??= error.cause?.message ?? error.message;
+    }
+    if (Date.now() > deadline) throw new Refused(`no answer in time: ${why}`);
+    console.log(`the gateway cannot answer now (${why}); trying again`);
+    await sleep(AGAIN_MS);
+  }
+}
+
+// As `tessera submit` makes it: a step that is sent again is the same job, a re-run is a new one.
+function keyOf(name) {
+  if (input("key")) return input("key");
+  const { GITHUB_REPOSITORY: repository = "", GITHUB_RUN_ID: run = "", GITHUB_JOB: job = "", GITHUB_RUN_ATTEMPT: attempt = "1" } = process.env;
+  const text = ["github", repository, run, job, attempt, name].map((part) => part.replace(/[^\x21-\x7e]/g, "-")).join(":");
+  return text.length <= KEY_CHARACTERS ? text : `github:${createHash("sha256").update(text).digest("hex")}`;
+}
+
+async function submit() {
+  const read = JSON.parse(readFileSync(input("job"), "utf-8"));
+  const body = read.spec || read.template ? read : { spec: read };
+  if (input("name")) (body.spec ?? body).name = input("name");
+  const name = body.spec?.name ?? body.name ?? body.template;
+  const key = keyOf(name);
+  const sent = { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json", "Idempotency-Key": key } };
+  const { job_id: id, state } = await (await ask("/v1/jobs", sent)).json();
+  console.log(`job ${id} (${name}): ${state}, key ${key}`);
+  console.log(`${url}/ui#/jobs/${id}`);
+  return id;
+}
+
+// The log as it is written; a pod that is not there yet is asked for until `ended` says so. Never fails the job.
+async function showLog(id, rank, ended) {
+  while (!ended.signal.aborted) {
+    try {
+      const answer = await fetch(`${url}/v1/jobs/${id}/logs?follow=true&rank=${rank}`, { headers, signal: ended.signal });
+      if (answer.ok) {
+        for await (const part of answer.body.pipeThrough(new TextDecoderStream())) process.stdout.write(part);
+        return;
+      }
+      await answer.body?.cancel();
+    } catch {
+      if (ended.signal.aborted) return;
+    }
+    await sleep(AGAIN_MS);
+  }
+}
+
+async function waitFor(id) {
+  let told = "";
+  while (Date.now() < deadline) {
+    const seconds = Math.max(1, Math.min(WAIT_SECONDS, Math.round((deadline - Date.now()) / 1000)));
+    let answer;
+    try {
+      answer = await ask(`/v1/jobs/${id}/wait?timeout=${seconds}`);
+    } catch (error) {
+      if (!(error instanceof Refused) || !error.message.startsWith("NoSuchJob")) throw error;
+      await sleep(AGAIN_MS); // stored, and not in the ledger yet
+      continue;
+    }
+    const { job } = await answer.json();
+    if (job.ended_ts) return job;
+    const now = `${job.phase}${job.reason ? `: ${job.reason.code}` : ""}`;
+    if (now !== told) console.log(now);
+    told = now;
+  }
+  return null;
+}
+
+async function cancel(id, why) {
+  if (input("cancel") === "false") return console.log(`job ${id} goes on`);
+  await ask(`/v1/jobs/${id}/cancel`, { method: "POST", body: JSON.stringify({ why }), headers: { "Content-Type": "application/json" } });
+  console.log(`job ${id} is cancelled: ${why}`);
+}
+
+async function main() {
+  const id = await submit();
+  if (process.env.GITHUB_OUTPUT) appendFileSync(process.env.GITHUB_OUTPUT, `job-id=${id}\n`);
+  for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => cancel(id, "the workflow was cancelled").finally(() => process.exit(1)));
+  const ended = new AbortController();
+  const log = input("logs") === "" ? null : showLog(id, input("logs"), ended);
+  const job = await waitFor(id);
+  if (job === null) {
+    await cancel(id, "the workflow's time is over");
+    return 1;
+  }
+  await Promise.race([log, sleep(AGAIN_MS)]);
+  ended.abort();
+  if (process.env.GITHUB_OUTPUT) appendFileSync(process.env.GITHUB_OUTPUT, `phase=${job.phase}\n`);
+  const code = job.exit_code === undefined ? "" : `, exit code ${job.exit_code}`;
+  console.log(`job ${id} ${job.phase}${code}${job.reason ? ` (${job.reason.code})` : ""}`);
+  return job.phase === "succeeded" ? 0 : 1;
+}
+
+main().then((code) => process.exit(code), (error) => {
+  console.log(`::error::${error.message}`);
+  process.exit(1);
+});
