@@ -169,8 +169,13 @@ COUNTED = [
     ("the runtime's overhead comes on top", pod({"cpu": "1"}, overhead={"cpu": "250m"}), Uses(1250)),
     (
         "GPUs, instances and other devices are counted by name, and what nodes do not offer to jobs is not",
-        pod({"nvidia.com/gpu": "2", "nvidia.com/mig-1g.10gb": "1", "rdma/hca": "1", "hugepages-2Mi": "2Mi"}),
+        pod({"nvidia.com/gpu": "2", "nvidia.com/mig-1g.10gb": "1", "rdma/hca": "1", "hugepages-1Gi": "1Gi"}),
         Uses(0, 0, 2, (("nvidia.com/mig-1g.10gb", 1), ("rdma/hca", 1))),
+    ),
+    (
+        "a resource kind that is counted in bytes is counted so",
+        pod({"hugepages-2Mi": "2Mi"}),
+        Uses(0, 0, 0, (("hugepages-2Mi", 2 * 2**20),)),
     ),
     ("a part of a thousandth counts as one", pod({"cpu": "1u", "memory": "1m"}), Uses(1, 1)),
     ("a pod that cannot be read takes its place", pod({"cpu": "many"}), Uses()),
