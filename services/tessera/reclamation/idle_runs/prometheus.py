@@ -1,9 +1,9 @@
 """The use of GPUs as Prometheus has it from the DCGM exporter: one instant query, read into percent per pod."""
 
-import aiohttp
 import orjson
 
 from tessera.kernel.errors import Transient
+from tessera.reclamation.idle_runs.bounded_http import BoundedHttp
 from tessera.reclamation.idle_runs.decide import Usage
 from tessera.reclamation.idle_runs.samples import busiest
 
@@ -18,37 +18,12 @@ class Prometheus:
 
     def __init__(self, url: str, query: str) -> None:
         self._url, self._query = f"{url.rstrip('/')}/api/v1/query", query
-        self._session: aiohttp.ClientSession | None = None
+        self._http = BoundedHttp(TIMEOUT_SECONDS, ANSWER_BYTES_MAX)
+        self.close = self._http.close
 
     async def usage(self) -> Usage:
-        """Raises Transient for an answer that is none."""
-        if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
-            self._session = aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
-        try:
-            async with self._session.post(self._url, data={"query": self._query}, allow_redirects=False) as response:
-                answer = await _read(response)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Transient(f"prometheus: {error!r}") from error
-        if response.status != 200:
-            raise Transient(f"prometheus answered {response.status}: {answer[:200].decode(errors='replace')}")
-        return read_usage(answer)
-
-    async def close(self) -> None:
-        """Closes the HTTP session, if one is open; the next query opens another."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-
-
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    chunks, size = [], 0
-    async for chunk in response.content.iter_any():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > ANSWER_BYTES_MAX:
-            raise Transient(f"prometheus answered more than {ANSWER_BYTES_MAX} bytes")
-    return b"".join(chunks)
+        """Percent per pod by one query. Raises Transient while there is no answer that can be read."""
+        return read_usage(await self._http.read("prometheus", self._url, {"query": self._query}))
 
 
 def read_usage(answer: bytes) -> Usage:
