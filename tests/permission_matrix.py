@@ -4,13 +4,15 @@ Who may publish, hear, read and write what on NATS and Redis: the whole matrix, 
 Tenants `acme` (with a durable subscriber `ci`) and `other`, in the shard `main`.
 """
 
+import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 
 from nats.aio.client import Client
 from redis.asyncio import Redis
-from redis.exceptions import NoPermissionError
+from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
 
+from tessera.kernel.provisioning.credential_files import Login
 from tessera_schemas import keys, services
 
 SERVICES = frozenset(services.SERVICES)
@@ -148,6 +150,67 @@ NEVER = (
     ("ACL", "LIST"),
     ("SHUTDOWN",),
 )
+
+
+_READER = (
+    *("ping", "client|setname", "select", "info", "command"),
+    *("get", "mget", "exists", "hget", "hmget", "hgetall", "hlen", "hexists", "hscan", "multi", "exec"),
+)
+_WRITER = (
+    *("set", "del", "unlink", "hset", "hdel", "rename", "expire", "persist", "watch", "unwatch", "discard", "scan"),
+    *("evalsha", "script|load", "script|exists"),
+)
+REDIS_COMMANDS: dict[str, frozenset[str]] = {
+    identity: frozenset((*_READER, *(_WRITER if identity == "projection" else ())))
+    for identity in (*services.SERVICES, "operator")
+}
+"""Of the commands that a Redis server has, those that an identity may use; tenants have no login there."""
+
+
+async def granted_commands(url: str, login: Login) -> set[str]:
+    """
+    The commands of the server that it does not refuse this login, each tried on a connection of its own.
+
+    A command with subcommands is tried by these, `command` as one. Who may not even connect is granted nothing.
+    """
+    one = Redis.from_url(url, username=login.user, password=login.password)
+    try:
+        commands = [found async for found in _commands(one)]
+        granted = {name for name, words in commands if await _not_refused(one, words)}
+        return {"command" if name.startswith("command|") else name for name in granted}
+    except AuthenticationError:
+        return set()
+    finally:
+        await one.aclose()
+
+
+async def _commands(client: Redis) -> AsyncIterator[tuple[str, list[str]]]:
+    """Every command with words for it, as many as it wants at least; those that ask for no login are left out."""
+    connection = client.connection_pool.make_connection()
+    try:
+        await connection.send_command("COMMAND")
+        for name, arity, flags, *_, subcommands in await connection.read_response():
+            for each, words, marks in [(of[0], of[1], of[2]) for of in subcommands] or [(name, arity, flags)]:
+                if b"no_auth" not in marks:
+                    parts = each.decode().split("|")
+                    yield each.decode(), [*parts, *[HELD] * (abs(words) - len(parts))]
+    finally:
+        await connection.disconnect()
+
+
+async def _not_refused(client: Redis, words: list[str]) -> bool:
+    connection = client.connection_pool.make_connection()
+    try:
+        await connection.send_command(*words)
+        async with asyncio.timeout(5):
+            await connection.read_response()
+    except NoPermissionError:
+        return False
+    except ResponseError as error:
+        return "not allowed" not in str(error)  # DEBUG and MODULE are the server's own to refuse
+    finally:
+        await connection.disconnect()
+    return True
 
 
 async def permitted(client: Redis, *command: str) -> bool:

@@ -83,3 +83,21 @@ def test_the_probe_answers_for_a_process_that_lives_and_for_no_other(images: str
         assert wrapped.exec_run(probe).exit_code == 0
         wrapped.exec_run(["python", "-c", "open('/tmp/ill', 'w')"])
         assert wrapped.exec_run(probe).exit_code != 0
+
+
+@pytest.mark.parametrize("name", ["reclamation"])  # it has every part but the client's
+def test_the_same_input_gives_the_same_layers(images: str, name: str) -> None:
+    """Built a second time from nothing, an image has the layers that the first build made."""
+    again = f"tessera-{name}:again"
+    build = ("build", "-q", "--no-cache", "--network", "host", "-f", str(ROOT / "deploy/Dockerfile"))
+    done = run("docker", *build, "--target", name, "-t", again, str(ROOT), timeout=900)
+    assert done.returncode == 0, done.stderr[-4000:]
+    try:
+        assert _layers(again) == _layers(_image(name))
+    finally:
+        docker("image", "rm", again, check=False)
+
+
+def _layers(image: str) -> list[str]:
+    layers: list[str] = json.loads(docker("image", "inspect", image).stdout)[0]["RootFS"]["Layers"]
+    return layers
