@@ -9,11 +9,11 @@ from typing import Any
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.kubernetes.api_paths import resource_of
 from tessera.kernel.kubernetes.cluster import HttpCluster
-from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.kernel.ports import Cluster
 from tessera.local.cluster.access import Access, TokenIdentity
 from tessera.local.cluster.core import SimCluster
 from tessera.local.cluster.driving import drive
+from tessera.local.cluster.in_memory import MemoryCluster
 from tessera.local.cluster.nodes import NodeRow, node_object
 from tessera.local.cluster.server import ApiServer
 from tests.contract.cluster_suite import Setup

@@ -24,7 +24,6 @@ from tessera.kernel.kubernetes.users_pods import UsersPods
 from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
-from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import JsonObject, Message
 from tessera.kernel.process.leases import PARTITIONS, Members
@@ -33,6 +32,7 @@ from tessera.kernel.service.health import Health
 from tessera.kernel.service.metrics import Metrics
 from tessera.local.cluster.core import SimCluster
 from tessera.local.cluster.driving import drive
+from tessera.local.cluster.in_memory import MemoryCluster
 from tessera.local.cluster.nodes import NodeRow, node_object
 from tessera.reclamation.absence.handlers import Absences, GonePods, only_what_is_judged
 from tessera.reclamation.idle_runs.handlers import Idleness, Utilisation

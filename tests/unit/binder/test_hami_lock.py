@@ -10,9 +10,9 @@ from tessera.binder.decide import hami
 from tessera.binder.hami_lock import WAITING_MAX, HamiLock
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.informer import Informer
-from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.kernel.ports import JsonObject
 from tessera.local.cluster.core import SimCluster
+from tessera.local.cluster.in_memory import MemoryCluster
 from tessera.local.cluster.nodes import NodeRow, node_object
 from tests.virtual_time import VirtualClock
 

@@ -9,8 +9,8 @@ import pytest
 
 from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.kubernetes.node_troubles import NodeTroubles, TroubleKind, kind_of
-from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.local.cluster.core import SimCluster
+from tessera.local.cluster.in_memory import MemoryCluster
 from tessera.local.cluster.nodes import NodeRow, node_object
 from tests.virtual_time import VirtualClock
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from tessera.kernel.kubernetes.informer import Delta, Informer
 from tessera.kernel.kubernetes.users_pods import UsersPods
-from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.local.cluster.core import SimCluster
+from tessera.local.cluster.in_memory import MemoryCluster
 from tessera_schemas.labels import PERMIT_ANNOTATION, RUN_ANNOTATION, bound_for
 from tests.unit.binder.binder_builders import RUN, run
 from tests.virtual_time import VirtualClock

@@ -3,6 +3,7 @@
 import asyncio
 
 from tessera.kernel.ports import Clock
+from tessera.kernel.tasks.waiting import wait_for
 from tessera.local.cluster.core import SimCluster
 
 
@@ -17,13 +18,4 @@ async def drive(cluster: SimCluster, clock: Clock) -> None:
         if due_ms is None:
             await earlier.wait()
         else:
-            await _first_of(earlier, clock, max(due_ms - clock.now_ms(), 0) / 1000)
-
-
-async def _first_of(event: asyncio.Event, clock: Clock, seconds: float) -> None:
-    waits = (asyncio.ensure_future(event.wait()), asyncio.ensure_future(clock.sleep(seconds)))
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
+            await wait_for(earlier, clock, max(due_ms - clock.now_ms(), 0) / 1000)

@@ -13,13 +13,13 @@ from tessera.kernel.errors import InvariantViolation, Transient
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
-from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.process.settings import ServiceSettings
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
 from tessera.kernel.service.metrics import Metrics
 from tessera.local.cluster.core import SimCluster
+from tessera.local.cluster.in_memory import MemoryCluster
 from tessera.reclamation.prices.handlers import Learn
 from tessera.testkit.sim.coverage import CRASH_POINTS, Coverage
 from tessera.testkit.sim.faults import Crashed, Rates, ServiceFaults

@@ -7,7 +7,7 @@ import pytest
 
 from tessera.binder.adoption.budgets import find_exhausted_budget
 from tessera.engine.preemption.plans import Plan, plan, proposal
-from tessera.kernel.memory.cluster import MemoryCluster
+from tessera.local.cluster.in_memory import MemoryCluster
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import PlanProposed
 from tests.builders import config_body, config_proposed

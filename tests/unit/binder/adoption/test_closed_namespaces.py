@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.kernel.ports import ApiError
+from tessera.local.cluster.in_memory import MemoryCluster
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld
 
 

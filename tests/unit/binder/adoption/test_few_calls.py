@@ -14,9 +14,9 @@ from tessera.binder.adoption.assembly import UsersWork
 from tessera.binder.calls import RefusedByCluster
 from tessera.binder.decide.steps import read_pod
 from tessera.binder.settings import BinderSettings
-from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.kernel.ports import ApiError
 from tessera.kernel.process.leases import Members
+from tessera.local.cluster.in_memory import MemoryCluster
 from tessera_schemas.labels import NAMES_US
 from tests.builders import SHARD
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld

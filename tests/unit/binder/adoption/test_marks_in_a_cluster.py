@@ -7,8 +7,8 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from tessera.kernel.memory.cluster import MemoryCluster
 from tessera.kernel.ports import ApiError
+from tessera.local.cluster.in_memory import MemoryCluster
 from tessera.local.cluster.nodes import NodeRow, node_object
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, batch_job
 

@@ -1,95 +1,20 @@
 """
-The Cluster port straight onto a simulated cluster's core, with no server in between: the simulator's adapter.
+The Cluster port straight onto the simulated cluster, with no server in between: the simulator's adapter.
 
-Objects are decoded anew for each caller, so that nobody shares what another may change, as over HTTP. The core comes
-as a protocol: this layer knows no lab.
+Objects are decoded anew for each caller, so that nobody shares what another may change, as over HTTP.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 
 import orjson
 
 from tessera.kernel.kubernetes.api_paths import resource_of
 from tessera.kernel.ports import ApiError, Clock, JsonObject, Reduce, WatchEvent, as_it_is
+from tessera.local.cluster.core import SimCluster
+from tessera.local.cluster.shelf import Version
 
 FOLLOW_SECONDS = 0.5
-
-
-class Stored(Protocol):
-    """One object as the core holds it."""
-
-    json: bytes
-
-
-class OpenWatch(Protocol):
-    """A reader's place in the core's log of changes."""
-
-    closed: bool
-    on_ready: Callable[[], None]
-
-    def take(self) -> Sequence[tuple[str, bytes]]:
-        """Changes since the last call, as (type, JSON bytes). Raises ApiError 410 when history has gone past."""
-
-    def close(self) -> None:
-        """End the reading; a second call does nothing."""
-
-
-class StoredLine(Protocol):
-    """One line of a log."""
-
-    def to_bytes(self) -> bytes:
-        """Line as it is sent, with its line end."""
-
-
-class StoredLog(Protocol):
-    """Log of a pod up to now."""
-
-    @property
-    def lines(self) -> Sequence[StoredLine]:
-        """All lines, oldest first."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether no further line can come."""
-
-    def newest(self, tail_lines: int, since_ms: int) -> Sequence[StoredLine]:
-        """The last `tail_lines` lines (0: all) of those written at `since_ms` or later."""
-
-
-class ClusterCore(Protocol):
-    """Calls that the adapter needs of the simulated cluster; each is atomic and raises as the port says."""
-
-    def list(self, resource: str, selector: str = ..., fields: str = ...) -> tuple[Sequence[Stored], str]:
-        """Objects that both selectors match, and the resourceVersion from which a watch goes on."""
-
-    def open_watch(self, resource: str, resource_version: str, selector: str = ..., fields: str = ...) -> OpenWatch:
-        """Place in the log right after `resource_version`. Raises ApiError 410 for one too old."""
-
-    def resource(self, api_version: str, kind: str) -> str:
-        """Name under which objects of a kind are kept. Raises ApiError 404 for an unknown kind."""
-
-    def get(self, resource: str, namespace: str, name: str) -> Stored:
-        """Object as stored. Raises ApiError 404 without one."""
-
-    def read_log(self, namespace: str, name: str) -> StoredLog:
-        """Log of a pod up to now. Raises ApiError 404 without the pod, 400 before it has started."""
-
-    def create(self, resource: str, namespace: str, obj: Any) -> Stored:
-        """Store `obj`, which then belongs to the core. Raises ApiError 409 when the name is taken."""
-
-    def bind(self, namespace: str, name: str, binding: JsonObject) -> None:
-        """Bind a pod by the API's Binding object, with annotations and preconditions in `metadata`."""
-
-    def delete(self, resource: str, namespace: str, name: str, options: JsonObject | None = ...) -> Stored:
-        """Begin a deletion by DeleteOptions; returns the object as left by the call."""
-
-    def patch(self, resource: str, namespace: str, name: str, patch: JsonObject, subresource: str = ...) -> Stored:
-        """Apply a merge patch; `subresource` "status" changes the status alone."""
-
-    def evict(self, namespace: str, name: str, eviction: JsonObject | None = ...) -> None:
-        """Delete under disruption budgets. Raises ApiError 429 when a budget allows no disruption."""
 
 
 async def _nothing(_operation: str) -> None: ...
@@ -103,7 +28,7 @@ class MemoryCluster:
     each operation, with its name: they may wait on the clock, or raise, which loses the call or its answer.
     """
 
-    def __init__(self, core: ClusterCore, clock: Clock, identity: str, verbs: frozenset[str] | None = None) -> None:
+    def __init__(self, core: SimCluster, clock: Clock, identity: str, verbs: frozenset[str] | None = None) -> None:
         self._core, self._clock, self._identity, self._verbs = core, clock, identity, verbs
         self.before: Callable[[str], Awaitable[None]] = _nothing
         self.after: Callable[[str], Awaitable[None]] = _nothing
@@ -296,7 +221,7 @@ class MemoryCluster:
         await self.before(verb)
 
 
-def _decoded(stored: Stored) -> JsonObject:
+def _decoded(stored: Version) -> JsonObject:
     decoded: JsonObject = orjson.loads(stored.json)
     return decoded
 
