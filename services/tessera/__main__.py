@@ -2,19 +2,23 @@
 
 import sys
 
-from tessera.launch import run_named
-
 
 def main() -> int:
     match sys.argv[1:]:
         case ["run", service] if not service.startswith("-"):
-            return run_named(service, "main")
+            return _run(service, "main")
         case ["run", service, "--shard", shard]:
-            return run_named(service, shard)
+            return _run(service, shard)
     from tessera.client.cli import main as command_line
 
     command_line()
     return 0
+
+
+def _run(service: str, shard: str) -> int:
+    from tessera.launch import run_named  # a command needs nothing of a service
+
+    return run_named(service, shard)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ async def test_a_held_job_stays_until_it_is_released(live: Live) -> None:
         assert explained["reason"]["code"] == "OnHold"
         assert [reason["code"] for reason in explained["others"]] == ["WaitingForQuota", "NoFit"]
         assert explained["holders"][0]["job_id"] == filler
-        assert (await ok(live, "release", "patient", "--as", "lab")).out == f"job {done.job_id} is not held\n"
+        assert (await ok(live, "release", "patient", "--as", "lab")).out == f"job {done.job_id} is released\n"
     missing = await live.command("hold", "nobody")
     assert (missing.code, missing.err) == (
         3,

@@ -10,16 +10,16 @@ an error is one sentence that says what, where, and how to mend it.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tessera.client.outcomes import Refused
+    from tessera.client.outcomes import Failure, Refused
     from tessera.client.sdk import Submitted, Tessera, submit
 
-__all__ = ["Refused", "Submitted", "Tessera", "submit"]
+__all__ = ["Failure", "Refused", "Submitted", "Tessera", "submit"]
 
 
 def __getattr__(name: str) -> Any:
     """The SDK is imported when one of its names is: most commands do without."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tessera.client import sdk
+    from tessera.client import outcomes, sdk
 
-    return getattr(sdk, name)
+    return getattr(outcomes if name == "Failure" else sdk, name)

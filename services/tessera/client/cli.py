@@ -1,64 +1,80 @@
 """The `tessera` command: its groups put together, each imported when it is called."""
 
-import logging
-import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from tessera.client.light_imports import put_off_imports
 
-COMMANDS: Mapping[str, str] = {
-    "run": "platform.run",
-    "init": "platform.init",
-    "up": "platform.up",
-    "demo": "platform.demo",
-    "apply": "config.apply",
-    "submit": "jobs.submit",
-    "ls": "views.ls",
-    "get": "views.get",
-    "explain": "explain.explain",
-    "cancel": "jobs.cancel",
-    "checkpoint": "jobs.checkpoint",
-    "templates": "templates.templates",
-    "hold": "orders.hold",
-    "release": "orders.release",
-    "prio": "orders.prio",
-    "preempt": "preempt.preempt",
-    "drain": "drains.drain",
-    "undrain": "drains.undrain",
-    "quota": "queues.quota",
-    "slots": "slots.slots",
-    "top": "top.top",
-    "sbatch": "slurm.sbatch",
-    "squeue": "slurm.squeue",
-    "scancel": "slurm.scancel",
-    "sinfo": "slurm.sinfo",
-    "events": "events.events",
-    "nodes": "views.nodes",
-    "replay": "ledger.replay",
-    "doctor": "doctor.doctor",
-    "ledger": "ledger.inspecting",
-    "lab": "lab.lab",
-    "config": "config.config",
-    "queue": "queues.queue",
-    "dlq": "dlq.dlq",
-    "token": "tokens.tokens",
-    "cluster": "cluster.cluster",
+SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Jobs": {
+        "submit": ("jobs.submit", "Submit a job: a file, a command or a template"),
+        "ls": ("views.ls", "List jobs"),
+        "get": ("views.get", "Show one job"),
+        "explain": ("explain.explain", "Say why a job waits, and what would let it start"),
+        "events": ("events.events", "Show events, stored or as they come"),
+        "cancel": ("jobs.cancel", "Cancel a job"),
+        "hold": ("orders.hold", "Keep a job from starting"),
+        "release": ("orders.release", "Let a held job start again"),
+        "prio": ("orders.prio", "Give a job another priority class"),
+        "checkpoint": ("jobs.checkpoint", "Report that a job has saved its work"),
+        "templates": ("templates.templates", "List what can be submitted by name"),
+    },
+    "Jobs, in Slurm's words": {
+        "sbatch": ("slurm.sbatch", "Submit a batch script"),
+        "squeue": ("slurm.squeue", "List jobs that wait or run"),
+        "scancel": ("slurm.scancel", "Cancel jobs"),
+        "sinfo": ("slurm.sinfo", "List the nodes of each queue"),
+    },
+    "The shard": {
+        "top": ("top.top", "Watch GPUs in use, and why jobs wait"),
+        "queue": ("queues.queue", "Show, stop and open queues"),
+        "quota": ("queues.quota", "List quotas and their use"),
+        "nodes": ("views.nodes", "List nodes with what is free on them"),
+        "slots": ("slots.slots", "Show how many pods of each size could start now"),
+        "preempt": ("preempt.preempt", "Show the plan that would make room for a job"),
+        "drain": ("drains.drain", "Let nothing new start on a node"),
+        "undrain": ("drains.undrain", "Let jobs start on a drained node again"),
+    },
+    "Access": {
+        "login": ("logins.login", "Log in to a gateway's HTTP API"),
+        "context": ("logins.context", "Choose among the logins"),
+        "token": ("tokens.tokens", "Make, list and revoke tokens of the HTTP API"),
+    },
+    "Operation": {
+        "config": ("config.config", "Write a first configuration; show the one in force"),
+        "apply": ("config.apply", "Apply a configuration"),
+        "doctor": ("doctor.doctor", "Look for what keeps work from starting"),
+        "dlq": ("dlq.dlq", "Read input that could never be handled"),
+        "replay": ("ledger.replay", "Verify every record and decision of the ledger"),
+        "ledger": ("ledger.inspecting", "Look at the ledger itself"),
+        "init": ("platform.init", "Make identities, streams and consumers"),
+        "run": ("platform.run", "Run one service"),
+        "cluster": ("cluster.cluster", "Help an installation on Kubernetes"),
+    },
+    "On this machine": {
+        "up": ("platform.up", "Run a whole shard with a simulated cluster"),
+        "demo": ("platform.demo", "Show it all in a minute"),
+        "lab": ("lab.lab", "Replay real traces through the engine"),
+    },
 }
-"""Each command, or group of commands, and where in `tessera.client.commands` it is; in the order of `--help`."""
+"""Commands and groups of commands by section: where in `tessera.client.commands` each is, and its line in `--help`."""
+COMMANDS: Mapping[str, str] = {name: where for section in SECTIONS.values() for name, (where, _) in section.items()}
+PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
+"""Help without rich, whose import takes longer than everything else that a `--help` does."""
 
 
 class ImportedWhenCalled(Mapping[str, Any]):
     """The commands of COMMANDS by name; looking one up imports its module and none of the others."""
 
     def __getitem__(self, name: str) -> Any:
+        put_off_imports()
         module, attribute = COMMANDS[name].split(".")
         found = getattr(import_module(f"tessera.client.commands.{module}"), attribute)
-        alone = typer.Typer()
+        alone = typer.Typer(**PLAIN)
         if isinstance(found, typer.Typer):
             alone.add_typer(found, name=name)
         else:
@@ -73,35 +89,46 @@ class ImportedWhenCalled(Mapping[str, Any]):
 
 
 class LazyGroup(TyperGroup):
-    """A group that knows its commands' names before it imports any of them."""
+    """A group that lists its commands without importing any of them."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{**options, "commands": {}})
         self.commands: Any = ImportedWhenCalled()
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Names in the order of the table."""
-        return list(self.commands)
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the sections of `--help`."""
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
 
 
 app = typer.Typer(
     cls=LazyGroup,
     help="An event-driven scheduler for GPU clusters.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unavailable, 6 refused, 7 timed out, "
-    "8 cancelled.",
+    "8 cancelled, 9 valid but not recomputed (replay), 130 interrupted.",
+    **PLAIN,
 )
-app.callback()(lambda: None)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # a third of the time of `--help`
+
+        print(f"tessera {version('tessera')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _read_options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave")
+    ] = False,
+) -> None: ...
 
 
 def main() -> None:
-    """Run the command; logs of libraries go to stderr, errors only, since stdout is for programs."""
-    put_off_imports()
-    import structlog
-
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    """Run the command that the words of this process name."""
     app()

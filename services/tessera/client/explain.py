@@ -35,12 +35,12 @@ async def time_limits(ledger: Ledger, holders: Holders) -> dict[str, int]:
 
 def explanation_lines(answer: Explanation, until: Mapping[str, int], now_ms: int) -> list[str]:
     """The explanation without the job's story, in lines of at most 80 columns."""
-    said = [_wrapped(answer.sentence())]
+    said = [wrapped(answer.sentence())]
     if answer.position:
         rest = f"in line for pool {answer.pool}"
-        said.append(_wrapped(f"Place {answer.position} of {answer.in_line} {rest}, queue {answer.job.queue}."))
-    said += [_wrapped(text) for text in answer.said]
-    said += [_wrapped(f"Also {reason.sentence()}") for reason in answer.others]
+        said.append(wrapped(f"Place {answer.position} of {answer.in_line} {rest}, queue {answer.job.queue}."))
+    said += [wrapped(text) for text in answer.said]
+    said += [wrapped(f"Also {reason.sentence()}") for reason in answer.others]
     lines = [line for part in said for line in part]
     holders = list(_holder_lines(answer.holders, until, now_ms))
     if holders:
@@ -103,7 +103,8 @@ def _holder_lines(holders: Holders, until: Mapping[str, int], now_ms: int) -> It
         yield from _item(others.said())
 
 
-def _wrapped(text: str) -> list[str]:
+def wrapped(text: str) -> list[str]:
+    """Lines of a paragraph, of at most 80 columns."""
     return wrap(text, COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
 
 

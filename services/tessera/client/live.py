@@ -1,7 +1,9 @@
 """A view that is shown again and again: in place on a terminal, else once more whenever it has changed."""
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from tessera.client.rendering import say
 from tessera.kernel.clock import SystemClock
@@ -13,14 +15,12 @@ Read = Callable[[], Awaitable[list[str]]]
 
 
 async def watch(read: Read, every_seconds: float = EVERY_SECONDS) -> None:
-    """Until it is interrupted. While the views are away it says so once and goes on."""
-    if sys.stdout.isatty():
-        await _in_place(read, every_seconds)
-    else:
-        await _printed(read, every_seconds)
+    """Show it until Ctrl-C; while the views are away it says so once and goes on."""
+    with suppress(asyncio.CancelledError):  # by which asyncio tells of Ctrl-C
+        await (_show_in_place if sys.stdout.isatty() else _print_changes)(read, every_seconds)
 
 
-async def _in_place(read: Read, every_seconds: float) -> None:
+async def _show_in_place(read: Read, every_seconds: float) -> None:
     from rich.console import Console  # programs that read what is printed do without
     from rich.live import Live
     from rich.text import Text
@@ -36,7 +36,7 @@ async def _in_place(read: Read, every_seconds: float) -> None:
             await clock.sleep(every_seconds)
 
 
-async def _printed(read: Read, every_seconds: float) -> None:
+async def _print_changes(read: Read, every_seconds: float) -> None:
     clock, last, away = SystemClock(), list[str](), False
     while True:
         try:

@@ -1,84 +1,111 @@
-"""Orders about what is there already: who gives them, which job is meant, sending one, and seeing it carried out."""
+"""Job commands: who sends them, which job is meant, sending one, and seeing it carried out."""
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from tessera.client.outcomes import Exit, Failure, Refused
-from tessera.client.shard_views import ENDED, ShardViews
+from tessera.client.shard_views import ENDED, ReadViews, is_whole_id, one_of
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
-from tessera.kernel.messaging.requests import Asking
-from tessera.kernel.provisioning.credential_files import Credential
 from tessera_schemas import subjects
 from tessera_schemas.base import Strict
 from tessera_schemas.reasons import Code
 
+if TYPE_CHECKING:
+    from tessera.kernel.provisioning.credential_files import Credential
+
 PUBLISH_SECONDS = 60.0
 SEEN_SECONDS = 5.0
 POLL_SECONDS = 0.05
-ID_CHARACTERS = 20
+API_ACTIONS = {
+    "cancel_job": "cancel",
+    "hold_job": "hold",
+    "release_job": "release",
+    "report_checkpoint": "checkpoint",
+}
+"""By the kind of command: what the HTTP API calls it. It has no other job commands."""
 
 
-def choose_identity(where: Where, identity: str | None) -> Credential:
+def choose_identity(where: Where, identity: str | None) -> "Credential":
     """
     The identity that sends a job command: the named one, else the only credential, else the operator. Raises Failure.
     """
     return where.identity(identity) if identity else where.single or where.identity(subjects.OPERATOR)
 
 
-async def find_live_job(where: Where, who: Credential, named: str, doing: str) -> str:
+async def find_job_id(where: Where, named: str, doing: str = "") -> str:
     """
-    The id of a live job by its id, the beginning of one, or its name. Raises Failure.
+    The id of a job by its id, the beginning of one, or its name. Raises Failure.
 
-    Looked up as the operator, where he is at hand; a tenant alone must name its job by the whole id. `doing` ends the
-    sentence about a job that has ended.
+    `doing` is the verb of a command for live jobs: then an ended one is a Failure, too. Where nobody may read the
+    views, a job is named by its whole id.
     """
-    whole = len(named) == ID_CHARACTERS and named.isalnum()
-    if not where.can_be(subjects.OPERATOR):
-        if whole:
+    if not where.can_read():
+        if is_whole_id(named):
             return named
-        raise Failure(Exit.USAGE, f"job {named}: {who.identity.name} cannot look jobs up; name it by its whole id")
+        raise Failure(Exit.USAGE, f"job {named}: these credentials cannot look jobs up; name it by its whole id")
+    if is_whole_id(named) and not doing:
+        return named
     try:
-        async with where.store(where.identity(subjects.OPERATOR)) as store:
-            found = await ShardViews(store).job(named)
+        async with where.views() as views:
+            if doing and not is_whole_id(named):
+                found = one_of(await views.jobs(), named, live_only=True)
+            else:
+                found = await (views.job(named) if doing else views.work(named))
     except (Failure, Transient):
-        if whole:
-            return named  # the views may be behind or away, and the order is stored all the same
+        if is_whole_id(named):
+            return named  # the views may be behind or away, and the command is stored all the same
         raise
-    if found.phase in ENDED:
-        raise Failure(Exit.CONFLICT, f"job {found.job_id}: it is {found.phase} already; there is nothing to {doing}")
+    if doing and found.phase in ENDED:
+        raise Failure(Exit.CONFLICT, f"job {found.job_id}: has ended ({found.phase}); there is nothing to {doing}")
     return found.job_id
 
 
-async def give(where: Where, who: Credential, command: Strict, job: str = "") -> bool:
-    """Store the order; False when nobody has answered yet. Raises Refused, or Failure when there is no such job."""
+async def send(where: Where, identity: str | None, command: Strict, job: str = "") -> bool:
+    """Store the command; False when nobody has answered yet. Raises Refused, or Failure when there is no such job."""
+    action = API_ACTIONS.get(getattr(command, "kind", ""))
+    if where.api is not None and identity is None and action is not None:
+        from tessera.client.api import path_of
+
+        body = command.model_dump(mode="json", exclude_defaults=True, exclude={"kind", "v", "job_id", "tenant"})
+        _, answer = await where.api.post(path_of(job, action), body)
+        return bool(answer.get("state") == "accepted")
+    from tessera.kernel.messaging.requests import Asking
+
+    who = choose_identity(where, identity)
     operator = who.identity.role == subjects.OPERATOR
     subject = subjects.control(where.shard) if operator else subjects.submit(where.shard, who.identity.name)
     async with where.bus(who) as bus:
         asking = await Asking.open(bus, who.identity.name)
-        answer = await asking.ask(subject, command, publish_seconds=PUBLISH_SECONDS)
-    if answer is not None and not answer.accepted:
-        if any(reason.code == Code.NO_SUCH_JOB for reason in answer.reasons):
+        answered = await asking.ask(subject, command, publish_seconds=PUBLISH_SECONDS)
+    if answered is not None and not answered.accepted:
+        if any(reason.code == Code.NO_SUCH_JOB for reason in answered.reasons):
             raise Failure(Exit.NOT_FOUND, f"job {job}: there is none; see `tessera ls`")
-        raise Refused(answer.reasons, job)
-    return answer is not None
+        raise Refused(answered.reasons, job)
+    return answered is not None
 
 
-async def seen(
-    where: Where, condition: Callable[[ShardViews], Awaitable[bool]], seconds: float = SEEN_SECONDS
-) -> bool | None:
-    """Whether the views show it within so many seconds; None where nobody here may read them."""
-    if not where.can_be(subjects.OPERATOR):
-        return None
+async def poll(
+    condition: Callable[[], Awaitable[bool]], seconds: float | None, every_seconds: float = POLL_SECONDS
+) -> bool:
+    """Ask until it holds, or False after so many seconds; whoever answers being away only makes it longer."""
     clock = SystemClock()
-    until = clock.monotonic() + seconds
-    async with where.store(where.identity(subjects.OPERATOR)) as store:
-        while True:
-            try:
-                if await condition(ShardViews(store)):
-                    return True
-            except Transient:
-                pass
-            if clock.monotonic() >= until:
-                return False
-            await clock.sleep(POLL_SECONDS)
+    until = None if seconds is None else clock.monotonic() + seconds
+    while True:
+        try:
+            if await condition():
+                return True
+        except Transient:
+            pass
+        if until is not None and clock.monotonic() >= until:
+            return False
+        await clock.sleep(every_seconds)
+
+
+async def is_seen(where: Where, condition: Callable[[ReadViews], Awaitable[bool]]) -> bool | None:
+    """Whether the views show it within SEEN_SECONDS; None where nobody here may read them."""
+    if not where.can_read():
+        return None
+    async with where.views() as views:
+        return await poll(lambda: condition(views), SEEN_SECONDS)

@@ -145,13 +145,9 @@ class Tessera:
         say: Say = _to_stderr,
     ) -> Submitted:
         """Send a submit as the contract writes it, without its key; else as `submit`."""
-        read = _read(asked)
-        name = read.spec.name if isinstance(read, SubmitJob) else read.name or read.template
-        chosen = choose_key(key, name, os.environ, random_key)
-        if chosen.source == "random":
-            say(f"key {chosen.key}")
-        command: Strict = type(read).model_validate({**dict(read), "key": chosen.key, "tenant": self.tenant})
-        job = job_id(self.shard, self.tenant, chosen.key)
+        read, chosen = read_submit(asked, key, say)
+        command: Strict = type(read).model_validate({**dict(read), "key": chosen, "tenant": self.tenant})
+        job = job_id(self.shard, self.tenant, chosen)
         if (size := len(command.to_bytes())) > subjects.SUBMIT_BYTES_MAX:
             raise Refused((too_large(size),), job)
         answer = await self._asking.ask(
@@ -162,7 +158,7 @@ class Tessera:
         )
         if answer is not None and not answer.accepted:
             raise Refused(answer.reasons, answer.job_id)
-        return Submitted(job, chosen.key, answer is not None)
+        return Submitted(job, chosen, answer is not None)
 
     async def checkpoint(self, job: str, path: str, attempt: int = 0, at: str = "") -> None:
         """
@@ -224,13 +220,37 @@ def submit(
     home: Path | None = None,
     shard: str | None = None,
 ) -> Submitted:
-    """`Tessera.submit` for a script that is not asynchronous; connects for this one call."""
+    """
+    `Tessera.submit` for a script that is not asynchronous; connects for this one call.
+
+    In a notebook, where a loop runs already, the call has a thread of its own and the loop waits for it.
+    """
 
     async def once() -> Submitted:
         async with Tessera.connect(tenant, home=home, shard=shard) as tessera:
             return await tessera.submit(spec, key)
 
-    return asyncio.run(once())
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(once())
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, once()).result()
+
+
+def read_submit(asked: Mapping[str, Any], key: str | None, say: Say) -> tuple[Any, str]:
+    """
+    A submit as the contract reads it, and the key to send it under: the one given, else one from the CI run, else a
+    random one, which is said first. Raises Refused with all reasons.
+    """
+    read = _read(asked)
+    name = read.spec.name if isinstance(read, SubmitJob) else read.name or read.template
+    chosen = choose_key(key, name, os.environ, random_key)
+    if chosen.source == "random":
+        say(f"key {chosen.key}")
+    return read, chosen.key
 
 
 def _read(command: Mapping[str, Any]) -> Any:

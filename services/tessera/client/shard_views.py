@@ -1,71 +1,189 @@
-"""The shared views as the operator reads them, with the n up to which they hold."""
+"""The shared views with the ledger number up to which they hold: read from Redis, or from the gateway by HTTP."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera.client.outcomes import Exit, Failure
 from tessera.domain.phases import TERMINAL
-from tessera.kernel.ports import ProjectionStore
+from tessera_schemas.base import Lenient
 from tessera_schemas.views import JobView, NodeView, QueueView
 
 if TYPE_CHECKING:
+    from tessera.client.api import Api
+    from tessera.kernel.ports import ProjectionStore
     from tessera_schemas.config import Config
+    from tessera_schemas.templates import JobTemplate
 
-ID_PREFIX_MIN = 4
+ID_PREFIX_MIN, ID_CHARACTERS = 4, 20
+PAGE = 500
 ENDED = frozenset(phase.value for phase in TERMINAL)
+REFUSED = "refused"
+"""Phase of users' work in Kubernetes that is turned away."""
+
+Row = TypeVar("Row", bound=Lenient)
 
 
-@dataclass(frozen=True, slots=True)
-class ShardViews:
-    """`as_of` is read before the view, so a view is never older than it says."""
+class ReadViews(ABC):
+    """Each raises Transient while whoever holds the views is away."""
 
-    store: ProjectionStore
+    def __init__(self) -> None:
+        self._read_at: list[int] = []
 
     async def as_of(self) -> int:
-        """Number of the last ledger message that the views hold."""
-        return await self.store.cursor()
+        """Ledger number up to which everything holds that was read since this was last asked."""
+        n, self._read_at = min(self._read_at, default=0), []
+        return n
+
+    @abstractmethod
+    async def title(self) -> str:
+        """Whose views these are, for the first line of a screen."""
+
+    @abstractmethod
+    async def templates(self) -> "Sequence[JobTemplate]":
+        """Templates that may be submitted by name."""
+
+    @abstractmethod
+    async def _rows(self, view: str, model: type[Row]) -> list[Row]:
+        """All rows of a view, noting in `_read_at` as of when."""
+
+    @abstractmethod
+    async def _job(self, job_id: str) -> JobView | None:
+        """The job with this id."""
 
     async def jobs(self) -> list[JobView]:
         """Live jobs first, each group oldest first, then by id."""
-        found = [JobView.from_bytes(stored) for stored in (await self.store.get_all("jobs")).values()]
-        return sorted(found, key=lambda job: (job.phase in ENDED, job.submitted_ts, job.job_id))
+        return sorted(await self._rows("jobs", JobView), key=lambda job: (job.phase in ENDED, *_age(job)))
 
     async def all_work(self) -> list[JobView]:
         """Live jobs, then users' work in Kubernetes that is refused, whose ids are no jobs', then ended jobs."""
-        jobs, found = await self.jobs(), (await self.store.get_all("refused")).values()
-        refused = sorted(map(JobView.from_bytes, found), key=lambda work: (work.submitted_ts, work.job_id))
-        return sorted([*jobs, *refused], key=lambda job: (job.phase in ENDED) * 2 + (job.phase == "refused"))
-
-    async def work(self, named: str) -> JobView:
-        """A job, or refused work, by the same names. Raises Failure."""
-        stored = await self.store.get("jobs", named)
-        return JobView.from_bytes(stored) if stored is not None else one_of(await self.all_work(), named)
+        found = [*await self._rows("jobs", JobView), *await self._rows(REFUSED, JobView)]
+        return sorted(found, key=lambda job: ((job.phase in ENDED) * 2 + (job.phase == REFUSED), *_age(job)))
 
     async def nodes(self) -> list[NodeView]:
         """All nodes by pool, then name."""
-        found = [NodeView.from_bytes(stored) for stored in (await self.store.get_all("nodes")).values()]
-        return sorted(found, key=lambda node: (node.pool, node.name))
+        return sorted(await self._rows("nodes", NodeView), key=lambda node: (node.pool, node.name))
 
     async def queues(self) -> list[QueueView]:
         """All queues by name."""
-        found = [QueueView.from_bytes(stored) for stored in (await self.store.get_all("queues")).values()]
-        return sorted(found, key=lambda queue: queue.name)
+        return sorted(await self._rows("queues", QueueView), key=lambda queue: queue.name)
+
+    async def work(self, named: str) -> JobView:
+        """A job, or refused work, by its id, the unique beginning of one, or its name. Raises Failure."""
+        return await self._job(named) or one_of(await self.all_work(), named)
+
+    async def job(self, named: str) -> JobView:
+        """A job by its id, the unique beginning of one, or its name. Raises Failure."""
+        return await self._job(named) or one_of(await self.jobs(), named)
+
+
+class ShardViews(ReadViews):
+    """The views in Redis; the number is read before a view, so that a view is never older than it says."""
+
+    def __init__(self, store: "ProjectionStore", shard: str = "") -> None:
+        super().__init__()
+        self.store, self._shard = store, shard
+
+    async def title(self) -> str:
+        """Shard, and the preset of the policy in force."""
+        body = (await self.config()).body
+        return f"shard {self._shard}, preset {'none: nothing is configured' if body is None else body.policy.preset}"
+
+    async def templates(self) -> "Sequence[JobTemplate]":
+        """Templates of the configuration in force."""
+        body = (await self.config()).body
+        return () if body is None else body.templates
 
     async def config(self) -> "Config":
         """Version 0 before the first `apply`."""
         from tessera_schemas.config import Config  # who only lists does without
 
+        self._read_at.append(await self.store.cursor())
         stored = await self.store.get("config", "config")
         return Config() if stored is None else Config.model_validate_json(stored)
 
-    async def job(self, named: str) -> JobView:
-        """A job by its id, the unique beginning of one, or its name. Raises Failure."""
-        stored = await self.store.get("jobs", named)
-        return JobView.from_bytes(stored) if stored is not None else one_of(await self.jobs(), named)
+    async def _rows(self, view: str, model: type[Row]) -> list[Row]:
+        self._read_at.append(await self.store.cursor())
+        return [model.from_bytes(stored) for stored in (await self.store.get_all(view)).values()]
+
+    async def _job(self, job_id: str) -> JobView | None:
+        self._read_at.append(await self.store.cursor())
+        stored = await self.store.get("jobs", job_id)
+        return None if stored is None else JobView.from_bytes(stored)
 
 
-def one_of(jobs: list[JobView], named: str) -> JobView:
-    """The job meant by the beginning of an id or by a name; of jobs with one name the live one, if it is alone."""
+class ApiViews(ReadViews):
+    """The views as the gateway serves them to the token of `api`: a tenant's token sees what is the tenant's."""
+
+    def __init__(self, api: "Api") -> None:
+        super().__init__()
+        self._api = api
+
+    async def title(self) -> str:
+        """Address of the gateway."""
+        return self._api.url
+
+    async def templates(self) -> "Sequence[JobTemplate]":
+        """Templates without the jobs that they make, which the API does not show."""
+        from tessera_schemas.templates import JobTemplate, Parameter
+
+        found = (await self._get("/v1/templates"))["items"]
+        return [
+            JobTemplate.model_construct(
+                name=one["name"],
+                description=one["description"],
+                parameters=tuple(map(Parameter.model_validate, one["parameters"])),
+                overrides=tuple(one["overrides"]),
+                spec={},
+            )
+            for one in found
+        ]
+
+    async def _rows(self, view: str, model: type[Row]) -> list[Row]:
+        if view not in ("jobs", REFUSED):
+            return [model.model_validate(row, extra="ignore") for row in (await self._get(f"/v1/{view}"))["items"]]
+        rows: list[Any] = []
+        asked: dict[str, Any] = {"limit": PAGE} | ({"phase": REFUSED} if view == REFUSED else {})
+        while True:
+            page = await self._get("/v1/jobs", **asked)
+            rows += [row for row in page["items"] if (row["phase"] == REFUSED) == (view == REFUSED)]
+            if not page.get("next"):
+                return [model.model_validate(row, extra="ignore") for row in rows]
+            asked["cursor"] = page["next"]
+
+    async def _job(self, job_id: str) -> JobView | None:
+        from tessera.client.api import path_of
+
+        if not is_whole_id(job_id):
+            return None
+        try:
+            return JobView.model_validate((await self._get(path_of(job_id)))["job"], extra="ignore")
+        except Failure as failure:
+            if failure.code is Exit.NOT_FOUND:
+                return None
+            raise
+
+    async def _get(self, path: str, **query: Any) -> dict[str, Any]:
+        found = await self._api.get(path, **query)
+        self._read_at.append(int(found["as_of"]))
+        return found
+
+
+def is_whole_id(named: str) -> bool:
+    """Tells whether a job is named by a whole id, which needs no view to be understood."""
+    return len(named) == ID_CHARACTERS and named.isalnum()
+
+
+def _age(job: JobView) -> tuple[int, str]:
+    return job.submitted_ts, job.job_id
+
+
+def one_of(jobs: list[JobView], named: str, live_only: bool = False) -> JobView:
+    """
+    The job meant by the beginning of an id or by a name; of jobs with one name the live one, if it is alone.
+
+    Raises Failure; with `live_only` also when several have the name and all of them have ended.
+    """
     by_id = [job for job in jobs if len(named) >= ID_PREFIX_MIN and job.job_id.startswith(named)]
     by_name = [job for job in jobs if job.name == named]
     live = [job for job in by_name if job.phase not in ENDED]
@@ -73,6 +191,8 @@ def one_of(jobs: list[JobView], named: str) -> JobView:
         if len(found) == 1:
             return found[0]
         if found:
+            if live_only and not live:
+                raise Failure(Exit.CONFLICT, f"job {named}: all {len(found)} jobs of this name have ended")
             some = ", ".join(job.job_id for job in found[:5]) + (", …" if len(found) > 5 else "")
             raise Failure(Exit.USAGE, f"job {named}: {len(found)} jobs are meant ({some}); name one by its id")
     raise Failure(Exit.NOT_FOUND, f"job {named}: there is none with this id or name; see `tessera ls`")

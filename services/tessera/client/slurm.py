@@ -100,6 +100,9 @@ def _words(line: str, at: str) -> list[tuple[str, str]]:
             value = "yes"
         elif not given:
             if not words or words[0].startswith("-"):
+                if name not in KNOWN:
+                    found.append((name, ""))  # it is refused by name, with all the others
+                    continue
                 raise Failure(Exit.USAGE, f"{at}: --{name} has no value; write --{name}=value")
             value = words.pop(0)
         found.append((name, value))

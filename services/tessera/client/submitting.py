@@ -1,22 +1,34 @@
 """`tessera submit` without its options: the spec of a command line, a dry run, and waiting for a job's end."""
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from tessera.client.ordering import PUBLISH_SECONDS, poll
 from tessera.client.outcomes import Exit, Failure, Refused
+from tessera.client.rendering import say
 from tessera.client.shard_views import ENDED, ShardViews
+from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera_schemas.commands import Answer
 from tessera_schemas.events import CloudEvent, JobCancelledV1, JobFailedV1, JobRefusedV1
 from tessera_schemas.reading import read_tenant_command
 from tessera_schemas.reasons import Code, PublicReason
-from tessera_schemas.views import JobView
 
-POLL_SECONDS = 0.25
+if TYPE_CHECKING:
+    from tessera.client.api import Api
+    from tessera.client.sdk import Submitted
+
+WAIT_SECONDS = 0.25
+"""Between two looks for a job's end."""
+RETRY_SECONDS = 1.0
+ENTRY_SECONDS = 0.5
+"""How long to listen for what the committer makes of an admitted job; of one that was known before it says nothing."""
 Json = dict[str, Any]
 
 
@@ -62,8 +74,9 @@ def parameters_of(said: Sequence[str]) -> dict[str, str]:
 
 
 def command_bytes(asked: Json, key: str, tenant: str) -> bytes:
-    """The submit as it would be sent."""
-    return orjson.dumps({"kind": asked["kind"], "v": 1, "key": key, "tenant": tenant, **asked})
+    """The submit as it would be sent; by HTTP the token says whose it is."""
+    whose = {"tenant": tenant} if tenant else {}
+    return orjson.dumps({"kind": asked["kind"], "v": 1, "key": key, **whose, **asked})
 
 
 async def dry_run(views: ShardViews, data: bytes, shard: str, tenant: str) -> tuple[Answer, int]:
@@ -71,27 +84,86 @@ async def dry_run(views: ShardViews, data: bytes, shard: str, tenant: str) -> tu
     from tessera.admission.decide.outcome import Origin, judge_tenant_command
     from tessera.admission.decide.policy import AdmissionPolicy, NodeShapes, templates_of, tree_of
 
+    config, nodes = await views.config(), await views.store.get_all("nodes")
     n = await views.as_of()
-    config = await views.config()
-    nodes = await views.store.get_all("nodes")
     policy = AdmissionPolicy(n, tree_of(config), NodeShapes().update(nodes), templates_of(config))
     return judge_tenant_command(read_tenant_command(data), Origin(shard, tenant, 0), policy).answer, n
 
 
-async def wait_for_end(views: ShardViews, job_id: str, seconds: float | None) -> JobView | None:
-    """The job once it has ended; None when `seconds` are over. Redis being away only makes it longer."""
+End = tuple[str, PublicReason | None]
+"""Phase in which a job ended, and its reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A submit that is stored, and a way to wait for the job's end: None when it did not come within the seconds."""
+
+    done: "Submitted"
+    wait: Callable[[float | None], Awaitable[End | None]]
+
+
+@asynccontextmanager
+async def submitted(where: Where, identity: str | None, asked: Json, key: str | None) -> AsyncIterator[Sent]:
+    """
+    Submit once, by HTTP where a token is at hand, else by NATS. Raises Refused with all reasons, Failure, Transient.
+
+    `wait` asks the views, which miss nothing; a tenant that cannot read them listens to its events from before the
+    submit on.
+    """
+    if where.api is not None and identity is None:
+        api = where.api
+        done = await _sent_by_api(api, asked, key)
+        yield Sent(done, lambda seconds: _wait_for_end(where, done.job_id, seconds))
+        return
+    from tessera.client.sdk import Tessera
+
+    async with Tessera.at(where, where.tenant(identity)) as tessera:
+        watch = await tessera.watch()
+        done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, say=say)
+        check_entry(await watch.entered(done.job_id, ENTRY_SECONDS) if done.admitted else None)
+
+        async def wait(seconds: float | None) -> End | None:
+            if where.can_read():
+                return await _wait_for_end(where, done.job_id, seconds)
+            event = await watch.ended(done.job_id, seconds)
+            return None if event is None else end_of_event(event)
+
+        yield Sent(done, wait)
+
+
+async def _sent_by_api(api: "Api", asked: Json, key: str | None) -> "Submitted":
+    """Repeated under the same key until the gateway says that it is stored, for PUBLISH_SECONDS at most."""
+    from tessera.client.api import JOBS
+    from tessera.client.sdk import Submitted, read_submit
+
+    _, chosen = read_submit(asked, key, say)
     clock = SystemClock()
-    began = clock.monotonic()
-    while seconds is None or clock.monotonic() - began < seconds:
+    until = clock.monotonic() + PUBLISH_SECONDS
+    while True:
         try:
-            stored = await views.store.get("jobs", job_id)
+            body = {name: value for name, value in asked.items() if name != "kind"}
+            _, answer = await api.post(JOBS, body, chosen)
         except Transient:
-            stored = None
-        job = None if stored is None else JobView.from_bytes(stored)
-        if job is not None and job.phase in ENDED:
-            return job
-        await clock.sleep(POLL_SECONDS)
-    return None
+            if clock.monotonic() > until:
+                raise
+            await clock.sleep(RETRY_SECONDS)
+        else:
+            return Submitted(str(answer["job_id"]), chosen, answer["state"] != "stored")
+
+
+async def _wait_for_end(where: Where, job_id: str, seconds: float | None) -> End | None:
+    found: list[End] = []
+
+    async def has_ended() -> bool:
+        try:
+            job = await views.job(job_id)
+        except Failure:  # the views do not have it yet
+            return False
+        found[:] = [(job.phase, job.reason)]
+        return job.phase in ENDED
+
+    async with where.views() as views:
+        return found[0] if await poll(has_ended, seconds, WAIT_SECONDS) else None
 
 
 def exit_of_end(phase: str, reason: PublicReason | None) -> Exit:

@@ -1,23 +1,27 @@
 """
 Location of the shard, and our identity there.
 
-Sources, in this order: `--home`, the environment (`TESSERA_NATS_URL`, `TESSERA_CREDENTIALS_FILE`), then the directory
-of a local platform: TESSERA_HOME or `.tessera`, whose `platform.json` names its servers. The shard is that of
-`--shard`, else TESSERA_SHARD, else that of the credentials, or the platform's first.
+Sources, in this order: `--context`, `--home`, the environment (`TESSERA_NATS_URL` and `TESSERA_CREDENTIALS_FILE`,
+`TESSERA_API`, TESSERA_HOME), the login in use (`tessera login`), then `.tessera`. TESSERA_HOME and `.tessera` are the
+directory of a local platform, whose `platform.json` names its servers. The shard is that of `--shard`, else
+TESSERA_SHARD, else that of the credentials, or the platform's first; a gateway serves one shard.
 """
 
 import json
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tessera.client.contexts import LOCAL, ApiLogin, Contexts, login_of
 from tessera.client.outcomes import Exit, Failure
 from tessera_schemas import subjects
 
-if TYPE_CHECKING:  # NATS, Redis and credentials are imported where they are used: no command needs all
+if TYPE_CHECKING:  # NATS, Redis, HTTP and credentials are imported where they are used: no command needs all
+    from tessera.client.api import Api
+    from tessera.client.shard_views import ReadViews
     from tessera.kernel.nats.bus import NatsBus
     from tessera.kernel.provisioning.credential_files import Credential, CredentialDirectory
     from tessera.kernel.redis.store import RedisStore
@@ -30,15 +34,27 @@ EXPLICIT = ("TESSERA_NATS_URL", "TESSERA_CREDENTIALS_FILE")
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A shard's servers and the identities that can be used here: below `credentials`, or the one given by itself."""
+    """
+    A shard's servers and the identities that can be used here: below `credentials`, or the one given by itself.
+
+    `login` is a token for the shard's gateway; where there is nothing else, `nats_url` and `redis_url` are empty.
+    """
 
     shard: str
-    nats_url: str
-    redis_url: str
+    nats_url: str = ""
+    redis_url: str = ""
     nats_monitor_url: str = ""
     credentials: Path | None = None
     single: "Credential | None" = None
     pids: Mapping[str, int | None] = field(default_factory=dict)
+    login: ApiLogin | None = None
+
+    @property
+    def api(self) -> "Api | None":
+        """The gateway, where a token for it is at hand."""
+        from tessera.client.api import Api
+
+        return None if self.login is None else Api(self.login)
 
     @property
     def directory(self) -> "CredentialDirectory | None":
@@ -49,6 +65,12 @@ class Where:
 
     def identity(self, name: str) -> "Credential":
         """Raises Failure when this identity cannot be used here."""
+        if self.login is not None and self.single is None:
+            raise Failure(
+                Exit.USAGE,
+                f"identity {name}: the HTTP API at {self.login.url} does not offer this; credentials for NATS do: "
+                "set TESSERA_NATS_URL and TESSERA_CREDENTIALS_FILE, or use --context local",
+            )
         if self.single is not None and name == self.single.identity.name:
             return self.single
         if self.single is not None and self.directory is None:
@@ -104,12 +126,33 @@ class Where:
         finally:
             await bus.close()
 
+    def can_read(self) -> bool:
+        """Tells whether the views can be read here: by HTTP, or as the operator."""
+        return self.login is not None or self.can_be(subjects.OPERATOR)
+
+    @asynccontextmanager
+    async def views(self, identity: str | None = None) -> AsyncIterator["ReadViews"]:
+        """The views by HTTP where a token is at hand, else from Redis as the operator or a named identity."""
+        from tessera.client.shard_views import ApiViews, ShardViews
+
+        if self.login is not None and identity is None:
+            from tessera.client.api import Api
+
+            yield ApiViews(Api(self.login))
+        else:
+            async with self.store(self.identity(identity or subjects.OPERATOR)) as store:
+                yield ShardViews(store, self.shard)
+
     @asynccontextmanager
     async def store(self, credential: "Credential") -> AsyncIterator["RedisStore"]:
         """The shared views; raises Failure for an identity that may not read them."""
         login = credential.redis
         if login is None:
-            raise Failure(Exit.USAGE, f"identity {credential.identity.name}: may not read the views; use --as operator")
+            raise Failure(
+                Exit.USAGE,
+                f"identity {credential.identity.name}: cannot read Redis; use --as operator, or log in by HTTP: "
+                "`tessera login URL`",
+            )
         from tessera.kernel.redis.store import RedisStore
 
         store = RedisStore(self.redis_url, login.user, login.password, self.shard)
@@ -119,14 +162,43 @@ class Where:
             await store.close()
 
 
-def find(home: Path | None = None, environment: Mapping[str, str] = os.environ, shard: str | None = None) -> Where:
+def find(
+    home: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+    shard: str | None = None,
+    context: str | None = None,
+) -> Where:
     """Raises Failure when nothing says where the shard is, StartupError for wrong settings."""
     wanted = shard or environment.get(SHARD_VARIABLE) or None
-    if home is None and any(environment.get(name) for name in EXPLICIT):
+    if context not in (None, LOCAL):
+        return Where(wanted or subjects.MAIN_SHARD, login=Contexts.read(environment).named(context))
+    if home is None:
+        named = _of_environment(environment, wanted)
+        if named is not None:
+            return named
+        if context is None and not environment.get(HOME_VARIABLE):
+            contexts = Contexts.read(environment)
+            if contexts.current != LOCAL:
+                return Where(wanted or subjects.MAIN_SHARD, login=contexts.named(contexts.current))
+    return _local_platform(home or Path(environment.get(HOME_VARIABLE) or DEFAULT_HOME), wanted)
+
+
+def _of_environment(environment: Mapping[str, str], shard: str | None) -> Where | None:
+    """
+    The shard that variables name, by NATS, by HTTP or by both; None where they name none.
+
+    With both, a tenant reads by HTTP, which its NATS credential cannot; an operator needs no HTTP.
+    """
+    login = login_of(environment)
+    if any(environment.get(name) for name in EXPLICIT):
         from tessera.client.settings import from_settings  # a script on a local platform does without
 
-        return from_settings(wanted)
-    directory = home or Path(environment.get(HOME_VARIABLE) or DEFAULT_HOME)
+        where = from_settings(shard)
+        return where if where.can_be(subjects.OPERATOR) else replace(where, login=login)
+    return None if login is None else Where(shard or subjects.MAIN_SHARD, login=login)
+
+
+def _local_platform(directory: Path, wanted: str | None) -> Where:
     path = directory / "platform.json"
     try:
         state = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -142,8 +214,9 @@ def find(home: Path | None = None, environment: Mapping[str, str] = os.environ, 
     except OSError as error:
         raise Failure(
             Exit.UNAVAILABLE,
-            f"platform: nothing runs in {directory} ({path.name}: {error.strerror}); start it with `tessera up`, name "
-            "its directory with --home, or set TESSERA_NATS_URL and TESSERA_CREDENTIALS_FILE",
+            f"platform: nothing runs in {directory} ({path.name}: {error.strerror}); start it with `tessera up`, "
+            "name its directory with --home, log in with `tessera login URL`, or set TESSERA_NATS_URL and "
+            "TESSERA_CREDENTIALS_FILE",
         ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise Failure(Exit.UNAVAILABLE, f"platform: {path} is damaged; restart `tessera up`") from error

@@ -35,8 +35,8 @@ from tessera.kernel.provisioning.credentials import ensure_identities, reload_na
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams, ensure_subscribers
 from tessera.local.child_process import Child, Spawn
 from tessera.local.forking import ForkServer
-from tessera.local.free_port import LOOPBACK, free_port
-from tessera.local.servers import NatsServer, RedisServer, wait_until
+from tessera.local.free_port import LOOPBACK, choose_ports, free_port
+from tessera.local.servers import NatsServer, RedisServer, find_nats_server, find_redis_server, wait_until
 from tessera_schemas import subjects
 from tessera_schemas.labels import SHARD_LABEL
 from tessera_schemas.services import SERVICES
@@ -72,7 +72,8 @@ class Platform:
     is meant wherever none is named.
 
     `nodes` is a file of the simulated cluster's nodes. `sync` makes every acknowledged write survive a power cut, at
-    a fifth of the speed; services are told to accept that it is off.
+    a fifth of the speed; services are told to accept that it is off. `api_port` is the first shard's; 0: the
+    one that it had in this directory before.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Platform:
         sync: bool = False,
         cluster: bool = True,
         ledger_bytes_max: int = LEDGER_BYTES_MAX,
+        api_port: int = 0,
         say: Say = print,
         command: Callable[[str, str], Sequence[str]] = service_command,
     ) -> None:
@@ -97,7 +99,8 @@ class Platform:
         self._lock: IO[str] | None = None
         self._children: dict[str, Child] = {}
         self._cluster_port = free_port() if cluster else 0
-        self._gateway_ports = {shard: free_port() for shard in self.shards if GATEWAY in self.services}
+        self._api_port = api_port
+        self._gateway_ports: dict[str, int] = {}
         self._ready = False
         mains = [f"tessera.{service}.main" for service in self.services]
         self._forks = ForkServer(self.directory, [*mains, *ALWAYS_IMPORTED], _same_code())
@@ -286,6 +289,7 @@ class Platform:
         self._lock.flush()
 
     def _prepare(self) -> None:
+        find_nats_server(), find_redis_server()  # before anything is started, or what is missing is told late
         for folder in ("logs", "run", "cluster"):
             (self.directory / folder).mkdir(exist_ok=True)
         for shard in self.shards:
@@ -293,6 +297,8 @@ class Platform:
             known = {path.stem for path in credentials.path.glob("*.json")}
             new = [tenant_identity(tenant) for tenant in self._tenants if tenant not in known]
             ensure_identities(credentials, [*system_identities(), *new])
+        if GATEWAY in self.services:
+            self._gateway_ports = choose_ports(self.directory / "run" / "api-ports.json", self.shards, self._api_port)
         self.nats = NatsServer(self.directory / "nats", self.credentials.nats_file, sync=self._sync)
         self.redis = RedisServer(self.directory / "redis", self.credentials.redis_file)
 

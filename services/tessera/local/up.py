@@ -23,10 +23,12 @@ async def up(
     shards: Sequence[str] = (subjects.MAIN_SHARD,),
     sync: bool = False,
     time: bool = False,
+    api_port: int = 0,
     say: Say = print,
 ) -> None:
     """
-    Run the platform until a signal comes; a second one does not hurry it. `time` also measures bare imports.
+    Run the platform until a signal comes; a second one does not hurry it. `time` also measures bare imports. The HTTP
+    API listens on `api_port`; 0: on the port that it had here before, or a free one.
 
     Raises StartupError, in one line, when a part does not start; by then everything is stopped again.
     """
@@ -34,7 +36,9 @@ async def up(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told_to_stop.set)
-    platform = Platform(directory, services, nodes, tenants, shards, sync, say=say)
+    platform = Platform(directory, services, nodes, tenants, shards, sync, api_port=api_port, say=say)
+    parts = f"NATS, Redis, a simulated cluster, and {len(services)} services for each of {len(shards)} shards"
+    say(f"starting in {platform.directory}: {parts if len(shards) > 1 else parts.partition(' for each')[0]}")
     starting = asyncio.create_task(platform.__aenter__())
     stopping = asyncio.create_task(told_to_stop.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tessera.client.cli import app
+from tessera.client.commands import context
 from tessera.client.commands import ledger as commands
 from tessera.client.outcomes import Exit
 from tests.builders import SHARD
@@ -44,7 +45,7 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
         yield InMemory(made.stored)
 
     monkeypatch.setattr(commands, "stored_ledger", opened)
-    monkeypatch.setattr(commands, "find", lambda *_, **__: None)
+    monkeypatch.setattr(context, "find", lambda *_, **__: None)
     return made.stored
 
 

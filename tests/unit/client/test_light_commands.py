@@ -1,12 +1,19 @@
 """What a command imports: CPU time that everybody pays with every call."""
 
+import asyncio
+import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from tessera.client.cli import COMMANDS, ImportedWhenCalled
+from tessera.client import Failure, Submitted, submit
+from tessera.client.cli import COMMANDS, ImportedWhenCalled, app
+from tessera.client.commands.jobs import report_end
+from tessera.client.submitting import Sent
 
 HEAVY = {"aiohttp.client", "rich.console", "numpy", "kubernetes", "nats", "tessera.domain.state", "tessera.engine"}
 
@@ -35,3 +42,55 @@ def test_every_command_of_the_table_is_there_under_its_name() -> None:
     commands = ImportedWhenCalled()
     assert {name: commands[name].name for name in COMMANDS} == {name: name for name in COMMANDS}
     assert all(commands[name].help for name in COMMANDS)
+
+
+def test_help_imports_no_command_and_no_library_but_its_own(tmp_path: Path) -> None:
+    script = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "sys.argv = ['tessera', '-h']\n"
+        "from tessera.__main__ import main\n"
+        "main()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == 0
+    assert all(f"  {name} " in ended.stdout for name in COMMANDS)
+    assert max(map(len, ended.stdout.splitlines())) <= 80
+    loaded = set(ended.stderr.split())
+    assert loaded & {"pydantic", "rich", "asyncio", "structlog", "tessera_schemas", "importlib.metadata"} == set()
+    assert {name for name in loaded if name.startswith("tessera.client.commands")} == set()
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    said = CliRunner().invoke(app, ["--version"])
+    assert (said.exit_code, said.stdout) == (0, f"tessera {version('tessera')}\n")
+
+
+def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "tessera", "context", "list"]
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()  # as `| head` does
+    assert process.stderr.read() == b""
+    assert process.wait() == 0
+    process.stderr.close()
+
+
+def test_ctrl_c_while_waiting_says_that_the_job_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    async def wait(_: float | None) -> None:
+        raise asyncio.CancelledError
+
+    sent = Sent(Submitted("a" * 20, "k", True), wait)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(report_end(sent, None))
+    assert f"job {'a' * 20} goes on; `tessera get" in capsys.readouterr().err
+
+
+def test_a_submit_in_a_running_loop_gets_as_far_as_one_without(tmp_path: Path) -> None:
+    async def in_a_notebook() -> None:
+        submit({"name": "it", "roles": []}, home=tmp_path)
+
+    with pytest.raises(Failure, match="nothing runs in"):
+        asyncio.run(in_a_notebook())

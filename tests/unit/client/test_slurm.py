@@ -50,6 +50,11 @@ def test_a_script_becomes_a_job_whose_pods_run_it() -> None:
     assert role.template.command[2].endswith("python train.py\n")
 
 
+def test_a_flag_that_is_not_known_hides_no_other_refusal() -> None:
+    fields = [field for _, field in refused("--exclusive", "--array=1-9", "--exclusive --mail-user=me")]
+    assert fields == ["line 2: --exclusive", "line 3: --array", "line 4: --exclusive", "line 4: --mail-user"]
+
+
 def test_each_task_of_each_node_is_a_pod_with_its_part_of_the_node() -> None:
     (role,) = job("--nodes=2", "--ntasks-per-node=4", "--gres=gpu:8", "--mem=64G").roles
     assert (role.replicas, role.resources.gpus, role.resources.memory_bytes) == (8, 2, 16 * GIB)

@@ -14,6 +14,7 @@ from docs import make_tables
 from tessera.admission.decide.configuration import find_config_faults
 from tessera.client import applying, files
 from tessera.client.cli import app
+from tessera.client.contexts import API_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from tessera.kernel.process.settings import ServiceSettings
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.reading import read_tenant_command
@@ -84,6 +85,9 @@ def test_the_ci_examples_are_yaml_that_submits(name: str) -> None:
     assert "tessera submit -f job.yaml --wait" in str(yaml.safe_load((EXAMPLES / name).read_text()))
 
 
+OF_THE_CLIENT = {API_VARIABLE, TOKEN_VARIABLE, TOKEN_FILE_VARIABLE}
+
+
 @page_by_page
 def test_every_command_that_a_page_names_exists_with_its_options(page: Path) -> None:
     for words in commands_in(page):
@@ -126,8 +130,8 @@ def test_every_setting_that_a_page_names_exists(page: Path) -> None:
     told = set(re.findall(r'"(TESSERA_[A-Z_]+)"', (ROOT / "services/tessera/binder/decide/containers.py").read_text()))
     told |= set(re.findall(r"\$\{(TESSERA_[A-Z_]+)", (ROOT / "docker-compose.yml").read_text()))
     named = set(re.findall(r"TESSERA_[A-Z_]*[A-Z]", page.read_text()))
-    # Besides settings: variables of pods and of compose, a CI secret, the directories of the client and of traces.
-    assert named - known - told <= {"TESSERA_CREDENTIALS", "TESSERA_HOME", "TESSERA_DATA"}
+    # Besides settings: variables of pods and of compose, a CI secret, those of the client, the directory of traces.
+    assert named - known - told <= {"TESSERA_CREDENTIALS", "TESSERA_HOME", "TESSERA_DATA", *OF_THE_CLIENT}
 
 
 @pytest.mark.parametrize("page", [*PAGES, *sorted(EXAMPLES.iterdir())], ids=lambda page: str(page.relative_to(ROOT)))

@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from tessera.kernel.errors import StartupError
 from tessera.local import free_port as module
-from tessera.local.free_port import LOOPBACK, free_port
+from tessera.local.free_port import LOOPBACK, choose_ports, free_port
+from tessera.local.platform import Platform
+from tessera.local.up import up
+from tessera_schemas.services import SERVICES
 
 OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -36,3 +40,35 @@ def test_when_all_are_taken_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_candidates", iter([]))
     with pytest.raises(OSError, match=r"every port of 127\.0\.0\.1 from 20000 to 29999 is taken"):
         free_port()
+
+
+def test_ports_stay_the_same_from_one_start_to_the_next(tmp_path: Path) -> None:
+    file = tmp_path / "ports.json"
+    first = choose_ports(file, ("main", "other"))
+    assert len({*first.values()}) == 2
+    assert choose_ports(file, ("main", "other")) == first
+    with socket.create_server((LOOPBACK, first["main"])):
+        moved = choose_ports(file, ("main", "other"))
+        assert moved["main"] != first["main"]
+        assert moved["other"] == first["other"]
+        with pytest.raises(StartupError, match=f"port {first['main']}: another program listens there"):
+            choose_ports(file, ("main",), first["main"])
+    assert choose_ports(file, ("main", "other"), first["main"]) == {"main": first["main"], "other": first["main"] + 1}
+
+
+async def test_a_missing_server_is_told_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TESSERA_REDIS_SERVER", str(tmp_path / "nothing"))
+    with pytest.raises(StartupError, match="TESSERA_REDIS_SERVER"):
+        async with Platform(tmp_path / "home", services=()):
+            pytest.fail("it started")
+    assert not (tmp_path / "home" / "logs").exists()
+
+
+async def test_up_says_at_once_what_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSERA_REDIS_SERVER", str(tmp_path / "nothing"))
+    said: list[str] = []
+    with pytest.raises(StartupError):
+        await up(tmp_path / "home", say=said.append)
+    assert said == [f"starting in {tmp_path / 'home'}: NATS, Redis, a simulated cluster, and {len(SERVICES)} services"]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tessera.client.commands.context import carry_out
+from tessera.client.commands.context import command
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.settings import ClientSettings
 from tessera.client.uninstalling import release_pods, stop_deployment
@@ -26,39 +26,33 @@ cluster = typer.Typer(help="Identities and pods of an installation on Kubernetes
 
 
 @cluster.command("sync-secrets")
-def sync_secrets(
+@command
+async def sync_secrets(
     credentials: Annotated[Path, typer.Option(help="Directory of the identities")] = Path("credentials"),
     namespace: Namespace = "tessera-system",
     release: Annotated[str, typer.Option(help="What the names of the Secrets begin with")] = "tessera",
     shard: Shards = None,
 ) -> None:
     """Bring a directory of identities and the Secrets of a namespace to the same; what neither has is made."""
-
-    async def work() -> None:
-        credentials.mkdir(parents=True, exist_ok=True, mode=0o700)
-        async with _connected() as api:
-            written = await synchronise(credentials, shard or [MAIN_SHARD], api, namespace, release)
-        print("\n".join(f"wrote {name}" for name in written) or f"namespace {namespace}: everything is there already")
-
-    carry_out(work())
+    credentials.mkdir(parents=True, exist_ok=True, mode=0o700)
+    async with _connected() as api:
+        written = await synchronise(credentials, shard or [MAIN_SHARD], api, namespace, release)
+    print("\n".join(f"wrote {name}" for name in written) or f"namespace {namespace}: everything is there already")
 
 
 @cluster.command("release-pods")
-def release_pods_(
+@command
+async def release_pods_(
     namespace: Namespace = "tessera-system",
     shard: Shards = None,
     stop: Annotated[list[str] | None, typer.Option(help="The binder's Deployment, stopped first")] = None,
     seconds: Annotated[float, typer.Option(help="How long its pods may take to end")] = 120.0,
 ) -> None:
     """Before an uninstall: stop the binder, and take our finalizer off all pods. What runs goes on."""
-
-    async def work() -> None:
-        async with _connected() as api:
-            for name in stop or ():
-                await stop_deployment(api, SystemClock(), namespace, name, seconds)
-            print(f"{await release_pods(api, shard or [MAIN_SHARD])} pods released")
-
-    carry_out(work())
+    async with _connected() as api:
+        for name in stop or ():
+            await stop_deployment(api, SystemClock(), namespace, name, seconds)
+        print(f"{await release_pods(api, shard or [MAIN_SHARD])} pods released")
 
 
 @asynccontextmanager

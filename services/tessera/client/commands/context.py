@@ -1,8 +1,13 @@
 """Options that all commands share, and how an error becomes one sentence and an exit code."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+import inspect
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import Field, dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +20,7 @@ from tessera_schemas.subjects import OPERATOR
 
 if TYPE_CHECKING:
     from tessera.client.reading import StoredLedger
-    from tessera.client.shard_views import ShardViews
+    from tessera.client.shard_views import ReadViews, ShardViews
 
 Home = Annotated[
     Path | None,
@@ -25,39 +30,111 @@ InShard = Annotated[
     str | None,
     typer.Option("--shard", help="Which shard (else TESSERA_SHARD, or the first there is)", show_default=False),
 ]
+InContext = Annotated[
+    str | None,
+    typer.Option("--context", help="A login of `tessera context list` (else the one in use)", show_default=False),
+]
 As = Annotated[str | None, typer.Option("--as", help="Identity to use: a tenant or `operator`", show_default=False)]
 Format = Annotated[Output, typer.Option("--output", "-o", help="How to print")]
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells give it."""
+PROGRAMS = (Output.JSON, Output.YAML)
+"""Formats for programs: all data, and no table."""
 
 
-def carry_out(work: Coroutine[Any, Any, Exit | None]) -> None:
-    """Run a command and leave with its exit code; expected errors are told in one sentence on stderr."""
+@dataclass(frozen=True, slots=True)
+class ShardOptions:
+    """The shard that a command is about, as its options name it."""
+
+    home: Home = None
+    shard: InShard = None
+    context: InContext = None
+
+    def find(self) -> Where:
+        """Raises Failure when nothing says where the shard is, StartupError for wrong settings."""
+        return find(self.home, shard=self.shard, context=self.context)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessOptions(ShardOptions):
+    """The shard that a command is about, and the identity that asks."""
+
+    identity: As = None
+
+    @asynccontextmanager
+    async def views(self) -> AsyncIterator["ReadViews"]:
+        """The views as far as whoever asks may see them."""
+        async with self.find().views(self.identity) as views:
+            yield views
+
+
+Result = Exit | int | None
+
+
+def command(work: Callable[..., Result | Coroutine[Any, Any, Result]]) -> Callable[..., None]:
+    """
+    Make a command of the command line out of a function, asynchronous or not, that returns an exit code or nothing.
+
+    A parameter whose type is a dataclass, such as `at: AccessOptions`, stands for one option per field.
+    """
+    declared = inspect.signature(work).parameters
+    groups: dict[str, Any] = {
+        name: found.annotation for name, found in declared.items() if is_dataclass(found.annotation)
+    }
+    options = [found.replace(kind=found.KEYWORD_ONLY) for name, found in declared.items() if name not in groups]
+    for group in groups.values():
+        options += [_option_of(field) for field in fields(group)]
+
+    @wraps(work)
+    def run(**given: Any) -> None:
+        made = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
+        code = _carry_out(lambda: work(**given, **made))
+        if code:
+            raise typer.Exit(code)
+
+    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    run.__annotations__ = {option.name: option.annotation for option in options}
+    return run
+
+
+def _option_of(field: "Field[Any]") -> inspect.Parameter:
+    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+
+
+def _carry_out(work: Callable[[], Result | Coroutine[Any, Any, Result]]) -> Result:
+    """The exit code of a command; expected errors become one sentence on stderr."""
     try:
-        code = asyncio.run(work)
+        result = work()
+        code = asyncio.run(result) if inspect.iscoroutine(result) else result
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has read what it wanted; Python would complain once more at its exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except Refused as refused:
         for reason in refused.reasons:
             say(f"refused: {reason.sentence()}")
-        code = Exit.REFUSED
+        return Exit.REFUSED
     except EXPECTED as error:
         say(f"error: {error}")
-        code = exit_of(error)
-    raise typer.Exit(code or Exit.OK)
+        return exit_of(error)
+    return code  # type: ignore[return-value]  # a coroutine was run
 
 
 @asynccontextmanager
-async def shard_views(
-    home: Path | None, identity: str | None = None, shard: str | None = None
-) -> AsyncIterator[tuple[Where, "ShardViews"]]:
-    """The views, read as the operator unless somebody else is named."""
+async def shard_views(at: ShardOptions) -> AsyncIterator[tuple[Where, "ShardViews"]]:
+    """The views in Redis, with the configuration, read as the operator."""
     from tessera.client.shard_views import ShardViews
 
-    where = find(home, shard=shard)
-    async with where.store(where.identity(identity or OPERATOR)) as store:
-        yield where, ShardViews(store)
+    where = at.find()
+    async with where.store(where.identity(OPERATOR)) as store:
+        yield where, ShardViews(store, where.shard)
 
 
 @asynccontextmanager
 async def stored_ledger(where: Where, identity: str | None = None) -> AsyncIterator["StoredLedger"]:
-    """The ledger, read as the operator unless somebody else is named."""
+    """The ledger, read as the operator unless another identity is named."""
     from tessera.client.reading import ledger_of  # folds: the commands that read views only do without
 
     async with where.bus(where.identity(identity or OPERATOR)) as bus:

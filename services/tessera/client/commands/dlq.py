@@ -4,10 +4,9 @@ from typing import Annotated
 
 import typer
 
-from tessera.client.commands.context import Format, Home, InShard, carry_out
+from tessera.client.commands.context import PROGRAMS, Format, ShardOptions, command
 from tessera.client.dead_letters import DeadLetterBox, Letter, shown
 from tessera.client.rendering import Column, Output, show, show_value
-from tessera.client.where import find
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.units import said_age
 
@@ -17,41 +16,34 @@ dlq = typer.Typer(help="Read the dead letters: input that could never be handled
 
 
 @dlq.command("list")
-def list_letters(
+@command
+async def list_letters(
+    at: ShardOptions,
     last: Annotated[int, typer.Option(help="Letters to show, the newest", min=1, max=10_000)] = 20,
     output: Format = Output.TABLE,
-    home: Home = None,
-    shard: InShard = None,
 ) -> None:
     """List the newest dead letters, oldest first."""
-
-    async def work() -> None:
-        async with DeadLetterBox.open(find(home, shard=shard)) as box:
-            letters, total = await box.newest(last)
-        if output in (Output.JSON, Output.YAML):
-            show_value(output, {"items": [letter.plain() for letter in letters], "total": total}, None)
-        elif not total:
-            print("There are no dead letters.")
-        else:
-            columns = letter_columns(SystemClock().now_ms())
-            show(output, columns, letters, None, f"{len(letters)} of {total} dead letters")
-
-    carry_out(work())
+    async with DeadLetterBox.open(at.find()) as box:
+        letters, total = await box.newest(last)
+    if output in PROGRAMS:
+        show_value(output, {"items": [letter.plain() for letter in letters], "total": total}, None)
+    elif not total:
+        print("There are no dead letters.")
+    else:
+        columns = letter_columns(SystemClock().now_ms())
+        show(output, columns, letters, None, f"{len(letters)} of {total} dead letters")
 
 
 @dlq.command("show")
-def show_letter(seq: Number, output: Format = Output.TABLE, home: Home = None, shard: InShard = None) -> None:
+@command
+async def show_letter(at: ShardOptions, seq: Number, output: Format = Output.TABLE) -> None:
     """Show one dead letter in full: where it came from, why it died, its headers and its body."""
-
-    async def work() -> None:
-        async with DeadLetterBox.open(find(home, shard=shard)) as box:
-            letter = await box.letter(seq)
-        if output in (Output.JSON, Output.YAML):
-            show_value(output, letter.plain() | letter.body(), None)
-        else:
-            print("\n".join(letter_lines(letter, SystemClock().now_ms())))
-
-    carry_out(work())
+    async with DeadLetterBox.open(at.find()) as box:
+        letter = await box.letter(seq)
+    if output in PROGRAMS:
+        show_value(output, letter.plain() | letter.body(), None)
+    else:
+        print("\n".join(letter_lines(letter, SystemClock().now_ms())))
 
 
 def letter_columns(now_ms: int) -> list[Column[Letter]]:

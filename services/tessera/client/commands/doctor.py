@@ -4,8 +4,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from tessera.client import where
-from tessera.client.commands.context import Home, InShard, carry_out
+from tessera.client.commands.context import ShardOptions, command
 from tessera.client.doctor import Finding, check_cluster, check_servers
 from tessera.client.outcomes import Exit
 from tessera.client.shard_views import ShardViews
@@ -17,18 +16,15 @@ from tessera.kernel.process.settings import ServiceSettings, load_settings
 from tessera_schemas.subjects import OPERATOR
 
 
-def doctor(home: Home = None, shard: InShard = None) -> None:
+@command
+async def doctor(at: ShardOptions) -> Exit | None:
     """Look for what keeps work from starting: servers, the Kubernetes API, namespaces that are not let in."""
-
-    async def work() -> Exit | None:
-        found = await _findings(where.find(home, shard=shard))
-        for finding in found:
-            print(finding.line())
-        if not found:
-            print("nothing found: NATS, Redis, the configuration, and the rights on Kubernetes are as they should be")
-        return Exit.FAILED if found else None
-
-    carry_out(work())
+    found = await _findings(at.find())
+    for finding in found:
+        print(finding.line())
+    if not found:
+        print("nothing found: NATS, Redis, the configuration, and the rights on Kubernetes are as they should be")
+    return Exit.FAILED if found else None
 
 
 async def _findings(place: Where) -> list[Finding]:

@@ -1,16 +1,14 @@
 """`drain` and `undrain`: nodes that an operator wants empty."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tessera.client import ordering
-from tessera.client.commands.context import As, Home, InShard, carry_out, shard_views
+from tessera.client.commands.context import AccessOptions, command
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.shard_views import ENDED, ShardViews
-from tessera.client.where import Where, find
-from tessera.kernel.provisioning.credential_files import Credential
+from tessera.client.shard_views import ENDED, ReadViews
+from tessera.client.where import Where
 from tessera_schemas import subjects
 from tessera_schemas.commands import DrainNode
 from tessera_schemas.views import JobView, NodeView
@@ -18,39 +16,31 @@ from tessera_schemas.views import JobView, NodeView
 Node = Annotated[str, typer.Argument(help="The node's name")]
 
 
-def drain(
+@command
+async def drain(
+    at: AccessOptions,
     node: Node,
     evict: Annotated[bool, typer.Option("--evict", help="What runs there restarts elsewhere, at once")] = False,
     why: Annotated[str, typer.Option("--why", help="For the record; shown to whoever asks why it is empty")] = "",
-    home: Home = None,
-    shard: InShard = None,
-    identity: As = None,
 ) -> None:
     """Let nothing new start on a node; what runs there goes on, unless --evict."""
-
-    async def work() -> None:
-        where, who = _operator(home, shard, identity)
-        await _known(where, node)
-        await _give(where, who, DrainNode(kind="drain_node", v=1, node=node, evict=evict, why=why))
-        async with shard_views(home, shard=shard) as (_, views):
-            jobs = on_node(await views.jobs(), node)
-        print(drain_line(node, jobs, evict))
-
-    carry_out(work())
+    where = _check_operator(at)
+    await _known(where, node)
+    await _give(where, at, DrainNode(kind="drain_node", v=1, node=node, evict=evict, why=why))
+    async with where.views() as views:
+        jobs = on_node(await views.jobs(), node)
+    print(drain_line(node, jobs, evict))
 
 
-def undrain(node: Node, home: Home = None, shard: InShard = None, identity: As = None) -> None:
+@command
+async def undrain(at: AccessOptions, node: Node) -> None:
     """Let jobs start on a drained node again."""
-
-    async def work() -> None:
-        where, who = _operator(home, shard, identity)
-        if not (await _known(where, node)).drained:
-            print(f"node {node} is not drained")
-            return
-        await _give(where, who, DrainNode(kind="drain_node", v=1, node=node, undo=True))
-        print(f"node {node} takes jobs again")
-
-    carry_out(work())
+    where = _check_operator(at)
+    if not (await _known(where, node)).drained:
+        print(f"node {node} is not drained")
+        return
+    await _give(where, at, DrainNode(kind="drain_node", v=1, node=node, undo=True))
+    print(f"node {node} takes jobs again")
 
 
 def on_node(jobs: list[JobView], node: str) -> list[JobView]:
@@ -72,31 +62,31 @@ def _named(jobs: list[JobView]) -> str:
     return ", ".join(job.name for job in jobs[:5]) + (f" and {len(jobs) - 5} more" if len(jobs) > 5 else "")
 
 
-def _operator(home: Path | None, shard: str | None, identity: str | None) -> tuple[Where, Credential]:
-    where = find(home, shard=shard)
-    who = ordering.choose_identity(where, identity)
+def _check_operator(at: AccessOptions) -> Where:
+    where = at.find()
+    who = ordering.choose_identity(where, at.identity)
     if who.identity.role != subjects.OPERATOR:
         raise Failure(Exit.USAGE, f"drain: {who.identity.name} is a tenant; nodes are an operator's: --as operator")
-    return where, who
+    return where
 
 
 async def _known(where: Where, node: str) -> NodeView:
-    async with where.store(where.identity(subjects.OPERATOR)) as store:
-        nodes = {found.name: found for found in await ShardViews(store).nodes() if not found.gone or found.drained}
+    async with where.views() as views:
+        nodes = {found.name: found for found in await views.nodes() if not found.gone or found.drained}
     if node not in nodes:
         raise Failure(Exit.NOT_FOUND, f"node {node}: there is none in shard {where.shard}; see `tessera nodes`")
     return nodes[node]
 
 
-async def _give(where: Where, who: Credential, command: DrainNode) -> None:
-    await ordering.give(where, who, command)
+async def _give(where: Where, at: AccessOptions, command: DrainNode) -> None:
+    await ordering.send(where, at.identity, command)
 
-    async def carried_out(views: ShardViews) -> bool:
+    async def carried_out(views: ReadViews) -> bool:
         return any(node.name == command.node and node.drained is not command.undo for node in await views.nodes())
 
-    if not await ordering.seen(where, carried_out):
+    if not await ordering.is_seen(where, carried_out):
         raise Failure(
             Exit.TIMED_OUT,
-            f"node {command.node}: the order is stored, but not carried out after {ordering.SEEN_SECONDS:g} s; it will "
-            "be, once admission, scheduler and projection run; see `tessera nodes`",
+            f"node {command.node}: the command is stored, but not carried out after {ordering.SEEN_SECONDS:g} s; it "
+            "will be once admission, scheduler and projection run; see `tessera nodes`",
         )

@@ -1,19 +1,20 @@
 """`events`: the public events, stored or as they come."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
-from tessera.client.commands.context import As, Format, Home, InShard, carry_out
+from tessera.client import ordering
+from tessera.client.api import Api
+from tessera.client.commands.context import PROGRAMS, AccessOptions, Format, command
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, say, show
-from tessera.client.shard_views import ShardViews
-from tessera.client.watching import Watch
-from tessera.client.where import Where, find
+from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.provisioning.credential_files import Credential
 from tessera_schemas import subjects
 from tessera_schemas.events import CloudEvent, short_type
@@ -22,36 +23,28 @@ from tessera_schemas.reasons import PublicReason
 IDLE_SECONDS = 1.0
 
 
-def events(
+@command
+async def events(
+    at: AccessOptions,
     follow: Annotated[bool, typer.Option("--follow", help="Go on as they come")] = False,
     job: Annotated[str | None, typer.Option(help="Only this job, by its id, the beginning of one, or its name")] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Only this tenant")] = None,
     output: Format = Output.TABLE,
-    home: Home = None,
-    shard: InShard = None,
-    identity: As = None,
 ) -> None:
-    """Show events. The operator sees the stored ones; a tenant sees its own as they come (--follow)."""
-
-    async def work() -> None:
-        where = find(home, shard=shard)
-        who = where.identity(identity) if identity else where.single or where.identity(subjects.OPERATOR)
-        wanted = None if job is None else await _job_id(where, job)
-        async with where.bus(who) as bus:
-            found: list[CloudEvent] = []
-            async for event in _events(where, bus, who, tenant, follow):
-                if wanted is None or event.data.get("job_id") == wanted:
-                    if follow:
-                        _tell(event, output)
-                    else:
-                        found.append(event)
-            if not follow:
-                show(output, COLUMNS, found, None)
-
-    try:
-        carry_out(work())
-    except KeyboardInterrupt:
-        raise typer.Exit(Exit.OK) from None
+    """Show the stored events, those of a tenant to itself; with --follow go on as they come."""
+    where = at.find()
+    wanted = None if job is None else await ordering.find_job_id(where, job)
+    found: list[CloudEvent] = []
+    source = _events_of(where, at.identity, tenant, wanted, follow)
+    with suppress(asyncio.CancelledError):  # Ctrl-C ends what has no end of its own
+        async for event in source:
+            if wanted is None or event.data.get("job_id") == wanted:
+                if follow:
+                    _print_event(event, output)
+                else:
+                    found.append(event)
+    if not follow:
+        show(output, COLUMNS, found, None)
 
 
 COLUMNS: list[Column[CloudEvent]] = [
@@ -65,35 +58,53 @@ COLUMNS: list[Column[CloudEvent]] = [
 ]
 
 
-async def _events(
-    where: Where, bus: NatsBus, who: Credential, tenant: str | None, follow: bool
+def _events_of(
+    where: Where, identity: str | None, tenant: str | None, job: str | None, follow: bool
 ) -> AsyncIterator[CloudEvent]:
-    if who.identity.role == subjects.TENANT:
-        if not follow:
-            raise Failure(Exit.USAGE, "events: a tenant sees its events as they come; say --follow, or subscribe")
+    """The source of events for whoever asks. Raises Failure."""
+    if where.api is not None and identity is None:
+        return _events_by_api(where.api, tenant, job, follow)
+    who = ordering.choose_identity(where, identity)
+    if who.identity.role != subjects.TENANT:
+        return _stored_events(where, who, tenant, follow)
+    if not follow:
+        raise Failure(Exit.USAGE, "events: on NATS a tenant sees its events as they come; add --follow, or log in")
+    return _live_events(where, who)
+
+
+async def _events_by_api(api: Api, tenant: str | None, job: str | None, follow: bool) -> AsyncIterator[CloudEvent]:
+    source = api.events(0, tenant=tenant, job=job)
+    with suppress(StopAsyncIteration, TimeoutError):
+        while True:
+            async with asyncio.timeout(None if follow else IDLE_SECONDS):
+                event = await anext(source)
+            yield CloudEvent.model_validate(event, extra="ignore")
+
+
+async def _stored_events(where: Where, who: Credential, tenant: str | None, follow: bool) -> AsyncIterator[CloudEvent]:
+    async with where.bus(who) as bus:
+        source = bus.follow(subjects.stream("EVENTS", where.shard), f"events.{where.shard}.{tenant or '*'}.>", 0)
+        try:
+            while batch := await source.next(timeout=None if follow else IDLE_SECONDS):
+                for message in batch:
+                    yield CloudEvent.from_bytes(message.data)
+        finally:
+            await source.close()
+
+
+async def _live_events(where: Where, who: Credential) -> AsyncIterator[CloudEvent]:
+
+    from tessera.client.watching import Watch
+
+    async with where.bus(who) as bus:
         watch = await Watch.open(bus, where.shard, who.identity.name, SystemClock())
         say("listening")
         while True:
             yield await watch.events.get()
-    pattern = f"events.{where.shard}.{tenant or '*'}.>"
-    source = bus.follow(subjects.stream("EVENTS", where.shard), pattern, 0)
-    try:
-        while batch := await source.next(timeout=None if follow else IDLE_SECONDS):
-            for message in batch:
-                yield CloudEvent.from_bytes(message.data)
-    finally:
-        await source.close()
 
 
-async def _job_id(where: Where, named: str) -> str:
-    if (len(named) == 20 and named.isalnum()) or not where.can_be(subjects.OPERATOR):
-        return named
-    async with where.store(where.identity(subjects.OPERATOR)) as store:
-        return (await ShardViews(store).job(named)).job_id
-
-
-def _tell(event: CloudEvent, output: Output) -> None:
-    if output in (Output.JSON, Output.YAML):
+def _print_event(event: CloudEvent, output: Output) -> None:
+    if output in PROGRAMS:
         print(json.dumps(event.model_dump(mode="json"), ensure_ascii=False), flush=True)  # one per line, for programs
         return
     name, job = event.data.get("name", ""), event.data.get("job_id", "")

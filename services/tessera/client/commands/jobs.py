@@ -1,5 +1,6 @@
 """`submit`, `checkpoint` and `cancel`."""
 
+import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,29 +10,27 @@ import orjson
 import typer
 
 from tessera.client import files, ordering, submitting
-from tessera.client.commands.context import As, Format, Home, InShard, carry_out
+from tessera.client.commands.context import PROGRAMS, AccessOptions, Format, command
 from tessera.client.keys import choose_key
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.rendering import Output, say, show_value
-from tessera.client.sdk import Submitted, Tessera
+from tessera.client.sdk import Submitted
 from tessera.client.shard_views import ShardViews
-from tessera.client.watching import Watch
-from tessera.client.where import Where, find
+from tessera.client.where import Where
 from tessera.kernel.ids import random_key
-from tessera.kernel.provisioning.credential_files import Credential
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
-from tessera_schemas.commands import CancelJob
+from tessera_schemas.commands import CancelJob, ReportCheckpoint
 
 DEFAULT_IMAGE = "ubuntu:24.04"
-ENTRY_SECONDS = 0.5
-"""How long to listen for what the committer makes of an admitted job; a job that was known already says nothing."""
 
 Json = dict[str, Any]
 
 
-def submit(
-    context: typer.Context,
+@command
+async def submit(
+    at: AccessOptions,
+    parsed: typer.Context,
     command: Annotated[list[str] | None, typer.Argument(help="What to run, after `--`", show_default=False)] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="A job file (YAML)")] = None,
     name: Annotated[str | None, typer.Option(help="The job's name; else made from the command")] = None,
@@ -61,65 +60,55 @@ def submit(
         bool, typer.Option("--dry-run", help="Say what would be sent and answered; send nothing")
     ] = False,
     output: Format = Output.TABLE,
-    home: Home = None,
-    shard: InShard = None,
-    identity: As = None,
-) -> None:
+) -> Exit | None:
     """Submit a job: `tessera submit -f job.yaml`, `tessera submit --gpus 8 -- python train.py`, or from a template."""
-    # What the options ask for is read from the context, by `_command_of`.
-
-    async def work() -> Exit | None:
-        where = find(home, shard=shard)
-        tenant = where.tenant(identity)
-        made = _command_of(context)
-        if dry_run:
-            return await _dry_run(where, tenant, made, key, output)
-        async with Tessera.at(where, tenant) as tessera:
-            watch = await tessera.watch()
-            done = await tessera.send(made, key, publish_seconds=ordering.PUBLISH_SECONDS, say=say)
-            submitting.check_entry(await watch.entered(done.job_id, ENTRY_SECONDS) if done.admitted else None)
-            _tell(done, output)
-            return await _end(where, watch, done.job_id, timeout) if wait else None
-
-    carry_out(work())
+    # What the options ask for is read from `parsed`, by `_command_of`.
+    where, asked = at.find(), _command_of(parsed)
+    if dry_run:
+        return await _dry_run(where, at.identity, asked, key, output)
+    async with submitting.submitted(where, at.identity, asked, key) as sent:
+        _show_submitted(sent.done, output)
+        return await report_end(sent, timeout) if wait else None
 
 
 NAMED = {"name": "name", "queue": "queue", "priority_class": "priority"}
 ROLE_OPTIONS = ("gpus", "gpu_milli", "cpu", "memory", "replicas", "gpu_model", "image")
 
 
-def _command_of(context: typer.Context) -> Json:
+def _command_of(parsed: typer.Context) -> Json:
     """The command that the options of `submit` ask for, without its key. Raises Failure."""
-    said = {field: context.params[option] for field, option in NAMED.items() if context.params[option] is not None}
-    held = {"held": True} if context.params["hold"] else {}
-    if context.params["template"] is None:
-        if context.params["parameters"]:
+    said = {field: parsed.params[option] for field, option in NAMED.items() if parsed.params[option] is not None}
+    held = {"held": True} if parsed.params["hold"] else {}
+    if parsed.params["template"] is None:
+        if parsed.params["parameters"]:
             raise Failure(Exit.USAGE, "submit: --parameter goes with --template")
-        return {"kind": "submit_job", "spec": _spec_of(context) | said | _time_limit_of(context), **held}
-    _check_alone(context, context.params["command"], "template", (*ROLE_OPTIONS, "file", "time_limit"))
-    values = submitting.parameters_of(context.params["parameters"] or ())
-    return {"kind": "submit_template", "template": context.params["template"], "parameters": values, **said, **held}
+        return {"kind": "submit_job", "spec": _spec_of(parsed) | said | _time_limit_of(parsed), **held}
+    _check_alone(parsed, parsed.params["command"], "template", (*ROLE_OPTIONS, "file", "time_limit"))
+    values = submitting.parameters_of(parsed.params["parameters"] or ())
+    return {"kind": "submit_template", "template": parsed.params["template"], "parameters": values, **said, **held}
 
 
-def _spec_of(context: typer.Context) -> Json:
-    file, command = context.params["file"], context.params["command"]
+def _spec_of(parsed: typer.Context) -> Json:
+    file, command = parsed.params["file"], parsed.params["command"]
     if file is not None:
-        _check_alone(context, command, "file", ROLE_OPTIONS)
+        _check_alone(parsed, command, "file", ROLE_OPTIONS)
         return files.job_spec(files.read_yaml(Path(file)), str(file))
     if not command:
         raise Failure(Exit.USAGE, "submit: nothing to run; give -f job.yaml, --template, or a command after `--`")
-    options = {option: context.params[option] for option in ROLE_OPTIONS}
-    options |= {"gpu_model": options["gpu_model"] or (), "queue": context.params["queue"] or "default"}
-    asked = submitting.spec_of_options(command, name=context.params["name"], **options)
+    options = {option: parsed.params[option] for option in ROLE_OPTIONS}
+    options |= {"gpu_model": options["gpu_model"] or (), "queue": parsed.params["queue"] or "default"}
+    asked = submitting.spec_of_options(command, name=parsed.params["name"], **options)
     return files.job_spec(asked, "submit")
 
 
-def _time_limit_of(context: typer.Context) -> Json:
-    limit = context.params["time_limit"]
+def _time_limit_of(parsed: typer.Context) -> Json:
+    limit = parsed.params["time_limit"]
     return files.job_spec({"time_limit": limit}, "--time-limit") if limit else {}
 
 
-def checkpoint(
+@command
+async def checkpoint(
+    to: AccessOptions,
     job: Annotated[str, typer.Argument(help="The job's whole id, as its pods have it in TESSERA_JOB_ID")],
     path: Annotated[str, typer.Argument(help="Where the work is saved; the next attempt is told")],
     attempt: Annotated[
@@ -128,42 +117,31 @@ def checkpoint(
     at: Annotated[
         str, typer.Option(help="Tells it from an earlier one in the same place, such as the step; a path counts once")
     ] = "",
-    home: Home = None,
-    shard: InShard = None,
-    identity: As = None,
 ) -> None:
     """Say that a job's program has saved its work: stopping it then loses only what comes after."""
-
-    async def work() -> None:
-        where = find(home, shard=shard)
-        async with Tessera.at(where, where.tenant(identity)) as tessera:
-            await tessera.checkpoint(job, path, attempt, at)
-        print(f"job {job}: checkpoint {path} is reported")
-
-    carry_out(work())
+    where = to.find()
+    found = await ordering.find_job_id(where, job, "save")
+    tenant = to.identity if where.login is not None else where.tenant(to.identity).identity.name
+    order = ReportCheckpoint(kind="report_checkpoint", v=1, job_id=found, path=path, attempt=attempt, at=at)
+    await ordering.send(where, tenant, order, found)
+    print(f"job {found}: the checkpoint {path} is reported")
 
 
-def cancel(
+@command
+async def cancel(
+    at: AccessOptions,
     job: str,
     why: Annotated[str, typer.Option(help="For the record")] = "",
     now: Annotated[
         bool, typer.Option("--now", help="Without its checkpoint notice; also cuts a notice short that it is having")
     ] = False,
-    home: Home = None,
-    shard: InShard = None,
-    identity: As = None,
 ) -> None:
     """Cancel a job, by its id, the beginning of one, or its name."""
-
-    async def work() -> None:
-        where = find(home, shard=shard)
-        who = ordering.choose_identity(where, identity)
-        found = await ordering.find_live_job(where, who, job, "cancel")
-        order = CancelJob(kind="cancel_job", v=1, job_id=found, why=why, now=now)
-        answered = await ordering.give(where, who, order, found)
-        print(f"job {found}: cancellation " + ("is under way" if answered else "is stored, not yet answered"))
-
-    carry_out(work())
+    where = at.find()
+    found = await ordering.find_job_id(where, job, "cancel")
+    order = CancelJob(kind="cancel_job", v=1, job_id=found, why=why, now=now)
+    answered = await ordering.send(where, at.identity, order, found)
+    print(f"job {found}: cancellation " + ("is under way" if answered else "is stored, not yet answered"))
 
 
 def _check_alone(context: typer.Context, command: Sequence[str] | None, what: str, options: Sequence[str]) -> None:
@@ -178,42 +156,40 @@ def _given(context: typer.Context, name: str | None) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _tell(done: Submitted, output: Output) -> None:
-    if output in (Output.JSON, Output.YAML):
+def _show_submitted(done: Submitted, output: Output) -> None:
+    if output in PROGRAMS:
         show_value(output, {"job_id": done.job_id, "key": done.key, "admitted": done.admitted}, None)
     else:
         print(f"job {done.job_id} " + ("admitted" if done.admitted else "stored; admission has not answered yet"))
 
 
-async def _dry_run(where: Where, tenant: Credential, asked: Json, key: str | None, output: Output) -> Exit | None:
+async def _dry_run(where: Where, identity: str | None, asked: Json, key: str | None, output: Output) -> Exit | None:
     named = asked.get("spec", asked).get("name") or asked.get("template", "job")
     chosen = choose_key(key, str(named), os.environ, random_key)
-    name = tenant.identity.name
-    data = submitting.command_bytes(asked, chosen.key, name)
+    by_api = where.login is not None and identity is None
+    tenant = "" if by_api else where.tenant(identity).identity.name
+    data = submitting.command_bytes(asked, chosen.key, tenant)
     show_value(Output.YAML if output is Output.YAML else Output.JSON, orjson.loads(data), None)
     if not where.can_be(subjects.OPERATOR):
         say("not judged: only the operator reads the policy")
         return None
     async with where.store(where.identity(subjects.OPERATOR)) as store:
-        answer, n = await submitting.dry_run(ShardViews(store), data, where.shard, name)
+        answer, n = await submitting.dry_run(ShardViews(store), data, where.shard, tenant)
     if not answer.accepted:
         raise Refused(answer.reasons)
-    known = "" if chosen.source == "random" else f" as job {job_id(where.shard, name, chosen.key)}"
+    known = "" if chosen.source == "random" else f" as job {job_id(where.shard, tenant, chosen.key)}"
     say(f"would be admitted{known}, as of {n}; nothing was sent")
     return None
 
 
-async def _end(where: Where, watch: Watch, job: str, seconds: float | None) -> Exit:
-    """Wait for the job's end: by the views, which miss nothing, or else by the tenant's live events."""
-    if where.can_be(subjects.OPERATOR):
-        async with where.store(where.identity(subjects.OPERATOR)) as store:
-            view = await submitting.wait_for_end(ShardViews(store), job, seconds)
-        return _report_end(job, None if view is None else (view.phase, view.reason), seconds)
-    event = await watch.ended(job, seconds)
-    return _report_end(job, None if event is None else submitting.end_of_event(event), seconds)
-
-
-def _report_end(job: str, end: tuple[str, Any] | None, seconds: float | None) -> Exit:
+async def report_end(sent: submitting.Sent, seconds: float | None) -> Exit:
+    """Wait for the job's end and report it; neither a time-out nor Ctrl-C ends the job."""
+    job = sent.done.job_id
+    try:
+        end = await sent.wait(seconds)
+    except asyncio.CancelledError:
+        say(f"job {job} goes on; `tessera get {job}` shows it, `tessera cancel {job}` ends it")
+        raise
     if end is None:
         say(f"job {job}: has not ended within {seconds:g} s; it goes on, see `tessera explain {job}`")
         return Exit.TIMED_OUT

@@ -4,29 +4,28 @@ import json
 import logging
 import os
 import sys
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import structlog
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tessera.client.outcomes import EXPECTED, Failure, check_checkout, exit_of
+from tessera.client.commands.context import command
+from tessera.client.outcomes import Exit, Failure, check_checkout
 from tessera.client.rendering import say
 
 lab = typer.Typer(help="Replay real traces through the engine.", no_args_is_help=True)
 
 
 @lab.callback()
-def _from_a_checkout() -> None:
-    try:
-        check_checkout("tessera.lab", "lab")
-    except Failure as error:
-        say(f"error: {error}")
-        raise typer.Exit(exit_of(error)) from error
+@command
+def _check_checkout() -> None:
+    check_checkout("tessera.lab", "lab")
 
 
 class Form(StrEnum):
@@ -35,20 +34,36 @@ class Form(StrEnum):
     CSV = "csv"
 
 
+Services = Annotated[
+    bool, typer.Option("--services", help="Through all real services in one process, instead of the engine alone")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class PodReplay:
+    """Options of every replay of pods on nodes."""
+
+    policy: Annotated[str, typer.Option(help="Policies, with commas between them")] = "bestfit,fgd,tessera"
+    nodes: Annotated[Path | None, typer.Option(help="CSV of nodes of your own: cpu_milli,memory_mib,gpu,model")] = None
+    pods: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV of pods of your own: cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec; churn also reads "
+            "creation_time,scheduled_time,deletion_time"
+        ),
+    ] = None
+    services: Services = False
+    most: Annotated[int | None, typer.Option(min=1, help="With --services: end a run after so many arrivals")] = None
+
+
 @lab.command()
+@command
 def pack(
+    asked: PodReplay,
     trace: Annotated[list[str], typer.Argument(help="default, gpuspec33, … or a name for --pods")],
-    policy: Annotated[str, typer.Option(help="Policies, with commas between them")] = "bestfit,fgd,tessera",
     seeds: Annotated[str, typer.Option(help="One run each: 42-51 or 1,2,5")] = "42-51",
     output: Annotated[Form, typer.Option("--output", "-o", help="How to print")] = Form.TABLE,
     report: Annotated[Path | None, typer.Option(help="Write plots and one HTML page into this directory")] = None,
-    nodes: Annotated[Path | None, typer.Option(help="CSV of nodes of your own: cpu_milli,memory_mib,gpu,model")] = None,
-    pods: Annotated[
-        Path | None, typer.Option(help="CSV of pods of your own: cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec")
-    ] = None,
-    services: Annotated[
-        bool, typer.Option("--services", help="Through all real services in one process, instead of the engine alone")
-    ] = False,
     live: Annotated[
         bool, typer.Option("--live", help="By the committer's own placement, with prices learnt as its services do")
     ] = False,
@@ -56,51 +71,46 @@ def pack(
         str, typer.Option(help="With --live: how prices are learnt: rehearsed, auction or nobody")
     ] = "rehearsed",
     late: Annotated[int, typer.Option(min=0, help="With --live: so many arrivals pass while prices are learnt")] = 0,
-    most: Annotated[int | None, typer.Option(min=1, help="With --services: end a run after so many arrivals")] = None,
     window: Annotated[
         int | None, typer.Option(min=1, help="Let so many pods wait, and place the one that fits best; for tessera")
     ] = None,
     delay: Annotated[int, typer.Option(min=0, help="With --window: nobody is passed by more arrivals than this")] = 256,
 ) -> None:
     """Fill a cluster with each trace by the published protocol, and say how much of it each policy could use."""
-    if services:
-        _pack_through_services(trace, policy, seeds, output, nodes, pods, most)
+    from tessera.lab.pack.campaign import parse_policies, parse_seeds, parse_window, run_all
+    from tessera.lab.pack.plots import write_report
+    from tessera.lab.pack.summary import as_csv, figures, lines
+    from tessera.lab.traces import MissingTrace
+    from tessera.lab.traces.alibaba import read_published, read_trace
+
+    here, policies, numbers = Path(), parse_policies(asked.policy), parse_seeds(seeds)
+    if asked.services or live:
+        traces = [read_trace(name, os.environ, here, asked.nodes, asked.pods) for name in trace]
+        plan = [(one, policy, seed) for one in traces for policy in policies for seed in numbers]
+        runs = _pack_through_services(plan, asked.most) if asked.services else _pack_live(plan, learnt_by, late)
+        _print_runs(runs, output)
         return
-    if live:
-        _pack_live(trace, policy, seeds, output, nodes, pods, learnt_by, late)
-        return
+    reorder = parse_window(window, delay, policies)
     try:
-        from tessera.lab.pack.campaign import parse_policies, parse_seeds, parse_window, run_all
-        from tessera.lab.pack.plots import write_report
-        from tessera.lab.pack.summary import as_csv, figures, lines
-        from tessera.lab.traces import MissingTrace
-        from tessera.lab.traces.alibaba import read_published, read_trace
+        published = read_published(os.environ, here)
+    except MissingTrace as missing:
+        say(f"without published figures: {missing}")
+        published = {}
+    traces = [read_trace(name, os.environ, here, asked.nodes, asked.pods) for name in trace]
+    by_trace, rows = {}, []
+    with _progress() as bar:
+        step = bar.add_task("", total=len(traces) * len(policies) * len(numbers))
+        for one in traces:
 
-        here, policies, numbers = Path(), parse_policies(policy), parse_seeds(seeds)
-        reorder = parse_window(window, delay, policies)
-        try:
-            published = read_published(os.environ, here)
-        except MissingTrace as missing:
-            say(f"without published figures: {missing}")
-            published = {}
-        traces = [read_trace(name, os.environ, here, nodes, pods) for name in trace]
-        by_trace, rows = {}, []
-        with _progress() as bar:
-            step = bar.add_task("", total=len(traces) * len(policies) * len(numbers))
-            for one in traces:
+            def tell(policy: str, seed: int, name: str = one.name) -> None:
+                bar.update(step, advance=1 if bar.tasks[0].description else 0)
+                bar.update(step, description=f"{name}, {policy}, seed {seed}")
 
-                def tell(policy: str, seed: int, name: str = one.name) -> None:
-                    bar.update(step, advance=1 if bar.tasks[0].description else 0)
-                    bar.update(step, description=f"{name}, {policy}, seed {seed}")
-
-                by_trace[one.name] = run_all(one, policies, numbers, report is not None, tell, reorder)
-                for runs in by_trace[one.name].values():
-                    rows += figures(one.name, runs, {} if pods else published)
-            bar.update(step, advance=1)
-        written = write_report(report, by_trace, rows) if report else []
-    except EXPECTED as error:
-        say(f"error: {error}")
-        raise typer.Exit(exit_of(error)) from error
+            by_trace[one.name] = run_all(one, policies, numbers, report is not None, tell, reorder)
+            for found in by_trace[one.name].values():
+                rows += figures(one.name, found, {} if asked.pods else published)
+        bar.update(step, advance=1)
+    written = write_report(report, by_trace, rows) if report else []
     if output is Form.JSON:
         print(json.dumps({"figures": [asdict(row) for row in rows]}, indent=2))
     else:
@@ -109,69 +119,44 @@ def pack(
         say(f"the report is {written[0]}")
 
 
-def _pack_through_services(
-    names: list[str], policy: str, seeds: str, output: Form, nodes: Path | None, pods: Path | None, most: int | None
-) -> None:
-    try:
-        from tessera.lab.pack.campaign import parse_policies, parse_seeds
-        from tessera.lab.pack.services import lines_of, through_services
-        from tessera.lab.traces.alibaba import read_trace
+Plan = Sequence[tuple[Any, str, int]]
+"""Trace, policy and seed of each run."""
 
-        policies, numbers = parse_policies(policy), parse_seeds(seeds)
-        traces = [read_trace(name, os.environ, Path(), nodes, pods) for name in names]
-        runs = []
-        _quiet(True)
-        with _progress() as bar:
-            for one, name, seed in [(t, p, s) for t in traces for p in policies for s in numbers]:
-                step = bar.add_task(f"{one.name}, {name}, seed {seed}")
 
-                def tell(done: int, of: int, step: TaskID = step) -> None:
-                    bar.update(step, completed=done, total=of)
+def _pack_through_services(plan: Plan, most: int | None) -> tuple[list[Any], Any]:
+    from tessera.lab.pack.services import lines_of, through_services
 
-                runs.append(through_services(one, name, seed, most, tell))
-    except EXPECTED as error:
-        say(f"error: {error}")
-        raise typer.Exit(exit_of(error)) from error
+    runs = []
+    _quiet(True)
+    with _progress() as bar:
+        for one, name, seed in plan:
+            runs.append(through_services(one, name, seed, most, _teller(bar, f"{one.name}, {name}, seed {seed}")))
+    return runs, lines_of
+
+
+def _pack_live(plan: Plan, learnt_by: str, late: int) -> tuple[list[Any], Any]:
+    from tessera.lab.pack.live import lines_of, live, parse_how
+
+    how, runs = parse_how(learnt_by), []
+    with _progress() as bar:
+        step = bar.add_task("", total=len(plan))
+        for one, name, seed in plan:
+            bar.update(step, description=f"{one.name}, {name}, seed {seed}")
+            runs.append(live(one, name, seed, how, late))
+            bar.update(step, advance=1)
+    return runs, lines_of
+
+
+def _print_runs(found: tuple[list[Any], Any], output: Form) -> None:
+    runs, lines_of = found
     if output is Form.JSON:
         print(json.dumps({"runs": [asdict(run) for run in runs]}, indent=2))
     else:
-        print("\n".join(lines_of(runs, "," if output is Form.CSV else "")))
-
-
-def _pack_live(
-    names: list[str],
-    policy: str,
-    seeds: str,
-    output: Form,
-    nodes: Path | None,
-    pods: Path | None,
-    learnt_by: str,
-    late: int,
-) -> None:
-    try:
-        from tessera.lab.pack.campaign import parse_policies, parse_seeds
-        from tessera.lab.pack.live import lines_of, live, parse_how
-        from tessera.lab.traces.alibaba import read_trace
-
-        policies, numbers, how = parse_policies(policy), parse_seeds(seeds), parse_how(learnt_by)
-        traces = [read_trace(name, os.environ, Path(), nodes, pods) for name in names]
-        plan, runs = [(t, p, s) for t in traces for p in policies for s in numbers], []
-        with _progress() as bar:
-            step = bar.add_task("", total=len(plan))
-            for one, name, seed in plan:
-                bar.update(step, description=f"{one.name}, {name}, seed {seed}")
-                runs.append(live(one, name, seed, how, late))
-                bar.update(step, advance=1)
-    except EXPECTED as error:
-        say(f"error: {error}")
-        raise typer.Exit(exit_of(error)) from error
-    if output is Form.JSON:
-        print(json.dumps({"runs": [asdict(run) for run in runs]}, indent=2))
-    else:
-        print("\n".join(lines_of(runs, "," if output is Form.CSV else "")))
+        print("\n".join(lines_of(runs, ",") if output is Form.CSV else lines_of(runs)))
 
 
 @lab.command()
+@command
 def queue(
     trace: Annotated[str, typer.Argument(help="philly, or a CSV file: submit_s,duration_s,num_gpus,vc")] = "philly",
     gpus: Annotated[int, typer.Option(help="GPUs of the pool")] = 576,
@@ -189,129 +174,88 @@ def queue(
     history: Annotated[bool, typer.Option(help="Learn from what had ended before the first day")] = True,
     plot: Annotated[Path | None, typer.Option(help="Write a plot to this PNG file")] = None,
     output: Annotated[Form, typer.Option("--output", "-o", help="table or json")] = Form.TABLE,
-    services: Annotated[
-        bool, typer.Option("--services", help="Through all real services in one process, instead of the engine alone")
-    ] = False,
+    services: Services = False,
     most: Annotated[int | None, typer.Option(min=1, help="The first so many jobs alone")] = None,
 ) -> None:
     """Replay jobs on one pool under several policies, and say how long they wait."""
-    try:
-        from tessera.lab.queue.run import asked, replay_trace
+    from tessera.lab.queue.run import asked, replay_trace
 
-        _quiet(services)
-        wanted = asked(trace, gpus, node_gpus, policy, first_day, last_day, history, plot, output.value, services, most)
-        replay_trace(trace, wanted, os.environ, Path.cwd())
-    except EXPECTED as error:
-        say(f"error: {error}")
-        raise typer.Exit(exit_of(error)) from error
+    _quiet(services)
+    wanted = asked(trace, gpus, node_gpus, policy, first_day, last_day, history, plot, output.value, services, most)
+    replay_trace(trace, wanted, os.environ, Path.cwd())
 
 
 @lab.command()
+@command
 def churn(
+    asked: PodReplay,
     trace: Annotated[str, typer.Argument(help="default, gpuspec33, … or a name for --pods")] = "default",
-    policy: Annotated[str, typer.Option(help="Policies, with commas between them")] = "bestfit,fgd,tessera",
     load: Annotated[str, typer.Option(help="Offered loads in per cent of the GPUs")] = "80,90,95,100",
     seeds: Annotated[str, typer.Option(help="One run each: 42-44 or 1,2,5")] = "42-44",
     days: Annotated[int, typer.Option(help="Days that are measured")] = 5,
     warmup_days: Annotated[int, typer.Option(help="Days before them that are not")] = 2,
     output: Annotated[Form, typer.Option("--output", "-o", help="table or json")] = Form.TABLE,
     report: Annotated[Path | None, typer.Option(help="Write plots along time into this directory")] = None,
-    nodes: Annotated[Path | None, typer.Option(help="CSV of nodes of your own, as for pack")] = None,
-    pods: Annotated[
-        Path | None, typer.Option(help="CSV of pods of your own, with creation_time,scheduled_time,deletion_time")
-    ] = None,
-    services: Annotated[
-        bool, typer.Option("--services", help="Through all real services in one process, instead of the engine alone")
-    ] = False,
-    most: Annotated[int | None, typer.Option(min=1, help="With --services: end a run after so many arrivals")] = None,
 ) -> None:
     """Let a trace's pods come and go at a steady load, and say how much of the cluster each policy keeps in use."""
-    if services:
-        _churn_through_services(trace, policy, load, seeds, (warmup_days, days), output, nodes, pods, report, most)
+    from tessera.lab.churn.campaign import parse_loads, parse_span, run_all
+    from tessera.lab.churn.figures import as_json, figures, lines
+    from tessera.lab.churn.lifetimes import read_timed
+    from tessera.lab.churn.plots import write_plots
+    from tessera.lab.pack.campaign import parse_policies, parse_seeds
+
+    if output is Form.CSV:
+        raise Failure(Exit.USAGE, "--output: csv is not offered here, table and json are")
+    policies, loads, numbers = parse_policies(asked.policy), parse_loads(load), parse_seeds(seeds)
+    span = parse_span(warmup_days, days)
+    if asked.services:
+        if report:
+            raise Failure(Exit.USAGE, "--services: table and json are offered here, no report")
+        plan = [(percent, seed, policy) for percent in loads for seed in numbers for policy in policies]
+        _print_runs(_churn_through_services(asked, trace, span, plan), output)
         return
-    try:
-        from tessera.kernel.errors import StartupError
-        from tessera.lab.churn.campaign import parse_loads, parse_span, run_all
-        from tessera.lab.churn.figures import as_json, figures, lines
-        from tessera.lab.churn.lifetimes import read_timed
-        from tessera.lab.churn.plots import write_plots
-        from tessera.lab.pack.campaign import parse_policies, parse_seeds
+    timed = read_timed(trace, os.environ, Path(), asked.nodes, asked.pods)
+    with _progress() as bar:
+        step = bar.add_task("", total=2 * len(policies) * len(loads) * len(numbers))
 
-        if output is Form.CSV:
-            raise StartupError("--output: csv is not offered here, table and json are")
-        policies, loads, numbers = parse_policies(policy), parse_loads(load), parse_seeds(seeds)
-        span = parse_span(warmup_days, days)
-        timed = read_timed(trace, os.environ, Path(), nodes, pods)
-        with _progress() as bar:
-            step = bar.add_task("", total=2 * len(policies) * len(loads) * len(numbers))
+        def tell(what: str) -> None:
+            bar.update(step, advance=1 if bar.tasks[0].description else 0, description=what)
 
-            def tell(what: str) -> None:
-                bar.update(step, advance=1 if bar.tasks[0].description else 0, description=what)
-
-            campaign = run_all(timed, policies, loads, numbers, span, tell)
-            bar.update(step, advance=1)
-        rows = figures(campaign)
-        written = write_plots(report, campaign) if report else []
-    except EXPECTED as error:
-        say(f"error: {error}")
-        raise typer.Exit(exit_of(error)) from error
+        campaign = run_all(timed, policies, loads, numbers, span, tell)
+        bar.update(step, advance=1)
+    rows = figures(campaign)
+    written = write_plots(report, campaign) if report else []
     print(json.dumps(as_json(campaign, rows), indent=2) if output is Form.JSON else "\n".join(lines(campaign, rows)))
     if written:
         say(f"the plots are below {report}")
 
 
 def _churn_through_services(
-    name: str,
-    policy: str,
-    load: str,
-    seeds: str,
-    days: tuple[int, int],
-    output: Form,
-    nodes: Path | None,
-    pods: Path | None,
-    report: Path | None,
-    most: int | None,
-) -> None:
-    try:
-        from tessera.kernel.errors import StartupError
-        from tessera.lab.churn.book import HOUR_MS
-        from tessera.lab.churn.campaign import parse_loads, parse_span
-        from tessera.lab.churn.lifetimes import read_timed
-        from tessera.lab.churn.offered import offer
-        from tessera.lab.churn.services import lines_of, through_services, window
-        from tessera.lab.pack.campaign import parse_policies, parse_seeds
-        from tessera.lab.traces.as_jobs import config
+    asked: PodReplay, trace: str, span: Any, plan: Sequence[tuple[int, int, str]]
+) -> tuple[list[Any], Any]:
+    from tessera.lab.churn.book import HOUR_MS
+    from tessera.lab.churn.lifetimes import read_timed
+    from tessera.lab.churn.offered import offer
+    from tessera.lab.churn.services import lines_of, through_services, window
+    from tessera.lab.traces.as_jobs import config
 
-        if output is Form.CSV or report:
-            raise StartupError("--services: table and json are offered here, no csv and no report")
-        policies, loads, numbers, span = (
-            parse_policies(policy),
-            parse_loads(load),
-            parse_seeds(seeds),
-            parse_span(*days),
-        )
-        for one in policies:
-            config(one)
-        timed, runs = read_timed(name, os.environ, Path(), nodes, pods), []
-        _quiet(True)
-        with _progress() as bar:
-            for percent, seed, one in [(load, seed, one) for load in loads for seed in numbers for one in policies]:
-                offered = offer(timed, percent, seed, span.hours * HOUR_MS)
-                step = bar.add_task(f"{percent} %, {one}, seed {seed}")
+    for _, _, policy in plan:
+        config(policy)  # refuses one that the services do not have, before an hour of replay
+    timed, runs = read_timed(trace, os.environ, Path(), asked.nodes, asked.pods), []
+    _quiet(True)
+    with _progress() as bar:
+        for percent, seed, policy in plan:
+            offered = offer(timed, percent, seed, span.hours * HOUR_MS)
+            tell = _teller(bar, f"{percent} %, {policy}, seed {seed}")
+            counted = window(offered, span, asked.most)
+            runs.append(through_services(timed, policy, percent, seed, offered, counted, tell))
+    return runs, lines_of
 
-                def tell(done: int, of: int, step: TaskID = step) -> None:
-                    bar.update(step, completed=done, total=of)
 
-                counted = window(offered, span, most)
-                runs.append(through_services(timed, one, percent, seed, offered, counted, tell))
-    except EXPECTED as error:
-        say(f"error: {error}")
-        raise typer.Exit(exit_of(error)) from error
-    print(
-        json.dumps({"runs": [asdict(run) for run in runs]}, indent=2)
-        if output is Form.JSON
-        else "\n".join(lines_of(runs))
-    )
+def _teller(bar: Progress, title: str) -> Callable[[int, int], None]:
+    """A new line of the progress display, and the function that moves it: pods done, of how many."""
+    step = bar.add_task(title)
+    return lambda done, of: bar.update(step, completed=done, total=of)
 
 
 def _quiet(services: bool) -> None:

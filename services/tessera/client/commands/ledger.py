@@ -13,14 +13,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 
 from tessera.client.backup import Backup
 from tessera.client.chain import ChainEntry, ChainWalk
-from tessera.client.commands.context import As, Format, Home, InShard, carry_out, stored_ledger
+from tessera.client.commands.context import PROGRAMS, AccessOptions, Format, command, stored_ledger
 from tessera.client.heads import read_kept_head, signature_of
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.reading import LedgerBackup, LedgerFile, StoredLedger
 from tessera.client.rendering import Column, Output, say, show, show_value
 from tessera.client.replay import Replay, ReplayReport
 from tessera.client.stored_events import EventsBesideLedger
-from tessera.client.where import find
 from tessera.kernel.ports import Message
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
@@ -32,7 +31,9 @@ inspecting.callback()(lambda: None)
 LONG = 2_000  # messages from which on a progress bar is worth its lines
 
 
-def replay(
+@command
+async def replay(
+    at: AccessOptions,
     verify: Annotated[bool, typer.Option("--verify", help="Verify and recompute everything")] = False,
     anchor: Annotated[
         str,
@@ -48,189 +49,164 @@ def replay(
         Path | None, typer.Option(help="A ledger exported by `tessera ledger inspect`, or the directory of a backup")
     ] = None,
     output: Format = Output.TABLE,
-    home: Home = None,
-    shard: InShard = None,
-    identity: As = None,
-) -> None:
+) -> Exit:
     """
     Replay the ledger: every record valid, every decision recomputed and equal.
 
     Exit code 0: all of it; 1: something is wrong; 9: all is valid, but some was decided by engines that this build does
     not carry and could not be recomputed.
     """
-
-    async def work() -> Exit:
-        if not verify:
-            raise Failure(Exit.USAGE, "replay: say --verify; there is no other replay")
-        kept = read_kept_head(anchor, public_key)
-        if from_file is not None:
-            if from_file.is_dir():
-                report = await replayed(LedgerBackup(Backup.read(from_file)), kept)
-            else:
-                report = await replayed(LedgerFile(from_file), kept)
-                compare_ends(LedgerFile(from_file), report)
+    if not verify:
+        raise Failure(Exit.USAGE, "replay: say --verify; there is no other replay")
+    kept = read_kept_head(anchor, public_key)
+    if from_file is not None:
+        if from_file.is_dir():
+            report = await replayed(LedgerBackup(Backup.read(from_file)), kept)
         else:
-            async with stored_ledger(find(home, shard=shard), identity) as ledger:
-                report = await replayed(ledger, kept, ledger.shard, ledger.events())
-                await compare_events(ledger, report)
-        if output in (Output.JSON, Output.YAML):
-            show_value(output, {"ok": report.ok, **asdict(report)}, report.n)
-        else:
-            print("\n".join(report_lines(report)))
-        if not report.ok:
-            return Exit.FAILED
-        return Exit.OK if report.complete else Exit.NOT_RECOMPUTED
-
-    carry_out(work())
+            report = await replayed(LedgerFile(from_file), kept)
+            compare_ends(LedgerFile(from_file), report)
+    else:
+        async with stored_ledger(at.find(), at.identity) as ledger:
+            report = await replayed(ledger, kept, ledger.shard, ledger.events())
+            await compare_events(ledger, report)
+    if output in PROGRAMS:
+        show_value(output, {"ok": report.ok, **asdict(report)}, report.n)
+    else:
+        print("\n".join(report_lines(report)))
+    if not report.ok:
+        return Exit.FAILED
+    return Exit.OK if report.complete else Exit.NOT_RECOMPUTED
 
 
 @inspecting.command()
-def head(
+@command
+async def head(
+    at: AccessOptions,
     sign: Annotated[Path | None, typer.Option(help="Sign it with this private key of OpenSSH", metavar="KEY")] = None,
     output: Format = Output.TABLE,
-    home: Home = None,
-    shard: InShard = None,
-    identity: As = None,
-) -> None:
+) -> Exit:
     """
     The ledger's end as N:HASH: keep it elsewhere, and `tessera replay --verify --anchor` proves all that led there.
 
     The hash covers every message up to N, so that no ledger that was cut before N, or altered, has it. Signed, it says
     who kept it: `--anchor FILE --public-key KEY.pub`.
     """
-
-    async def work() -> Exit:
-        async with stored_ledger(find(home, shard=shard), identity) as ledger:
-            walk = ChainWalk()
-            async for seq, data in ledger.messages():
-                walk.step(seq, data)
-        if walk.broken:
-            raise Failure(Exit.FAILED, f"ledger: the chain holds up to {walk.n}; {walk.broken}")
-        end = Head(walk.n, walk.chain)
-        signature = "" if sign is None else signature_of(end, sign)
-        if output in (Output.JSON, Output.YAML):
-            signed = {"signature": signature} if signature else {}
-            show_value(output, {"n": walk.n, "chain": walk.chain, **signed}, walk.n)
-        else:
-            print(f"{end}\n{signature}", end="")
-        return Exit.OK
-
-    carry_out(work())
+    async with stored_ledger(at.find(), at.identity) as ledger:
+        walk = ChainWalk()
+        async for seq, data in ledger.messages():
+            walk.step(seq, data)
+    if walk.broken:
+        raise Failure(Exit.FAILED, f"ledger: the chain holds up to {walk.n}; {walk.broken}")
+    end = Head(walk.n, walk.chain)
+    signature = "" if sign is None else signature_of(end, sign)
+    if output in PROGRAMS:
+        signed = {"signature": signature} if signature else {}
+        show_value(output, {"n": walk.n, "chain": walk.chain, **signed}, walk.n)
+    else:
+        print(f"{end}\n{signature}", end="")
+    return Exit.OK
 
 
 @inspecting.command()
-def inspect(
+@command
+async def inspect(
+    at: AccessOptions,
     last: Annotated[int, typer.Option(help="Messages to show", min=0)] = 20,
     export: Annotated[Path | None, typer.Option(help="Write every message to this file, one per line")] = None,
     output: Format = Output.TABLE,
-    home: Home = None,
-    shard: InShard = None,
-    identity: As = None,
-) -> None:
+) -> Exit:
     """Walk the chain from its first message, say where it breaks, and show its end."""
-
-    async def work() -> Exit:
-        async with stored_ledger(find(home, shard=shard), identity) as ledger:
-            walk, shown = ChainWalk(), list[ChainEntry]()
-            file = _opened(export) if export is not None else None
-            try:
+    async with stored_ledger(at.find(), at.identity) as ledger:
+        walk, shown = ChainWalk(), list[ChainEntry]()
+        file = _opened(export) if export is not None else None
+        try:
+            if file is not None:
+                file.write(orjson.dumps({"export": {"shard": ledger.shard}}) + b"\n")
+            async for seq, data in ledger.messages():
+                walk.step(seq, data)
+                shown = [*shown, *_entry(data)][-last:] if last else []
                 if file is not None:
-                    file.write(orjson.dumps({"export": {"shard": ledger.shard}}) + b"\n")
-                async for seq, data in ledger.messages():
-                    walk.step(seq, data)
-                    shown = [*shown, *_entry(data)][-last:] if last else []
-                    if file is not None:
-                        file.write(data + b"\n")
-                if file is not None and not walk.broken:
-                    file.write(orjson.dumps({"head": str(Head(walk.n, walk.chain))}) + b"\n")
-            finally:
-                if file is not None:
-                    file.close()
-        show(output, ENTRIES, shown, walk.n, "" if walk.broken else f"the chain is whole, its hash {walk.chain[:16]}…")
-        if walk.broken:
-            say(f"error: the chain holds up to {walk.n}; {walk.broken}")
-            return Exit.FAILED
-        return Exit.OK
-
-    carry_out(work())
+                    file.write(data + b"\n")
+            if file is not None and not walk.broken:
+                file.write(orjson.dumps({"head": str(Head(walk.n, walk.chain))}) + b"\n")
+        finally:
+            if file is not None:
+                file.close()
+    show(output, ENTRIES, shown, walk.n, "" if walk.broken else f"the chain is whole, its hash {walk.chain[:16]}…")
+    if walk.broken:
+        say(f"error: the chain holds up to {walk.n}; {walk.broken}")
+        return Exit.FAILED
+    return Exit.OK
 
 
 @inspecting.command()
-def backup(
+@command
+async def backup(
+    at: AccessOptions,
     directory: Annotated[Path, typer.Argument(help="Where the copy is kept; what it holds already is not read again")],
     output: Format = Output.TABLE,
-    home: Home = None,
-    shard: InShard = None,
-    identity: As = None,
-) -> None:
+) -> Exit:
     """
     Copy what the ledger has gained since the last time, while everything runs.
 
     Prints the head of the copy; `tessera replay --verify --from-file DIRECTORY` proves it.
     """
-
-    async def work() -> Exit:
-        async with stored_ledger(find(home, shard=shard), identity) as ledger:
-            before = Backup.read(directory, ledger.shard)
-            begin = max(before.head.n - 1, 0)
-            if await ledger.count() < before.head.n:
-                raise Failure(
-                    Exit.CONFLICT,
-                    f"the ledger ends at {ledger.head}, the backup at {before.head.n}: the ledger lost its end; "
-                    "keep both, and see docs/operations.md",
-                )
-            with progress_of("backup", await ledger.count() - begin) as advance:
-                after = await before.extended(ledger.messages(begin), advance)
-        gained = after.head.n - before.head.n
-        if output in (Output.JSON, Output.YAML):
-            value = {"head": str(after.head), "gained": gained, "segments": len(after.segments)}
-            show_value(output, value, after.head.n)
-        else:
-            print(f"{after.head}\n{gained} messages more, in {len(after.segments)} segments")
-        return Exit.OK
-
-    carry_out(work())
+    async with stored_ledger(at.find(), at.identity) as ledger:
+        before = Backup.read(directory, ledger.shard)
+        begin = max(before.head.n - 1, 0)
+        if await ledger.count() < before.head.n:
+            raise Failure(
+                Exit.CONFLICT,
+                f"the ledger ends at {ledger.head}, the backup at {before.head.n}: the ledger lost its end; "
+                "keep both, and see docs/operations.md",
+            )
+        with progress_of("backup", await ledger.count() - begin) as advance:
+            after = await before.extended(ledger.messages(begin), advance)
+    gained = after.head.n - before.head.n
+    if output in PROGRAMS:
+        value = {"head": str(after.head), "gained": gained, "segments": len(after.segments)}
+        show_value(output, value, after.head.n)
+    else:
+        print(f"{after.head}\n{gained} messages more, in {len(after.segments)} segments")
+    return Exit.OK
 
 
 @inspecting.command()
-def restore(
+@command
+async def restore(
     directory: Annotated[Path, typer.Argument(help="A backup, as `tessera ledger backup` makes it")],
     credentials: Annotated[Path, typer.Option(help="Directory of the identities")] = Path("credentials"),
     replicas: Annotated[int, typer.Option(help="Copies of each stream: 3 in production", min=1, max=5)] = 1,
     ledger_gib: Annotated[int, typer.Option(help="GiB that the ledger may take", min=1)] = 8,
-) -> None:
+) -> Exit:
     """Put a ledger into servers that do not know its shard, in place of `tessera init`; no service may run."""
+    from tessera.client import restoring
+    from tessera.client.settings import ClientSettings
+    from tessera.kernel.nats.once import connect_once
+    from tessera.kernel.process.settings import load_settings
+    from tessera.kernel.provisioning.credential_files import CredentialDirectory
+    from tessera.kernel.provisioning.streams import Bounds
+    from tessera.kernel.redis.store import RedisStore
 
-    async def work() -> Exit:
-        from tessera.client import restoring
-        from tessera.client.settings import ClientSettings
-        from tessera.kernel.nats.once import connect_once
-        from tessera.kernel.process.settings import load_settings
-        from tessera.kernel.provisioning.credential_files import CredentialDirectory
-        from tessera.kernel.provisioning.streams import Bounds
-        from tessera.kernel.redis.store import RedisStore
-
-        kept = Backup.read(directory)
-        last = restoring.last_of(kept)
-        known = CredentialDirectory(credentials, kept.shard)
-        operator, settings = known.read(subjects.OPERATOR), load_settings(ClientSettings, credentials_file=None)
-        if operator.redis is not None:
-            store = RedisStore(settings.redis_url, operator.redis.user, operator.redis.password, kept.shard)
-            try:
-                await restoring.check_views(store, kept)
-            finally:
-                await store.close()
-        admin = await connect_once(settings.nats_url, operator.nats.user, operator.nats.password)
+    kept = Backup.read(directory)
+    last = restoring.last_of(kept)
+    known = CredentialDirectory(credentials, kept.shard)
+    operator, settings = known.read(subjects.OPERATOR), load_settings(ClientSettings, credentials_file=None)
+    if operator.redis is not None:
+        store = RedisStore(settings.redis_url, operator.redis.user, operator.redis.password, kept.shard)
         try:
-            await restoring.make_streams(admin, kept, last, Bounds(replicas, ledger_gib * 1024**3))
+            await restoring.check_views(store, kept)
         finally:
-            await admin.close()
-        with progress_of("restore", kept.head.n) as advance:
-            await restoring.append_all(known, settings.nats_url, kept, advance)
-        print("\n".join(restoring.summary(kept)))
-        return Exit.OK
-
-    carry_out(work())
+            await store.close()
+    admin = await connect_once(settings.nats_url, operator.nats.user, operator.nats.password)
+    try:
+        await restoring.make_streams(admin, kept, last, Bounds(replicas, ledger_gib * 1024**3))
+    finally:
+        await admin.close()
+    with progress_of("restore", kept.head.n) as advance:
+        await restoring.append_all(known, settings.nats_url, kept, advance)
+    print("\n".join(restoring.summary(kept)))
+    return Exit.OK
 
 
 @contextmanager

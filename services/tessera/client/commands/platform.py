@@ -1,15 +1,13 @@
 """`run`, `init`, `up` and `demo`: the parts of a shard and a whole one on this machine."""
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tessera.client.commands.context import carry_out
-from tessera.client.outcomes import EXPECTED, Exit, Failure, check_checkout, exit_of
-from tessera.client.rendering import say
+from tessera.client.commands.context import command
+from tessera.client.outcomes import Exit, Failure, check_checkout
 from tessera.client.settings import ClientSettings
 from tessera.client.where import DEFAULT_HOME, HOME_VARIABLE, SHARD_VARIABLE
 from tessera_schemas.services import SERVICES
@@ -32,7 +30,8 @@ def run(
     raise typer.Exit(run_named(service, shard))
 
 
-def init(
+@command
+async def init(
     credentials: Annotated[Path, typer.Option(help="Directory of the identities")] = Path("credentials"),
     shard: Shard = MAIN_SHARD,
     replicas: Annotated[int, typer.Option(help="Copies of each stream: 3 in production", min=1, max=5)] = 1,
@@ -44,33 +43,28 @@ def init(
     ] = False,
 ) -> None:
     """Make identities, streams and consumers; may be run again at any time."""
+    from tessera.kernel.errors import StartupError
+    from tessera.kernel.nats.once import check_closed, connect_once
+    from tessera.kernel.process.settings import load_settings
+    from tessera.kernel.provisioning.streams import Bounds, ensure_streams
 
-    async def work() -> None:
-
-        from tessera.kernel.errors import StartupError
-        from tessera.kernel.nats.once import check_closed, connect_once
-        from tessera.kernel.process.settings import load_settings
-        from tessera.kernel.provisioning.streams import Bounds, ensure_streams
-
-        directory = _ensure_identities(credentials, shard, tenant or ())
-        if only_identities:
-            return
-        settings = load_settings(ClientSettings, credentials_file=None)  # it is made here
-        url, login = settings.nats_url, directory.read(OPERATOR).nats
-        try:
-            admin = await connect_once(url, login.user, login.password)
-            if not settings.allow_anybody:
-                check_closed(admin, url)
-        except StartupError as error:
-            fix = f"have it include {directory.nats_file}, then run `tessera init` again"
-            raise StartupError(f"{error}; {fix}") from error
-        try:
-            made = await ensure_streams(admin, shard, Bounds(replicas, ledger_gib * 1024**3), mend=mend)
-        finally:
-            await admin.close()
-        print("\n".join(f"made {name}" for name in made) or f"shard {shard}: everything is there already")
-
-    carry_out(work())
+    directory = _ensure_identities(credentials, shard, tenant or ())
+    if only_identities:
+        return
+    settings = load_settings(ClientSettings, credentials_file=None)  # it is made here
+    url, login = settings.nats_url, directory.read(OPERATOR).nats
+    try:
+        admin = await connect_once(url, login.user, login.password)
+        if not settings.allow_anybody:
+            check_closed(admin, url)
+    except StartupError as error:
+        fix = f"have it include {directory.nats_file}, then run `tessera init` again"
+        raise StartupError(f"{error}; {fix}") from error
+    try:
+        made = await ensure_streams(admin, shard, Bounds(replicas, ledger_gib * 1024**3), mend=mend)
+    finally:
+        await admin.close()
+    print("\n".join(f"made {name}" for name in made) or f"shard {shard}: everything is there already")
 
 
 def _ensure_identities(folder: Path, shard: str, tenants: Sequence[str]) -> "CredentialDirectory":
@@ -86,43 +80,38 @@ def _ensure_identities(folder: Path, shard: str, tenants: Sequence[str]) -> "Cre
     return directory
 
 
-def up(
+@command
+async def up(
     home: Directory = DEFAULT_HOME,
     shards: Shards = MAIN_SHARD,
     nodes: Annotated[Path | None, typer.Option(help="Nodes of the simulated cluster (YAML)")] = None,
     tenant: Annotated[list[str] | None, typer.Option(help="Tenants to let in from the start")] = None,
     sync: Annotated[bool, typer.Option("--sync", help="Survive a power cut, at a fifth of the speed")] = False,
+    api_port: Annotated[
+        int, typer.Option(help="Port of the HTTP API; 0: the one it had here before", min=0, max=65_535)
+    ] = 0,
     time: Annotated[bool, typer.Option("--time", help="Say how long each part took to start")] = False,
 ) -> None:
     """Run a whole shard, or several, on this machine: servers, a simulated cluster, every service; until Ctrl-C."""
-    try:
-        from tessera.local.up import up as platform_up
+    from tessera.local.up import up as platform_up
 
-        asyncio.run(
-            platform_up(home, nodes=nodes, tenants=tenant or (), shards=shards.split(","), sync=sync, time=time)
-        )
-    except EXPECTED as error:
-        say(f"error: {error}")
-        raise typer.Exit(exit_of(error)) from error
+    names = shards.split(",")
+    await platform_up(home, nodes=nodes, tenants=tenant or (), shards=names, sync=sync, time=time, api_port=api_port)
 
 
-def demo(
+@command
+async def demo(
     jobs: Annotated[int, typer.Option(help="Jobs to submit", min=1, max=10_000)] = 200,
     nodes: Annotated[int, typer.Option(help="Nodes of the simulated cluster", min=1, max=1_000)] = 40,
     seed: Annotated[int, typer.Option(help="The same seed draws the same jobs and nodes")] = 1,
     keep: Annotated[Path | None, typer.Option(help="Leave everything in this new directory")] = None,
     kill: Annotated[str, typer.Option(help="The service that is killed in the middle")] = "scheduler",
     no_kill: Annotated[bool, typer.Option("--no-kill", help="Kill nothing")] = False,
-) -> None:
+) -> int:
     """Show it all: start a shard, submit a production mix, watch it, kill a service, judge what was stored."""
-    try:
-        if kill not in SERVICES:
-            raise Failure(Exit.USAGE, f"demo: no service is called {kill}; there are {', '.join(SERVICES)}")
-        check_checkout("tessera.testkit", "demo")
-        from tessera.local.demo import demo as show
+    if kill not in SERVICES:
+        raise Failure(Exit.USAGE, f"demo: no service is called {kill}; there are {', '.join(SERVICES)}")
+    check_checkout("tessera.testkit", "demo")
+    from tessera.local.demo import demo as show
 
-        code = asyncio.run(show(jobs, nodes, seed, keep, None if no_kill else kill))
-    except EXPECTED as error:
-        say(f"error: {error}")
-        raise typer.Exit(exit_of(error)) from error
-    raise typer.Exit(code)
+    return await show(jobs, nodes, seed, keep, None if no_kill else kill)

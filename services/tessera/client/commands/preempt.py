@@ -6,10 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from tessera.client import ordering
-from tessera.client.commands.context import As, Format, Home, InShard, carry_out, stored_ledger
+from tessera.client.commands.context import PROGRAMS, AccessOptions, Format, command, stored_ledger
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import COLUMNS, Column, Output, plain, show_value, table
-from tessera.client.where import find
 from tessera.domain.entities import Job
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
@@ -24,37 +23,32 @@ from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.units import said_age, said_milli
 
 
-def preempt(
+@command
+async def preempt(
+    at: AccessOptions,
     job: Annotated[str, typer.Argument(help="A waiting job: its id, the beginning of one, or its name")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be evicted; needed")] = False,
     output: Format = Output.TABLE,
-    home: Home = None,
-    shard: InShard = None,
-    identity: As = None,
-) -> None:
+) -> Exit:
     """Show the plan that would make room for a job: who would be evicted, what work is lost, where it would start."""
-
-    async def work() -> Exit:
-        if not dry_run:
-            raise Failure(
-                Exit.USAGE, "preempt: plans are made by the services, as policy.preset says; say --dry-run to see one"
-            )
-        where = find(home, shard=shard)
-        job_id = await ordering.find_live_job(where, ordering.choose_identity(where, identity), job, "plan for")
-        async with stored_ledger(where, identity) as ledger:
-            state = (await ledger.folded()).state
-        waiting = state.jobs.get(job_id)
-        if waiting is None or waiting.phase is not Phase.QUEUED:
-            raise Failure(Exit.CONFLICT, f"job {job_id}: does not wait; see `tessera explain {job_id}`")
-        found = planned(state, waiting, max(state.ts, SystemClock().now_ms()))
-        if output in (Output.JSON, Output.YAML):
-            show_value(output, _plain(state, found), state.n)
-        else:
-            print("\n".join(plan_lines(state, waiting, found)))
-            print(f"as of {state.n}; nothing was sent")
-        return Exit.OK if isinstance(found, Plan) else Exit.FAILED
-
-    carry_out(work())
+    if not dry_run:
+        raise Failure(
+            Exit.USAGE, "preempt: plans are made by the services, as policy.preset says; say --dry-run to see one"
+        )
+    where = at.find()
+    job_id = await ordering.find_job_id(where, job, "plan for")
+    async with stored_ledger(where, at.identity) as ledger:
+        state = (await ledger.folded()).state
+    waiting = state.jobs.get(job_id)
+    if waiting is None or waiting.phase is not Phase.QUEUED:
+        raise Failure(Exit.CONFLICT, f"job {job_id}: does not wait; see `tessera explain {job_id}`")
+    found = planned(state, waiting, max(state.ts, SystemClock().now_ms()))
+    if output in PROGRAMS:
+        show_value(output, _plain(state, found), state.n)
+    else:
+        print("\n".join(plan_lines(state, waiting, found)))
+        print(f"as of {state.n}; nothing was sent")
+    return Exit.OK if isinstance(found, Plan) else Exit.FAILED
 
 
 def planned(state: State, job: Job, ts: int) -> Plan | Reason:

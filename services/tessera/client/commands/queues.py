@@ -1,12 +1,11 @@
 """`queue list|show|hold|drain|release` and `quota`: what queues use, lend and borrow, and stopping them."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from tessera.client import applying
-from tessera.client.commands.context import As, Format, Home, InShard, carry_out, shard_views
+from tessera.client.commands.context import PROGRAMS, AccessOptions, Format, ShardOptions, command, shard_views
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.queues import QUEUES, QUOTAS, QueueRow, queue_rows, quota_rows, state_of
 from tessera.client.rendering import Output, plain, show, show_value, table
@@ -22,78 +21,72 @@ queue = typer.Typer(help="Show and stop queues.", no_args_is_help=True)
 
 
 @queue.command("list")
-def list_queues(output: Format = Output.TABLE, home: Home = None, shard: InShard = None, identity: As = None) -> None:
+@command
+async def list_queues(at: AccessOptions, output: Format = Output.TABLE) -> None:
     """List queues: what each uses of its quota of GPUs, borrows and lends, and how many jobs wait in it."""
-
-    async def work() -> None:
-        async with shard_views(home, identity, shard) as (_, views):
-            as_of, rows = await views.as_of(), queue_rows(await views.queues(), await views.nodes())
-        waiting = sum(row.queue.queued for row in rows if not row.queue.inner)
-        show(output, QUEUES, rows, as_of, f"{waiting} jobs wait; SHARE is of the pool's GPUs")
-
-    carry_out(work())
+    async with at.views() as views:
+        rows, as_of = queue_rows(await views.queues(), await views.nodes()), await views.as_of()
+    waiting = sum(row.queue.queued for row in rows if not row.queue.inner)
+    show(output, QUEUES, rows, as_of, f"{waiting} jobs wait; SHARE is of the pool's GPUs")
 
 
 @queue.command("show")
-def show_queue(
-    name: Name, output: Format = Output.TABLE, home: Home = None, shard: InShard = None, identity: As = None
+@command
+async def show_queue(
+    at: AccessOptions,
+    name: Name,
+    output: Format = Output.TABLE,
 ) -> None:
     """Show one queue with all its quotas."""
-
-    async def work() -> None:
-        async with shard_views(home, identity, shard) as (_, views):
-            as_of, queues, nodes = await views.as_of(), await views.queues(), await views.nodes()
-        row = next((row for row in queue_rows(queues, nodes) if row.queue.name == name), None)
-        if row is None:
-            raise _no_such(name)
-        if output in (Output.JSON, Output.YAML):
-            show_value(output, plain(row.queue), as_of)
-            return
-        for title, value in queue_facts(row):
-            print(f"{title:<10} {value}")
-        if row.queue.quotas:
-            print("\n" + "\n".join(table(QUOTAS, quota_rows(queues, name), wide=output is Output.WIDE)))
-        print(f"as of {as_of}")
-
-    carry_out(work())
+    async with at.views() as views:
+        queues, nodes, as_of = await views.queues(), await views.nodes(), await views.as_of()
+    row = next((row for row in queue_rows(queues, nodes) if row.queue.name == name), None)
+    if row is None:
+        raise _no_such(name)
+    if output in PROGRAMS:
+        show_value(output, plain(row.queue), as_of)
+        return
+    for title, value in queue_facts(row):
+        print(f"{title:<10} {value}")
+    if row.queue.quotas:
+        print("\n" + "\n".join(table(QUOTAS, quota_rows(queues, name), wide=output is Output.WIDE)))
+    print(f"as of {as_of}")
 
 
 @queue.command("hold")
-def hold(name: Name, home: Home = None, shard: InShard = None) -> None:
+@command
+async def hold(at: ShardOptions, name: Name) -> None:
     """Let nothing of a queue, or of those below it, start; what runs goes on."""
-    _stop(name, "hold", home, shard)
+    await _stop(at, name, "hold")
 
 
 @queue.command("drain")
-def drain(name: Name, home: Home = None, shard: InShard = None) -> None:
+@command
+async def drain(at: ShardOptions, name: Name) -> None:
     """Let nothing of a queue start, and let what runs go back into it."""
-    _stop(name, "hold_and_drain", home, shard)
+    await _stop(at, name, "hold_and_drain")
 
 
 @queue.command("release")
-def release(name: Name, home: Home = None, shard: InShard = None) -> None:
+@command
+async def release(at: ShardOptions, name: Name) -> None:
     """Let jobs of a stopped queue start again."""
-    _stop(name, "none", home, shard)
+    await _stop(at, name, "none")
 
 
-def quota(
+@command
+async def quota(
+    at: AccessOptions,
     queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue")] = None,
     output: Format = Output.TABLE,
-    home: Home = None,
-    shard: InShard = None,
-    identity: As = None,
 ) -> None:
     """List quotas by queue, resource and flavor: used, borrowed, lent, and what is left with borrowing."""
-
-    async def work() -> None:
-        async with shard_views(home, identity, shard) as (_, views):
-            as_of, queues = await views.as_of(), await views.queues()
-        if queue is not None and all(found.name != queue for found in queues):
-            raise _no_such(queue)
-        rows = quota_rows(queues, queue)
-        show(output, QUOTAS, rows, as_of, "LEFT counts what can be borrowed now" if rows else "there are no quotas")
-
-    carry_out(work())
+    async with at.views() as views:
+        queues, as_of = await views.queues(), await views.as_of()
+    if queue is not None and all(found.name != queue for found in queues):
+        raise _no_such(queue)
+    rows = quota_rows(queues, queue)
+    show(output, QUOTAS, rows, as_of, "LEFT counts what can be borrowed now" if rows else "there are no quotas")
 
 
 def queue_facts(row: QueueRow) -> list[tuple[str, str]]:
@@ -123,23 +116,19 @@ def _with(queue: Queue, policy: StopPolicy) -> Queue:
     return queue.model_copy(update={"stop_policy": policy})
 
 
-def _stop(name: str, policy: StopPolicy, home: Path | None, shard: str | None) -> None:
-    """By applying the configuration in force with this one change; somebody else's change meanwhile is a conflict."""
-
-    async def work() -> None:
-        async with shard_views(home, shard=shard) as (where, views):
-            now = await views.config()
-            if now.body is None:
-                raise Failure(Exit.CONFLICT, "queue: nothing is configured yet; use `tessera apply`")
-            change = applying.ConfigChange(now, stopped(now.body, name, policy))
-            if not change.lines:
-                print(f"queue {name}: nothing changes")
-                return
-            config = await applying.put_in_force(where, where.identity(OPERATOR), views, change, SEEN_SECONDS)
-            said = {"none": "is open", "hold": "is held", "hold_and_drain": "is held, what runs goes back into it"}
-            print(f"queue {name} {said[policy]} (version {config.version})")
-
-    carry_out(work())
+async def _stop(at: ShardOptions, name: str, policy: StopPolicy) -> None:
+    """Apply the configuration in force with this one change; another change in the meantime is a conflict."""
+    async with shard_views(at) as (where, views):
+        now = await views.config()
+        if now.body is None:
+            raise Failure(Exit.CONFLICT, "queue: nothing is configured yet; use `tessera apply`")
+        change = applying.ConfigChange(now, stopped(now.body, name, policy))
+        if not change.lines:
+            print(f"queue {name}: nothing changes")
+            return
+        config = await applying.put_in_force(where, where.identity(OPERATOR), views, change, SEEN_SECONDS)
+    said = {"none": "is open", "hold": "is held", "hold_and_drain": "is held, what runs goes back into it"}
+    print(f"queue {name} {said[policy]} (version {config.version})")
 
 
 def _no_such(name: str) -> Failure:

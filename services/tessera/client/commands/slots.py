@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from tessera.client.commands.context import As, Format, Home, InShard, carry_out, stored_ledger
+from tessera.client.commands.context import PROGRAMS, AccessOptions, Format, command, stored_ledger
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, plain, show_value, table
-from tessera.client.where import find
 from tessera.domain.free_slots import Slots, Stranded
 from tessera.engine.placement.free_slots import slots as left_of
 from tessera_schemas.units import said_milli
@@ -47,30 +46,25 @@ SIZES: list[Column[SlotRow]] = [
 ]
 
 
-def slots(
+@command
+async def slots(
+    at: AccessOptions,
     pool: Annotated[str, typer.Argument(help="Only this pool")] = "",
     output: Format = Output.TABLE,
-    home: Home = None,
-    shard: InShard = None,
-    identity: As = None,
 ) -> None:
     """Show how many pods of 1, 2, 4, 8 … GPUs could start now, and what keeps idle GPUs from use."""
-
-    async def work() -> None:
-        where = find(home, shard=shard)
-        async with stored_ledger(where, identity) as ledger:
-            state = (await ledger.folded()).state
-        pools = sorted(state.tree.queues_of)
-        if pool and pool not in pools:
-            raise Failure(Exit.NOT_FOUND, f"pool {pool}: no queue is of this pool")
-        found = [left_of(state, name) for name in pools if pool in ("", name)]
-        if output in (Output.JSON, Output.YAML):
-            show_value(output, {"items": [plain(each) for each in found]}, state.n)
-        else:
-            print("\n".join(lines(found, wide=output is Output.WIDE)))
-            print(f"as of {state.n}")
-
-    carry_out(work())
+    where = at.find()
+    async with stored_ledger(where, at.identity) as ledger:
+        state = (await ledger.folded()).state
+    pools = sorted(state.tree.queues_of)
+    if pool and pool not in pools:
+        raise Failure(Exit.NOT_FOUND, f"pool {pool}: no queue is of this pool")
+    found = [left_of(state, name) for name in pools if pool in ("", name)]
+    if output in PROGRAMS:
+        show_value(output, {"items": [plain(each) for each in found]}, state.n)
+    else:
+        print("\n".join(lines(found, wide=output is Output.WIDE)))
+        print(f"as of {state.n}")
 
 
 def lines(found: list[Slots], wide: bool = False) -> list[str]:

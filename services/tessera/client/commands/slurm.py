@@ -9,21 +9,20 @@ from typing import Annotated
 import typer
 
 from tessera.client import files, ordering, slurm, submitting
-from tessera.client.commands.context import As, Format, Home, InShard, carry_out, shard_views
+from tessera.client.commands.context import PROGRAMS, AccessOptions, Format, command
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, say, show
-from tessera.client.sdk import Tessera
-from tessera.client.shard_views import ENDED, ShardViews
-from tessera.client.where import find
+from tessera.client.shard_views import ENDED
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.commands import CancelJob
 from tessera_schemas.views import JobView, NodeView, QueueView
 
-ENTRY_SECONDS = 0.5
 IMAGE_VARIABLE = "TESSERA_CONTAINER_IMAGE"
 
 
-def sbatch(
+@command
+async def sbatch(
+    at: AccessOptions,
     file: Annotated[Path, typer.Argument(help="The batch script")],
     job_name: Annotated[str | None, typer.Option("--job-name", "-J", help="Instead of the script's")] = None,
     partition: Annotated[str | None, typer.Option("--partition", "-p", help="The queue")] = None,
@@ -37,100 +36,74 @@ def sbatch(
     hold: Annotated[bool, typer.Option("--hold", "-H", help="Submit it held")] = False,
     ignore: Annotated[list[str] | None, typer.Option("--ignore", help="Pass over this option of the script")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key; else from the CI run, else random")] = None,
-    home: Home = None,
-    shard: InShard = None,
-    identity: As = None,
 ) -> None:
     """Submit a batch script with #SBATCH lines; options here go before those of the script."""
-
-    async def work() -> None:
-        script = slurm.read_script(_text(file), str(file), ignore or ())
-        given = {"job-name": job_name, "partition": partition, "gpus": gpus, "nodes": nodes, "time": time, "qos": qos}
-        here = {name: value for name, value in given.items() if value is not None}
-        if gpus is not None:
-            script.options.pop("gres", None)
-            script.options.pop("gpus-per-node", None)
-        script.options.update(here)
-        spec = files.job_spec(slurm.job_of(script, str(file), container_image, file.stem), str(file))
-        spec.setdefault("queue", "default")
-        for warning in warnings(script.text):
-            say(f"note: {file}: {warning}")
-        where = find(home, shard=shard)
-        tenant = where.tenant(identity)
-        held = hold or "hold" in script.options
-        async with Tessera.at(where, tenant) as tessera:
-            watch = await tessera.watch()
-            done = await tessera.submit(spec, key, held=held, publish_seconds=ordering.PUBLISH_SECONDS, say=say)
-            submitting.check_entry(await watch.entered(done.job_id, ENTRY_SECONDS) if done.admitted else None)
-        print(f"Submitted batch job {done.job_id}")
-
-    carry_out(work())
+    script = slurm.read_script(files.read_text(file), str(file), ignore or ())
+    given = {"job-name": job_name, "partition": partition, "gpus": gpus, "nodes": nodes, "time": time, "qos": qos}
+    here = {name: value for name, value in given.items() if value is not None}
+    if gpus is not None:
+        script.options.pop("gres", None)
+        script.options.pop("gpus-per-node", None)
+    script.options.update(here)
+    spec = files.job_spec(slurm.job_of(script, str(file), container_image, file.stem), str(file))
+    spec.setdefault("queue", "default")
+    for warning in warnings(script.text):
+        say(f"note: {file}: {warning}")
+    where = at.find()
+    asked = {"kind": "submit_job", "spec": spec, "held": hold or "hold" in script.options}
+    async with submitting.submitted(where, at.identity, asked, key) as sent:
+        print(f"Submitted batch job {sent.done.job_id}")
 
 
-def squeue(
+@command
+async def squeue(
+    at: AccessOptions,
     user: Annotated[str | None, typer.Option("--user", "-u", help="Only this tenant")] = None,
     partition: Annotated[str | None, typer.Option("--partition", "-p", help="Only this queue")] = None,
     states: Annotated[str | None, typer.Option("--states", "-t", help="Only these, such as PD,R")] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Jobs that have ended, too")] = False,
     output: Format = Output.TABLE,
-    home: Home = None,
-    shard: InShard = None,
-    identity: As = None,
 ) -> None:
     """List jobs that wait or run, with Slurm's columns."""
-
-    async def work() -> None:
-        async with shard_views(home, identity, shard) as (_, views):
-            as_of, jobs = await views.as_of(), await views.jobs()
-        wanted = set(states.upper().split(",")) if states else None
-        found = [
-            job
-            for job in jobs
-            if (user is None or job.tenant == user)
-            and (partition is None or job.queue == partition)
-            and (everything or wanted is not None or job.phase not in ENDED)
-            and (wanted is None or slurm.state_of(job.phase) in wanted)
-        ]
-        columns = queue_columns(SystemClock().now_ms())
-        show(output, columns, found, as_of if output in (Output.JSON, Output.YAML) else None, gap=1)
-
-    carry_out(work())
+    async with at.views() as views:
+        jobs, as_of = await views.jobs(), await views.as_of()
+    wanted = set(states.upper().split(",")) if states else None
+    found = [
+        job
+        for job in jobs
+        if (user is None or job.tenant == user)
+        and (partition is None or job.queue == partition)
+        and (everything or wanted is not None or job.phase not in ENDED)
+        and (wanted is None or slurm.state_of(job.phase) in wanted)
+    ]
+    columns = queue_columns(SystemClock().now_ms())
+    show(output, columns, found, as_of if output in PROGRAMS else None, gap=1)
 
 
-def scancel(
-    jobs: Annotated[list[str], typer.Argument(help="Ids, beginnings of ids, or names")],
-    home: Home = None,
-    shard: InShard = None,
-    identity: As = None,
-) -> None:
+@command
+async def scancel(
+    at: AccessOptions, jobs: Annotated[list[str], typer.Argument(help="Ids, beginnings of ids, or names")]
+) -> Exit | None:
     """Cancel jobs; says nothing when all is well."""
-
-    async def work() -> Exit | None:
-        where = find(home, shard=shard)
-        who = ordering.choose_identity(where, identity)
-        failed: Exit | None = None
-        for named in jobs:
-            try:
-                found = await ordering.find_live_job(where, who, named, "cancel")
-                why = f"scancel by {getpass.getuser()}"[:200]
-                await ordering.give(where, who, CancelJob(kind="cancel_job", v=1, job_id=found, why=why), found)
-            except Failure as failure:
-                say(f"error: {failure}")
-                failed = failure.code
-        return failed
-
-    carry_out(work())
+    where = at.find()
+    failed: Exit | None = None
+    for named in jobs:
+        try:
+            found = await ordering.find_job_id(where, named, "cancel")
+            why = f"scancel by {getpass.getuser()}"[:200]
+            await ordering.send(where, at.identity, CancelJob(kind="cancel_job", v=1, job_id=found, why=why), found)
+        except Failure as failure:
+            say(f"error: {failure}")
+            failed = failure.code
+    return failed
 
 
-def sinfo(output: Format = Output.TABLE, home: Home = None, shard: InShard = None, identity: As = None) -> None:
+@command
+async def sinfo(at: AccessOptions, output: Format = Output.TABLE) -> None:
     """List the nodes of each queue by state, with Slurm's columns."""
-
-    async def work() -> None:
-        async with shard_views(home, identity, shard) as (_, views):
-            as_of, rows = await views.as_of(), await _partitions(views)
-        show(output, PARTITIONS, rows, as_of if output in (Output.JSON, Output.YAML) else None)
-
-    carry_out(work())
+    async with at.views() as views:
+        rows, as_of = partitions(await views.queues(), await views.nodes()), await views.as_of()
+    show(output, PARTITIONS, rows, as_of if output in PROGRAMS else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,11 +191,3 @@ def _where_or_why(job: JobView) -> str:
     if job.placements:
         return slurm.node_list([place.node for place in job.placements])
     return "" if job.reason is None else f"({slurm.WHY.get(job.reason.code, job.reason.code)})"
-
-
-async def _partitions(views: ShardViews) -> list[Partition]:
-    return partitions(await views.queues(), await views.nodes())
-
-
-def _text(file: Path) -> str:
-    return files.read_text(file)

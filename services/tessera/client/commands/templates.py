@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tessera.client.commands.context import As, Format, Home, InShard, carry_out, shard_views
+from tessera.client.commands.context import PROGRAMS, AccessOptions, Format, command
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, plain, show, show_value
 from tessera_schemas.templates import JobTemplate, Parameter
@@ -24,32 +24,26 @@ ONE: list[Column[Parameter]] = [
 ]
 
 
-def templates(
+@command
+async def templates(
+    at: AccessOptions,
     template: Annotated[str | None, typer.Argument(help="Only this one, with all of its parameters")] = None,
     output: Format = Output.TABLE,
-    home: Home = None,
-    shard: InShard = None,
-    identity: As = None,
 ) -> None:
     """List the templates that `tessera submit --template` takes, with their parameters."""
-
-    async def work() -> None:
-        async with shard_views(home, identity, shard) as (_, views):
-            as_of, body = await views.as_of(), (await views.config()).body
-        known = {found.name: found for found in (body.templates if body is not None else ())}
-        if template is None:
-            show(output, ALL, [known[name] for name in sorted(known)], as_of)
-            return
-        found = known.get(template)
-        if found is None:
-            raise Failure(Exit.NOT_FOUND, f"template {template}: there is none; there are {', '.join(known) or 'none'}")
-        if output in (Output.JSON, Output.YAML):
-            show_value(output, plain(found), as_of)
-        else:
-            beside = f"beside them: {', '.join(found.overrides)}" if found.overrides else ""
-            show(output, ONE, found.parameters, as_of, beside)
-
-    carry_out(work())
+    async with at.views() as views:
+        known, as_of = {found.name: found for found in await views.templates()}, await views.as_of()
+    if template is None:
+        show(output, ALL, [known[name] for name in sorted(known)], as_of)
+        return
+    found = known.get(template)
+    if found is None:
+        raise Failure(Exit.NOT_FOUND, f"template {template}: there is none; there are {', '.join(known) or 'none'}")
+    if output in PROGRAMS:
+        show_value(output, plain(found), as_of)
+    else:
+        beside = f"beside them: {', '.join(found.overrides)}" if found.overrides else ""
+        show(output, ONE, found.parameters, as_of, beside)
 
 
 def brief(parameter: Parameter) -> str:

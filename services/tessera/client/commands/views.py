@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tessera.client.commands.context import As, Format, Home, InShard, carry_out, shard_views, stored_ledger
+from tessera.client.commands.context import PROGRAMS, AccessOptions, Format, command, stored_ledger
 from tessera.client.live import watch
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, plain, show, show_value, table
@@ -19,70 +19,60 @@ from tessera_schemas.views import JobView, NodeView, OthersView
 LIMIT = 200
 
 
-def ls(
+@command
+async def ls(
+    at: AccessOptions,
     queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue")] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Only this tenant")] = None,
     phase: Annotated[str | None, typer.Option("--phase", "-p", help="Only these phases, separated by commas")] = None,
     limit: Annotated[int, typer.Option("--limit", help="Rows of a table at most", min=1)] = LIMIT,
     watching: Annotated[bool, typer.Option("--watch", "-w", help="Show it again as it changes, until Ctrl-C")] = False,
     output: Format = Output.TABLE,
-    home: Home = None,
-    shard: InShard = None,
-    identity: As = None,
 ) -> None:
     """List jobs: work in Kubernetes that is refused, then live ones, oldest first, then ended ones."""
+    if watching and output in PROGRAMS:
+        raise Failure(Exit.USAGE, "ls: --watch shows tables; programs follow `tessera events --follow -o json`")
     phases = set(phase.lower().split(",")) if phase else None
 
     def wanted(job: JobView) -> bool:
-        return (
-            (queue is None or job.queue == queue)
-            and (tenant is None or job.tenant == tenant)
-            and (phases is None or job.phase in phases)
-        )
+        return queue in (None, job.queue) and tenant in (None, job.tenant) and (phases is None or job.phase in phases)
 
-    async def work() -> None:
-        if watching and output in (Output.JSON, Output.YAML):
-            raise Failure(Exit.USAGE, "ls: --watch shows tables; programs follow `tessera events --follow -o json`")
-        async with shard_views(home, identity, shard) as (_, views):
+    async with at.views() as views:
 
-            async def read() -> tuple[int, list[JobView], str]:
-                as_of = await views.as_of()
-                found = [job for job in await views.all_work() if wanted(job)]
-                hidden = max(0, len(found) - limit)
-                return as_of, found, f"{len(found)} jobs" + (f", {hidden} not shown (--limit)" if hidden else "")
+        async def read() -> tuple[int, list[JobView], str]:
+            found = [job for job in await views.all_work() if wanted(job)]
+            hidden = max(0, len(found) - limit)
+            return (
+                await views.as_of(),
+                found,
+                f"{len(found)} jobs" + (f", {hidden} not shown (--limit)" if hidden else ""),
+            )
 
-            async def lines() -> list[str]:
-                _, found, note = await read()
-                columns = job_columns(SystemClock().now_ms())
-                return [*table(columns, found[:limit], wide=output is Output.WIDE), note]
+        async def lines() -> list[str]:
+            _, found, note = await read()
+            columns = job_columns(SystemClock().now_ms())
+            return [*table(columns, found[:limit], wide=output is Output.WIDE), note]
 
-            if watching:
-                await watch(lines)
-            as_of, found, note = await read()
-        rows = found if output in (Output.JSON, Output.YAML) else found[:limit]
-        show(output, job_columns(SystemClock().now_ms()), rows, as_of, note)
-
-    try:
-        carry_out(work())
-    except KeyboardInterrupt:
-        raise typer.Exit(Exit.OK) from None
-
-
-def get(job: str, output: Format = Output.TABLE, home: Home = None, shard: InShard = None, identity: As = None) -> None:
-    """Show one job, by its id, the beginning of one, or its name."""
-
-    async def work() -> None:
-        async with shard_views(home, identity, shard) as (where, views):
-            as_of, found = await views.as_of(), await views.work(job)
-        ran = await _ran_on(where, identity, found)
-        if output in (Output.JSON, Output.YAML):
-            show_value(output, plain(found) | {"ran_on": ran}, as_of)
+        if watching:
+            await watch(lines)
             return
-        for name, value in [*job_facts(found, SystemClock().now_ms()), *([("ran on", ", ".join(ran))] if ran else [])]:
-            print(f"{name:<10} {value}")
-        print(f"as of {as_of}")
+        as_of, found, note = await read()
+    show(output, job_columns(SystemClock().now_ms()), found if output in PROGRAMS else found[:limit], as_of, note)
 
-    carry_out(work())
+
+@command
+async def get(at: AccessOptions, job: str, output: Format = Output.TABLE) -> None:
+    """Show one job, by its id, the beginning of one, or its name."""
+    where = at.find()
+    async with where.views(at.identity) as views:
+        found, as_of = await views.work(job), await views.as_of()
+    ran = await _ran_on(where, at.identity, found)
+    if output in PROGRAMS:
+        show_value(output, plain(found) | {"ran_on": ran}, as_of)
+        return
+    for name, value in [*job_facts(found, SystemClock().now_ms()), *([("ran on", ", ".join(ran))] if ran else [])]:
+        print(f"{name:<10} {value}")
+    print(f"as of {as_of}")
 
 
 async def _ran_on(where: Where, identity: str | None, job: JobView) -> tuple[str, ...]:
@@ -98,17 +88,14 @@ async def _ran_on(where: Where, identity: str | None, job: JobView) -> tuple[str
         return ()
 
 
-def nodes(output: Format = Output.TABLE, home: Home = None, shard: InShard = None, identity: As = None) -> None:
+@command
+async def nodes(at: AccessOptions, output: Format = Output.TABLE) -> None:
     """List nodes with what is free on them."""
-
-    async def work() -> None:
-        async with shard_views(home, identity, shard) as (_, views):
-            as_of, found = await views.as_of(), await views.nodes()
-        total = sum(node.gpus for node in found)
-        whole = sum(node.gpu_free.count(1000) for node in found)
-        show(output, NODES, found, as_of, f"{whole} of {total} GPUs wholly free on {len(found)} nodes")
-
-    carry_out(work())
+    async with at.views() as views:
+        found, as_of = await views.nodes(), await views.as_of()
+    total = sum(node.gpus for node in found)
+    whole = sum(node.gpu_free.count(1000) for node in found)
+    show(output, NODES, found, as_of, f"{whole} of {total} GPUs wholly free on {len(found)} nodes")
 
 
 def job_columns(now_ms: int) -> list[Column[JobView]]:

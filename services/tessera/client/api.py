@@ -1,0 +1,194 @@
+"""
+The gateway's HTTP API for the command: requests with a bearer token, and server-sent events.
+
+Plain blocking requests of the standard library in a thread each: a command makes one to three of them, and an
+asynchronous HTTP client takes longer to import than they take.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from http import HTTPStatus
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from tessera.client.outcomes import Exit, Failure, Refused
+from tessera.kernel.errors import Transient
+from tessera_schemas.reasons import Code, PublicReason
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
+    from tessera.client.contexts import ApiLogin
+
+SECONDS = 30.0
+"""Time that an answer may take; above the gateway's own wait for the ledger's answer to a submit."""
+STREAM_SECONDS = 60.0
+"""Silence of an event stream after which its connection counts as lost; heartbeats come more often."""
+AWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
+
+JOBS = "/v1/jobs"
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """A redirect would carry the token to wherever the answer says."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follow none: the redirect becomes an error."""
+
+
+class Api:
+    """One gateway, spoken to with one token."""
+
+    def __init__(self, login: "ApiLogin") -> None:
+        self.url, self._token = login.url, login.token
+        self._opener = build_opener(_NoRedirect)
+
+    async def get(self, path: str, **query: Any) -> Json:
+        """JSON of an answer. Raises Failure, Refused, or Transient while the gateway is away."""
+        return (await self.ask("GET", path, query))[1]
+
+    async def post(self, path: str, body: Json, key: str = "") -> tuple[int, Json]:
+        """Status and JSON of an accepted request. Raises as `get` does."""
+        return await self.ask("POST", path, {}, body, key)
+
+    async def ask(
+        self, method: str, path: str, query: Mapping[str, Any], body: Json | None = None, key: str = ""
+    ) -> tuple[int, Json]:
+        """One request; raises as `get` does."""
+
+        def answered() -> tuple[int, Json]:
+            headers = {"Idempotency-Key": key} if key else {}
+            with self._open(method, path, query, SECONDS, body, headers) as answer:
+                return answer.status, _object_of(answer.read())
+
+        return await _in_thread(answered)
+
+    async def events(self, after: int | None, **query: Any) -> AsyncIterator[Json]:
+        """
+        Public events as they come, those after the one with the number `after` first.
+
+        Raises Transient when the connection is lost or the gateway ends the stream; before it begins, as `get` does.
+        """
+        answer = await _in_thread(lambda: self._open("GET", "/v1/events", {**query, "after": after}, STREAM_SECONDS))
+        name = ""
+        async for line in _lines_of(answer):
+            field, _, value = line.decode().rstrip("\n").partition(": ")
+            if field == "event":
+                name = value
+            elif field == "data" and not name:
+                yield json.loads(value)
+            elif field == "data" and name == "end":
+                raise Transient(f"HTTP API at {self.url}: {json.loads(value).get('sentence', 'the stream was ended')}")
+            elif not field:
+                name = ""
+        raise Transient(f"HTTP API at {self.url}: the connection was lost")
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        seconds: float,
+        body: Json | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> "HTTPResponse":
+        asked = urlencode({name: value for name, value in query.items() if value is not None}, doseq=True)
+        data = None if body is None else json.dumps(body).encode()
+        request = Request(f"{self.url}{path}" + (f"?{asked}" if asked else ""), data, method=method)  # noqa: S310
+        request.add_header("Authorization", f"Bearer {self._token}")
+        for name, value in {**(headers or {}), **({"Content-Type": "application/json"} if data else {})}.items():
+            request.add_header(name, value)
+        try:
+            answer: HTTPResponse = self._opener.open(request, timeout=seconds)
+        except HTTPError as error:
+            with error:
+                raise self._refusal(error.code, path, _object_of(error.read())) from error
+        except (URLError, OSError, TimeoutError) as error:
+            raise Transient(f"HTTP API at {self.url}: {getattr(error, 'reason', error)}") from error
+        return answer
+
+    def _refusal(self, status: int, path: str, problem: Json) -> Exception:
+        """What a status that is no success means for whoever asked."""
+        sentence = str(problem.get("sentence") or HTTPStatus(status).phrase)
+        if status == HTTPStatus.UNAUTHORIZED:
+            return Failure(
+                Exit.USAGE, f"HTTP API at {self.url}: the token is not accepted; run `tessera login {self.url}`"
+            )
+        if status in AWAY or problem.get("code") == Code.RATE_LIMITED:
+            return Transient(f"HTTP API at {self.url}: {sentence}")
+        if status == HTTPStatus.NOT_FOUND:
+            what = f"job {path.split('/')[3]}: there is none" if path.startswith(f"{JOBS}/") else f"{path}: not found"
+            return Failure(Exit.NOT_FOUND, f"{what}; see `tessera ls`")
+        if status == HTTPStatus.CONFLICT and path != JOBS:
+            return Failure(Exit.CONFLICT, sentence)
+        reasons = tuple(PublicReason.model_validate(reason) for reason in problem.get("reasons", ()))
+        return Refused(reasons) if reasons else Failure(Exit.FAILED, f"HTTP API at {self.url}: {sentence} ({status})")
+
+
+def path_of(job_id: str, action: str = "") -> str:
+    """Path of one job, or of an action on it."""
+    return f"{JOBS}/{quote(job_id, safe='')}" + (f"/{action}" if action else "")
+
+
+def check_url(url: str) -> str:
+    """The address without a slash at its end. Raises Failure for one that is none, or would send the token in clear."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Failure(Exit.USAGE, f"{url}: is no address of a gateway; write https://HOST")
+    if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+        raise Failure(Exit.USAGE, f"{url}: the token would travel unencrypted; use https")
+    return url.rstrip("/")
+
+
+def _object_of(data: bytes) -> Json:
+    """A JSON object, or an empty one where a proxy answered with something else."""
+    try:
+        value = json.loads(data or b"{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """The result of blocking work. Its thread is a daemon, so that Ctrl-C need not wait for the network."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        settle: Callable[[], None]
+        try:
+            settle = partial(done.set_result, work())
+        except BaseException as error:
+            settle = partial(done.set_exception, error)
+        with suppress(RuntimeError):  # the command was interrupted, and its loop is closed
+            loop.call_soon_threadsafe(lambda: None if done.cancelled() else settle())
+
+    Thread(target=run, daemon=True).start()
+    return await done
+
+
+async def _lines_of(answer: "HTTPResponse") -> AsyncIterator[bytes]:
+    """Lines as they come, until the connection ends; whoever stops asking leaves it open until the command ends."""
+    loop, lines = asyncio.get_running_loop(), asyncio.Queue[bytes]()
+
+    def read() -> None:
+        with suppress(RuntimeError):  # the command has ended, and its loop is closed
+            try:
+                for line in answer:
+                    loop.call_soon_threadsafe(lines.put_nowait, line)
+            except OSError:
+                pass  # silence for too long, or a reset: an end like any other
+            loop.call_soon_threadsafe(lines.put_nowait, b"")
+
+    Thread(target=read, daemon=True).start()
+    while line := await lines.get():
+        yield line

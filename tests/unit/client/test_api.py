@@ -1,0 +1,157 @@
+"""The gateway as the command speaks to it, against a small HTTP server that answers what it is told to."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tessera.client.api import Api
+from tessera.client.contexts import ApiLogin
+from tessera.client.outcomes import Exit, Failure, Refused
+from tessera.client.shard_views import ApiViews
+from tessera.kernel.errors import Transient
+
+Json = dict[str, Any]
+AS_OF = {"as_of": 7}
+
+
+def job(name: str, phase: str = "running", ts: int = 1) -> Json:
+    known = {"job_id": name.ljust(20, "a"), "tenant": "lab", "queue": "q", "name": name, "key": name, "phase": phase}
+    return known | {"priority": 0, "attempt": 1, "pods": 1, "gpu_milli": 1000, "submitted_ts": ts}
+
+
+class Gateway:
+    """Answers by path; `asked` are the requests with their tokens."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, tuple[int, Any]] = {}
+        self.asked: list[tuple[str, dict[str, list[str]], str]] = []
+        gateway = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                parts = urlsplit(self.path)
+                query = parse_qs(parts.query)
+                gateway.asked.append((parts.path, query, self.headers.get("Authorization", "")))
+                status, body = gateway.answers[parts.path]
+                body = body(query) if callable(body) else body
+                self.send_response(status)
+                if status == 302:
+                    self.send_header("Location", body)
+                    body = {}
+                data = body if isinstance(body, bytes) else json.dumps(body).encode()
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: Any) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.api = Api(ApiLogin(self.url, "tessera_a_b"))
+
+
+@pytest.fixture
+def gateway() -> Iterator[Gateway]:
+    made = Gateway()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def problem(code: str, **more: Any) -> Json:
+    return {"code": code, "sentence": f"{code}: so it is", "reasons": [{"code": code, "detail": "so it is"}]} | more
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error", "text"),
+    [
+        (401, "Unauthorized", Failure, "the token is not accepted"),
+        (404, "NoSuchJob", Failure, "job abc: there is none"),
+        (409, "AlreadyEnded", Failure, "AlreadyEnded"),
+        (422, "NotAllowed", Refused, "NotAllowed"),
+        (429, "LimitExceeded", Refused, "LimitExceeded"),
+        (429, "RateLimited", Transient, "RateLimited"),
+        (503, "Unavailable", Transient, "Unavailable"),
+    ],
+)
+def test_a_refusal_is_told_as_over_nats(
+    gateway: Gateway, status: int, code: str, error: type[Exception], text: str
+) -> None:
+    gateway.answers["/v1/jobs/abc"] = status, problem(code)
+    with pytest.raises(error, match=text):
+        asyncio.run(gateway.api.get("/v1/jobs/abc"))
+
+
+def test_what_is_no_json_of_ours_is_still_a_sentence(gateway: Gateway) -> None:
+    gateway.answers["/v1/jobs"] = 502, b"<html>bad gateway</html>"
+    with pytest.raises(Transient, match="Bad Gateway"):
+        asyncio.run(gateway.api.get("/v1/jobs"))
+
+
+def test_nobody_there_is_transient(gateway: Gateway) -> None:
+    gateway.server.shutdown()
+    gateway.server.server_close()
+    with pytest.raises(Transient, match=gateway.url):
+        asyncio.run(gateway.api.get("/v1/jobs"))
+
+
+def test_a_token_does_not_follow_a_redirect(gateway: Gateway) -> None:
+    gateway.answers["/v1/jobs"] = 302, f"{gateway.url}/elsewhere"
+    with pytest.raises(Failure):
+        asyncio.run(gateway.api.get("/v1/jobs"))
+    assert [path for path, _, _ in gateway.asked] == ["/v1/jobs"]
+    assert gateway.asked[0][2] == "Bearer tessera_a_b"
+
+
+def test_all_pages_are_read_and_ordered_as_from_redis(gateway: Gateway) -> None:
+    pages = {"": [job("new", ts=3), job("done", "succeeded", ts=2)], "more": [job("old"), job("pod", "refused")]}
+
+    def page(query: dict[str, list[str]]) -> Json:
+        at = query.get("cursor", [""])[0]
+        wanted = [one for one in pages[at] if query.get("phase", [one["phase"]])[0] == one["phase"]]
+        return {"as_of": 9 if at else 8, "items": wanted} | ({} if at else {"next": "more"})
+
+    gateway.answers["/v1/jobs"] = 200, page
+    views = ApiViews(gateway.api)
+
+    async def read() -> tuple[list[str], int]:
+        return [one.name for one in await views.all_work()], await views.as_of()
+
+    assert asyncio.run(read()) == (["old", "new", "pod", "done"], 8)
+    assert [one.name for one in asyncio.run(views.jobs())] == ["old", "new", "done"]
+
+
+def test_a_job_is_found_by_its_id_and_by_its_name(gateway: Gateway) -> None:
+    known = job("train")
+    gateway.answers["/v1/jobs"] = 200, AS_OF | {"items": [known]}
+    gateway.answers[f"/v1/jobs/{known['job_id']}"] = 200, AS_OF | {"job": known}
+    gateway.answers[f"/v1/jobs/{'b' * 20}"] = 404, problem("NoSuchJob")
+    views = ApiViews(gateway.api)
+    for named in ("train", known["job_id"], known["job_id"][:8]):
+        assert asyncio.run(views.work(named)).name == "train"
+    with pytest.raises(Failure) as raised:
+        asyncio.run(views.work("b" * 20))
+    assert raised.value.code is Exit.NOT_FOUND
+
+
+def test_events_come_in_order_and_the_end_of_a_stream_is_told(gateway: Gateway) -> None:
+    lines = ["retry: 1000", "", ": as of 3", "id: 3", "", 'data: {"id": "4.0"}', "id: 4", "", "event: gap"]
+    lines += ['data: {"code": "EventsGone"}', "", 'data: {"id": "5.0"}', "", "event: end", 'data: {"sentence": "bye"}']
+    gateway.answers["/v1/events"] = 200, "\n".join([*lines, "", ""]).encode()
+    seen: list[str] = []
+
+    async def read() -> None:
+        async for event in gateway.api.events(0, job="abc"):
+            seen.append(event["id"])
+
+    with pytest.raises(Transient, match="bye"):
+        asyncio.run(read())
+    assert seen == ["4.0", "5.0"]
+    assert gateway.asked[0][1] == {"job": ["abc"], "after": ["0"]}
