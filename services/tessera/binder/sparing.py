@@ -29,12 +29,12 @@ class Sparing:
         self._state, self._adopted, self._facts = state, adopted, facts
         self._clock, self._worklist = clock, worklist
         self._asked: dict[str, float] = {}
-        self._said: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
 
     def forget(self, run_id: str) -> None:
         """Forgets what was asked and said of a run."""
         self._asked.pop(run_id, None)
-        self._said.pop(run_id, None)
+        self._reported.pop(run_id, None)
 
     async def may_stop(self, run: Run, pods: Mapping[str, Pod]) -> bool:
         """Whether the revoked run is to be stopped now. Raises ApiError, Transient."""
@@ -73,7 +73,7 @@ class Sparing:
         await self._adopted.make_preempted_events(run, run.revoked, name)
 
     async def _report_untouched(self, run: Run, against: EvictionBlock) -> None:
-        if self._said.get(run.run_id) == run.stopped_ts:
+        if self._reported.get(run.run_id) == run.stopped_ts:
             return
         kept = not against.uids.isdisjoint(run.permitted)
         fact = RunUntouched(
@@ -82,7 +82,7 @@ class Sparing:
         if kept:
             await self._adopted.make_blocked_events(run, against)
         await self._facts.publish(fact, run.run_id)
-        self._said[run.run_id] = run.stopped_ts
+        self._reported[run.run_id] = run.stopped_ts
 
 
 def _may_wait(run: Run) -> bool:

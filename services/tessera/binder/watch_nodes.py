@@ -1,4 +1,4 @@
-"""The shard's nodes as they come, change and go, said as facts by whoever has the node's partition."""
+"""The shard's nodes as they come, change and go, published as facts by whoever has the node's partition."""
 
 import structlog
 
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 
 class NodeReports:
-    """Says each node when it differs from what was said last, and everything again every while."""
+    """Publishes each node that differs from what was published last, and compares all with the ledger every while."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class NodeReports:
         self._state, self._members, self._clock = state, members, clock
         self._others_seconds = others_seconds
         self._surplus = SurplusByNode(state)
-        self._said: dict[str, NodeSeen] = {}
+        self._reported: dict[str, NodeSeen] = {}
         self.worklist = Worklist(self._work, clock, at_once=16)
 
     async def follow(self) -> None:
@@ -67,23 +67,23 @@ class NodeReports:
 
     async def resync(self, every_seconds: float) -> None:
         """
-        Say again what the ledger does not know, now and then and as soon as our partitions change.
+        Publish again what the ledger does not have, now and then and as soon as our partitions change.
 
-        Nodes may go while nobody looks, and a replica that is behind may say last what was so before.
+        Nodes may go while nobody looks, and a replica that is behind may publish an older state last.
         """
         async for _ in rounds(self._members, self._clock, every_seconds, lambda: self._is_synced):
-            self._say_what_differs()
+            self._name_what_differs()
 
-    def _say_what_differs(self) -> None:
+    def _name_what_differs(self) -> None:
         there = [node["metadata"]["name"] for node in self._informer.objects.values()]
         for name in dict.fromkeys([*there, *(node.name for node in self._state.nodes.values())]):
             before = self._state.nodes.get(name)
             if not is_as_seen(before, while_held(self._seen(name), before)):
-                self._said.pop(name, None)
+                self._reported.pop(name, None)
                 self.worklist.name(name)
 
     def _seen(self, name: str) -> NodeSeen:
-        """A node that went to another shard is gone: the books keep it, for nothing new, while runs of ours hold it."""
+        """A node that went to another shard is gone: the ledger keeps it, for nothing new, while our runs hold it."""
         node = self._informer.named(name)
         if node is None or not self._ownership.is_ours(name):
             return node_gone(name)
@@ -102,14 +102,14 @@ class NodeReports:
         if partition_of(name) not in self._members.partitions():
             return
         fact = self._seen(name)
-        if self._said.get(name) == fact or not await self._concerns_us(name, fact):
+        if self._reported.get(name) == fact or not await self._concerns_us(name, fact):
             return
         await self._facts.publish(fact)
-        self._said[name] = fact
+        self._reported[name] = fact
 
     async def _concerns_us(self, name: str, fact: NodeSeen) -> bool:
         """Tell whether to report the node: no other shard owns it or has pods there (`resync` looks again)."""
-        if name in self._said or self._state.nodes.get(name) is not None:
+        if name in self._reported or self._state.nodes.get(name) is not None:
             return True
         if fact.gone:
             return False

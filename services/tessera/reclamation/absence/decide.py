@@ -23,7 +23,7 @@ def judge(run: Run, cached: Iterable[Pod], gone: Container[str] = ()) -> Presenc
     Judge by the cache whether a run that ended or was revoked is absent; `gone` are UIDs of pods seen to disappear.
 
     Terminal phases never change back, no UID comes back, and the permit names every pod that could ever have been
-    bound: when each of them is over here, no list can say anything else.
+    bound: when each of them is over here, no list can show anything else.
     """
     pods = list(cached)
     over = {pod["metadata"]["uid"] for pod in pods if is_over(run, pod)}

@@ -103,8 +103,8 @@ class Absences:
         self._facts = Facts(ports.bus, settings.shard, "reclamation")
         self._stopping = {run.run_id: None for run in state.runs.values() if run.stopping or _leaving(run)}
         self._look_at: dict[str, None] = dict(self._stopping)
-        self._said: dict[str, None] = {}
-        self._said_ranks: dict[str, set[int]] = {}
+        self._reported: dict[str, None] = {}
+        self._reported_ranks: dict[str, set[int]] = {}
         self._changed_at: dict[str, float] = {}
         self._looks = 0
         self._wake = asyncio.Event()
@@ -132,8 +132,8 @@ class Absences:
         self._stopping.pop(run_id, None)
         self._look_at.pop(run_id, None)
         if run is None:
-            self._said.pop(run_id, None)
-            self._said_ranks.pop(run_id, None)
+            self._reported.pop(run_id, None)
+            self._reported_ranks.pop(run_id, None)
             self._changed_at.pop(run_id, None)
             self._gone.forget(run_id)
 
@@ -182,14 +182,14 @@ class Absences:
 
     async def _look(self, run_id: str, how: Callable[[Run], Awaitable[None]]) -> None:
         run = self._state.runs.get(run_id)
-        if run is None or run_id in self._said or not (self._pods.informer.synced and self._users.informer.synced):
+        if run is None or run_id in self._reported or not (self._pods.informer.synced and self._users.informer.synced):
             return
         if partition_of(run.job_id) not in self._members.partitions():
             return
         try:
             await how(run)
         except (Transient, ApiError) as error:
-            self._said.pop(run_id, None)
+            self._reported.pop(run_id, None)
             log.warning("absence_not_settled", run=run_id, error=str(error))
 
     async def _look_at_run(self, run: Run) -> None:
@@ -197,13 +197,13 @@ class Absences:
 
     async def _look_at_all(self, run: Run) -> None:
         if await self._absent(run):
-            self._said[run.run_id] = None
+            self._reported[run.run_id] = None
             await self._facts.publish(RunAbsent(kind="run_absent", run_id=run.run_id))
 
     async def _look_at_leaving(self, run: Run) -> None:
-        said = self._said_ranks.get(run.run_id, set())
-        absent = await self._absent_of([e for e in _leaving(run) if e.placement.rank not in said], run)
-        await self._say_ranks(run, [extra.placement.rank for extra in absent])
+        reported = self._reported_ranks.get(run.run_id, set())
+        absent = await self._absent_of([e for e in _leaving(run) if e.placement.rank not in reported], run)
+        await self._report_ranks(run, [extra.placement.rank for extra in absent])
 
     async def _look_for_ended(self, run: Run) -> None:
         """Pods that have ended while others of the run have not."""
@@ -211,13 +211,13 @@ class Absences:
         if run.stopping:
             gone |= {uid for uid in run.permitted if uid in self._users.gone}
         ended = ended_ranks(run, self._cached(run), gone)
-        said = self._said_ranks.get(run.run_id, set())
-        await self._say_ranks(run, [rank for rank in ended if rank not in said])
+        reported = self._reported_ranks.get(run.run_id, set())
+        await self._report_ranks(run, [rank for rank in ended if rank not in reported])
 
-    async def _say_ranks(self, run: Run, ranks: list[int]) -> None:
+    async def _report_ranks(self, run: Run, ranks: list[int]) -> None:
         if ranks:
             await self._facts.publish(RunAbsent(kind="run_absent", run_id=run.run_id, ranks=tuple(ranks)))
-            self._said_ranks.setdefault(run.run_id, set()).update(ranks)
+            self._reported_ranks.setdefault(run.run_id, set()).update(ranks)
 
     def _cached(self, run: Run) -> list[JsonObject]:
         ours = _of_its_tenant(run, self._pods.of(run.run_id).values())

@@ -1,8 +1,8 @@
 """
-Runs whose ground is lost, found by looking again and again, and said once each.
+Runs that lost a node, a device or their time, found by looking again and again, and reported once each.
 
-A lost run is only revoked by what is said here: its devices come back when it is absent, and on a node that does not
-answer that is when it is back, or fenced.
+The report only revokes a lost run: its devices come back when it is absent, and on a node that does not answer that
+is when it is back, or fenced.
 """
 
 from collections.abc import Iterable
@@ -44,13 +44,13 @@ class Losses:
         self._ports, self._settings, self._state, self._pods, self._users = ports, settings, state, pods, users
         self._troubles, self._members = troubles, members
         self._facts = Facts(ports.bus, settings.shard, "reclamation")
-        self._said: dict[str, set[tuple[int, ...]]] = {}
+        self._reported: dict[str, set[tuple[int, ...]]] = {}
         self._resized: dict[str, None] = {node.name: None for node in state.nodes.values()}
         self._short_since: dict[str, float] = {}
         self._outage = False
 
     async def on_ledger(self, entries: list[Entry]) -> None:
-        """Notes the nodes that changed, and forgets what was said of runs that are released as a whole."""
+        """Notes the nodes that changed, and forgets the reports on runs that are released as a whole."""
         for entry in entries:
             for record in entry.message.records:
                 if type(record) is NodeChanged:
@@ -58,33 +58,33 @@ class Losses:
                     if isinstance(fact, NodeSeen):
                         self._resized[fact.name] = None
                 elif type(record) is Released and not record.ranks:
-                    self._said.pop(record.run_id, None)
+                    self._reported.pop(record.run_id, None)
 
     async def report(self) -> None:
-        """Looks for runs whose ground is lost every `recheck_seconds`, for ever, and says each one found."""
+        """Looks for lost runs every `recheck_seconds`, for ever, and reports each one found."""
         clock, looks = self._ports.clock, 0
         while True:
             await clock.sleep(self._settings.recheck_seconds)
             if self._outage:
-                self._is_outage()  # over also when no node is left to be judged: who waits for its end is told
+                self._is_outage()  # over also when no node is left to be judged: its end is logged
             found = [*self._on_lost_nodes(), *self._on_shrunk_nodes()]
             looks += 1
             if looks % 10 == 0:
                 found += self._beyond_their_time()
             try:
                 for fact in found:
-                    await self._say(fact)
+                    await self._report_lost(fact)
             except Transient as error:
                 log.warning("loss_not_said", error=str(error))
 
-    async def _say(self, fact: RunLost) -> None:
-        run, said = self._state.runs.get(fact.run_id), self._said.setdefault(fact.run_id, set())
-        if run is None or run.stopping or fact.ranks in said:
+    async def _report_lost(self, fact: RunLost) -> None:
+        run, reported = self._state.runs.get(fact.run_id), self._reported.setdefault(fact.run_id, set())
+        if run is None or run.stopping or fact.ranks in reported:
             return
         if partition_of(run.job_id) not in self._members.partitions():
             return
         await self._facts.publish(fact)
-        said.add(fact.ranks)
+        reported.add(fact.ranks)
         log.warning("run_lost", run=fact.run_id, reason=fact.reason.code, detail=fact.reason.detail, nodes=fact.nodes)
 
     # -- nodes ------------------------------------------------------------------------------------------------------

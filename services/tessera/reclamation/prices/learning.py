@@ -21,11 +21,11 @@ PRICES: TypeAdapter[tuple[int, ...]] = TypeAdapter(
 
 async def learn_in_subprocess(lesson: Lesson, seconds: float) -> tuple[int, ...]:
     """The prices of the lesson's kinds. Raises Transient when there are none within `seconds`."""
-    told = await ask_aside(MODULE, orjson.dumps(lesson), seconds)
+    answer = await ask_aside(MODULE, orjson.dumps(lesson), seconds)
     try:
-        return PRICES.validate_json(told)
+        return PRICES.validate_json(answer)
     except ValidationError as error:
-        raise Transient(f"{MODULE}: the answer cannot be read: {told[:100]!r}") from error
+        raise Transient(f"{MODULE}: the answer cannot be read: {answer[:100]!r}") from error
 
 
 def taught(question: bytes) -> bytes:
