@@ -26,8 +26,8 @@ HOPELESS_MAX = 4
 """So many blocked jobs for which no end of a run makes room are looked at in one pass, besides those that have it."""
 
 
-class Kept(SchedulingPass):
-    """Places for jobs that may not delay those for which it keeps room: the first ones that found none."""
+class ReservingPass(SchedulingPass):
+    """A pass with reservations for the first jobs that find no room, which later ones may not delay."""
 
     def __init__(self, state: State, pool: str, known: CapacityCache) -> None:
         super().__init__(state, pool, known)
@@ -35,36 +35,37 @@ class Kept(SchedulingPass):
         self._forecast = Forecast(state)
         self._blocked: list[tuple[Job, Reason]] = []  # in the order of the line; nobody has looked for room ahead yet
         self._hopeless = 0
-        self._kept: list[Reservation] = []
+        self._reservations: list[Reservation] = []
         self._used: QuotaBook | None = None  # with what is kept; made with the first reservation
         self._left: dict[tuple[str, tuple[str, ...], int], FreeCapacity] = {}  # by how many reservations a job outlives
         self._behind: dict[tuple[str, bool, tuple[RoleNeed, ...], tuple[str, ...], int], Reason] = {}
-        self._news: list[tuple[str, Reason]] = []
+        self._reasons: list[tuple[str, Reason]] = []
 
-    def wants(self, job: Job) -> bool:
-        """Whether room would be kept for the job if it found none, so that it has to be asked itself."""
-        left = self._policy.backfill_depth - len(self._kept) + HOPELESS_MAX - self._hopeless - len(self._blocked)
-        return len(self._kept) < self._policy.backfill_depth and left > 0 and self._waited(job, "patience")
+    def reserves(self, job: Job) -> bool:
+        """Whether the job would get a reservation if it found no room, so that it has to be asked itself."""
+        depth = self._policy.backfill_depth
+        left = depth - len(self._reservations) + HOPELESS_MAX - self._hopeless - len(self._blocked)
+        return len(self._reservations) < depth and left > 0 and self._waited(job, "patience")
 
-    def reach(self, job: Job) -> int:
+    def count_outlived(self, job: Job) -> int:
         """The number of reservations that begin before the job ends; equal jobs with an equal number get one answer."""
         return len(self._outlived(job))
 
-    def news(self) -> Iterator[tuple[str, Reason]]:
+    def take_reasons(self) -> Iterator[tuple[str, Reason]]:
         """New reasons of blocked jobs since the last call."""
-        while self._news:
-            yield self._news.pop(0)
+        while self._reasons:
+            yield self._reasons.pop(0)
 
     def find(self, job: Job) -> Choice | Reason:
         """Choose where the job may start now without delaying any reservation, or say why it may not."""
-        known = self._behind.get((job.queue, self.may_borrow(job), job.roles, job.avoid, self.reach(job)))
+        known = self._behind.get((job.queue, self.may_borrow(job), job.roles, job.avoid, self.count_outlived(job)))
         if known is not None:
             return known
         verdict = super().find(job)
         if isinstance(verdict, Reason):
             return self._noted(job, verdict)
         self._look_ahead()
-        return self._beside(job, verdict) if self._kept else verdict
+        return self._beside(job, verdict) if self._reservations else verdict
 
     def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
         """The job was allocated there."""
@@ -75,15 +76,15 @@ class Kept(SchedulingPass):
         for reservation in self._outlived(job):
             job.gang.take(reservation.ahead, placements)
         changed = {placement.node for placement in placements}
-        for (of, avoid, reach), room in self._left.items():
-            whole = self.room(of, avoid).nodes
-            first = self._kept[:reach]
+        for (flavor_of, avoid, outlived), room in self._left.items():
+            whole = self.room(flavor_of, avoid).nodes
+            first = self._reservations[:outlived]
             for name in changed & whole.keys():
                 room.put(beside(whole[name], first))
 
     def _noted(self, job: Job, verdict: Reason) -> Reason:
         """Note a blocked job. A reason `Reserved` stands until reservations are computed anew."""
-        if verdict.code is not Code.NO_FIT or not self.wants(job):
+        if verdict.code is not Code.NO_FIT or not self.reserves(job):
             return verdict
         self._blocked.append((job, verdict))
         return job.reason if job.reason is not None and job.reason.code is Code.RESERVED else verdict
@@ -95,18 +96,18 @@ class Kept(SchedulingPass):
     def _look_ahead(self) -> None:
         """Keep room for the blocked jobs so far. Since they were asked, nobody has started."""
         for job, verdict in self._blocked:
-            kept = self._reserve(job) if len(self._kept) < self._policy.backfill_depth else None
-            if kept is None:
+            reservation = self._reserve(job) if len(self._reservations) < self._policy.backfill_depth else None
+            if reservation is None:
                 self._hopeless += 1
-                self._news.append((job.job_id, verdict))
+                self._reasons.append((job.job_id, verdict))
                 continue
-            self._kept.append(kept)
-            self._kept.sort(key=lambda other: (other.at, other.job.job_id))
+            self._reservations.append(reservation)
+            self._reservations.sort(key=lambda other: (other.at, other.job.job_id))
             self._behind.clear()
             self._left.clear()
-            seconds = (kept.at - self._state.ts + 999) // 1000
-            numbers = {"from_ts": kept.at, "seconds": seconds, "pods": len(kept.placements)}
-            self._news.append((job.job_id, Reason(code=Code.RESERVED, field=verdict.field, numbers=numbers)))
+            seconds = (reservation.at - self._state.ts + 999) // 1000
+            numbers = {"from_ts": reservation.at, "seconds": seconds, "pods": len(reservation.placements)}
+            self._reasons.append((job.job_id, Reason(code=Code.RESERVED, field=verdict.field, numbers=numbers)))
         self._blocked.clear()
 
     def _reserve(self, job: Job) -> Reservation | None:
@@ -121,21 +122,21 @@ class Kept(SchedulingPass):
             return None
         _, _, flavor, opening = best
         book.start(job, flavor)
-        return reserved(job, flavor, opening, self._kept, self._waited(job, "closing"))
+        return reserved(job, flavor, opening, self._reservations, self._waited(job, "closing"))
 
     def _opening(self, job: Job, flavor: str) -> Opening | None:
         room = self.room(flavor, ())
         nodes = dict(room.nodes)
-        for other in self._kept:
+        for other in self._reservations:
             other.job.gang.take(nodes, other.placements)
         return soonest(job.roles, nodes, self._forecast.ends_on(nodes), room.places)
 
     def _outlived(self, job: Job) -> list[Reservation]:
         """The reservations that begin before the job ends, the first one first."""
-        if not self._kept:
+        if not self._reservations:
             return []
         until = self._state.ts + self._forecast.runtime(job)
-        return [kept for kept in self._kept if kept.at < until]
+        return [reservation for reservation in self._reservations if reservation.at < until]
 
     def _room_left(self, flavor: str, avoid: tuple[str, ...], outlived: list[Reservation]) -> FreeCapacity:
         """Free capacity for a job that runs beyond the start of the reservations `outlived`."""
@@ -152,7 +153,7 @@ class Kept(SchedulingPass):
         """Choose nodes where the job delays no reservation; `verdict` is the choice that ignores them."""
         outlived, book = self._outlived(job), self._used
         assert book is not None  # some room is kept
-        closed = any(kept.closes for kept in self._kept)
+        closed = any(reservation.closes for reservation in self._reservations)
         if not closed and not outlived and book.lacks(job, verdict[0]) is None:
             return verdict
 
@@ -163,8 +164,8 @@ class Kept(SchedulingPass):
         if found is not None and not isinstance(found, Reason):
             return found
         numbers = {
-            "jobs_with_reserved_room": len(self._kept),
-            "from_ts": min(kept.at for kept in outlived or self._kept),
+            "jobs_with_reserved_room": len(self._reservations),
+            "from_ts": min(reservation.at for reservation in outlived or self._reservations),
             "expected_end_ts": self._state.ts + self._forecast.runtime(job),
         }
         field = found.field if found is not None and found.code is Code.WAITING_FOR_QUOTA else ""

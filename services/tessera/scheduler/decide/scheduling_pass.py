@@ -1,4 +1,4 @@
-"""One pass over a pool's order: where its jobs may start. `Kept` does the same around reservations."""
+"""One pass over a pool's order: where its jobs may start. `ReservingPass` does the same around reservations."""
 
 from collections.abc import Iterable
 
@@ -34,19 +34,19 @@ class SchedulingPass:
             self._state.tree, self._book, job, lambda roles, flavor, avoid: self.room(flavor, avoid).find(roles)
         )
 
-    def wants(self, job: Job) -> bool:
+    def reserves(self, job: Job) -> bool:
         """Whether the job has to be asked itself, even where equal ones got their answer."""
         return False
 
-    def reach(self, job: Job) -> int:
-        """Equal jobs of equal reach get one answer."""
+    def count_outlived(self, job: Job) -> int:
+        """Number of reservations that begin before the job ends; equal jobs with an equal number get one answer."""
         return 0
 
     def may_borrow(self, job: Job) -> bool:
         """Whether quota of other queues may be had for the job."""
         return self._state.tree.revocable(job)
 
-    def news(self) -> Iterable[tuple[str, Reason]]:
+    def take_reasons(self) -> Iterable[tuple[str, Reason]]:
         """New reasons of jobs before this one, since the last call."""
         return ()
 

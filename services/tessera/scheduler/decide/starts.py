@@ -8,7 +8,7 @@ from tessera.engine.placement.faults import placement_faults
 from tessera.engine.queueing.readiness import awaits_placement, quota_reason, startable
 from tessera.engine.queueing.starting import Choice
 from tessera.scheduler.decide.draft import Draft, say_waiting
-from tessera.scheduler.decide.reservations import Kept
+from tessera.scheduler.decide.reservations import ReservingPass
 from tessera.scheduler.decide.scheduling_pass import CapacityCache, SchedulingPass
 from tessera_schemas.base import NODE_NAME_LENGTH_MAX, run_id
 from tessera_schemas.ledger import Allocated, EarmarkEnded, Permitted
@@ -80,10 +80,10 @@ def place_line(draft: Draft, pool: str, known: CapacityCache) -> None:
         return
     refused: dict[Alike, Code] = {}
     behind: set[str] = set()  # queues that let nobody pass their first job
-    places = (Kept if state.tree.policy.backfill == "reserve" else SchedulingPass)(state, pool, known)
+    places = (ReservingPass if state.tree.policy.backfill == "reserve" else SchedulingPass)(state, pool, known)
     pods = 0
     for job in waiting:
-        if job.reason is not None and refused.get(_alike(job, places)) is job.reason.code and not places.wants(job):
+        if job.reason is not None and refused.get(_alike(job, places)) is job.reason.code and not places.reserves(job):
             continue
         if draft.full:
             return
@@ -113,14 +113,14 @@ def _asked(draft: Draft, job: Job, size: int, places: SchedulingPass, refused: d
     Choose where the job may start, or say why not. The search may reserve room for other jobs, whose reasons change.
     """
     verdict = _too_large(size) or places.find(job)
-    for blocked, reason in places.news():
+    for blocked, reason in places.take_reasons():
         say_waiting(draft, blocked, reason)
         refused.clear()
     return verdict
 
 
 def _alike(job: Job, places: SchedulingPass) -> Alike:
-    return job.queue, places.may_borrow(job), job.gang, job.avoid, places.reach(job)
+    return job.queue, places.may_borrow(job), job.gang, job.avoid, places.count_outlived(job)
 
 
 def _allocate(draft: Draft, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
