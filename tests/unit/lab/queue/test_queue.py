@@ -71,7 +71,7 @@ def test_every_policy_starts_every_job_and_never_uses_more_than_there_is(policy:
         assert used <= 24
 
 
-def test_ours_sees_no_duration_before_the_run_has_ended() -> None:
+def test_expected_sees_no_duration_before_the_run_has_ended() -> None:
     """Two traces that differ only in how long the last jobs run: all that starts before they end starts alike."""
     jobs = trace(*[(i * 20, 100 + i, (1, 8, 2)[i % 3]) for i in range(60)])
     other = [*jobs[:50], *(TraceJob(j.line, j.submit_s, j.duration_s * 50, j.gpus, j.vc) for j in jobs[50:])]
@@ -82,7 +82,7 @@ def test_ours_sees_no_duration_before_the_run_has_ended() -> None:
     assert [one[i] for i in alike] == [two[i] for i in alike]
 
 
-def test_ours_lets_the_jobs_go_first_whose_kind_was_short() -> None:
+def test_expected_lets_the_jobs_go_first_whose_kind_was_short() -> None:
     history = [TraceJob(1000 + i, i, 10 if i % 2 else 5000, 1, "quick" if i % 2 else "slow") for i in range(40)]
     jobs = [
         TraceJob(2, 10_000, 100, 8, "slow"),
@@ -93,6 +93,17 @@ def test_ours_lets_the_jobs_go_first_whose_kind_was_short() -> None:
     assert replay(jobs, POLICIES["expected"]((8,), history)) == [0, 99, 98, 97]
     one_gpu = [*jobs[1:3], jobs[3]]
     assert replay(one_gpu, POLICIES["expected"]((1,), history)) == [0, 5009, 4998]
+
+
+def test_a_gang_starves_in_a_stream_of_small_jobs_under_skip_and_not_under_expected() -> None:
+    """All run equally long: after some seven runtimes of waiting a gang of eight weighs less than a new single GPU."""
+    history = [TraceJob(10_000 + n, n, 100, 8 if n % 2 else 1, "vc") for n in range(80)]
+    stream = trace(*((at, 100, 1) for at in range(1000, 4000, 15)))
+    gang = TraceJob(2000, 1101, 100, 8, "vc")
+    jobs = sorted([*stream, gang], key=lambda job: (job.submit_s, job.line))
+    waited = {p: replay(jobs, POLICIES[p]((8,), history))[jobs.index(gang)] for p in ("skip", "expected")}
+    assert waited["skip"] > 2900
+    assert waited["expected"] < waited["skip"] / 2
 
 
 def test_a_job_that_never_starts_is_an_error_and_no_endless_loop() -> None:
