@@ -1,27 +1,36 @@
 """However the server's bytes come in pieces, the messages are those that nats-py's own parser would find."""
 
+import json
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
 
-from tessera.kernel.nats.parser import MessageParser
+from tessera.kernel.nats.parser import LINE_BYTES_MAX, MessageParser, ProtocolError
 
 Heard = list[tuple[object, ...]]
 HEADERS = b"NATS/1.0\r\nNats-Sequence: 7\r\n\r\n"
 
 
 class Client:
-    """Writes down what the library's parser tells its client."""
+    """Writes down what a parser tells its client."""
 
     def __init__(self) -> None:
         self.heard: Heard = []
 
     def on_message(self, *message: object) -> None:
         self.heard.append(message)
+
+    def on_line(self, line: bytes) -> None:
+        verb, _, rest = line.partition(b" ")
+        if verb == b"-ERR":
+            self.heard.append(("error", rest.decode().lower()))
+        elif verb == b"INFO":
+            self.heard.append(("info", str(json.loads(rest))))
+        elif verb != b"+OK":
+            self.heard.append((verb.decode().lower(),))
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         self.on_message(sid, subject, reply, data, headers or b"")
@@ -39,11 +48,11 @@ class Client:
         self.heard.append(("info", str(info)))
 
 
-async def heard_by_ours(pieces: Sequence[bytes]) -> Heard:
+def heard_by_ours(pieces: Sequence[bytes]) -> Heard:
     client = Client()
-    parser = MessageParser(client, client.on_message)
+    parser = MessageParser(client.on_message, client.on_line)
     for piece in pieces:
-        await parser.parse(piece)
+        parser.feed(piece)
     return client.heard
 
 
@@ -79,25 +88,16 @@ async def test_messages_and_all_else_are_heard_in_order_however_they_are_cut(
     stream = b"".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
-    assert await heard_by_ours(pieces) == await heard_by_the_library([stream])
+    assert heard_by_ours(pieces) == await heard_by_the_library([stream])
 
 
-async def test_a_message_may_come_byte_by_byte() -> None:
+def test_a_message_may_come_byte_by_byte() -> None:
     stream = message(b"a", 1, b"r", HEADERS, b"data") + message(b"b", 2, b"", b"", b"")
-    heard = await heard_by_ours([stream[at : at + 1] for at in range(len(stream))])
+    heard = heard_by_ours([stream[at : at + 1] for at in range(len(stream))])
     assert heard == [(1, b"a", b"r", b"data", HEADERS), (2, b"b", b"", b"", b"")]
 
 
-async def test_what_calls_itself_a_message_and_is_none_ends_the_connection() -> None:
-    for line in (b"MSG a one 3\r\nabc\r\n", b"MSG a\r\n"):
-        with pytest.raises(ProtocolError):
-            await heard_by_ours([line])
-
-
-async def test_after_a_reconnect_nothing_is_left_of_the_half_message_before_it() -> None:
-    client = Client()
-    parser = MessageParser(client, client.on_message)
-    await parser.parse(b"MSG a 1 100\r\nabc")
-    parser.reset()
-    await parser.parse(message(b"b", 2, b"", b"", b"whole"))
-    assert client.heard == [(2, b"b", b"", b"whole", b"")]
+@pytest.mark.parametrize("line", [b"MSG a one 3\r\nabc\r\n", b"MSG a\r\n", b"x" * (LINE_BYTES_MAX + 1)])
+def test_what_cannot_be_understood_ends_the_connection(line: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        heard_by_ours([line])

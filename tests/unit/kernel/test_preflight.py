@@ -1,7 +1,8 @@
 """What a service and `tessera init` refuse of a NATS server, told from its monitoring and from its greeting."""
 
-from types import SimpleNamespace
-from typing import Any, cast
+import asyncio
+import contextlib
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -56,11 +57,17 @@ async def test_each_is_allowed_by_itself():
     assert await refused(UNSYNCED, allow_unsynced=True, allow_anybody=True) == ""
 
 
-@pytest.mark.parametrize(("info", "fine"), [({"auth_required": True}, True), ({}, False)])
-def test_init_makes_nothing_on_a_server_that_asks_nobody_for_a_password(info: dict[str, Any], fine: bool):
-    client = cast(Any, SimpleNamespace(_server_info=info))
-    if fine:
-        check_closed(client, "nats://here")
-    else:
-        with pytest.raises(StartupError, match="lets anybody in"):
-            check_closed(client, "nats://here")
+@pytest.mark.parametrize(("greeting", "fine"), [(b'{"auth_required":true}', True), (b"{}", False)])
+async def test_init_makes_nothing_on_a_server_that_asks_nobody_for_a_password(greeting: bytes, fine: bool):
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"INFO " + greeting + b"\r\n")
+        while line := await reader.readline():
+            if line.startswith(b"PING"):
+                writer.write(b"PONG\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    refusal = contextlib.nullcontext() if fine else pytest.raises(StartupError, match="lets anybody in")
+    async with server:
+        with refusal:
+            await check_closed(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}", "admin", "secret")

@@ -56,7 +56,7 @@ async def init(
     try:
         admin = await connect_once(url, login.user, login.password)
         if not settings.allow_anybody:
-            check_closed(admin, url)
+            await check_closed(url, login.user, login.password)
     except StartupError as error:
         fix = f"have it include {directory.nats_file}, then run `tessera init` again"
         raise StartupError(f"{error}; {fix}") from error

@@ -18,6 +18,7 @@ from tessera.kernel.nats.work import NatsWork
 from tessera.kernel.ports import Message, Outgoing, Usage
 
 ACK_SECONDS = 5.0
+STARTUP_SECONDS = 10.0
 WINDOW = 512  # publishes under way at once
 WINDOW_BYTES = 4 << 20
 
@@ -38,6 +39,7 @@ class NatsBus:
         name: str = "",
         inbox_prefix: str = "_INBOX",
         ack_seconds: float = ACK_SECONDS,
+        startup_seconds: float = STARTUP_SECONDS,
         **options: Any,
     ) -> Self:
         """
@@ -47,12 +49,12 @@ class NatsBus:
             url: of one server, or several separated by commas.
             inbox_prefix: private to this identity, e.g. `_INBOX.scheduler`; else one client reads another's answers.
             ack_seconds: how long a publish waits for its ack before its outcome counts as unknown.
-            options: `startup_seconds`, `reconnect_seconds`, `clock`, and what nats-py takes (TLS, NKeys).
+            startup_seconds: how long to try until a first server answers.
+            options: `reconnect_seconds`, `clock` and `tls`, as of `NatsWire`.
         Raises: StartupError when no server answers or it refuses the credentials.
         """
-        wire = await NatsWire.connect(
-            url, user=user, password=password, name=name, inbox_prefix=inbox_prefix, **options
-        )
+        wire = NatsWire(url, user=user, password=password, name=name, inbox_prefix=inbox_prefix, **options)
+        await wire.connect(startup_seconds)
         return cls(wire, ack_seconds)
 
     @property
@@ -123,7 +125,7 @@ class NatsBus:
         def route(to: bytes, _reply: bytes, data: bytes, _headers: bytes) -> None:
             on_message(to.decode(), data)
 
-        await self._wire.subscribe(subject, route)
+        self._wire.subscribe(subject, route)
 
     async def _send(self, out: Outgoing) -> _Answer:
         return await self._wire.ask(out.subject, out.data, self._ack_seconds, publish_headers(out))

@@ -78,7 +78,7 @@ class NatsFollow:
             sid, self._sid = self._sid, None
             await self._wire.unsubscribe(sid)
         elif self._sid is None and not self._far_behind:
-            self._sid = await self._wire.subscribe(subjects.live(self._subject), self._on_live)
+            self._sid = self._wire.subscribe(subjects.live(self._subject), self._on_live)
 
     async def close(self) -> None:
         """Drop the buffered live copies and unsubscribe; a second call does nothing."""

@@ -7,12 +7,15 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from tessera.kernel.errors import StartupError
+from tessera.kernel.nats.bus import NatsBus
 from tessera_schemas import subjects
 
 
-def check_closed(client: Client, url: str) -> None:
-    """Raises StartupError for a server that lets anybody in, whatever password is shown to it."""
-    if not client._server_info.get("auth_required"):
+async def check_closed(url: str, user: str, password: str) -> None:
+    """Raises StartupError for a server that lets anybody in, whatever password is shown to it, by its greeting."""
+    bus = await NatsBus.connect(url, user=user, password=password)
+    await bus.close()
+    if bus.lets_anybody_in:
         raise StartupError(
             f"NATS at {url}: lets anybody in, to write any tenant's jobs and records; "
             "TESSERA_ALLOW_ANYBODY=true where that is fine, as on your own machine"

@@ -54,7 +54,7 @@ class NatsWork:
             if self._wire.closed:
                 raise Transient("the connection to NATS is closed")
             if self._sid is None:
-                self._sid = await self._wire.subscribe(self._inbox, self._on_message)
+                self._sid = self._wire.subscribe(self._inbox, self._on_message)
             await self._renew_credit()
             if self._queue:
                 if 2 <= len(self._queue) < LINGER_BELOW:

@@ -33,7 +33,7 @@ class ServiceSettings(BaseSettings):
     shard: str = Field("main", pattern=f"^{NAME.pattern}$", description="The shard this process serves")
     credentials_file: Path | None = Field(None, description="An identity's JSON file, as `tessera init` writes it")
 
-    nats_url: str = Field("nats://127.0.0.1:4222", pattern="^(nats|tls|ws|wss)://")
+    nats_url: str = Field("nats://127.0.0.1:4222", pattern="^(nats|tls)://")
     nats_user: str = ""
     nats_password: SecretStr = SecretStr("")
     nats_monitor_url: str = Field(
