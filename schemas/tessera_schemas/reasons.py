@@ -52,6 +52,7 @@ class Code(StrEnum):
     NOT_RUNNING = "NotRunning"
     NO_LOGS = "NoLogs"
     # refused at the gateway, before it is a command
+    NO_LONGER_SHOWN = "NoLongerShown"
     UNAUTHORIZED = "Unauthorized"
     FORBIDDEN = "Forbidden"
     RATE_LIMITED = "RateLimited"
@@ -148,6 +149,7 @@ SENTENCES: dict[Code, str] = {
     Code.CONFIG_CONFLICT: "the configuration has changed since; read it again",
     Code.NO_SUCH_JOB: "there is no such job",
     Code.ALREADY_ENDED: "the job has ended already",
+    Code.NO_LONGER_SHOWN: "the job has ended, and lists keep only the jobs that ended last",
     Code.NOT_RUNNING: "the job does not run now",
     Code.NO_LOGS: "there is no log to show",
     Code.UNAUTHORIZED: "no valid token; send one as `Authorization: Bearer TOKEN`",

@@ -80,6 +80,12 @@ class EndedJobs(Table[EndedJob]):
             yield from map(_ROW.validate_json, zlib.decompress(self._blocks[number]).split(b"\n"))
         yield from self._rows.values()
 
+    def newest_first(self) -> Iterator[EndedJob]:
+        """Rows in about the reverse order of their ends: what is not packed, then block by block, the latest first."""
+        yield from reversed(self._rows.values())
+        for number in reversed(list(self._blocks)):
+            yield from map(_ROW.validate_json, reversed(zlib.decompress(self._blocks[number]).split(b"\n")))
+
     def _all(self) -> dict[str, EndedJob]:
         return dict(self.items())
 

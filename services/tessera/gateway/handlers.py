@@ -105,8 +105,9 @@ class Handlers:
         read_query(request, models.NoQuery)
         known = self._own_work(request)
         n, view = await self._views.job(known.job_id, self._state.n)
-        if view is None:  # it was forgotten in between
-            raise _no_such_job(known.job_id)
+        if view is None:
+            ended = self._state.ended.get(known.job_id)
+            raise _no_such_job(known.job_id) if ended is None else _no_longer_shown(ended, self._clock.now_ms())
         return json_response(models.OneJob(as_of=n, job=view))
 
     async def wait_for_job(self, request: web.Request) -> web.Response:
@@ -292,6 +293,13 @@ def _digest(command: dict[str, Any]) -> str:
 
 def _no_such_job(job: str) -> Exception:
     return refused(Code.NO_SUCH_JOB, "job_id", job if job.isalnum() else "")
+
+
+def _no_longer_shown(job: EndedJob, now_ms: int) -> Exception:
+    """Of a job that the state remembers by its key and the views have dropped."""
+    numbers = {"ended_ts": job.ended_ts, "ended_seconds_ago": max(0, now_ms - job.ended_ts) // 1000}
+    story = "its records are in the ledger: an operator reads them with `tessera ledger inspect --export FILE`"
+    return refused(Code.NO_LONGER_SHOWN, "job_id", f"{job.phase.value}; {story}", numbers)
 
 
 def _page(older: Iterator[JobView], query: models.JobQuery) -> tuple[list[JobView], Age | None]:

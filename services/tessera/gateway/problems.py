@@ -21,6 +21,7 @@ STATUS: Mapping[Code, int] = {
     Code.NO_LOGS: 409,
     Code.IDEMPOTENCY_CONFLICT: 409,
     Code.EVENTS_GONE: 409,
+    Code.NO_LONGER_SHOWN: 410,
     Code.TOO_LARGE: 413,
     Code.RATE_LIMITED: 429,
     Code.BACKLOG_FULL: 429,

@@ -52,7 +52,7 @@ ROUTES = (
         keyed=True,
     ),
     Route("GET", "/v1/jobs", "list_jobs", "List jobs, newest first", {200: models.JobPage}, READS, models.JobQuery),
-    Route("GET", JOB, "get_job", "Show one job", {200: models.OneJob}, (404, *READS)),
+    Route("GET", JOB, "get_job", "Show one job", {200: models.OneJob}, (404, 410, *READS)),
     Route(
         "GET",
         f"{JOB}/wait",

@@ -61,7 +61,7 @@ async def project(ports: Ports, settings: ProjectionSettings, lease: Leadership,
     """Restore, then fold and write until `stop`."""
     publisher = Publisher(ports, settings.shard, settings.events_waiting_max)
     shard, last_event = await restore_behind(ports, settings.shard, await publisher.locate())
-    views = Views(shard.state)
+    views = Views(shard.state, settings.ended_jobs_max, settings.ended_jobs_seconds)
     mirror = Mirror(ports, settings, shard.state, views)
     snapshots = Snapshots(ports, settings)
     cycle = Cycle(ports, settings, shard, views, (publisher, mirror, snapshots), last_event)

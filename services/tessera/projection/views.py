@@ -17,6 +17,7 @@ from tessera.domain.resources import OthersUse
 from tessera.domain.state import State
 from tessera.kernel.ports import Change
 from tessera.projection.made import view
+from tessera.projection.recently_ended import ENDED_MAX, ENDED_SECONDS, RecentlyEnded
 from tessera_schemas.config import Queue, Quota
 from tessera_schemas.facts import NodeSeen, WorkRefused
 from tessera_schemas.keys import VIEWS
@@ -44,10 +45,15 @@ MOVES_CAPACITY = frozenset({Allocated, Grown, Released, EarmarkSet, EarmarkEnded
 
 
 class Views:
-    """Makes the values, and counts what the state does not index: how many jobs wait in each queue."""
+    """
+    Makes the values, and counts what the state does not index: how many jobs wait in each queue.
 
-    def __init__(self, state: State) -> None:
+    Of ended jobs, the last `ended_max` that ended within `ended_seconds` are shown.
+    """
+
+    def __init__(self, state: State, ended_max: int = ENDED_MAX, ended_seconds: int = ENDED_SECONDS) -> None:
         self._state = state
+        self._recent = RecentlyEnded(state.remembered, state.ts, ended_max, ended_seconds)
         self._book: tuple[int, QuotaBook] | None = None
         self._waiting = Counter(job.queue for job in state.jobs.values() if job.phase is Phase.QUEUED)
 
@@ -61,6 +67,7 @@ class Views:
         queues |= self._count(jobs, 1)
         queues |= self._sharing(quotas)
         fields: dict[Field, None] = {(JOBS, job_id): None for job_id in jobs}
+        fields |= {(JOBS, job_id): None for job_id in self._recent.update(jobs, state.ts)}
         fields |= {(NODES, name): None for name in nodes}
         fields |= {(REFUSED, work_id): None for work_id in refused_in(message)}
         if state.tree is not tree:
@@ -79,7 +86,7 @@ class Views:
         yield from ((QUEUES, name) for name in self._queues())
         yield from ((NODES, name) for name, _ in state.nodes.items())
         yield from ((JOBS, job_id) for job_id, _ in state.jobs.items())
-        yield from ((JOBS, job_id) for job_id, _ in state.ended.items())
+        yield from ((JOBS, job_id) for job_id in self._recent)
         yield from ((REFUSED, work_id) for work_id, _ in state.refused.items())
 
     def value(self, field: Field) -> bytes | None:
@@ -121,7 +128,7 @@ class Views:
         state = self._state
         job = state.jobs.get(job_id)
         if job is None:
-            ended = state.ended.get(job_id)
+            ended = state.ended.get(job_id) if job_id in self._recent else None
             return None if ended is None else self._ended(ended)
         mark = state.earmarks.get(job_id)
         return view(
@@ -291,9 +298,9 @@ class Views:
     }
 
 
-def all_views(state: State) -> list[Change]:
+def all_views(state: State, ended_max: int = ENDED_MAX, ended_seconds: int = ENDED_SECONDS) -> list[Change]:
     """The whole of the views of `state`."""
-    views = Views(state)
+    views = Views(state, ended_max, ended_seconds)
     return [change for field in views.fields() if (change := views.change(field)).value is not None]
 
 

@@ -107,6 +107,8 @@ class World:
     judge: Callable[[str, Json], Answer] | None = None
     port: int = 0
     cluster: Any = None
+    ended_max: int = 100
+    """So many ended jobs are shown."""
 
     def __post_init__(self) -> None:
         self.broker, self.views = MemoryBroker(self.clock), MemoryViews(self.clock)
@@ -131,7 +133,7 @@ class World:
             self._shadow.fold(entry)
         self._told = len(self.committed.stored)
         store = MemoryStore(self.views)
-        await store.replace(self.committed.state.n, list(all_views(self.committed.state)))
+        await store.replace(self.committed.state.n, list(all_views(self.committed.state, self.ended_max)))
 
     @property
     def _shadow(self) -> Any:

@@ -501,6 +501,22 @@ async def test_cancel_hold_and_release_go_out_as_the_jobs_tenant_also_for_an_ope
     ]
 
 
+async def test_an_ended_job_that_is_shown_no_longer_says_when_it_ended_and_where_its_records_are(
+    world: World,
+) -> None:
+    world.ended_max = 0
+    job = world.committed.run_to_its_end("k1")
+    await world.publish_what_is_committed()
+    token = world.token("lab")
+    async with world.gateway():
+        said = await world.ask("GET", f"/v1/jobs/{job}", token)
+        listed = await world.ask("GET", "/v1/jobs", token)
+    assert (said.status, said.code, listed.body["items"]) == (410, "NoLongerShown", [])
+    reason = said.body["reasons"][0]
+    assert reason["numbers"]["ended_ts"] > 0 < reason["numbers"]["ended_seconds_ago"]
+    assert "ledger inspect --export" in reason["detail"]
+
+
 async def test_an_ended_job_cannot_be_cancelled(world: World) -> None:
     job = world.committed.run_to_its_end("k1")
     await world.publish_what_is_committed()

@@ -52,9 +52,9 @@ PREEMPTS = {"preset": "priority", "min_runtime_seconds": 0}
 Rows = dict[str, dict[str, bytes]]
 
 
-def rebuilt(state: State) -> Rows:
+def rebuilt(state: State, **ended: int) -> Rows:
     rows: Rows = {view: {} for view in VIEWS}
-    for change in all_views(state):
+    for change in all_views(state, **ended):
         assert change.value is not None
         rows[change.view][change.key] = change.value
     return rows
@@ -63,9 +63,9 @@ def rebuilt(state: State) -> Rows:
 class Followed:
     """A reader's picture of the views, kept up to date by what each message touches."""
 
-    def __init__(self, shard: Shard | None = None) -> None:
+    def __init__(self, shard: Shard | None = None, **ended: int) -> None:
         self.shard = shard or Shard()
-        self.views, self.rows = Views(self.shard.state), rebuilt(self.shard.state)
+        self.views, self.rows = Views(self.shard.state, **ended), rebuilt(self.shard.state, **ended)
         self.touched: list[tuple[str, str]] = []
 
     def fold(self, stored: Sequence[bytes]) -> "Followed":
@@ -93,6 +93,21 @@ def test_following_and_rebuilding_give_the_same_content_at_every_n(seed):
         followed.fold([data])
         assert followed.rows == rebuilt(followed.shard.state)
     assert views_digest(followed.rows) == views_digest(rebuilt(ledger.state))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**9), st.integers(0, 5), st.integers(0, 600))
+def test_with_few_ended_jobs_shown_following_and_rebuilding_agree_at_every_n(seed, ended_max, ended_seconds):
+    bounds = {"ended_max": ended_max, "ended_seconds": ended_seconds}
+    ledger, followed = random_ledger(seed, 40), Followed(None, **bounds)
+    for data in ledger.stored:
+        followed.fold([data])
+        state = followed.shard.state
+        assert followed.rows == rebuilt(state, **bounds)
+        ends = sorted((job.ended_ts, key) for key, job in state.ended.items())
+        young = [end for end in ends if end[0] >= state.ts - 1000 * ended_seconds]
+        shown = [end for end in ends if end[1] in followed.rows["jobs"]]
+        assert shown == young[max(0, len(young) - ended_max) :]
 
 
 @settings(max_examples=20, deadline=None)
