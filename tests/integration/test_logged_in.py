@@ -1,8 +1,10 @@
 """The command with a tenant's token and nothing else: what it reads and sends by HTTP, on real servers."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -107,3 +109,56 @@ async def test_another_tenants_job_does_not_exist_and_its_reasons_are_all_told(
     assert refused.code == 6
     assert "refused: NoSuchQueue" in refused.err
     assert (await ops.run("slots")).code == 2
+
+
+def lines(said: Said) -> list[str]:
+    """The text of each line, without its time."""
+    assert said.code == 0, said.err
+    return [line.partition(" ")[2] for line in said.out.splitlines()]
+
+
+async def test_logs_are_read_by_token_and_by_the_operator_from_kubernetes(live: Live, lab: LoggedIn) -> None:
+    sent = await live.submit(job("writes", replicas=2, seconds=3, ttl_seconds_after_finished=120), "lab")
+    followed = lines(await lab.run("logs", "writes", "-f"))
+    assert (followed[0], followed[-1]) == ("simulated program, rank 0: 3 s of work", "exit code 0")
+    assert lines(await live.command("logs", "writes")) == followed
+    assert lines(await live.command("logs", sent.job_id, "--rank", "1", "--tail", "1")) == ["exit code 0"]
+    assert lines(await lab.run("logs", "writes", "--rank", "1"))[0] == "simulated program, rank 1: 3 s of work"
+
+
+async def test_why_there_is_no_log_is_said_in_a_sentence(live: Live, lab: LoggedIn) -> None:
+    of_others = await live.submit(job("of-others", seconds=600), "ops")
+    blocks = await live.submit(job("blocks", gpus=8, replicas=4, seconds=600), "lab")
+    for run in (lab.run, live.command):
+        said = await run("logs", "blocks")
+        assert (said.code, "has not started yet (queued" in said.err) == (4, True), said.err
+    said = await lab.run("logs", of_others.job_id)
+    assert said.code == 3
+    gone = await live.submit(job("gone", seconds=0.2), "lab")
+    await live.until_ended(gone.job_id)
+    for run in (lab.run, live.command):
+
+        async def is_gone(run: Any = run) -> bool:
+            said = await run("logs", "gone")
+            return said.code in (3, 4) and "gone, and its log with it" in said.err
+
+        await eventually(is_gone, "the pod is gone, and the answer says so")
+    for who, one in (("ops", of_others), ("lab", blocks)):
+        await live.command("cancel", one.job_id, "--as", who)
+        await live.until_ended(one.job_id)
+
+
+async def test_a_log_whose_token_is_taken_back_ends_with_an_error(live: Live, lab: LoggedIn, tmp_path: Path) -> None:
+    other = LoggedIn(live, tmp_path)
+    await other.log_in("lab", tmp_path)
+    sent = await live.submit(job("goes-on", seconds=600), "lab")
+    await live.until_phase(sent.job_id, "running")
+    reading = asyncio.create_task(other.run("logs", "goes-on", "--follow"))
+    await asyncio.sleep(3)
+    token = (tmp_path / "token").read_text().strip()
+    assert (await live.command("token", "revoke", token.split("_")[1])).code == 0
+    said = await asyncio.wait_for(reading, 60)
+    assert (said.code, "the connection was lost" in said.err) == (5, True), said.err
+    assert "simulated program" in said.out
+    await live.command("cancel", sent.job_id, "--as", "lab")
+    await live.until_ended(sent.job_id)

@@ -7,10 +7,11 @@ asynchronous HTTP client takes longer to import than they take.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
+from http.client import HTTPException
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.error import HTTPError, URLError
@@ -30,6 +31,7 @@ SECONDS = 30.0
 """Time that an answer may take; above the gateway's own wait for the ledger's answer to a submit."""
 STREAM_SECONDS = 60.0
 """Silence of an event stream after which its connection counts as lost; heartbeats come more often."""
+PIECE_BYTES = 64 * 1024
 AWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 
 JOBS = "/v1/jobs"
@@ -80,7 +82,7 @@ class Api:
         """
         answer = await _in_thread(lambda: self._open("GET", "/v1/events", {**query, "after": after}, STREAM_SECONDS))
         name = ""
-        async for line in _lines_of(answer):
+        async for line in self._fed_by(answer.readline):
             field, _, value = line.decode().rstrip("\n").partition(": ")
             if field == "event":
                 name = value
@@ -90,14 +92,50 @@ class Api:
                 raise Transient(f"HTTP API at {self.url}: {json.loads(value).get('sentence', 'the stream was ended')}")
             elif not field:
                 name = ""
-        raise Transient(f"HTTP API at {self.url}: the connection was lost")
+        raise self._lost()
+
+    async def pieces(self, path: str, **query: Any) -> AsyncGenerator[bytes, None]:
+        """
+        A text that may go on for hours, in pieces as they come, to its end.
+
+        Raises Transient when the connection is lost before that; before it begins, as `get` does.
+        """
+        answer = await _in_thread(lambda: self._open("GET", path, query, None))
+        async for piece in self._fed_by(partial(answer.read1, PIECE_BYTES)):
+            yield piece
+
+    async def _fed_by(self, read: Callable[[], bytes]) -> AsyncIterator[bytes]:
+        """
+        What a blocking `read` gives, until it gives nothing; whoever stops asking leaves it to end with the command.
+
+        Raises Transient for silence, a reset, and an answer that is cut off.
+        """
+        loop, came = asyncio.get_running_loop(), asyncio.Queue[bytes | Exception]()
+
+        def work() -> None:
+            with suppress(RuntimeError):  # the command has ended, and its loop is closed
+                try:
+                    while data := read():
+                        loop.call_soon_threadsafe(came.put_nowait, data)
+                    loop.call_soon_threadsafe(came.put_nowait, b"")
+                except (OSError, HTTPException) as error:
+                    loop.call_soon_threadsafe(came.put_nowait, error)
+
+        Thread(target=work, daemon=True).start()
+        while data := await came.get():
+            if isinstance(data, Exception):
+                raise self._lost() from data
+            yield data
+
+    def _lost(self) -> Transient:
+        return Transient(f"HTTP API at {self.url}: the connection was lost")
 
     def _open(
         self,
         method: str,
         path: str,
         query: Mapping[str, Any],
-        seconds: float,
+        seconds: float | None,
         body: Json | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> "HTTPResponse":
@@ -174,21 +212,3 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
     Thread(target=run, daemon=True).start()
     return await done
-
-
-async def _lines_of(answer: "HTTPResponse") -> AsyncIterator[bytes]:
-    """Lines as they come, until the connection ends; whoever stops asking leaves it open until the command ends."""
-    loop, lines = asyncio.get_running_loop(), asyncio.Queue[bytes]()
-
-    def read() -> None:
-        with suppress(RuntimeError):  # the command has ended, and its loop is closed
-            try:
-                for line in answer:
-                    loop.call_soon_threadsafe(lines.put_nowait, line)
-            except OSError:
-                pass  # silence for too long, or a reset: an end like any other
-            loop.call_soon_threadsafe(lines.put_nowait, b"")
-
-    Thread(target=read, daemon=True).start()
-    while line := await lines.get():
-        yield line

@@ -15,6 +15,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "ls": ("views.ls", "List jobs"),
         "get": ("views.get", "Show one job"),
         "explain": ("explain.explain", "Say why a job waits, and what would let it start"),
+        "logs": ("logs.logs", "Show what a pod of a job writes"),
         "events": ("events.events", "Show events, stored or as they come"),
         "cancel": ("jobs.cancel", "Cancel a job"),
         "hold": ("orders.hold", "Keep a job from starting"),

@@ -48,6 +48,7 @@ class Where:
     single: "Credential | None" = None
     pids: Mapping[str, int | None] = field(default_factory=dict)
     login: ApiLogin | None = None
+    cluster_url: str = ""
 
     @property
     def api(self) -> "Api | None":
@@ -210,6 +211,7 @@ def _local_platform(directory: Path, wanted: str | None) -> Where:
             state["nats_monitor_url"],
             Path(state["credentials"]),
             pids=state["pids"],
+            cluster_url=state.get("cluster_url", ""),  # platforms of 0.3 did not say
         )
     except OSError as error:
         raise Failure(
