@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.domain.resources import Need, Node, RoleNeed, emptied
-from tessera.engine.placement.fits import fits, never_fits, placed_on, room_for
-from tessera.engine.placement.gangs import inadmissible, place_gang
-from tessera.engine.placement.placement_groups import bundles_for, short_of, units
+from tessera.engine.placement.fits import fits, never_fits, placed_on, room_for, short_of
+from tessera.engine.placement.gangs import place_gang
+from tessera.engine.placement.inadmissible import inadmissible
+from tessera.engine.placement.placement_groups import bundles_for, units
 from tessera.engine.placement.relations import broken
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason

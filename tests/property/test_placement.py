@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed
 from tessera.engine.placement.fits import never_fits
-from tessera.engine.placement.gangs import FreeCapacity, inadmissible, place_gang
+from tessera.engine.placement.gangs import FreeCapacity, place_gang
+from tessera.engine.placement.inadmissible import inadmissible
 from tessera_schemas.mig import GEOMETRIES
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason

@@ -3,7 +3,7 @@
 import pytest
 
 from tessera.domain.resources import Need, Node, role_need
-from tessera.engine.placement.fits import Miss, devices_for, fits, lacks_room, never_fits
+from tessera.engine.placement.fits import Miss, fits, lacks_room, never_fits, placed_on
 from tests.builders import role
 from tests.unit.engine.engine_builders import GIB, cut, need, node, taint
 
@@ -178,7 +178,8 @@ DEVICES = [
 
 @pytest.mark.parametrize(("wanted", "there", "taken"), DEVICES)
 def test_the_devices_that_a_pod_takes(wanted: Need, there: Node, taken: tuple[tuple[int, ...], int]) -> None:
-    assert devices_for(wanted, there) == taken
+    placed = placed_on(there, wanted, 0, "worker")
+    assert (placed.devices, placed.gpu_milli) == taken
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import random
 import pytest
 
 from tessera.domain.resources import Node, RoleNeed
-from tessera.engine.placement.gangs import FreeCapacity, inadmissible, place_gang
+from tessera.engine.placement.gangs import FreeCapacity, place_gang
+from tessera.engine.placement.inadmissible import inadmissible
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.engine.engine_builders import GIB, cluster, need, node, roles, taint
 

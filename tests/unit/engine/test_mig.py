@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tessera.domain.resources import Node
 from tessera.engine.placement.fits import Miss, fits, placed_on, room_for
-from tessera.engine.placement.gangs import inadmissible, place_gang
+from tessera.engine.placement.gangs import place_gang
+from tessera.engine.placement.inadmissible import inadmissible
 from tessera_schemas.mig import GEOMETRIES, PROFILES
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason

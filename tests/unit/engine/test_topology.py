@@ -3,7 +3,8 @@
 from collections import Counter
 
 from tessera.domain.resources import Node, RoleNeed
-from tessera.engine.placement.gangs import FreeCapacity, inadmissible, place_gang
+from tessera.engine.placement.gangs import FreeCapacity, place_gang
+from tessera.engine.placement.inadmissible import inadmissible
 from tessera.engine.placement.relations import broken
 from tessera.engine.placement.topology import TRIES_MAX
 from tessera_schemas.placement import Placement

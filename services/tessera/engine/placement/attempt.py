@@ -7,9 +7,9 @@ from operator import attrgetter
 from tessera.domain.gang import Gang
 from tessera.domain.resources import Node
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
-from tessera.engine.placement.fits import placed_on
+from tessera.engine.placement.fits import placed_on, short_of
 from tessera.engine.placement.node_order import Entry, Ranks, entry, taste_for
-from tessera.engine.placement.placement_groups import Part, short_of
+from tessera.engine.placement.placement_groups import Part
 from tessera.engine.scoring.policies import Taste
 from tessera_schemas.placement import Placement
 
@@ -25,15 +25,11 @@ class Attempt:
     ) -> None:
         self._first_rank = gang.first_rank
         self._nodes = nodes
-        self._changed: dict[str, Node] = {}
+        self.changed: dict[str, Node] = {}
+        """The nodes that have pods of this try, as with them."""
         self._ranks = ranks
         self.places = places
         self.placed: list[Placement] = []
-
-    @property
-    def changed(self) -> Mapping[str, Node]:
-        """The nodes that have pods of this try, as with them."""
-        return self._changed
 
     @property
     def placements(self) -> tuple[Placement, ...]:
@@ -42,7 +38,7 @@ class Attempt:
 
     def node(self, name: str) -> Node:
         """Node as the pods placed so far would leave it."""
-        return self._changed.get(name) or self._nodes[name]
+        return self.changed.get(name) or self._nodes[name]
 
     def before(self, name: str) -> Node:
         """The node without the pods of this try."""
@@ -62,11 +58,11 @@ class Attempt:
 
     def mark(self) -> Mark:
         """Copy of what has changed so far, to go back to when a later step fails."""
-        return dict(self._changed), len(self.placed)
+        return dict(self.changed), len(self.placed)
 
     def back_to(self, mark: Mark) -> None:
         """Undo what was placed since."""
-        self._changed, count = dict(mark[0]), mark[1]
+        self.changed, count = dict(mark[0]), mark[1]
         del self.placed[count:]
 
     def fill(self, part: Part, names: Collection[str] | None, first: int, count: int) -> bool:
@@ -78,9 +74,10 @@ class Attempt:
         """
         others = self._ranks.of(part.kind) if names is None and self._ranks is not None else None
         taste, last = taste_for(part.kind, self.places.taste), first + count
-        heap = self._entries(part, self._changed if others else names, taste)
+        among = self.changed if others else names
+        heap = self._entries(part, among, taste) if among is None or among else []
         while first < last:
-            other = others.best(self._changed) if others else None
+            other = others.best(self.changed) if others else None
             if not heap and other is None:
                 break
             name = other[1] if other is not None and (not heap or other < heap[0]) else heappop(heap)[1]
@@ -95,8 +92,6 @@ class Attempt:
 
     def _entries(self, part: Part, names: Collection[str] | None, taste: Taste) -> list[Entry]:
         """A heap of those of `names`, or of all nodes, that have room."""
-        if names is not None and not names:
-            return []
         suited = self.places.suited(part)
         among = suited if names is None else [name for name in names if name in suited]
         heap = [each for name in among if (each := entry(part.kind, self.node(name), taste)) is not None]
@@ -111,4 +106,4 @@ class Attempt:
             placement = placed_on(node, role.need, rank, role.name, taste.device(role.need, node))
             node = node.taking(role.need, placement, 1)
             self.placed.append(placement)
-        self._changed[name] = node
+        self.changed[name] = node

@@ -1,12 +1,15 @@
 """
-Whether one pod fits one node: written once, asked by everybody.
+Whether one pod, or the pods of a bundle, fit one node: written once, asked by everybody.
 
 The tests run in a fixed order, and the first that fails is the verdict; numbers about all nodes come from counting
 verdicts. Whole GPUs need devices of which nothing is taken; a share needs one device with that much left; a MIG
 instance needs a position inside one device. How pods are placed relative to each other is asked in `topology`.
 """
 
+from collections import Counter
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from tessera.domain.resources import NO_VALUE, WHOLE_GPU, Need, Node
 from tessera.engine.placement.mig import free_positions, has_profile, position
@@ -146,27 +149,66 @@ def _sets_of_devices(need: Need, node: Node) -> int:
     return min(free.get(name, 0) // count for name, count in need.devices)
 
 
-def devices_for(need: Need, node: Node, device: int | None = None) -> tuple[tuple[int, ...], int]:
+def placed_on(node: Node, need: Need, rank: int, role: str, device: int | None = None) -> Placement:
     """
-    The device slots the pod takes on a node that it fits, and the thousandths of each.
+    Where the pod of `rank` goes on a node that it fits, and the thousandths that it takes of each device.
 
     Whole GPUs: the lowest free slots. A share: `device` if that is said, else the one with the least left that still
     holds it, then the lowest.
     """
-    if need.gpus:
-        free = [slot for slot, left in enumerate(node.gpu_free) if left == WHOLE_GPU]
-        return tuple(free[: need.gpus]), WHOLE_GPU
-    if need.gpu_milli:
-        if device is None:
-            _, device = min((left, slot) for slot, left in enumerate(node.gpu_free) if left >= need.gpu_milli)
-        return (device,), need.gpu_milli
-    return (), 0
-
-
-def placed_on(node: Node, need: Need, rank: int, role: str, device: int | None = None) -> Placement:
-    """Where the pod of `rank` goes on a node that it fits; `device` is for a share."""
     if need.mig_profile:
         slot, start, size, milli = position(need, node)
         return Placement(rank, role, node.name, (slot,), milli, (start, size))
-    devices, milli = devices_for(need, node, device)
-    return Placement(rank, role, node.name, devices, milli)
+    if need.gpus:
+        free = [slot for slot, left in enumerate(node.gpu_free) if left == WHOLE_GPU]
+        return Placement(rank, role, node.name, tuple(free[: need.gpus]), WHOLE_GPU)
+    if need.gpu_milli:
+        if device is None:
+            _, device = min((left, slot) for slot, left in enumerate(node.gpu_free) if left >= need.gpu_milli)
+        return Placement(rank, role, node.name, (device,), need.gpu_milli)
+    return Placement(rank, role, node.name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BundleKind:
+    """
+    Needs of a bundle, whichever gang it is of: `whole` is what one takes of its node, `labels` the keys asked for.
+
+    Equal needs have one object (`kind_of`), so that what is known of a kind is found without comparing needs.
+    """
+
+    needs: tuple[Need, ...]
+    whole: Need
+    labels: frozenset[str]
+
+
+@lru_cache(maxsize=16_384)
+def kind_of(needs: tuple[Need, ...]) -> BundleKind:
+    """The kind of bundles of one pod for each of these needs."""
+    labels = {key for need in needs for key, _ in need.node_selector}
+    labels |= {key for need in needs for key, _, _ in need.affinity}
+    return BundleKind(needs, _sum(needs) if len(needs) > 1 else needs[0], frozenset(labels))
+
+
+def short_of(kind: BundleKind, node: Node) -> Miss | None:
+    """What is missing for a bundle on a node that suits all of its pods."""
+    return lacks_room(kind.whole, node) or (Miss.PODS if node.pods_free < len(kind.needs) else None)
+
+
+def _sum(needs: tuple[Need, ...]) -> Need:
+    """
+    What a bundle takes of a node, but for the number of its pods.
+
+    Whole GPUs add up. No two of the pods share GPUs or one of them alone does: the contract refuses what would.
+    """
+    devices = Counter[str]()
+    for need in needs:
+        devices.update(dict(need.devices))
+    return Need(
+        sum(need.cpu_milli for need in needs),
+        sum(need.memory_bytes for need in needs),
+        sum(need.gpus for need in needs),
+        sum(need.gpu_milli for need in needs),
+        mig_profile=next((need.mig_profile for need in needs if need.mig_profile), ""),
+        devices=tuple(sorted(devices.items())),
+    )

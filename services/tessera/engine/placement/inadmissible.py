@@ -8,8 +8,8 @@ from tessera.domain.queues import BUT, QueueTree
 from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed, emptied
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import never_fits
+from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.placement_groups import Part, Unit, bundles_for, units
-from tessera.engine.placement.placing import place_gang
 from tessera.engine.placement.topology import even_shares
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.reasons import Code, Reason

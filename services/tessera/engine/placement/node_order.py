@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
 from tessera.domain.resources import WHOLE_GPU, Node
-from tessera.engine.placement.fits import never_fits
-from tessera.engine.placement.placement_groups import BundleKind, short_of
+from tessera.engine.placement.fits import BundleKind, never_fits, short_of
 from tessera.engine.scoring.policies import FULLEST, Taste
 
 KINDS_MAX = 4096

@@ -10,9 +10,9 @@ from collections import Counter
 
 from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.engine.placement.attempt import Attempt
-from tessera.engine.placement.fits import Miss, gpu_memory_for
+from tessera.engine.placement.fits import Miss, gpu_memory_for, short_of
 from tessera.engine.placement.mig import free_positions, has_profile, most_free_slices
-from tessera.engine.placement.placement_groups import Part, Unit, short_of
+from tessera.engine.placement.placement_groups import Part, Unit
 from tessera.engine.placement.topology import by_domain, rooms, spread_rooms
 from tessera_schemas.mig import GEOMETRIES
 from tessera_schemas.reasons import Code, Reason

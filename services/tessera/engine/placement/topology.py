@@ -25,21 +25,7 @@ Rooms = dict[str, int]
 """How many bundles each node takes now; nodes without room are left out."""
 
 
-def place_unit(unit: Unit, attempt: Attempt) -> Part | None:
-    """
-    Place all parts, or return the first that found no place.
-
-    A unit that is bound or spread leaves nothing behind when it fails; another leaves the pods that found a place.
-    """
-    if not unit.anywhere:
-        failed = _place_together(unit, attempt)
-        if failed is None or unit.bound or any(part.role.spread for part in unit.parts):
-            return failed
-    full = (part for part in unit.parts if not attempt.fill(part, None, part.first, part.count))
-    return next(full, None)
-
-
-def _place_together(unit: Unit, attempt: Attempt) -> Part | None:
+def place_together(unit: Unit, attempt: Attempt) -> Part | None:
     """Place all parts in one domain, else if they need not be, in few or evenly; or the first that found no place."""
     if unit.levels:
         everywhere = [rooms(part, None, attempt) for part in unit.parts]

@@ -11,9 +11,8 @@ from typing import Protocol
 
 from tessera.domain.gang import Gang
 from tessera.domain.resources import Node
-from tessera.engine.placement.fits import fits, lacks_room, never_fits, placed_on
+from tessera.engine.placement.fits import fits, kind_of, lacks_room, never_fits, placed_on
 from tessera.engine.placement.gangs import FreeCapacity
-from tessera.engine.placement.placement_groups import kind_of
 from tessera.engine.scoring.policies import Taste
 from tessera.lab.churn.book import Book, Placements
 from tessera.lab.pack.cluster import Fragmentation

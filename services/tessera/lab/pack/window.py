@@ -10,8 +10,8 @@ arrival.
 
 from typing import NamedTuple, Protocol
 
+from tessera.engine.placement.fits import kind_of
 from tessera.engine.placement.gangs import FreeCapacity
-from tessera.engine.placement.placement_groups import kind_of
 from tessera.lab.pack.cluster import gang_for
 from tessera.lab.pack.learning import Scoring
 from tessera.lab.traces.alibaba import TracePod
