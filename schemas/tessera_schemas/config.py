@@ -109,6 +109,9 @@ class Quota(Strict):
 OrderName = Literal["age", "expected"]
 """Who of equals in a queue goes first; `tessera.engine.queueing.orders` has each of them."""
 
+PlacementName = Literal["tessera", "fgd", "bestfit", "gpu-packing", "dotprod", "random"]
+"""Which node a pod takes of those it fits; `tessera.engine.scoring.named` has each of them."""
+
 IdleAction = Literal["off", "warn", "requeue", "fail"]
 
 
@@ -219,7 +222,7 @@ class Policy(Strict):
         ),
     ] = "off"
     placement: Annotated[
-        Literal["tessera", "fgd", "bestfit", "gpu-packing", "dotprod", "random"],
+        PlacementName,
         Field(
             description="Which of the nodes that a pod fits it takes. tessera: where the worth of what stays free "
             "falls least, by the mix of jobs seen so far. fgd: where fragmentation rises least, by the same mix. The "

@@ -37,7 +37,7 @@ moves = st.lists(st.tuples(st.sampled_from(["place", "place", "place", "leave"])
 
 def play(trace, policy, steps):
     """Yields what is free and, for a placement, the pod with what was found, after each step; at last all leave."""
-    room = FreeCapacity(nodes_for(policy, trace, 1), taste=scoring_of(trace, policy, 1).in_force())
+    room = FreeCapacity(nodes_for(policy, trace, 1), scoring=scoring_of(trace, policy, 1).in_force())
     running = []
     for what, number in [*steps, *[("leave", 0)] * len(steps)]:
         if what == "place":
@@ -75,7 +75,7 @@ def test_a_pod_is_refused_exactly_when_no_node_has_room_for_it(trace, policy, st
 def test_what_is_kept_between_placements_gives_the_same_as_starting_from_scratch(trace, policy, steps):
     for room, before, pod, found in play(trace, policy, steps):
         if isinstance(found, tuple):
-            scratch = FreeCapacity(before.values(), taste=room.places.taste)
+            scratch = FreeCapacity(before.values(), scoring=room.places.scoring)
             assert scratch.find(gang_of_pod(policy, pod)) == found
 
 

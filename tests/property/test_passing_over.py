@@ -8,7 +8,7 @@ from tessera.domain.entities import Run
 from tessera.domain.phases import Phase
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing.readiness import quota_reason
-from tessera.engine.scoring.policies import taste_of
+from tessera.engine.scoring.policies import find_scoring_policy
 from tessera.scheduler import decide as module
 from tessera.scheduler.decide.draft import Draft
 from tessera.scheduler.decide.scheduling_pass import CapacityCache
@@ -26,7 +26,9 @@ def place_line_plainly(draft: Draft, pool: str, known: CapacityCache) -> None:
     state = draft.state
     line = state.lines.get(pool)
     waiting = [state.jobs.get(job_id) for job_id in dict.fromkeys(line.jobs if line else ())]
-    room = FreeCapacity((node for node in state.nodes.values() if node.pool == pool), taste=taste_of(state, pool))
+    room = FreeCapacity(
+        (node for node in state.nodes.values() if node.pool == pool), scoring=find_scoring_policy(state, pool)
+    )
     longest = max((len(name) for name in room.nodes), default=0)
     pods = 0
     for job in waiting:

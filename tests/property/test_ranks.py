@@ -12,11 +12,14 @@ from tessera.domain.resources import Node, RoleNeed, emptied, empty_node
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import fits, placed_on
 from tessera.engine.placement.gangs import FreeCapacity, place_gang
-from tessera.engine.placement.node_order import taste_for
+from tessera.engine.placement.node_order import policy_for
 from tessera.engine.placement.placement_groups import units
-from tessera.engine.scoring.policies import FULLEST, Taste
-from tessera.engine.scoring.price_aware import Valued
-from tessera.engine.scoring.published import DotProduct, GpuPacking, Gradient, Random
+from tessera.engine.scoring.named.dotprod import DotProduct
+from tessera.engine.scoring.named.fgd import FragmentationGradient
+from tessera.engine.scoring.named.gpu_packing import GpuPacking
+from tessera.engine.scoring.named.random import Random
+from tessera.engine.scoring.price_aware import PriceAware
+from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 from tests.builders import node_seen
@@ -33,10 +36,10 @@ MIX = Mix(
     ),
     largest_cpu_milli=8000,
 )
-TASTES: dict[str, Taste] = {
-    "tessera": Valued(MIX),
-    "fgd": Gradient(MIX),
-    "bestfit": FULLEST,
+TASTES: dict[str, ScoringPolicy] = {
+    "tessera": PriceAware(MIX),
+    "fgd": FragmentationGradient(MIX),
+    "bestfit": BEST_FIT,
     "dotprod": DotProduct(),
     "gpu-packing": GpuPacking(),
     "random": Random(),
@@ -44,12 +47,12 @@ TASTES: dict[str, Taste] = {
 policies = st.sampled_from(sorted(TASTES))
 
 
-def by_the_rule(gang: tuple[RoleNeed, ...], nodes: dict[str, Node], taste: Taste) -> list[Placement]:
+def by_the_rule(gang: tuple[RoleNeed, ...], nodes: dict[str, Node], scoring: ScoringPolicy) -> list[Placement]:
     """Role by role: the best node by score, then name, until it is full, then the next best."""
     left, placed = dict(nodes), list[Placement]()
     for role in gang:
         (part,) = (part for unit in units((role,)) for part in unit.parts)
-        judged, here = taste_for(part.kind, taste), None
+        judged, here = policy_for(part.kind, scoring), None
         for _ in range(role.replicas):
             if here is None or fits(role.need, left[here]) is not None:
                 able = [node for node in left.values() if fits(role.need, node) is None]
@@ -65,8 +68,8 @@ def by_the_rule(gang: tuple[RoleNeed, ...], nodes: dict[str, Node], taste: Taste
 
 @given(policies, st.one_of(gangs(), small_gangs()), st.one_of(clusters(), roomy_clusters()))
 def test_a_gang_lies_where_the_simple_rule_puts_it(policy: str, gang: tuple[RoleNeed, ...], there: list[Node]) -> None:
-    nodes, taste = {node.name: node for node in there}, TASTES[policy]
-    verdict, expected = place_gang(gang, nodes, FeasibleNodes(nodes, taste)), by_the_rule(gang, nodes, taste)
+    nodes, scoring = {node.name: node for node in there}, TASTES[policy]
+    verdict, expected = place_gang(gang, nodes, FeasibleNodes(nodes, scoring)), by_the_rule(gang, nodes, scoring)
     if isinstance(verdict, Reason):
         assert verdict.numbers.get("pods_placed", 0) == len(expected)
     else:
@@ -78,7 +81,7 @@ def test_the_order_in_which_nodes_are_given_does_not_matter(
     policy: str, gang: tuple[RoleNeed, ...], there: list[Node], chance: random.Random
 ) -> None:
     shuffled = chance.sample(there, len(there))
-    one, other = (FreeCapacity(nodes, taste=TASTES[policy]).find(gang) for nodes in (there, shuffled))
+    one, other = (FreeCapacity(nodes, scoring=TASTES[policy]).find(gang) for nodes in (there, shuffled))
     assert one == other
 
 
@@ -86,7 +89,7 @@ def test_the_order_in_which_nodes_are_given_does_not_matter(
 def test_what_was_ranked_before_follows_every_place_and_release(
     policy: str, kinds: list[tuple[RoleNeed, ...]], there: list[Node], data: st.DataObject
 ) -> None:
-    room, taste = FreeCapacity(there, taste=TASTES[policy]), TASTES[policy]
+    room, scoring = FreeCapacity(there, scoring=TASTES[policy]), TASTES[policy]
     running: list[tuple[tuple[RoleNeed, ...], Placement]] = []
     for _ in range(data.draw(st.integers(1, 10))):
         leaves = data.draw(st.booleans())
@@ -96,7 +99,7 @@ def test_what_was_ranked_before_follows_every_place_and_release(
             room.put(room.nodes[gone.node].taking(need, gone, -1))
             continue
         gang = data.draw(st.sampled_from(kinds))
-        afresh = FreeCapacity([replace(node) for node in room.nodes.values()], taste=taste)
+        afresh = FreeCapacity([replace(node) for node in room.nodes.values()], scoring=scoring)
         verdict = place_gang(gang, room.nodes, room.places, room.ranks)
         assert verdict == afresh.find(gang)
         if not isinstance(verdict, Reason):
@@ -108,16 +111,16 @@ def test_what_was_ranked_before_follows_every_place_and_release(
 def test_a_room_that_is_renewed_for_another_pass_chooses_as_a_new_one(
     policy: str, kinds: list[tuple[RoleNeed, ...]], there: list[Node], data: st.DataObject
 ) -> None:
-    taste, nodes = TASTES[policy], {node.name: node for node in there}
-    room = FreeCapacity(nodes.values(), taste=taste)
+    scoring, nodes = TASTES[policy], {node.name: node for node in there}
+    room = FreeCapacity(nodes.values(), scoring=scoring)
     for _ in range(data.draw(st.integers(1, 6))):
         for name in data.draw(st.sets(st.sampled_from(sorted(nodes)), max_size=2)):
             nodes[name] = data.draw(st.sampled_from(changes(nodes[name])))
-        if not room.renewed(nodes.values(), taste):
-            room = FreeCapacity(nodes.values(), taste=taste)
+        if not room.renewed(nodes.values(), scoring):
+            room = FreeCapacity(nodes.values(), scoring=scoring)
         for _ in range(data.draw(st.integers(1, 3))):
             gang = data.draw(st.sampled_from(kinds))
-            afresh = FreeCapacity([replace(node) for node in room.nodes.values()], taste=taste)
+            afresh = FreeCapacity([replace(node) for node in room.nodes.values()], scoring=scoring)
             verdict, expected = room.place(gang), afresh.find(gang)
             if isinstance(verdict, Reason):  # its numbers are those of the first time in the pass
                 assert isinstance(expected, Reason)
@@ -141,8 +144,8 @@ def changes(node: Node) -> list[Node]:
 def test_a_room_is_not_renewed_for_other_nodes_or_another_policy() -> None:
     one, two = (empty_node(node_seen(name)) for name in ("a", "b"))
     room = FreeCapacity([one])
-    assert room.renewed([one], FULLEST)
-    assert not room.renewed([one, two], FULLEST)
-    assert not room.renewed([], FULLEST)
-    assert not room.renewed([two], FULLEST)
+    assert room.renewed([one], BEST_FIT)
+    assert not room.renewed([one, two], BEST_FIT)
+    assert not room.renewed([], BEST_FIT)
+    assert not room.renewed([two], BEST_FIT)
     assert not room.renewed([one], TASTES["tessera"])

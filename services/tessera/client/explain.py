@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.client.rendering import COLUMNS, plain
 from tessera.client.story import StoryLine
-from tessera.engine.explain.blockers import Holder, Holders
+from tessera.engine.explain.blockers import Blockers, Holder
 from tessera.engine.explain.explanation import Explanation, explain
 from tessera.kernel.ledger.shard import decode_entry
 from tessera.kernel.ports import Ledger
@@ -20,7 +20,7 @@ STORY_LINES = 40
 """Of a long story the newest lines are told; `-o json` tells all."""
 
 
-async def time_limits(ledger: Ledger, holders: Holders) -> dict[str, int]:
+async def time_limits(ledger: Ledger, holders: Blockers) -> dict[str, int]:
     """Until when each named run runs at the latest, by its job's time limit; runs without one are left out."""
     found: dict[str, int] = {}
     for holder in holders.named:
@@ -93,7 +93,7 @@ def _holder(holder: Holder, until: Mapping[str, int]) -> dict[str, Any]:
     return {name: part for name, part in value.items() if name not in ("taken_n", "fact_index")}
 
 
-def _holder_lines(holders: Holders, until: Mapping[str, int], now_ms: int) -> Iterator[str]:
+def _holder_lines(holders: Blockers, until: Mapping[str, int], now_ms: int) -> Iterator[str]:
     for holder in holders.named:
         ends = holder.until_ts or until.get(holder.run_id, 0)
         since = f", for {said_age(now_ms - holder.since_ts)}" if holder.since_ts else ""

@@ -3,70 +3,83 @@
 import pytest
 
 from tessera.domain.resources import Need, Node, role_need
-from tessera.engine.placement.fits import Miss, fits, lacks_room, never_fits, placed_on
+from tessera.engine.placement.fits import FitFailure, fits, lacks_room, never_fits, placed_on
 from tests.builders import role
 from tests.unit.engine.engine_builders import GIB, cut, need, node, taint
 
 MISSES = [
-    pytest.param(need(), node(ready=False), Miss.NOT_READY, id="a node that is not ready takes nothing"),
+    pytest.param(need(), node(ready=False), FitFailure.NOT_READY, id="a node that is not ready takes nothing"),
     pytest.param(
-        need(gpus=1, gpu_models=("a100",)), node(), Miss.GPU_MODEL, id="another model than the ones that were asked for"
+        need(gpus=1, gpu_models=("a100",)),
+        node(),
+        FitFailure.GPU_MODEL,
+        id="another model than the ones that were asked for",
     ),
     pytest.param(
-        need(node_selector=(("zone", "a"),)), node(labels={"zone": "b"}), Miss.SELECTOR, id="a label has another value"
+        need(node_selector=(("zone", "a"),)),
+        node(labels={"zone": "b"}),
+        FitFailure.SELECTOR,
+        id="a label has another value",
     ),
-    pytest.param(need(node_selector=(("zone", "a"),)), node(), Miss.SELECTOR, id="a label is not there"),
-    pytest.param(need(), node(taints=(taint("own"),)), Miss.TAINT, id="a taint keeps out who does not tolerate it"),
+    pytest.param(need(node_selector=(("zone", "a"),)), node(), FitFailure.SELECTOR, id="a label is not there"),
+    pytest.param(
+        need(), node(taints=(taint("own"),)), FitFailure.TAINT, id="a taint keeps out who does not tolerate it"
+    ),
     pytest.param(
         need(tolerations=(("own", "x", ""),)),
         node(taints=(taint("own", "y"),)),
-        Miss.TAINT,
+        FitFailure.TAINT,
         id="another value is tolerated",
     ),
     pytest.param(
         need(tolerations=(("own", "", "NoSchedule"),)),
         node(taints=(taint("own", "", "NoExecute"),)),
-        Miss.TAINT,
+        FitFailure.TAINT,
         id="another effect is tolerated",
     ),
     pytest.param(
-        need(gpus=1), node(device_profile="shares"), Miss.DEVICE_PROFILE, id="a node of shares gives no whole GPU"
+        need(gpus=1), node(device_profile="shares"), FitFailure.DEVICE_PROFILE, id="a node of shares gives no whole GPU"
     ),
-    pytest.param(need(gpu_milli=500), node(), Miss.DEVICE_PROFILE, id="a node of whole GPUs gives no share"),
+    pytest.param(need(gpu_milli=500), node(), FitFailure.DEVICE_PROFILE, id="a node of whole GPUs gives no share"),
     pytest.param(
         need(gpus=1, as_made=True),
         node(device_profile="visible-devices"),
-        Miss.DEVICE_PROFILE,
+        FitFailure.DEVICE_PROFILE,
         id="cards that would have to be named to a container that others make",
     ),
-    pytest.param(need(gpus=1), cut(), Miss.DEVICE_PROFILE, id="a GPU that is cut is no whole one"),
-    pytest.param(need(gpu_milli=500), cut(), Miss.DEVICE_PROFILE, id="an instance is no share"),
-    pytest.param(need(gpus=9), node(), Miss.GPU, id="more GPUs than the node has"),
-    pytest.param(need(gpus=2), node(gpus=2, free=(1000, 999)), Miss.GPU, id="a device of which something is taken"),
+    pytest.param(need(gpus=1), cut(), FitFailure.DEVICE_PROFILE, id="a GPU that is cut is no whole one"),
+    pytest.param(need(gpu_milli=500), cut(), FitFailure.DEVICE_PROFILE, id="an instance is no share"),
+    pytest.param(need(gpus=9), node(), FitFailure.GPU, id="more GPUs than the node has"),
+    pytest.param(
+        need(gpus=2), node(gpus=2, free=(1000, 999)), FitFailure.GPU, id="a device of which something is taken"
+    ),
     pytest.param(
         need(gpu_milli=600),
         node(gpus=2, free=(500, 500), device_profile="shares"),
-        Miss.GPU,
+        FitFailure.GPU,
         id="two halves are not more than a half",
     ),
-    pytest.param(need(gpu_milli=1), node(gpus=0, device_profile="shares"), Miss.GPU, id="a share of no device"),
-    pytest.param(need(), node(cpu_free=999), Miss.CPU, id="a thousandth of a CPU is missing"),
-    pytest.param(need(), node(memory_free=GIB - 1), Miss.MEMORY, id="a byte of memory is missing"),
-    pytest.param(need(), node(pods_free=0), Miss.PODS, id="the node is full of pods"),
+    pytest.param(need(gpu_milli=1), node(gpus=0, device_profile="shares"), FitFailure.GPU, id="a share of no device"),
+    pytest.param(need(), node(cpu_free=999), FitFailure.CPU, id="a thousandth of a CPU is missing"),
+    pytest.param(need(), node(memory_free=GIB - 1), FitFailure.MEMORY, id="a byte of memory is missing"),
+    pytest.param(need(), node(pods_free=0), FitFailure.PODS, id="the node is full of pods"),
     pytest.param(
-        need(gpus=1, gpu_memory_bytes=40 * GIB), node(gpu_memory_bytes=40 * GIB - 1), Miss.GPU_MEMORY, id="smaller GPUs"
+        need(gpus=1, gpu_memory_bytes=40 * GIB),
+        node(gpu_memory_bytes=40 * GIB - 1),
+        FitFailure.GPU_MEMORY,
+        id="smaller GPUs",
     ),
     pytest.param(
-        need(gpus=1, gpu_memory_bytes=1), node(), Miss.GPU_MEMORY, id="nobody knows how much memory its GPUs have"
+        need(gpus=1, gpu_memory_bytes=1), node(), FitFailure.GPU_MEMORY, id="nobody knows how much memory its GPUs have"
     ),
     pytest.param(
         need(gpu_milli=500, gpu_memory_bytes=41 * GIB),
         node(gpu_memory_bytes=80 * GIB, device_profile="shares"),
-        Miss.GPU_MEMORY,
+        FitFailure.GPU_MEMORY,
         id="half a GPU comes with half of its memory",
     ),
     *(
-        pytest.param(need(affinity=(term,)), node(labels=labels), Miss.AFFINITY, id=f"{term[0]} {term[1]}")
+        pytest.param(need(affinity=(term,)), node(labels=labels), FitFailure.AFFINITY, id=f"{term[0]} {term[1]}")
         for term, labels in (
             (("zone", "In", ("a", "b")), {"zone": "c"}),
             (("zone", "In", ("a", "b")), {}),
@@ -78,22 +91,29 @@ MISSES = [
     pytest.param(
         need(affinity=(("zone", "Exists", ()), ("rack", "Exists", ()))),
         node(labels={"zone": "a"}),
-        Miss.AFFINITY,
+        FitFailure.AFFINITY,
         id="one of two terms does not hold",
     ),
     pytest.param(
         need(devices=(("rdma/hca", 1), ("rdma/other", 1))),
         node(devices={"rdma/hca": 4}),
-        Miss.DEVICES,
+        FitFailure.DEVICES,
         id="one of two further devices is not there",
     ),
-    pytest.param(need(devices=(("rdma/hca", 3),)), node(devices={"rdma/hca": 2}), Miss.DEVICES, id="too few NICs"),
     pytest.param(
-        need(gpus=1), cut(), Miss.DEVICE_PROFILE, id="a node of MIG instances gives no whole GPU, though one is free"
+        need(devices=(("rdma/hca", 3),)), node(devices={"rdma/hca": 2}), FitFailure.DEVICES, id="too few NICs"
     ),
-    pytest.param(need(gpu_milli=1), cut(), Miss.DEVICE_PROFILE, id="nor a share"),
-    pytest.param(need(mig_profile="1g.5gb"), node(), Miss.MIG_PROFILE, id="a node of whole GPUs gives no instance"),
-    pytest.param(need(mig_profile="1g.18gb"), cut(), Miss.MIG_PROFILE, id="a profile of other GPUs"),
+    pytest.param(
+        need(gpus=1),
+        cut(),
+        FitFailure.DEVICE_PROFILE,
+        id="a node of MIG instances gives no whole GPU, though one is free",
+    ),
+    pytest.param(need(gpu_milli=1), cut(), FitFailure.DEVICE_PROFILE, id="nor a share"),
+    pytest.param(
+        need(mig_profile="1g.5gb"), node(), FitFailure.MIG_PROFILE, id="a node of whole GPUs gives no instance"
+    ),
+    pytest.param(need(mig_profile="1g.18gb"), cut(), FitFailure.MIG_PROFILE, id="a profile of other GPUs"),
 ]
 
 FITS = [
@@ -140,12 +160,12 @@ FITS = [
 
 
 @pytest.mark.parametrize(("wanted", "there", "miss"), MISSES)
-def test_a_pod_that_does_not_fit_names_the_test_that_failed(wanted: Need, there: Node, miss: Miss) -> None:
+def test_a_pod_that_does_not_fit_names_the_test_that_failed(wanted: Need, there: Node, miss: FitFailure) -> None:
     assert fits(wanted, there) is miss
 
 
 def test_the_table_above_knows_every_miss() -> None:
-    assert {case.values[2] for case in MISSES} == set(Miss)
+    assert {case.values[2] for case in MISSES} == set(FitFailure)
 
 
 @pytest.mark.parametrize(("wanted", "there"), FITS)
@@ -156,13 +176,13 @@ def test_a_pod_fits(wanted: Need, there: Node) -> None:
 def test_the_first_test_that_fails_is_the_verdict() -> None:
     wrong = node(gpus=0, ready=False, taints=(taint("own"),), cpu_free=0, memory_free=0, pods_free=0)
     wanted = need(gpus=1, gpu_models=("a100",), node_selector=(("zone", "a"),))
-    assert fits(wanted, wrong) is Miss.NOT_READY
+    assert fits(wanted, wrong) is FitFailure.NOT_READY
 
 
 def test_what_no_departure_changes_is_told_from_what_is_missing_now() -> None:
     full = node(gpus=1, free=(0,))
     assert never_fits(need(gpus=1), full) is None
-    assert lacks_room(need(gpus=1), full) is Miss.GPU
+    assert lacks_room(need(gpus=1), full) is FitFailure.GPU
 
 
 DEVICES = [

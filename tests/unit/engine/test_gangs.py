@@ -1,13 +1,15 @@
 """A gang is placed whole, by the documented tie rule, or not at all and with numbers that say why."""
 
 import random
+from sys import setprofile
 
 import pytest
 
-from tessera.domain.resources import Node, RoleNeed
+from tessera.domain.resources import Need, Node, RoleNeed, empty_node
 from tessera.engine.placement.gangs import FreeCapacity, place_gang
 from tessera.engine.placement.inadmissible import inadmissible
 from tessera_schemas.reasons import Code, Reason
+from tests.builders import node_seen
 from tests.unit.engine.engine_builders import GIB, cluster, need, node, roles, taint
 
 
@@ -199,3 +201,30 @@ def test_a_gang_that_best_fit_misses_on_empty_nodes_is_admissible_if_some_state_
     fuller = cluster(nodes["a"], node("b", gpus=4, cpu_free=2000))
     assert not isinstance(place_gang(gang, fuller), Reason)
     assert inadmissible(gang, nodes.values()) is None
+
+
+def names_walked_through(call) -> set[tuple[str, str]]:
+    """Modules and functions of ours that a call runs, those inside functions left out."""
+    found = set()
+
+    def note(frame, event, _argument) -> None:
+        module = frame.f_globals.get("__name__", "")
+        if event == "call" and module.startswith("tessera"):
+            found.add((module, frame.f_code.co_qualname.split(".<locals>")[0]))
+
+    setprofile(note)
+    try:
+        call()
+    finally:
+        setprofile(None)
+    return found
+
+
+def test_a_pod_of_a_known_kind_walks_through_33_functions_in_5_modules_of_the_engine():
+    """A ratchet: these numbers may only fall."""
+    room = FreeCapacity([empty_node(node_seen(f"node-{number}", 8)) for number in range(8)])
+    one = (RoleNeed("worker", 1, Need(4000, 2**30, gpus=1)),)
+    room.place(one)
+    found = names_walked_through(lambda: room.place(one))
+    assert len({module for module, _ in found if module.startswith("tessera.engine")}) <= 5
+    assert len(found) <= 33

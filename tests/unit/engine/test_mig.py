@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.domain.resources import Node
-from tessera.engine.placement.fits import Miss, fits, placed_on, room_for
+from tessera.engine.placement.fits import FitFailure, fits, placed_on, room_for
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import inadmissible
 from tessera_schemas.mig import GEOMETRIES, PROFILES
@@ -57,7 +57,7 @@ def test_a_gpu_that_is_cut_already_comes_before_a_whole_one() -> None:
 def test_enough_free_slices_at_no_legal_position_are_not_enough() -> None:
     """What is left when others ended out of order: six slices are free, and no half."""
     left = cut(taken=["01000100"])
-    assert fits(need(mig_profile="3g.20gb"), left) is Miss.GPU
+    assert fits(need(mig_profile="3g.20gb"), left) is FitFailure.GPU
     assert fits(need(mig_profile="2g.10gb"), left) is None
     reason = place_gang(roles((1, need(mig_profile="3g.20gb"))), cluster(left))
     assert isinstance(reason, Reason)
@@ -75,7 +75,7 @@ def test_slices_of_an_earmark_and_a_stopping_run_are_free_only_when_both_are_gon
     wanted = need(mig_profile="7g.40gb")
     node, placement = place(cut(), "7g.40gb")
     twice = node.taking(wanted, placement, 1)
-    assert fits(wanted, twice.taking(wanted, placement, -1)) is Miss.GPU
+    assert fits(wanted, twice.taking(wanted, placement, -1)) is FitFailure.GPU
 
 
 def test_a_gpu_that_is_held_otherwise_is_not_cut() -> None:
@@ -86,7 +86,7 @@ def test_a_gpu_that_is_held_otherwise_is_not_cut() -> None:
     assert positions(after, "1g.5gb")[0][0] == 1
     assert room_for(need(mig_profile="7g.40gb"), after) == 1
     other = Placement(0, "worker", "a", (0,), 250, (0, 1))  # of four slices
-    assert fits(need(mig_profile="1g.5gb"), cut().taking(need(mig_profile="1g.6gb"), other, 1)) is Miss.GPU
+    assert fits(need(mig_profile="1g.5gb"), cut().taking(need(mig_profile="1g.6gb"), other, 1)) is FitFailure.GPU
 
 
 def test_a_profile_that_no_gpu_of_the_pool_has_is_inadmissible() -> None:
@@ -148,13 +148,13 @@ def test_a_node_whose_instances_were_made_has_those_and_no_others() -> None:
         "3g.20gb": 2,
         "7g.40gb": 0,
     }
-    assert fits(need(mig_profile="2g.10gb"), made()) is Miss.MIG_PROFILE
+    assert fits(need(mig_profile="2g.10gb"), made()) is FitFailure.MIG_PROFILE
 
 
 def test_an_instance_that_is_held_leaves_the_others_and_comes_back() -> None:
     node, first = place(made(), "3g.20gb")
     node, second = place(node, "3g.20gb")
-    assert fits(need(mig_profile="3g.20gb"), node) is Miss.GPU
+    assert fits(need(mig_profile="3g.20gb"), node) is FitFailure.GPU
     assert room_for(need(mig_profile="1g.5gb"), node) == 7
     back = node.taking(need(mig_profile="3g.20gb"), first, -1).taking(need(mig_profile="3g.20gb"), second, -1)
     assert back == made()
@@ -165,7 +165,7 @@ def test_instances_that_pods_of_others_have_are_not_to_be_had() -> None:
     assert room_for(need(mig_profile="3g.20gb"), node) == 1
     assert room_for(need(mig_profile="1g.5gb"), node) == 0
     node, _ = place(node, "3g.20gb")
-    assert fits(need(mig_profile="3g.20gb"), node) is Miss.GPU
+    assert fits(need(mig_profile="3g.20gb"), node) is FitFailure.GPU
 
 
 def test_a_refusal_says_how_many_instances_there_are() -> None:

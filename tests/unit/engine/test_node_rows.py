@@ -3,12 +3,12 @@
 from tessera.domain.gang import Gang, gang_of
 from tessera.domain.resources import Need, Node, RoleNeed
 from tessera.engine.placement.gangs import FreeCapacity
-from tessera.engine.scoring.policies import FULLEST, Fullest
+from tessera.engine.scoring.protocol import BEST_FIT, BestFit
 from tessera_schemas.reasons import Reason
 from tests.unit.engine.engine_builders import node
 
 
-class Counting(Fullest):
+class Counting(BestFit):
     """Best fit that counts how many states it was asked about."""
 
     def __init__(self) -> None:
@@ -34,38 +34,38 @@ def nodes_of(verdict: tuple[object, ...] | Reason) -> list[str]:
 
 
 def test_equal_nodes_are_judged_once_whatever_labels_nobody_asks_for() -> None:
-    taste = Counting()
-    room = FreeCapacity(racks(200), taste=taste)
+    scoring = Counting()
+    room = FreeCapacity(racks(200), scoring=scoring)
     assert nodes_of(room.place(gang(4))) == ["n000"]
-    assert taste.judged == 1
+    assert scoring.judged == 1
 
 
 def test_a_later_placement_judges_only_the_states_that_are_new() -> None:
-    taste = Counting()
-    room = FreeCapacity(racks(200), taste=taste)
+    scoring = Counting()
+    room = FreeCapacity(racks(200), scoring=scoring)
     placed = [nodes_of(room.place(gang(4)))[0] for _ in range(6)]
     assert placed == ["n000", "n000", "n001", "n001", "n002", "n002"]
-    assert taste.judged == 4  # an empty node, and each that became half full; full ones have no room
+    assert scoring.judged == 4  # an empty node, and each that became half full; full ones have no room
 
 
 def test_nodes_differ_by_a_label_once_somebody_asks_for_it() -> None:
-    taste = Counting()
-    room = FreeCapacity(racks(200), taste=taste)
+    scoring = Counting()
+    room = FreeCapacity(racks(200), scoring=scoring)
     assert nodes_of(room.place(gang(8, node_selector=(("rack", "r2"),)))) == ["n002"]
-    assert taste.judged == 1
+    assert scoring.judged == 1
     assert nodes_of(room.place(gang(8, node_selector=(("rack", "r3"),)))) == ["n003"]
     assert nodes_of(room.place(gang(8))) == ["n000"]
 
 
 def test_a_wide_gang_takes_the_equal_nodes_by_name() -> None:
-    room = FreeCapacity(racks(20), taste=FULLEST)
+    room = FreeCapacity(racks(20), scoring=BEST_FIT)
     assert nodes_of(room.place(gang(8, pods=5))) == ["n000", "n001", "n002", "n003", "n004"]
     assert nodes_of(room.place(gang(4, pods=3))) == ["n005", "n005", "n006"]
     assert nodes_of(room.find(gang(4, pods=2))) == ["n006", "n007"]
 
 
 def test_what_was_found_is_taken_as_it_was_found_or_else_anew() -> None:
-    room = FreeCapacity(racks(4), taste=FULLEST)
+    room = FreeCapacity(racks(4), scoring=BEST_FIT)
     found = room.find(gang(8))
     assert nodes_of(found) == ["n000"]
     room.put(node("n000", cpu_free=5000))

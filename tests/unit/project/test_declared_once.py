@@ -1,11 +1,13 @@
 """What is declared once has everything that follows from it: a class without its function is named here."""
 
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import get_args
 
 from tessera.client.cli import COMMANDS
 from tessera.domain.fold import APPLY
-from tessera.engine.scoring.policies import LEARNING, PUBLISHED
+from tessera.engine.scoring import named
+from tessera.engine.scoring.policies import POLICIES
 from tessera.scheduler.decide import JUDGE
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import FACTS
@@ -34,4 +36,6 @@ def test_every_command_stands_on_the_page_of_commands() -> None:
 
 
 def test_every_scoring_policy_that_a_configuration_may_name_is_there() -> None:
-    assert {*PUBLISHED, *LEARNING} == {*get_args(Policy.model_fields["placement"].annotation)}
+    assert {*POLICIES} == {*get_args(Policy.model_fields["placement"].annotation)}
+    modules = {module.name.replace("_", "-") for module in iter_modules(named.__path__)}
+    assert modules == {*POLICIES}

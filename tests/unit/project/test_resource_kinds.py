@@ -12,7 +12,7 @@ from tessera.binder.uses import uses_of
 from tessera.client.files import job_spec as spec_from_file
 from tessera.domain.resources import Node, empty_node, role_need
 from tessera.domain.state import State
-from tessera.engine.placement.fits import Miss, fits
+from tessera.engine.placement.fits import FitFailure, fits
 from tessera.engine.placement.inadmissible import inadmissible
 from tessera.local.cluster.capacity import AdmissionError, NodeUse, request_of
 from tessera.projection.views import NODES, Views
@@ -67,8 +67,8 @@ def test_a_file_says_it_as_a_quantity(field: str) -> None:
 def test_a_pod_fits_where_enough_of_it_is_left(field: str) -> None:
     need = role_need(asking(field)).need
     assert fits(need, having(field, TWO_PODS, taken=1)) is None
-    assert fits(need, having(field, TWO_PODS, taken=2)) is Miss.DEVICES
-    assert fits(need, having(field, 0)) is Miss.DEVICES
+    assert fits(need, having(field, TWO_PODS, taken=2)) is FitFailure.DEVICES
+    assert fits(need, having(field, 0)) is FitFailure.DEVICES
     assert fits(role_need(role(gpus=0)).need, having(field, TWO_PODS, taken=2)) is None
 
 

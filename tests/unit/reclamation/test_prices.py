@@ -7,7 +7,7 @@ import pytest
 
 from tessera.domain.mix import SETTLED_AT, Mix
 from tessera.engine.pricing import pricing_problem as lesson_module
-from tessera.engine.pricing.pricing_problem import Lesson, lesson_of
+from tessera.engine.pricing.pricing_problem import PricingProblem, make_pricing_problem
 from tessera.kernel.errors import Transient
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
@@ -36,7 +36,7 @@ class School:
         self.clock, self.rounds = VirtualClock(), Rounds(nodes={"node-a": 8}, placement=placement)
         self.broker = MemoryBroker(self.clock)
         self.broker.add_shard(SHARD)
-        self.lessons: list[Lesson] = []
+        self.problems: list[PricingProblem] = []
         self.said: list[PricesLearnt] = []
         self.failing = 0
         self.open = asyncio.Event()
@@ -47,13 +47,13 @@ class School:
     def partitions(self) -> frozenset[int]:
         return self._partitions
 
-    async def learn(self, lesson: Lesson, seconds: float) -> tuple[int, ...]:
-        self.lessons.append(lesson)
+    async def learn(self, problem: PricingProblem, seconds: float) -> tuple[int, ...]:
+        self.problems.append(problem)
         await self.open.wait()
         if self.failing:
             self.failing -= 1
             raise Transient("it crashed")
-        return tuple(gpus * milli * 1000 for _, milli, gpus, _, _ in lesson.kinds)
+        return tuple(gpus * milli * 1000 for _, milli, gpus, _, _ in problem.kinds)
 
     async def __aenter__(self) -> "School":
         metrics = Metrics("reclamation")
@@ -103,7 +103,7 @@ async def test_a_pool_is_priced_once_for_each_time_its_mix_settles() -> None:
         assert await school.look(600) == []
         school.come(SETTLED_AT[0])
         assert await school.look() == ["mix_priced"]
-        assert (school.mix.settled, school.mix.priced, len(school.lessons)) == (2, 2, 2)
+        assert (school.mix.settled, school.mix.priced, len(school.problems)) == (2, 2, 2)
 
 
 async def test_before_enough_has_come_nothing_is_learnt() -> None:
@@ -118,7 +118,7 @@ async def test_a_replica_learns_for_its_own_pools_only() -> None:
     async with School(partitions=0) as school:
         school.come()
         assert await school.look(60) == []
-        assert school.lessons == []
+        assert school.problems == []
 
 
 async def test_a_placement_policy_that_goes_by_no_prices_learns_none() -> None:
@@ -142,11 +142,11 @@ async def test_what_failed_is_tried_again_later_and_each_time_later_still() -> N
         school.come()
         assert await school.look() == []
         assert await school.look(45) == []
-        assert len(school.lessons) == 1
+        assert len(school.problems) == 1
         await school.look(30)
-        assert len(school.lessons) == 2
+        assert len(school.problems) == 2
         await school.look(90)
-        assert len(school.lessons) == 2
+        assert len(school.problems) == 2
         assert await school.look(60) == ["mix_priced"]
 
 
@@ -194,15 +194,15 @@ async def test_how_it_was_learnt_stands_in_the_fact(
 
 
 async def test_what_is_learnt_beside_the_service_is_what_the_lesson_says() -> None:
-    lesson = Lesson(((1000, 0, 0, 0, 7), (4000, 1000, 1, 0, 80)), ((0, 8, 64_000, 2),), 1, False)
-    prices = await learn_in_subprocess(lesson, 300.0)
+    problem = PricingProblem(((1000, 0, 0, 0, 7), (4000, 1000, 1, 0, 80)), ((0, 8, 64_000, 2),), 1, False)
+    prices = await learn_in_subprocess(problem, 300.0)
     assert prices[0] == 0
     assert 0 < prices[1] < 2_000_000
 
 
 async def test_a_lesson_that_cannot_be_learnt_says_so() -> None:
     with pytest.raises(Transient, match=r"tessera\.reclamation\.prices\.learning"):
-        await learn_in_subprocess(Lesson(((1, 2, 3, 4, 5),), ((7, 1, 1, 1),), 1, False), 300.0)
+        await learn_in_subprocess(PricingProblem(((1, 2, 3, 4, 5),), ((7, 1, 1, 1),), 1, False), 300.0)
 
 
 @pytest.mark.parametrize("told", [b"", b"[]", b"[1, -1]", b"[0.5]", b'{"prices": [1]}', b"[1] [2]"])
@@ -212,15 +212,15 @@ async def test_an_answer_that_the_fact_would_not_take_is_none(told: bytes, monke
 
     monkeypatch.setattr(learning, "ask_aside", answered)
     with pytest.raises(Transient, match="cannot be read"):
-        await learn_in_subprocess(Lesson((), (), 1, False), 1.0)
+        await learn_in_subprocess(PricingProblem((), (), 1, False), 1.0)
 
 
 # -- what is learnt
 
 
-def lesson(rounds: Rounds) -> Lesson:
+def problem(rounds: Rounds) -> PricingProblem:
     mix = rounds.state.mixes.get("default")
-    found = lesson_of(mix, rounds.state.nodes.values(), rehearsed=True)
+    found = make_pricing_problem(mix, rounds.state.nodes.values(), rehearsed=True)
     assert found is not None
     return found
 
@@ -236,7 +236,7 @@ def test_a_lesson_names_the_nodes_that_serve_what_is_asked_for() -> None:
     rounds = Rounds(nodes=nodes)
     rounds.submit("one", gpu_models=("l40",), cpu_milli=1111)
     rounds.submit("two", cpu_milli=2222)
-    found = lesson(rounds)
+    found = problem(rounds)
     assert (found.models, found.gpus, found.rehearsed) == (2, 16, False)
     assert found.shapes == ((0, 8, 64_000, 1), (1, 4, 64_000, 2))
 
@@ -245,7 +245,7 @@ def test_bits_say_which_models_a_kind_may_run_on_and_what_runs_nowhere_has_no_we
     rounds = Rounds(nodes=[node_seen("node-a", 8, gpu_model="a100"), node_seen("node-b", 8, gpu_model="l40")])
     rounds.submit("bound", gpu_models=("l40",))
     mix = rounds.state.mixes.get("default")
-    rows = dict(zip((kind for kind, _ in mix.known), lesson(rounds).kinds, strict=True))
+    rows = dict(zip((kind for kind, _ in mix.known), problem(rounds).kinds, strict=True))
     bound = next(kind for kind in rows if kind.models == ("l40",) and kind.gpu_milli == 1000)
     free = next(kind for kind in rows if not kind.models and kind.gpu_milli == 1000)
     share = next(kind for kind in rows if kind.gpu_milli == 500)

@@ -61,7 +61,7 @@ def _unknown(job: str) -> Failure:
 
 
 def _viewer(where: Where, identity: str | None) -> str | None:
-    """Tenant whose eyes it is for; None for an operator. Only an operator can read the ledger."""
+    """Tenant that it is shown to; None for an operator. Only an operator can read the ledger."""
     if not where.can_be(OPERATOR):
         raise Failure(Exit.USAGE, "explain: only the operator reads the ledger; log in by HTTP: `tessera login URL`")
     return None if identity in (None, OPERATOR) else where.tenant(identity).identity.name

@@ -13,7 +13,7 @@ from tessera.domain.entities import Job
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
 from tessera.engine.defragmentation.search import defragmentation
-from tessera.engine.explain.what_if import Fork
+from tessera.engine.explain.what_if import WhatIf
 from tessera.engine.preemption.plans import Plan, Victim
 from tessera.kernel.clock import SystemClock
 from tessera.preemption.decide import preemption_plan
@@ -55,7 +55,7 @@ def planned(state: State, job: Job, ts: int) -> Plan | Reason:
     """
     The plan that the services would propose: reclaim of lent quota, else preemption in its queue, else relocation.
     """
-    kept_out = next((reason for reason in Fork(state, job, ts).gates(job) if reason.code in NO_PLAN_LIFTS), None)
+    kept_out = next((reason for reason in WhatIf(state, job, ts).gates(job) if reason.code in NO_PLAN_LIFTS), None)
     if kept_out is not None:
         return kept_out
     lent = reclaim_plan(state, job, ts)

@@ -20,7 +20,7 @@ from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.preemption.candidates import eviction_cost, weight
 from tessera.engine.preemption.rules import protected
-from tessera.engine.scoring.policies import taste_of
+from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
@@ -119,7 +119,7 @@ def no_gain(state: State, owner: Job, lost: int, at_least: bool = False) -> Reas
     return Reason(code=Code.NO_NET_GAIN, numbers=numbers)
 
 
-class Bases:
+class NodesOfRuns:
     """The nodes on which runs may go on, as they are now, by queue's pool, flavor and what is to be avoided."""
 
     def __init__(self, state: State) -> None:
@@ -132,11 +132,11 @@ class Bases:
         found = self._known.get(key)
         if found is None:
             nodes = {node.name: node for node in nodes_for(self.state, *key)}
-            found = self._known[key] = nodes, FeasibleNodes(nodes, taste_of(self.state, key[0]))
+            found = self._known[key] = nodes, FeasibleNodes(nodes, find_scoring_policy(self.state, key[0]))
         return found
 
 
-class Ground:
+class TargetCapacity:
     """
     Target capacity: free for runs that are relocated, one after the other, once the job has taken its part.
 
@@ -144,7 +144,7 @@ class Ground:
     before anything is evicted, and is available at once.
     """
 
-    def __init__(self, bases: Bases) -> None:
+    def __init__(self, bases: NodesOfRuns) -> None:
         self._bases = bases
         self._taken: dict[str, Node] = {}
 

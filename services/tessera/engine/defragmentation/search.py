@@ -18,8 +18,8 @@ from tessera.domain.resources import Node
 from tessera.domain.state import State
 from tessera.engine.defragmentation.relocations import (
     NO_ROOM,
-    Bases,
-    Ground,
+    NodesOfRuns,
+    TargetCapacity,
     lacks_again,
     may_move,
     most_to_lose,
@@ -35,7 +35,7 @@ from tessera.engine.preemption.node_steps import node_steps, take
 from tessera.engine.preemption.plans import PLAN_BYTES_MAX, Plan, victim_of
 from tessera.engine.queueing.ordering import line
 from tessera.engine.queueing.readiness import awaits_placement, book_without, quota_reason
-from tessera.engine.scoring.policies import taste_of
+from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Move
 from tessera_schemas.placement import Placement
@@ -125,8 +125,8 @@ class _Search:
         held = nodes_less(state, [(run.gang, places) for run, places in self._going])
         self._nodes = nodes | {name: node for name, node in held.items() if name in nodes}
         self._places, self._bases = (
-            FeasibleNodes(self._nodes, taste_of(state, state.tree.pool(job.queue) or "")),
-            Bases(state),
+            FeasibleNodes(self._nodes, find_scoring_policy(state, state.tree.pool(job.queue) or "")),
+            NodesOfRuns(state),
         )
         self._most = most_to_lose(state, job)
         self._moves_max = state.tree.policy.defragment_moves_max
@@ -205,7 +205,7 @@ class _Search:
             found = self._with(trial)
             if found is not None:
                 return self._pruned(found)
-            if self._landed(trial, Ground(self._bases)) is not None:
+            if self._landed(trial, TargetCapacity(self._bases)) is not None:
                 taken = trial
         return None
 
@@ -220,12 +220,12 @@ class _Search:
         placed = self._place(taken)
         if isinstance(placed, Reason):
             return None
-        ground = Ground(self._bases)
+        ground = TargetCapacity(self._bases)
         ground.take(self._job.gang, placed)
         moves = self._landed(taken, ground)
         return None if moves is None else FoundRelocations(tuple(sorted(taken, key=_order)), moves, placed)
 
-    def _landed(self, taken: Sequence[Loss], ground: Ground) -> tuple[Move, ...] | None:
+    def _landed(self, taken: Sequence[Loss], ground: TargetCapacity) -> tuple[Move, ...] | None:
         moves = []
         for loss in sorted(taken, key=_largest_first):
             run = loss.run

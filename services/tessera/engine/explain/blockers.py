@@ -45,11 +45,11 @@ class Holder:
         who = f"{self.name} ({self.run_id or self.job_id})" if self.name else "a job of another tenant"
         ends = ", which is being stopped" if self.stopping else ""
         how = "kept for" if self.kept else "held by"
-        return f"{said_amount(self.amount)} {how} {who} of {said_queue(self.queue)}{ends}"
+        return f"{describe_amount(self.amount)} {how} {who} of {describe_queue(self.queue)}{ends}"
 
 
 @dataclass(frozen=True, slots=True)
-class UnnamedHolders:
+class UnnamedBlockers:
     """Holdings of runs that are not named: those of other tenants, and those beyond the first few."""
 
     queue: str
@@ -59,15 +59,15 @@ class UnnamedHolders:
     def said(self) -> str:
         """Words for the runs that are not named: how much how many of them hold, and of which queue."""
         runs = "1 other run" if self.runs == 1 else f"{self.runs} other runs"
-        return f"{said_amount(self.amount)} held by {runs} of {said_queue(self.queue)}"
+        return f"{describe_amount(self.amount)} held by {runs} of {describe_queue(self.queue)}"
 
 
 @dataclass(frozen=True, slots=True)
-class Holders:
+class Blockers:
     """The largest first, the older of equals before the younger."""
 
     named: tuple[Holder, ...] = ()
-    others: tuple[UnnamedHolders, ...] = ()
+    others: tuple[UnnamedBlockers, ...] = ()
 
     def said(self) -> Iterator[str]:
         """Yields one sentence per holder, those with a name first."""
@@ -75,11 +75,11 @@ class Holders:
         yield from (others.said() for others in self.others)
 
 
-NOBODY = Holders()
+NOBODY = Blockers()
 
 
 @dataclass(slots=True)
-class Eyes:
+class Viewer:
     """The viewer: a tenant, or (None) an operator, who sees all."""
 
     tree: QueueTree
@@ -100,7 +100,7 @@ class Eyes:
         return name if self.may_use(name) else ""
 
 
-def of_quota(state: State, job: Job, resource: str, flavor: str, eyes: Eyes) -> Holders:
+def find_quota_blockers(state: State, job: Job, resource: str, flavor: str, viewer: Viewer) -> Blockers:
     """Users of the quota: the runs of all queues that share it."""
     root = state.tree.roots.get(job.queue)
     runs = (
@@ -108,11 +108,11 @@ def of_quota(state: State, job: Job, resource: str, flavor: str, eyes: Eyes) -> 
         for run in state.runs.values()
         if state.tree.roots.get(run.queue) == root and (not flavor or run.flavor == flavor)
     )
-    return _told(state, job, runs, lambda amount: int(getattr(amount, resource)), eyes)
+    return _told(state, job, runs, lambda amount: int(getattr(amount, resource)), viewer)
 
 
-def of_room(state: State, job: Job, places: Iterable[FeasibleNodes], eyes: Eyes) -> Holders:
-    """Holders of the nodes that suit the job."""
+def find_room_blockers(state: State, job: Job, places: Iterable[FeasibleNodes], viewer: Viewer) -> Blockers:
+    """Blockers of the nodes that suit the job."""
     suited: dict[str, None] = {}
     for found in places:
         for unit in units(job.roles):
@@ -125,7 +125,7 @@ def of_room(state: State, job: Job, places: Iterable[FeasibleNodes], eyes: Eyes)
         job,
         state.runs.found(sorted(names)),
         lambda amount: amount.gpu_milli if wants_gpus else amount.cpu_milli,
-        eyes,
+        viewer,
         suited,
     )
 
@@ -135,22 +135,22 @@ def _told(
     job: Job,
     runs: Iterable[Run],
     size: Callable[[Amount], int],
-    eyes: Eyes,
+    viewer: Viewer,
     nodes: Iterable[str] | None = None,
-) -> Holders:
+) -> Blockers:
     found = [run for run in runs if size(run.amount)]
     found.sort(key=lambda run: (-size(run.amount), run.allocated_ts, run.run_id))
-    named = [*_kept(state, job, eyes, None if nodes is None else set(nodes))]
+    named = [*_kept(state, job, viewer, None if nodes is None else set(nodes))]
     rest: dict[str, tuple[int, Amount]] = {}
     for run in found:
-        if eyes.may_see(run.tenant) and len(named) < HOLDERS_MAX:
+        if viewer.may_see(run.tenant) and len(named) < HOLDERS_MAX:
             named.append(_holder(state, run))
             continue
-        queue = eyes.queue(run.queue)
+        queue = viewer.queue(run.queue)
         count, amount = rest.get(queue, (0, NOTHING))
         rest[queue] = count + 1, amount.plus(run.amount)
     order = sorted(rest.items(), key=lambda entry: (-size(entry[1][1]), entry[0]))
-    return Holders(tuple(named[:HOLDERS_MAX]), tuple(UnnamedHolders(queue, *held) for queue, held in order))
+    return Blockers(tuple(named[:HOLDERS_MAX]), tuple(UnnamedBlockers(queue, *held) for queue, held in order))
 
 
 def _holder(state: State, run: Run) -> Holder:
@@ -161,7 +161,7 @@ def _holder(state: State, run: Run) -> Holder:
     return Holder(name, run.run_id, run.job_id, run.queue, run.amount, run.started_ts, 0, run.stopping, False, *taken)
 
 
-def _kept(state: State, job: Job, eyes: Eyes, nodes: set[str] | None) -> Iterator[Holder]:
+def _kept(state: State, job: Job, viewer: Viewer, nodes: set[str] | None) -> Iterator[Holder]:
     """Room that is kept for others, on these nodes or in the same tree of queues."""
     for owner, mark in sorted(state.earmarks.items()):
         other = state.jobs.get(owner)
@@ -171,16 +171,16 @@ def _kept(state: State, job: Job, eyes: Eyes, nodes: set[str] | None) -> Iterato
             continue
         if nodes is not None and not any(place.node in nodes for place in mark.placements):
             continue
-        name, job_id = (other.name, owner) if eyes.may_see(other.tenant) else ("", "")
-        yield Holder(name, "", job_id, eyes.queue(other.queue), other.amount, 0, mark.deadline, False, True)
+        name, job_id = (other.name, owner) if viewer.may_see(other.tenant) else ("", "")
+        yield Holder(name, "", job_id, viewer.queue(other.queue), other.amount, 0, mark.deadline, False, True)
 
 
-def said_queue(name: str) -> str:
+def describe_queue(name: str) -> str:
     """Words for a queue; the empty name stands for queues that are closed to whoever looks."""
     return f"queue {name}" if name else "other queues"
 
 
-def said_amount(amount: Amount) -> str:
+def describe_amount(amount: Amount) -> str:
     """An amount in words: its GPUs, else its CPUs."""
     milli, unit = (amount.gpu_milli, "GPU") if amount.gpu_milli else (amount.cpu_milli, "CPU")
     whole, rest = divmod(milli, 1000)

@@ -13,11 +13,11 @@ from tessera.domain.idle import idle_policy
 from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
-from tessera.engine.explain.blockers import NOBODY, Eyes, Holders, of_quota, of_room
-from tessera.engine.explain.lent_quota import said_lent
-from tessera.engine.explain.order_reasons import said_before, said_expected
-from tessera.engine.explain.suggestions import TriedChange, remedies
-from tessera.engine.explain.what_if import Fork
+from tessera.engine.explain.blockers import NOBODY, Blockers, Viewer, find_quota_blockers, find_room_blockers
+from tessera.engine.explain.lent_quota import describe_lent_quota
+from tessera.engine.explain.order_reasons import describe_expected_order, describe_jobs_before
+from tessera.engine.explain.suggestions import TriedChange, suggest_changes
+from tessera.engine.explain.what_if import WhatIf
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import unreachable
 from tessera.engine.queueing.readiness import quota_reason
@@ -48,7 +48,7 @@ class Explanation:
     pool: str = ""
     others: tuple[Reason, ...] = ()
     said: tuple[str, ...] = ()
-    holders: Holders = NOBODY
+    holders: Blockers = NOBODY
     changes: tuple[TriedChange, ...] = ()
     tried: int = 0
 
@@ -84,7 +84,7 @@ def explain(state: State, job_id: str, now_ms: int, viewer: str | None = None) -
         return Explanation(ended, state.n, ended.reason)
     if job.phase is not Phase.QUEUED:
         return Explanation(job, state.n, job.reason, said=tuple(_on_its_way(state, job)))
-    return _queued(state, job, max(state.ts, now_ms), Eyes(state.tree, viewer))
+    return _queued(state, job, max(state.ts, now_ms), Viewer(state.tree, viewer))
 
 
 def _refused(state: State, work: RefusedWork) -> Explanation:
@@ -96,93 +96,93 @@ def _refused(state: State, work: RefusedWork) -> Explanation:
     return Explanation(work, state.n, reason, others=tuple(others), said=(way_out,))
 
 
-def _queued(state: State, job: Job, now: int, eyes: Eyes) -> Explanation:
+def _queued(state: State, job: Job, now: int, viewer: Viewer) -> Explanation:
     pool = state.tree.pool(job.queue)
     if pool is None:
         return Explanation(job, state.n, Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail=job.queue))
-    fork = Fork(state, job, now)
-    reason, *others = _against(fork, job, pool)
-    fits = reason.code in (Code.WAITING_FOR_TURN, Code.BEHIND_RESERVATION) and fork.gate(job) is None
+    what_if = WhatIf(state, job, now)
+    reason, *others = _against(what_if, job, pool)
+    fits = reason.code in (Code.WAITING_FOR_TURN, Code.BEHIND_RESERVATION) and what_if.gate(job) is None
     return Explanation(
         job,
         state.n,
         reason,
-        fork.position,
-        len(fork.line),
+        what_if.position,
+        len(what_if.line),
         pool,
         tuple(others),
-        tuple(_besides(fork, job, pool, eyes, (reason, *others))),
-        NOBODY if fits else _holders(fork, job, pool, (reason, *others), eyes),
-        () if fits else remedies(fork, job, eyes),
-        fork.tries,
+        tuple(_besides(what_if, job, pool, viewer, (reason, *others))),
+        NOBODY if fits else _holders(what_if, job, pool, (reason, *others), viewer),
+        () if fits else suggest_changes(what_if, job, viewer),
+        what_if.tries,
     )
 
 
-def _against(fork: Fork, job: Job, pool: str) -> list[Reason]:
+def _against(what_if: WhatIf, job: Job, pool: str) -> list[Reason]:
     """All that keeps the job, what the committer would say first."""
-    found = fork.gates(job)
+    found = what_if.gates(job)
     if not found:
-        verdict = fork.verdict(job)
+        verdict = what_if.verdict(job)
         if not isinstance(verdict, Reason):
             if job.reason is not None and job.reason.code is Code.BEHIND_RESERVATION:
                 return [job.reason]  # it has room and quota, which are kept for somebody else
             detail = "it fits and starts at its turn"
-            return [Reason(code=Code.WAITING_FOR_TURN, numbers={"position": fork.position}, detail=detail)]
+            return [Reason(code=Code.WAITING_FOR_TURN, numbers={"position": what_if.position}, detail=detail)]
         found = [verdict]
     said = {(reason.code, reason.field) for reason in found}
-    for reason in _resources(fork, job, pool):
+    for reason in _resources(what_if, job, pool):
         if (reason.code, reason.field) not in said:
             said.add((reason.code, reason.field))
             found.append(reason)
     return found
 
 
-def _kept(fork: Fork, job: Job, pool: str) -> Iterator[str]:
+def _kept(what_if: WhatIf, job: Job, pool: str) -> Iterator[str]:
     """The soonest room that there will be for a job for which the committer keeps it."""
     openings = []
     if job.reason is None or job.reason.code is not Code.RESERVED:
         return
-    for at, flavor in enumerate(fork.state.tree.flavors_for(job.queue, job.amount)):
-        nodes, places = fork.pool(pool, flavor)
-        opening = soonest(job.roles, nodes, Forecast(fork.state).ends_on(nodes), places)
+    for at, flavor in enumerate(what_if.state.tree.flavors_for(job.queue, job.amount)):
+        nodes, places = what_if.pool(pool, flavor)
+        opening = soonest(job.roles, nodes, Forecast(what_if.state).ends_on(nodes), places)
         if opening is not None:
             openings.append((opening.at, at, opening))
     if openings:
         at, _, opening = min(openings)
         there = sorted({placement.node for placement in opening.placements})
-        yield f"If runs end as expected it starts within {_left(at, fork.state.ts)}; room is kept on {_some(there)}."
+        yield f"If runs end as expected it starts within {_left(at, what_if.state.ts)}; room is kept on {_some(there)}."
 
 
-def _resources(fork: Fork, job: Job, pool: str) -> Iterator[Reason]:
+def _resources(what_if: WhatIf, job: Job, pool: str) -> Iterator[Reason]:
     """Quota and room of each flavor, each as if the other were there."""
-    tree = fork.state.tree
-    own = fork.state.earmarks.get(job.job_id) is not None
+    tree = what_if.state.tree
+    own = what_if.state.earmarks.get(job.job_id) is not None
     for flavor in () if own else tree.flavors_for(job.queue, job.amount)[:FLAVORS_MAX]:
-        over = fork.book.lacks(job, flavor)
+        over = what_if.book.lacks(job, flavor)
         if over is not None:
             yield quota_reason(over)
-        placed = place_gang(job.roles, *fork.pool(pool, flavor))
+        placed = place_gang(job.roles, *what_if.pool(pool, flavor))
         if isinstance(placed, Reason):
             yield placed
 
 
-def _besides(fork: Fork, job: Job, pool: str, eyes: Eyes, reasons: tuple[Reason, ...]) -> Iterator[str]:
+def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tuple[Reason, ...]) -> Iterator[str]:
     """Facts beside the reason that its numbers leave out."""
-    state, tree = fork.state, fork.state.tree
+    state, tree = what_if.state, what_if.state.tree
     mark = state.earmarks.get(job.job_id)
     if mark is not None:
         nodes = sorted({placement.node for placement in mark.placements})
         yield f"Room on {_some(nodes)} is kept for it ({mark.cause}) for {_left(mark.deadline, state.ts)} more."
-    yield from _kept(fork, job, pool)
-    yield from said_before(fork, job, eyes)
-    yield from said_expected(state, job)
-    head, _ = fork.behind(job)
+    yield from _kept(what_if, job, pool)
+    yield from describe_jobs_before(what_if, job, viewer)
+    yield from describe_expected_order(state, job)
+    head, _ = what_if.behind(job)
     if head is not None:
-        who = f"{head.name} ({head.job_id})" if eyes.may_see(head.tenant) else "of another tenant"
+        who = f"{head.name} ({head.job_id})" if viewer.may_see(head.tenant) else "of another tenant"
         yield f"The first job of queue {job.queue} is {who}; the queue lets nobody pass it (strict_fifo)."
     codes = {reason.code for reason in reasons}
     if Code.WAITING_FOR_QUOTA in codes:
-        yield from said_lent(state, fork.book, job, eyes)
+        yield from describe_lent_quota(state, what_if.book, job, viewer)
         empty = QuotaBook(tree, {})
         if all(empty.lacks(job, flavor) for flavor in tree.flavors_for(job.queue, job.amount)):
             yield "It asks for more than the whole quota: it never starts until the quota is raised."
@@ -198,7 +198,7 @@ def _besides(fork: Fork, job: Job, pool: str, eyes: Eyes, reasons: tuple[Reason,
         yield f"It is elastic: it starts with {job.pods} pods and grows to {most} while nobody waits."
     if job.avoid:
         yield f"It goes to {_some(job.avoid)} only when there is nothing else: it failed there before."
-    if fork.crowded:
+    if what_if.crowded:
         yield "Many jobs before it have just come and were not looked at yet; ask again in a moment."
 
 
@@ -215,15 +215,15 @@ def _is_of(state: State, name: str, pool: str) -> bool:
     return node is not None and node.pool == pool and not node.gone
 
 
-def _holders(fork: Fork, job: Job, pool: str, reasons: tuple[Reason, ...], eyes: Eyes) -> Holders:
+def _holders(what_if: WhatIf, job: Job, pool: str, reasons: tuple[Reason, ...], viewer: Viewer) -> Blockers:
     """Of what the first reason that others could lift is about."""
     for reason in reasons:
         if reason.code is Code.WAITING_FOR_QUOTA:
             cell, _, flavor = reason.field.partition(" of ")
-            return of_quota(fork.state, job, cell.rpartition(".")[2], flavor, eyes)
+            return find_quota_blockers(what_if.state, job, cell.rpartition(".")[2], flavor, viewer)
         if reason.code is Code.NO_FIT:
-            flavors = fork.state.tree.flavors_for(job.queue, job.amount)[:FLAVORS_MAX]
-            return of_room(fork.state, job, [fork.pool(pool, flavor)[1] for flavor in flavors], eyes)
+            flavors = what_if.state.tree.flavors_for(job.queue, job.amount)[:FLAVORS_MAX]
+            return find_room_blockers(what_if.state, job, [what_if.pool(pool, flavor)[1] for flavor in flavors], viewer)
     return NOBODY
 
 

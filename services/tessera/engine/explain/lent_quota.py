@@ -12,7 +12,7 @@ from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import NOTHING, Amount
 from tessera.domain.state import State
-from tessera.engine.explain.blockers import Eyes, said_amount, said_queue
+from tessera.engine.explain.blockers import Viewer, describe_amount, describe_queue
 from tessera.engine.preemption.rules import KEPT_SECONDS, gives_back, may_evict
 
 NAMED_MAX = 2
@@ -26,7 +26,7 @@ class _Loan:
     amount: Amount
 
 
-def said_lent(state: State, book: QuotaBook, job: Job, eyes: Eyes) -> Iterator[str]:
+def describe_lent_quota(state: State, book: QuotaBook, job: Job, viewer: Viewer) -> Iterator[str]:
     """A sentence for each queue and reason; nothing where the job would itself borrow."""
     said: dict[tuple[str, str], _Loan] = {}
     whose = ""
@@ -36,17 +36,17 @@ def said_lent(state: State, book: QuotaBook, job: Job, eyes: Eyes) -> Iterator[s
         if not keepers:
             continue
         for run in _borrowers(state, book, job, flavor, keepers[0]):
-            loan = said.setdefault((eyes.queue(run.queue), _why(state, book, job, run, flavor)), _Loan([], NOTHING))
+            loan = said.setdefault((viewer.queue(run.queue), _why(state, book, job, run, flavor)), _Loan([], NOTHING))
             loan.runs.append(run)
             loan.amount = loan.amount.plus(run.amount)
-        whose = "" if keepers[0] == job.queue else f" of what is {said_queue(eyes.queue(keepers[0]))}'s own"
+        whose = "" if keepers[0] == job.queue else f" of what is {describe_queue(viewer.queue(keepers[0]))}'s own"
         break
     for (queue, why), loan in sorted(said.items()):
         first = sorted(loan.runs, key=lambda run: (-run.amount.gpu_milli, run.run_id))
-        names = [run.run_id for run in first if eyes.may_see(run.tenant)][:NAMED_MAX]
+        names = [run.run_id for run in first if viewer.may_see(run.tenant)][:NAMED_MAX]
         runs = "1 run" if len(first) == 1 else f"{len(first)} runs"
         named = f" ({', '.join(names)}{', …' if len(names) < len(first) else ''})" if names else ""
-        yield f"Lent{whose} to {said_queue(queue)}, {said_amount(loan.amount)} in {runs}{named}: {why}."
+        yield f"Lent{whose} to {describe_queue(queue)}, {describe_amount(loan.amount)} in {runs}{named}: {why}."
 
 
 def _borrowers(state: State, book: QuotaBook, job: Job, flavor: str, keeper: str) -> Iterator[Run]:

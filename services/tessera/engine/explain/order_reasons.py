@@ -7,8 +7,8 @@ from tessera.domain.entities import Job
 from tessera.domain.resources import NOTHING
 from tessera.domain.runtimes import kind_of
 from tessera.domain.state import State
-from tessera.engine.explain.blockers import Eyes, said_amount
-from tessera.engine.explain.what_if import Fork
+from tessera.engine.explain.blockers import Viewer, describe_amount
+from tessera.engine.explain.what_if import WhatIf
 from tessera.engine.queueing.orders.expected import expected_runtime, index_of, is_due
 from tessera_schemas.units import said_age
 
@@ -22,19 +22,21 @@ OLDER = "older"
 ORDER = (HIGHER, QUEUES, TENANTS, USERS, WAITED, SHORTER, OLDER)
 
 
-def said_before(fork: Fork, job: Job, eyes: Eyes) -> Iterator[str]:
+def describe_jobs_before(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[str]:
     """One sentence, and what its tenant holds where that decides; nothing for the first job in line."""
-    state = fork.state
-    counts = Counter(_why(state, job, other) for other in state.jobs.found(fork.line[: max(0, fork.position - 1)]))
+    state = what_if.state
+    counts = Counter(
+        _why(state, job, other) for other in state.jobs.found(what_if.line[: max(0, what_if.position - 1)])
+    )
     if not counts:
         return
     parts = ", ".join(f"{counts[why]} {why}" for why in ORDER if counts[why])
     yield f"Before it in line: {parts}."
-    if counts[TENANTS] and eyes.may_see(job.tenant):
+    if counts[TENANTS] and viewer.may_see(job.tenant):
         held = state.index.held.get((job.queue, job.tenant), NOTHING)
         tenant = state.tree.tenants.get(job.tenant)
         weight = 1 if tenant is None else tenant.weight
-        what = said_amount(held) if held != NOTHING else "nothing"
+        what = describe_amount(held) if held != NOTHING else "nothing"
         yield f"Its tenant holds {what} in queue {job.queue}, with weight {weight}."
 
 
@@ -51,7 +53,7 @@ def _why(state: State, job: Job, other: Job) -> str:
     return SHORTER if index_of(state, other, state.ts) < index_of(state, job, state.ts) else OLDER
 
 
-def said_expected(state: State, job: Job) -> Iterator[str]:
+def describe_expected_order(state: State, job: Job) -> Iterator[str]:
     """Sentences on the job's expected run time, and until when shorter jobs pass it, where its queue orders by that."""
     if state.tree.queues[job.queue].order != "expected":
         return

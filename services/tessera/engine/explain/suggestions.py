@@ -14,8 +14,8 @@ from tessera.domain.fast import replace
 from tessera.domain.gang import gang_of
 from tessera.domain.resources import Need, RoleNeed
 from tessera.domain.state import State
-from tessera.engine.explain.blockers import Eyes, said_amount, said_queue
-from tessera.engine.explain.what_if import Fork
+from tessera.engine.explain.blockers import Viewer, describe_amount, describe_queue
+from tessera.engine.explain.what_if import WhatIf
 from tessera.engine.placement.capacity import nodes_without
 from tessera.engine.placement.fits import never_fits, room_for
 from tessera.engine.preemption.plans import Plan, Victim, plan
@@ -49,67 +49,67 @@ class TriedChange:
         return f"{self.text}; then it goes to {some}"
 
 
-def remedies(fork: Fork, job: Job, eyes: Eyes) -> tuple[TriedChange, ...]:
+def suggest_changes(what_if: WhatIf, job: Job, viewer: Viewer) -> tuple[TriedChange, ...]:
     """The changes that were found, in the order of `WAYS`; none while nothing can be said for certain."""
-    if fork.crowded or fork.state.earmarks.get(job.job_id) is not None:
+    if what_if.crowded or what_if.state.earmarks.get(job.job_id) is not None:
         return ()
     found: list[TriedChange] = []
     for way in WAYS:
-        if fork.tries < TRIES_MAX:
-            found += way(fork, job, eyes)
+        if what_if.tries < TRIES_MAX:
+            found += way(what_if, job, viewer)
     if not any(change.kind == "evict" for change in found):
-        found += _end_of_one(fork, job, eyes)
+        found += _end_of_one(what_if, job, viewer)
     return tuple(found)
 
 
 # -- the job as its owner could have written it
 
 
-def _release(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
+def _release(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
     if job.held:
-        yield from _as(fork, replace(job, held=False), "release", "let it go (`tessera release`)")
+        yield from _as(what_if, replace(job, held=False), "release", "let it go (`tessera release`)")
 
 
-def _fewer_gpus(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
+def _fewer_gpus(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
     for at, role in enumerate(job.roles):
         if role.need.gpus > 1:
-            best = _largest(fork, job, role.need.gpus, _setting(job, at, "gpus"))
+            best = _largest(what_if, job, role.need.gpus, _setting(job, at, "gpus"))
             if best is not None:
                 value, choice = best
                 text = f"{value} instead of {role.need.gpus} GPUs per pod{_of_role(job, role)}"
                 yield _change("gpus", text, choice)
         elif role.need.gpu_milli > 1:
-            best = _largest(fork, job, role.need.gpu_milli, _setting(job, at, "gpu_milli"))
+            best = _largest(what_if, job, role.need.gpu_milli, _setting(job, at, "gpu_milli"))
             if best is not None:
                 value, choice = best
                 text = f"{value} instead of {role.need.gpu_milli} thousandths of a GPU per pod{_of_role(job, role)}"
                 yield _change("share", text, choice)
 
 
-def _fewer_pods(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
+def _fewer_pods(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
     """Not of roles whose pods go with those of others, one by one."""
     beside = {role.beside for role in job.roles}
     for at, role in enumerate(job.roles):
         if role.replicas == 1 or role.name in beside:
             continue
-        best = _largest(fork, job, role.replicas, _with_replicas(job, at))
+        best = _largest(what_if, job, role.replicas, _with_replicas(job, at))
         if best is not None:
             value, choice = best
             yield _change("pods", f"{value} instead of {role.replicas} pods{_of_role(job, role)}", choice)
 
 
-def _any_model(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
+def _any_model(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
     if not any(role.need.gpu_models for role in job.roles):
         return
     other = _needs(job, lambda need: replace(need, gpu_models=()))
-    choice = _tried(fork, other)
+    choice = _tried(what_if, other)
     if choice is not None:
         named = {placement.node for placement in choice[1]}
-        models = sorted({node.gpu_model for node in fork.state.nodes.found(sorted(named)) if node.gpu_model})
+        models = sorted({node.gpu_model for node in what_if.state.nodes.found(sorted(named)) if node.gpu_model})
         yield _change("model", f"any GPU model (it would get {' and '.join(models)})", choice)
 
 
-def _no_rule(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
+def _no_rule(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
     """Without one of the rules that say where the pods go."""
     rules: tuple[tuple[str, str, Callable[[RoleNeed], bool], Callable[[RoleNeed], RoleNeed]], ...] = (
         ("topology", "no topology rule", lambda r: r.bound, lambda r: replace(r, levels=(), bound=False, group="")),
@@ -121,12 +121,12 @@ def _no_rule(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
     for kind, text, has, less in rules:
         if any(has(role) for role in job.roles):
             roles = tuple(less(role) for role in job.roles)
-            yield from _as(fork, replace(job, roles=roles), kind, text)
+            yield from _as(what_if, replace(job, roles=roles), kind, text)
 
 
-def _other_queue(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
+def _other_queue(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
     """A queue that the job's tenant may use."""
-    tree, tried = fork.state.tree, 0
+    tree, tried = what_if.state.tree, 0
     for name in sorted(tree.queues):
         open_to = tree.queues[name].tenants
         if name == job.queue or name in tree.children or (open_to and job.tenant not in open_to):
@@ -134,13 +134,13 @@ def _other_queue(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
         tried += 1
         if tried > VALUES_MAX:
             return
-        yield from _as(fork, replace(job, queue=name), "queue", f"queue {name} instead of {job.queue}")
+        yield from _as(what_if, replace(job, queue=name), "queue", f"queue {name} instead of {job.queue}")
 
 
-def _higher_class(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
+def _higher_class(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
     """The lowest class granted to the tenant that lets it start at once."""
-    for name in _classes_above(fork.state, job):
-        found = list(_as(fork, replace(job, priority_class=name), "class", f"priority class {name}"))
+    for name in _classes_above(what_if.state, job):
+        found = list(_as(what_if, replace(job, priority_class=name), "class", f"priority class {name}"))
         if found:
             yield found[0]
             return
@@ -149,32 +149,32 @@ def _higher_class(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
 # -- what others would have to do
 
 
-def _undrained(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
-    state = fork.state
+def _undrained(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
+    state = what_if.state
     for name in sorted(name for name, _ in state.drains.items())[:VALUES_MAX]:
         node = state.nodes.get(name)
         if node is not None and node.ready:
-            choice = _told(fork.after(job, undrained=name))
+            choice = _told(what_if.after(job, undrained=name))
             if choice is not None and any(placement.node == name for placement in choice[1]):
                 yield _change("undrain", f"node {name} is made common again (`tessera undrain {name}`)", choice)
                 return
 
 
-def _plan(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
+def _plan(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
     """Evictions under the preset in force: as it is, else in the lowest class granted that has a plan."""
-    verdict = fork.verdict(job)
-    if fork.gate(job) is not None or not isinstance(verdict, Reason):
+    verdict = what_if.verdict(job)
+    if what_if.gate(job) is not None or not isinstance(verdict, Reason):
         return
     if job.pods - verdict.numbers.get("pods_placed", 0) > PLAN_PODS_MAX:
         return
-    classes = list(_classes_above(fork.state, job))
+    classes = list(_classes_above(what_if.state, job))
     for name in ["", *classes][: VALUES_MAX // 2]:
         other = replace(job, priority_class=name) if name else job
-        made = planned(fork.state, other)
+        made = planned(what_if.state, other)
         if made is not None:
-            whom = _whom(made.victims, eyes)
+            whom = _whom(made.victims, viewer)
             text = f"priority class {name}, which evicts {whom}" if name else f"evicting {whom}"
-            after = tuple(victim.run_id for victim in made.victims if eyes.may_see(victim.tenant))
+            after = tuple(victim.run_id for victim in made.victims if viewer.may_see(victim.tenant))
             nodes = tuple(sorted({placement.node for placement in made.placements}))
             yield TriedChange("class" if name else "evict", text, nodes, after)
             return
@@ -190,23 +190,25 @@ def planned(state: State, job: Job) -> Plan | None:
     return None
 
 
-def _end_of_one(fork: Fork, job: Job, eyes: Eyes) -> Iterator[TriedChange]:
+def _end_of_one(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
     """The end of one run, whoever brings it about: the lowest class first, then the smallest, then the youngest."""
-    for run in islice(_in_the_way(fork, job), VALUES_MAX):
-        choice = _told(fork.after(job, gone=(run,)))
+    for run in islice(_in_the_way(what_if, job), VALUES_MAX):
+        choice = _told(what_if.after(job, gone=(run,)))
         if choice is not None:
-            seen = eyes.may_see(run.tenant)
+            seen = viewer.may_see(run.tenant)
             who = (
-                f"{_name(fork.state, run)} ({run.run_id})" if seen else f"a run of {said_queue(eyes.queue(run.queue))}"
+                f"{_name(what_if.state, run)} ({run.run_id})"
+                if seen
+                else f"a run of {describe_queue(viewer.queue(run.queue))}"
             )
-            text = f"the end of {who}, which holds {said_amount(run.amount)}"
+            text = f"the end of {who}, which holds {describe_amount(run.amount)}"
             yield _change("end", text, choice, (run.run_id,) if seen else ())
             return
 
 
-def _in_the_way(fork: Fork, job: Job) -> Iterator[Run]:
+def _in_the_way(what_if: WhatIf, job: Job) -> Iterator[Run]:
     """Runs whose end might be enough: those that free the quota, or room for all pods that are missing, first."""
-    state, verdict = fork.state, fork.verdict(job)
+    state, verdict = what_if.state, what_if.verdict(job)
     if not isinstance(verdict, Reason):
         return
     runs = sorted((run for run in state.runs.values() if not run.stopping), key=lambda run: _cheapest(state, run))
@@ -243,7 +245,7 @@ def _gain(state: State, run: Run, need: Need) -> int:
 # -- trying
 
 
-Way = Callable[[Fork, Job, Eyes], Iterator[TriedChange]]
+Way = Callable[[WhatIf, Job, Viewer], Iterator[TriedChange]]
 
 WAYS: tuple[Way, ...] = (
     _release,
@@ -258,29 +260,29 @@ WAYS: tuple[Way, ...] = (
 )
 
 
-def _tried(fork: Fork, job: Job) -> Choice | None:
-    return _told(fork.verdict(job)) if fork.tries < TRIES_MAX else None
+def _tried(what_if: WhatIf, job: Job) -> Choice | None:
+    return _told(what_if.verdict(job)) if what_if.tries < TRIES_MAX else None
 
 
 def _told(verdict: Choice | Reason) -> Choice | None:
     return None if isinstance(verdict, Reason) else verdict
 
 
-def _as(fork: Fork, job: Job, kind: str, text: str) -> Iterator[TriedChange]:
-    choice = _tried(fork, job)
+def _as(what_if: WhatIf, job: Job, kind: str, text: str) -> Iterator[TriedChange]:
+    choice = _tried(what_if, job)
     if choice is not None:
         yield _change(kind, text, choice)
 
 
-def _largest(fork: Fork, job: Job, below: int, other: Callable[[int], Job]) -> tuple[int, Choice] | None:
+def _largest(what_if: WhatIf, job: Job, below: int, other: Callable[[int], Job]) -> tuple[int, Choice] | None:
     """The largest value from 1 to `below` - 1 with which it starts, halving: what fits less than a value fits it."""
-    choice = _tried(fork, other(1))
+    choice = _tried(what_if, other(1))
     if choice is None:
         return None
     low, high = (1, choice), below
     while high - low[0] > 1:
         middle = (low[0] + high) // 2
-        choice = _tried(fork, other(middle))
+        choice = _tried(what_if, other(middle))
         if choice is None:
             high = middle
         else:
@@ -332,9 +334,9 @@ def _classes_above(state: State, job: Job) -> Iterator[str]:
     yield from sorted(above, key=lambda name: (tree.priority(name), name))[:VALUES_MAX]
 
 
-def _whom(victims: tuple[Victim, ...], eyes: Eyes) -> str:
+def _whom(victims: tuple[Victim, ...], viewer: Viewer) -> str:
     """Names as far as they may be seen, at most two."""
-    named = [victim.run_id for victim in victims if eyes.may_see(victim.tenant)][:2]
+    named = [victim.run_id for victim in victims if viewer.may_see(victim.tenant)][:2]
     rest = len(victims) - len(named)
     more = f"{rest} more" if named else f"{rest} of other tenants"
     return ("runs " if len(victims) > 1 else "run ") + ", ".join([*named, *([more] if rest else [])])

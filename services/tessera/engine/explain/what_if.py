@@ -21,7 +21,7 @@ from tessera.engine.placement.gangs import place_gang
 from tessera.engine.queueing.ordering import line
 from tessera.engine.queueing.readiness import awaits_placement, pods_away
 from tessera.engine.queueing.starting import Choice, choose
-from tessera.engine.scoring.policies import taste_of
+from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.ledger import Allocated, NodeDrained, Released
 from tessera_schemas.orders import HEADS_MAX
 from tessera_schemas.placement import Placement
@@ -42,7 +42,7 @@ JUDGED = (
 Pool = tuple[dict[str, Node], FeasibleNodes]
 
 
-class Fork:
+class WhatIf:
     """
     `line` is everybody in line for the job's pool, `position` its own place from 1 on, 0 when it is not in line.
 
@@ -121,7 +121,7 @@ class Fork:
 
     @property
     def book(self) -> QuotaBook:
-        """Quota book of the fork, made when first asked for."""
+        """Quota book of the what_if, made when first asked for."""
         if self._book is None:
             self._book = self.state.quota_book()
         return self._book
@@ -131,7 +131,10 @@ class Fork:
         found = self._pools.get((pool, flavor, avoid))
         if found is None:
             nodes = {node.name: node for node in nodes_for(self.state, pool, flavor, avoid)}
-            found = self._pools[pool, flavor, avoid] = nodes, FeasibleNodes(nodes, taste_of(self.state, pool))
+            found = self._pools[pool, flavor, avoid] = (
+                nodes,
+                FeasibleNodes(nodes, find_scoring_policy(self.state, pool)),
+            )
         return found
 
     def gate(self, job: Job) -> Reason | None:

@@ -8,9 +8,9 @@ from tessera.domain.gang import Gang
 from tessera.domain.resources import Node
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import placed_on, short_of
-from tessera.engine.placement.node_order import Entry, Ranks, entry, taste_for
+from tessera.engine.placement.node_order import Entry, Ranks, entry, policy_for
 from tessera.engine.placement.placement_groups import Part
-from tessera.engine.scoring.policies import Taste
+from tessera.engine.scoring.protocol import ScoringPolicy
 from tessera_schemas.placement import Placement
 
 _rank = attrgetter("rank")
@@ -73,16 +73,16 @@ class Attempt:
         so that they stay together where the score alone would part them.
         """
         others = self._ranks.of(part.kind) if names is None and self._ranks is not None else None
-        taste, last = taste_for(part.kind, self.places.taste), first + count
+        scoring, last = policy_for(part.kind, self.places.scoring), first + count
         among = self.changed if others else names
-        heap = self._entries(part, among, taste) if among is None or among else []
+        heap = self._entries(part, among, scoring) if among is None or among else []
         while first < last:
             other = others.best(self.changed) if others else None
             if not heap and other is None:
                 break
             name = other[1] if other is not None and (not heap or other < heap[0]) else heappop(heap)[1]
             while True:  # it has room for one
-                self._put(part, name, first, taste)
+                self._put(part, name, first, scoring)
                 first += 1
                 if first == last or short_of(part.kind, self.node(name)) is not None:
                     break
@@ -90,20 +90,20 @@ class Attempt:
             others.restore()
         return first == last
 
-    def _entries(self, part: Part, names: Collection[str] | None, taste: Taste) -> list[Entry]:
+    def _entries(self, part: Part, names: Collection[str] | None, scoring: ScoringPolicy) -> list[Entry]:
         """A heap of those of `names`, or of all nodes, that have room."""
         suited = self.places.suited(part)
         among = suited if names is None else [name for name in names if name in suited]
-        heap = [each for name in among if (each := entry(part.kind, self.node(name), taste)) is not None]
+        heap = [each for name in among if (each := entry(part.kind, self.node(name), scoring)) is not None]
         heapify(heap)
         return heap
 
-    def _put(self, part: Part, name: str, index: int, taste: Taste) -> None:
+    def _put(self, part: Part, name: str, index: int, scoring: ScoringPolicy) -> None:
         """One bundle onto a node that it fits."""
         node = self.node(name)
         for role in part.roles:
             rank = self._first_rank[role.name] + index
-            placement = placed_on(node, role.need, rank, role.name, taste.device(role.need, node))
+            placement = placed_on(node, role.need, rank, role.name, scoring.device(role.need, node))
             node = node.taking(role.need, placement, 1)
             self.placed.append(placement)
         self.changed[name] = node

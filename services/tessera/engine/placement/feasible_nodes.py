@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 
 from tessera.domain.resources import Node
-from tessera.engine.placement.fits import Miss, never_fits, never_key
+from tessera.engine.placement.fits import FitFailure, never_fits, never_key
 from tessera.engine.placement.placement_groups import Part
-from tessera.engine.scoring.policies import FULLEST, Taste
+from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
 
 
 class FeasibleNodes:
@@ -17,10 +17,10 @@ class FeasibleNodes:
     nodes are the same but for that.
     """
 
-    def __init__(self, nodes: Mapping[str, Node], taste: Taste = FULLEST) -> None:
-        """`taste` says which node is taken of those that a pod fits."""
-        self._nodes, self.taste = nodes, taste
-        self._suited: dict[Hashable, tuple[dict[str, None], Counter[Miss]]] = {}
+    def __init__(self, nodes: Mapping[str, Node], scoring: ScoringPolicy = BEST_FIT) -> None:
+        """`scoring` says which node is taken of those that a pod fits."""
+        self._nodes, self.scoring = nodes, scoring
+        self._suited: dict[Hashable, tuple[dict[str, None], Counter[FitFailure]]] = {}
         self._values: dict[str, dict[str, str]] = {}
         self._domains: dict[str, dict[str, list[str]]] = {}
 
@@ -28,11 +28,11 @@ class FeasibleNodes:
         """The names of the nodes that suit every pod of a bundle, whatever room they have now."""
         return self._looked_at(part)[0]
 
-    def unsuited(self, part: Part) -> Counter[Miss]:
+    def unsuited(self, part: Part) -> Counter[FitFailure]:
         """How many other nodes there are, by the first test that they fail."""
         return self._looked_at(part)[1]
 
-    def _looked_at(self, part: Part) -> tuple[dict[str, None], Counter[Miss]]:
+    def _looked_at(self, part: Part) -> tuple[dict[str, None], Counter[FitFailure]]:
         key = tuple(never_key(need) for need in part.needs)
         found = self._suited.get(key)
         if found is None:

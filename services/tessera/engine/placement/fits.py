@@ -19,7 +19,7 @@ from tessera_schemas.placement import Placement
 KEEPS_OUT = ("NoSchedule", "NoExecute")
 
 
-class Miss(StrEnum):
+class FitFailure(StrEnum):
     """The test that a node failed. The values name the numbers in a reason."""
 
     NOT_READY = "nodes_not_ready"
@@ -37,30 +37,30 @@ class Miss(StrEnum):
     PODS = "nodes_full_of_pods"
 
 
-def fits(need: Need, node: Node) -> Miss | None:
+def fits(need: Need, node: Node) -> FitFailure | None:
     """None when the pod fits now, else the first test that fails."""
     return never_fits(need, node) or lacks_room(need, node)
 
 
-def never_fits(need: Need, node: Node) -> Miss | None:
+def never_fits(need: Need, node: Node) -> FitFailure | None:
     """What no departure of others would change."""
     if not node.ready:
-        return Miss.NOT_READY
+        return FitFailure.NOT_READY
     if need.gpu_models and node.gpu_model not in need.gpu_models:
-        return Miss.GPU_MODEL
+        return FitFailure.GPU_MODEL
     if need.gpu_memory_bytes and gpu_memory_for(need, node) < need.gpu_memory_bytes:
-        return Miss.GPU_MEMORY
+        return FitFailure.GPU_MEMORY
     if need.node_selector and any(node.label(key) != value for key, value in need.node_selector):
-        return Miss.SELECTOR
+        return FitFailure.SELECTOR
     if need.affinity and not _all_hold(need, node):
-        return Miss.AFFINITY
+        return FitFailure.AFFINITY
     if node.taints and any(
         effect in KEEPS_OUT and not _tolerated(need, key, value, effect) for key, value, effect in node.taints
     ):
-        return Miss.TAINT
+        return FitFailure.TAINT
     if need.mig_profile:
-        return None if has_profile(need, node) else Miss.MIG_PROFILE
-    return None if _profile_serves(need, node) else Miss.DEVICE_PROFILE
+        return None if has_profile(need, node) else FitFailure.MIG_PROFILE
+    return None if _profile_serves(need, node) else FitFailure.DEVICE_PROFILE
 
 
 def _profile_serves(need: Need, node: Node) -> bool:
@@ -102,22 +102,22 @@ def _tolerated(need: Need, key: str, value: str, effect: str) -> bool:
     return any(k == key and v in meant and e in ("", effect) for k, v, e in need.tolerations)
 
 
-def lacks_room(need: Need, node: Node) -> Miss | None:
+def lacks_room(need: Need, node: Node) -> FitFailure | None:
     """What is missing right now."""
     if need.gpus and (node.gpus < need.gpus or node.gpu_free.count(WHOLE_GPU) < need.gpus):
-        return Miss.GPU
+        return FitFailure.GPU
     if need.gpu_milli and (not node.gpu_free or max(node.gpu_free) < need.gpu_milli):
-        return Miss.GPU
+        return FitFailure.GPU
     if need.mig_profile and not free_positions(need, node):
-        return Miss.GPU
+        return FitFailure.GPU
     if need.devices and _sets_of_devices(need, node) < 1:
-        return Miss.DEVICES
+        return FitFailure.DEVICES
     if node.cpu_free < need.cpu_milli:
-        return Miss.CPU
+        return FitFailure.CPU
     if node.memory_free < need.memory_bytes:
-        return Miss.MEMORY
+        return FitFailure.MEMORY
     if node.pods_free < 1:
-        return Miss.PODS
+        return FitFailure.PODS
     return None
 
 
@@ -190,9 +190,9 @@ def kind_of(needs: tuple[Need, ...]) -> BundleKind:
     return BundleKind(needs, _sum(needs) if len(needs) > 1 else needs[0], frozenset(labels))
 
 
-def short_of(kind: BundleKind, node: Node) -> Miss | None:
+def short_of(kind: BundleKind, node: Node) -> FitFailure | None:
     """What is missing for a bundle on a node that suits all of its pods."""
-    return lacks_room(kind.whole, node) or (Miss.PODS if node.pods_free < len(kind.needs) else None)
+    return lacks_room(kind.whole, node) or (FitFailure.PODS if node.pods_free < len(kind.needs) else None)
 
 
 def _sum(needs: tuple[Need, ...]) -> Need:

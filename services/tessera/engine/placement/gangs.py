@@ -1,9 +1,8 @@
 """
 Place a whole gang or none of it; and gangs one after another, as one pass over a queue order does.
 
-Each pod in turn goes to the node that the pool's placement policy scores highest (`taste`), of equals to the one whose
-name comes first. Which nodes a role may use at all, when its pods have to lie together or apart, is chosen before
-(`topology`).
+Each pod in turn goes to the node that the pool's scoring policy scores highest, of equals to the one whose name comes
+first. Which nodes a role may use at all, when its pods have to lie together or apart, is chosen before (`topology`).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -17,7 +16,7 @@ from tessera.engine.placement.node_order import Ranks
 from tessera.engine.placement.placement_groups import Part, Unit, units
 from tessera.engine.placement.refusals import no_domain, no_fit, not_even
 from tessera.engine.placement.topology import place_together
-from tessera.engine.scoring.policies import FULLEST, Taste
+from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
@@ -31,7 +30,7 @@ def place_gang(
     """
     Choose node and devices for every pod, or say why not; `nodes` is not changed.
 
-    `places` is what earlier gangs of the same pass have found out about the same nodes, and the taste by which one is
+    `places` is what earlier gangs of the same pass have found out about the same nodes, and the scoring by which one is
     chosen; `ranks` is how they ranked them.
     """
     done = try_to_place(gang_of(roles), nodes, places or FeasibleNodes(nodes), ranks)
@@ -76,11 +75,13 @@ class FreeCapacity:
     numbers than one that folded the whole ledger.
     """
 
-    def __init__(self, nodes: Iterable[Node], places: FeasibleNodes | None = None, taste: Taste = FULLEST) -> None:
-        """`places` is what is known already about the same nodes, with more or less free; else `taste` is asked for."""
+    def __init__(
+        self, nodes: Iterable[Node], places: FeasibleNodes | None = None, scoring: ScoringPolicy = BEST_FIT
+    ) -> None:
+        """`places` is what is known already about the same nodes, with more or less free; else `scoring` decides."""
         self.nodes = {node.name: node for node in nodes}
-        self.places = places or FeasibleNodes(self.nodes, taste)
-        self.ranks = Ranks(self.nodes, self.places.taste)
+        self.places = places or FeasibleNodes(self.nodes, scoring)
+        self.ranks = Ranks(self.nodes, self.places.scoring)
         self._refused: dict[Gang, Reason] = {}
         self._found: tuple[tuple[Placement, ...], Attempt] | None = None
 
@@ -122,14 +123,14 @@ class FreeCapacity:
         for placement in placements:
             self.ranks.changed(placement.node)
 
-    def renewed(self, nodes: Collection[Node], taste: Taste) -> bool:
+    def renewed(self, nodes: Collection[Node], scoring: ScoringPolicy) -> bool:
         """
         Begin another pass: whether these are the same nodes but for what is free, so that what is known serves again.
 
         Nodes are frozen: one that is the same object has not changed, and another one is judged anew.
         """
         known = self.nodes
-        if taste is not self.places.taste or len(nodes) != len(known):
+        if scoring is not self.places.scoring or len(nodes) != len(known):
             return False
         were = map(known.get, map(_name, nodes))
         changed = [node for node, was in zip(nodes, were, strict=True) if was is not node]

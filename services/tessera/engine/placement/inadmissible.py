@@ -65,13 +65,13 @@ def unreachable(
     anywhere = inadmissible(roles, there)
     if anywhere is not None:
         return anywhere
-    tried = "; ".join(f"{said_flavor(flavor)}: {against.detail}" for flavor, against in refused)
+    tried = "; ".join(f"{describe_flavor(flavor)}: {against.detail}" for flavor, against in refused)
     detail = f"other nodes could hold it, but no quota of queue {queue} reaches them. Of those that one does: {tried}"
     first = refused[0][1]
     return Reason(code=Code.INADMISSIBLE, field="queue", numbers=first.numbers, detail=detail[:1024])
 
 
-def said_flavor(flavor: str) -> str:
+def describe_flavor(flavor: str) -> str:
     """A flavor as `flavors_for` names it, for people."""
     return f"any but {flavor[1:].replace(',', ', ')}" if flavor.startswith(BUT) else flavor
 

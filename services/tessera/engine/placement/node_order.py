@@ -1,5 +1,5 @@
 """
-The nodes of one pass in the order of the pool's taste, for each kind of pod that was asked for.
+The nodes of one pass in the order of the pool's scoring, for each kind of pod that was asked for.
 
 Nodes in equal states are one row: nothing but their names tells them apart, so that each kind judges a row once and of
 a row the first name stands for all. The best is read at the top of a heap; a node that changed goes to another row, and
@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 
 from tessera.domain.resources import WHOLE_GPU, Node
 from tessera.engine.placement.fits import BundleKind, never_fits, short_of
-from tessera.engine.scoring.policies import FULLEST, Taste
+from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
 
 KINDS_MAX = 4096
 SLACK = 64  # entries that stand for nothing any more
@@ -23,14 +23,14 @@ Entry = tuple[int, str]
 """A score, negated, and a name: the smallest is the best."""
 
 
-def taste_for(kind: BundleKind, taste: Taste) -> Taste:
+def policy_for(kind: BundleKind, scoring: ScoringPolicy) -> ScoringPolicy:
     """No mix prices MIG instances."""
-    return FULLEST if kind.whole.mig_profile else taste
+    return BEST_FIT if kind.whole.mig_profile else scoring
 
 
-def entry(kind: BundleKind, node: Node, taste: Taste) -> Entry | None:
+def entry(kind: BundleKind, node: Node, scoring: ScoringPolicy) -> Entry | None:
     """Where a node that suits the kind stands for it; None when it has no room."""
-    return (-taste.score(kind.whole, node), node.name) if short_of(kind, node) is None else None
+    return (-scoring.score(kind.whole, node), node.name) if short_of(kind, node) is None else None
 
 
 class StateRow:
@@ -55,11 +55,11 @@ class StateRows:
     The rows of `nodes`, which may change in what is free as long as `changed` is told of it.
 
     A state is everything that a decision may look at: what is free, what the node is, and its labels of those keys
-    that some kind has asked for; with a taste that looks at names, the name.
+    that some kind has asked for; with a scoring that looks at names, the name.
     """
 
-    def __init__(self, nodes: Mapping[str, Node], taste: Taste) -> None:
-        self._nodes, self._by_name = nodes, taste.by_name
+    def __init__(self, nodes: Mapping[str, Node], scoring: ScoringPolicy) -> None:
+        self._nodes, self._by_name = nodes, scoring.by_name
         self._asked: frozenset[str] = frozenset()
         self._lasting: dict[str, int] = {}
         self._rows: dict[tuple[object, ...], StateRow] = {}
@@ -137,8 +137,8 @@ class StateRows:
 class Ranking:
     """The rows for one kind of pod. `best` gives the best node beyond those that are to be left out."""
 
-    def __init__(self, kind: BundleKind, rows: StateRows, taste: Taste) -> None:
-        self._kind, self._rows, self._taste = kind, rows, taste_for(kind, taste)
+    def __init__(self, kind: BundleKind, rows: StateRows, scoring: ScoringPolicy) -> None:
+        self._kind, self._rows, self._taste = kind, rows, policy_for(kind, scoring)
         self._suits: dict[object, bool] = {}
         self._heap: list[Entry] = []
         self._seen = 0
@@ -210,8 +210,8 @@ class Ranking:
 class Ranks:
     """The rankings of one pass over `nodes`, which may change in what is free as long as `changed` is told of it."""
 
-    def __init__(self, nodes: Mapping[str, Node], taste: Taste) -> None:
-        self.taste, self._rows = taste, StateRows(nodes, taste)
+    def __init__(self, nodes: Mapping[str, Node], scoring: ScoringPolicy) -> None:
+        self.scoring, self._rows = scoring, StateRows(nodes, scoring)
         self._rankings: dict[BundleKind, Ranking] = {}
         self.changed = self._rows.changed
 
@@ -221,6 +221,6 @@ class Ranks:
             self._rankings.clear()
         found = self._rankings.get(kind)
         if found is None:
-            found = self._rankings[kind] = Ranking(kind, self._rows, self.taste)
+            found = self._rankings[kind] = Ranking(kind, self._rows, self.scoring)
         found.catch_up()
         return found

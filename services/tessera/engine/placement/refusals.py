@@ -10,7 +10,7 @@ from collections import Counter
 
 from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.engine.placement.attempt import Attempt
-from tessera.engine.placement.fits import Miss, gpu_memory_for, short_of
+from tessera.engine.placement.fits import FitFailure, gpu_memory_for, short_of
 from tessera.engine.placement.mig import free_positions, has_profile, most_free_slices
 from tessera.engine.placement.placement_groups import Part, Unit
 from tessera.engine.placement.topology import by_domain, rooms, spread_rooms
@@ -78,7 +78,7 @@ def _numbers(part: Part, attempt: Attempt, pods: int, label: str) -> Numbers:
             counted[miss.value if short_of(part.kind, node) is not None else OWN] += 1
         else:
             counted[IN_PART if not label or node.name in values else UNLABELLED] += 1
-    ordered = (*(miss.value for miss in Miss), OWN, UNLABELLED, IN_PART)
+    ordered = (*(miss.value for miss in FitFailure), OWN, UNLABELLED, IN_PART)
     numbers = {name: counted[name] for name in ordered if counted[name]}
     numbers |= {"nodes": counted.total(), "pods_placed": len(attempt.placed), "pods": pods}
     for need in part.needs:

@@ -23,7 +23,7 @@ from tessera.engine.preemption.node_steps import node_steps, take
 from tessera.engine.preemption.reprieve import Fixed
 from tessera.engine.preemption.rules import may_evict, may_shrink
 from tessera.engine.queueing.readiness import lacks_quota
-from tessera.engine.scoring.policies import taste_of
+from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.facts import PlanCause
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
@@ -71,7 +71,7 @@ class Search:
     ) -> None:
         self._state, self._job, self._cause, self._flavor = state, job, cause, flavor
         self._nodes, self._book, self._losses, self._keeper = nodes, book, losses, keeper
-        self._places = FeasibleNodes(nodes, taste_of(state, state.tree.pool(job.queue) or ""))
+        self._places = FeasibleNodes(nodes, find_scoring_policy(state, state.tree.pool(job.queue) or ""))
         self._parts = [part for unit in units(job.roles) for part in unit.parts]
         self._short_of_quota = self._lacks_quota(()) is not None
         self._short_of_room = False
@@ -114,7 +114,7 @@ class Search:
         if not any(part.role.spread for part in self._parts):  # a spread counts values whose nodes are full, too
             useful = {n for part in self._parts for n in self._places.suited(part) if bundles_for(part, emptied[n])}
             self._nodes = {name: node for name, node in self._nodes.items() if name in useful}
-            self._places = FeasibleNodes(self._nodes, self._places.taste)
+            self._places = FeasibleNodes(self._nodes, self._places.scoring)
         found = [self._by(groups) for groups in self._orders(losses)]
         if not any(found):
             found = [self._by([loss] for loss in losses)]

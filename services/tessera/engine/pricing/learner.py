@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from tessera.domain.mix import DEAREST, MixKind, in_full
 from tessera.engine.pricing.dual_prices import Terms, draw_tables, learn_prices, rounded
 from tessera.engine.pricing.fragmentation import TypicalPod
-from tessera.engine.pricing.pricing_problem import Lesson
+from tessera.engine.pricing.pricing_problem import PricingProblem
 from tessera.engine.pricing.simulated_filling import Rehearsal, rehearse
 from tessera.engine.pricing.worth_tables import Shape, Table
 
@@ -19,20 +19,20 @@ USUAL = Terms()
 TRIED = Rehearsal()
 
 
-def learnt(lesson: Lesson, terms: Terms = USUAL, plan: Rehearsal = TRIED) -> tuple[int, ...]:
+def learnt(problem: PricingProblem, terms: Terms = USUAL, plan: Rehearsal = TRIED) -> tuple[int, ...]:
     """
-    The prices of a lesson's kinds, in millionths of a GPU.
+    The prices of a problem's kinds, in millionths of a GPU.
 
     What runs nowhere is worth what it holds, so that it can be told from what nobody need keep room for.
     """
     weights: Counter[TypicalPod] = Counter()
-    for *kind, weight in lesson.kinds:
+    for *kind, weight in problem.kinds:
         weights[TypicalPod(*kind)] += weight
-    shapes = tuple(Shape(*shape) for shape in lesson.shapes)
+    shapes = tuple(Shape(*shape) for shape in problem.shapes)
     mixed = {kind: weight for kind, weight in weights.items() if weight}
-    table = dict(_learn(mixed, shapes, lesson.models, terms, plan if lesson.rehearsed else None))
+    table = dict(_learn(mixed, shapes, problem.models, terms, plan if problem.rehearsed else None))
     found = []
-    for cpu, milli, gpus, bits, weight in lesson.kinds:
+    for cpu, milli, gpus, bits, weight in problem.kinds:
         full = in_full(MixKind(cpu, milli, gpus))
         price = table.get(rounded(TypicalPod(cpu, milli, gpus, bits)), 0) if weight else full
         found.append(min(price, DEAREST * full))

@@ -17,7 +17,7 @@ REHEARSED_FROM = 400  # arrivals; before, what is known of the mix is not worth 
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class PricingProblem:
     """
     The mix and the nodes of one pool. A *model* is what kinds may be bound to: a GPU model under a device profile.
 
@@ -37,7 +37,7 @@ class Lesson:
         return sum(gpus * nodes for _, gpus, _, nodes in self.shapes)
 
 
-def lesson_of(mix: Mix, nodes: Iterable[Node], rehearsed: bool) -> Lesson | None:
+def make_pricing_problem(mix: Mix, nodes: Iterable[Node], rehearsed: bool) -> PricingProblem | None:
     """None where there is nothing to learn: no GPU that the mix asks for, or more models than can be told apart."""
     by_model: dict[tuple[str, str], list[Node]] = {}
     for node in nodes:
@@ -49,7 +49,7 @@ def lesson_of(mix: Mix, nodes: Iterable[Node], rehearsed: bool) -> Lesson | None
         return None
     samples = [alike[0] for alike in serving]
     shapes = Counter((model, node.gpus, node.cpu_milli) for model, alike in enumerate(serving) for node in alike)
-    return Lesson(
+    return PricingProblem(
         tuple(_row(kind, weight, samples) for kind, weight in mix.known),
         tuple((*shape, count) for shape, count in sorted(shapes.items())),
         len(serving),

@@ -111,7 +111,7 @@ class DeviceState:
         return [(part, self._rank[part]) for part in used]
 
 
-class Valued:
+class PriceAware:
     """Judges by a settled mix and its prices; where nobody has priced it, a pod is worth the GPUs that it holds."""
 
     by_name = False

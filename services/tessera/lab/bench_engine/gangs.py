@@ -16,7 +16,7 @@ from time import process_time
 from tessera.domain.mix import Mix, cpu_per_gpu, models_of, weights
 from tessera.domain.resources import WHOLE_GPU, Need, Node, RoleNeed, empty_node
 from tessera.engine.placement.gangs import FreeCapacity
-from tessera.engine.scoring.price_aware import Valued
+from tessera.engine.scoring.price_aware import PriceAware
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.reasons import Reason
 
@@ -67,16 +67,16 @@ def _with_free(node: Node, gpus: int) -> Node:
 
 def _timed(what: str, cluster: list[Node], roles: tuple[RoleNeed, ...]) -> GangTime:
     known = weights({}, 0, cpu_per_gpu(cluster), models_of(cluster))
-    taste = Valued(Mix("default", known=tuple(known.items()), largest_cpu_milli=cluster[0].cpu_milli))
+    scoring = PriceAware(Mix("default", known=tuple(known.items()), largest_cpu_milli=cluster[0].cpu_milli))
     first, later, floor = list[float](), list[float](), list[float]()
     for round_number in range(ROUNDS):
-        room = FreeCapacity(cluster, taste=taste)
+        room = FreeCapacity(cluster, scoring=scoring)
         first.append(_milliseconds(partial(room.place, roles)))
         changed = [
             _with_free(node, 5 + round_number % 4) if number % 8 == round_number % 8 else node
             for number, node in enumerate(cluster)
         ]
-        room.renewed(changed, taste)
+        room.renewed(changed, scoring)
         later.append(_milliseconds(partial(room.place, roles)))
         floor.append(_milliseconds(partial(_gpus_free, changed)))
     return GangTime(what, median(first), median(later), median(floor))

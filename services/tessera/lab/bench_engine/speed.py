@@ -18,9 +18,9 @@ from tessera.domain.resources import Node
 from tessera.engine.placement.fits import fits
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.pricing.learner import learnt
-from tessera.engine.pricing.pricing_problem import lesson_of
-from tessera.engine.scoring.policies import FULLEST
-from tessera.engine.scoring.price_aware import Valued
+from tessera.engine.pricing.pricing_problem import make_pricing_problem
+from tessera.engine.scoring.price_aware import PriceAware
+from tessera.engine.scoring.protocol import BEST_FIT
 from tessera.lab.pack.cluster import POOL, gang_for, nodes_of
 from tessera.lab.traces.alibaba import Trace
 
@@ -46,12 +46,12 @@ def measure(trace: Trace, nodes: int, seed: int = 1) -> Speed:
     larger = replace(trace, nodes=tuple(chosen))
     cluster, random = nodes_of(larger, seed), Random(seed)
     gangs = [gang_for(pod) for pod in trace.pods]
-    taste, wanted = Valued(_mix(gangs, cluster)), list[Gang]()
+    scoring, wanted = PriceAware(_mix(gangs, cluster)), list[Gang]()
     left = larger.gpu_milli * FILL_PERCENT // 100
     while left > 0:
         wanted.append(random.choice(gangs))
         left -= wanted[-1].amount.gpu_milli
-    first, second = (_filled(cluster, taste, wanted) for _ in range(2))
+    first, second = (_filled(cluster, scoring, wanted) for _ in range(2))
     return Speed(nodes, len(wanted), first, second, _floor(cluster, wanted[:FLOOR_CALLS]))
 
 
@@ -61,12 +61,12 @@ def _mix(gangs: list[Gang], cluster: list[Node]) -> Mix:
     known = weights(counts, len(gangs), cpu_per_gpu(cluster), models_of(cluster))
     largest = max(node.cpu_milli for node in cluster)
     mix = Mix(POOL, arrivals=len(gangs), known=tuple(known.items()), largest_cpu_milli=largest)
-    lesson = lesson_of(mix, cluster, rehearsed=False)
-    return replace(mix, prices=learnt(lesson)) if lesson is not None else mix
+    problem = make_pricing_problem(mix, cluster, rehearsed=False)
+    return replace(mix, prices=learnt(problem)) if problem is not None else mix
 
 
-def _filled(cluster: list[Node], taste: Valued, wanted: list[Gang]) -> float:
-    room = FreeCapacity(cluster, taste=taste)
+def _filled(cluster: list[Node], scoring: PriceAware, wanted: list[Gang]) -> float:
+    room = FreeCapacity(cluster, scoring=scoring)
     for gang in dict.fromkeys(wanted):
         room.find(gang)  # first contact with each kind looks at every state: a start-up cost
     began = process_time()
@@ -79,5 +79,5 @@ def _floor(cluster: list[Node], wanted: list[Gang]) -> float:
     began = process_time()
     for gang in wanted:
         need = gang[0].need
-        max((FULLEST.score(need, node) for node in cluster if fits(need, node) is None), default=None)
+        max((BEST_FIT.score(need, node) for node in cluster if fits(need, node) is None), default=None)
     return len(wanted) / (process_time() - began)

@@ -13,7 +13,7 @@ from tessera.domain.gang import Gang
 from tessera.domain.resources import Node
 from tessera.engine.placement.fits import fits, kind_of, lacks_room, never_fits, placed_on
 from tessera.engine.placement.gangs import FreeCapacity
-from tessera.engine.scoring.policies import Taste
+from tessera.engine.scoring.protocol import ScoringPolicy
 from tessera.lab.churn.book import Book, Placements
 from tessera.lab.pack.cluster import Fragmentation
 
@@ -44,15 +44,15 @@ class ChurnCluster(Protocol):
 class NodeCluster:
     """A cluster of nodes, on which the committer's placement places by one policy."""
 
-    def __init__(self, nodes: Collection[Node], policy: Taste, measure: Fragmentation | None = None) -> None:
+    def __init__(self, nodes: Collection[Node], policy: ScoringPolicy, measure: Fragmentation | None = None) -> None:
         self.empty = {node.name: node for node in nodes}
         self._measure = measure
-        self.room = FreeCapacity(nodes, taste=policy)
+        self.room = FreeCapacity(nodes, scoring=policy)
 
-    def use(self, policy: Taste) -> None:
+    def use(self, policy: ScoringPolicy) -> None:
         """Place by this policy from now on."""
-        if policy is not self.room.places.taste:
-            self.room = FreeCapacity(self.room.nodes.values(), taste=policy)
+        if policy is not self.room.places.scoring:
+            self.room = FreeCapacity(self.room.nodes.values(), scoring=policy)
 
     @property
     def fragmented(self) -> int:
@@ -75,7 +75,7 @@ class NodeCluster:
 
     def place_on(self, gang: Gang, name: str) -> Placements:
         """Take room on a node that the pod fits; the policy chooses the device of a share."""
-        node, role, policy = self.room.nodes[name], gang[0], self.room.places.taste
+        node, role, policy = self.room.nodes[name], gang[0], self.room.places.scoring
         found = (placed_on(node, role.need, 0, role.name, policy.device(role.need, node)),)
         self.room.take(gang, found)
         self._measured(found)

@@ -14,8 +14,10 @@ from tessera.domain.fast import replace
 from tessera.domain.gang import Gang, gang_of
 from tessera.domain.mix import Mix
 from tessera.domain.resources import Need, Node
-from tessera.engine.scoring.policies import Taste
-from tessera.engine.scoring.published import CPU_SCALE, GPU_SCALE, RATIO, DotProduct, GpuPacking, Gradient, TightDevice
+from tessera.engine.scoring.named.dotprod import CPU_SCALE, GPU_SCALE, RATIO, DotProduct
+from tessera.engine.scoring.named.fgd import FragmentationGradient
+from tessera.engine.scoring.named.gpu_packing import GpuPacking
+from tessera.engine.scoring.protocol import ScoringPolicy, TightDevice
 from tessera.lab.pack.cluster import gang_for, nodes_of, trace_mix
 from tessera.lab.pack.protocol import MOST_PODS_PER_NODE
 from tessera.lab.traces.alibaba import Trace, TracePod
@@ -100,12 +102,12 @@ class Chance:
         return self._random.choice([slot for slot, left in enumerate(node.gpu_free) if left >= need.gpu_milli])
 
 
-def fgd_of_trace(trace: Trace) -> Taste:
+def fgd_of_trace(trace: Trace) -> ScoringPolicy:
     """FGD that is given the trace's popularity of kinds."""
-    return Gradient(Mix("", known=tuple(sorted(trace_mix(trace).items()))))
+    return FragmentationGradient(Mix("", known=tuple(sorted(trace_mix(trace).items()))))
 
 
-BASELINES: dict[str, Callable[[Trace, int], Taste]] = {
+BASELINES: dict[str, Callable[[Trace, int], ScoringPolicy]] = {
     "random": lambda trace, seed: Chance(seed),
     "dotprod": lambda trace, seed: DotProduct(),
     CLUSTERING: lambda trace, seed: GpuClustering(),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from tessera.domain.gang import Gang, gang_of
 from tessera.domain.mix import MixKind, kind_of
 from tessera.domain.resources import Need, Node, RoleNeed, empty_node
-from tessera.engine.scoring.fgd import typical
+from tessera.engine.scoring.named.fgd import typical
 from tessera.engine.scoring.workload import PodWorkload
 from tessera.lab.pack.protocol import MOST_PODS_PER_NODE, node_order
 from tessera.lab.traces.alibaba import WHOLE, Trace, TracePod

@@ -15,8 +15,9 @@ from tessera.domain.mix import in_full, kind_of, see
 from tessera.domain.resources import Need, Node
 from tessera.domain.state import State
 from tessera.engine.pricing import learner
-from tessera.engine.pricing.pricing_problem import Lesson, lesson_of
-from tessera.engine.scoring.policies import Taste, taste_of
+from tessera.engine.pricing.pricing_problem import PricingProblem, make_pricing_problem
+from tessera.engine.scoring.policies import find_scoring_policy
+from tessera.engine.scoring.protocol import ScoringPolicy
 from tessera.lab.pack.cluster import POOL
 from tessera.reclamation.prices.decide import FROM_ARRIVALS, fact_of
 from tessera.scheduler.decide.prices import why_not
@@ -26,7 +27,7 @@ from tessera_schemas.ledger import MixPriced, TakenFact
 
 DEFAULT = "tessera"
 HOW = ("rehearsed", "auction", "nobody")
-Learn = Callable[[Lesson], tuple[int, ...]]
+Learn = Callable[[PricingProblem], tuple[int, ...]]
 
 learnt: Learn = lru_cache(maxsize=64)(learner.learnt)
 """Runs that have seen the same arrivals ask for the same prices."""
@@ -46,7 +47,7 @@ class Scoring(Protocol):
     def see(self, gangs: Iterable[Gang]) -> None:
         """Counts arrivals, whether they find room or not."""
 
-    def in_force(self) -> Taste:
+    def in_force(self) -> ScoringPolicy:
         """The policy as of what was seen; the same object until something was learnt."""
 
     def price(self, need: Need) -> int:
@@ -59,13 +60,13 @@ class FixedScoring:
     priced = 0
     due_in = 1 << 30
 
-    def __init__(self, policy: Taste) -> None:
+    def __init__(self, policy: ScoringPolicy) -> None:
         self._policy = policy
 
     def see(self, gangs: Iterable[Gang]) -> None:
         """Counts nothing."""
 
-    def in_force(self) -> Taste:
+    def in_force(self) -> ScoringPolicy:
         """The policy."""
         return self._policy
 
@@ -105,9 +106,9 @@ class CommitterPolicy:
             return
         if mix.settled > self._asked and mix.arrivals >= FROM_ARRIVALS:
             self._asked, self._due = mix.settled, mix.arrivals + self._late
-            lesson = lesson_of(mix, self._state.nodes.values(), self._rehearsed)
-            if lesson is not None:
-                self._waiting = fact_of(POOL, mix.settled, self._state.n, lesson, self._learn(lesson))
+            problem = make_pricing_problem(mix, self._state.nodes.values(), self._rehearsed)
+            if problem is not None:
+                self._waiting = fact_of(POOL, mix.settled, self._state.n, problem, self._learn(problem))
         fact = self._waiting
         if fact is None or mix.arrivals < self._due:
             return
@@ -117,9 +118,9 @@ class CommitterPolicy:
             taken = TakenFact(seq=1, service="reclamation", fact=fact)
             apply_record(self._state, MixPriced(kind="mix_priced", fact=0, pool=POOL), (taken,))
 
-    def in_force(self) -> Taste:
+    def in_force(self) -> ScoringPolicy:
         """The policy as of what was seen; the same object until something was learnt."""
-        return taste_of(self._state, POOL)
+        return find_scoring_policy(self._state, POOL)
 
     def price(self, need: Need) -> int:
         """Millionths of a GPU that a pod is worth: in full while nobody has priced its kind."""

@@ -52,7 +52,7 @@ class Filling:
 
     def __init__(self, trace: Trace, policy: str, seed: int, scoring: Scoring) -> None:
         self.scoring = scoring
-        self.room = FreeCapacity(nodes_for(policy, trace, seed), taste=scoring.in_force())
+        self.room = FreeCapacity(nodes_for(policy, trace, seed), scoring=scoring.in_force())
         self.measure = Fragmentation(trace, self.room.nodes)
         self._policy, self._run, self._refused = policy, f"{policy}, seed {seed}", set[TracePod]()
         self.placed = self.dropped = 0
@@ -60,8 +60,8 @@ class Filling:
     def see(self, pod: TracePod) -> None:
         """A pod arrives, whether it finds room or not."""
         self.scoring.see((gang_for(pod),))
-        if self.scoring.in_force() is not self.room.places.taste:
-            self.room = FreeCapacity(self.room.nodes.values(), taste=self.scoring.in_force())
+        if self.scoring.in_force() is not self.room.places.scoring:
+            self.room = FreeCapacity(self.room.nodes.values(), scoring=self.scoring.in_force())
 
     def place(self, pod: TracePod, number: int) -> None:
         """Place the arrival of this number, or drop it. Raises RefusedThoughItFits."""

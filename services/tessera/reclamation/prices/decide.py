@@ -2,7 +2,7 @@
 
 from tessera.domain.mix import Mix
 from tessera.engine import ENGINE_ID
-from tessera.engine.pricing.pricing_problem import Lesson
+from tessera.engine.pricing.pricing_problem import PricingProblem
 from tessera_schemas.facts import PricesLearnt
 
 NOTICEABLE = 10  # one part in so many
@@ -16,15 +16,15 @@ def is_due(mix: Mix, gpus: int, from_arrivals: int) -> bool:
     return mix.priced < mix.settled or NOTICEABLE * abs(gpus - mix.priced_gpus) >= mix.priced_gpus
 
 
-def fact_of(pool: str, settled: int, basis_n: int, lesson: Lesson, prices: tuple[int, ...]) -> PricesLearnt:
+def fact_of(pool: str, settled: int, basis_n: int, problem: PricingProblem, prices: tuple[int, ...]) -> PricesLearnt:
     """Fact that the mix of a pool, as settled, has these prices, in millionths of a GPU."""
     return PricesLearnt(
         kind="prices_learnt",
         pool=pool,
         settled=settled,
         basis_n=basis_n,
-        gpus=lesson.gpus,
+        gpus=problem.gpus,
         engine=ENGINE_ID,
-        learnt_by="rehearsed" if lesson.rehearsed else "auction",
+        learnt_by="rehearsed" if problem.rehearsed else "auction",
         prices=prices,
     )

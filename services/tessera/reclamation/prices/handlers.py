@@ -13,7 +13,7 @@ import structlog
 
 from tessera.domain.mix import Mix
 from tessera.domain.state import State
-from tessera.engine.pricing.pricing_problem import Lesson, lesson_of
+from tessera.engine.pricing.pricing_problem import PricingProblem, make_pricing_problem
 from tessera.kernel.errors import Transient
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.process.leases import Members, partition_of, rounds
@@ -25,7 +25,7 @@ PLACEMENT = "tessera"  # the one policy that goes by prices
 LOOK_SECONDS = 5.0
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 60.0, 3600.0  # after the same mix was tried
 
-Learn = Callable[[Lesson, float], Awaitable[tuple[int, ...]]]
+Learn = Callable[[PricingProblem, float], Awaitable[tuple[int, ...]]]
 log = structlog.get_logger()
 
 
@@ -39,7 +39,7 @@ class Tried:
 
 
 class Prices:
-    """`learn_all` runs for ever. `learn` is given a lesson and the seconds that it may take, and raises Transient."""
+    """`learn_all` runs for ever. `learn` is given a problem and the seconds that it may take, and raises Transient."""
 
     def __init__(
         self, ports: Ports, settings: ReclamationSettings, state: State, members: Members, learn: Learn
@@ -61,13 +61,13 @@ class Prices:
         mix = self._state.mixes.get(pool)
         if mix is None or partition_of(pool) not in self._members.partitions() or self._is_tried(mix):
             return
-        lesson = lesson_of(mix, self._state.nodes.values(), self._rehearsed)
-        if lesson is None or not is_due(mix, lesson.gpus, self._settings.learn_from_arrivals):
+        problem = make_pricing_problem(mix, self._state.nodes.values(), self._rehearsed)
+        if problem is None or not is_due(mix, problem.gpus, self._settings.learn_from_arrivals):
             return
         began, basis_n = self._ports.clock.monotonic(), self._state.n
         try:
-            prices = await self._learn(lesson, self._settings.learning_seconds)
-            fact = fact_of(pool, mix.settled, basis_n, lesson, prices)
+            prices = await self._learn(problem, self._settings.learning_seconds)
+            fact = fact_of(pool, mix.settled, basis_n, problem, prices)
             await self._facts.publish(fact)
         except Transient as error:
             self._ports.metrics.prices_not_learnt.inc()

@@ -13,7 +13,7 @@ from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.preemption.growth import may_have
 from tessera.engine.queueing.readiness import startable
-from tessera.engine.scoring.policies import taste_of
+from tessera.engine.scoring.policies import find_scoring_policy
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
 from tessera_schemas.ledger import Grown, Shrunk
 from tessera_schemas.orders import HEADS_MAX
@@ -119,7 +119,7 @@ class _Free:
     def room(self, pool: str, flavor: str) -> FreeCapacity:
         if (pool, flavor) not in self._rooms:
             nodes = nodes_for(self._state, pool, flavor)
-            self._rooms[pool, flavor] = FreeCapacity(nodes, taste=taste_of(self._state, pool))
+            self._rooms[pool, flavor] = FreeCapacity(nodes, scoring=find_scoring_policy(self._state, pool))
         return self._rooms[pool, flavor]
 
 

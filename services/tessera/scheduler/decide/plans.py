@@ -6,7 +6,14 @@ from tessera.domain.entities import Earmark, Job, Run
 from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import Node
 from tessera.domain.state import State
-from tessera.engine.defragmentation.relocations import GPU_SECOND, Bases, Ground, lacks_again, may_move, without_gain
+from tessera.engine.defragmentation.relocations import (
+    GPU_SECOND,
+    NodesOfRuns,
+    TargetCapacity,
+    lacks_again,
+    may_move,
+    without_gain,
+)
 from tessera.engine.placement.capacity import Held, extra_places, leaving, nodes_less, standing
 from tessera.engine.placement.faults import placement_faults
 from tessera.engine.preemption.candidates import eviction_cost
@@ -162,7 +169,7 @@ def _move(state: State, job: Job, fact: PlanProposed, book: QuotaBook) -> Reason
     if len(fact.moves) > state.tree.policy.defragment_moves_max:
         numbers = {"moves": len(fact.moves), "moves_max": state.tree.policy.defragment_moves_max}
         return Reason(code=Code.PLAN_DOES_NOT_FIT, field="policy.defragment_moves_max", numbers=numbers)
-    ground = Ground(Bases(state))
+    ground = TargetCapacity(NodesOfRuns(state))
     ground.take(job.gang, fact.placements)
     runs = state.runs.found(move.run_id for move in fact.moves)
     for run, move in zip(runs, fact.moves, strict=True):

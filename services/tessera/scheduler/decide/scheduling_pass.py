@@ -8,7 +8,7 @@ from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing.starting import Choice, choose
-from tessera.engine.scoring.policies import taste_of
+from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 
@@ -60,11 +60,11 @@ class SchedulingPass:
     def _room(self, flavor: str, avoid: tuple[str, ...]) -> FreeCapacity:
         """Free capacity of the pass before, updated where nodes changed; else computed anew."""
         nodes = nodes_for(self._state, self._pool, flavor, avoid)
-        taste = taste_of(self._state, self._pool)
+        scoring = find_scoring_policy(self._state, self._pool)
         room = None if avoid else self._known.get((self._pool, flavor))
-        if room is not None and room.renewed(nodes, taste):
+        if room is not None and room.renewed(nodes, scoring):
             return room
-        room = FreeCapacity(nodes, taste=taste)
+        room = FreeCapacity(nodes, scoring=scoring)
         if not avoid:
             self._known[self._pool, flavor] = room
         return room

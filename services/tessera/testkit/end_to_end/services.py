@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from tessera.client.replay import ReplayReport, verify
 from tessera.domain.state import State
 from tessera.engine.pricing.learner import learnt
-from tessera.engine.pricing.pricing_problem import Lesson
+from tessera.engine.pricing.pricing_problem import PricingProblem
 from tessera.kernel.errors import KernelError
 from tessera.kernel.ledger.shard import Shard
 from tessera.kernel.memory.bus import MemoryBus
@@ -131,6 +131,6 @@ def job(name: str, queue: str, pods: Iterable[tuple[int, Resources, tuple[str, .
     return JobSpec(name=name, queue=queue, roles=roles)
 
 
-async def _learn_here(lesson: Lesson, seconds: float) -> tuple[int, ...]:
+async def _learn_here(problem: PricingProblem, seconds: float) -> tuple[int, ...]:
     """In no virtual time."""
-    return learnt(lesson)
+    return learnt(problem)

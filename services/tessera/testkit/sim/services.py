@@ -8,7 +8,7 @@ from importlib import import_module
 from random import Random
 from typing import Any
 
-from tessera.engine.pricing.pricing_problem import Lesson
+from tessera.engine.pricing.pricing_problem import PricingProblem
 from tessera.kernel.errors import InvariantViolation, Transient
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker
@@ -67,7 +67,7 @@ class SimulatedServices:
         learn: Learn | None = None,
         settings: Mapping[str, Mapping[str, Any]] = SETTINGS,
     ) -> None:
-        """`learn` prices the lessons of reclamation; without it what comes of them is made up, after a while."""
+        """`learn` prices the problems of reclamation; without it what comes of them is made up, after a while."""
         self.loop, self.random, self.rates, self.coverage = loop, random, rates, coverage
         self.clock = VirtualClock(loop)
         self.broker = MemoryBroker(self.clock)
@@ -95,12 +95,12 @@ class SimulatedServices:
         task = self.loop.create_task(self._run(slot, serve, ports, settings, stop))
         self.members[slot] = Member(name, ports.instance, faults, clock, stop, task)
 
-    async def _make_up(self, lesson: Lesson, seconds: float) -> tuple[int, ...]:
+    async def _make_up(self, problem: PricingProblem, seconds: float) -> tuple[int, ...]:
         """A process that learns may take its time, or come to nothing."""
         await self.clock.sleep(self.random.uniform(0.0, 3.0))
         if self.random.random() < 0.2:
             raise Transient("learning came to nothing")
-        return tuple(gpus * milli * (1500 if models else 1000) for _, milli, gpus, models, _ in lesson.kinds)
+        return tuple(gpus * milli * (1500 if models else 1000) for _, milli, gpus, models, _ in problem.kinds)
 
     def _ports(self, name: str, faults: ServiceFaults, clock: VirtualClock) -> Ports:
         bus = MemoryBus(self.broker, name, faults)

@@ -89,7 +89,7 @@ def test_what_a_policy_places_fits_and_is_no_more_than_the_optimum(rooms, wanted
         replace(node(*free, policy=policy, cpu=cpu, model=model), name=f"n{at}")
         for at, (free, cpu, model) in enumerate(rooms)
     ]
-    room = FreeCapacity(made, taste=scoring_of(trace_of(pods=KINDS), policy, 1).in_force())
+    room = FreeCapacity(made, scoring=scoring_of(trace_of(pods=KINDS), policy, 1).in_force())
     placed = [pod for pod in wanted if isinstance(room.place(gang_of_pod(policy, pod)), tuple)]
     gpus = [pod.total_gpu_milli for pod in wanted]
     assert sum(pod.total_gpu_milli for pod in placed) <= optimum(made, wanted, gpus)

@@ -14,7 +14,7 @@ from tessera.engine.pricing.compiled import COMPILED
 assert COMPILED == (sys.argv[1] != "plain"), COMPILED
 from tessera.engine.pricing.dual_prices import Terms
 from tessera.engine.pricing.learner import learnt
-from tessera.engine.pricing.pricing_problem import Lesson
+from tessera.engine.pricing.pricing_problem import PricingProblem
 from tessera.engine.pricing.simulated_filling import Rehearsal
 
 kinds = (
@@ -23,7 +23,7 @@ kinds = (
 )
 shapes = ((0, 8, 96_000, 2), (1, 4, 32_000, 3), (2, 2, 16_000, 3))
 plan = Rehearsal(rounds=2, tries=4, kept=2, first_group=2, next_group=2)
-print(learnt(Lesson(kinds, shapes, 3, True), Terms(draws=3, sales=1, lots=6), plan))
+print(learnt(PricingProblem(kinds, shapes, 3, True), Terms(draws=3, sales=1, lots=6), plan))
 """
 
 

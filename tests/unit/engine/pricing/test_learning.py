@@ -4,7 +4,7 @@ from tessera.domain.mix import settle_at
 from tessera.engine.pricing.dual_prices import Terms, learn_prices
 from tessera.engine.pricing.fragmentation import TypicalPod
 from tessera.engine.pricing.learner import learnt
-from tessera.engine.pricing.pricing_problem import Lesson
+from tessera.engine.pricing.pricing_problem import PricingProblem
 from tessera.engine.pricing.worth_tables import Shape
 
 SHORT = Terms(draws=4, sales=2, lots=6)
@@ -36,7 +36,7 @@ def test_a_mix_without_gpus_has_no_prices():
 
 def test_a_lesson_is_answered_with_one_price_for_each_of_its_kinds_in_their_order():
     kinds = ((1000, 0, 0, 0, 7), (4000, 1000, 1, 0, 80), (4000, 1000, 1, 0b10, 20), (4000, 1000, 2, 0, 0))
-    prices = learnt(Lesson(kinds, ((0, 8, 96_000, 9), (1, 8, 96_000, 3)), 2, False), SHORT)
+    prices = learnt(PricingProblem(kinds, ((0, 8, 96_000, 9), (1, 8, 96_000, 3)), 2, False), SHORT)
     assert prices[0] == 0  # no GPU
     assert prices[2] > prices[1] > 0  # bound to the scarce model
     assert prices[3] == 2_000_000  # runs nowhere
@@ -44,10 +44,10 @@ def test_a_lesson_is_answered_with_one_price_for_each_of_its_kinds_in_their_orde
 
 def test_kinds_that_differ_by_less_than_half_a_cpu_have_one_price():
     kinds = ((4000, 1000, 1, 0, 80), (4100, 1000, 1, 0, 5), (9000, 1000, 1, 0, 5))
-    first, alike, other = learnt(Lesson(kinds, ((0, 8, 96_000, 9),), 1, False), SHORT)
+    first, alike, other = learnt(PricingProblem(kinds, ((0, 8, 96_000, 9),), 1, False), SHORT)
     assert first == alike != other
 
 
 def test_nothing_is_worth_more_than_the_bound_that_the_committer_takes():
     kinds = ((100, 1, 1, 0b10, 1), (12_000, 1000, 8, 0, 10**6))
-    assert learnt(Lesson(kinds, ((0, 8, 96_000, 90), (1, 1, 1000, 1)), 2, False), SHORT)[0] <= 16_000
+    assert learnt(PricingProblem(kinds, ((0, 8, 96_000, 90), (1, 1, 1000, 1)), 2, False), SHORT)[0] <= 16_000

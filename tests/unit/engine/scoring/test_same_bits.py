@@ -15,7 +15,7 @@ from tessera.engine.pricing.fitting import fits
 from tessera.engine.pricing.fragmentation import TypicalPod
 from tessera.engine.pricing.packer import Packer
 from tessera.engine.pricing.worth_tables import Shape
-from tessera.engine.scoring.price_aware import Valued, usual_cpu, worth_in_full
+from tessera.engine.scoring.price_aware import PriceAware, usual_cpu, worth_in_full
 from tests.builders import node_seen
 
 MODELS = ("a100", "h100", "l40")
@@ -82,7 +82,7 @@ def _kind_of(pod: TypicalPod) -> MixKind:
 @pytest.mark.parametrize("seed", range(4))
 def test_score_and_device_are_those_of_the_packer(seed: int) -> None:
     drawn = Drawn.by(seed)
-    packer, policy, compared = drawn.packer(), Valued(drawn.mix), 0
+    packer, policy, compared = drawn.packer(), PriceAware(drawn.mix), 0
     core = packer.core
     for t, pod in enumerate(packer.kinds):
         need = _need(_kind_of(pod))
@@ -99,7 +99,7 @@ def test_pods_lie_where_the_packer_puts_them() -> None:
     """On an empty cluster, with the packer's order of nodes being that of their names."""
     drawn = Drawn.by(11)
     nodes = [replace(node, gpu_free=(1000,) * node.gpus, cpu_free=128_000, pods_free=9999) for node in drawn.nodes]
-    packer, room = Drawn(drawn.random, nodes, drawn.mix).packer(), FreeCapacity(nodes, taste=Valued(drawn.mix))
+    packer, room = Drawn(drawn.random, nodes, drawn.mix).packer(), FreeCapacity(nodes, scoring=PriceAware(drawn.mix))
     pairs = zip(drawn.mix.known, drawn.mix.prices, strict=True)
     wanted = np.array([drawn.random.randrange(len(packer.kinds)) for _ in range(150)])
     prices = tuple(sorted((_packed(kind), price) for (kind, _), price in pairs if kind.gpus))

@@ -1,4 +1,4 @@
-"""Which taste is in force, and what it is made of."""
+"""Which scoring is in force, and what it is made of."""
 
 import pytest
 
@@ -8,9 +8,13 @@ from tessera.domain.snapshot import dump, load
 from tessera.domain.statehash import StateHash
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.gangs import FreeCapacity
-from tessera.engine.scoring.policies import FULLEST, taste_of
-from tessera.engine.scoring.price_aware import Valued
-from tessera.engine.scoring.published import DotProduct, GpuPacking, Gradient, Random
+from tessera.engine.scoring.named.dotprod import DotProduct
+from tessera.engine.scoring.named.fgd import FragmentationGradient
+from tessera.engine.scoring.named.gpu_packing import GpuPacking
+from tessera.engine.scoring.named.random import Random
+from tessera.engine.scoring.policies import find_scoring_policy
+from tessera.engine.scoring.price_aware import PriceAware
+from tessera.engine.scoring.protocol import BEST_FIT
 from tests.builders import node_seen
 from tests.rounds import Rounds
 
@@ -20,29 +24,29 @@ ONE = Need(1000, 1, gpus=1)
 @pytest.mark.parametrize(
     ("placement", "kind"),
     [
-        ("tessera", Valued),
-        ("fgd", Gradient),
-        ("bestfit", type(FULLEST)),
+        ("tessera", PriceAware),
+        ("fgd", FragmentationGradient),
+        ("bestfit", type(BEST_FIT)),
         ("gpu-packing", GpuPacking),
         ("dotprod", DotProduct),
         ("random", Random),
     ],
 )
 def test_the_configuration_names_it(placement: str, kind: type) -> None:
-    assert type(taste_of(Rounds(placement=placement).state, "default")) is kind
+    assert type(find_scoring_policy(Rounds(placement=placement).state, "default")) is kind
 
 
 def test_its_tables_serve_until_the_mix_settles_anew() -> None:
     rounds = Rounds()
     rounds.submit("first")
-    before = taste_of(rounds.state, "default")
+    before = find_scoring_policy(rounds.state, "default")
     for number in range(SETTLED_AT[0] - 2):
         rounds.submit(f"job-{number}", cpu_milli=2000)
-    assert taste_of(rounds.state, "default") is before
+    assert find_scoring_policy(rounds.state, "default") is before
     trial = rounds.state.overlay()
     rounds.submit("last")
-    assert taste_of(rounds.state, "default") is not before
-    assert taste_of(trial, "default") is not None
+    assert find_scoring_policy(rounds.state, "default") is not before
+    assert find_scoring_policy(trial, "default") is not None
 
 
 def test_a_restored_state_places_as_the_one_that_was_folded() -> None:
@@ -54,7 +58,7 @@ def test_a_restored_state_places_as_the_one_that_was_folded() -> None:
     assert StateHash().of(restored) == StateHash().of(rounds.state)
     places = []
     for state in (rounds.state, restored):
-        room = FreeCapacity(nodes_for(state, "default", ""), taste=taste_of(state, "default"))
+        room = FreeCapacity(nodes_for(state, "default", ""), scoring=find_scoring_policy(state, "default"))
         places.append(room.find(rounds.job("job-0").roles))
     assert places[0] == places[1]
 
@@ -70,8 +74,8 @@ def test_small_jobs_leave_a_node_empty_where_a_pool_has_less_cpu_than_is_usual_e
 def test_a_kind_that_a_node_does_not_serve_is_worth_nothing_there() -> None:
     shares = Mix("default", known=((MixKind(1000, 500, 1), 10),), largest_cpu_milli=64_000)
     whole, both = (empty_node(node_seen(profile, 8, device_profile=profile)) for profile in ("whole", "plugin"))
-    taste = Valued(shares)
-    assert taste.score(ONE, whole) > taste.score(ONE, both)
+    scoring = PriceAware(shares)
+    assert scoring.score(ONE, whole) > scoring.score(ONE, both)
 
 
 def test_of_a_kind_that_runs_anywhere_a_model_that_others_wait_for_is_kept_free() -> None:
@@ -82,7 +86,7 @@ def test_of_a_kind_that_runs_anywhere_a_model_that_others_wait_for_is_kept_free(
         largest_cpu_milli=64_000,
     )
     scarce, common = (empty_node(node_seen(model, 8, gpu_model=model)) for model in ("h100", "a100"))
-    assert Valued(mix).score(ONE, common) > Valued(mix).score(ONE, scarce)
+    assert PriceAware(mix).score(ONE, common) > PriceAware(mix).score(ONE, scarce)
 
 
 def test_random_draws_the_same_for_the_same_node_and_anew_when_it_has_changed() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tessera.domain.fast import replace
 from tessera.domain.mix import MixKind
-from tessera.engine.scoring.fgd import STEPS, typical
+from tessera.engine.scoring.named.fgd import STEPS, typical
 from tessera.engine.scoring.workload import PodWorkload
 from tessera.lab.pack.cluster import Fragmentation
 from tessera.lab.pack.stranding import Cause, stranded

@@ -6,7 +6,7 @@ from tessera.client.outcomes import Failure
 from tessera.domain.mix import SETTLED_AT
 from tessera.domain.resources import empty_node
 from tessera.engine.placement.gangs import FreeCapacity
-from tessera.engine.pricing.pricing_problem import Lesson
+from tessera.engine.pricing.pricing_problem import PricingProblem
 from tessera.lab.pack.cluster import RefusedThoughItFits, has_room
 from tessera.lab.pack.live import lines_of, live, parse_how
 from tessera.lab.pack.replay import replay
@@ -24,19 +24,19 @@ PODS = (
 TRACE = Trace("small", CLUSTER, PODS * 20)
 
 
-def in_full(lesson: Lesson) -> tuple[int, ...]:
-    return tuple(gpus * milli * 1000 for _, milli, gpus, _, _ in lesson.kinds)
+def in_full(problem: PricingProblem) -> tuple[int, ...]:
+    return tuple(gpus * milli * 1000 for _, milli, gpus, _, _ in problem.kinds)
 
 
 def test_prices_are_learnt_at_each_settlement_from_the_fiftieth_arrival_on() -> None:
-    lessons = list[Lesson]()
+    problems = list[PricingProblem]()
 
-    def learn(lesson: Lesson) -> tuple[int, ...]:
-        lessons.append(lesson)
-        return in_full(lesson)
+    def learn(problem: PricingProblem) -> tuple[int, ...]:
+        problems.append(problem)
+        return in_full(problem)
 
     run = live(TRACE, "tessera", seed=1, learn=learn)
-    assert run.priced == len(lessons) == sum(at <= run.arrivals for at in SETTLED_AT) == 2
+    assert run.priced == len(problems) == sum(at <= run.arrivals for at in SETTLED_AT) == 2
     assert 50 < run.allocated_100 <= run.allocated_130 <= 100
 
 

@@ -25,7 +25,7 @@ class Placed:
 
     def __init__(self, **prices: int) -> None:
         self.scoring, self.found = FixedScoring(BASELINES["fgd"](trace_of(pods=(WHOLE, HALF)), 1)), list[int]()
-        self.room = FreeCapacity([node(1000, 500)], taste=self.scoring.in_force())
+        self.room = FreeCapacity([node(1000, 500)], scoring=self.scoring.in_force())
         self.scoring.price = lambda need: prices["half" if need.gpu_milli else "whole"]
 
     def place(self, pod: TracePod, number: int) -> None:

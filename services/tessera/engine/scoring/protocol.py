@@ -1,0 +1,42 @@
+"""What a scoring policy is, and best fit, which also serves where no policy is asked."""
+
+from typing import Protocol
+
+from tessera.domain.resources import Need, Node
+
+
+class ScoringPolicy(Protocol):
+    by_name: bool
+    """Whether nodes that are equal but for their names may get different scores."""
+
+    def score(self, need: Need, node: Node) -> int:
+        """How good the node is for a pod that fits it; higher is better, and of equals the first by name."""
+
+    def device(self, need: Need, node: Node) -> int | None:
+        """The device that a share takes there; None: the one with the least left, then the lowest."""
+
+
+class TightDevice:
+    """A share goes to the device with the least left, then the lowest."""
+
+    by_name = False
+
+    def device(self, need: Need, node: Node) -> int | None:
+        """Returns None: a share takes the device with the least left, then the lowest."""
+        return None
+
+
+class BestFit(TightDevice):
+    """
+    Best fit: least GPU free, then least CPU, then least memory.
+
+    It also serves where no policy is asked, since only whether a gang has room counts, and for MIG instances, which
+    no mix prices.
+    """
+
+    def score(self, need: Need, node: Node) -> int:
+        """Score that is higher the less GPU is free, then the less CPU, then the less memory."""
+        return -((sum(node.gpu_free) << 128) + (node.cpu_free << 64) + node.memory_free)
+
+
+BEST_FIT = BestFit()
