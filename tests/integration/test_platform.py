@@ -168,6 +168,7 @@ async def test_up_stops_in_order_when_told_to(tmp_path: Path) -> None:
         sys.executable, "-c", script, env=SAME_PATH, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
+    assert b"starting in" in await asyncio.wait_for(process.stdout.readline(), SECONDS)
     assert b"ready in" in await asyncio.wait_for(process.stdout.readline(), SECONDS)
     process.send_signal(signal.SIGINT)
     output, _ = await asyncio.wait_for(process.communicate(), SECONDS)
