@@ -10,8 +10,8 @@ OnMessage = Callable[[int, bytes, bytes, bytes, bytes], None]
 """Called with the subscription's number, subject, reply subject, data, raw headers. Must not raise."""
 
 
-class ProtocolError(Exception):
-    """Bytes that are not NATS: nothing behind them can be understood."""
+class ProtocolError(ConnectionError):
+    """Bytes that are not NATS: nothing behind them can be understood, and the connection is no use any more."""
 
 
 class MessageParser:
