@@ -31,7 +31,7 @@ class ResourceKind:
 
     @property
     def scale(self) -> int:
-        """How many of our units make one of Kubernetes'."""
+        """Number of our units in one of Kubernetes'."""
         return 1000 if self.unit == "thousandths" else 1
 
 
@@ -87,5 +87,5 @@ def is_counted_by_name(name: str) -> bool:
 
 
 def number_name(name: str) -> str:
-    """How numbers of a reason call what counts among a node's devices: with its unit, so that it is said in it."""
+    """Name of a counted resource in a reason's numbers: with its unit, so that people read it in that unit."""
     return f"{name}_bytes" if name in _FURTHER_NAMES else name

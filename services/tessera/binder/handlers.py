@@ -146,7 +146,7 @@ class Runs:
         return self._pods.informer.synced and self._adopted.synced
 
     async def _work_in_trace(self, run_id: str) -> None:
-        """What is logged and published meanwhile belongs to the trace of the job."""
+        """Put logs and facts of this work into the trace of the job."""
         job = self._state.jobs.get(run_id.rpartition("-")[0])
         if job is None or not (job.trace or self._ports.spans.on):
             await self._work(run_id)

@@ -106,7 +106,7 @@ class Api:
 
     async def _fed_by(self, read: Callable[[], bytes]) -> AsyncIterator[bytes]:
         """
-        What a blocking `read` gives, until it gives nothing; whoever stops asking leaves it to end with the command.
+        Feed from a blocking `read` until it returns nothing; whoever stops asking leaves it to end with the command.
 
         Raises Transient for silence, a reset, and an answer that is cut off.
         """
@@ -155,7 +155,7 @@ class Api:
         return answer
 
     def _refusal(self, status: int, path: str, problem: Json) -> Exception:
-        """What a status that is no success means for whoever asked."""
+        """Translate a status that is no success into an error for the caller."""
         sentence = str(problem.get("sentence") or HTTPStatus(status).phrase)
         if status == HTTPStatus.UNAUTHORIZED:
             return Failure(

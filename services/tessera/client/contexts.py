@@ -35,7 +35,7 @@ class Contexts:
 
     @classmethod
     def read(cls, environment: Mapping[str, str] = os.environ) -> "Contexts":
-        """Those of this user; none before the first login. Raises Failure for a damaged file."""
+        """Contexts of this user; none before the first login. Raises Failure for a damaged file."""
         path = file_of(environment)
         try:
             value = json.loads(path.read_text(encoding="utf-8"))

@@ -109,7 +109,7 @@ def _another(backup: Backup, there: int) -> Failure:
 
 
 def summary(backup: Backup) -> Iterator[str]:
-    """What was done, and what to know before the services start."""
+    """Lines about the restore, and about the steps before the services start."""
     yield f"restored shard {backup.shard} up to {backup.head}"
     yield "start the services now; views and events are made anew from the ledger"
     yield (

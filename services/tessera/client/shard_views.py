@@ -37,7 +37,7 @@ class ReadViews(ABC):
 
     @abstractmethod
     async def title(self) -> str:
-        """Whose views these are, for the first line of a screen."""
+        """Name of the views' owner, for the first line of a screen."""
 
     @abstractmethod
     async def templates(self) -> "Sequence[JobTemplate]":

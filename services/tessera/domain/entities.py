@@ -62,7 +62,7 @@ class Job:
 
     @property
     def gang(self) -> Gang:
-        """Its roles, placed all or nothing."""
+        """Roles of the job, placed all or nothing."""
         return gang_of(self.roles)
 
     @property

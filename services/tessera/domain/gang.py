@@ -25,7 +25,7 @@ class Gang(tuple[RoleNeed, ...]):
 
     @cached_property
     def need_of(self) -> Mapping[str, Need]:
-        """What each pod needs, by the name of its role."""
+        """Need of each pod, by the name of its role."""
         return {role.name: role.need for role in self}
 
     @cached_property
@@ -41,14 +41,14 @@ class Gang(tuple[RoleNeed, ...]):
 
     @cached_property
     def amount(self) -> Amount:
-        """What the whole gang holds while it has a run."""
+        """Amount that the whole gang holds while it has a run."""
         total = NOTHING
         for role in self:
             total = total.plus(role.need.amount, role.replicas)
         return total
 
     def amount_of(self, placements: Iterable[Placement]) -> Amount:
-        """What these pods of the gang's roles hold."""
+        """Amount that these pods of the gang's roles hold."""
         total = NOTHING
         for placement in placements:
             total = total.plus(self.need_of[placement.role].amount)

@@ -1,5 +1,5 @@
 """
-What pods the jobs of each pool ask for, learnt from the jobs taken in: integer state of the fold.
+Mix of pods that the jobs of each pool ask for, learnt from the jobs taken in: integer state of the fold.
 
 Each pod counts once for its kind, of one role at most `PODS_COUNTED`: a gang says less of what comes next than as many
 jobs. Decisions do not look at the counts, which change with every job, but at the mix as it was when last settled:

@@ -50,7 +50,7 @@ class Need:
 
     @property
     def amount(self) -> "Amount":
-        """What one pod counts against quotas."""
+        """Amount of one pod that counts against quotas."""
         return Amount(self.cpu_milli, self.memory_bytes, self.total_gpu_milli)
 
 

@@ -59,7 +59,7 @@ class Logs:
     async def _send(
         self, request: web.Request, response: web.StreamResponse, pieces: AsyncGenerator[bytes, None]
     ) -> None:
-        """What breaks off now has its status sent already: the stream is cut, so that nobody takes it for whole."""
+        """Send each piece. The status is sent already: what breaks off is cut, so that nobody takes it for whole."""
         try:
             async for piece in pieces:
                 over = self._streams.why_over(request[CALLER])

@@ -1,4 +1,4 @@
-"""Which ended jobs the views show: those that ended last, bounded by count and age. Pure."""
+"""Ended jobs that the views show: those that ended last, bounded by count and age. Pure."""
 
 import heapq
 from collections.abc import Iterable, Iterator

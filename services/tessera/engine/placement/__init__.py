@@ -1,1 +1,1 @@
-"""Where a gang may go: which pods fit which nodes, devices and MIG positions, placement groups, topology."""
+"""Placement of gangs: which pods fit which nodes, devices and MIG positions, placement groups, topology."""

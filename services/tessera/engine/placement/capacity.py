@@ -1,4 +1,4 @@
-"""What nodes are and would be free of: by flavor, without runs, with what is leaving. Pure."""
+"""Free capacity of nodes, now and in a what-if: by flavor, without runs, with what is leaving. Pure."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -14,12 +14,12 @@ Held = tuple[Gang, Collection[Placement]]
 
 
 def standing(run: Run) -> tuple[Placement, ...]:
-    """What an eviction of the run would free: what its gang holds, and what it grew by and still has."""
+    """Placements that an eviction of the run would free: those of its gang, and its surplus pods."""
     return (*run.gang_places, *(extra.placement for extra in run.surplus))
 
 
 def extra_places(run: Run, ranks: Sequence[int]) -> tuple[Placement, ...]:
-    """Where these pods beyond its gang are."""
+    """Placements of surplus pods."""
     return tuple(extra.placement for extra in run.extra if extra.placement.rank in ranks)
 
 
@@ -43,7 +43,7 @@ def leaving(state: State) -> list[tuple[Run, tuple[Placement, ...]]]:
 
 
 def stopped_ts(state: State, run: Run) -> int:
-    """When it was revoked, or ended by itself; 0 when nobody remembers."""
+    """Time at which the run was revoked, or ended by itself; 0 when nobody remembers."""
     ended = state.ended.get(run.job_id)
     return run.stopped_ts or (0 if ended is None else ended.ended_ts)
 

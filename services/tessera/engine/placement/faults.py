@@ -14,7 +14,7 @@ from tessera_schemas.placement import Placement
 def placement_faults(
     roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...], nodes: dict[str, Node]
 ) -> Iterator[str]:
-    """What keeps the gang from being placed so on `nodes`, pod by pod; nothing when it can be."""
+    """Faults of placing the gang so on `nodes`, pod by pod; none when it can be placed so."""
     wanted = [role.name for role in roles for _ in range(role.replicas)]
     if [placement.role for placement in placements] != wanted:
         yield f"it is not placed whole: {len(placements)} of {len(wanted)} pods, or other roles"
@@ -29,7 +29,7 @@ def placement_faults(
 
 
 def pod_faults(roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...], trial: dict[str, Node]) -> Iterator[str]:
-    """What keeps these pods, one after the other, from their nodes and devices; `trial` is left as with them."""
+    """Faults of these pods, one after the other, on their nodes and devices; `trial` is left as with them."""
     needs = gang_of(roles).need_of
     for placement in placements:
         node, need = trial.get(placement.node), needs[placement.role]

@@ -29,7 +29,7 @@ class FeasibleNodes:
         return self._looked_at(part)[0]
 
     def unsuited(self, part: Part) -> Counter[FitFailure]:
-        """How many other nodes there are, by the first test that they fail."""
+        """Number of other nodes, by the first test that they fail."""
         return self._looked_at(part)[1]
 
     def _looked_at(self, part: Part) -> tuple[dict[str, None], Counter[FitFailure]]:

@@ -43,7 +43,7 @@ def fits(need: Need, node: Node) -> FitFailure | None:
 
 
 def never_fits(need: Need, node: Node) -> FitFailure | None:
-    """What no departure of others would change."""
+    """First failure that no departure of other pods would change."""
     if not node.ready:
         return FitFailure.NOT_READY
     if need.gpu_models and node.gpu_model not in need.gpu_models:
@@ -103,7 +103,7 @@ def _tolerated(need: Need, key: str, value: str, effect: str) -> bool:
 
 
 def lacks_room(need: Need, node: Node) -> FitFailure | None:
-    """What is missing right now."""
+    """First resource that is missing right now."""
     if need.gpus and (node.gpus < need.gpus or node.gpu_free.count(WHOLE_GPU) < need.gpus):
         return FitFailure.GPU
     if need.gpu_milli and (not node.gpu_free or max(node.gpu_free) < need.gpu_milli):
@@ -123,7 +123,7 @@ def lacks_room(need: Need, node: Node) -> FitFailure | None:
 
 def room_for(need: Need, node: Node) -> int:
     """
-    How many such pods the node takes now, 0 or more, when `never_fits` has nothing against it.
+    Number of such pods that the node takes now, 0 or more, when `never_fits` has nothing against it.
 
     Exact: equal pods use up each kind of room evenly, shares of one size do not disturb each other across devices, and
     no two legal positions of one MIG profile overlap.
@@ -151,7 +151,7 @@ def _sets_of_devices(need: Need, node: Node) -> int:
 
 def placed_on(node: Node, need: Need, rank: int, role: str, device: int | None = None) -> Placement:
     """
-    Where the pod of `rank` goes on a node that it fits, and the thousandths that it takes of each device.
+    Placement of the pod of `rank` on a node that it fits, and the thousandths that it takes of each device.
 
     Whole GPUs: the lowest free slots. A share: `device` if that is said, else the one with the least left that still
     holds it, then the lowest.
@@ -191,13 +191,13 @@ def kind_of(needs: tuple[Need, ...]) -> BundleKind:
 
 
 def short_of(kind: BundleKind, node: Node) -> FitFailure | None:
-    """What is missing for a bundle on a node that suits all of its pods."""
+    """First resource that a bundle lacks on a node that suits all of its pods."""
     return lacks_room(kind.whole, node) or (FitFailure.PODS if node.pods_free < len(kind.needs) else None)
 
 
 def _sum(needs: tuple[Need, ...]) -> Need:
     """
-    What a bundle takes of a node, but for the number of its pods.
+    Amount that a bundle takes of a node, but for the number of its pods.
 
     Whole GPUs add up. No two of the pods share GPUs or one of them alone does: the contract refuses what would.
     """

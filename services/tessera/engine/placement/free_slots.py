@@ -46,7 +46,7 @@ class RequestedShapes:
 
 
 def slots(state: State, pool: str) -> Slots:
-    """What is left of the pool now."""
+    """Free slots of the pool now."""
     tally = Tally(pool, asked(state, pool), state.earmarks.values())
     for node in nodes_for(state, pool, ""):
         tally.add(node)
@@ -54,7 +54,7 @@ def slots(state: State, pool: str) -> Slots:
 
 
 def unused(state: State, pool: str) -> Unused:
-    """What runs of the pool hold that were warned for idleness and have not used a GPU since."""
+    """Amount held by runs of the pool that were warned for idleness and have not used a GPU since."""
     idle = [
         run
         for run in state.runs.values()
@@ -188,7 +188,7 @@ class Tally:
 
 
 def _alike(needs: Iterable[Need]) -> list[list[Need]]:
-    """Those together that suit the same nodes."""
+    """Group together the needs that suit the same nodes."""
     found: dict[tuple[object, ...], list[Need]] = {}
     for need in needs:
         found.setdefault(never_key(need), []).append(need)

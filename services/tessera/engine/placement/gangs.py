@@ -67,7 +67,7 @@ def _why(part: Part, unit: Unit, attempt: Attempt, pods: int) -> Reason:
 
 class FreeCapacity:
     """
-    What is free in one pool during one pass over the line. Allocations only take from it; `renewed` begins another
+    Free capacity of one pool during one scheduling pass. Allocations only take from it; `renewed` begins another
     pass.
 
     Since room only shrinks within a pass, a gang that found no place finds none later in the same pass either, and the
@@ -93,7 +93,7 @@ class FreeCapacity:
         return verdict
 
     def find(self, roles: tuple[RoleNeed, ...]) -> tuple[Placement, ...] | Reason:
-        """What `place` would answer; nothing is taken."""
+        """Answer of `place`, without taking anything."""
         gang = gang_of(roles)
         known = self._refused.get(gang)
         if known is not None:

@@ -1,4 +1,4 @@
-"""What no state of the nodes could ever hold, so that it is refused at once and does not wait for ever."""
+"""Jobs that no state of the nodes could ever hold: refused at once instead of waiting for ever."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -1,5 +1,5 @@
 """
-Which position inside which GPU a MIG instance takes.
+Positions of MIG instances inside GPUs.
 
 An instance lies on neighbouring memory slices and begins only where its profile may, so that a GPU can have enough
 slices free and still no position (`tessera_schemas.mig`). Each instance goes where it costs the fewest further
@@ -26,7 +26,7 @@ def has_profile(need: Need, node: Node) -> bool:
 
 
 def free_positions(need: Need, node: Node) -> int:
-    """How many instances of the profile the node takes now; no two positions of one profile overlap."""
+    """Number of instances of the profile that the node takes now; no two positions of one profile overlap."""
     return len(_positions(need, node)) if has_profile(need, node) else 0
 
 
@@ -93,5 +93,5 @@ def _starts(profile: Profile, taken: Sequence[int]) -> Iterator[int]:
 
 
 def _usable(geometry: Geometry, taken: Sequence[int]) -> int:
-    """What could still be cut: the slices of all positions that are free, each position counted for itself."""
+    """Slices that could still be cut: those of all positions that are free, each position counted for itself."""
     return sum(p.size * sum(1 for _ in _starts(p, taken)) for p in geometry.profiles.values())

@@ -29,7 +29,7 @@ def policy_for(kind: BundleKind, scoring: ScoringPolicy) -> ScoringPolicy:
 
 
 def entry(kind: BundleKind, node: Node, scoring: ScoringPolicy) -> Entry | None:
-    """Where a node that suits the kind stands for it; None when it has no room."""
+    """Rank of a node that suits the kind; None when it has no room."""
     return (-scoring.score(kind.whole, node), node.name) if short_of(kind, node) is None else None
 
 

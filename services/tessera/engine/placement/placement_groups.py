@@ -1,5 +1,5 @@
 """
-What of a gang is placed together: roles of one topology group, and pods that share a node.
+Parts of a gang that are placed together: roles of one topology group, and pods that share a node.
 
 A **bundle** is a pod of one role with the pods that go to the same node. A **part** is a number of equal bundles, a
 **unit** the parts whose domain is chosen together; a role that says nothing of this is a unit of its own.
@@ -80,6 +80,6 @@ def _parts(role: RoleNeed, roles: tuple[RoleNeed, ...]) -> Iterator[Part]:
 
 
 def bundles_for(part: Part, node: Node) -> int:
-    """How many bundles a node that suits them takes now; exact."""
+    """Number of bundles that a node which suits them takes now; exact."""
     room, pods = room_for(part.whole, node), len(part.needs)
     return room if pods == 1 else min(room, max(0, node.pods_free // pods))

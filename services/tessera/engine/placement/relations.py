@@ -18,7 +18,7 @@ Nodes = dict[str, list[Node]]
 
 
 def broken(roles: tuple[RoleNeed, ...], placements: Sequence[Placement], nodes: Mapping[str, Node]) -> Iterator[str]:
-    """What is not as asked; the gang is whole, its ranks are in order and its nodes are among `nodes`."""
+    """Relations that are not as asked; the gang is whole, its ranks are in order and its nodes are among `nodes`."""
     at = {role.name: [nodes[p.node] for p in placements if p.role == role.name] for role in roles}
     for unit in units(roles):
         there = [node for part in unit.parts for node in at[part.role.name]]

@@ -1,5 +1,5 @@
 """
-Where the parts of a unit go: into one domain, into as few as can be, or spread over all.
+Domains for the parts of a unit: one domain, into as few as can be, or spread over all.
 
 One domain: at the narrowest level that has one, the **tightest** domain that holds the pods, so that domains with more
 room stay whole; that is, in order: room for the fewest such pods, fewest GPUs free, the domain's name. Within a domain
@@ -46,7 +46,7 @@ def rooms(part: Part, names: Sequence[str] | None, attempt: Attempt) -> Rooms:
 
 
 def by_domain(there: Rooms, level: str, attempt: Attempt) -> Rooms:
-    """How many bundles each domain of the level takes; domains without room are left out."""
+    """Number of bundles that each domain of the level takes; domains without room are left out."""
     values, sums = attempt.places.values(level), Rooms()
     for name, room in there.items():
         value = values.get(name)
@@ -157,7 +157,7 @@ def spread_rooms(part: Part, names: Sequence[str] | None, there: Rooms, attempt:
 
 
 def even_shares(count: int, by_value: Rooms) -> Rooms | None:
-    """How many go to each value so that the numbers differ by at most one; None when that cannot be."""
+    """Number for each value so that the numbers differ by at most one; None when that cannot be."""
     if not by_value:
         return None
     each, more = divmod(count, len(by_value))

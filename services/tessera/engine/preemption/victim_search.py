@@ -214,7 +214,7 @@ class _Admission:
         self._spent: set[tuple[str, str, bool, bool, bool]] = set()
 
     def of(self, losses: Sequence[Loss]) -> list[Loss]:
-        """Those of `losses` that may be taken now; they count as taken from here on."""
+        """Candidates among `losses` that may be taken now; they count as taken from here on."""
         return list(losses) if self._ask[2] != "reclaim" else [loss for loss in losses if self._takes(loss)]
 
     def _takes(self, loss: Loss) -> bool:

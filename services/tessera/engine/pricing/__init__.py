@@ -1,1 +1,1 @@
-"""What pods are worth: the learner, the dual-price solver and the simulated filling, on compiled arrays."""
+"""Prices of pods: the learner, the dual-price solver and the simulated filling, on compiled arrays."""

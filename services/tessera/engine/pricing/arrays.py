@@ -17,7 +17,7 @@ NO_DEVICE = -1  # of the unused columns in `free`
 
 
 class Nodes(NamedTuple):
-    """What is free on each node, one row each."""
+    """Free capacity of each node, one row each."""
 
     cpu: Ints
     free: Ints  # (nodes, devices): thousandths free, NO_DEVICE beyond the node's last device
@@ -27,7 +27,7 @@ class Nodes(NamedTuple):
 
 
 class Classes(NamedTuple):
-    """What each class of pods asks for."""
+    """Needs of each class of pods, one row each."""
 
     cpu: Ints
     devices: Ints  # how many; 0: none

@@ -21,7 +21,7 @@ NOWHERE = -1
 
 
 class Core(NamedTuple):
-    """Everything that a decision reads or moves."""
+    """Arrays that a decision reads or changes."""
 
     nodes: Nodes
     classes: Classes

@@ -28,7 +28,7 @@ CPU_STEP = 500  # thousandths of a CPU: kinds are told apart by CPU in these ste
 
 
 class Terms(NamedTuple):
-    """How the auction is held. Tuned on seeds of which some are reported too (docs/lab.md)."""
+    """Terms of the auction. Tuned on seeds of which some are reported too (docs/lab.md)."""
 
     draws: int = 48  # mixes
     sales: int = 4  # of the whole cluster, per mix
@@ -244,7 +244,7 @@ def _gpu_kinds(weights: Mapping[TypicalPod, int]) -> dict[TypicalPod, int]:
 
 
 def _values(mix: Mapping[TypicalPod, int]) -> Ints:
-    """What each kind holds, in millionths of a GPU."""
+    """Amount that each kind holds, in millionths of a GPU."""
     return np.array([kind.gpus * kind.gpu_milli * 1000 for kind in mix], np.int64)
 
 

@@ -53,7 +53,7 @@ def workload(counts: Mapping[TypicalPod, int], models: int, devices: int) -> Pub
 
 @compiled_lean
 def cpu_rank(known: PublishedWorkload, cpu: int) -> int:
-    """How many of the CPU demands that occur are no larger."""
+    """Number of occurring CPU demands that are no larger."""
     low, high = 0, known.cpus.shape[0]
     while low < high:
         middle = (low + high) // 2
@@ -67,7 +67,7 @@ def cpu_rank(known: PublishedWorkload, cpu: int) -> int:
 @compiled_lean
 def usable(nodes: Nodes, known: PublishedWorkload, n: int, cpu: int, slot: int, milli: int, whole: int) -> int:
     """
-    What the workload could use of node n, in thousandths times `known.total`, after a placement that leaves `cpu`.
+    Part of node n that the workload could use, in thousandths times `known.total`, after a placement that leaves `cpu`.
 
     The placement takes `milli` of the device `slot` (-1: none) and the first `whole` devices that are free.
     """

@@ -25,7 +25,7 @@ CHANCE_BITS = 31
 
 
 class Rehearsal(NamedTuple):
-    """How prices are tried. Chosen in the lab (docs/lab.md)."""
+    """Settings of the trials of prices. Chosen in the lab (docs/lab.md)."""
 
     rounds: int = 3
     tries: int = 48  # groups per round

@@ -1,6 +1,6 @@
 # mypy: disable-error-code="no-any-return"
 """
-What the free part of a node could still earn.
+Worth of the free part of a node: the most that it could still earn.
 
 Every kind of pod has a price. V(node) is the largest sum of prices of pods that would fit into what is free there: a
 knapsack of shares and CPU on each device, and a split of the node's CPU between its devices. The parts are tables over

@@ -1,1 +1,1 @@
-"""Which of the nodes that a pod fits it should take: the scoring policy that the configuration names."""
+"""Choice among the nodes that a pod fits: the scoring policy that the configuration names."""

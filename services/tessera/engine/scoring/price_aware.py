@@ -176,7 +176,7 @@ class PriceAware:
 
 
 class Kind(Protocol):
-    """What is asked for by a kind of pod, however GPU models are told."""
+    """Needs of a kind of pod, however GPU models are named."""
 
     @property
     def cpu_milli(self) -> int:
@@ -188,7 +188,7 @@ class Kind(Protocol):
 
     @property
     def gpus(self) -> int:
-        """How many GPUs."""
+        """Number of GPUs."""
 
 
 def usual_cpu(known: Sequence[tuple[Kind, int]]) -> int:

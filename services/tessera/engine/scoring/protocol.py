@@ -1,4 +1,4 @@
-"""What a scoring policy is, and best fit, which also serves where no policy is asked."""
+"""The protocol of scoring policies, and best fit, which also serves where no policy is asked."""
 
 from typing import Protocol
 
@@ -10,7 +10,7 @@ class ScoringPolicy(Protocol):
     """Whether nodes that are equal but for their names may get different scores."""
 
     def score(self, need: Need, node: Node) -> int:
-        """How good the node is for a pod that fits it; higher is better, and of equals the first by name."""
+        """Score of the node for a pod that fits it; higher is better, and of equals the first by name wins."""
 
     def device(self, need: Need, node: Node) -> int | None:
         """The device that a share takes there; None: the one with the least left, then the lowest."""

@@ -1,5 +1,5 @@
 """
-How much of a node's free GPUs the usual pods could use: what the published measure of fragmentation sums up.
+Share of a node's free GPUs that the usual pods could use: the published measure of fragmentation sums it up.
 
 A kind that cannot run there, or that needs no GPU, could use nothing; another one the sum of the devices that hold its
 share. Weighted by how often each kind comes; two tables per set of nodes of one model answer for any node.
@@ -74,7 +74,7 @@ class PodWorkload:
 
     def usable(self, node: Node, cpu: int, left: Sequence[int]) -> int:
         """
-        What the kinds could use of a node, in thousandths of a GPU times weight.
+        Amount of a node that the kinds could use, in thousandths of a GPU times weight.
 
         Args: `cpu` and `left`, by device, are what is free there, or would be.
         """

@@ -1,5 +1,5 @@
 """
-What the free part of a node could still earn, given a price for every kind of pod.
+Worth of the free part of a node, given a price for every kind of pod.
 
 It is the largest sum of prices of pods that would fit there: a knapsack of shares and CPU on each device, and a split
 of the node's CPU between its devices. Tables over CPU in `LEVELS` levels of `step` thousandths hold what is met, made
@@ -103,7 +103,7 @@ class Earnings:
         return found
 
     def _root(self, whole: int) -> Row:
-        """Everything on so many untouched devices."""
+        """State of so many untouched devices."""
         while len(self._roots) <= whole:
             row = _both(self._one, self._roots[-1])
             for devices, _, level, price in self._several:
@@ -163,7 +163,7 @@ def _steps_of(row: Row) -> Steps:
 
 
 def _useful(items: Sequence[Item]) -> list[Item]:
-    """Those that no other one beats: none is as small, as light in CPU and as dear."""
+    """Kinds that no other one beats: none is as small, as light in CPU and as dear."""
     kept: list[Item] = []
     for item in items:
         _, units, level, price = item

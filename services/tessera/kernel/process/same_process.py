@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def started_at(pid: int) -> int:
-    """When the process started, in the system's own ticks since boot; 0 where the system does not say."""
+    """Start of the process, in the system's own ticks since boot; 0 where the system does not say."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         return int(stat.rpartition(")")[2].split()[19])  # the command before it may hold anything

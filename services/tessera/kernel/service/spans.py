@@ -25,7 +25,7 @@ class TraceSpan:
 
 
 class Spans(Protocol):
-    """Where spans go. `on` tells whether anybody wants them."""
+    """Destination of spans. `on` tells whether anybody wants them."""
 
     on: bool
 
@@ -37,7 +37,7 @@ class Spans(Protocol):
 
 
 class NoSpans:
-    """Nobody collects spans."""
+    """Destination of spans that drops them: no collector is set."""
 
     on = False
 

@@ -1,4 +1,4 @@
-"""What an installation needs: CPU per job and memory of each service, and how the ledger grows."""
+"""Sizing of an installation: CPU per job and memory of each service, and how the ledger grows."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,7 +60,7 @@ def resident(on: BenchPlatform) -> dict[str, float]:
 
 
 async def ledger_bytes(on: BenchPlatform) -> int:
-    """What the ledger holds."""
+    """Bytes in the ledger."""
     async with on.place.bus(on.place.identity(subjects.OPERATOR)) as bus:
         return (await bus.usage(subjects.stream("LEDGER", on.shard))).bytes
 

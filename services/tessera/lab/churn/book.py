@@ -66,7 +66,7 @@ class Book:
         return self._possible[gang]
 
     def next_end(self) -> tuple[int, int] | None:
-        """When the next pod ends, and which; forgets ends that were put off."""
+        """Time and number of the next pod that ends; forgets ends that were put off."""
         while self._ends:
             end, job = self._ends[0]
             if self.end.get(job) == end:

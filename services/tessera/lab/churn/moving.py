@@ -80,7 +80,7 @@ class Mover:
         return True
 
     def _by_node(self) -> dict[str, list[int]]:
-        """Who runs on each node; read once a turn and after each move."""
+        """Pods on each node; read once a turn and after each move."""
         found: dict[str, list[int]] = {}
         for job, places in self._book.places.items():
             found.setdefault(places[0].node, []).append(job)

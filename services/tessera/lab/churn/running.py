@@ -19,7 +19,7 @@ from tessera.lab.pack.cluster import Fragmentation
 
 
 class ChurnCluster(Protocol):
-    """What pods run on."""
+    """Cluster that the pods of a churn run on."""
 
     @property
     def fragmented(self) -> int:

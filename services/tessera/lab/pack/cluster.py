@@ -56,7 +56,7 @@ def has_room(node: Node, pod: TracePod) -> bool:
 
 
 def trace_mix(trace: Trace) -> Counter[MixKind]:
-    """How often each kind of pod stands in the trace."""
+    """Number of pods of each kind in the trace."""
     return Counter(kind_of(gang_for(pod)[0].need) for pod in trace.pods)
 
 

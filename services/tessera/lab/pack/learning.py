@@ -38,11 +38,11 @@ class Scoring(Protocol):
 
     @property
     def priced(self) -> int:
-        """How often prices came into force."""
+        """Number of times that prices came into force."""
 
     @property
     def due_in(self) -> int:
-        """How many arrivals at most until another policy may be in force."""
+        """Number of arrivals, at most, until another policy may be in force."""
 
     def see(self, gangs: Iterable[Gang]) -> None:
         """Counts arrivals, whether they find room or not."""
@@ -71,7 +71,7 @@ class FixedScoring:
         return self._policy
 
     def price(self, need: Need) -> int:
-        """What the pod holds."""
+        """Value of the resources that the pod holds."""
         return in_full(kind_of(need))
 
 
@@ -91,7 +91,7 @@ class CommitterPolicy:
 
     @property
     def due_in(self) -> int:
-        """How many arrivals until the mix settles, or until prices that are being learnt are known."""
+        """Number of arrivals until the mix settles, or until prices that are being learnt are known."""
         mix = self._state.mixes.get(POOL)
         if mix is None:
             return 1

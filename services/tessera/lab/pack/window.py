@@ -27,7 +27,7 @@ class Window(NamedTuple):
 
 
 class Placing(Protocol):
-    """What places those that go."""
+    """Placement of the arrivals of a window."""
 
     room: FreeCapacity
     scoring: Scoring
