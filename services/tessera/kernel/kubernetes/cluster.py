@@ -4,6 +4,8 @@ The Kubernetes API behind the Cluster port.
 One session, raw JSON, every response read to its end (an unread one costs its connection), a bound on calls in
 flight. Deletions and finalizers have a lane of their own, so that a rush of creates never delays freeing GPUs; so
 has what users are told, so that thousands of pods that wait do not delay those that can start.
+
+The package's own client takes four times the CPU for a call and eight times for a list (ADR 0030).
 """
 
 import asyncio
