@@ -222,7 +222,7 @@ async def test_the_command_line_shows_what_is_there_as_json_of_a_known_shape(liv
     assert inspect.err == ""
     assert (inspect.code, inspect.json["as_of"], len(inspect.json["items"])) == (0, live.state.n, 3)
     assert (ended.code, missing.code) == (4, 3)
-    assert "cancelled already" in ended.err
+    assert "has ended (cancelled)" in ended.err
     assert "\n" not in missing.err.strip()
 
 

@@ -80,23 +80,23 @@ class Handlers:
         command = body.command(key, caller.tenant)
         async with self._arrivals.expecting(job) as arrival:
             answer = await self._commands.send(caller.tenant, command)
-            log.info("job_submitted", job=job, tenant=caller.tenant, token=caller.token_id)
             reasons = None
             if answer is not None and not existed:
                 left = self._settings.answer_seconds - (self._clock.monotonic() - began)
                 reasons = await arrival.within(max(0.0, left))
         if answer is None:
-            return self._submitted(job, key, "stored", 202)
+            return self._submitted(caller, job, key, "stored", 202)
         known = self._known(job)
         if known is None:
             if reasons:
                 raise all_of(reasons)
-            return self._submitted(job, key, "admitted", 202)
+            return self._submitted(caller, job, key, "admitted", 202)
         if known.spec_hash != _digest(command):
             raise refused(Code.IDEMPOTENCY_CONFLICT, "key", key)
-        return self._submitted(job, key, "existing" if existed else "queued", 200 if existed else 201)
+        return self._submitted(caller, job, key, "existing" if existed else "queued", 200 if existed else 201)
 
-    def _submitted(self, job: str, key: str, state: Any, status: int) -> web.Response:
+    def _submitted(self, caller: Caller, job: str, key: str, state: Any, status: int) -> web.Response:
+        log.info("job_submitted", job=job, tenant=caller.tenant, token=caller.token_id, state=state)
         body = models.StoredSubmit(job_id=job, key=key, state=state, as_of=self._state.n)
         return json_response(body, status, {"Location": f"/v1/jobs/{job}"})
 

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tessera.kernel.errors import Full, InvariantViolation, Transient, UnknownOutcome
 from tessera.kernel.ports import Outgoing
@@ -92,8 +93,10 @@ async def test_what_only_the_committer_counts_is_told_too(world: World) -> None:
     token = world.token("lab")
     async with world.gateway():
         await world.ask("POST", "/v1/jobs", token, submit("k1"))
-        said = await world.ask("POST", "/v1/jobs", token, submit("k2"))
+        with capture_logs() as logs:
+            said = await world.ask("POST", "/v1/jobs", token, submit("k2"))
     assert (said.status, said.code) == (429, "LimitExceeded")
+    assert "job_submitted" not in {log["event"] for log in logs}
     assert int(said.headers["Retry-After"]) == said.body["retry_after"] > 0
 
 

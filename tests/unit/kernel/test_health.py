@@ -97,6 +97,26 @@ async def test_metrics_carry_labels_from_enums(served: Served) -> None:
     assert 'tessera_event_hop_seconds_count{service="binder"} 1.0' in body
 
 
+@pytest.mark.parametrize(
+    ("accept", "content_type", "is_open"),
+    [
+        ("", "text/plain", False),
+        ("text/plain;version=0.0.4", "text/plain", False),
+        ("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", "application/openmetrics-text", True),
+    ],
+)
+async def test_metrics_come_in_the_format_that_is_asked_for(
+    served: Served, accept: str, content_type: str, is_open: bool
+) -> None:
+    served.metrics.reason(Reason.NO_FIT)
+    headers = {"Accept": accept} if accept else {}
+    async with aiohttp.ClientSession() as http, http.get(f"{served.url}/metrics", headers=headers) as answer:
+        body = await answer.text()
+        assert answer.content_type == content_type
+    assert body.endswith("# EOF\n") is is_open
+    assert "# HELP tessera_reasons" in body
+
+
 async def test_metrics_say_which_check_is_not_well(served: Served) -> None:
     served.health.check("pods", lambda: "the informer is away")
     served.health.started()

@@ -91,7 +91,10 @@ def test_the_command_goes_through_the_services_and_refuses_what_they_cannot(tmp_
     (found,) = json.loads(result.stdout)["runs"]
     assert found["arrivals"] == 60
     assert found["recomputed"] == found["messages"]
-    for more, said in ((["--policy", "gpu-clustering"], "not by gpu-clustering"), (["-o", "csv"], "no csv")):
+    for more, said in (
+        (["--policy", "gpu-clustering"], "not by gpu-clustering"),
+        (["-o", "csv"], "csv is not offered"),
+    ):
         refused = CliRunner().invoke(lab, [*asked, *more])
         assert refused.exit_code != 0
         assert said in refused.output

@@ -6,7 +6,7 @@ Health and metrics of one process, on a port of its own.
 | `/livez` | the event loop ticks; never depends on NATS or Redis, whose loss a restart would not mend |
 | `/startupz` | start-up is over |
 | `/readyz` | start-up is over, nothing halted us, and every named check is well; the body has each check's text |
-| `/metrics` | always; OpenMetrics text |
+| `/metrics` | always; Prometheus' text, or OpenMetrics where `Accept` asks for it |
 
 The listener is on loopback unless told. There it refuses a Host that is no loopback name, so that a web page cannot
 reach it by rebinding its own name.
@@ -18,7 +18,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from aiohttp import web
-from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import choose_encoder
 
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import Clock
@@ -118,10 +118,10 @@ class Health:
     async def _readyz(self, _request: web.Request) -> web.Response:
         return _answer(self.readiness())
 
-    async def _serve_metrics(self, _request: web.Request) -> web.Response:
+    async def _serve_metrics(self, request: web.Request) -> web.Response:
         self._metrics.readiness(self.readiness())
-        body = generate_latest(self._metrics.registry)  # type: ignore[no-untyped-call]
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(self._metrics.registry), headers={"Content-Type": content_type})
 
 
 def _answer(texts: dict[str, str]) -> web.Response:
