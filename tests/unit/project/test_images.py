@@ -102,6 +102,11 @@ def test_every_service_has_a_target_and_an_entry() -> None:
         assert f'CMD ["run", "{name}"]' in DOCKERFILE
 
 
+def test_those_that_call_kubernetes_know_its_address_and_no_others() -> None:
+    told = {name for name in SERVICES if "TESSERA_CLUSTER_URL" in COMPOSE["services"][name]["environment"]}
+    assert told == {spec.name for spec in SPECS if spec.calls_cluster}
+
+
 @pytest.mark.parametrize("name", sorted(COMPOSE["services"]))
 def test_an_entry_is_hardened_and_keeps_no_secret(name: str) -> None:
     entry = COMPOSE["services"][name]
