@@ -57,7 +57,7 @@ async def test_a_ledger_goes_on_in_new_servers_from_a_backup_that_was_made_at_wo
         waits = await live.submit(job("waits", gpus=8, replicas=4, seconds=1), key="third")
         await live.until_phase(waits.job_id, "queued")
         said = await live.command("ledger", "backup", str(backup))
-        assert "in 2 segments" in said.out, said.err
+        assert "segments 2" in said.out, said.err
         # What comes after the copy is lost with the servers.
         lost = await live.submit(job("lost"), key="fourth")
         await live.until_ended(lost.job_id)

@@ -167,7 +167,7 @@ async def backup(
         value = {"head": str(after.head), "gained": gained, "segments": len(after.segments)}
         show_value(output, value, after.head.n)
     else:
-        print(f"{after.head}\n{gained} messages more, in {len(after.segments)} segments")
+        print(f"{after.head}\nmessages gained {gained}, segments {len(after.segments)}")
     return Exit.OK
 
 
