@@ -112,7 +112,7 @@ class Handlers:
 
     async def wait_for_job(self, request: web.Request) -> web.Response:
         """Answers as `get_job` once the job has ended, or with what it is when the caller's time is over."""
-        query, known, clock = read_query(request, models.WaitQuery), self._own_work(request), self._clock
+        query, known, clock = read_query(request, models.WaitQuery), self._own(request), self._clock
         job, until = known.job_id, clock.monotonic() + query.timeout
         with self._streams.counting(request[CALLER]):
             while True:
