@@ -2,16 +2,20 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.domain.gang import gang_of
+from tessera.domain.gang import Gang, gang_of
 from tessera.domain.mix import Mix, MixKind
-from tessera.domain.resources import Node, RoleNeed, emptied, empty_node
+from tessera.domain.resources import Node, RoleNeed, emptied, empty_node, role_need
+from tessera.engine.placement import gangs as gangs_module
+from tessera.engine.placement.attempt import Attempt
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import fits, placed_on
-from tessera.engine.placement.gangs import FreeCapacity, place_gang
+from tessera.engine.placement.gangs import FreeCapacity, place_gang, try_to_place
 from tessera.engine.placement.node_order import policy_for
 from tessera.engine.placement.placement_groups import units
 from tessera.engine.scoring.named.dotprod import DotProduct
@@ -23,6 +27,7 @@ from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 from tests.builders import node_seen
+from tests.builders import role as role_of
 from tests.property.shapes import clusters, gangs, roomy_clusters, small_gangs
 
 MIX = Mix(
@@ -116,18 +121,49 @@ def test_a_room_that_is_renewed_for_another_pass_chooses_as_a_new_one(
     for _ in range(data.draw(st.integers(1, 6))):
         for name in data.draw(st.sets(st.sampled_from(sorted(nodes)), max_size=2)):
             nodes[name] = data.draw(st.sampled_from(changes(nodes[name])))
+        has_taken = False
         if not room.renewed(nodes.values(), scoring):
             room = FreeCapacity(nodes.values(), scoring=scoring)
         for _ in range(data.draw(st.integers(1, 3))):
             gang = data.draw(st.sampled_from(kinds))
             afresh = FreeCapacity([replace(node) for node in room.nodes.values()], scoring=scoring)
             verdict, expected = room.place(gang), afresh.find(gang)
-            if isinstance(verdict, Reason):  # its numbers are those of the first time in the pass
+            if isinstance(verdict, Reason) and has_taken:  # its numbers are those of the first time in the pass
                 assert isinstance(expected, Reason)
                 continue
             assert verdict == expected
+            if isinstance(verdict, Reason):
+                continue
+            has_taken = True
             if data.draw(st.booleans()):  # else the append was in vain
                 gang_of(gang).take(nodes, verdict)
+
+
+def test_a_refusal_stands_over_passes_until_a_node_changes_or_something_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[object] = []
+
+    def ask(gang: Gang, *more: Any) -> Attempt | Reason:
+        asked.append(gang)
+        return try_to_place(gang, *more)
+
+    monkeypatch.setattr(gangs_module, "try_to_place", ask)
+    nodes = {name: empty_node(node_seen(name)) for name in ("a", "b")}
+    room, refusals = FreeCapacity(nodes.values()), list[object]()
+    large, small = ((role_need(role_of(gpus=number)),) for number in (64, 1))
+    for change in (None, None, "a", None):
+        if change is not None:
+            nodes[change] = replace(nodes[change])
+        assert room.renewed(nodes.values(), BEST_FIT)
+        refusals.append(room.find(large))
+    assert len(asked) == 2  # at first, and after the change
+    assert all(refusal == refusals[0] for refusal in refusals)
+    assert room.renewed(nodes.values(), BEST_FIT)
+    assert not isinstance(room.place(small), Reason)
+    assert room.renewed(nodes.values(), BEST_FIT)
+    assert room.find(large) == FreeCapacity(nodes.values()).find(large)
+    assert len(asked) == 5
 
 
 def changes(node: Node) -> list[Node]:

@@ -83,6 +83,7 @@ class FreeCapacity:
         self.places = places or FeasibleNodes(self.nodes, scoring)
         self.ranks = Ranks(self.nodes, self.places.scoring)
         self._refused: dict[Gang, Reason] = {}
+        self._is_as_it_began = True
         self._found: tuple[tuple[Placement, ...], Attempt] | None = None
 
     def place(self, roles: tuple[RoleNeed, ...]) -> tuple[Placement, ...] | Reason:
@@ -111,7 +112,7 @@ class FreeCapacity:
             self.nodes.update(self._found[1].changed)
         else:
             gang_of(roles).take(self.nodes, placements)
-        self._found = None
+        self._found, self._is_as_it_began = None, False
         for placement in placements:
             self.ranks.changed(placement.node)
 
@@ -119,7 +120,7 @@ class FreeCapacity:
         """Pods have left these places; what was refused before may fit again."""
         gang_of(roles).take(self.nodes, placements, -1)
         self._refused.clear()
-        self._found = None
+        self._found, self._is_as_it_began = None, False
         for placement in placements:
             self.ranks.changed(placement.node)
 
@@ -127,7 +128,9 @@ class FreeCapacity:
         """
         Begin another pass: whether these are the same nodes but for what is free, so that what is known serves again.
 
-        Nodes are frozen: one that is the same object has not changed, and another one is judged anew.
+        Nodes are frozen: one that is the same object has not changed, and another one is judged anew. A pass that took
+        nothing, before nodes of which none has changed, would refuse again what it refused, with the same numbers: then
+        the refusals stand.
         """
         known = self.nodes
         if scoring is not self.places.scoring or len(nodes) != len(known):
@@ -138,12 +141,14 @@ class FreeCapacity:
             return False
         for node in changed:
             self.put(node)
-        self._refused.clear()
+        if not self._is_as_it_began:
+            self._refused.clear()
+        self._is_as_it_began = True
         return True
 
     def put(self, node: Node) -> None:
         """A node of the room is another one now; what was refused before stays refused."""
-        self.nodes[node.name], self._found = node, None
+        self.nodes[node.name], self._found, self._is_as_it_began = node, None, False
         self.ranks.changed(node.name)
 
 
