@@ -60,7 +60,7 @@ async def _connected() -> AsyncIterator[HttpCluster]:
     """The Kubernetes API by the settings, else the pod's own account or a kubeconfig; its refusals become Failures."""
     url = load_settings(ClientSettings).cluster_url
     access = None if url else find_access()
-    api = HttpCluster(access.url, access.token, access.ca_file, client=access.client) if access else HttpCluster(url)
+    api = access.cluster() if access else HttpCluster(url)
     try:
         yield api
     except ApiError as error:

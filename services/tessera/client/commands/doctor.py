@@ -63,4 +63,4 @@ def _cluster(settings: ServiceSettings) -> HttpCluster:
     if settings.cluster_url:
         return HttpCluster(settings.cluster_url, settings.cluster_token.get_secret_value())
     access = find_access()
-    return HttpCluster(access.url, access.token, access.ca_file, client=access.client)
+    return access.cluster()

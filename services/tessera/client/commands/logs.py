@@ -59,18 +59,18 @@ async def logs(
 async def _started(where: Where, named: str, follow: bool) -> JobView:
     """The job, once it has run or ended if it is to be followed. Raises Failure for one that has not started else."""
     told = ""
-    while True:
-        async with where.views() as views:
+    async with where.views() as views:
+        while True:
             job = await views.job(named)
-        if (job.attempt and job.started_ts) or job.phase in ENDED:
-            return job
-        now = job.phase + (f": {job.reason.sentence()}" if job.reason else "")
-        if not follow:
-            raise Failure(Exit.CONFLICT, f"job {job.name}: has not started yet ({now}); `--follow` waits for it")
-        if now != told:
-            say(now)
-        told = now
-        await SystemClock().sleep(POLL_SECONDS)
+            if (job.attempt and job.started_ts) or job.phase in ENDED:
+                return job
+            now = job.phase + (f": {job.reason.sentence()}" if job.reason else "")
+            if not follow:
+                raise Failure(Exit.CONFLICT, f"job {job.name}: has not started yet ({now}); `--follow` waits for it")
+            if now != told:
+                say(now)
+            told = now
+            await SystemClock().sleep(POLL_SECONDS)
 
 
 async def _from_kubernetes(
@@ -109,4 +109,4 @@ def _cluster(where: Where) -> "HttpCluster":
     if where.cluster_url:
         return HttpCluster(where.cluster_url, where.identity(OPERATOR).cluster_token)
     access = find_access()
-    return HttpCluster(access.url, access.token, access.ca_file, client=access.client)
+    return access.cluster()

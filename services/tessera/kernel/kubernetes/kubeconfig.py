@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError
+from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import Clock
 
 MOUNTED_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -28,6 +29,10 @@ class ClusterAccess:
     token: Callable[[], str]
     ca_file: Path | None
     client: tuple[Path, Path] | None = None
+
+    def cluster(self) -> HttpCluster:
+        """Adapter for this cluster, which connects at its first call. Whoever asks for it closes it."""
+        return HttpCluster(self.url, self.token, self.ca_file, client=self.client)
 
 
 def find_access() -> ClusterAccess:

@@ -159,7 +159,7 @@ def _cluster(settings: ServiceSettings) -> HttpCluster:
     access = find_access() if spec.needs_cluster else mounted_account()
     if access is None:
         return HttpCluster("")
-    return HttpCluster(access.url, access.token, access.ca_file, client=access.client)
+    return access.cluster()
 
 
 async def serve_until_told(
