@@ -17,7 +17,7 @@ SERVICES := admission queueing scheduler preemption reclamation binder projectio
 export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas figures check alerts prometheus chromium dashboards screenshots unit test test-kubernetes sim demo bench bench-engine bench-kubernetes up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
+.PHONY: help setup fmt lint types layers schemas figures check alerts prometheus chromium dashboards screenshots unit test test-kubernetes sim mutants demo bench bench-engine bench-growth bench-kubernetes up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -90,6 +90,9 @@ test-kubernetes: $(READY) ## the same on a real Kubernetes API server, built onc
 sim: $(READY) ## simulate SEEDS seeds from FIRST on (make sim SEEDS=1000 FIRST=1)
 	$(BIN)/python -m tessera.testkit.sim --seeds $(SEEDS) --first $(FIRST)
 
+mutants: $(READY) ## break one promise after the other in a copy; the tests that must notice (minutes)
+	@$(BIN)/python -m tests.mutants $(MUTANTS)
+
 demo: $(READY) ## the whole platform on this machine: 200 jobs, a kill in the middle, a verdict
 	$(BIN)/tessera demo
 
@@ -98,6 +101,9 @@ bench: $(READY) ## latency, throughput, fold and restart, each beside its own fl
 
 bench-engine: $(READY) ## how well and how fast the engine packs, beside what was published (needs the trace)
 	$(BIN)/python -m tessera.lab.bench_engine
+
+bench-growth: $(READY) ## what a decision costs before hundreds of kinds of jobs and 1,000 and 10,000 nodes (minutes)
+	$(BIN)/python -m tessera.lab.bench --only kinds
 
 bench-kubernetes: $(READY) ## from create to bound on a real API server, beside kube-scheduler and a bare client (minutes)
 	$(BIN)/python -m tests.kubernetes.bench

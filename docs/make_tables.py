@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from tessera.client.slurm.options import OPTIONS, Option
 from tessera.domain import phases
 from tessera_schemas.services import EVERY_USES, SPECS, RedisUse, ServiceSpec
 from tessera_schemas.streams import DAY_SECONDS, HOUR_SECONDS, Retention, StreamSpec, streams
@@ -82,12 +83,29 @@ def services_table() -> str:
     return table(["service", "reads", "writes", "replicas"], rows)
 
 
+def _said(option: Option) -> str:
+    return f"`--{option.name}`" + (f", `-{option.short}`" if option.short else "")
+
+
+def honoured_table() -> str:
+    """Every option of `sbatch` that means something here."""
+    rows = ([_said(option), option.becomes] for option in OPTIONS if option.becomes)
+    return table(["option", "becomes"], rows)
+
+
+def refused_table() -> str:
+    """Every option of `sbatch` that is known and refused."""
+    return table(["option", "way out"], ([_said(option), option.way_out] for option in OPTIONS if option.way_out))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "streams": streams_table,
     "services": services_table,
     "services-operated": operated_table,
+    "slurm-options": honoured_table,
+    "slurm-refused": refused_table,
 }
-PAGES = ("README.md", "docs/architecture.md", "docs/contract.md")
+PAGES = ("README.md", "docs/architecture.md", "docs/contract.md", "docs/slurm.md")
 
 
 def files() -> dict[str, str]:

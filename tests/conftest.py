@@ -5,11 +5,16 @@ Property tests draw the same examples in every run, so that a red run is a chang
 machines are noisy.
 """
 
+import gc
 import os
 
 import pytest
 import structlog
 from hypothesis import settings
+
+from tessera.kernel.process.gc_tuning import collect_rarely
+
+gc.disable()  # while modules are loaded and tests collected, in every worker: nothing of it is garbage
 
 # What several folders' tests call says what it found, as they do: named before anybody imports it.
 pytest.register_assert_rewrite(
@@ -32,6 +37,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The hundred seeds first: they take longest, and begun last they would leave all but one core idle at the end."""
     items.sort(key=lambda item: "tests/simulation" not in item.path.as_posix())
+
+
+def pytest_collection_finish() -> None:
+    """Garbage collection as in a service: what is loaded by now is never searched again."""
+    gc.enable()
+    collect_rarely()
 
 
 @pytest.fixture(autouse=True)

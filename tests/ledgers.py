@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tessera.engine import ENGINE_ID
+from tessera.engine import ENGINE_ID, ORDER_ENGINE_ID
 from tessera.engine.queueing.ordering import order
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ledger.shard import Entry, Shard, decode_entry
@@ -27,7 +27,7 @@ class Committed:
     def __init__(self, ts: int = 1_760_000_000_000) -> None:
         self.shard, self.stored = Shard(), list[bytes]()
         self.ts, self.facts_upto = ts, 0
-        self.capacity: CapacityCache = {}
+        self.capacity = CapacityCache()
 
     @classmethod
     def continuing(cls, stored: Sequence[bytes]) -> "Committed":
@@ -85,7 +85,7 @@ class Committed:
         state = self.state
         jobs = order(state, pool, self.ts)
         return Order(
-            v=1, pool=pool, basis_n=state.n, ts=self.ts, engine=ENGINE_ID, policy=state.config.version, jobs=jobs
+            v=1, pool=pool, basis_n=state.n, ts=self.ts, engine=ORDER_ENGINE_ID, policy=state.config.version, jobs=jobs
         )
 
     def begin(self, *nodes: AnyFact, **config: Any) -> "Committed":
@@ -99,14 +99,23 @@ class Committed:
         """One job from submit to release; returns its id."""
         job = admitted(key, job_spec(role(**spec)))
         self.commit(job)
-        placed = self.commit(orders=(self.line(),))
-        run = f"{job.job_id}-1"
-        pods = sum(len(r.placements) for r in placed.records if r.kind == "allocated")
-        self.commit(PodsMade(kind="pods_made", run_id=run, uids=tuple(f"uid-{key}-{i}" for i in range(pods))))
-        self.commit(RunStarted(kind="run_started", run_id=run))
+        return self.end(job.job_id, key)
+
+    def end(self, job_id: str, key: str) -> str:
+        """Place a job that waits, and let it run to its release; returns its id."""
+        run = self.start(job_id, key)
         self.commit(RunEnded(kind="run_ended", run_id=run), checkpoint=True)
         self.commit(RunAbsent(kind="run_absent", run_id=run))
-        return job.job_id
+        return job_id
+
+    def start(self, job_id: str, key: str) -> str:
+        """Place a job that waits, and let it run; returns the run's id."""
+        placed = self.commit(orders=(self.line(),))
+        run = f"{job_id}-1"
+        pods = sum(len(r.placements) for r in placed.records if r.kind == "allocated" and r.job_id == job_id)
+        self.commit(PodsMade(kind="pods_made", run_id=run, uids=tuple(f"uid-{key}-{i}" for i in range(pods))))
+        self.commit(RunStarted(kind="run_started", run_id=run))
+        return run
 
 
 def rechain(stored: Sequence[bytes], at: int, change: Callable[[dict[str, Any]], None]) -> list[bytes]:

@@ -33,5 +33,5 @@ class Adopted(Strict):
 
     @property
     def owner(self) -> str:
-        """For people: `Job/train`."""
+        """Owner's name for people: `Job/train`."""
         return f"{self.owner_kind}/{self.owner_name}"

@@ -38,6 +38,7 @@ PARAMETERS = {
     "queue": "The queue's name.",
     "type": "The event's type without its prefix, for example `job.allocated.v1`; it spans several tokens.",
     "index": "The number of the chunk.",
+    "n": "The number of the ledger's message that it belongs to.",
     "stream": "The stream that the input came from.",
     "seq": "Its sequence there.",
     "name": "`leader`, or the id of one replica.",
@@ -61,8 +62,8 @@ def ids(prefix: str) -> tuple[str, ...]:
     return tuple(entry.id for entry in registered() if entry.id.startswith(prefix))
 
 
-def said_on() -> dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]]:
-    """By stream: channel name, tail of the address, types. A stream that is missing here fails the generation."""
+def list_channels() -> dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]]:
+    """Channels by stream: name, tail of the address, types. A stream that is missing here fails the generation."""
     tenants = tuple(f"command.{kind_of(model)}.v1" for model in TENANT_COMMANDS)
     operators = tuple(f"command.{kind_of(model)}.v1" for model in OPERATOR_COMMANDS)
     cluster = tuple(f"command.{kind_of(model)}.v1" for model in CLUSTER_COMMANDS)
@@ -76,6 +77,9 @@ def said_on() -> dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]]:
         "SNAP": (
             ("snapshot_chunks", ".chunk.{index}", ("snapshot_chunk",)),
             ("snapshot_manifests", ".manifest", ("snapshot_manifest",)),
+            ("generation_chunks", ".generation.chunk.{index}", ("snapshot_chunk",)),
+            ("generation_manifests", ".generation.manifest", ("snapshot_manifest",)),
+            ("generation_kept", ".generation.kept.{n}", ("ledger_message.v1",)),
         ),
         "DLQ": (("dead_letters", ".{service}.{stream}.{seq}", ("dead_letter",)),),
         "LEASES": (("leases", ".{service}.{name}", ("lease",)),),
@@ -84,7 +88,7 @@ def said_on() -> dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]]:
 
 def channels() -> list[Channel]:
     """Every channel, in the order of the table."""
-    table = said_on()
+    table = list_channels()
     found = []
     for spec in streams("{shard}"):
         root = spec.subjects[0].removesuffix(".*").removesuffix(".>")

@@ -54,6 +54,9 @@ class JobAdmittedV1(JobEvent):
     key: str
     gpu_milli: int = 0
     pods: int = 0
+    array: Annotated[str, Field(description="Of a task: the id of its array")] = ""
+    task: Annotated[int, Field(description="Of a task: its index")] = 0
+    tasks: Annotated[int, Field(description="Of an array: how many tasks it has")] = 0
 
 
 class JobRefusedV1(PublicEvent):
@@ -217,7 +220,7 @@ class JobCancelledV1(RunEvent):
 
 
 class SizeLeft(Lenient):
-    """Of pods of so many whole GPUs: how many could start now, and the most in one domain of each topology level."""
+    """Number of pods of so many whole GPUs that could start now, and the most in one domain of each topology level."""
 
     gpus: int
     slots: int

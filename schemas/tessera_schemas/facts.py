@@ -249,7 +249,7 @@ class PodsBack(AnyFact, sender="binder"):
 
 
 class PodsGone(AnyFact, sender="binder"):
-    """Not all pods of an adopted job that waits are there any more: nothing is to be allocated to it until they are."""
+    """Pods of a waiting adopted job are missing: nothing is to be allocated to it until all are there again."""
 
     kind: Literal["pods_gone"]
     job_id: JobId

@@ -15,8 +15,9 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
 from tessera_schemas import mig
+from tessera_schemas.arrays import DEPENDENCIES_MAX, Dependency, JobArray
 from tessera_schemas.base import GPU_MILLI as GPU_MILLI
-from tessera_schemas.base import INT_MAX, Count, Name, Positive, Strict, later
+from tessera_schemas.base import INT_MAX, Count, Millis, Name, Positive, Strict, later
 from tessera_schemas.devices import Kind
 from tessera_schemas.pod_template import LabelKey as LabelKey
 from tessera_schemas.pod_template import Template as Template
@@ -354,6 +355,18 @@ class JobSpec(Strict):
         Field(description="Whose job of the tenant's people it is: in a queue they take turns, as tenants do"),
     ] = later("")
     idle: JobIdle | None = None
+    array: JobArray | None = None
+    after: Annotated[
+        tuple[Dependency, ...],
+        Field(max_length=DEPENDENCIES_MAX, description="It waits until all of these hold of other jobs"),
+    ] = ()
+    begin_ts: Annotated[Millis, Field(description="It does not start before")] = 0
+
+    @model_validator(mode="after")
+    def _corresponds(self) -> Self:
+        if self.array is None and any(each.condition == "aftercorr" for each in self.after):
+            raise ValueError("after: aftercorr is for arrays, whose tasks have indexes; write afterok")
+        return self
 
     @model_validator(mode="after")
     def _roles(self) -> Self:

@@ -98,7 +98,9 @@ def bound_for(pod: Mapping[str, Any]) -> str:
 
 
 def run_and_rank(pod: Mapping[str, Any]) -> tuple[str, str]:
-    """As the pod says them: one of ours from the start, a user's once it is bound; "" for nothing."""
+    """
+    Run and rank that the pod says: one of ours from the start, a user's once it is bound; "" where it says nothing.
+    """
     said = pod["metadata"].get("annotations" if bound_for(pod) else "labels") or {}
     return str(said.get(RUN_LABEL, "")), str(said.get(RANK_LABEL, ""))
 

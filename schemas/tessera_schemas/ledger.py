@@ -6,6 +6,7 @@ H(prev, its stored bytes). `n` equals the stream sequence. Records are the only 
 """
 
 import hashlib
+import json
 from collections.abc import Callable
 from functools import reduce
 from operator import or_
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, TypeAdapter
 
 from tessera_schemas import events
+from tessera_schemas.arrays import DEPENDENCIES_MAX, Dependency
 from tessera_schemas.base import Count, Digest, JobId, Millis, Name, NodeName, Positive, RunId, Strict, Text, Uid
 from tessera_schemas.facts import Fact, Ranks
 from tessera_schemas.job import CheckpointAt, RoleReach
@@ -98,8 +100,33 @@ class JobQueued(AnyRecord, event=events.JobAdmittedV1):
     job_id: JobId
 
 
+class TaskQueued(AnyRecord, event=events.JobAdmittedV1, story="queued as task {task} of {array}"):
+    """The next task of an array is in, as a job of its own; its spec is the array's."""
+
+    kind: Literal["task_queued"]
+    job_id: JobId
+    array: JobId
+    task: Count
+
+
+class ArrayClosed(AnyRecord, story="queues no more tasks: {reason}"):
+    """The array queues no more tasks, those that are left are cancelled, and once all have ended it ends."""
+
+    kind: Literal["array_closed"]
+    job_id: JobId
+    reason: Reason
+
+
+class DependencyMet(AnyRecord, story="what it waited for has come true"):
+    """Conditions of a waiting job have come true: `left` are still open; with none left it is in its queue's order."""
+
+    kind: Literal["dependency_met"]
+    job_id: JobId
+    left: Annotated[tuple[Dependency, ...], Field(max_length=DEPENDENCIES_MAX)] = ()
+
+
 class JobTurnedAway(AnyRecord, event=events.JobRefusedV1):
-    """Not taken in: refused by admission, or by the committer for what only it can count. An audit record."""
+    """Refusal of a job by admission, or by the committer for what only it can count. An audit record."""
 
     kind: Literal["job_turned_away"]
     fact: Count
@@ -333,7 +360,7 @@ class EarmarkEnded(AnyRecord, event=events.JobUnearmarkedV1, story="no devices a
 
 
 class SlotsLeft(Strict):
-    """Of pods of so many whole GPUs: how many could start now, and the most in one domain of each level."""
+    """Number of pods of so many whole GPUs that could start now, and the most in one domain of each level."""
 
     gpus: Positive
     slots: Count
@@ -431,3 +458,11 @@ LEDGER_MESSAGE: TypeAdapter[LedgerMessage] = TypeAdapter(LedgerMessage)
 def chain_hash(prev: str, stored: bytes) -> str:
     """The chain hash up to and including the message stored as `stored`."""
     return hashlib.sha256(prev.encode() + stored).hexdigest()
+
+
+def chain_after(stored: bytes) -> str:
+    """Chain hash after the message stored as `stored`, from the hash before it that it names; ValueError for none."""
+    try:
+        return chain_hash(json.loads(stored)["prev"], stored)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no ledger message: {error!r}") from error

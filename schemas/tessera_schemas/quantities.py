@@ -17,7 +17,7 @@ _SCALE = {
 
 
 class QuantityError(ValueError):
-    """Not a quantity, or one below zero; the text names it."""
+    """Error for a text that is no quantity, or one below zero; it names the text."""
 
 
 @lru_cache(maxsize=4096)

@@ -119,7 +119,7 @@ def parse(data: bytes, kinds: Mapping[str, type[Strict]], elsewhere: Mapping[str
 
 
 def bounded(reasons: list[Reason]) -> tuple[Reason, ...]:
-    """At most 64; the last one then says how many more there are."""
+    """The first 64 reasons; where there are more, the last one says how many."""
     if len(reasons) <= REASONS_MAX:
         return tuple(reasons)
     left = len(reasons) - REASONS_MAX + 1

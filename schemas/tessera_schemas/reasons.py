@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, StringConstraints
 
 from tessera_schemas.base import INT_MAX, Lenient, Strict, Text
-from tessera_schemas.units import said_number
+from tessera_schemas.units import format_number
 
 
 class Code(StrEnum):
@@ -81,6 +81,9 @@ class Code(StrEnum):
     BLOCKED_BY_DISRUPTION_BUDGET = "BlockedByDisruptionBudget"
     BEHIND_RESERVATION = "BehindReservation"
     VOLUME_NOT_READY = "VolumeNotReady"
+    BEGIN_TIME = "BeginTime"
+    DEPENDENCY_NOT_MET = "DependencyNotMet"
+    ARRAY_TASKS = "ArrayTasks"
     # why a plan is not carried out
     VICTIM_GONE = "VictimGone"
     PLAN_DOES_NOT_FIT = "PlanDoesNotFit"
@@ -109,6 +112,8 @@ class Code(StrEnum):
     NODE_SHRUNK = "NodeShrunk"
     QUEUE_DRAINED = "QueueDrained"
     IDLE = "Idle"
+    DEPENDENCY_NEVER_SATISFIED = "DependencyNeverSatisfied"
+    TASKS_FAILED = "TasksFailed"
     SHRUNK = "Shrunk"
     # why a node takes nothing new
     NOT_WHOLE_GPUS = "NotWholeGpus"
@@ -178,6 +183,9 @@ SENTENCES: dict[Code, str] = {
     Code.BLOCKED_BY_DISRUPTION_BUDGET: "a disruption budget keeps a pod of it from being evicted; it is tried again",
     Code.BEHIND_RESERVATION: "it would delay the start of a job before it, for which room is kept",
     Code.VOLUME_NOT_READY: "a volume that it needs is not there for it",
+    Code.BEGIN_TIME: "it was submitted to begin later",
+    Code.DEPENDENCY_NOT_MET: "it waits for other jobs",
+    Code.ARRAY_TASKS: "its tasks wait, run and end each by itself; ask for one of them",
     Code.VICTIM_GONE: "a run that it would evict does not run any more",
     Code.PLAN_DOES_NOT_FIT: "it would not fit even without the runs to be evicted",
     Code.EVICTION_BUDGET_SPENT: "a run that it would evict may not be evicted again",
@@ -203,6 +211,8 @@ SENTENCES: dict[Code, str] = {
     Code.NODE_SHRUNK: "a node of it has less than its runs hold",
     Code.QUEUE_DRAINED: "an operator stopped and drained its queue",
     Code.IDLE: "it held GPUs and used none",
+    Code.DEPENDENCY_NEVER_SATISFIED: "what it waited for can never come true any more",
+    Code.TASKS_FAILED: "tasks of the array failed or were cancelled",
     Code.SHRUNK: "pods beyond its gang made room for a job that waited",
     Code.NOT_WHOLE_GPUS: "what the node offers as whole GPUs are not; its device profile has to say what they are",
     Code.DEVICE_CONFLICT: "what is said of the node's devices contradicts itself",
@@ -231,7 +241,7 @@ class PublicReason(Lenient):
     def sentence(self) -> str:
         """The reason as one line for people."""
         about = f"{self.field}: " if self.field else ""
-        numbers = ", ".join(said_number(name, value, self.field) for name, value in sorted(self.numbers.items()))
+        numbers = ", ".join(format_number(name, value, self.field) for name, value in sorted(self.numbers.items()))
         extra = "; ".join(part for part in (self.detail, numbers) if part)
         known = SENTENCES.get(Code(self.code), "") if self.code in CODES else "a reason that this version does not know"
         return f"{self.code}: {about}{known}" + (f" ({extra})" if extra else "")

@@ -108,12 +108,15 @@ def filled(body: Mapping[str, Any]) -> tuple[Json, tuple[Filled, ...]]:
 
 def explicit(body: ConfigBody) -> Json:
     """The configuration as JSON that means the same when it is read as a file: nothing in it would be filled."""
-    said: Json = body.model_dump(mode="json", exclude_defaults=True)
-    said["policy"] = {**{found.field: getattr(body.policy, found.field) for found in POLICY}, **said.get("policy", {})}
-    said["tenants"] = [
-        tenant if "priority_classes" in tenant else {**tenant, "priority_classes": []} for tenant in said["tenants"]
+    given: Json = body.model_dump(mode="json", exclude_defaults=True)
+    given["policy"] = {
+        **{found.field: getattr(body.policy, found.field) for found in POLICY},
+        **given.get("policy", {}),
+    }
+    given["tenants"] = [
+        tenant if "priority_classes" in tenant else {**tenant, "priority_classes": []} for tenant in given["tenants"]
     ]
-    return said
+    return given
 
 
 def _granted(body: Mapping[str, Any]) -> Sequence[str]:

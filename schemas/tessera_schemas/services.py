@@ -111,7 +111,11 @@ class ServiceSpec(RoleSpec):
 TENANT_ROLE = RoleSpec(name=TENANT, reads=("EVENTS",), writes={"SUBMIT": ""})
 """Every tenant; its identity is the tenant's own name."""
 
-OPERATOR_ROLE = RoleSpec(name=OPERATOR, reads=("FACTS", "ORDERS", *FOLLOWED, "EVENTS", "DLQ"), writes={"CONTROL": ""})
+OPERATOR_ROLE = RoleSpec(
+    name=OPERATOR,
+    reads=("FACTS", "ORDERS", *FOLLOWED, "EVENTS", "DLQ"),
+    writes={"CONTROL": "", "SNAP": "snap.{shard}.generation.>"},
+)
 
 SPECS = (
     ServiceSpec(
@@ -227,5 +231,6 @@ def fetchers(stream: str) -> tuple[str, ...]:
 
 
 def given(stream: str, shard: str) -> tuple[tuple[str, str], ...]:
-    """The services that write a kind of stream elsewhere than in a part of their own, and the subject of each."""
-    return tuple((spec.name, subject.format(shard=shard)) for spec in SPECS if (subject := spec.writes.get(stream)))
+    """The roles that write a kind of stream elsewhere than in a part of their own, and the subject of each."""
+    roles: tuple[RoleSpec, ...] = (*SPECS, OPERATOR_ROLE)
+    return tuple((role.name, subject.format(shard=shard)) for role in roles if (subject := role.writes.get(stream)))

@@ -81,7 +81,7 @@ class StreamSpec:
         given = tuple(subject for writer, subject in self.given if writer == role)
         return given or (self._part(name) if self.own else self.subjects)
 
-    def heard_by(self, role: str, name: str) -> tuple[str, ...]:
+    def select_subjects(self, role: str, name: str) -> tuple[str, ...]:
         """The live subjects that the identity may listen to; () when there are none for it."""
         if role not in self.readers or not self.live:
             return ()
@@ -115,7 +115,7 @@ def _stream(
 
 def streams(shard: str) -> tuple[StreamSpec, ...]:
     """The streams of a shard, as `tessera init` makes them."""
-    return _commands(shard) + _inputs(shard) + _ledger(shard) + _derived(shard) + _aside(shard)
+    return _commands(shard) + _inputs(shard) + _ledger(shard) + _derived(shard) + _side_streams(shard)
 
 
 def _commands(shard: str) -> tuple[StreamSpec, ...]:
@@ -213,7 +213,7 @@ def _derived(shard: str) -> tuple[StreamSpec, ...]:
     )
 
 
-def _aside(shard: str) -> tuple[StreamSpec, ...]:
+def _side_streams(shard: str) -> tuple[StreamSpec, ...]:
     """Streams that no decision depends on."""
     return (
         _stream(

@@ -71,6 +71,26 @@ def snapshot_manifest(shard: str) -> str:
     return f"snap.{shard}.manifest"
 
 
+def generation_chunk(shard: str, index: int) -> str:
+    """A piece of the state with which a generation of the ledger opens."""
+    return f"snap.{shard}.generation.chunk.{index}"
+
+
+def generation_manifest(shard: str) -> str:
+    """Subject on which a generation is complete."""
+    return f"snap.{shard}.generation.manifest"
+
+
+def generation_kept(shard: str, n: int) -> str:
+    """Ledger message `n`, kept beside the ledger for the live jobs that it took in."""
+    return f"snap.{shard}.generation.kept.{n}"
+
+
+def generation_kept_all(shard: str) -> str:
+    """Pattern of all messages that are kept so."""
+    return f"snap.{shard}.generation.kept.*"
+
+
 def dead_letter(shard: str, service: str, source_stream: str, seq: int) -> str:
     return f"dlq.{shard}.{service}.{source_stream}.{seq}"
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 _SPANS = ((86_400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s"))
 
 
-def said_memory(value: int) -> str:
+def format_memory(value: int) -> str:
     """1099511627776 as `1Ti`; never longer than seven characters."""
     for power, letter in ((5, "Pi"), (4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
         if value >= 1024**power:
@@ -15,14 +15,14 @@ def said_memory(value: int) -> str:
     return str(value)
 
 
-def said_milli(value: int) -> str:
+def format_milli(value: int) -> str:
     """1500 thousandths as `1.5`."""
     whole, rest = divmod(abs(value), 1000)
     sign = "-" if value < 0 else ""
     return sign + (f"{whole}.{rest:03}".rstrip("0") if rest else str(whole))
 
 
-def said_age(milliseconds: int) -> str:
+def format_age(milliseconds: int) -> str:
     """The two largest units, such as `3h12m`."""
     total = max(0, milliseconds) // 1000
     for size, unit, below, lower in _SPANS:
@@ -32,7 +32,7 @@ def said_age(milliseconds: int) -> str:
     return f"{total}s"
 
 
-def said_moment(ts: int) -> str:
+def format_moment(ts: int) -> str:
     """Milliseconds since the epoch in UTC, such as `2026-11-22 18:35:58 UTC`."""
     try:
         return datetime.fromtimestamp(ts / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -41,11 +41,11 @@ def said_moment(ts: int) -> str:
 
 
 UNITS: Mapping[str, tuple[Callable[[int], str], str]] = {
-    "seconds": (lambda value: said_age(value * 1000), "time"),
-    "ms": (said_age, "time"),
-    "ts": (said_moment, ""),
-    "milli": (said_milli, ""),
-    "bytes": (said_memory, ""),
+    "seconds": (lambda value: format_age(value * 1000), "time"),
+    "ms": (format_age, "time"),
+    "ts": (format_moment, ""),
+    "milli": (format_milli, ""),
+    "bytes": (format_memory, ""),
 }
 """By the word that says a number's unit in its name: how it is written, and what is said in place of the word."""
 
@@ -59,7 +59,7 @@ OF_RESOURCE = frozenset({"wanted", "available", "used", "nominal", "nominal_quot
 """Numbers without a unit in their name, which count in that of the quota that their reason is about."""
 
 
-def said_number(name: str, value: int, about: str = "") -> str:
+def format_number(name: str, value: int, about: str = "") -> str:
     """
     A number of a reason with its name: `give_up_seconds` becomes `give up time 14d`, `wanted_gpu_milli` `wanted gpu 8`.
 

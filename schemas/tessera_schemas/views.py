@@ -4,9 +4,28 @@ from typing import Annotated
 
 from pydantic import Field
 
+from tessera_schemas.arrays import Dependency
 from tessera_schemas.base import Lenient
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import PublicReason
+
+
+class ArrayView(Lenient):
+    """
+    Progress of an array: `tasks` as written, how many there are, and what became of them.
+
+    `left` names the tasks that are not queued yet; `waiting` ones are queued, `running` ones have their devices.
+    """
+
+    tasks: str
+    count: int
+    limit: Annotated[int, Field(description="How many may be on their way at once; 0: no limit")] = 0
+    left: str = ""
+    waiting: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
 
 
 class JobView(Lenient):
@@ -43,6 +62,10 @@ class JobView(Lenient):
         int, Field(description="That its run has now: more than `pods` where it grew, fewer where some have ended")
     ] = 0
     held_gpu_milli: Annotated[int, Field(description="That these hold; `gpu_milli` is what its gang asks for")] = 0
+    array: ArrayView | None = None
+    task_of: Annotated[str, Field(description="Of a task: the id of its array")] = ""
+    task: Annotated[int, Field(description="Of a task: its index")] = 0
+    after: Annotated[tuple[Dependency, ...], Field(description="That it still waits for")] = ()
 
     @property
     def pods_now(self) -> int:

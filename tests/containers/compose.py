@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tessera.client.applying import shown
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.local.free_port import free_port
 from tessera_schemas import subjects
+from tessera_schemas.config import ConfigBody
 from tessera_schemas.services import SERVICES
 from tests.containers.engine import docker
 
@@ -31,7 +33,11 @@ def program() -> list[str]:
 
 @dataclass
 class ComposeStack:
-    """One project; `directory` holds what is copied out of it: the identities, and where its servers are."""
+    """
+    One project; `directory` holds what is copied out of it: the identities, and where its servers are.
+
+    `profiles` are those that a person would switch on, `settings` further variables.
+    """
 
     directory: Path
     project: str
@@ -39,30 +45,48 @@ class ComposeStack:
     shard: str = subjects.MAIN_SHARD
     ports: dict[str, int] = field(default_factory=lambda: {name: free_port() for name in ("nats", "redis", "cluster")})
     monitor_port: int = field(default_factory=free_port)
+    api_port: int = field(default_factory=free_port)
+    prometheus_port: int = field(default_factory=free_port)
+    profiles: str = "sim"
+    settings: dict[str, str] = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
         """What the compose file is told: ports of our own, and who is to be let in first."""
-        api = free_port()
         return {
             "COMPOSE": " ".join([*program(), "-p", self.project, *FILES]),
             "TESSERA_NATS_PORT": str(self.ports["nats"]),
             "TESSERA_TEST_REDIS_PORT": str(self.ports["redis"]),
             "TESSERA_TEST_CLUSTER_PORT": str(self.ports["cluster"]),
             "TESSERA_TEST_MONITOR_PORT": str(self.monitor_port),
-            "TESSERA_API_PORTS": f"{api}-{api + 9}",
+            "TESSERA_API_PORTS": f"{self.api_port}-{self.api_port + 9}",
+            "TESSERA_PROMETHEUS_PORT": str(self.prometheus_port),
             "TESSERA_TENANT": "first",
             "DOCKER_BUILDKIT": "0",
+            **self.settings,
         }
 
     def make(self, *words: str, timeout: float = 300) -> str:
         """One of the Makefile's targets, as a person calls it."""
-        return self._run("make", *words, timeout=timeout, COMPOSE_PROFILES="sim")
+        return self._run("make", *words, timeout=timeout, COMPOSE_PROFILES=self.profiles)
 
     def compose(self, *words: str, timeout: float = 300) -> str:
-        return self._run(
-            *program(), "-p", self.project, *FILES, *words, timeout=timeout, COMPOSE_PROFILES="sim,cli,watch"
-        )
+        profiles = f"{self.profiles},cli,watch".removeprefix(",")
+        return self._run(*program(), "-p", self.project, *FILES, *words, timeout=timeout, COMPOSE_PROFILES=profiles)
+
+    def configure(self, body: ConfigBody) -> None:
+        """A configuration in force and its tenants let in, as the docs say it; then their identities are at hand."""
+        file = self.directory / "config.yaml"
+        file.write_text(shown(body))
+        self.cli("apply", "--yes", "-f", "/in.yaml", file=file)
+        self.make("compose-identities")
+        self.take_out()
+
+    def new_token(self, tenant: str) -> str:
+        """A token of the HTTP API, which the gateway has when this returns."""
+        said = self.cli("token", "new", tenant, "--credentials", "/var/lib/tessera/credentials")
+        self.make("compose-identities")
+        return said.split()[-1]
 
     def cli(self, *words: str, file: Path | None = None) -> str:
         """A command in the client's container; `file` is there as /in.yaml."""

@@ -42,6 +42,13 @@ def servers(engine: str) -> str:
 
 
 @pytest.fixture(scope="session")
+def prometheus(engine: str) -> str:
+    """The image of Prometheus."""
+    _stand_in(stand_ins.PROMETHEUS)
+    return engine
+
+
+@pytest.fixture(scope="session")
 def images(servers: str) -> str:
     """Every image of `make images`; of the network the build sees what the machine sees."""
     _stand_in(stand_ins.PYTHONS[0])

@@ -57,16 +57,20 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @pytest.fixture(params=VERSIONS)
 def installed(request: pytest.FixtureRequest, wheels: list[str], tmp_path: Path) -> Path:
     """The folder of commands of a new environment with the wheels in it."""
-    python = interpreter(request.param)
+    return install(wheels, request.param, "binder,local", tmp_path)
+
+
+def install(wheels: list[str], version: str, extras: str, tmp_path: Path) -> Path:
+    """The folder of commands of a new environment with the wheels and the extras in it; skips without that Python."""
+    python = interpreter(version)
     if python is None:
-        pytest.skip(f"no Python {request.param} here")
+        pytest.skip(f"no Python {version} here")
     lock = (ROOT / "requirements.lock").read_text()
     pinned = "\n".join(re.findall(r"^[A-Za-z0-9._-]+==[^ \\]+", lock, re.MULTILINE))
     (tmp_path / "constraints.txt").write_text(pinned)
     subprocess.run([python, "-m", "venv", str(tmp_path / "venv")], check=True, env=BARE)
-    extras = "binder" if request.param == "3.13" else "binder,embedded"
     tessera = next(wheel for wheel in wheels if "tessera_schemas" not in wheel)
-    wanted = [*(wheel for wheel in wheels if wheel != tessera), f"{tessera}[{extras}]"]
+    wanted = [*(wheel for wheel in wheels if wheel != tessera), f"{tessera}[{extras}]" if extras else tessera]
     pip = [str(tmp_path / "venv/bin/pip"), "install", "-q", "--disable-pip-version-check", "--only-binary", ":all:"]
     done = subprocess.run(
         [*pip, "-c", str(tmp_path / "constraints.txt"), *wanted], capture_output=True, text=True, env=BARE
@@ -104,6 +108,19 @@ def tell(commands: Path, folder: Path, *words: str, tries: int = 1) -> str:
             return said.stdout
         time.sleep(1)
     raise AssertionError(f"tessera {' '.join(words)}: {said.stdout}{said.stderr}")
+
+
+def test_the_core_is_small_and_says_which_extra_is_missing(wheels: list[str], tmp_path: Path) -> None:
+    commands = install(wheels, "3.12", "", tmp_path)
+    (packages,) = (commands.parent / "lib").glob("python3.*/site-packages")
+    size = sum(file.stat().st_size for file in packages.rglob("*") if file.is_file())
+    pip = sum(file.stat().st_size for file in (packages / "pip").rglob("*") if file.is_file())
+    assert size - pip <= 40 * 2**20
+    assert tell(commands, tmp_path, "--version").startswith("tessera 0.")
+    imports = "from tessera.client import Failure, SyncTessera, Tessera, submit; import tessera.kernel.nats.bus"
+    subprocess.run([commands / "python", "-c", imports], check=True, env=BARE)
+    up = subprocess.run([commands / "tessera", "up"], cwd=tmp_path, env=BARE, capture_output=True, text=True)
+    assert (up.returncode, "'tessera-scheduler[local]' for a platform" in up.stderr) == (5, True), up.stderr
 
 
 def test_the_wheels_alone_carry_out_the_quick_start(installed: Path, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_the_report_names_every_package_and_writes_an_sbom(images: str) -> None:
     for name in (*SERVICES, "client"):
         sbom = json.loads((ROOT / "build" / "sbom" / f"tessera-{name}.cdx.json").read_text())
         packages = {part["name"].lower() for part in sbom["components"]}
-        assert {"tessera", "tessera-schemas", "aiohttp"} <= packages
+        assert {"tessera-scheduler", "tessera-schemas", "aiohttp"} <= packages
         assert not packages & set(FORBIDDEN)
         assert ("kubernetes" in packages) == (name in ("binder", "reclamation", "client"))
         assert ("numba" in packages) == (name == "reclamation")

@@ -15,7 +15,7 @@ from testcontainers.core.container import DockerContainer
 from tessera.kernel.errors import Conflict
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.nats.bus import NatsBus
-from tessera.kernel.process.preflight import check_bus, check_redis
+from tessera.kernel.process.preflight import check_redis, open_bus
 from tessera.kernel.process.settings import ServiceSettings, load_settings
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.kernel.provisioning.credentials import ensure_identities, system_identities, tenant_identity
@@ -125,7 +125,7 @@ async def test_a_service_accepts_both_servers_as_the_compose_file_runs_them(prov
         nats_monitor_url=provided.monitor_url,
         redis_url=provided.redis_url,
     )
-    await check_bus(settings, ["LEDGER", "EVENTS", "SNAP", "LEASES"])
+    await (await open_bus(settings, ["LEDGER", "EVENTS", "SNAP", "LEASES"])).close()
     await check_redis(settings)
 
 

@@ -4,15 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 import pytest_asyncio
+import yaml
 
-from tessera.client.applying import shown
 from tessera_schemas.services import SERVICES
-from tests.containers.compose import ComposeStack
+from tests.containers.compose import ROOT, ComposeStack
 from tests.containers.engine import docker
-from tests.e2e.live import TENANTS, Live, configuration, eventually, job
+from tests.e2e.live import SECONDS, TENANTS, Live, configuration, eventually, job, told
 from tests.e2e.platform_checks import assert_all_is_well
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
@@ -36,11 +38,7 @@ async def live(stack: ComposeStack) -> AsyncIterator[Live]:
     """A configuration in force with two tenants, let in as the docs say it."""
     for service in SERVICES:
         await until(lambda service=service: stack.is_ready(service), f"{service} is ready")
-    file = stack.directory / "config.yaml"
-    file.write_text(shown(configuration()))
-    stack.cli("apply", "--yes", "-f", "/in.yaml", file=file)
-    stack.make("compose-identities")
-    stack.take_out()
+    stack.configure(configuration())
     async with Live.on(stack) as live:  # type: ignore[arg-type]  # it has what a live test looks at
         yield live
 
@@ -108,6 +106,58 @@ async def test_a_job_of_one_accelerator_runs_and_succeeds(live: Live, stack: Com
         "running",
         "succeeded",
     ]
+
+
+async def test_the_gateway_shows_the_log_of_a_job_that_runs(live: Live, stack: ComposeStack) -> None:
+    token = await asyncio.to_thread(stack.new_token, "lab")
+    done = await live.submit(job("logged", seconds=600))
+    await live.until_phase(done.job_id, "running")
+    (gateway,) = stack.containers("gateway")
+    url = f"http://{docker('port', gateway, '8480').stdout.split()[0]}/v1/jobs/{done.job_id}/logs"
+    said: list[str] = []
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as http:
+
+        async def is_the_log() -> bool:
+            try:
+                async with http.get(url) as answer:
+                    said.append(f"{answer.status} {await answer.text()}")
+            except aiohttp.ClientError as error:
+                said.append(repr(error))
+            return said[-1].startswith("200 ") and "simulated program, rank 0: 600 s of work" in said[-1]
+
+        with told(lambda: f"no log at {url}: {said[-1]}"):
+            async with asyncio.timeout(SECONDS):
+                while not await is_the_log():
+                    await asyncio.sleep(0.5)
+    await live.clients["lab"].cancel(done.job_id, now=True)
+    await live.until_ended(done.job_id)
+
+
+async def test_prometheus_reads_every_service_and_rings_by_our_rules(
+    live: Live, stack: ComposeStack, prometheus: str
+) -> None:
+    """As the profile `watch` brings it up."""
+    await asyncio.to_thread(stack.compose, "up", "-d", "--no-recreate", "prometheus")
+    url = f"http://127.0.0.1:{stack.prometheus_port}/api/v1"
+    async with aiohttp.ClientSession() as http:
+
+        async def asked(path: str) -> dict[str, Any]:
+            try:
+                async with http.get(f"{url}/{path}") as answer:
+                    return dict((await answer.json())["data"])
+            except (aiohttp.ClientError, KeyError):
+                return {}
+
+        async def all_are_up() -> bool:
+            targets = (await asked("targets")).get("activeTargets", ())
+            return {one["labels"]["service"] for one in targets if one["health"] == "up"} == set(SERVICES)
+
+        await eventually(all_are_up, "every service is read", PATIENCE)
+        groups = (await asked("rules"))["groups"]
+    ours = yaml.safe_load((ROOT / "deploy" / "alerts.yaml").read_text())["groups"]
+    assert {rule["name"] for group in groups for rule in group["rules"]} == {
+        rule["alert"] for group in ours for rule in group["rules"]
+    }
 
 
 async def test_admission_and_binder_scale_under_load(live: Live, stack: ComposeStack) -> None:

@@ -2,6 +2,7 @@
 
 from tessera_schemas import commands, config, events, facts, job, ledger, templates, views
 from tessera_schemas.adopted import Adopted
+from tessera_schemas.arrays import Dependency
 from tessera_schemas.base import Lenient, Strict
 from tessera_schemas.facts import owner
 from tessera_schemas.orders import Order
@@ -299,6 +300,9 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.ConfigRefused(kind="config_refused", fact=3, reason=Reason(code=Code.CONFIG_CONFLICT)),
     ledger.NodeChanged(kind="node_changed", fact=9),
     ledger.JobQueued(kind="job_queued", fact=1, job_id=JOB),
+    ledger.TaskQueued(kind="task_queued", job_id=OTHER, array=JOB, task=7),
+    ledger.ArrayClosed(kind="array_closed", job_id=JOB, reason=Reason(code=Code.CANCELLED, detail="enough")),
+    ledger.DependencyMet(kind="dependency_met", job_id=JOB, left=(Dependency(condition="afterok", job=OTHER),)),
     ledger.JobTurnedAway(kind="job_turned_away", fact=1, reasons=(Reason(code=Code.LIMIT_EXCEEDED),)),
     ledger.Waiting(kind="waiting", job_id=JOB, reason=WHY),
     ledger.Allocated(

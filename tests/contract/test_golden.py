@@ -50,10 +50,11 @@ LATER = {
     "fact.cancel_requested.v1": {"now"},
     "fact.checkpoint_reported.v1": {"at"},
     "fact.checkpoint_saved.v1": {"at"},
-    "job_spec.v1": {"user", "idle"},
+    "io.tessera.job.admitted.v1": {"array", "task", "tasks"},
+    "job_spec.v1": {"user", "idle", "array", "after", "begin_ts"},
     "record.revoked.v1": {"now", "within"},
     "record.saved.v1": {"at"},
-    "view.job.v1": {"held_pods", "held_gpu_milli"},
+    "view.job.v1": {"held_pods", "held_gpu_milli", "array", "task_of", "task", "after"},
 }
 """Optional fields that came after a type's golden bytes, which never change and are read without them."""
 

@@ -10,6 +10,7 @@ from tests.contract.bus_worlds import World
 
 async def ledger(world: World, **limits: int) -> StreamLedger:
     await world.add_stream("LEDGER_main", "ledger.main", **limits)
+    await world.add_stream("SNAP_main", "snap.main.>")
     return StreamLedger(await world.connect(), "main")
 
 

@@ -1,6 +1,7 @@
 """What the Bus over NATS does when the server, the connection or the live path fails."""
 
 import asyncio
+import gc
 import signal
 import ssl
 import subprocess
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 
 from tessera.kernel.errors import Conflict, Full, Poison, StartupError, Transient, UnknownOutcome
+from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.nats import follow as nats_follow
 from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.nats.follow import NatsFollow
+from tessera.kernel.nats.once import connect_once
 from tessera.kernel.nats.protocol import delivery_position, number, publish_outcome
 from tessera.kernel.ports import Outgoing
 from tessera.local.free_port import free_port
@@ -68,6 +71,15 @@ class TestStartup:
         assert url in str(error.value)
         assert "\n" not in str(error.value)
 
+    async def test_what_was_tried_in_vain_leaves_no_error_that_nobody_took(self) -> None:
+        said: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+        with pytest.raises(StartupError):
+            await NatsBus.connect(f"nats://127.0.0.1:{free_port()}", startup_seconds=0.3)
+        gc.collect()
+        await asyncio.sleep(0)
+        assert said == []
+
     async def test_wrong_credentials_are_refused_at_once(self, nats_server: NatsServer) -> None:
         with pytest.raises(StartupError, match="refuses user 'mallory'"):
             await NatsBus.connect(nats_server.url, user="mallory", password="x", startup_seconds=60)
@@ -92,7 +104,7 @@ class TestOpenServers:
 
 class TestEncryption:
     async def test_a_server_that_wants_tls_gets_it_and_one_that_nobody_vouches_for_is_refused(
-        self, tmp_path: Path
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         key, certificate = tmp_path / "server.key", tmp_path / "server.crt"
         openssl = ["openssl", "req", "-x509", "-nodes", "-days", "2", "-newkey", "ec", "-subj", "/CN=nats"]
@@ -108,6 +120,11 @@ class TestEncryption:
             await bus.close()
             with pytest.raises(StartupError, match="certificate"):
                 await NatsBus.connect(server.url.replace("nats://", "tls://"), **login)
+            monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+            admin = await connect_once(server.url.replace("nats://", "tls://"), "admin", "admin")
+            await admin.close()
+            await asyncio.sleep(0.1)
+            assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
         finally:
             server.stop()
 
@@ -156,6 +173,20 @@ class TestPublishing:
         own_nats_server.start()
         await until(bus, connected=True)
         assert await bus.publish(out("s", b"first", expected_last_subject_seq=0)) == 1
+
+    async def test_over_a_new_connection_the_ledger_is_appended_to_once_its_tail_was_read(
+        self, own_world: NatsWorld, own_nats_server: NatsServer
+    ) -> None:
+        await own_world.add_stream("LEDGER_main", "ledger.main")
+        bus = await own_world.connect()
+        ledger, again = StreamLedger(bus, "main"), reconnected(bus)
+        await ledger.append(b"first", 0)
+        own_nats_server.restart()
+        await again.wait()
+        with pytest.raises(Conflict, match="the tail is to be read first"):
+            await ledger.append(b"second", 1)
+        await ledger.tail()
+        assert await ledger.append(b"second", 1) == 2
 
     async def test_a_forbidden_subject_is_refused_without_waiting_for_a_time_out(
         self, own_world: NatsWorld, own_nats_server: NatsServer

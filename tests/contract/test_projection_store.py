@@ -257,11 +257,11 @@ def test_an_answer_that_lies_in_the_socket_of_a_loop_that_stood_still_counts(tmp
         store = RedisStore(server.url, "", "", SHARD, answer_seconds=0.3)
         await store.apply(1, 2, [job("a", b"1")])
         for turns in range(1, 8):  # until the question has gone out
-            asking = asyncio.ensure_future(store.cursor())
+            requester = asyncio.ensure_future(store.cursor())
             for _ in range(turns):
                 await asyncio.sleep(0)
             time.sleep(0.4)
-            assert await asking == 2
+            assert await requester == 2
         async with Redis.from_url(server.url) as admin:
             stats = await admin.info("stats")
         assert stats["total_connections_received"] - made == 2  # the store's, and this one: nothing was asked again

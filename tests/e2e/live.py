@@ -25,9 +25,9 @@ from tessera.domain.phases import TERMINAL
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.cluster import HttpCluster
-from tessera.kernel.ledger.shard import Shard, decode_entry
+from tessera.kernel.ledger.shard import Shard, decode_entry, restore
 from tessera.kernel.ledger.stream import StreamLedger
-from tessera.kernel.messaging.requests import Asking
+from tessera.kernel.messaging.requests import Requester
 from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.redis.store import RedisStore
 from tessera.local.platform import Platform
@@ -157,9 +157,9 @@ class Live:
     # -- doing
 
     async def configure(self, body: ConfigBody, expected_version: int = 0) -> None:
-        asking = await Asking.open(self.bus, subjects.OPERATOR)
+        requester = await Requester.open(self.bus, subjects.OPERATOR)
         command = ApplyConfig(kind="apply_config", v=1, expected_version=expected_version, body=body)
-        answer = await asking.ask(subjects.control(self.shard_name), command)
+        answer = await requester.ask(subjects.control(self.shard_name), command)
         assert answer is not None
         assert answer.accepted, answer
         await self.until(lambda state: state.config.version == expected_version + 1, "the configuration is in force")
@@ -326,7 +326,10 @@ class Live:
                 await task
 
     async def _fold(self) -> None:
-        source = StreamLedger(self.bus, self.shard_name).follow(0)
+        ledger = StreamLedger(self.bus, self.shard_name)
+        if await ledger.first() > 1:
+            self.shard = await restore(self.bus, ledger, self.shard_name)
+        source = ledger.follow(self.state.n)
         while True:
             try:
                 messages = await source.next()

@@ -1,6 +1,6 @@
 """What an operator and a program that saves its work do while nodes fail."""
 
-from tessera.kernel.messaging.requests import Asking
+from tessera.kernel.messaging.requests import Requester
 from tessera_schemas import subjects
 from tessera_schemas.commands import DrainNode
 from tessera_schemas.job import JobSpec, Role
@@ -8,8 +8,8 @@ from tests.e2e.live import Live
 
 
 async def operate(live: Live, command: DrainNode) -> None:
-    asking = await Asking.open(live.bus, subjects.OPERATOR)
-    answer = await asking.ask(subjects.control(live.platform.shard), command)
+    requester = await Requester.open(live.bus, subjects.OPERATOR)
+    answer = await requester.ask(subjects.control(live.platform.shard), command)
     assert answer is not None
     assert answer.accepted, answer
 

@@ -1,4 +1,4 @@
-"""A ledger is copied while the shard works, lost with all its servers, and goes on in new ones."""
+"""A ledger is rolled over and copied while the shard works, lost with all its servers, and goes on in new ones."""
 
 import asyncio
 import os
@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from tessera.client.backup import Backup
+from tessera.kernel.ledger.stream import StreamLedger
 from tessera.local.platform import Platform
-from tests.e2e.live import TENANTS, Live, configuration, job, tessera
+from tests.e2e.live import TENANTS, Live, configuration, eventually, job, tessera
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
@@ -46,8 +48,29 @@ class Restored(Platform):
         self.said = said.out
 
 
-async def test_a_ledger_goes_on_in_new_servers_from_a_backup_that_was_made_at_work(tmp_path: Path) -> None:
-    backup = tmp_path / "backup"
+async def roll_over(live: Live, backup: Path) -> None:
+    """A roll-over that is killed again and again before it is let finish."""
+    words = ("ledger", "roll", str(backup), "--keep", "0")
+    await live.kill("scheduler")  # the next epoch begins with a checkpoint, and so comes a snapshot to roll over by
+    for seconds in (0.4, 0.6, 0.8, 1.0, 1.2):
+        trial = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tessera", *words, env={**os.environ, "TESSERA_HOME": str(live.home)},
+            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        await asyncio.sleep(seconds)
+        if trial.returncode is None:
+            trial.send_signal(signal.SIGKILL)
+        await trial.wait()
+
+    async def rolled() -> bool:
+        return (await live.command(*words)).code == 0
+
+    await eventually(rolled, "a snapshot is there to roll over by")
+    assert await StreamLedger(live.bus, live.shard_name).first() > 1
+
+
+async def test_a_ledger_is_rolled_over_at_work_copied_and_goes_on_in_new_servers(tmp_path: Path) -> None:
+    backup, late = tmp_path / "backup", tmp_path / "late"
     async with Live.at(tmp_path / "up", configuration()) as live:
         ended = await live.submit(job("ended"), key="first")
         await live.until_ended(ended.job_id)
@@ -56,23 +79,38 @@ async def test_a_ledger_goes_on_in_new_servers_from_a_backup_that_was_made_at_wo
         await live.until_phase(runs.job_id, "running")
         waits = await live.submit(job("waits", gpus=8, replicas=4, seconds=1), key="third")
         await live.until_phase(waits.job_id, "queued")
-        said = await live.command("ledger", "backup", str(backup))
-        assert "segments 2" in said.out, said.err
+        before = len(live.stored)
+        await roll_over(live, backup)
+        await live.kill("binder")  # what it remembers of templates: their messages are in the ledger no more
+        await live.until_ended(runs.job_id, waits.job_id)
+        assert {live.phase(one.job_id) for one in (runs, waits)} == {"succeeded"}
+        said = await live.command("replay", "--verify")
+        assert said.code == 0, said.out + said.err
+        assert "begins with the generation" in said.out
+        assert len(live.stored) > before  # who followed all the while has seen every message
+        assert (await live.command("ledger", "backup", str(backup))).code == 0
+        kept = [data for _, data in Backup.read(backup).messages()]
+        assert kept == live.stored[: len(kept)]
+
+        lasts = await live.submit(job("lasts", gpus=8, seconds=12), key="fourth")
+        await live.until_phase(lasts.job_id, "running")
+        said = await live.command("ledger", "backup", str(late))
+        assert "segments 1" in said.out, said.err
         # What comes after the copy is lost with the servers.
-        lost = await live.submit(job("lost"), key="fourth")
+        lost = await live.submit(job("lost"), key="fifth")
         await live.until_ended(lost.job_id)
 
-    proved = await tessera("replay", "--verify", "--from-file", str(backup), environment={})
-    assert proved.code == 0, proved.out + proved.err
-    async with Restored(tmp_path / "new", backup) as platform, Live.on(platform) as live:
+    for directory in (backup, late):
+        proved = await tessera("replay", "--verify", "--from-file", str(directory), environment={})
+        assert proved.code == 0, proved.out + proved.err
+    async with Restored(tmp_path / "new", late) as platform, Live.on(platform) as live:
         assert "restored shard main up to" in platform.said
         assert live.phase(ended.job_id) == "succeeded"
-        await live.until_ended(runs.job_id)  # its pod is gone with the cluster: it runs again
-        await live.until_ended(waits.job_id)
-        assert {live.phase(one.job_id) for one in (runs, waits)} == {"succeeded"}
+        await live.until_ended(lasts.job_id)  # its pod is gone with the cluster: it runs again
+        assert live.phase(lasts.job_id) == "succeeded"
         again = await live.submit(job("ended"), key="first")
         assert again.job_id == ended.job_id
-        fresh = await live.submit(job("fresh"), key="fifth")
+        fresh = await live.submit(job("fresh"), key="sixth")
         await live.until_ended(fresh.job_id)
         said = await live.command("replay", "--verify")
         assert said.code == 0, said.out + said.err

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tessera_schemas.arrays import Dependency, JobArray
 from tessera_schemas.config import Policy, Queue, Quota
 from tests.e2e.live import Live, Said, configuration, job, started
 from tests.e2e.platform_checks import assert_all_is_well
@@ -41,7 +42,7 @@ async def filled(live: Live) -> AsyncIterator[str]:
 
 
 async def ok(live: Live, *words: str) -> Said:
-    said = await live.command(*words)
+    said = await live.command(*words, environment={"COLUMNS": "80"})
     assert said.code == 0, said
     assert "-o" in words or all(len(line) <= 80 for line in said.out.splitlines()), said.out
     return said
@@ -120,9 +121,9 @@ async def test_slurms_words_do_what_they_say(live: Live, tmp_path: Path) -> None
     script.write_text("\n".join(lines) + "\n")
     refused = await live.command("sbatch", str(script), "--as", "lab")
     assert (refused.code, "no container image" in refused.err) == (2, True)
-    words = ("sbatch", str(script), "--container-image", "train:1", "--as", "lab", "--key", "batch")
+    words = ("sbatch", "--as", "lab", "--key", "batch", "--container-image", "train:1", "--hold", str(script))
     async with filled(live):  # so that it cannot start before it is held
-        said = await ok(live, *words, "--hold")
+        said = await ok(live, *words)
         live.acknowledged.append(("lab", "batch"))
         job_id = said.out.split()[-1]
         assert (said.out, said.err) == (f"Submitted batch job {job_id}\n", "")
@@ -132,11 +133,28 @@ async def test_slurms_words_do_what_they_say(live: Live, tmp_path: Path) -> None
         await ok(live, "release", job_id)
         assert (await ok(live, "scancel", job_id)).out == ""
         await live.until_ended(job_id)
-    array = tmp_path / "array.sh"
-    array.write_text("#!/bin/sh\n#SBATCH --array=1-9\n#SBATCH --mail-type=END\ntrue\n")
-    refused = await live.command("sbatch", str(array), "--container-image", "x", "--as", "lab")
+    refused = await live.command("sbatch", "--wrap=true", "--exclusive", "--mail-type=END", "--turbo", "--as", "lab")
     assert refused.code == 6
-    assert [line.split(":")[1].strip() for line in refused.err.splitlines()] == ["NotSupportedYet", "UnknownField"]
+    codes = [line.split(":")[1].strip() for line in refused.err.splitlines()]
+    assert codes == ["NotSupportedYet", "NotSupportedYet", "UnknownField"]
+    await assert_all_is_well(live)
+
+
+async def test_an_array_and_the_job_after_it_run_to_their_end(live: Live) -> None:
+    sweep = await live.submit(job("sweep", seconds=0.3, array=JobArray(tasks="1-5", limit=2)), held=True)
+    array = sweep.job_id
+    after = await live.submit(job("reduce", after=(Dependency(condition="afterok", job=array),)))
+    assert (await ok(live, "explain", after.job_id, "-o", "json")).json["reason"]["code"] == "DependencyNotMet"
+    await ok(live, "release", "sweep")
+    await live.until_ended(array, after.job_id)
+    assert [live.phase(job_id) for job_id in (array, after.job_id)] == ["succeeded", "succeeded"]
+    shown = (await ok(live, "get", array, "-o", "json")).json["array"]
+    assert (shown["count"], shown["succeeded"], shown["failed"]) == (5, 5, 0)
+    assert (await ok(live, "get", f"{array}_3", "-o", "json")).json["task"] == 3
+    assert (await live.command("cancel", f"{array}_9")).code == 3
+    rows = (await ok(live, "sacct", "-P", "-n", "-j", array, "--format", "JobID,State,ExitCode")).out.splitlines()
+    assert sorted(rows) == sorted(f"{name}|COMPLETED|0:0" for name in (array, *(f"{array}_{i}" for i in range(1, 6))))
+    assert "State=COMPLETED" in (await ok(live, "scontrol", "show", "job", after.job_id)).out
     await assert_all_is_well(live)
 
 

@@ -16,7 +16,7 @@ from tests.ledgers import rechain
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 
-RUNS_ON = "reclamation"
+RUN_ON = ("admission", "scheduler", "reclamation")
 
 
 def stored_ledger(live: Live) -> Path:
@@ -68,17 +68,22 @@ async def test_a_byte_of_the_newest_message_that_turned_halts_whoever_starts(tmp
 
 
 async def test_a_ledger_written_again_with_every_hash_redone_halts_who_starts_and_who_runs(tmp_path: Path) -> None:
-    """By itself it is whole: another transaction id, and every hash that follows from it. Only Redis' head can tell."""
+    """
+    By itself it is whole, and as long as ours: another transaction id, and every hash that follows from it.
+
+    Nothing is written to it, although a submit gives the scheduler something to write at once.
+    """
     async with Live.at(tmp_path / "up", configuration()) as live:
         first = await live.submit(job("before"))
         await live.until_ended(first.job_id)
         end = await live.ledger_end()
         await eventually(lambda: redis_is_at(live, end), "the views are as new as the ledger")
-        await live.stop_looking()
-        stopped = [service for service in SERVICES if service != RUNS_ON]
+        await live.until(lambda state: not state.runs, "nothing is left to be written")
+        stopped = [service for service in SERVICES if service not in RUN_ON]
         await asyncio.gather(*(live.platform.stop(service) for service in stopped))
+        await eventually(lambda: has_seen_all(live), "nobody writes any more")
+        await live.stop_looking()
         stored = list(live.stored)
-        assert len(stored) == await live.ledger_end()
         forged = rechain(stored, 1, lambda message: message.update(tx="another-transaction"))
         async with Live.at(tmp_path / "forger", services=()) as forger:
             await append(forger, forged)
@@ -88,9 +93,12 @@ async def test_a_ledger_written_again_with_every_hash_redone_halts_who_starts_an
                 shutil.rmtree(folder)
                 shutil.copytree(stored_ledger(forger), folder)
         await eventually(lambda: live.bus.connected, "we are connected again")
-        assert await live.ledger_end() == len(stored)
-        halted = await asyncio.gather(*(reason_of(live, service) for service in stopped), until_halted(live, RUNS_ON))
+        submitting = asyncio.ensure_future(live.submit(job("between")))
+        run_on = await asyncio.gather(*(until_halted(live, service) for service in RUN_ON))
+        submitting.cancel()
+        halted = [*run_on, *await asyncio.gather(*(reason_of(live, service) for service in stopped))]
         assert all("the ledger was written again" in reason for reason in halted), halted
+        assert await live.ledger_end() == len(stored)
 
 
 def turn_a_byte(block: Path) -> None:
@@ -108,3 +116,7 @@ async def reason_of(live: Live, service: str) -> str:
 async def redis_is_at(live: Live, n: int) -> bool:
     async with live.store() as store:
         return await store.cursor() >= n
+
+
+async def has_seen_all(live: Live) -> bool:
+    return len(live.stored) == await live.ledger_end()

@@ -14,6 +14,7 @@ import yaml
 
 from tessera.client.outcomes import Refused
 from tessera_schemas.base import job_id
+from tessera_schemas.job import CheckpointPolicy
 from tessera_schemas.reasons import Code
 from tests.e2e.live import GPUS, SECONDS, Heard, Live, configuration, job, kind, started
 from tests.e2e.platform_checks import assert_all_is_well, stored_events
@@ -183,7 +184,8 @@ def plain(name: str, *, seconds: float = 0.1, exit_code: int = 0) -> dict[str, A
 
 
 async def test_the_command_line_shows_what_is_there_as_json_of_a_known_shape(live: Live) -> None:
-    done = await live.submit(job("shown", gpus=2, seconds=600))
+    notice = CheckpointPolicy(interval_seconds=600, notice_seconds=600)
+    done = await live.submit(job("shown", gpus=2, seconds=600, checkpoint=notice))
     await live.until_phase(done.job_id, "running")
     async with live.store() as store:
         while await store.cursor() < live.state.n:
@@ -203,7 +205,7 @@ async def test_the_command_line_shows_what_is_there_as_json_of_a_known_shape(liv
     assert explain.json["phase"] == "running"
     assert explain.json["story"]
     assert [event["type"].split(".")[3] for event in events.json["items"]] == WHOLE_LIFE[:5]
-    cancel = await live.command("cancel", done.job_id, "--as", "lab", "--why", "seen enough")
+    cancel = await live.command("cancel", done.job_id, "--as", "lab", "--why", "seen enough", "--now")
     assert (cancel.code, done.job_id in cancel.out) == (0, True)
     await live.until_ended(done.job_id)
     await assert_all_is_well(live)

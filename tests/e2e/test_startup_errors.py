@@ -59,23 +59,23 @@ def assert_one_line(said: Said, *words: str, code: int = UNAVAILABLE) -> None:
 async def test_no_nats_server(servers: Servers) -> None:
     url = f"nats://127.0.0.1:{free_port()}"
     said = await servers.start("scheduler", TESSERA_NATS_URL=url)
-    assert_one_line(said, f"NATS at {url}: cannot connect as scheduler", "start it, or set TESSERA_NATS_URL")
+    assert_one_line(said, f"no NATS server at {url}", "start one, or correct TESSERA_NATS_URL")
 
 
 async def test_a_nats_server_that_does_not_know_us(servers: Servers) -> None:
     said = await servers.start("queueing", TESSERA_NATS_PASSWORD="wrong")
-    assert_one_line(said, "cannot connect as queueing", "uthorization", "TESSERA_CREDENTIALS_FILE")
+    assert_one_line(said, "refuses user 'queueing'", "TESSERA_CREDENTIALS_FILE")
 
 
 async def test_a_port_on_which_something_else_listens(servers: Servers) -> None:
     url = servers.platform.redis.url.replace("redis://", "nats://").removesuffix("/0")
-    assert_one_line(await servers.start("scheduler", TESSERA_NATS_URL=url), f"NATS at {url}: cannot connect")
+    assert_one_line(await servers.start("scheduler", TESSERA_NATS_URL=url), f"no NATS server at {url}")
 
 
 async def test_a_nats_server_without_our_streams(servers: Servers) -> None:
     empty = servers.empty_nats
     settings = {"TESSERA_NATS_URL": empty.url, "TESSERA_NATS_USER": "admin", "TESSERA_NATS_PASSWORD": "admin"}
-    assert_one_line(await servers.start("scheduler", **settings), "stream ", "is not there; run `tessera init`")
+    assert_one_line(await servers.start("scheduler", **settings), "stream ", "stream not found", "Run `tessera init`")
 
 
 async def test_the_streams_of_another_shard(servers: Servers) -> None:

@@ -48,7 +48,7 @@ async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
 
 
 async def ok(live: Live, *words: str) -> Said:
-    said = await live.command(*words)
+    said = await live.command(*words, environment={"COLUMNS": "80"})
     assert said.code == 0, said
     return said
 

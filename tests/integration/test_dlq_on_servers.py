@@ -23,7 +23,7 @@ async def platform(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pl
 
 
 async def dlq(platform: Platform, *words: str) -> Said:
-    return await tessera("dlq", *words, environment={"TESSERA_HOME": str(platform.directory)})
+    return await tessera("dlq", *words, environment={"TESSERA_HOME": str(platform.directory), "COLUMNS": "80"})
 
 
 async def bury(platform: Platform, seq: int, data: bytes, reason: str, **headers: Any) -> None:

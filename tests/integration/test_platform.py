@@ -5,7 +5,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,22 +17,24 @@ import pytest
 from tessera.client.outcomes import Failure
 from tessera.client.where import find
 from tessera.kernel.errors import StartupError
+from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.local.free_port import PORTS
 from tessera.local.platform import Platform
 from tessera.local.up import timing_lines
+from tessera_schemas.subjects import OPERATOR
 
 # A service that does nothing but start the way a real one does: settings, preflight, health.
 STAND_IN = """
 import asyncio, signal
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.service.health import Health
-from tessera.kernel.process.preflight import check_bus
+from tessera.kernel.process.preflight import open_bus
 from tessera.kernel.process.settings import ServiceSettings, load_settings
 from tessera.kernel.service.metrics import Metrics
 
 async def main():
     settings = load_settings(ServiceSettings)
-    await check_bus(settings, ["LEDGER"])
+    bus = await open_bus(settings, ["LEDGER"])
     health = Health(SystemClock(), Metrics("binder"))
     await health.serve(settings.http_host, settings.http_port, settings.port_file)
     health.started()
@@ -39,6 +42,7 @@ async def main():
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await stop.wait()
     await health.close()
+    await bus.close()
 
 asyncio.run(main())
 """
@@ -52,7 +56,7 @@ def stand_in(_service: str, _shard: str) -> Sequence[str]:
 
 def platform(directory: Path, said: list[str] | None = None, cluster: bool = False) -> Platform:
     say = said.append if said is not None else print
-    return Platform(directory, services=["binder"], cluster=cluster, command=stand_in, say=say)
+    return Platform(directory, services=["binder"], cluster=cluster, command=stand_in, notify=say)
 
 
 def told(running: Platform) -> dict[str, dict[str, Any]]:
@@ -111,9 +115,25 @@ async def test_servers_come_back_on_their_ports_with_their_data(tmp_path: Path) 
         assert all(urlsplit(url).port in PORTS for url in before)
         await running.restart_nats()
         await running.restart_redis()
+        async with operator(running) as cluster:
+            pod = await cluster.create_pod(
+                "lab", {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}}
+            )
         await running.restart("cluster")
+        async with operator(running) as cluster:
+            assert (await cluster.get_pod("lab", "p"))["metadata"]["uid"] == pod["metadata"]["uid"]
+        assert json.loads(running.kubeconfig.read_text())["clusters"][0]["cluster"]["server"].endswith(
+            running.cluster_url.removeprefix("http://")
+        )
         assert (running.nats.url, running.nats.monitor_url, running.redis.url, running.cluster_url) == before
         await running.restart("binder")  # its preflight finds the streams
+
+
+@asynccontextmanager
+async def operator(running: Platform) -> AsyncIterator[HttpCluster]:
+    cluster = HttpCluster(running.cluster_url, running.credentials.read(OPERATOR).cluster_token)
+    yield cluster
+    await cluster.close()
 
 
 async def test_a_second_platform_does_not_share_the_directory(tmp_path: Path) -> None:

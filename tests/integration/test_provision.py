@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, ResponseError
 
 from tessera.kernel.errors import StartupError
-from tessera.kernel.process.preflight import check_bus, check_redis
+from tessera.kernel.process.preflight import check_redis, open_bus
 from tessera.kernel.process.settings import ServiceSettings, load_settings
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams, ensure_subscribers
 from tessera.local.platform import LEDGER_BYTES_MAX, Platform
@@ -127,11 +127,16 @@ async def test_drift_is_mended_only_when_asked(platform: Platform) -> None:
         assert await ensure_streams(admin, "main", roomier) == []
 
 
-async def test_the_ledger_can_be_neither_purged_nor_shortened(platform: Platform) -> None:
+async def test_a_ledger_loses_nothing_by_itself_and_one_that_denies_purges_goes_on_doing_so(platform: Platform) -> None:
     async with connected(platform, "operator") as admin:
         config = (await admin.jsm().stream_info("LEDGER_main")).config
-    assert (config.deny_delete, config.deny_purge, config.allow_rollup_hdrs) == (True, True, False)
-    assert (config.discard, config.max_age) == ("new", 0)
+        assert (config.deny_delete, config.deny_purge, config.allow_rollup_hdrs) == (True, False, False)
+        assert (config.discard, config.max_age) == ("new", 0)
+        await admin.jsm().update_stream(dataclasses.replace(config, deny_purge=True))  # as releases up to 0.3 made it
+        assert await ensure_streams(admin, "main", BOUNDS) == []
+        roomier = dataclasses.replace(BOUNDS, ledger_bytes_max=2 * LEDGER_BYTES_MAX)
+        assert await ensure_streams(admin, "main", roomier, mend=True) == ["LEDGER_main"]
+        assert (await admin.jsm().stream_info("LEDGER_main")).config.deny_purge
 
 
 async def test_a_live_stream_is_heard_on_live_and_its_subject(platform: Platform) -> None:
@@ -278,25 +283,25 @@ def settings(platform: Platform, **overrides: object) -> ServiceSettings:
 
 
 async def test_a_service_starts_on_what_init_made(platform: Platform) -> None:
-    await check_bus(settings(platform), ["LEDGER", "EVENTS", "SNAP", "LEASES"])
+    await (await open_bus(settings(platform), ["LEDGER", "EVENTS", "SNAP", "LEASES"])).close()
     await check_redis(settings(platform))
 
 
 async def test_a_server_that_acknowledges_before_it_syncs_is_refused(platform: Platform) -> None:
     with pytest.raises(StartupError, match="sync_interval: always"):
-        await check_bus(settings(platform, allow_unsynced=False), [])
+        await open_bus(settings(platform, allow_unsynced=False), [])
 
 
 async def test_a_server_that_syncs_is_accepted(tmp_path: Path) -> None:
     async with Platform(tmp_path / "synced", services=[], cluster=False, sync=True) as platform:
-        await check_bus(settings(platform, allow_unsynced=False), ["LEDGER"])
+        await (await open_bus(settings(platform, allow_unsynced=False), ["LEDGER"])).close()
 
 
 async def test_each_missing_part_is_one_line_with_the_fix(platform: Platform) -> None:
     cases = {
-        "Run `tessera init`": check_bus(settings(platform, shard="nowhere"), ["LEDGER"]),
-        "TESSERA_NATS_URL": check_bus(settings(platform, nats_url="nats://127.0.0.1:9"), []),
-        "TESSERA_CREDENTIALS_FILE": check_bus(settings(platform, nats_password="wrong"), []),
+        "Run `tessera init`": open_bus(settings(platform, shard="nowhere"), ["LEDGER"]),
+        "TESSERA_NATS_URL": open_bus(settings(platform, nats_url="nats://127.0.0.1:9"), []),
+        "TESSERA_CREDENTIALS_FILE": open_bus(settings(platform, nats_password="wrong"), []),
         "TESSERA_REDIS_URL": check_redis(settings(platform, redis_url="redis://127.0.0.1:9/0")),
         "ACL file": check_redis(settings(platform, redis_password="wrong")),
     }

@@ -1,10 +1,12 @@
 """The simulated cluster as a process and over HTTP: start, stop, statuses, faults on order."""
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import aiohttp
@@ -14,9 +16,11 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
+from tessera.local.cluster.access import Access, TokenIdentity
 from tessera.local.cluster.core import SimCluster
 from tessera.local.cluster.server import ApiServer
 from tessera.local.cluster.store import Options
+from tessera.local.kubeconfig import write_kubeconfig
 
 POD: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}}
 
@@ -176,3 +180,32 @@ async def test_a_missing_nodes_file_is_one_line_and_no_traceback(tmp_path: Path)
     assert process.returncode == 1
     assert err.decode().count("\n") == 1
     assert "none.csv" in err.decode()
+
+
+@pytest.mark.skipif(which("kubectl") is None, reason="no kubectl on this machine, so the kubeconfig cannot be tried")
+async def test_kubectl_uses_the_cluster_by_the_kubeconfig_and_nobody_else_is_let_in(tmp_path: Path) -> None:
+    clock, file = SystemClock(), tmp_path / "kubeconfig"
+    core = SimCluster(clock)
+    core.create("pods", "lab", POD)
+    server = ApiServer(core, clock, Access({"secret": TokenIdentity("operator", frozenset({"*"}))}))
+    port = await server.start()
+
+    async def kubectl(*words: str) -> tuple[int | None, str]:
+        environment = {**os.environ, "KUBECONFIG": str(file), "HOME": str(tmp_path)}
+        process = await asyncio.create_subprocess_exec(
+            "kubectl", *words, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        out, _ = await process.communicate()
+        return process.returncode, out.decode()
+
+    try:
+        write_kubeconfig(file, port, "operator", "secret")
+        assert file.stat().st_mode & 0o777 == 0o600
+        code, out = await kubectl("get", "po", "-A")
+        assert (code, out.split()[3:5]) == (0, ["lab", "p"])
+        assert "Status:       Pending" in (await kubectl("describe", "pod", "-n", "lab", "p"))[1]
+        assert (await kubectl("delete", "pod", "-n", "lab", "p"))[0] == 0
+        write_kubeconfig(file, port, "operator", "wrong")
+        assert (await kubectl("get", "nodes"))[0] != 0
+    finally:
+        await server.stop()

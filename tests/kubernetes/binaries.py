@@ -1,10 +1,11 @@
 """
-The programs of a real control plane: etcd, Kubernetes itself, KWOK, which plays the kubelets, and Helm.
+The programs of a real control plane: etcd, Kubernetes itself, KWOK, which plays the kubelets, Helm, and KEDA.
 
 Looked for where envtest keeps them (`KUBEBUILDER_ASSETS`), on PATH, then in a cache folder; what is in none of these is
 built into that folder from Go modules by name, at the versions pinned under `go/`. The folder is `TESSERA_TOOLS`, else
 one under the user's cache that is named by the module's pins, so that other pins never meet old programs.
-`python -m tests.kubernetes.binaries` builds what is missing and says where everything is.
+`python -m tests.kubernetes.binaries` builds what is missing and says where everything is; what takes long to build is
+built only where it is named there (`python -m tests.kubernetes.binaries keda-operator keda-adapter`).
 """
 
 import fcntl
@@ -15,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,8 +31,11 @@ PACKAGES = {
     "kubectl": ("controlplane", "k8s.io/kubernetes/cmd/kubectl"),
     "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     "helm": ("helm", "helm.sh/helm/v3/cmd/helm"),
+    "keda-operator": ("keda", "github.com/kedacore/keda/v2/cmd/operator"),
+    "keda-adapter": ("keda", "github.com/kedacore/keda/v2/cmd/adapter"),
 }
 KEDA = "github.com/kedacore/keda/v2"
+BUILT_BY_NAME = ("keda-operator", "keda-adapter")  # with every cloud's libraries: more than CI has minutes for
 NEEDED = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok")
 _MINOR = KUBERNETES_VERSION.split(".")[1]
 _VERSION, _CAPABILITIES = "k8s.io/component-base/version", "helm.sh/helm/v3/pkg/chartutil"
@@ -58,7 +62,9 @@ def find(program: str, say: Say = print) -> Path:
         candidates.append(Path(on_path))
     candidates.append(cache_folder(program) / program)
     found = next((path for path in candidates if os.access(path, os.X_OK)), None)
-    return found or _build(program, say)
+    if found is None and program in BUILT_BY_NAME:
+        raise Unavailable(f"{program}: not here, and built only by name: python -m tests.kubernetes.binaries {program}")
+    return found or build(program, say)
 
 
 def keda_definitions() -> Path:
@@ -78,7 +84,8 @@ def cache_folder(program: str) -> Path:
     return cache / "tessera" / f"{module}-{pins.hexdigest()[:12]}"
 
 
-def _build(program: str, say: Say) -> Path:
+def build(program: str, say: Say = print) -> Path:
+    """Build a program into the cache, unless it is there. Raises Unavailable."""
     folder = cache_folder(program)
     folder.mkdir(parents=True, exist_ok=True)
     module, package = PACKAGES[program]
@@ -124,10 +131,10 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def main() -> int:
-    for program in PACKAGES:
+def main(named: Sequence[str]) -> int:
+    for program in named or [program for program in PACKAGES if program not in BUILT_BY_NAME]:
         try:
-            print(f"{program}: {find(program)}", flush=True)
+            print(f"{program}: {build(program) if program in named else find(program)}", flush=True)
         except Unavailable as error:
             print(error, file=sys.stderr)
             return 1 if os.environ.get("CI") else 0
@@ -135,4 +142,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 _DAYS = "2"
 _CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")  # made in no time, unlike RSA keys
-_NAMES = "subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:kubernetes.default.svc"
+_NAMES = ("IP:127.0.0.1", "DNS:localhost", "DNS:kubernetes.default.svc")
+_USES = "extendedKeyUsage=serverAuth,clientAuth"  # NATS servers are each other's clients, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,8 @@ class Certificates:
         return self.folder / "tokens.key"
 
     @classmethod
-    def made_in(cls, folder: Path) -> "Certificates":
+    def made_in(cls, folder: Path, *names: str) -> "Certificates":
+        """The serving certificate is for this machine, and for `names` as openssl writes them (`DNS:...`, `IP:...`)."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         made = cls(folder)
         _request(made.ca, made.ca_key, "/CN=tessera-test-ca")
@@ -49,8 +51,15 @@ class Certificates:
             made.serving,
             made.serving_key,
             "/CN=kube-apiserver",
-            *("-CA", str(made.ca), "-CAkey", str(made.ca_key), "-addext", _NAMES),
-            *("-addext", "basicConstraints=critical,CA:FALSE", "-addext", "extendedKeyUsage=serverAuth"),
+            *(
+                "-CA",
+                str(made.ca),
+                "-CAkey",
+                str(made.ca_key),
+                "-addext",
+                f"subjectAltName={','.join((*_NAMES, *names))}",
+            ),
+            *("-addext", "basicConstraints=critical,CA:FALSE", "-addext", _USES),
         )
         _request(made.tokens, made.tokens_key, "/CN=service-accounts")
         return made

@@ -38,13 +38,15 @@ def etcd(data: Path, clients: str, peers: str) -> list[str]:
     ]
 
 
-def api_server(port: int, etcd_url: str, tokens: Path, made: Certificates, gates: Sequence[str] = ()) -> list[str]:
+def api_server(
+    address: str, port: int, etcd_url: str, tokens: Path, made: Certificates, gates: Sequence[str] = ()
+) -> list[str]:
     return [
         *_gates(gates),
         *([f"--runtime-config={WORKLOAD_API}"] if gates else []),
         f"--etcd-servers={etcd_url}",
-        "--bind-address=127.0.0.1",
-        "--advertise-address=127.0.0.1",
+        f"--bind-address={address}",
+        f"--advertise-address={address}",
         f"--secure-port={port}",
         "--endpoint-reconciler-type=none",  # no pod could reach a loopback address
         "--service-cluster-ip-range=10.0.0.0/24",
@@ -56,6 +58,13 @@ def api_server(port: int, etcd_url: str, tokens: Path, made: Certificates, gates
         f"--service-account-key-file={made.tokens}",
         f"--service-account-signing-key-file={made.tokens_key}",
         "--profiling=false",
+        # As whom it speaks to the servers of further APIs, and by what these know on whose behalf.
+        f"--proxy-client-cert-file={made.serving}",
+        f"--proxy-client-key-file={made.serving_key}",
+        f"--requestheader-client-ca-file={made.ca}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
     ]
 
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,9 +33,9 @@ def own_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane
 
 
 @contextmanager
-def running(directory: Path, gates: Sequence[str] = ()) -> Iterator[ControlPlane]:
+def running(directory: Path, gates: Sequence[str] = (), **more: Any) -> Iterator[ControlPlane]:
     try:
-        plane = ControlPlane(directory, lease_seconds=4, silence_seconds=6, gates=gates)
+        plane = ControlPlane(directory, lease_seconds=4, silence_seconds=6, gates=gates, **more)
     except Unavailable as error:
         if os.environ.get("CI"):
             raise

@@ -41,6 +41,7 @@ class ControlPlane:
     `lease_seconds` is how long the lease of a node lasts that KWOK renews, `silence_seconds` after how long without
     one the node's condition becomes Unknown. Short ones make a lost node quick to test and cost requests. `gates` are
     features that are switched on everywhere; `controller_flags`, as `name=value`, win over kube-controller-manager's.
+    `address` is where the API server listens, one of this machine's that its clients reach.
     """
 
     def __init__(
@@ -53,13 +54,14 @@ class ControlPlane:
         scheduler: bool = False,
         gates: Sequence[str] = (),
         controller_flags: Sequence[str] = (),
+        address: str = "127.0.0.1",
         say: Callable[[str], None] = print,
     ) -> None:
         self.directory = directory.resolve()
         self._lease_seconds, self._silence_seconds = lease_seconds, silence_seconds
         self._kubelets, self._scheduler, self._gates = kubelets, scheduler, tuple(gates)
         self._controller_flags = [f"--{flag}" for flag in controller_flags]
-        self._tokens = identities.new_tokens()
+        self._tokens, self._address = identities.new_tokens(), address
         self.parts: dict[str, Server] = {}
         self._port = 0
         programs = [*binaries.NEEDED, *(["kube-scheduler"] if scheduler else [])]
@@ -71,7 +73,7 @@ class ControlPlane:
 
     def __enter__(self) -> Self:
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._certificates = Certificates.made_in(self.directory / "certificates")
+        self._certificates = Certificates.made_in(self.directory / "certificates", f"IP:{self._address}")
         identities.write_token_file(self.directory / "tokens.csv", self._tokens)
         try:
             self._start_etcd()
@@ -96,7 +98,7 @@ class ControlPlane:
 
     @property
     def url(self) -> str:
-        return f"https://127.0.0.1:{self._port}"
+        return f"https://{self._address}:{self._port}"
 
     @property
     def ca_file(self) -> Path:
@@ -212,8 +214,9 @@ class ControlPlane:
     def _start_api_server(self) -> None:
         for attempt in range(1, PORT_ATTEMPTS + 1):
             self._port = free_port()
+            tokens = self.directory / "tokens.csv"
             arguments = commands.api_server(
-                self._port, self._etcd_url, self.directory / "tokens.csv", self._certificates, self._gates
+                self._address, self._port, self._etcd_url, tokens, self._certificates, self._gates
             )
             try:
                 self._start("kube-apiserver", arguments, lambda _: self._is_ready())

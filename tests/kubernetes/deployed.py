@@ -56,6 +56,14 @@ def documents(text: str, *kinds: str) -> list[dict[str, Any]]:
     return [one for one in yaml.safe_load_all(text) if one and (not kinds or one["kind"] in kinds)]
 
 
+def nats_of_the_chart(values: Mapping[str, Any]) -> tuple[str, str]:
+    """Configuration of its NATS servers, and what each of their containers is given as ROUTES."""
+    found = {(one["kind"], one["metadata"]["name"]): one for one in documents(rendered(values))}
+    container = found["StatefulSet", f"{RELEASE}-nats"]["spec"]["template"]["spec"]["containers"][0]
+    (routes,) = [one["value"] for one in container["env"] if one["name"] == "ROUTES"]
+    return found["ConfigMap", f"{RELEASE}-nats"]["data"]["nats.conf"], routes
+
+
 def add_namespace(plane: ControlPlane, labels: Mapping[str, str] = RESTRICTED) -> None:
     """The namespace of the services, by Pod Security as the installation has it."""
     meta = {"name": NAMESPACE, "labels": dict(labels)}

@@ -6,6 +6,7 @@ it, so that the rights of a service can be tested. The token of a service accoun
 `ControlPlane.service_account_token`.
 """
 
+import base64
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,12 +29,14 @@ def write_token_file(path: Path, tokens: Mapping[str, str]) -> None:
 
 
 def write_kubeconfig(path: Path, url: str, ca: Path, user: str, token: str) -> None:
+    """Whole in one file, so that a container may be given it."""
     path.touch(mode=0o600)
+    authority = base64.b64encode(ca.read_bytes()).decode()
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": url, "certificate-authority": str(ca)}}],
+        "clusters": [{"name": "test", "cluster": {"server": url, "certificate-authority-data": authority}}],
         "users": [{"name": user, "user": {"token": token}}],
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
     }

@@ -76,6 +76,14 @@ def test_without_go_it_is_said_which_program_is_missing_and_where_it_was_looked_
         find("etcd", quiet)
 
 
+def test_what_takes_long_to_build_is_built_by_name_alone(machine: Path) -> None:
+    program(machine / "bin" / "go", GO_THAT_BUILDS.format(log=machine / "log"))
+    with pytest.raises(Unavailable, match=r"not here, .* python -m tests.kubernetes.binaries keda-operator"):
+        find("keda-operator", quiet)
+    assert binaries.main(["keda-operator"]) == 0
+    assert find("keda-operator", quiet) == machine / "tools" / "keda-operator"
+
+
 def test_a_module_that_cannot_be_had_is_named_and_leaves_nothing_behind(machine: Path) -> None:
     program(machine / "bin" / "go", GO_WITHOUT_MODULES)
     with pytest.raises(Unavailable, match=r"kwok: the module sigs.k8s.io/kwok/cmd/kwok .*: not found"):

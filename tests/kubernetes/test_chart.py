@@ -17,7 +17,17 @@ from tessera_schemas.cluster_roles import Right
 from tessera_schemas.services import SERVICES, SPECS, Replicas
 from tests.kubernetes import binaries
 from tests.kubernetes.control_plane import ControlPlane, wait_until
-from tests.kubernetes.deployed import CHART, NAMESPACE, RELEASE, Kubectl, add_namespace, documents, helm, rendered
+from tests.kubernetes.deployed import (
+    CHART,
+    NAMESPACE,
+    RELEASE,
+    Kubectl,
+    add_namespace,
+    documents,
+    helm,
+    nats_of_the_chart,
+    rendered,
+)
 
 Json = dict[str, Any]
 SCALED = ("admission", "preemption", "reclamation", "binder", "gateway")
@@ -40,7 +50,7 @@ EVERYTHING: Json = {
     "nodeSelector": {"pool": "system"},
     "tolerations": [{"key": "system", "operator": "Exists"}],
 }
-HPA = {f"services.{service}.autoscaling.kind": "hpa" for service in SCALED}
+HPA = {f"services.{service}.autoscaling.kind": "hpa" for service in SCALED} | {"nats.tls.secret": "tessera-nats-tls"}
 KEDA = {f"services.{service}.autoscaling.kind": "keda" for service in SCALED}
 CERTIFICATES = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -80,7 +90,7 @@ def prepared(own_plane: ControlPlane) -> ControlPlane:
 @pytest.mark.parametrize(
     "values",
     [{}, SERVICES_OF_MINE, EVERYTHING, HPA, KEDA, {"networkPolicy.enabled": False, "flowSchema": False}],
-    ids=["defaults", "servers of one's own", "everything on", "HPA", "KEDA", "policies off"],
+    ids=["defaults", "servers of one's own", "everything on", "HPA and a certificate", "KEDA", "policies off"],
 )
 def test_the_api_server_takes_everything_that_the_chart_renders(prepared: ControlPlane, values: Json) -> None:
     kubectl = Kubectl(prepared)
@@ -178,23 +188,13 @@ def test_no_value_and_no_rendered_object_has_a_secret_in_it() -> None:
     assert documents(rendered(EVERYTHING), "Secret") == []
 
 
-@pytest.mark.parametrize("values", [{}, {"nats.tls.secret": "ours"}], ids=["plain", "with TLS"])
-def test_the_nats_server_reads_its_configuration(tmp_path: Path, values: Json) -> None:
-    found = {(one["kind"], one["metadata"]["name"]): one for one in documents(rendered(values))}
-    config = found["ConfigMap", "tessera-nats"]
+def test_the_nats_server_reads_its_configuration_without_tls(tmp_path: Path) -> None:
+    config, routes = nats_of_the_chart({})
     (tmp_path / "auth").mkdir()
     (tmp_path / "auth" / "nats-auth.conf").write_text("accounts: {}\n")
-    key, crt = tmp_path / "tls.key", tmp_path / "tls.crt"
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=nats", "-keyout", str(key)]
-    subprocess.run([*made, "-out", str(crt)], check=True, capture_output=True)
-    (tmp_path / "ca.crt").write_text(crt.read_text())
-    text = config["data"]["nats.conf"].replace("/tls/", f"{tmp_path}/")
-    (tmp_path / "nats.conf").write_text(text)
-    container = found["StatefulSet", "tessera-nats"]["spec"]["template"]["spec"]["containers"][0]
-    (said_routes,) = [one["value"] for one in container["env"] if one["name"] == "ROUTES"]
-    routes = said_routes.replace("$(ROUTE_PASSWORD)", "secret")
+    (tmp_path / "nats.conf").write_text(config)
     environment = {"POD_NAME": "nats-0", "ROUTE_PASSWORD": "secret", "ROUTES": routes}
     command = [str(find_nats_server()), "-t", "-c", str(tmp_path / "nats.conf")]
     said = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
-    assert routes.count("nats://route:secret@tessera-nats-") == 3
+    assert routes.count("nats://route:$(ROUTE_PASSWORD)@tessera-nats-") == 3

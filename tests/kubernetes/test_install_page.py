@@ -8,12 +8,14 @@ Three commands cannot run as they are, since this cluster has no network of its 
 
 import asyncio
 import base64
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,11 +26,12 @@ import pytest
 import yaml
 
 from tessera.kernel.ports import ApiError
-from tessera.local.servers import NatsServer, RedisServer
+from tessera.local.free_port import free_port
+from tessera.local.servers import NatsServer, RedisServer, find_nats_server
 from tessera_schemas.services import SERVICES
 from tests.kubernetes import binaries
 from tests.kubernetes.control_plane import ControlPlane, wait_until
-from tests.kubernetes.deployed import NAMESPACE, RELEASE
+from tests.kubernetes.deployed import NAMESPACE, RELEASE, nats_of_the_chart
 from tests.kubernetes.kubelet import Kubelet
 
 pytestmark = pytest.mark.timeout(400)
@@ -42,7 +45,7 @@ Json = dict[str, Any]
 
 def commands_of(section: str) -> list[str]:
     """The shell blocks of one section of the page, up to the next heading."""
-    text = PAGE.read_text().split(f"## {section}\n", 1)[1]
+    text = PAGE.read_text().split(f"# {section}\n", 1)[1]
     text = re.split(r"^##", text, maxsplit=1, flags=re.MULTILINE)[0]
     return re.findall(r"^ *```sh\n(.*?)^ *```", text, flags=re.MULTILINE | re.DOTALL)
 
@@ -134,7 +137,7 @@ class Operator:
             programs / "tessera",
             f'case "$1" in apply) set -- "$@" --yes;; esac\nexec {sys.executable} -m tessera "$@"',
         )
-        self._home = home
+        self.home = home
         self._environment = {
             "PATH": f"{programs}:{os.environ['PATH']}",
             "HOME": str(home),
@@ -154,7 +157,7 @@ class Operator:
         exports = "".join(f"{line.strip()}\n" for line in block.splitlines() if line.strip().startswith("export "))
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", self._said + block],
-            cwd=self._home,
+            cwd=self.home,
             env=self._environment,
             capture_output=True,
             text=True,
@@ -203,3 +206,86 @@ async def test_a_tenant_whose_namespace_enforces_restricted_reads_which_rule_its
     await asyncio.to_thread(
         wait_until, lambda: "violates PodSecurity" in operator("tessera explain sleep"), "the rule is named", 90.0
     )
+
+
+class ChartsNats:
+    """
+    The chart's own NATS servers as processes on loopback, with the page's certificate and a new shard's identities.
+
+    Ports and folders are others than a pod's, and `localhost`, which the certificate names, stands for the pods' names.
+    """
+
+    def __init__(self, home: Path, secret: Json, users: Path) -> None:
+        self._home, self._secret, self._users = home, secret, users
+        self.clients, self._monitors, self._routes = ([free_port() for _ in range(3)] for _ in range(3))
+
+    def start(self, config: str, routes: str) -> list[subprocess.Popen[bytes]]:
+        for number, route in enumerate(self._routes):
+            routes = routes.replace(f"{RELEASE}-nats-{number}.{RELEASE}-nats-peers:6222", f"localhost:{route}")
+        routes = routes.replace("$(ROUTE_PASSWORD)", "secret")
+        return [self._server(number, config, routes) for number in range(3)]
+
+    def _server(self, number: int, config: str, routes: str) -> subprocess.Popen[bytes]:
+        home = self._home / f"nats-{number}"
+        (home / "auth").mkdir(parents=True)
+        (home / "auth" / "nats-auth.conf").write_bytes(self._users.read_bytes())
+        for name, data in self._secret.items():
+            (home / name).write_bytes(base64.b64decode(data))
+        ports = {"4222": self.clients[number], "8222": self._monitors[number], "6222": self._routes[number]}
+        for given, here in (ports | {"/data": f"{home}/data", "/pid/": f"{home}/", " /tls/": f" {home}/"}).items():
+            assert given in config
+            config = config.replace(given, str(here))
+        (home / "nats.conf").write_text(config)
+        environment = {"POD_NAME": home.name, "ROUTE_PASSWORD": "secret", "ROUTES": routes}
+        command = [str(find_nats_server()), "-c", str(home / "nats.conf"), "-l", str(home / "log")]
+        return subprocess.Popen(command, env=environment)
+
+    def monitor_url(self, number: int) -> str:
+        return f"http://localhost:{self._monitors[number]}"
+
+    def told(self, number: int, path: str) -> Json:
+        """What a server's monitoring says; nothing before it listens."""
+        try:
+            with urllib.request.urlopen(f"{self.monitor_url(number)}/{path}", timeout=10) as answer:
+                found: Json = json.load(answer)
+                return found
+        except OSError:
+            return {}
+
+    def has_leader(self) -> bool:
+        """Whether all three know who leads JetStream's own records."""
+        return all(self.told(number, "jsz").get("meta_cluster", {}).get("leader") for number in range(3))
+
+    def copies_of(self, stream: str) -> list[int]:
+        """For each server, how many others it knows to keep the stream."""
+        found = [self.told(number, "jsz?accounts=true&streams=true") for number in range(3)]
+        streams = [one for said in found for account in said["account_details"] for one in account["stream_detail"]]
+        return [len(one["cluster"]["replicas"]) for one in streams if one["name"] == stream]
+
+
+@pytest.fixture
+def charts_nats(own_plane: ControlPlane, operator: Operator, tmp_path: Path) -> Iterator[ChartsNats]:
+    operator(commands_of("TLS at NATS")[0])
+    operator("tessera init --only-identities --credentials with-tls")
+    name = f"{RELEASE}-nats-tls"
+    secret = own_plane.api().get(f"{SECRETS}/{name}")["data"]
+    nats = ChartsNats(tmp_path, secret, operator.home / "with-tls" / "nats-auth.conf")
+    running = nats.start(*nats_of_the_chart({"nats.tls.secret": name}))
+    yield nats
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+def test_the_charts_three_servers_take_the_pages_certificate_and_keep_three_copies(
+    operator: Operator, charts_nats: ChartsNats
+) -> None:
+    reach = commands_of("TLS at NATS")[1].strip().replace("export ", "env ")
+    wait_until(charts_nats.has_leader, "the three servers are one cluster", 60.0)
+    for number, port in enumerate(charts_nats.clients):
+        trusting = f"{reach.replace('4222', str(port))} TESSERA_NATS_MONITOR_URL={charts_nats.monitor_url(number)}"
+        said = operator(f"{trusting} tessera init --credentials with-tls --replicas 3 --ledger-gib 1")
+        assert ("made LEDGER_main" if number == 0 else "everything is there already") in said
+    assert charts_nats.copies_of("LEDGER_main") == [2, 2, 2]
+    with pytest.raises(AssertionError, match="certificate verify failed"):
+        operator(f"env TESSERA_NATS_URL=tls://localhost:{charts_nats.clients[0]} tessera init --credentials with-tls")

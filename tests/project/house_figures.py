@@ -2,8 +2,8 @@
 `make figures`: how the code stands, as figures that may only get better.
 
 Each figure is measured anew and held against `house_figures.json`, which keeps the best that was reached: a worse one
-fails, a better one asks to be kept (`--keep`). The aims are those of the plan of the house; lines are source lines,
-and a function's include its signature and docstring.
+fails, a better one asks to be kept (`--keep`); the lines have 3,000 to spare. The aims are those of the plan of the
+house; lines are source lines, and a function's include its signature and docstring.
 """
 
 import ast
@@ -31,7 +31,9 @@ AIMS: Mapping[str, int] = {
     "rooms at the top of kernel": 14,
     "class names defined in two modules": 0,
     "test modules that import another test module": 0,
+    "hand-written lines": 54_700,
 }
+WRITTEN_BY_HAND = {".py", ".js", ".css", ".html", ".lua"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 # A docstring whose subject is one of these is understood only by a reader who knows what surrounds it.
 PRONOUN = re.compile(
@@ -111,6 +113,14 @@ def rooms(package: str) -> int:
     return len([path for path in top if path.name != "__init__.py"])
 
 
+def lines_by_hand() -> int:
+    """Lines of the code that is shipped, without what is generated."""
+    paths = (
+        path for root in ("services", "schemas") for path in (ROOT / root).rglob("*") if "generated" not in path.parts
+    )
+    return sum(len(path.read_bytes().splitlines()) for path in paths if path.suffix in WRITTEN_BY_HAND)
+
+
 def measured() -> dict[str, int]:
     known = modules()
     lengths = sorted((node.end_lineno or 0) - node.lineno + 1 for tree in known.values() for node in functions(tree))
@@ -139,6 +149,7 @@ def measured() -> dict[str, int]:
         rooms("kernel"),
         sum(count > 1 for count in defined.values()),
         importers_of_tests(),
+        lines_by_hand(),
     )
     return dict(zip(AIMS, values, strict=True))
 

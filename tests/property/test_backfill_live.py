@@ -13,7 +13,7 @@ from tessera.domain.snapshot import dump, load
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
-from tessera.engine.queueing.reservations import Forecast, soonest
+from tessera.engine.queueing.reservations import Forecast, find_opening
 from tessera.kernel.ledger.shard import Entry
 from tessera.scheduler.decide import decide
 from tessera_schemas.config import Policy
@@ -127,7 +127,7 @@ def first_blocked(state: State) -> Job | None:
 
 def could_start(state: State, job: Job) -> int:
     nodes = {node.name: node for node in nodes_for(state, "default", "")}
-    opening = soonest(job.roles, nodes, Forecast(state).ends_on(nodes), FeasibleNodes(nodes))
+    opening = find_opening(job.roles, nodes, Forecast(state).ends_on(nodes), FeasibleNodes(nodes))
     assert opening is not None
     return opening.at
 

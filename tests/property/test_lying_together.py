@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.domain.resources import Need, Node, RoleNeed, emptied
-from tessera.engine.placement.fits import fits, never_fits, placed_on, room_for, short_of
+from tessera.engine.placement.fits import count_fitting, fits, never_fits, placed_on, short_of
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import inadmissible
-from tessera.engine.placement.placement_groups import bundles_for, units
+from tessera.engine.placement.placement_groups import count_bundles, placement_groups
 from tessera.engine.placement.relations import broken
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
@@ -149,7 +149,7 @@ def test_pods_are_spread_evenly_exactly_when_they_can_be(role: RoleNeed, there: 
     room = {
         value: sum(taken_one_by_one(role.need, node) for node in members)
         for value, members in domains(there, label).items()
-        if any(never_fits(role.need, n) is None and room_for(role.need, emptied(n)) for n in members)
+        if any(never_fits(role.need, n) is None and count_fitting(role.need, emptied(n)) for n in members)
     }
     verdict = place_gang((replace(role, spread=label),), by_name(there))
     even = [
@@ -215,13 +215,13 @@ def test_a_role_bound_to_a_domain_is_inadmissible_exactly_when_no_empty_domain_c
 def test_the_room_for_pods_that_share_a_node_is_what_it_takes_one_by_one(
     gang: tuple[RoleNeed, ...], there: list[Node]
 ) -> None:
-    for part in (part for unit in units(gang) for part in unit.parts):
+    for bundles in (bundles for group in placement_groups(gang) for bundles in group.bundle_sets):
         for node in there:
-            if any(never_fits(need, node) for need in part.needs):
+            if any(never_fits(need, node) for need in bundles.needs):
                 continue
-            count = sum(1 for _ in one_by_one(part.needs, node))
-            assert bundles_for(part, node) == count
-            assert (short_of(part.kind, node) is None) == (count > 0)
+            count = sum(1 for _ in one_by_one(bundles.needs, node))
+            assert count_bundles(bundles.kind, node) == count
+            assert (short_of(bundles.kind, node) is None) == (count > 0)
 
 
 @settings(max_examples=200)
@@ -229,4 +229,4 @@ def test_the_room_for_pods_that_share_a_node_is_what_it_takes_one_by_one(
 def test_the_room_on_a_node_is_what_it_takes_one_by_one(need: Need, there: list[Node]) -> None:
     for node in there:
         if never_fits(need, node) is None:
-            assert room_for(need, node) == taken_one_by_one(need, node)
+            assert count_fitting(need, node) == taken_one_by_one(need, node)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.lab.pack.baselines import gang_of_pod, nodes_for
-from tessera.lab.pack.cluster import has_room
+from tessera.lab.pack.cluster import takes_pod
 from tessera.lab.pack.replay import POLICIES, scoring_of
 from tessera.lab.pack.stranding import stranded
 from tessera.lab.traces.alibaba import Trace, TraceNode, TracePod
@@ -67,7 +67,7 @@ def test_nothing_is_given_twice_and_all_that_was_taken_is_given_back(trace, poli
 def test_a_pod_is_refused_exactly_when_no_node_has_room_for_it(trace, policy, steps):
     for _, before, pod, found in play(trace, policy, steps):
         if pod is not None:
-            assert isinstance(found, tuple) == any(has_room(node, pod) for node in before.values())
+            assert isinstance(found, tuple) == any(takes_pod(node, pod) for node in before.values())
 
 
 @settings(max_examples=60, deadline=None)

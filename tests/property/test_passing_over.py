@@ -8,10 +8,10 @@ from tessera.domain.entities import Run
 from tessera.domain.phases import Phase
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing.readiness import quota_reason
+from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera.scheduler import decide as module
 from tessera.scheduler.decide.draft import Draft
-from tessera.scheduler.decide.scheduling_pass import CapacityCache
 from tessera.scheduler.decide.starts import ALLOCATION_BYTES_MAX, PODS_PER_MESSAGE, allocation_bytes
 from tessera_schemas.facts import AnyFact, PodsMade, RunEnded, RunStarted
 from tessera_schemas.ledger import Allocated, AnyRecord, Waiting
@@ -22,7 +22,7 @@ from tests.ledgers import Committed
 SHAPES = (role(gpus=1), role(gpus=4), role(replicas=3, gpus=2), role(gpus=8), role(gpus=0, cpu_milli=60_000))
 
 
-def place_line_plainly(draft: Draft, pool: str, known: CapacityCache) -> None:
+def place_plainly(draft: Draft, pool: str, known: CapacityCache) -> None:
     state = draft.state
     line = state.lines.get(pool)
     waiting = [state.jobs.get(job_id) for job_id in dict.fromkeys(line.jobs if line else ())]
@@ -46,7 +46,7 @@ def place_line_plainly(draft: Draft, pool: str, known: CapacityCache) -> None:
             if job.reason is None or job.reason.code is not verdict.code:
                 draft.add(Waiting(kind="waiting", job_id=job.job_id, reason=verdict))
             continue
-        if size > draft.room:
+        if size > draft.bytes_left:
             return
         deadline = state.ts + state.tree.policy.start_timeout_seconds * 1000
         attempt = job.attempt + 1
@@ -92,5 +92,5 @@ def _next(name: str, run: Run) -> AnyFact:
 def test_the_records_are_those_of_the_plain_loop(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     records = life(seed)
     assert {"allocated", "waiting", "released"} <= {record.kind for message in records for record in message}
-    monkeypatch.setattr(module, "place_line", place_line_plainly)
+    monkeypatch.setattr(module, "place_in_order", place_plainly)
     assert life(seed) == records

@@ -17,7 +17,7 @@ from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import fits, placed_on
 from tessera.engine.placement.gangs import FreeCapacity, place_gang, try_to_place
 from tessera.engine.placement.node_order import policy_for
-from tessera.engine.placement.placement_groups import units
+from tessera.engine.placement.placement_groups import placement_groups
 from tessera.engine.scoring.named.dotprod import DotProduct
 from tessera.engine.scoring.named.fgd import FragmentationGradient
 from tessera.engine.scoring.named.gpu_packing import GpuPacking
@@ -56,8 +56,8 @@ def by_the_rule(gang: tuple[RoleNeed, ...], nodes: dict[str, Node], scoring: Sco
     """Role by role: the best node by score, then name, until it is full, then the next best."""
     left, placed = dict(nodes), list[Placement]()
     for role in gang:
-        (part,) = (part for unit in units((role,)) for part in unit.parts)
-        judged, here = policy_for(part.kind, scoring), None
+        (bundles,) = (bundles for group in placement_groups((role,)) for bundles in group.bundle_sets)
+        judged, here = policy_for(bundles.kind, scoring), None
         for _ in range(role.replicas):
             if here is None or fits(role.need, left[here]) is not None:
                 able = [node for node in left.values() if fits(role.need, node) is None]

@@ -61,7 +61,7 @@ class CommandHandlers:
         for case in results:
             if isinstance(case, Case) and isinstance(case.outcome.fact, JobAdmitted):
                 self._jobs.note(case.outcome.fact.job_id)
-        results = await self._orders.checked(batch, results, [_hears(case) for case in results])
+        results = await self._orders.checked(batch, results, [_has_listener(case) for case in results])
         await self._settle([case for case in results if isinstance(case, Case)])
         self._report_spans(results, began_ms)
         doubtful = [result.case for result in results if isinstance(result, Doubtful)]
@@ -80,7 +80,7 @@ class CommandHandlers:
             case = Case(message, origin, decide.judge_operator_command(parsed, origin), identity)
             cases.append(self._limits.limit_operator_command(case))
         # Their queue is in order: what waits to be looked at again would keep the others waiting.
-        results = await self._orders.checked(batch, cases, [_hears(case) for case in cases], patient=False)
+        results = await self._orders.checked(batch, cases, [_has_listener(case) for case in cases], patient=False)
         await self._settle([case for case in results if isinstance(case, Case)])
         return results
 
@@ -161,7 +161,7 @@ class CommandHandlers:
             return self._facts.outgoing(case.outcome.fact, identity)
 
     async def _answer(self, case: Case) -> None:
-        """At most once: whoever gets none asks again with the same key."""
+        """Sends the answer at most once; a client that gets none repeats the command under the same key."""
         inbox = _inbox(case)
         if inbox:
             try:
@@ -189,7 +189,7 @@ def _inbox(case: Case) -> str:
     return reply_inbox(case.message.headers.get(REPLY_HEADER, ""), case.origin.tenant)
 
 
-def _hears(case: object) -> bool:
+def _has_listener(case: object) -> bool:
     """Whether somebody is to be answered."""
     return isinstance(case, Case) and bool(_inbox(case))
 

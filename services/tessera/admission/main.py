@@ -12,7 +12,7 @@ from tessera.kernel.messaging.dead_letters import DeadLetters
 from tessera.kernel.messaging.work_queue import Handle, work
 from tessera.kernel.process.leases import Members
 from tessera.kernel.service.context import Ports
-from tessera.kernel.tasks.task_group import together, together_all
+from tessera.kernel.tasks.task_group import gather_all, run_loops
 from tessera_schemas import subjects
 
 
@@ -34,7 +34,7 @@ async def serve(ports: Ports, settings: AdmissionSettings, stop: asyncio.Event) 
 
     async def submits() -> None:
         # Not one is taken before it can be judged: a delivery that waits for policy would use up its deliveries.
-        await together(stop, policy.first_known())
+        await run_loops(stop, policy.wait_for_first())
         if not stop.is_set():
             await queue("SUBMIT", "admission", handlers.on_submits)
 
@@ -44,14 +44,14 @@ async def serve(ports: Ports, settings: AdmissionSettings, stop: asyncio.Event) 
             await handlers.flush_counted()
 
     async def queues() -> None:
-        await together_all(queue("CONTROL", "admission-control", handlers.on_controls), submits())
+        await gather_all(queue("CONTROL", "admission-control", handlers.on_controls), submits())
 
     await members.join()
     await room.look()
     ports.health.started()
     try:
         # The queues end by themselves, after what is in flight; the rest ends with them.
-        await together(asyncio.Event(), queues(), policy.keep_fresh(), count_refusals(), room.watch())
+        await run_loops(asyncio.Event(), queues(), policy.keep_fresh(), count_refusals(), room.watch())
     finally:
         await handlers.flush_counted()
         await members.leave()

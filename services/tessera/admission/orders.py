@@ -13,7 +13,7 @@ from tessera.admission.decide.outcome import Origin, Outcome, Request, refuse_ab
 from tessera.admission.known_jobs import JobPresence, KnownJobs
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Delivery, Message
-from tessera.kernel.tasks.task_group import together_all
+from tessera.kernel.tasks.task_group import gather_all
 from tessera_schemas.facts import CancelRequested
 
 SHORT_SECONDS, LONG_SECONDS = 0.1, 0.5
@@ -80,7 +80,7 @@ class Orders:
     async def _look(self, orders: Mapping[int, Case]) -> dict[int, JobPresence]:
         asked = [case.about_a_job for case in orders.values()]
         looks = [self._jobs.look(order.job_id, order.tenant) for order in asked if order is not None]
-        return dict(zip(orders, await together_all(*looks), strict=True))
+        return dict(zip(orders, await gather_all(*looks), strict=True))
 
 
 def _refused(case: Case) -> Case:

@@ -36,7 +36,7 @@ class PolicyView:
         """Why no job can be judged yet; None once one can."""
         return None if self.known is not None else "no tenant policy yet: the shared views hold nothing of this shard"
 
-    async def first_known(self) -> None:
+    async def wait_for_first(self) -> None:
         """Waits until a policy was read for the first time."""
         await self._first.wait()
 

@@ -92,11 +92,11 @@ def with_surplus(others: Others, cpu_milli: int, memory_bytes: int) -> Others:
     )
 
 
-def _need_of(run: Run, uid: str, said: str) -> Need | None:
+def _need_of(run: Run, uid: str, rank_text: str) -> Need | None:
     """
     The need that the run holds for this pod; None if the pod is not one of its own. The rank is the pod's own claim.
     """
-    rank = int(said) if said.isdecimal() and len(said) <= DIGITS_MAX else -1
+    rank = int(rank_text) if rank_text.isdecimal() and len(rank_text) <= DIGITS_MAX else -1
     if not (0 <= rank < len(run.uids) and run.uids[rank] == uid) and uid not in run.permitted:
         return None
     if 0 <= rank < len(run.placements) and run.placements[rank].rank == rank:

@@ -177,7 +177,7 @@ class Runs:
             await self._checkpoints.report(run, pods)
             if await self._sparing.may_stop(run, pods):
                 await all_of([self._stopping.stop(run, pod) for pod in pods.values()])
-                await self._sparing.tell(run)
+                await self._sparing.notify(run)
         elif run.over:  # its gang has ended; a pod that it grew by may not have
             await all_of([self._stopping.stop(run, pod) for pod in list(pods.values())])
         elif (job := self._state.jobs.get(run.job_id)) is not None:

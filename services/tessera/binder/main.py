@@ -18,7 +18,7 @@ from tessera.kernel.ledger.shard import Entry, restore
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.process.leases import Members
 from tessera.kernel.service.context import Ports
-from tessera.kernel.tasks.task_group import together
+from tessera.kernel.tasks.task_group import run_loops
 from tessera_schemas.labels import pods_of_shard
 
 
@@ -54,14 +54,14 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
     await members.join()
     ports.health.started()
     try:
-        await together(
+        await run_loops(
             stop,
             fold_ledger(ports, shard, on_ledger, stop),
             runs.follow_pods(),
             runs.follow_services(),
             runs.resync(),
             runs.worklist.run(),
-            runs.events.tell(),
+            runs.events.publish(),
             *users.loops(),
             nodes.follow(),
             *(nodes.follow_others(informer) for informer in others.informers),

@@ -47,7 +47,7 @@ class ScheduledEvents:
             self._line.append(_Bound(job, run, placement, name, uid))
             self._wake.set()
 
-    async def tell(self) -> None:
+    async def publish(self) -> None:
         """Make the events, one after the other, until cancelled."""
         while True:
             await self._wake.wait()

@@ -61,7 +61,7 @@ class Sparing:
         stopping = [other for other in others if other is not None and other.revoked is not None]
         return [run, *(other for other in stopping if other.run_id != run.run_id)]
 
-    async def tell(self, run: Run) -> None:
+    async def notify(self, run: Run) -> None:
         """Users' pods are told for whom they stop, while room is kept for that job; another tenant's has no name."""
         if run.revoked is None or run.revoked.code not in EVICTIONS:
             return

@@ -11,7 +11,7 @@ from tessera.binder.calls import Calls, RefusedByCluster, all_of
 from tessera.binder.decide.steps import Pod, find_broken_surplus
 from tessera.binder.stopping import Stopping
 from tessera.binder.templates import Templates
-from tessera.domain.entities import Extra, Job, Run
+from tessera.domain.entities import Job, Run, SurplusPod
 from tessera.domain.state import State
 from tessera.kernel.messaging.facts import Facts
 from tessera_schemas.facts import PodsLost, PodsMade
@@ -40,10 +40,10 @@ class SurplusPods:
         staying = list(run.surplus)
         await all_of([self._make(job, run, staying), self._bind(job, run, staying, pods), self._clear(run, pods)])
 
-    async def _make(self, job: Job, run: Run, staying: list[Extra]) -> None:
-        said = self._made.setdefault(run.run_id, set())
+    async def _make(self, job: Job, run: Run, staying: list[SurplusPod]) -> None:
+        made_ranks = self._made.setdefault(run.run_id, set())
         lost = self._lost.setdefault(run.run_id, set())
-        ranks = [e.placement.rank for e in staying if not e.uid and e.placement.rank not in said | lost]
+        ranks = [e.placement.rank for e in staying if not e.uid and e.placement.rank not in made_ranks | lost]
         if not ranks:
             return
         spec = await self._templates.of(job)
@@ -54,10 +54,10 @@ class SurplusPods:
             uids = tuple(made.values())
             # No identity: ranks that were said together may be said again in other company after a restart.
             await self._facts.publish(PodsMade(kind="pods_made", run_id=run.run_id, uids=uids, ranks=tuple(made)))
-            said |= made.keys()
+            made_ranks |= made.keys()
         await self._settle(run, {rank: e for rank, e in results.items() if isinstance(e, BaseException)})
 
-    async def _bind(self, job: Job, run: Run, staying: list[Extra], pods: Mapping[str, Pod]) -> None:
+    async def _bind(self, job: Job, run: Run, staying: list[SurplusPod], pods: Mapping[str, Pod]) -> None:
         """Bind every permitted UID that is not bound yet, then say which of them are lost."""
         bound = self._bound.setdefault(run.run_id, set())
         lost = self._lost.setdefault(run.run_id, set())
@@ -74,7 +74,7 @@ class SurplusPods:
         await self._settle(run, failed)
 
     async def _broken(
-        self, job: Job, run: Run, permitted: Mapping[int, Extra], pods: Mapping[str, Pod]
+        self, job: Job, run: Run, permitted: Mapping[int, SurplusPod], pods: Mapping[str, Pod]
     ) -> dict[int, Reason]:
         """The ranks whose pods ended otherwise than by success, and those that were bound and are not there."""
         found = find_broken_surplus({rank: pods[e.uid] for rank, e in permitted.items() if e.uid in pods})

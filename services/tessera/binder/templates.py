@@ -35,15 +35,16 @@ class Templates:
                     self._remember(record.job_id, fact.spec)
 
     async def of(self, job: Job) -> JobSpec:
-        """The spec of a live job, from memory or from ledger message `job.taken_n`."""
-        known = self._specs.get(job.job_id)
+        """The spec of a live job, of a task that of its array, from memory or from ledger message `job.taken_n`."""
+        submitted = job.task_of or job.job_id
+        known = self._specs.get(submitted)
         if known is not None:
             return JobSpec.model_validate_json(known)
         message = await self._ledger.read(job.taken_n)
         if message is not None:
             fact = decode_entry(message).message.facts[job.fact_index].fact
-            if isinstance(fact, JobAdmitted) and fact.job_id == job.job_id:
-                self._remember(job.job_id, fact.spec)
+            if isinstance(fact, JobAdmitted) and fact.job_id == submitted:
+                self._remember(submitted, fact.spec)
                 return fact.spec
         raise InvariantViolation(f"ledger message {job.taken_n} does not hold job {job.job_id}")
 

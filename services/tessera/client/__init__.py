@@ -7,19 +7,30 @@ is folded here for `explain` and `replay`. Guarantee: a command is repeated unde
 an error is one sentence that says what, where, and how to mend it.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tessera.client.outcomes import Failure, Refused
     from tessera.client.sdk import Submitted, Tessera, submit
+    from tessera.client.sync_sdk import SyncTessera
+    from tessera.kernel.errors import StartupError, Transient
 
-__all__ = ["Failure", "Refused", "Submitted", "Tessera", "submit"]
+PLACES = {
+    "Failure": "tessera.client.outcomes",
+    "Refused": "tessera.client.outcomes",
+    "StartupError": "tessera.kernel.errors",
+    "Submitted": "tessera.client.sdk",
+    "SyncTessera": "tessera.client.sync_sdk",
+    "Tessera": "tessera.client.sdk",
+    "Transient": "tessera.kernel.errors",
+    "submit": "tessera.client.sdk",
+}
+__all__ = ["Failure", "Refused", "StartupError", "Submitted", "SyncTessera", "Tessera", "Transient", "submit"]
 
 
 def __getattr__(name: str) -> Any:
     """The SDK is imported when one of its names is: most commands do without."""
-    if name not in __all__:
+    if name not in PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tessera.client import outcomes, sdk
-
-    return getattr(outcomes if name == "Failure" else sdk, name)
+    return getattr(import_module(PLACES[name]), name)

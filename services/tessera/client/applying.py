@@ -15,7 +15,7 @@ from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError, Transient
-from tessera.kernel.messaging.requests import Asking
+from tessera.kernel.messaging.requests import Requester
 from tessera.kernel.nats.once import connect_once
 from tessera.kernel.provisioning.credential_files import Credential
 from tessera.kernel.provisioning.credentials import ensure_identities, reload_nats, tenant_identity
@@ -55,7 +55,7 @@ class Read:
     @property
     def lines(self) -> list[str]:
         """Values that were filled in, for people."""
-        return [f"filled in: {_said(found)}" for found in self.filled]
+        return [f"filled in: {_describe(found)}" for found in self.filled]
 
 
 def read_file(value: Json, where: str) -> Read:
@@ -88,9 +88,9 @@ async def put_in_force(
     clock = SystemClock()
     began = clock.monotonic()
     async with where.bus(operator) as bus:
-        asking = await Asking.open(bus, operator.identity.name)
+        requester = await Requester.open(bus, operator.identity.name)
         command = ApplyConfig(kind="apply_config", v=1, expected_version=change.now.version, body=change.body)
-        answer = await asking.ask(subjects.control(where.shard), command, publish_seconds=seconds)
+        answer = await requester.ask(subjects.control(where.shard), command, publish_seconds=seconds)
     if answer is not None and not answer.accepted:
         raise Refused(answer.reasons)
     while clock.monotonic() - began < seconds:
@@ -158,6 +158,6 @@ def _text(body: ConfigBody | None) -> list[str]:
     return [] if body is None else shown(body).splitlines()
 
 
-def _said(found: Filled) -> str:
+def _describe(found: Filled) -> str:
     value = yaml.safe_dump(found.value, default_flow_style=True).removesuffix("...\n").strip()
     return f"{found.field}: {value}" + (f" ({found.why})" if found.why else "")

@@ -7,15 +7,16 @@ broken off leaves the directory as it was. A segment is a ledger export in form:
 """
 
 import gzip
-import hashlib
 import json
-import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tessera.client.chain import ChainWalk
+from tessera.client.disk import check_file, sha256_of, sync_to_disk
+from tessera.client.opening_file import OpeningFile, write_opening
 from tessera.client.outcomes import Exit, Failure
+from tessera.domain.state import State
 from tessera_schemas.ledger import GENESIS
 from tessera_schemas.ledger_head import Head
 
@@ -36,11 +37,16 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """Backup of `shard` in `directory`, as its manifest has it; no segments before the first copy."""
+    """
+    Backup of `shard` in `directory`, as its manifest has it; no segments before the first copy.
+
+    `opening` is the state that it begins with, where the ledger was rolled over before its first copy.
+    """
 
     directory: Path
     shard: str
     segments: tuple[Segment, ...] = ()
+    opening: OpeningFile | None = None
 
     @classmethod
     def read(cls, directory: Path, shard: str = "") -> "Backup":
@@ -52,7 +58,8 @@ class Backup:
         file = directory / MANIFEST
         try:
             raw = json.loads(file.read_text())
-            found = cls(directory, str(raw["shard"]), tuple(Segment(**one) for one in raw["segments"]))
+            segments, opening = tuple(Segment(**one) for one in raw["segments"]), raw.get("opening")
+            found = cls(directory, str(raw["shard"]), segments, opening and OpeningFile(**opening))
         except FileNotFoundError as error:
             if shard and not any(directory.glob("*")):
                 return cls(directory, shard)
@@ -66,7 +73,39 @@ class Backup:
     @property
     def head(self) -> Head:
         """The last message that it holds, and the chain's hash there; 0 for none."""
-        return Head(self.segments[-1].last, self.segments[-1].chain) if self.segments else Head(0, GENESIS)
+        return Head(self.segments[-1].last, self.segments[-1].chain) if self.segments else self.beginning
+
+    @property
+    def beginning(self) -> Head:
+        """Head that its first message continues."""
+        return Head(self.opening.n, self.opening.chain) if self.opening else Head(0, GENESIS)
+
+    async def opened(self, state: State, kept: AsyncIterator[tuple[int, bytes]]) -> "Backup":
+        """
+        The backup of a ledger that begins behind `state`, whose live jobs came in by the messages `kept`.
+
+        Raises Failure when it has messages already, and lacks those up to there.
+        """
+        if self.head.n >= state.n:
+            return self
+        if self.segments or self.opening:
+            raise Failure(
+                Exit.CONFLICT,
+                f"{self.directory}: ends at {self.head.n}, and the ledger begins with message {state.n + 1}: what lies "
+                "between was rolled over into another backup; go on with that one, or choose a new directory",
+            )
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        made = Backup(self.directory, self.shard, (), await write_opening(self.directory, state, kept, LEVEL))
+        made._write_manifest()
+        return made
+
+    def check_files(self, first: int, last: int) -> None:
+        """Raises Failure unless it has messages `first` to `last` in files that are as they were written."""
+        if last > self.head.n or first <= self.beginning.n:
+            raise Failure(Exit.CONFLICT, f"{self.directory}: does not have messages {first} to {last}")
+        for segment in self.segments:
+            if segment.last >= first and segment.first <= last:
+                check_file(self.directory / segment.file, segment.sha256)
 
     def messages(self) -> Iterator[tuple[int, bytes]]:
         """
@@ -74,9 +113,9 @@ class Backup:
 
         Raises Failure at the first file that is missing or was altered, or message that does not continue the chain.
         """
-        walk = ChainWalk()
+        walk = ChainWalk(self.beginning)
         for segment in self.segments:
-            self._check(segment)
+            check_file(self.directory / segment.file, segment.sha256)
             with gzip.open(self.directory / segment.file, "rb") as lines:
                 for line in lines:
                     data = line.rstrip(b"\n")
@@ -86,14 +125,6 @@ class Backup:
                     yield walk.n, data
             if (walk.n, walk.chain) != (segment.last, segment.chain):
                 raise Failure(Exit.FAILED, f"{segment.file}: does not end where {MANIFEST} says")
-
-    def _check(self, segment: Segment) -> None:
-        try:
-            found = _sha256(self.directory / segment.file)
-        except OSError as error:
-            raise Failure(Exit.FAILED, f"{segment.file}: cannot be read ({error.strerror}); find a copy") from error
-        if found != segment.sha256:
-            raise Failure(Exit.FAILED, f"{segment.file}: is not what was written; find another copy of it")
 
     async def extended(
         self, messages: AsyncIterator[tuple[int, bytes]], advance: Callable[[], None] = lambda: None
@@ -112,13 +143,13 @@ class Backup:
                     advance()
             if walk.n == self.head.n:
                 return self
-            _to_disk(new)
+            sync_to_disk(new)
             file = f"{self.head.n + 1:012d}-{walk.n:012d}.jsonl.gz"
-            segment = Segment(file, self.head.n + 1, walk.n, walk.chain, _sha256(new))
+            segment = Segment(file, self.head.n + 1, walk.n, walk.chain, sha256_of(new))
             new.replace(self.directory / file)
         finally:
             new.unlink(missing_ok=True)
-        made = Backup(self.directory, self.shard, (*self.segments, segment))
+        made = Backup(self.directory, self.shard, (*self.segments, segment), self.opening)
         made._write_manifest()
         return made
 
@@ -141,21 +172,11 @@ class Backup:
 
     def _write_manifest(self) -> None:
         new = self.directory / f"{MANIFEST}.new"
-        body = {"shard": self.shard, "segments": [asdict(segment) for segment in self.segments]}
+        body: dict[str, object] = {"shard": self.shard}
+        if self.opening is not None:
+            body["opening"] = asdict(self.opening)
+        body["segments"] = [asdict(segment) for segment in self.segments]
         new.write_text(json.dumps(body, indent=1) + "\n")
-        _to_disk(new)
+        sync_to_disk(new)
         new.replace(self.directory / MANIFEST)
-        _to_disk(self.directory)
-
-
-def _to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        sync_to_disk(self.directory)

@@ -1,5 +1,6 @@
 """The `tessera` command: its groups put together, each imported when it is called."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Annotated, Any
@@ -25,7 +26,12 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "templates": ("templates.templates", "List what can be submitted by name"),
     },
     "Jobs, in Slurm's words": {
-        "sbatch": ("slurm.sbatch", "Submit a batch script"),
+        "sbatch": ("sbatch.sbatch", "Submit a batch script"),
+        "srun": ("sbatch.srun", "Run a command and show what it writes"),
+        "sacct": ("accounting.sacct", "List jobs with state, exit code and GPU-hours"),
+        "scontrol": ("accounting.scontrol", "Show, hold and release; jobs, nodes and partitions in full"),
+        "sprio": ("accounting.sprio", "List what decides between waiting jobs"),
+        "sshare": ("accounting.sshare", "List queues with weight and use"),
         "squeue": ("slurm.squeue", "List jobs that wait or run"),
         "scancel": ("slurm.scancel", "Cancel jobs"),
         "sinfo": ("slurm.sinfo", "List the nodes of each queue"),
@@ -64,6 +70,15 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 }
 """Commands and groups of commands by section: where in `tessera.client.commands` each is, and its line in `--help`."""
 COMMANDS: Mapping[str, str] = {name: where for section in SECTIONS.values() for name, (where, _) in section.items()}
+SLURMS_OWN: dict[str, Any] = {
+    "ignore_unknown_options": True,
+    "allow_interspersed_args": False,
+    "help_option_names": ["--help"],
+}
+"""For commands that read Slurm's options themselves, and hand on what stands behind the program to run."""
+DISTRIBUTION = "tessera-scheduler"
+"""Name on package indexes, where `tessera` is another project."""
+UNAVAILABLE = 5
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
 """Help without rich, whose import takes longer than everything else that a `--help` does."""
 
@@ -79,7 +94,7 @@ class ImportedWhenCalled(Mapping[str, Any]):
         if isinstance(found, typer.Typer):
             alone.add_typer(found, name=name)
         else:
-            alone.command(name)(found)
+            alone.command(name, context_settings=SLURMS_OWN if module == "sbatch" else None)(found)
         return typer.main.get_group(alone).commands[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -118,7 +133,7 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version  # a third of the time of `--help`
 
-        print(f"tessera {version('tessera')}")
+        print(f"tessera {version(DISTRIBUTION)}")
         raise typer.Exit
 
 
@@ -131,5 +146,12 @@ def _read_options(
 
 
 def main() -> None:
-    """Run the command that the words of this process name."""
-    app()
+    """Run the command that the words of this process name; completion looks for it by its name."""
+    try:
+        app(prog_name="tessera")
+    except ModuleNotFoundError as error:
+        if (error.name or "tessera").startswith("tessera"):
+            raise
+        extras = f"'{DISTRIBUTION}[server]', or '{DISTRIBUTION}[local]' for a platform on this machine"
+        print(f"error: {error.name}: is not installed; pip install {extras}", file=sys.stderr)
+        sys.exit(UNAVAILABLE)

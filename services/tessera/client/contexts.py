@@ -50,29 +50,26 @@ class Contexts:
 
     def write(self, environment: Mapping[str, str] = os.environ) -> Path:
         """Replace the file in one step; returns its path."""
+        from tessera.kernel.process.private_file import write_private  # who only reads contexts does without
+
         path = file_of(environment)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         contexts = {name: {"url": login.url, "token": login.token} for name, login in sorted(self.logins.items())}
-        fresh = path.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump({"current": self.current, "contexts": contexts}, file, indent=2)
-        fresh.replace(path)
+        write_private(path, json.dumps({"current": self.current, "contexts": contexts}, indent=2).encode())
         return path
 
     def use(self, name: str) -> "Contexts":
-        """The same with another one in use. Raises Failure for a name that is not there."""
+        """Logins with another one in use. Raises Failure for an unknown name."""
         if name != LOCAL:
             self.named(name)
         return replace(self, current=name)
 
     def add(self, name: str, login: ApiLogin) -> "Contexts":
-        """The same with a login more, which is then in use."""
+        """Logins with one more, which is then in use."""
         return Contexts({**self.logins, name: login}, name)
 
     def drop(self, name: str) -> "Contexts":
-        """The same without a login. Raises Failure for a name that is not there."""
+        """Logins without the named one. Raises Failure for an unknown name."""
         self.named(name)
         logins = {other: login for other, login in self.logins.items() if other != name}
         return Contexts(logins, LOCAL if self.current == name else self.current)

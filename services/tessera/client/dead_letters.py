@@ -46,7 +46,7 @@ class Letter:
 
     @classmethod
     def of(cls, stored: RawStreamMsg) -> "Letter":
-        """Somebody else's input: nothing in it is taken for granted."""
+        """Letter from a stored message, whose content is untrusted input."""
         headers = {printable(name): printable(value) for name, value in (stored.headers or {}).items()}
         _, _, service, source, source_seq = [*(stored.subject or "").split("."), "", "", "", "", ""][:5]
         data = stored.data or b""
@@ -67,7 +67,7 @@ class Letter:
         )
 
     def plain(self) -> dict[str, Any]:
-        """As JSON holds it, without its body."""
+        """JSON form of the letter, without its body."""
         names = [name for name in self.__slots__ if name not in ("data", "headers")]
         return {name: getattr(self, name) for name in names} | {"headers": dict(self.headers)}
 
@@ -89,7 +89,7 @@ class DeadLetterBox:
     @classmethod
     @asynccontextmanager
     async def open(cls, where: Where) -> AsyncIterator["DeadLetterBox"]:
-        """As the operator, who alone may read it."""
+        """Opens the box with the operator's identity: no other may read it."""
         login = where.identity(subjects.OPERATOR).nats
         client = await connect_once(where.nats_url, login.user, login.password)
         try:

@@ -112,7 +112,7 @@ async def _check_service(cluster: Reader, service: str) -> list[Finding]:
         return []
     if len(lacks) == len(CLUSTER_WIDE[service]):
         return [Finding(NO_RIGHTS.format(account(service)), f"{ROLES}; no other account is looked at")]
-    return [Finding(f"{service} may not {_said(lacks)} in the cluster", ROLES)]
+    return [Finding(f"{service} may not {_describe(lacks)} in the cluster", ROLES)]
 
 
 async def _check_namespaces(cluster: Reader, names: Sequence[str], waiting: Counter[str]) -> list[Finding]:
@@ -130,11 +130,11 @@ async def _check_namespaces(cluster: Reader, names: Sequence[str], waiting: Coun
         elif lacks:
             by_lack.setdefault(tuple(lacks), []).append(name)
     for rights, where in by_lack.items():
-        found.append(Finding(f"binder may not {_said(rights)} in {describe_some(where)}", ROLES))
+        found.append(Finding(f"binder may not {_describe(rights)} in {describe_some(where)}", ROLES))
     return found
 
 
-def _said(rights: Sequence[Right]) -> str:
+def _describe(rights: Sequence[Right]) -> str:
     return describe_some([str(right) for right in rights])
 
 

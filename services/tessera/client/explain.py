@@ -1,6 +1,6 @@
 """Explanations for people: the engine's answer with the time limits of whoever holds what is needed, in 80 columns."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from textwrap import wrap
 from typing import Any
@@ -12,7 +12,8 @@ from tessera.engine.explain.explanation import Explanation, explain
 from tessera.kernel.ledger.shard import decode_entry
 from tessera.kernel.ports import Ledger
 from tessera_schemas.facts import JobAdmitted
-from tessera_schemas.units import said_age
+from tessera_schemas.reasons import PublicReason
+from tessera_schemas.units import format_age
 
 __all__ = ["Explanation", "explain", "explained", "explanation_lines", "time_limits"]
 
@@ -21,7 +22,7 @@ STORY_LINES = 40
 
 
 async def time_limits(ledger: Ledger, holders: Blockers) -> dict[str, int]:
-    """Until when each named run runs at the latest, by its job's time limit; runs without one are left out."""
+    """The latest end of each named run by its job's time limit, in ms; runs without a limit are left out."""
     found: dict[str, int] = {}
     for holder in holders.named:
         message = await ledger.read(holder.taken_n) if holder.taken_n and holder.since_ts else None
@@ -35,21 +36,49 @@ async def time_limits(ledger: Ledger, holders: Blockers) -> dict[str, int]:
 
 def explanation_lines(answer: Explanation, until: Mapping[str, int], now_ms: int) -> list[str]:
     """The explanation without the job's story, in lines of at most 80 columns."""
-    said = [wrapped(answer.sentence())]
-    if answer.position:
-        rest = f"in line for pool {answer.pool}"
-        said.append(wrapped(f"Place {answer.position} of {answer.in_line} {rest}, queue {answer.job.queue}."))
-    said += [wrapped(text) for text in answer.said]
-    said += [wrapped(f"Also {reason.sentence()}") for reason in answer.others]
-    lines = [line for part in said for line in part]
-    holders = list(_holder_lines(answer.holders, until, now_ms))
+    place = (answer.position, answer.in_line, answer.pool, answer.job.queue)
+    sentences = [
+        answer.sentence(),
+        *_place(*place),
+        *answer.sentences,
+        *(f"Also {each.sentence()}" for each in answer.others),
+    ]
+    holders = [
+        _held(each.describe(), each.since_ts, each.until_ts or until.get(each.run_id, 0), now_ms)
+        for each in answer.holders.named
+    ]
+    holders += [others.describe() for others in answer.holders.others]
+    return _paragraphs(sentences, holders, [change.describe() for change in answer.changes], answer.tried)
+
+
+def answered_lines(found: Mapping[str, Any], now_ms: int) -> list[str]:
+    """The gateway's explanation with the story of its events, in lines of at most 80 columns."""
+    others = [f"Also {PublicReason.model_validate(each).sentence()}" for each in found.get("others", ())]
+    place = _place(found.get("position", 0), found.get("in_line", 0), found.get("pool", ""), found.get("queue", ""))
+    holders = [_held(each["text"], each["since_ts"], each["until_ts"], now_ms) for each in found.get("holders", ())]
+    holders += found.get("other_holders", ())
+    changes = [change["text"] for change in found.get("changes", ())]
+    said = [found["sentence"], *place, *found.get("said", ()), *others]
+    lines = _paragraphs(said, holders, changes, found.get("tried", 0))
+    story = [f"{each['time'][:19]}  {each['event']}" + f"  {each['why']}".rstrip() for each in found["story"]]
+    if story:
+        lines += ["", *(line for each in story[-STORY_LINES:] for line in wrapped(each))]
+    return [*lines, f"as of {found['as_of']}"]
+
+
+def _place(position: int, in_line: int, pool: str, queue: str) -> list[str]:
+    return [f"Place {position} of {in_line} in line for pool {pool}, queue {queue}."] if position else []
+
+
+def _paragraphs(sentences: Iterable[str], holders: Sequence[str], changes: Sequence[str], tried: int) -> list[str]:
+    lines = [line for sentence in sentences for line in wrapped(sentence)]
     if holders:
-        lines += ["", "Held by others:", *holders]
-    if answer.changes:
+        lines += ["", "Held by others:", *(line for each in holders for line in _item(each))]
+    if changes:
         lines += ["", "Each of these alone would start it now (tried, not guessed):"]
-        lines += [line for change in answer.changes for line in _item(change.said())]
-    elif answer.tried > 1:
-        lines += ["", f"None of {answer.tried} single changes that were tried would start it now."]
+        lines += [line for each in changes for line in _item(each)]
+    elif tried > 1:
+        lines += ["", f"None of {tried} single changes that were tried would start it now."]
     return lines
 
 
@@ -58,7 +87,7 @@ def story_lines(lines: list[StoryLine]) -> Iterator[str]:
     if len(lines) > STORY_LINES:
         yield f"({len(lines) - STORY_LINES} earlier lines; `-o json` tells all)"
     for line in lines[-STORY_LINES:]:
-        first, *more = wrap(line.said(), COLUMNS, subsequent_indent=" " * 24, break_on_hyphens=False) or [""]
+        first, *more = wrap(line.line(), COLUMNS, subsequent_indent=" " * 24, break_on_hyphens=False) or [""]
         yield first
         yield from more
 
@@ -79,7 +108,7 @@ def explained(answer: Explanation | None, lines: list[StoryLine], until: Mapping
         "position": answer.position,
         "in_line": answer.in_line,
         "pool": answer.pool,
-        "notes": list(answer.said),
+        "notes": list(answer.sentences),
         "holders": [_holder(holder, until) for holder in answer.holders.named],
         "other_holders": [asdict(others) for others in answer.holders.others],
         "changes": [asdict(change) for change in answer.changes],
@@ -93,14 +122,10 @@ def _holder(holder: Holder, until: Mapping[str, int]) -> dict[str, Any]:
     return {name: part for name, part in value.items() if name not in ("taken_n", "fact_index")}
 
 
-def _holder_lines(holders: Blockers, until: Mapping[str, int], now_ms: int) -> Iterator[str]:
-    for holder in holders.named:
-        ends = holder.until_ts or until.get(holder.run_id, 0)
-        since = f", for {said_age(now_ms - holder.since_ts)}" if holder.since_ts else ""
-        left = f", {said_age(ends - now_ms)} more at most" if ends else ""
-        yield from _item(f"{holder.said()}{since}{left}")
-    for others in holders.others:
-        yield from _item(others.said())
+def _held(text: str, since_ts: int, until_ts: int, now_ms: int) -> str:
+    since = f", for {format_age(now_ms - since_ts)}" if since_ts else ""
+    left = f", {format_age(until_ts - now_ms)} more at most" if until_ts else ""
+    return f"{text}{since}{left}"
 
 
 def wrapped(text: str) -> list[str]:

@@ -85,8 +85,8 @@ def _tenants(cluster: ClusterSurvey) -> Iterator[str]:
     for name in cluster.tenants:
         yield f"  - name: {_quoted(name)}"
         yield "    limits:                        # also gpus, gpus_per_job, pods_per_job; docs/limits.md"
-        for field, said in SAID_LIMITS.items():
-            yield f"      {field}: {getattr(Limits(), field)}  # {said}"
+        for field, profiles_of in SAID_LIMITS.items():
+            yield f"      {field}: {getattr(Limits(), field)}  # {profiles_of}"
         yield f"    priority_classes: [{', '.join(GRANTED)}]  # granted; there are also high and urgent"
 
 
@@ -134,8 +134,8 @@ def _flavors(cluster: ClusterSurvey) -> Iterator[str]:
 
 
 def _pools(cluster: ClusterSurvey) -> Iterator[str]:
-    said = {pool: {node.device_profile for node in nodes} for pool, nodes in cluster.pools.items()}
-    alike = {pool: next(iter(profiles)) for pool, profiles in said.items() if len(profiles) == 1}
+    profiles_of = {pool: {node.device_profile for node in nodes} for pool, nodes in cluster.pools.items()}
+    alike = {pool: next(iter(profiles)) for pool, profiles in profiles_of.items() if len(profiles) == 1}
     if not alike:
         return
     yield "# Who hands out the GPUs (docs/kubernetes-devices.md). A node that says another profile takes nothing new."

@@ -24,7 +24,7 @@ def signature_of(head: Head, key: Path) -> str:
     """The head signed with a private key of OpenSSH; asks for its passphrase, or takes it from ssh-agent."""
     done = _ssh_keygen(["-Y", "sign", "-q", "-f", str(key), "-n", NAMESPACE], head)
     if done.returncode != 0:
-        raise Failure(Exit.USAGE, f"--sign {key}: {_said(done)}; name a private key that `ssh-keygen` made")
+        raise Failure(Exit.USAGE, f"--sign {key}: {_read_error(done)}; name a private key that `ssh-keygen` made")
     return done.stdout.decode()
 
 
@@ -60,7 +60,7 @@ def _verify(head: Head, signature: str, anchor: str, public_key: Path) -> None:
         named = ["-f", str(signers), "-I", ANY, "-n", NAMESPACE, "-s", str(signed)]
         done = _ssh_keygen(["-Y", "verify", *named], head)
     if done.returncode != 0:
-        raise Failure(Exit.FAILED, f"--anchor {anchor}: {public_key} did not sign this head ({_said(done)})")
+        raise Failure(Exit.FAILED, f"--anchor {anchor}: {public_key} did not sign this head ({_read_error(done)})")
 
 
 def _ssh_keygen(words: Sequence[str], head: Head) -> "subprocess.CompletedProcess[bytes]":
@@ -72,5 +72,5 @@ def _ssh_keygen(words: Sequence[str], head: Head) -> "subprocess.CompletedProces
     )
 
 
-def _said(done: "subprocess.CompletedProcess[bytes]") -> str:
+def _read_error(done: "subprocess.CompletedProcess[bytes]") -> str:
     return " ".join((done.stderr or done.stdout).decode(errors="replace").split()) or f"exit code {done.returncode}"

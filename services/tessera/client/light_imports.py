@@ -1,4 +1,4 @@
-"""What libraries import in passing, put off: it took a third of the CPU time of a command that needs none of it."""
+"""Puts off imports that libraries make in passing: they took a third of the CPU time of a command that needs none."""
 
 import logging
 import os
@@ -29,7 +29,7 @@ def put_off_imports() -> None:
 
 
 def _import_when_used(name: str) -> None:
-    """As the documentation of `importlib.util.LazyLoader` does it."""
+    """Imports the module at its first use, as the documentation of `importlib.util.LazyLoader` shows."""
     spec = find_spec(name)
     if name in sys.modules or spec is None or spec.loader is None:
         return

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from tessera.client.rendering import say
+from tessera.client.rendering import notify
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 
@@ -43,7 +43,7 @@ async def _print_changes(read: Read, every_seconds: float) -> None:
             lines = await read()
         except Transient as error:
             if not away:
-                say(f"the views are away ({error}); trying again")
+                notify(f"the views are away ({error}); trying again")
             away = True
         else:
             away = False

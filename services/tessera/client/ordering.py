@@ -9,6 +9,7 @@ from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera_schemas import subjects
+from tessera_schemas.arrays import INDEX_MAX, task_id
 from tessera_schemas.base import Strict
 from tessera_schemas.reasons import Code
 
@@ -18,13 +19,6 @@ if TYPE_CHECKING:
 PUBLISH_SECONDS = 60.0
 SEEN_SECONDS = 5.0
 POLL_SECONDS = 0.05
-API_ACTIONS = {
-    "cancel_job": "cancel",
-    "hold_job": "hold",
-    "release_job": "release",
-    "report_checkpoint": "checkpoint",
-}
-"""By the kind of command: what the HTTP API calls it. It has no other job commands."""
 
 
 def choose_identity(where: Where, identity: str | None) -> "Credential":
@@ -42,14 +36,17 @@ async def find_job_id(where: Where, named: str, doing: str = "") -> str:
     views, a job is named by its whole id.
     """
     if not where.can_read():
+        of, _, index = named.rpartition("_")
         if is_whole_id(named):
             return named
+        if is_whole_id(of) and index.isdigit() and int(index) <= INDEX_MAX:
+            return task_id(of, int(index))
         raise Failure(Exit.USAGE, f"job {named}: these credentials cannot look jobs up; name it by its whole id")
     if is_whole_id(named) and not doing:
         return named
     try:
         async with where.views() as views:
-            if doing and not is_whole_id(named):
+            if doing and not is_whole_id(named) and "_" not in named:
                 found = one_of(await views.jobs(), named, live_only=True)
             else:
                 found = await (views.job(named) if doing else views.work(named))
@@ -64,21 +61,19 @@ async def find_job_id(where: Where, named: str, doing: str = "") -> str:
 
 async def send(where: Where, identity: str | None, command: Strict, job: str = "") -> bool:
     """Store the command; False when nobody has answered yet. Raises Refused, or Failure when there is no such job."""
-    action = API_ACTIONS.get(getattr(command, "kind", ""))
-    if where.api is not None and identity is None and action is not None:
-        from tessera.client.api import path_of
+    if where.api is not None and identity is None:
+        from tessera.client.sending_by_api import ACTIONS, order_by_api
 
-        body = command.model_dump(mode="json", exclude_defaults=True, exclude={"kind", "v", "job_id", "tenant"})
-        _, answer = await where.api.post(path_of(job, action), body)
-        return bool(answer.get("state") == "accepted")
-    from tessera.kernel.messaging.requests import Asking
+        if getattr(command, "kind", "") in ACTIONS:
+            return await order_by_api(where.api, command, job)
+    from tessera.kernel.messaging.requests import Requester
 
     who = choose_identity(where, identity)
     operator = who.identity.role == subjects.OPERATOR
     subject = subjects.control(where.shard) if operator else subjects.submit(where.shard, who.identity.name)
     async with where.bus(who) as bus:
-        asking = await Asking.open(bus, who.identity.name)
-        answered = await asking.ask(subject, command, publish_seconds=PUBLISH_SECONDS)
+        requester = await Requester.open(bus, who.identity.name)
+        answered = await requester.ask(subject, command, publish_seconds=PUBLISH_SECONDS)
     if answered is not None and not answered.accepted:
         if any(reason.code == Code.NO_SUCH_JOB for reason in answered.reasons):
             raise Failure(Exit.NOT_FOUND, f"job {job}: there is none; see `tessera ls`")

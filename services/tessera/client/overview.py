@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tessera.client.queues import QUEUES, queue_rows
 from tessera.client.rendering import Column, table
 from tessera.client.shard_views import ENDED
-from tessera_schemas.units import said_age, said_milli
+from tessera_schemas.units import format_age, format_milli
 from tessera_schemas.views import JobView, NodeView, QueueView
 
 QUEUED = "queued"
@@ -48,8 +48,8 @@ def node_line(nodes: Iterable[NodeView]) -> str:
     states = {"ready": sum(node.ready and not node.drained for node in there)}
     states["drained"] = sum(node.drained for node in there)
     states["not ready"] = sum(not node.ready for node in there)
-    said = ", ".join(f"{count} {name}" for name, count in states.items() if count or name == "ready")
-    return f"GPUs {said_milli(total - free)} of {said_milli(total)} in use, {whole} wholly free; nodes {said}"
+    counts = ", ".join(f"{count} {name}" for name, count in states.items() if count or name == "ready")
+    return f"GPUs {format_milli(total - free)} of {format_milli(total)} in use, {whole} wholly free; nodes {counts}"
 
 
 def groups(jobs: Iterable[JobView], name: Callable[[JobView], str]) -> list[JobGroup]:
@@ -76,10 +76,10 @@ def _group(name: str, jobs: list[JobView]) -> JobGroup:
 
 TENANTS: list[Column[JobGroup]] = [
     Column("TENANT", lambda group: group.name, shrinks=True),
-    Column("GPUS", lambda group: said_milli(group.gpu_milli), right=True),
+    Column("GPUS", lambda group: format_milli(group.gpu_milli), right=True),
     Column("RUNNING", lambda group: str(group.running), right=True),
     Column("WAITING", lambda group: str(group.waiting), right=True),
-    Column("GPUS WANTED", lambda group: said_milli(group.wanted_milli), right=True),
+    Column("GPUS WANTED", lambda group: format_milli(group.wanted_milli), right=True),
 ]
 
 
@@ -88,6 +88,6 @@ def waiting_columns(now_ms: int) -> list[Column[JobGroup]]:
     return [
         Column("WAITING BECAUSE", lambda group: group.name, shrinks=True),
         Column("JOBS", lambda group: str(group.waiting), right=True),
-        Column("GPUS WANTED", lambda group: said_milli(group.wanted_milli), right=True),
-        Column("OLDEST", lambda group: said_age(now_ms - group.oldest_ts) if group.oldest_ts else "-", right=True),
+        Column("GPUS WANTED", lambda group: format_milli(group.wanted_milli), right=True),
+        Column("OLDEST", lambda group: format_age(now_ms - group.oldest_ts) if group.oldest_ts else "-", right=True),
     ]

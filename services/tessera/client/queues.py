@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.client.rendering import Column
-from tessera_schemas.units import said_memory, said_milli
+from tessera_schemas.units import format_memory, format_milli
 from tessera_schemas.views import NodeView, QueueView, QuotaUse
 
 RESOURCES = {"gpu_milli": "gpus", "cpu_milli": "cpu", "memory_bytes": "memory"}
@@ -32,7 +32,7 @@ class QuotaRow:
 
 
 def queue_rows(queues: Sequence[QueueView], nodes: Sequence[NodeView]) -> list[QueueRow]:
-    """In the order of the tree: each queue before those below it, queues side by side by name."""
+    """Rows in the order of the tree: a queue comes before those below it, siblings are sorted by name."""
     capacity: dict[str, int] = {}
     for node in nodes:
         if not node.gone:
@@ -79,17 +79,19 @@ def state_of(queue: QueueView) -> str:
     return STATES.get(queue.stop_policy, queue.stop_policy)
 
 
-def said(resource: str, value: int | None) -> str:
+def format_quantity(resource: str, value: int | None) -> str:
     """A quantity of the resource; "-" where there is no limit."""
     if value is None:
         return "-"
-    return said_memory(value) if resource == "memory_bytes" else said_milli(value)
+    return format_memory(value) if resource == "memory_bytes" else format_milli(value)
 
 
 def _of(name: str) -> "Column[QueueRow]":
     title = {"nominal": "QUOTA", "borrowed": "BORROWED", "lent": "LENT"}[name]
     return Column(
-        title, lambda row: "-" if row.gpus is None else said("gpu_milli", getattr(row.gpus, name)), right=True
+        title,
+        lambda row: "-" if row.gpus is None else format_quantity("gpu_milli", getattr(row.gpus, name)),
+        right=True,
     )
 
 
@@ -100,7 +102,7 @@ QUEUES: list[Column[QueueRow]] = [
     Column("STATE", lambda row: state_of(row.queue)),
     Column("WEIGHT", lambda row: str(row.queue.weight), right=True),
     Column("SHARE", lambda row: f"{row.share_permille // 10}.{row.share_permille % 10}%", right=True),
-    Column("GPUS", lambda row: said("gpu_milli", row.used), right=True),
+    Column("GPUS", lambda row: format_quantity("gpu_milli", row.used), right=True),
     _of("nominal"),
     _of("borrowed"),
     _of("lent"),
@@ -112,11 +114,13 @@ QUOTAS: list[Column[QuotaRow]] = [
     Column("QUEUE", lambda row: row.queue, shrinks=True),
     Column("RESOURCE", lambda row: RESOURCES.get(row.quota.resource, row.quota.resource)),
     Column("FLAVOR", lambda row: row.quota.flavor or "any", shrinks=True),
-    Column("QUOTA", lambda row: said(row.quota.resource, row.quota.nominal), right=True),
-    Column("USED", lambda row: said(row.quota.resource, row.quota.used), right=True),
-    Column("BORROWED", lambda row: said(row.quota.resource, row.quota.borrowed), right=True),
-    Column("LENT", lambda row: said(row.quota.resource, row.quota.lent), right=True),
-    Column("LEFT", lambda row: said(row.quota.resource, row.quota.available), right=True),
-    Column("MAY BORROW", lambda row: said(row.quota.resource, row.quota.borrowing_limit), right=True, wide=True),
-    Column("MAY LEND", lambda row: said(row.quota.resource, row.quota.lending_limit), right=True, wide=True),
+    Column("QUOTA", lambda row: format_quantity(row.quota.resource, row.quota.nominal), right=True),
+    Column("USED", lambda row: format_quantity(row.quota.resource, row.quota.used), right=True),
+    Column("BORROWED", lambda row: format_quantity(row.quota.resource, row.quota.borrowed), right=True),
+    Column("LENT", lambda row: format_quantity(row.quota.resource, row.quota.lent), right=True),
+    Column("LEFT", lambda row: format_quantity(row.quota.resource, row.quota.available), right=True),
+    Column(
+        "MAY BORROW", lambda row: format_quantity(row.quota.resource, row.quota.borrowing_limit), right=True, wide=True
+    ),
+    Column("MAY LEND", lambda row: format_quantity(row.quota.resource, row.quota.lending_limit), right=True, wide=True),
 ]

@@ -26,7 +26,7 @@ async def ran_on(ledger: StoredLedger, job: JobView) -> tuple[str, ...]:
 
 async def _first_after(ledger: StoredLedger, ts: int) -> int:
     """The first message later than `ts`, or the last there is: times in a ledger never decrease."""
-    low, high = 0, await ledger.count()
+    low, high = (await ledger.begin()).n, await ledger.count()
     while high - low > 1:
         middle = (low + high) // 2
         message = await ledger.ledger.read(middle)

@@ -1,17 +1,21 @@
 """The ledger as bytes: from the stream, up to where it ended when first asked, or from an exported file."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 from tessera.client.backup import Backup
+from tessera.client.chain import ChainWalk
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.story import StoryLine, story
 from tessera.kernel.ledger.shard import Shard, decode_entry, restore
+from tessera.kernel.ledger.snapshots import OPENING, Manifest, Snapshot, snapshots_of
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.ports import Bus, Ledger, Message
 from tessera_schemas import subjects
+from tessera_schemas.ledger import GENESIS
+from tessera_schemas.ledger_head import Head
 
 SILENCE_SECONDS = 30.0
 EXPORT, HEAD = b'{"export":', b'{"head":'
@@ -26,6 +30,37 @@ class StoredLedger:
     ledger: Ledger
     shard: str
     head: int | None = None
+    _first: int = 0
+    _begin: Head = field(default_factory=lambda: Head(0, GENESIS))
+
+    async def opening(self) -> Snapshot | None:
+        """
+        The state with which the ledger opens, as a roll-over left it; None where it has its first message.
+
+        Raises Failure for a ledger that has lost its beginning.
+        """
+        self._first = self._first or await self.ledger.first()
+        if self._first == 1:
+            return None
+        stored = snapshots_of(self.bus, self.ledger, self.shard, self._is_here, OPENING)
+        found = [opening async for opening in stored]
+        if not found:
+            raise Failure(
+                Exit.FAILED,
+                f"ledger: begins with message {self._first}, and no generation opens there: it lost its beginning; "
+                "restore a backup",
+            )
+        self._begin = Head(found[-1].state.n, found[-1].state.chain)
+        return found[-1]
+
+    def _is_here(self, manifest: Manifest) -> bool:
+        return manifest.n + 1 >= self._first
+
+    async def begin(self) -> Head:
+        """Head that the first message continues: 0 until a roll-over."""
+        if not self._first:
+            await self.opening()
+        return self._begin
 
     async def count(self) -> int:
         """Number of the last message that was there when first asked; 0 for an empty ledger."""
@@ -35,8 +70,9 @@ class StoredLedger:
         return self.head
 
     async def messages(self, after: int = 0) -> AsyncIterator[tuple[int, bytes]]:
-        """Sequence and bytes of every message after `after`."""
+        """Sequence and bytes of every message after `after`, from the ledger's opening on."""
         head = await self.count()
+        after = max(after, (await self.begin()).n)
         if after >= head:
             return
         source = self.ledger.follow(after)
@@ -51,6 +87,15 @@ class StoredLedger:
                         return
         finally:
             await source.close()
+
+    async def opened_shard(self) -> Shard | None:
+        """The fold before the first message, where a generation opens there."""
+        opening = await self.opening()
+        return None if opening is None else Shard(opening.state, opening.hasher)
+
+    async def walk(self) -> ChainWalk:
+        """A walk that stands before the first message."""
+        return ChainWalk(await self.begin())
 
     async def events(self) -> AsyncIterator[Message]:
         """The public events that are stored when the first is asked for."""
@@ -78,12 +123,12 @@ class StoredLedger:
 
     async def story(self, job_id: str, first_n: int, *, all_names: bool = True) -> list[StoryLine]:
         """The job's part of the messages from `first_n` on; messages that do not name the job are not decoded."""
-        told: list[StoryLine] = []
+        lines: list[StoryLine] = []
         wanted = job_id.encode()
         async for seq, data in self.messages(first_n - 1):
             if wanted in data:
-                told += story(decode_entry(Message("", seq, data)).message, job_id, all_names)
-        return told
+                lines += story(decode_entry(Message("", seq, data)).message, job_id, all_names)
+        return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +141,10 @@ class LedgerFile:
     """
 
     path: Path
+
+    async def opened_shard(self) -> Shard | None:
+        """Returns None: an export holds no state, so only an export that begins with message 1 can be replayed."""
+        return None
 
     async def count(self) -> int:
         """Messages in the file; the lines around them that describe the export do not count."""
@@ -133,6 +182,10 @@ class LedgerBackup:
     """Messages of a backup; reading them proves its files and its chain."""
 
     backup: Backup
+
+    async def opened_shard(self) -> Shard | None:
+        """The fold before its first message, where that opens a generation. Raises Failure for a damaged file."""
+        return None if self.backup.opening is None else self.backup.opening.shard(self.backup.directory)
 
     async def count(self) -> int:
         """Number of the last message."""

@@ -1,27 +1,68 @@
-"""Output of commands: a table of at most 80 columns, a wide one, JSON or YAML, all with the same data."""
+"""Output of commands: a table as wide as the terminal, a wide one, JSON, YAML, names or a path, of the same data."""
 
 import json
+import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel
 from rich.cells import cell_len, set_cell_size
+from typer import BadParameter
+
+from tessera.client.json_path import check_template, fill_template
 
 COLUMNS = 80
+"""Of prose, and of tables on a terminal that does not tell its width."""
+NARROWEST = 40
 GAP = 2
 SHORTEST = 6  # what a shrunk column keeps at least
+
+NAMES = ("job_id", "id", "name", "queue", "pool", "n")
 
 Row = TypeVar("Row")
 
 
-class Output(StrEnum):
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A format of output: its kind, and of the kind `jsonpath` the template."""
+
+    kind: str
+    template: str = ""
+
+    TABLE: ClassVar["Output"]
+    WIDE: ClassVar["Output"]
+    JSON: ClassVar["Output"]
+    YAML: ClassVar["Output"]
+    NAME: ClassVar["Output"]
+
+    @property
+    def for_programs(self) -> bool:
+        """Whether all data are wanted, and no table."""
+        return self.kind not in ("table", "wide")
+
+    @classmethod
+    def parse(cls, text: "str | Output") -> "Output":
+        """Read a value of `-o`. Raises typer.BadParameter."""
+        if isinstance(text, Output):
+            return text
+        kind, _, template = text.partition("=")
+        if kind == "jsonpath" and template:
+            try:
+                check_template(template)
+            except ValueError as error:
+                raise BadParameter(str(error)) from error
+            return cls(kind, template)
+        if text not in KINDS:
+            raise BadParameter(f"{text!r} is none of {', '.join(KINDS)} and jsonpath={{…}}")
+        return KINDS[text]
+
+
+KINDS: Mapping[str, Output] = {kind: Output(kind) for kind in ("table", "wide", "json", "yaml", "name")}
+for _kind, _output in KINDS.items():
+    setattr(Output, _kind.upper(), _output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +77,15 @@ class Column(Generic[Row]):
 
 
 def table(columns: Sequence[Column[Row]], rows: Sequence[Row], *, wide: bool = False, gap: int = GAP) -> list[str]:
-    """The lines of a table. Not wide, each is at most 80 columns, whatever the values are; `gap` blanks between two."""
+    """
+    The lines of a table, with `gap` blanks between two cells. Unless it is wide, each is at most as long as the
+    terminal is wide, whatever the values are; what goes into a pipe or a file is not cut.
+    """
     shown = [column for column in columns if wide or not column.wide]
     cells = [[column.title for column in shown], *([_flat(column.value(row)) for column in shown] for row in rows)]
     widths = [max(cell_len(line[at]) for line in cells) for at in range(len(shown))]
     if not wide:
-        _shrink(widths, [column.shrinks for column in shown], gap)
+        _shrink(widths, [column.shrinks for column in shown], gap, columns_of_output())
     return [_line(shown, line, widths, gap) for line in cells]
 
 
@@ -55,24 +99,33 @@ def show(
     gap: int = GAP,
 ) -> None:
     """Print rows as the output wants them, and the n up to which they hold."""
-    if output in (Output.JSON, Output.YAML):
+    if output.for_programs:
         show_value(output, {"items": [plain(row) for row in rows]}, as_of)
         return
     print("\n".join(table(columns, rows, wide=output is Output.WIDE, gap=gap)))
-    said = ([] if as_of is None else [f"as of {as_of}"]) + ([note] if note else [])
-    if said:
-        print(", ".join(said))
+    notes = ([] if as_of is None else [f"as of {as_of}"]) + ([note] if note else [])
+    if notes:
+        print(", ".join(notes))
 
 
 def show_value(output: Output, value: dict[str, Any], as_of: int | None) -> None:
-    """Print one value as JSON or YAML."""
+    """Print one value as JSON or YAML, its names, or what a path finds in it."""
     whole = value if as_of is None else {"as_of": as_of, **value}
-    if output is Output.YAML:
+    if output.kind == "yaml":
         import yaml
 
         print(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True), end="")
+    elif output.kind == "name":
+        print("\n".join(_name_of(item) for item in value.get("items", [value])))
+    elif output.kind == "jsonpath":
+        print(fill_template(output.template, whole))
     else:
         print(json.dumps(whole, indent=2, ensure_ascii=False))
+
+
+def _name_of(item: Mapping[str, Any]) -> str:
+    """Key by which commands name a thing: a job by its id."""
+    return str(next((item[field] for field in NAMES if item.get(field)), ""))
 
 
 def plain(value: Any) -> Any:
@@ -88,8 +141,8 @@ def plain(value: Any) -> Any:
     return value
 
 
-def say(text: str) -> None:
-    """To people, beside what a program reads."""
+def notify(text: str) -> None:
+    """Write a line for people to stderr; programs read stdout."""
     print(text, file=sys.stderr)
 
 
@@ -97,11 +150,18 @@ def _flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def _shrink(widths: list[int], shrinks: list[bool], gap: int) -> None:
+def columns_of_output() -> int:
+    """Columns of the terminal, or those that COLUMNS names; without bound where output goes elsewhere."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
+        return max(shutil.get_terminal_size((COLUMNS, 24)).columns, NARROWEST)
+    return sys.maxsize
+
+
+def _shrink(widths: list[int], shrinks: list[bool], gap: int, columns: int) -> None:
     """Take from the widest column that may give, then from any, until the line fits."""
 
     def excess() -> int:
-        return sum(widths) + gap * (len(widths) - 1) - COLUMNS
+        return sum(widths) + gap * (len(widths) - 1) - columns
 
     for eligible in (shrinks, [True] * len(widths)):
         while excess() > 0:

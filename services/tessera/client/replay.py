@@ -25,7 +25,7 @@ from tessera.domain.state import State
 from tessera.engine import ENGINE_ID
 from tessera.engine.defragmentation.search import defragmentation
 from tessera.engine.preemption.plans import Plan, plan, proposal
-from tessera.engine.queueing.ordering import order as in_line
+from tessera.engine.queueing.ordering import RULES
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
@@ -97,16 +97,20 @@ class Replay:
     With the name of the shard, `events` are the public events that follow from the message checked last.
     """
 
-    def __init__(self, anchor: Head | None = None, shard: str = "") -> None:
+    def __init__(self, anchor: Head | None = None, shard: str = "", opening: Shard | None = None) -> None:
+        """`opening` is the state before the first message, where that is the first of a later generation."""
         self.report = ReplayReport()
         self._name = shard
         self.events: tuple[StoredEvent, ...] = ()
         self._anchor, self._engine = anchor, ""
-        self._shard = Shard()
-        self._capacity: CapacityCache = {}
+        self._shard = opening or Shard()
+        self._before = self._shard.state.n
+        self._capacity = CapacityCache()
+        self._order_capacity = CapacityCache()
         self._orders: dict[int, list[tuple[int, Order]]] = defaultdict(list)
         self._plans: dict[int, list[tuple[int, PlanProposed]]] = defaultdict(list)
-        self._noted = self._seen = 0
+        self._noted = self._seen = self._before
+        self._unreached = 0
         self._broken = False
 
     def note_orders(self, data: bytes) -> None:
@@ -117,10 +121,16 @@ class Replay:
         except InvariantViolation:
             return  # the second pass says so
         for order in message.orders:
-            self._orders[order.basis_n].append((message.n, order))
+            if order.basis_n < self._before:
+                self._unreached += 1
+            else:
+                self._orders[order.basis_n].append((message.n, order))
         for taken in message.facts:
             if isinstance(taken.fact, PlanProposed):
-                self._plans[taken.fact.basis_n].append((message.n, taken.fact))
+                if taken.fact.basis_n < self._before:
+                    self._unreached += 1
+                else:
+                    self._plans[taken.fact.basis_n].append((message.n, taken.fact))
 
     def check(self, data: bytes) -> bool:
         """Verify the next message; False when the ledger contradicts itself there: nothing after it counts."""
@@ -128,7 +138,9 @@ class Replay:
         self._seen += 1
         try:
             entry = decode_entry(Message("", self._seen, data))
-            if self._seen == 1:
+            if self._seen == self._before + 1:
+                self._check_opening(entry.message)
+                self._check_anchor()
                 self._check_what_was_made_here()
             for text in self._inconsistencies(entry.message):
                 report.found(f"message {entry.message.n}: {text}")
@@ -160,10 +172,27 @@ class Replay:
         for n in () if self._broken else sorted(self._plans):
             for at, fact in self._plans[n]:
                 self.report.found(f"message {at}: the plan for job {fact.job_id} comes from state {n}, never reached")
+        if self._anchor is not None and self._anchor.n < self._before:
+            self.report.found(
+                f"the anchor at {self._anchor.n} lies before message {self._before + 1}, with which the ledger begins: "
+                "prove it with the backup that holds the messages before"
+            )
+        if self._before:
+            self.report.notes.append(
+                f"begins with the generation that opens after message {self._before}, as its checkpoint vouches; "
+                f"{self._unreached} orders and plans were made from states before it"
+            )
         if self._anchor is not None and not self._broken and self._anchor.n > self.report.n:
             self.report.found(f"the ledger ends at {self.report.n}, before its anchor at {self._anchor.n}: it was cut")
         self.report.state_hash = self._shard.hasher.of(self._shard.state)
         return self.report
+
+    def _check_opening(self, message: LedgerMessage) -> None:
+        """A state is trusted as an opening only because the message behind it says its hash."""
+        if self._before and not any(isinstance(record, Checkpoint) for record in message.records):
+            self.report.found(
+                f"message {message.n}: begins a generation and has no checkpoint, so nothing vouches for it"
+            )
 
     def _check_anchor(self) -> None:
         state, anchor = self._shard.state, self._anchor
@@ -253,7 +282,8 @@ class Replay:
         """The orders that were made from the state as it is now."""
         state = self._shard.state
         for at, order in self._orders.pop(state.n, ()):
-            if order.engine != ENGINE_ID:
+            rule = RULES.get(order.engine)
+            if rule is None:
                 self.report.orders_not_recomputed += 1
                 self._by_another(order.engine)
                 continue
@@ -261,7 +291,7 @@ class Replay:
             where = f"message {at}: the order of pool {order.pool}, made from state {state.n},"
             if at <= state.n or order.policy != state.config.version:
                 self.report.found(f"{where} claims a state or policy that it cannot have seen")
-            elif in_line(state, order.pool, order.ts) != order.jobs:
+            elif rule(state, order.pool, order.ts, self._order_capacity) != order.jobs:
                 self.report.found(f"{where} is not the one that follows")
 
 
@@ -293,9 +323,9 @@ def inputs_of(message: LedgerMessage) -> Inputs:
 def _first_difference(expected: tuple[AnyRecord, ...], found: tuple[AnyRecord, ...]) -> str:
     for index, (ours, theirs) in enumerate(zip_longest(expected, found)):
         if ours != theirs:
-            return f"record {index} is {_said(theirs)}; recomputed, it is {_said(ours)}"
+            return f"record {index} is {_describe(theirs)}; recomputed, it is {_describe(ours)}"
     return "records differ"
 
 
-def _said(record: AnyRecord | None) -> str:
+def _describe(record: AnyRecord | None) -> str:
     return "missing" if record is None else record.to_bytes().decode()[:300]

@@ -10,10 +10,12 @@ from nats.aio.client import Client
 from tessera.client.backup import Backup
 from tessera.client.outcomes import Exit, Failure
 from tessera.kernel.errors import Conflict
+from tessera.kernel.ledger.generations import store_kept
+from tessera.kernel.ledger.snapshots import OPENING, chunks_of, store_snapshot
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import Bus, Outgoing, ProjectionStore
-from tessera.kernel.provisioning.credential_files import CredentialDirectory
+from tessera.kernel.provisioning.credential_files import CredentialDirectory, Login
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams
 from tessera_schemas import subjects
 
@@ -48,8 +50,9 @@ async def make_streams(admin: Client, backup: Backup, last: bytes, bounds: Bound
     Raises Failure where FACTS is there already and begins elsewhere: the committer would wait for facts for ever.
     """
     first = int(orjson.loads(last)["facts_upto"]) + 1
-    facts = subjects.stream("FACTS", backup.shard)
-    await ensure_streams(admin, backup.shard, replace(bounds, first_seqs={facts: first}))
+    facts, ledger = subjects.stream("FACTS", backup.shard), subjects.stream("LEDGER", backup.shard)
+    first_seqs = {facts: first} | ({ledger: backup.beginning.n + 1} if backup.opening else {})
+    await ensure_streams(admin, backup.shard, replace(bounds, first_seqs=first_seqs))
     state = (await admin.jsm().stream_info(facts)).state
     if state.first_seq > first or state.last_seq + 1 < first:
         raise Failure(
@@ -57,6 +60,28 @@ async def make_streams(admin: Client, backup: Backup, last: bytes, bounds: Bound
             f"{facts} is there already and holds {state.first_seq} to {state.last_seq}, the ledger goes on at {first}: "
             "restore into servers on which `tessera init` was not run for this shard",
         )
+
+
+async def open_ledger(login: Login, url: str, backup: Backup) -> None:
+    """Store the opening of a ledger that does not begin with message 1; done again, it changes nothing."""
+    if backup.opening is None:
+        return
+    bus = await NatsBus.connect(
+        url, user=login.user, password=login.password, inbox_prefix=subjects.inbox(subjects.OPERATOR)
+    )
+    try:
+        shard = backup.opening.shard(backup.directory)
+        await store_kept(bus, backup.shard, backup.opening.kept(backup.directory))
+        await store_snapshot(
+            bus,
+            backup.shard,
+            list(chunks_of(shard.state)),
+            shard.state.n,
+            shard.hasher.of(shard.state),
+            series=OPENING,
+        )
+    finally:
+        await bus.close()
 
 
 async def append_all(
@@ -113,6 +138,6 @@ def summary(backup: Backup) -> Iterator[str]:
     yield f"restored shard {backup.shard} up to {backup.head}"
     yield "start the services now; views and events are made anew from the ledger"
     yield (
-        "what was decided after that is forgotten. The binder reports pods of such runs (log `orphan_pod`) and deletes "
-        "them after its `orphan_seconds`: set that to a day at first, and look"
+        "what was decided after that is forgotten. The binder deletes pods of such runs after its `orphan_seconds`: "
+        "set that to a day at first, and look with `tessera ledger reconcile`"
     )

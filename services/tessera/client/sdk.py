@@ -1,8 +1,9 @@
 """
-The SDK.
+The SDK; `SyncTessera` is the same for programs that are not asynchronous.
 
     async with Tessera.connect() as tessera:
-        job = await tessera.submit(spec, key="nightly-2026-11-21")
+        sent = await tessera.submit({"name": "train", "gpus": 8, ...}, key="nightly-2026-11-21")
+        ended = await tessera.wait(sent.job_id)
 
     async with Tessera.connect() as tessera:
         async for event in tessera.subscribe("billing"):
@@ -12,8 +13,8 @@ The SDK.
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ import orjson
 
 from tessera.client import where
 from tessera.client.keys import choose_key
-from tessera.client.outcomes import Refused
+from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.ids import random_key
 from tessera_schemas import subjects
@@ -32,12 +33,19 @@ from tessera_schemas.job import JobSpec
 from tessera_schemas.reading import read_tenant_command, too_large
 
 if TYPE_CHECKING:  # what connecting needs is imported when somebody connects, what listens when somebody listens
+    from tessera.client.api import Api
+    from tessera.client.shard_views import ReadViews
     from tessera.client.watching import Subscription, Watch
-    from tessera.kernel.messaging.requests import Asking
+    from tessera.kernel.messaging.requests import Requester
     from tessera.kernel.nats.bus import NatsBus
     from tessera.kernel.provisioning.credential_files import Credential
+    from tessera_schemas.events import CloudEvent
+    from tessera_schemas.views import JobView
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
+LOOK_SECONDS = 0.5
+AT_ONCE = 32
+"""Submits that one `submit_many` has under way."""
 UNUSED = "unused"
 """Stands for the key of a command that is only read yet."""
 
@@ -51,42 +59,63 @@ class Submitted:
     """The submit is stored and will not be lost. `admitted` is False while admission has not answered yet."""
 
     job_id: str
-    key: str
     admitted: bool
+    key: str
 
 
 class Tessera:
-    """One tenant's connection to a shard."""
+    """
+    One tenant's connection to a shard, by NATS or by HTTP.
 
-    def __init__(self, bus: "NatsBus", asking: "Asking", shard: str, tenant: str) -> None:
-        self._bus, self._asking, self.shard, self.tenant = bus, asking, shard, tenant
+    By NATS it sends commands and has durable subscribers; jobs are read with a token for the HTTP API, or as the
+    operator of a platform whose credentials are at hand. By HTTP `tenant` is "": the token says whose it is.
+    """
+
+    def __init__(
+        self, place: where.Where, tenant: str = "", bus: "NatsBus | None" = None, asking: "Requester | None" = None
+    ) -> None:
+        self.shard, self.tenant = place.shard, tenant
+        self._place, self._bus, self._asking = place, bus, asking
         self._open: list[Subscription] = []
 
     @classmethod
     @asynccontextmanager
     async def connect(
-        cls, tenant: str | None = None, *, home: Path | None = None, shard: str | None = None
+        cls,
+        tenant: str | None = None,
+        *,
+        home: Path | None = None,
+        shard: str | None = None,
+        context: str | None = None,
     ) -> AsyncIterator["Tessera"]:
         """
         Connect as a tenant: the only one there is, unless named.
 
-        `home` is a local platform's directory; without it TESSERA_NATS_URL and TESSERA_CREDENTIALS_FILE count, then
-        TESSERA_HOME, then `.tessera`. `shard` is needed where there is more than one. Raises Failure or StartupError in
-        one sentence.
+        `home` is a local platform's directory, `context` a login of `tessera login`. Without them TESSERA_NATS_URL and
+        TESSERA_CREDENTIALS_FILE count, then TESSERA_API, TESSERA_HOME, the login in use, and `.tessera`. `shard` is
+        needed where there is more than one. Raises Failure or StartupError in one sentence.
         """
-        place = where.find(home, shard=shard)
-        async with cls.at(place, place.tenant(tenant)) as tessera:
+        place = where.find(home, shard=shard, context=context)
+        by_http = tenant is None and place.login is not None and not place.nats_url
+        async with cls.at(place, None if by_http else place.tenant(tenant)) as tessera:
             yield tessera
 
     @classmethod
     @asynccontextmanager
-    async def at(cls, place: where.Where, credential: "Credential") -> AsyncIterator["Tessera"]:
-        """Connects with one credential to the shard of `place`; subscriptions still open are closed at the end."""
-        from tessera.kernel.messaging.requests import Asking
+    async def at(cls, place: where.Where, credential: "Credential | None") -> AsyncIterator["Tessera"]:
+        """
+        Connects to the shard of `place` with one credential, or with the token of its login when there is none.
+
+        Subscriptions that are still open are closed at the end.
+        """
+        if credential is None:
+            yield cls(place)
+            return
+        from tessera.kernel.messaging.requests import Requester
 
         async with place.bus(credential) as bus:
             name = credential.identity.name
-            tessera = cls(bus, await Asking.open(bus, name), place.shard, name)
+            tessera = cls(place, name, bus, await Requester.open(bus, name))
             try:
                 yield tessera
             finally:
@@ -101,18 +130,45 @@ class Tessera:
         held: bool = False,
         answer_seconds: float = ANSWER_SECONDS,
         publish_seconds: float | None = None,
-        say: Say = _to_stderr,
+        notify: Notify = _to_stderr,
     ) -> Submitted:
         """
         Submit a job once, however often this is called with the same key; `held`: it waits until it is released.
 
-        Without a key, one is made from the CI run, or at random and said before anything is sent, so that a caller
-        that dies can go on with it. The publish is repeated until it is stored. Raises Refused with all reasons; a spec
-        that does not read well or is too large is refused here, and nothing is sent.
+        A spec may be in the short form of job files. Without a key, one is made from the CI run, or at random and said
+        before anything is sent, so that a caller that dies can go on with it. The publish is repeated until it is
+        stored. Raises Refused with all reasons; a spec that does not read well or is too large is refused here, and
+        nothing is sent.
         """
-        said = spec.model_dump(mode="json", exclude_unset=True) if isinstance(spec, JobSpec) else dict(spec)
-        asked = {"kind": "submit_job", "spec": said, "held": held}
-        return await self.send(asked, key, answer_seconds=answer_seconds, publish_seconds=publish_seconds, say=say)
+        asked = {"kind": "submit_job", "spec": _full(spec), "held": held}
+        return await self.send(
+            asked, key, answer_seconds=answer_seconds, publish_seconds=publish_seconds, notify=notify
+        )
+
+    async def submit_many(
+        self, specs: Sequence[JobSpec | Mapping[str, Any]], key: str | None = None, *, held: bool = False
+    ) -> "Sequence[Submitted | Refused]":
+        """
+        Submit jobs side by side; what became of each, in their order.
+
+        The job at index 3 has the key `KEY-3`: the call may be repeated with the same key and the same jobs. Raises
+        Failure or Transient when it could not be said of one; then repeat it.
+        """
+        base = key or random_key()
+        if key is None:
+            _to_stderr(f"keys {base}-0 to {base}-{len(specs) - 1}")
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def one(at: int, spec: JobSpec | Mapping[str, Any]) -> Submitted | Refused:
+            async with gate:
+                try:
+                    return await self.submit(spec, f"{base}-{at}", held=held)
+                except Refused as refused:
+                    return refused
+
+        async with asyncio.TaskGroup() as group:
+            going = [group.create_task(one(at, spec)) for at, spec in enumerate(specs)]
+        return [task.result() for task in going]
 
     async def submit_template(
         self,
@@ -124,16 +180,18 @@ class Tessera:
         held: bool = False,
         answer_seconds: float = ANSWER_SECONDS,
         publish_seconds: float | None = None,
-        say: Say = _to_stderr,
+        notify: Notify = _to_stderr,
     ) -> Submitted:
         """
         Submit what a template of the configuration makes of these parameters; else as `submit`.
 
         `overrides` are `name`, `queue` and `priority_class`, as far as the template lets them be said.
         """
-        told = {"template": template, "parameters": dict(parameters or {}), "held": held, **(overrides or {})}
-        asked = {"kind": "submit_template", **told}
-        return await self.send(asked, key, answer_seconds=answer_seconds, publish_seconds=publish_seconds, say=say)
+        fields = {"template": template, "parameters": dict(parameters or {}), "held": held, **(overrides or {})}
+        asked = {"kind": "submit_template", **fields}
+        return await self.send(
+            asked, key, answer_seconds=answer_seconds, publish_seconds=publish_seconds, notify=notify
+        )
 
     async def send(
         self,
@@ -142,10 +200,15 @@ class Tessera:
         *,
         answer_seconds: float = ANSWER_SECONDS,
         publish_seconds: float | None = None,
-        say: Say = _to_stderr,
+        notify: Notify = _to_stderr,
     ) -> Submitted:
         """Send a submit as the contract writes it, without its key; else as `submit`."""
-        read, chosen = read_submit(asked, key, say)
+        read, chosen = read_submit(asked, key, notify)
+        if self._asking is None:
+            from tessera.client.sending_by_api import PUBLISH_SECONDS, submit_by_api
+
+            patience = publish_seconds or PUBLISH_SECONDS
+            return Submitted(*await submit_by_api(self._api(), dict(asked), chosen, patience), key=chosen)
         command: Strict = type(read).model_validate({**dict(read), "key": chosen, "tenant": self.tenant})
         job = job_id(self.shard, self.tenant, chosen)
         if (size := len(command.to_bytes())) > subjects.SUBMIT_BYTES_MAX:
@@ -158,7 +221,7 @@ class Tessera:
         )
         if answer is not None and not answer.accepted:
             raise Refused(answer.reasons, answer.job_id)
-        return Submitted(job, chosen, answer is not None)
+        return Submitted(job, answer is not None, chosen)
 
     async def checkpoint(self, job: str, path: str, attempt: int = 0, at: str = "") -> None:
         """
@@ -167,7 +230,7 @@ class Tessera:
         `attempt` is the run's TESSERA_ATTEMPT; 0: whichever runs. A path is new once per run: who saves in the same
         place again gives another `at`, such as the step. Raises Refused.
         """
-        told = {"job_id": job, "path": path, "attempt": attempt, "tenant": self.tenant, "at": at}
+        told = {"job_id": job, "path": path, "attempt": attempt, "tenant": self.tenant or None, "at": at}
         await self._order(_read({"kind": "report_checkpoint", **told}), job)
 
     async def cancel(self, job: str, why: str = "", now: bool = False) -> None:
@@ -176,20 +239,131 @@ class Tessera:
 
         With `now` it gets no checkpoint notice, nor what is left of one: SIGTERM and the grace after it remain.
         """
-        await self._order(CancelJob(kind="cancel_job", v=1, job_id=job, tenant=self.tenant, why=why, now=now), job)
+        await self._order(
+            CancelJob(kind="cancel_job", v=1, job_id=job, tenant=self.tenant or None, why=why, now=now), job
+        )
 
     async def hold(self, job: str) -> None:
         """Ask that a job of this tenant does not start (again) until it is released. Raises Refused."""
-        await self._order(HoldJob(kind="hold_job", v=1, job_id=job, tenant=self.tenant), job)
+        await self._order(HoldJob(kind="hold_job", v=1, job_id=job, tenant=self.tenant or None), job)
 
     async def release(self, job: str) -> None:
         """Ask that a held job of this tenant may start. Raises Refused."""
-        await self._order(ReleaseJob(kind="release_job", v=1, job_id=job, tenant=self.tenant), job)
+        await self._order(ReleaseJob(kind="release_job", v=1, job_id=job, tenant=self.tenant or None), job)
 
     async def _order(self, command: Strict, job: str) -> None:
+        if self._asking is None:
+            from tessera.client.sending_by_api import order_by_api
+
+            await order_by_api(self._api(), command, job)
+            return
         answer = await self._asking.ask(subjects.submit(self.shard, self.tenant), command)
         if answer is not None and not answer.accepted:
             raise Refused(answer.reasons, job)
+
+    def _api(self) -> "Api":
+        api = self._place.api
+        if api is None:
+            raise Failure(
+                Exit.USAGE, "HTTP API: no token for it is at hand; run `tessera login URL`, or set TESSERA_API"
+            )
+        return api
+
+    # -- reading
+
+    async def get(self, job: str) -> "JobView":
+        """A job by its id, the unique beginning of one, or its name. Raises Failure."""
+        return next(iter(await self._own(lambda views: _just(views.work(job)), job)))
+
+    async def list(
+        self, *, queue: str | None = None, name: str | None = None, phases: Sequence[str] = ()
+    ) -> "Sequence[JobView]":
+        """Jobs of this tenant that match: live ones first, then by age. No phases: all of them."""
+        found = await self._own(lambda views: views.all_work())
+        return [
+            job
+            for job in found
+            if queue in (None, job.queue) and name in (None, job.name) and (not phases or job.phase in phases)
+        ]
+
+    async def wait(self, job: str, seconds: float | None = None) -> "JobView":
+        """The job once it has ended. Raises TimeoutError after so many seconds; the job goes on."""
+        from tessera.client.ordering import SEEN_SECONDS, poll
+        from tessera.client.shard_views import ENDED
+
+        found: dict[str, JobView] = {}
+        clock = SystemClock()
+        seen_by = clock.monotonic() + SEEN_SECONDS  # the views of a job that was just submitted are a moment behind
+
+        async def has_ended() -> bool:
+            try:
+                found["job"] = await self.get(job)
+            except Failure:
+                if found or clock.monotonic() > seen_by:
+                    raise
+                return False
+            return found["job"].phase in ENDED
+
+        if await poll(has_ended, seconds, LOOK_SECONDS):
+            return found["job"]
+        raise TimeoutError(f"job {job}: has not ended within {seconds:g} s")
+
+    async def logs(
+        self,
+        job: str,
+        *,
+        rank: int = 0,
+        attempt: int | None = None,
+        follow: bool = False,
+        tail: int = 0,
+        since_seconds: int = 0,
+    ) -> AsyncGenerator[str, None]:
+        """Lines that a pod of a job has written, with `follow` those to come. Raises Failure where there are none."""
+        from tessera.client.job_logs import LogPart, lines_of, log_pieces
+
+        part = LogPart(rank, attempt, follow, tail, since_seconds)
+        async with aclosing(log_pieces(self._place, await self.get(job), part)) as pieces:
+            async for line in lines_of(pieces):
+                yield line
+
+    async def explain(self, job: str) -> dict[str, Any]:
+        """Why a job stands where it stands, as `tessera explain -o json` prints it. Raises Failure."""
+        from tessera.client.explaining import explain_for_programs
+
+        return await explain_for_programs(self._place, job, None if self._place.login else self.tenant)
+
+    async def events(
+        self, job: str | None = None, *, after: int | None = None, follow: bool = True
+    ) -> "AsyncGenerator[CloudEvent, None]":
+        """
+        Public events of this tenant, or of one job by its id: those to come, or first those after the one with the
+        number `after` (0: all that are kept). Without `follow` it ends with the newest. On NATS only those to come.
+        """
+        if self._bus is None or self._place.login is not None:
+            from tessera.client.events_by_api import events_by_api
+
+            async for event in events_by_api(self._api(), job, after=after, follow=follow):
+                yield event
+            return
+        if after is not None or not follow:
+            raise Failure(
+                Exit.USAGE, "events: on NATS a tenant sees those to come; log in by HTTP: `tessera login URL`"
+            )
+        watch = await self.watch()
+        while True:
+            event = await watch.events.get()
+            if job in (None, event.data.get("job_id")):
+                yield event
+
+    async def _own(
+        self, read: "Callable[[ReadViews], Awaitable[Sequence[JobView]]]", named: str = ""
+    ) -> "Sequence[JobView]":
+        """Jobs as the views have them; an operator's views are held to this tenant's. Raises Failure for no job."""
+        async with self._place.views() as views:
+            found = [job for job in await read(views) if self.tenant in ("", job.tenant)]
+        if named and not found:
+            raise Failure(Exit.NOT_FOUND, f"job {named}: there is none with this id or name; see `tessera ls`")
+        return found
 
     def subscribe(self, name: str) -> "Subscription":
         """
@@ -200,6 +374,10 @@ class Tessera:
         """
         from tessera.client.watching import Subscription
 
+        if self._bus is None:
+            raise Failure(
+                Exit.USAGE, f"subscriber {name}: durable ones are on NATS; by HTTP, `events(after=…)` resumes"
+            )
         durable = subjects.subscriber_durable(self.tenant, name)
         subscription = Subscription(self._bus.work(subjects.stream("EVENTS", self.shard), durable))
         self._open.append(subscription)
@@ -209,6 +387,8 @@ class Tessera:
         """Listen to the tenant's events from now on, at most once; to wait for a job, begin before submitting it."""
         from tessera.client.watching import Watch
 
+        if self._bus is None:
+            raise Failure(Exit.USAGE, "watch: is on NATS; by HTTP there is `events`")
         return await Watch.open(self._bus, self.shard, self.tenant, SystemClock())
 
 
@@ -221,26 +401,33 @@ def submit(
     shard: str | None = None,
 ) -> Submitted:
     """
-    `Tessera.submit` for a script that is not asynchronous; connects for this one call.
-
-    In a notebook, where a loop runs already, the call has a thread of its own and the loop waits for it.
+    Submit one job from a script that is not asynchronous, or a notebook; connects for this one call.
     """
 
-    async def once() -> Submitted:
-        async with Tessera.connect(tenant, home=home, shard=shard) as tessera:
-            return await tessera.submit(spec, key)
+    from tessera.client.sync_sdk import SyncTessera
+
+    with SyncTessera.connect(tenant, home=home, shard=shard) as tessera:
+        return tessera.submit(spec, key)
+
+
+async def _just(one: "Awaitable[JobView]") -> "Sequence[JobView]":
+    return (await one,)
+
+
+def _full(spec: JobSpec | Mapping[str, Any]) -> dict[str, Any]:
+    """The spec as it is sent. Raises Refused for a quantity that is none."""
+    if isinstance(spec, JobSpec):
+        return spec.model_dump(mode="json", exclude_unset=True)
+    from tessera_schemas.reasons import Code, Reason
+    from tessera_schemas.short_form import ShortFormError, full_job
 
     try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(once())
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, once()).result()
+        return full_job(spec)
+    except ShortFormError as error:
+        raise Refused((Reason(code=Code.INVALID_FIELD, field=error.field, detail=error.text[:200]),)) from error
 
 
-def read_submit(asked: Mapping[str, Any], key: str | None, say: Say) -> tuple[Any, str]:
+def read_submit(asked: Mapping[str, Any], key: str | None, notify: Notify) -> tuple[Any, str]:
     """
     A submit as the contract reads it, and the key to send it under: the one given, else one from the CI run, else a
     random one, which is said first. Raises Refused with all reasons.
@@ -249,7 +436,7 @@ def read_submit(asked: Mapping[str, Any], key: str | None, say: Say) -> tuple[An
     name = read.spec.name if isinstance(read, SubmitJob) else read.name or read.template
     chosen = choose_key(key, name, os.environ, random_key)
     if chosen.source == "random":
-        say(f"key {chosen.key}")
+        notify(f"key {chosen.key}")
     return read, chosen.key
 
 

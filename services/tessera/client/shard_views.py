@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera.client.outcomes import Exit, Failure
 from tessera.domain.phases import TERMINAL
+from tessera_schemas.arrays import has_task, task_id
 from tessera_schemas.base import Lenient
 from tessera_schemas.views import JobView, NodeView, QueueView
 
@@ -70,11 +71,25 @@ class ReadViews(ABC):
 
     async def work(self, named: str) -> JobView:
         """A job, or refused work, by its id, the unique beginning of one, or its name. Raises Failure."""
-        return await self._job(named) or one_of(await self.all_work(), named)
+        return await self._task(named) or await self._job(named) or one_of(await self.all_work(), named)
 
     async def job(self, named: str) -> JobView:
         """A job by its id, the unique beginning of one, or its name. Raises Failure."""
-        return await self._job(named) or one_of(await self.jobs(), named)
+        return await self._task(named) or await self._job(named) or one_of(await self.jobs(), named)
+
+    async def _task(self, named: str) -> JobView | None:
+        """Task `ARRAY_INDEX` of an array; None where the name is of no such form. Raises Failure."""
+        of, _, index = named.rpartition("_")
+        if not of or not index.isdigit():
+            return None
+        array = await self.job(of)
+        tasks = array.array.tasks if array.array is not None else ""
+        if not tasks or not has_task(tasks, int(index)):
+            raise Failure(Exit.NOT_FOUND, f"job {named}: {of} has no such task")
+        task = await self._job(task_id(array.job_id, int(index)))
+        if task is None:
+            raise Failure(Exit.NOT_FOUND, f"job {named}: is not queued yet, or its end is shown no more")
+        return task
 
 
 class ShardViews(ReadViews):
@@ -184,6 +199,7 @@ def one_of(jobs: list[JobView], named: str, live_only: bool = False) -> JobView:
 
     Raises Failure; with `live_only` also when several have the name and all of them have ended.
     """
+    jobs = [job for job in jobs if not job.task_of]  # they begin and are called as their array
     by_id = [job for job in jobs if len(named) >= ID_PREFIX_MIN and job.job_id.startswith(named)]
     by_name = [job for job in jobs if job.name == named]
     live = [job for job in by_name if job.phase not in ENDED]

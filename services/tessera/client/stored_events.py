@@ -21,8 +21,9 @@ MODELS = {model.type: model for model in EVENT_TYPES}
 class EventsBesideLedger:
     """`compare` with what each message of the ledger gives, in order, then `finish`. Findings go into the report."""
 
-    def __init__(self, stored: AsyncIterator[Message], report: ReplayReport) -> None:
-        self._stored, self._report = stored, report
+    def __init__(self, stored: AsyncIterator[Message], report: ReplayReport, after_n: int = 0) -> None:
+        """Events of messages up to `after_n` are passed over: the ledger begins behind it."""
+        self._stored, self._report, self._after_n = stored, report, after_n
         self._next: Message | None = None
         self._at = self._first = START
         self._begun = self._ended = False
@@ -46,7 +47,10 @@ class EventsBesideLedger:
                 await self._advance()
 
     async def finish(self, head: int) -> None:
-        """What is stored behind the last event that the ledger gives, up to message `head`, where its replay ended."""
+        """
+        Reports events that are stored behind the last one that the ledger gives, up to message `head`, its replay's
+        end.
+        """
         await self._begin()
         while not self._ended and self._at.n <= head:
             self._report.found(f"public event {self._at}: comes from no record")
@@ -75,12 +79,14 @@ class EventsBesideLedger:
             self._lacking += 1
 
     async def _advance(self) -> None:
-        """To the next stored event that names a place in the ledger behind the one before it."""
+        """Moves to the next stored event whose ledger position is behind that of the event before it."""
         async for message in self._stored:
             try:
                 cursor = Cursor.parse(message.headers[CURSOR_HEADER])
             except (KeyError, ValueError):
                 self._report.found(f"event {message.seq} on {message.subject} carries no cursor; who wrote it?")
+                continue
+            if cursor.n <= self._after_n:
                 continue
             if self._begun and cursor <= self._at:
                 self._report.found(f"public event {cursor}: stands behind {self._at}")
@@ -91,19 +97,19 @@ class EventsBesideLedger:
 
 
 def _difference(stored: Message, due: StoredEvent) -> str:
-    """In what a stored event is not the one that is due; "" when it only lacks optional fields."""
+    """The field in which a stored event differs from the one that is due; "" when it only lacks optional fields."""
     if stored.subject != due.subject:
         return f"is on {stored.subject}, not on {due.subject}"
     theirs, ours = _read(stored.data), orjson.loads(due.data)
-    said, follows = theirs.pop("data", {}), ours.pop("data")
-    if theirs != ours or not isinstance(said, dict):
+    given, follows = theirs.pop("data", {}), ours.pop("data")
+    if theirs != ours or not isinstance(given, dict):
         return f"its envelope is {_text(theirs)}; from the ledger follows {_text(ours)}"
     model = MODELS[ours["type"]]
     optional = {name for name, field in model.model_fields.items() if not field.is_required()}
-    known = {name: value for name, value in said.items() if name in model.model_fields}
+    known = {name: value for name, value in given.items() if name in model.model_fields}
     wrong = {name for name in known.keys() | follows.keys() if known.get(name) != follows.get(name)}
     if any(name in known or name not in optional for name in wrong):
-        return f"says {_text(said)}; from the ledger follows {_text(follows)}"
+        return f"says {_text(given)}; from the ledger follows {_text(follows)}"
     return ""
 
 

@@ -10,7 +10,7 @@ from tessera_schemas import ledger as records
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.ledger import AnyRecord, LedgerMessage
 from tessera_schemas.reasons import Reason
-from tessera_schemas.units import said_age
+from tessera_schemas.units import format_age
 
 JOB_ID = re.compile(r"\b([a-z2-7]{20})(?:-[0-9]{1,6})?\b")
 
@@ -21,8 +21,8 @@ class StoryLine:
     ts: int
     text: str
 
-    def said(self) -> str:
-        """With its time of day in UTC."""
+    def line(self) -> str:
+        """The line with its date and time in UTC."""
         return f"{_time(self.ts)}  {self.n:>6}  {self.text}"
 
 
@@ -30,7 +30,7 @@ def story(message: LedgerMessage, job_id: str, all_names: bool = True) -> Iterat
     """The story of the job in `message`; without `all_names` no other job or run is named."""
     for record in message.records:
         if _about(record, message) == job_id:
-            text = TELL.get(type(record), _plain)(record, message)
+            text = DESCRIBE.get(type(record), _plain)(record, message)
             if all_names and isinstance(record, records.Revoked | records.Shrunk) and is_job_id(record.by):
                 text += f" (for job {record.by})"
             yield StoryLine(message.n, message.ts, text if all_names else _without_names(text, job_id))
@@ -98,7 +98,7 @@ def _requeued(record: records.Requeued, message: LedgerMessage) -> str:
 def _warned(record: records.Warned, message: LedgerMessage) -> str:
     if not record.idle_seconds:
         return "its GPUs are in use again: the warning is taken back"
-    return f"warned: it holds GPUs and has used none for {said_age(1000 * record.idle_seconds)}"
+    return f"warned: it holds GPUs and has used none for {format_age(1000 * record.idle_seconds)}"
 
 
 def _kept(record: records.EarmarkSet, message: LedgerMessage) -> str:
@@ -134,7 +134,7 @@ PERMITTED = "pods exist and may be bound"
 RELEASED = "nothing of it is left; its devices are free"
 
 # What a line with its fields in braces cannot say; the other records declare theirs.
-TELL: dict[type[Any], Callable[[Any, LedgerMessage], str]] = {
+DESCRIBE: dict[type[Any], Callable[[Any, LedgerMessage], str]] = {
     records.JobTurnedAway: _turned_away,
     records.JobQueued: _queued,
     records.Allocated: _allocated,

@@ -10,23 +10,19 @@ import orjson
 
 from tessera.client.ordering import PUBLISH_SECONDS, poll
 from tessera.client.outcomes import Exit, Failure, Refused
-from tessera.client.rendering import say
+from tessera.client.rendering import notify
 from tessera.client.shard_views import ENDED, ShardViews
 from tessera.client.where import Where
-from tessera.kernel.clock import SystemClock
-from tessera.kernel.errors import Transient
 from tessera_schemas.commands import Answer
 from tessera_schemas.events import CloudEvent, JobCancelledV1, JobFailedV1, JobRefusedV1
 from tessera_schemas.reading import read_tenant_command
 from tessera_schemas.reasons import Code, PublicReason
 
 if TYPE_CHECKING:
-    from tessera.client.api import Api
     from tessera.client.sdk import Submitted
 
 WAIT_SECONDS = 0.25
 """Between two looks for a job's end."""
-RETRY_SECONDS = 1.0
 ENTRY_SECONDS = 0.5
 """How long to listen for what the committer makes of an admitted job; of one that was known before it says nothing."""
 Json = dict[str, Any]
@@ -110,16 +106,16 @@ async def submitted(where: Where, identity: str | None, asked: Json, key: str | 
     `wait` asks the views, which miss nothing; a tenant that cannot read them listens to its events from before the
     submit on.
     """
-    if where.api is not None and identity is None:
-        api = where.api
-        done = await _sent_by_api(api, asked, key)
-        yield Sent(done, lambda seconds: _wait_for_end(where, done.job_id, seconds))
-        return
     from tessera.client.sdk import Tessera
 
+    if where.api is not None and identity is None:
+        async with Tessera.at(where, None) as tessera:
+            done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=notify)
+            yield Sent(done, lambda seconds: _wait_for_end(where, done.job_id, seconds))
+        return
     async with Tessera.at(where, where.tenant(identity)) as tessera:
         watch = await tessera.watch()
-        done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, say=say)
+        done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=notify)
         check_entry(await watch.entered(done.job_id, ENTRY_SECONDS) if done.admitted else None)
 
         async def wait(seconds: float | None) -> End | None:
@@ -129,26 +125,6 @@ async def submitted(where: Where, identity: str | None, asked: Json, key: str | 
             return None if event is None else end_of_event(event)
 
         yield Sent(done, wait)
-
-
-async def _sent_by_api(api: "Api", asked: Json, key: str | None) -> "Submitted":
-    """Repeated under the same key until the gateway says that it is stored, for PUBLISH_SECONDS at most."""
-    from tessera.client.api import JOBS
-    from tessera.client.sdk import Submitted, read_submit
-
-    _, chosen = read_submit(asked, key, say)
-    clock = SystemClock()
-    until = clock.monotonic() + PUBLISH_SECONDS
-    while True:
-        try:
-            body = {name: value for name, value in asked.items() if name != "kind"}
-            _, answer = await api.post(JOBS, body, chosen)
-        except Transient:
-            if clock.monotonic() > until:
-                raise
-            await clock.sleep(RETRY_SECONDS)
-        else:
-            return Submitted(str(answer["job_id"]), chosen, answer["state"] != "stored")
 
 
 async def _wait_for_end(where: Where, job_id: str, seconds: float | None) -> End | None:

@@ -174,7 +174,7 @@ def find(
     if context not in (None, LOCAL):
         return Where(wanted or subjects.MAIN_SHARD, login=Contexts.read(environment).named(context))
     if home is None:
-        named = _of_environment(environment, wanted)
+        named = _read_environment(environment, wanted)
         if named is not None:
             return named
         if context is None and not environment.get(HOME_VARIABLE):
@@ -184,7 +184,7 @@ def find(
     return _local_platform(home or Path(environment.get(HOME_VARIABLE) or DEFAULT_HOME), wanted)
 
 
-def _of_environment(environment: Mapping[str, str], shard: str | None) -> Where | None:
+def _read_environment(environment: Mapping[str, str], shard: str | None) -> Where | None:
     """
     The shard that variables name, by NATS, by HTTP or by both; None where they name none.
 

@@ -103,7 +103,9 @@ class EndedJobs(Table[EndedJob]):
                 self.gone.append(old)
 
     def _pack(self) -> None:
-        """What is due already stays: a run of it is held, or it would be forgotten by now."""
+        """
+        Packs ended jobs; those that are due to be forgotten stay as they are, since a run of theirs is still held.
+        """
         old = [key for key, row in self._rows.items() if row.forget_ts > self._now][:BLOCK]
         if len(old) < BLOCK:
             return

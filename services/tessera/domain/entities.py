@@ -7,10 +7,12 @@ from tessera.domain.gang import Gang, gang_of
 from tessera.domain.later import later
 from tessera.domain.phases import Phase
 from tessera.domain.resources import NOTHING, Amount, RoleNeed
+from tessera.domain.task_array import TaskArray
 from tessera_schemas.adopted import Adopted
+from tessera_schemas.arrays import Dependency
 from tessera_schemas.job import JobIdle, Retry
 from tessera_schemas.placement import Placement
-from tessera_schemas.reasons import Reason
+from tessera_schemas.reasons import Code, Reason
 
 
 @fast_init
@@ -24,7 +26,8 @@ class Job:
     last; `saved_path` is where its last checkpoint is; `told_ts` is when it was last told to wait for another reason
     than before. `adopted` is what it is in Kubernetes, where users made it there, and `away` that its
     owner has yet to make its pods again. `user` is whose of the tenant it is, "" where
-    nobody said. Times are ledger milliseconds.
+    nobody said. An `array` never runs: it stands for its tasks, jobs whose `task_of` names it and whose `task` is the
+    index. `after` is what the job still waits for of others. Times are ledger milliseconds.
     """
 
     job_id: str
@@ -59,6 +62,10 @@ class Job:
     away: bool = False
     user: str = later("")
     idle: JobIdle | None = later(None)
+    array: TaskArray | None = later(None)
+    task_of: str = later("")
+    task: int = later(0)
+    after: tuple[Dependency, ...] = later(())
 
     @property
     def gang(self) -> Gang:
@@ -72,8 +79,8 @@ class Job:
 
     @property
     def kept_out(self) -> bool:
-        """Not in line, however long it waits."""
-        return self.held or self.away
+        """Tells whether the job is kept out of its queue's order, however long it waits."""
+        return self.held or self.away or self.array is not None or bool(self.after)
 
     @property
     def run_id(self) -> str:
@@ -105,11 +112,20 @@ class EndedJob:
     exit_code: int | None = None
     priority_class: str = later("")
     evictions: int = later(0)
+    array: TaskArray | None = later(None)
+    task_of: str = later("")
+    task: int = later(0)
+
+    def not_shown(self, now_ms: int) -> Reason:
+        """Answer about a job that the views have dropped: how and when it ended, and where more is."""
+        numbers = {"ended_ts": self.ended_ts, "ended_seconds_ago": max(0, now_ms - self.ended_ts) // 1000}
+        more = "its records are in the ledger: an operator reads them with `tessera ledger inspect --export FILE`"
+        return Reason(code=Code.NO_LONGER_SHOWN, field="job_id", numbers=numbers, detail=f"{self.phase.value}; {more}")
 
 
 @fast_init
 @dataclass(frozen=True, slots=True)
-class Extra:
+class SurplusPod:
     """
     One pod by which an elastic run is larger than its gang; it lives and goes by itself.
 
@@ -157,7 +173,7 @@ class Run:
     saved_ts: int = 0
     idle_ts: int = 0
     stopped_ts: int = 0
-    extra: tuple[Extra, ...] = ()
+    extra: tuple[SurplusPod, ...] = ()
     resized_ts: int = 0
     next_rank: int = 0
     failures: int = 0
@@ -193,7 +209,7 @@ class Run:
         return self._held(self.placements)
 
     @property
-    def surplus(self) -> tuple[Extra, ...]:
+    def surplus(self) -> tuple[SurplusPod, ...]:
         """The pods by which it is larger than its gang: neither ended nor on their way out."""
         return tuple(e for e in self.extra if not e.leaving and e.placement.rank not in self.released_ranks)
 
@@ -253,7 +269,7 @@ class Earmark:
 
 @fast_init
 @dataclass(frozen=True, slots=True)
-class Left:
+class PublishedSlots:
     """The last published free slots of a pool: how many pods of 1, 2, 4 … whole GPUs its nodes would take."""
 
     pool: str

@@ -7,7 +7,8 @@ The committer tries its decisions with the same `apply_record` on an overlay, so
 
 from collections.abc import Sequence
 
-from tessera.domain import fold_jobs, fold_runs, fold_shard
+from tessera.domain import fold_arrays, fold_jobs, fold_runs, fold_shard
+from tessera.domain.dependencies import is_decided
 from tessera.domain.entities import QueueOrder
 from tessera.domain.errors import Contradiction
 from tessera.domain.fold_table import APPLY
@@ -16,7 +17,7 @@ from tessera_schemas.base import run_id
 from tessera_schemas.ledger import AnyRecord, LedgerMessage, TakenFact, chain_hash
 from tessera_schemas.orders import Order
 
-PARTS = (fold_jobs, fold_runs, fold_shard)
+PARTS = (fold_arrays, fold_jobs, fold_runs, fold_shard)
 """Where the functions stand that apply records, each registered by its record's class."""
 
 
@@ -28,6 +29,8 @@ def fold_message(state: State, message: LedgerMessage, stored: bytes) -> None:
         raise Contradiction(f"ledger fork at {message.n}: it does not continue the chain")
     if message.epoch < state.epoch:
         raise Contradiction(f"record {message.n}: epoch {message.epoch} after {state.epoch}")
+    if state.relations.due:
+        state.relations.look_past(lambda job_id: is_decided(state, job_id))
     take_in(state, message.n, message.ts, message.facts_upto, message.orders)
     for record in message.records:
         apply_record(state, record, message.facts)

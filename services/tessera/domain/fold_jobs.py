@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+from tessera.domain.dependencies import corresponding_arrays, own_dependencies
 from tessera.domain.entities import Earmark, EndedJob, Job
 from tessera.domain.errors import Contradiction
 from tessera.domain.fast import replace
 from tessera.domain.fold_steps import (
     EVICTIONS,
     FORMAT_OF_LATER,
+    count_task,
     drop_empty,
     hold,
     job_of,
@@ -22,10 +24,12 @@ from tessera.domain.gang import gang_of
 from tessera.domain.levels import unknown_levels, with_labels
 from tessera.domain.mix import see
 from tessera.domain.phases import Phase, moved
-from tessera.domain.resources import role_need
+from tessera.domain.resources import NOTHING, role_need
 from tessera.domain.spec_hash import spec_hash
 from tessera.domain.state import State
+from tessera.domain.task_array import TaskArray
 from tessera_schemas.facts import JobAdmitted
+from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import (
     BackInLine,
     EarmarkEnded,
@@ -52,6 +56,7 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
         raise Contradiction(f"record {state.n}: job {record.job_id} names a topology level that is not there")
     as_made = fact.adopted is not None
     gang = gang_of(with_labels([role_need(role, as_made) for role in spec.roles], state.tree.levels))
+    array = _array(state, spec)
     job = Job(
         fact.job_id,
         fact.tenant,
@@ -62,22 +67,37 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
         spec.priority_class,
         spec.preemptible,
         gang,
-        gang.amount,
+        gang.amount if array is None else NOTHING,
         spec.retry,
         state.n,
         record.fact,
         state.ts,
         fact.trace,
+        not_before=spec.begin_ts if spec.begin_ts > state.ts else 0,
         time_limit_seconds=spec.time_limit_seconds or 0,
         adopted=fact.adopted,
         user=spec.user,
         idle=spec.idle,
+        array=array,
+        after=own_dependencies(state, spec),
     )
+    take_job_in(state, job)
+
+
+def _array(state: State, spec: JobSpec) -> TaskArray | None:
+    if spec.array is None:
+        return None
+    follows = corresponding_arrays(state, spec)
+    return TaskArray(spec.array.tasks, spec.array.limit or 0, follows=follows)
+
+
+def take_job_in(state: State, job: Job) -> None:
+    """Stores a new job, counts it for its tenant, and what runs of it for its pool's mix of jobs."""
     state.put_job(job)
     tally_tenant(state, job.tenant, job.amount, 1)
     pool = state.tree.pool(job.queue)
-    if pool is not None:
-        see(state.seen, state.mixes, state.nodes, pool, gang)
+    if pool is not None and job.array is None:
+        see(state.seen, state.mixes, state.nodes, pool, job.gang)
 
 
 @applies(Waiting)
@@ -138,6 +158,7 @@ def apply_requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -
         started_ts=0,
         away=job.adopted is not None,
     )
+    count_task(state, job, waiting=1)
 
 
 @applies(Finished)
@@ -145,7 +166,11 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
     """Ends a job, and remembers its key for `key_memory_seconds` so that a repeat of the submit is recognised."""
     job = job_of(state, record.job_id)
     phase = moved(job.job_id, job.phase, Phase(record.phase))
-    if phase is Phase.SUCCEEDED:
+    if job.array is None and job.phase is Phase.QUEUED and phase is not Phase.CANCELLED:
+        raise Contradiction(f"record {state.n}: job {job.job_id} has no run that could end it as {phase}")
+    if job.array is not None and job.array.live:
+        raise Contradiction(f"record {state.n}: array {job.job_id} ends before its tasks")
+    if phase is Phase.SUCCEEDED and job.array is None:
         run = run_of(state, job.run_id)
         learn_runtime(state, run, job)
         state.put_run(replace(run, over=True))
@@ -173,13 +198,17 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
             record.exit_code,
             _class_of(job) if state.format >= FORMAT_OF_LATER else "",
             job.evictions if state.format >= FORMAT_OF_LATER else 0,
+            job.array,
+            job.task_of,
+            job.task,
         )
     )
     tally_tenant(state, job.tenant, job.amount, -1)
+    count_task(state, job, live=-1, waiting=-(job.phase is Phase.QUEUED), **{phase.value: 1})
 
 
 def _class_of(job: Job) -> str:
-    """As it is shown: adopted work has the class that Kubernetes knows."""
+    """The priority class that is shown: of adopted work the one in Kubernetes."""
     return job.priority_class if job.adopted is None else job.adopted.priority_class
 
 

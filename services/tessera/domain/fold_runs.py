@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from tessera.domain.checkpoints import marks_with
-from tessera.domain.entities import Extra, Run
+from tessera.domain.entities import Run, SurplusPod
 from tessera.domain.errors import Contradiction
 from tessera.domain.fast import replace
 from tessera.domain.fold_steps import (
     EVICTIONS,
     FORMAT_OF_LATER,
+    count_task,
     drop_empty,
     hold,
     job_of,
@@ -52,9 +53,10 @@ def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact])
     if record.attempt != job.attempt + 1:
         raise Contradiction(f"record {state.n}: job {job.job_id} attempt {record.attempt} after {job.attempt}")
     if job.kept_out:
-        raise Contradiction(f"record {state.n}: job {job.job_id} is {'held' if job.held else 'without its pods'}")
+        raise Contradiction(f"record {state.n}: job {job.job_id} is kept out of line")
     first = job.first_ts or state.ts
     job = move(state, job, Phase.ALLOCATED, attempt=record.attempt, reason=None, not_before=0, first_ts=first)
+    count_task(state, job, waiting=-1)
     hold(state, job.gang, record.placements, 1)
     tally(state, job.queue, record.flavor, job.amount, 1)
     state.put_run(
@@ -110,7 +112,7 @@ def apply_grown(state: State, record: Grown, facts: Sequence[TakenFact]) -> None
     hold(state, run.gang, record.placements, 1)
     more = run.gang.amount_of(record.placements)
     tally(state, run.queue, run.flavor, more, 1, jobs=0)
-    extra = (*run.extra, *(Extra(placement, record.deadline) for placement in record.placements))
+    extra = (*run.extra, *(SurplusPod(placement, record.deadline) for placement in record.placements))
     amount = run.amount.plus(more)
     after = replace(run, extra=extra, amount=amount, resized_ts=state.ts, next_rank=first + len(ranks))
     state.put_run(after)
@@ -210,7 +212,7 @@ def apply_released(state: State, record: Released, facts: Sequence[TakenFact]) -
 
 
 def _release_pods(state: State, run: Run, ranks: set[int]) -> None:
-    """Of pods by which the run shrinks nothing is left to know; the others are remembered as ended."""
+    """Releases pods of a run: those by which it shrinks are forgotten, all others are remembered as ended."""
     leaving = {extra.placement.rank for extra in run.extra if extra.leaving}
     gone = tuple(placement for placement in run.places if placement.rank in ranks)
     if len(gone) != len(ranks) or not ranks <= leaving | run.releasable:

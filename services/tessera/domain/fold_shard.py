@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.domain.devices import while_held
-from tessera.domain.entities import Drain, Earmark, Left, RefusedWork, Run
+from tessera.domain.entities import Drain, Earmark, PublishedSlots, RefusedWork, Run
 from tessera.domain.errors import Contradiction, UnknownFormat
 from tessera.domain.fast import replace
 from tessera.domain.fold_table import applies
@@ -95,7 +95,7 @@ def apply_node_drained(state: State, record: NodeDrained, facts: Sequence[TakenF
 @applies(LeftChanged)
 def apply_left_changed(state: State, record: LeftChanged, facts: Sequence[TakenFact]) -> None:
     """Notes how many slots of each size were last said to be free in a pool."""
-    state.lefts.put(record.pool, Left(record.pool, record.free))
+    state.lefts.put(record.pool, PublishedSlots(record.pool, record.free))
 
 
 @applies(MixPriced)

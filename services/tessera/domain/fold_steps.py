@@ -77,6 +77,17 @@ def drop_empty(state: State, placements: Sequence[Placement]) -> None:
             state.drop_node(node)
 
 
+def count_task(state: State, task: Job, **changes: int) -> None:
+    """Adds to the counters of the array that the job is a task of; nothing for any other job."""
+    if not task.task_of:
+        return
+    job = job_of(state, task.task_of)
+    if job.array is None:
+        raise Contradiction(f"record {state.n}: job {job.job_id} is no array")
+    sums = {name: getattr(job.array, name) + change for name, change in changes.items()}
+    state.put_job(replace(job, array=replace(job.array, **sums)))
+
+
 def known(state: State, job_id: str) -> bool:
     """Whether the job is live or remembered."""
     return state.jobs.get(job_id) is not None or state.ended.get(job_id) is not None

@@ -20,7 +20,7 @@ class Stranded(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of slots of so many GPUs: how many there are in the pool, and the most in one domain of each level."""
+    """Number of free slots of one size in a pool, and the most of them in one domain of each topology level."""
 
     gpus: int
     slots: int

@@ -59,6 +59,8 @@ def anybody_is_judged(tree: QueueTree) -> bool:
 
 
 def _rules(tree: QueueTree, queue: str) -> list[IdleRule]:
-    """Of the queue and those above it, the lowest first; none of a queue that the configuration has dropped."""
+    """
+    Idle rules of the queue and its ancestors, the lowest first; none for a queue that the configuration has dropped.
+    """
     names = tree.path(queue) if queue in tree.queues else ()
     return [rule for name in names if (rule := tree.queues[name].idle) is not None]

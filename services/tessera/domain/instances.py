@@ -38,15 +38,15 @@ def layout(mig_geometry: str, instances: tuple[tuple[str, int], ...]) -> Layout:
     return tuple(tuple(gpu) for gpu in gpus)
 
 
-def geometry_of(profiles: frozenset[str], said: str, memory_bytes: int) -> str | None:
+def geometry_of(profiles: frozenset[str], named: str, memory_bytes: int) -> str | None:
     """
     The geometry that has all of these profiles: the one that is said, the only one, or the one nearest in memory.
 
     None when there is none, or when several would do and neither is said. `memory_bytes` is of one GPU; 0: not known.
     """
     known = [name for name, geometry in GEOMETRIES.items() if profiles <= geometry.profiles.keys()]
-    if said:
-        return said if said in known else None
+    if named:
+        return named if named in known else None
     if len(known) > 1 and memory_bytes:
         return min(known, key=lambda name: (abs(int(name.removesuffix("gb")) * 2**30 - memory_bytes), name))
     return known[0] if len(known) == 1 else None

@@ -1,4 +1,4 @@
-"""Where millions of keys are, in some 16 bytes each: fingerprints of 64 bits, each with a number of 32."""
+"""Index of millions of keys in some 16 bytes each: fingerprints of 64 bits, each with a number of 32 bits."""
 
 import struct
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ class KeyIndex:
 
 
 def _aligned(bucket: bytes, wanted: bytes) -> Iterator[int]:
-    """Where an entry begins with the wanted bytes."""
+    """Positions of the bucket's entries that begin with the wanted bytes."""
     at = bucket.find(wanted)
     while at >= 0:
         if at % _ENTRY.size == 0:

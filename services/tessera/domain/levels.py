@@ -32,9 +32,9 @@ def with_labels(roles: Sequence[RoleNeed], levels: Levels) -> tuple[RoleNeed, ..
 def unknown_levels(roles: Sequence[Role], levels: Levels) -> list[Reason]:
     """A refusal for each name that nobody configured, by the field that says it."""
     return [
-        Reason(code=Code.NO_SUCH_TOPOLOGY_LEVEL, field=field, detail=f"{said}; there are {', '.join(levels)}")
-        for field, said in _said(roles)
-        if levels and "/" not in said and said not in levels
+        Reason(code=Code.NO_SUCH_TOPOLOGY_LEVEL, field=field, detail=f"{named}; there are {', '.join(levels)}")
+        for field, named in _list_levels(roles)
+        if levels and "/" not in named and named not in levels
     ]
 
 
@@ -45,7 +45,7 @@ def in_short(reason: Reason, levels: Levels) -> Reason:
     return reason if name is None else reason.model_copy(update={"detail": f"{name}: {rest}"})
 
 
-def _said(roles: Sequence[Role]) -> Iterator[tuple[str, str]]:
+def _list_levels(roles: Sequence[Role]) -> Iterator[tuple[str, str]]:
     for index, role in enumerate(roles):
         if role.topology is not None:
             yield f"roles[{index}].topology.level", role.topology.level

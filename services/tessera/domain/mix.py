@@ -76,7 +76,7 @@ def kind_of(need: Need) -> MixKind:
     )
 
 
-Known = tuple[tuple[MixKind, int], ...]
+WeightedKinds = tuple[tuple[MixKind, int], ...]
 """Kinds with their weights, in the kinds' order."""
 
 
@@ -105,7 +105,7 @@ class Mix:
     kinds: int = 0
     settle_at: int = 0
     settled: int = 0
-    known: Known = ()
+    known: WeightedKinds = ()
     largest_cpu_milli: int = 0
     prices: tuple[int, ...] = ()
     priced: int = 0
@@ -173,7 +173,7 @@ def settle_at(arrivals: int) -> int:
     return next((at for at in SETTLED_AT if at > arrivals), ARRIVALS_MAX)
 
 
-def _carried_over(mix: Mix, known: Known) -> tuple[int, ...]:
+def _carried_over(mix: Mix, known: WeightedKinds) -> tuple[int, ...]:
     if not mix.prices:
         return ()
     had = {kind: price for (kind, _), price in zip(mix.known, mix.prices, strict=True)}

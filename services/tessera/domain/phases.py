@@ -23,7 +23,8 @@ class Phase(StrEnum):
 
 
 LEGAL: dict[Phase, frozenset[Phase]] = {
-    Phase.QUEUED: frozenset({Phase.ALLOCATED, Phase.CANCELLED}),
+    # To an end that is not a cancel: an array, which has no run of its own, when the last of its tasks has ended.
+    Phase.QUEUED: frozenset({Phase.ALLOCATED, Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED}),
     Phase.ALLOCATED: frozenset({Phase.BINDING, Phase.EVICTING}),
     Phase.BINDING: frozenset({Phase.RUNNING, Phase.EVICTING}),
     Phase.RUNNING: frozenset({Phase.SUCCEEDED, Phase.EVICTING}),

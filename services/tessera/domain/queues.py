@@ -93,7 +93,9 @@ class QueueTree:
 
     @cached_property
     def covered(self) -> dict[str, frozenset[Cell]]:
-        """By root, what any queue of its tree has a quota for; of the rest there is no limit."""
+        """
+        Resources and flavors for which any queue of a tree has a quota, by the tree's root; all others are unlimited.
+        """
         cells: dict[str, set[Cell]] = {}
         for name in self.queues:
             cells.setdefault(self.roots[name], set()).update(self.quotas[name])
@@ -239,6 +241,11 @@ class QuotaBook:
         self._quota: dict[tuple[str, Cell], int] = {}
         self._use: dict[tuple[str, Cell], int] = {}
         self._summed: set[tuple[str, Cell]] = set()
+
+    @property
+    def held(self) -> dict[str, Amount]:
+        """Copy of what counts as used now: by leaf, and by "name/flavor"."""
+        return dict(self._held)
 
     def copy(self) -> "QuotaBook":
         """A book that changes apart from this one."""
@@ -407,7 +414,7 @@ class QuotaBook:
         """Quota and use of the queue and everything below it."""
         tree = self._tree
         quota = tree.quotas[queue].get(cell)
-        total, used = quota.nominal if quota else 0, self._of_leaf(queue, cell)
+        total, used = quota.nominal if quota else 0, self._read_leaf(queue, cell)
         for child in tree.children.get(queue, ()):
             self._sum_below(child, cell)
             own = self._kept(child, cell)
@@ -415,7 +422,7 @@ class QuotaBook:
             used += max(0, self._use[child, cell] - own)
         self._quota[queue, cell], self._use[queue, cell] = total, used
 
-    def _of_leaf(self, queue: str, cell: Cell) -> int:
+    def _read_leaf(self, queue: str, cell: Cell) -> int:
         flavor, resource = cell
         held = self._held.get(f"{queue}/{flavor}" if flavor else queue)
         return 0 if held is None else int(getattr(held, resource))

@@ -344,8 +344,10 @@ def empty_node(seen: NodeSeen) -> Node:
 
 def others_of(seen: NodeSeen) -> OthersUse:
     """Converts what a node fact says of pods that Tessera did not place; devices are sorted by name."""
-    said = seen.others
-    return OthersUse(said.cpu_milli, said.memory_bytes, said.pods, said.gpus, tuple(sorted(said.devices.items())))
+    reported = seen.others
+    return OthersUse(
+        reported.cpu_milli, reported.memory_bytes, reported.pods, reported.gpus, tuple(sorted(reported.devices.items()))
+    )
 
 
 SHAPE = (

@@ -11,7 +11,7 @@ import orjson
 from pydantic import TypeAdapter
 
 from tessera.domain.canonical import encode
-from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Left, QueueOrder, RefusedWork, Run, Use
+from tessera.domain.entities import Drain, Earmark, EndedJob, Job, PublishedSlots, QueueOrder, RefusedWork, Run, Use
 from tessera.domain.errors import Contradiction
 from tessera.domain.fast import replace
 from tessera.domain.gang import gang_of
@@ -35,7 +35,7 @@ ROWS: dict[str, tuple[TypeAdapter[Any], str]] = {
     "runtimes": (TypeAdapter(Sketch), "key"),
     "seen": (TypeAdapter(Seen), "key"),
     "mixes": (TypeAdapter(Mix), "pool"),
-    "lefts": (TypeAdapter(Left), "pool"),
+    "lefts": (TypeAdapter(PublishedSlots), "pool"),
     "refused": (TypeAdapter(RefusedWork), "work_id"),
 }
 

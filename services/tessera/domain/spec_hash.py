@@ -13,8 +13,8 @@ def spec_hash(fact: JobAdmitted) -> str:
     """`fact.digest()`, at two thirds of its cost."""
     if fact.template is not None:
         return fact.digest()
-    said = fact.spec.__pydantic_serializer__.to_python(fact.spec, mode="json", exclude_defaults=True)
-    canonical = orjson.dumps(said, option=orjson.OPT_SORT_KEYS)
+    stored = fact.spec.__pydantic_serializer__.to_python(fact.spec, mode="json", exclude_defaults=True)
+    canonical = orjson.dumps(stored, option=orjson.OPT_SORT_KEYS)
     if not canonical.isascii() or ESCAPED in canonical:
         return fact.digest()
     return hashlib.sha256(canonical).hexdigest()

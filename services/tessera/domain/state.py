@@ -6,11 +6,14 @@ reads the base's and sees its own writes in the tables.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from sortedcontainers import SortedList
 
 from tessera.domain.ended_jobs import EndedJobs
-from tessera.domain.entities import Drain, Earmark, EndedJob, Job, Left, QueueOrder, RefusedWork, Run, Use
+from tessera.domain.entities import Drain, Earmark, EndedJob, Job, PublishedSlots, QueueOrder, RefusedWork, Run, Use
+from tessera.domain.gang import Gang
+from tessera.domain.job_relations import JobRelations
 from tessera.domain.mix import Mix, Seen
 from tessera.domain.phases import Phase
 from tessera.domain.queues import Holding, QueueTree, QuotaBook, queue_tree
@@ -65,9 +68,10 @@ class State:
         self.runtimes: Table[Sketch] = Table()
         self.seen: Table[Seen] = Table()
         self.mixes: Table[Mix] = Table()
-        self.lefts: Table[Left] = Table()
+        self.lefts: Table[PublishedSlots] = Table()
         self.refused: Table[RefusedWork] = Table()
         self.index = Index()
+        self.relations = JobRelations()
         self.is_base = True
 
     def overlay(self) -> "State":
@@ -89,14 +93,20 @@ class State:
     def put_job(self, job: Job) -> None:
         """Stores a live job; in the base the sorted indexes follow."""
         if self.is_base:
-            self.index.job_changes(self, self.jobs.get(job.job_id), job)
-        self.jobs.put(job.job_id, job)
+            old = self.jobs.get(job.job_id)
+            self.index.job_changes(self, old, job)
+            self.jobs.put(job.job_id, job)
+            self.relations.job_changes(self, old, job)
+        else:
+            self.jobs.put(job.job_id, job)
 
     def drop_job(self, job: Job) -> None:
         """Removes a job that is no longer live; in the base the sorted indexes follow."""
         if self.is_base:
             self.index.job_changes(self, job, None)
         self.jobs.drop(job.job_id)
+        if self.is_base:
+            self.relations.job_changes(self, job, None)
 
     def put_run(self, run: Run) -> None:
         """Stores a run that holds devices; in the base the sorted indexes follow."""
@@ -174,13 +184,27 @@ class State:
             index.run_changes(None, run)
         for node in self.nodes.values():
             index.node_changes(None, node)
+        self.relations = JobRelations()
+        self.relations.rebuild(self)
 
 
-InLine = tuple[int, int, int, str]
+QueuedJob = tuple[int, int, int, str]
 """-priority, then age (ledger n, index), then the id."""
 
 Bucket = tuple[int, JobKind, int]
 """-priority, kind and time limit (ms, 0 for none) of jobs that are expected to run equally long."""
+
+
+class WaitingKind(NamedTuple):
+    """Properties that decide whether a waiting job of a user may start: of one kind all may, or none."""
+
+    bucket: Bucket
+    gang: Gang
+    preemptible: bool
+    evictions: int
+
+
+Kinds = dict[tuple[str, str, str], dict[WaitingKind, SortedList[QueuedJob]]]
 
 
 class Index:
@@ -195,9 +219,10 @@ class Index:
     """
 
     def __init__(self) -> None:
-        self.waiting: dict[str, SortedList[InLine]] = {}
-        self.lines: dict[str, dict[str, dict[str, SortedList[InLine]]]] = {}
-        self.buckets: dict[tuple[str, str, str], dict[Bucket, SortedList[InLine]]] = {}
+        self.waiting: dict[str, SortedList[QueuedJob]] = {}
+        self.lines: dict[str, dict[str, dict[str, SortedList[QueuedJob]]]] = {}
+        self.buckets: dict[tuple[str, str, str], dict[Bucket, SortedList[QueuedJob]]] = {}
+        self._kinds: Kinds | None = None
         self.held: dict[tuple[str, ...], Amount] = {}
         self.retry_at: SortedList[tuple[int, str]] = SortedList()
         self.start_by: SortedList[tuple[int, str]] = SortedList()
@@ -215,6 +240,7 @@ class Index:
         if now is not None and now.not_before:
             self.retry_at.add((now.not_before, now.job_id))
         if was is not None and now is not None and _stands(was) == _stands(now):
+            self._change_kind(state, was, now)
             return
         if was is not None:
             self._leave(state, was)
@@ -268,7 +294,7 @@ class Index:
 
     def rebuild_waiting(self, state: State) -> None:
         """A new configuration moves queues between pools and priorities up and down."""
-        self.waiting, self.lines, self.buckets, self.orphaned = {}, {}, {}, {}
+        self.waiting, self.lines, self.buckets, self.orphaned, self._kinds = {}, {}, {}, {}, None
         for job in state.jobs.values():
             if job.phase is Phase.QUEUED:
                 self._wait(state, job)
@@ -277,19 +303,21 @@ class Index:
         if state.tree.pool(job.queue) is None:
             self.orphaned[job.job_id] = None
         elif not job.kept_out:
-            place = _place_in_line(state.tree, job)
+            place = _key_in_queue(state.tree, job)
             self.waiting.setdefault(job.queue, SortedList()).add(place)
             users = self.lines.setdefault(job.queue, {}).setdefault(job.tenant, {})
             users.setdefault(job.user, SortedList()).add(place)
             if state.tree.queues[job.queue].order != "age":
                 buckets = self.buckets.setdefault((job.queue, job.tenant, job.user), {})
                 buckets.setdefault(_bucket(state.tree, job), SortedList()).add(place)
+            if self._kinds is not None:
+                self._wait_by_kind(self._kinds, state.tree, job, place)
 
     def _leave(self, state: State, job: Job) -> None:
         if state.tree.pool(job.queue) is None:
             self.orphaned.pop(job.job_id, None)
         elif not job.kept_out:
-            place = _place_in_line(state.tree, job)
+            place = _key_in_queue(state.tree, job)
             self.waiting[job.queue].remove(place)
             tenants = self.lines[job.queue]
             users = tenants[job.tenant]
@@ -300,8 +328,42 @@ class Index:
                     del tenants[job.tenant]
             if state.tree.queues[job.queue].order != "age":
                 self._leave_bucket(state.tree, job, place)
+            if self._kinds is not None:
+                self._leave_by_kind(self._kinds, state.tree, job, place)
 
-    def _leave_bucket(self, tree: QueueTree, job: Job, place: InLine) -> None:
+    def kinds(self, state: State) -> Kinds:
+        """Waiting jobs of (queue, tenant, user) by kind: followed from the first call on, since few services ask."""
+        if self._kinds is None:
+            self._kinds = {}
+            for name, tenants in self.lines.items():
+                for place in (place for users in tenants.values() for line in users.values() for place in line):
+                    job = state.jobs.get(place[-1])
+                    if job is not None and job.queue == name:
+                        self._wait_by_kind(self._kinds, state.tree, job, place)
+        return self._kinds
+
+    def _change_kind(self, state: State, was: Job, now: Job) -> None:
+        """Follow a job whose needs changed while it waits, as when its volumes turn out to be elsewhere."""
+        if self._kinds is None or was.kept_out or state.tree.pool(was.queue) is None:
+            return
+        if _waiting_kind(state.tree, was) != _waiting_kind(state.tree, now):
+            place = _key_in_queue(state.tree, was)
+            self._leave_by_kind(self._kinds, state.tree, was, place)
+            self._wait_by_kind(self._kinds, state.tree, now, place)
+
+    def _wait_by_kind(self, kinds: Kinds, tree: QueueTree, job: Job, place: QueuedJob) -> None:
+        of_user = kinds.setdefault((job.queue, job.tenant, job.user), {})
+        of_user.setdefault(_waiting_kind(tree, job), SortedList()).add(place)
+
+    def _leave_by_kind(self, kinds: Kinds, tree: QueueTree, job: Job, place: QueuedJob) -> None:
+        whose, kind = (job.queue, job.tenant, job.user), _waiting_kind(tree, job)
+        kinds[whose][kind].remove(place)
+        if not kinds[whose][kind]:
+            del kinds[whose][kind]
+            if not kinds[whose]:
+                del kinds[whose]
+
+    def _leave_bucket(self, tree: QueueTree, job: Job, place: QueuedJob) -> None:
         buckets, bucket = self.buckets[job.queue, job.tenant, job.user], _bucket(tree, job)
         buckets[bucket].remove(place)
         if not buckets[bucket]:
@@ -320,9 +382,13 @@ def _stands(job: Job) -> tuple[str, bool]:
     return job.priority_class, job.kept_out
 
 
-def _place_in_line(tree: QueueTree, job: Job) -> InLine:
+def _key_in_queue(tree: QueueTree, job: Job) -> QueuedJob:
     return (-tree.priority_of(job), job.taken_n, job.fact_index, job.job_id)
 
 
 def _bucket(tree: QueueTree, job: Job) -> Bucket:
     return (-tree.priority_of(job), kind_of(job), job.time_limit_seconds * 1000)
+
+
+def _waiting_kind(tree: QueueTree, job: Job) -> WaitingKind:
+    return WaitingKind(_bucket(tree, job), job.gang, job.preemptible, job.evictions)

@@ -54,7 +54,7 @@ class StateHash:
 
 
 def _sum_of_ended(table: EndedJobs) -> int:
-    """By how much the sum changes. Of millions of rows no digest is kept: that of a row which is gone is made again."""
+    """Change of the sum. No digest is kept for millions of rows: the digest of a row that is gone is computed again."""
     written = [(key, row) for key in table.written if (row := table.get(key)) is not None]
     change = sum(_digest(key, row) for key, row in written) - sum(_digest(row.job_id, row) for row in table.gone)
     table.gone.clear()

@@ -5,3 +5,5 @@ A change of behaviour is a new `ENGINE_ID`; a replay recomputes the records whos
 """
 
 ENGINE_ID = "tessera-5"
+ORDER_ENGINE_ID = "tessera-6"
+"""The rule of orders, which changed where decisions did not. Older rules are recomputed as well (`ordering.RULES`)."""

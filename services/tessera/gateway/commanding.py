@@ -12,7 +12,7 @@ from tessera.gateway.problems import all_of, refused
 from tessera.gateway.settings import GatewaySettings
 from tessera.kernel.errors import Full, Poison, Transient, UnknownOutcome
 from tessera.kernel.ledger.shard import Entry
-from tessera.kernel.messaging.requests import Asking
+from tessera.kernel.messaging.requests import Requester
 from tessera.kernel.ports import Clock
 from tessera.kernel.tasks.waiting import wait_for
 from tessera_schemas import subjects
@@ -27,8 +27,8 @@ log = structlog.get_logger()
 class Commands:
     """Sends for a tenant; the caller has made sure that it may."""
 
-    def __init__(self, asking: Asking, settings: GatewaySettings) -> None:
-        self._asking, self._settings = asking, settings
+    def __init__(self, requester: Requester, settings: GatewaySettings) -> None:
+        self._asking, self._settings = requester, settings
 
     async def send(self, tenant: str, command: Mapping[str, Any]) -> Answer | None:
         """
@@ -126,5 +126,5 @@ class FirstRecord:
             self._came.set()
 
     async def within(self, seconds: float) -> tuple[Reason, ...] | None:
-        """None when it said nothing in time."""
+        """Admission's reasons, empty for yes; None when there was no answer in time."""
         return self._reasons if await wait_for(self._came, self._clock, seconds) else None

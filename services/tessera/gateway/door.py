@@ -79,7 +79,7 @@ class Door:
             full = self._full(peer[0])
             if full is not None:
                 connection.close()
-                self._say_turned_away(full, peer[0])
+                self._log_turned_away(full, peer[0])
             else:
                 self._held[peer[0]] += 1
                 self._measures.connections.set(self._held.total())
@@ -107,7 +107,7 @@ class Door:
             return "connections_max"
         return "connections_per_address" if self._held[address] >= self._settings.connections_per_address else None
 
-    def _say_turned_away(self, limit: str, address: str) -> None:
+    def _log_turned_away(self, limit: str, address: str) -> None:
         self._measures.turned_away.labels(limit).inc()
         self._turned_away += 1
         now = self._clock.monotonic()

@@ -4,43 +4,73 @@ import re
 from collections.abc import Iterator
 
 from tessera.domain.state import State
+from tessera.engine.explain.blockers import Holder
 from tessera.engine.explain.explanation import explain
 from tessera.engine.queueing.readiness import startable
-from tessera.gateway.models import Explained, LinePlace
+from tessera.gateway.models import Explained, LinePlace, ShownChange, ShownHolder
 from tessera.gateway.problems import refused
-from tessera_schemas.reasons import Code, PublicReason
+from tessera_schemas.reasons import Code, PublicReason, Reason
 
 RUN = re.compile(r"\b([a-z2-7]{20})(?:-[0-9]{1,6})?\b(?: \(queue [a-z0-9-]{1,63}\))?")
 
 
 def explained(state: State, job_id: str, tenant: str | None, now_ms: int) -> Explained:
-    """For a job that `tenant` may see; None is an operator, who sees all names. Raises Refusal."""
+    """Explanation of a job that `tenant` may see; None is an operator, who sees all names. Raises Refusal."""
     answer = explain(state, job_id, now_ms, tenant)
     if answer is None:
         raise refused(Code.NO_SUCH_JOB, "job_id")
-    reason = None if answer.reason is None else answer.reason.model_dump()
-    if reason is not None:
-        reason["detail"] = for_eyes_of(tenant, reason["detail"], state)
+
+    def shown(text: str) -> str:
+        return hide_other_tenants(tenant, text, state)
+
+    def public(reason: Reason) -> PublicReason:
+        return PublicReason.model_validate({**reason.model_dump(), "detail": shown(reason.detail)})
+
     return Explained(
         as_of=answer.as_of,
         job_id=answer.job.job_id,
         name=answer.job.name,
         phase=answer.phase,
-        sentence=for_eyes_of(tenant, answer.sentence(), state),
-        reason=None if reason is None else PublicReason.model_validate(reason),
+        sentence=shown(answer.sentence()),
+        reason=None if answer.reason is None else public(answer.reason),
         position=answer.position,
         in_line=answer.in_line,
-        notes=tuple(for_eyes_of(tenant, note, state) for note in answer.notes),
+        notes=tuple(map(shown, answer.notes)),
+        queue=answer.job.queue,
+        pool=answer.pool,
+        others=tuple(map(public, answer.others)),
+        said=tuple(map(shown, answer.sentences)),
+        holders=tuple(_holder(holder) for holder in answer.holders.named),
+        other_holders=tuple(others.describe() for others in answer.holders.others),
+        changes=tuple(
+            ShownChange(kind=change.kind, text=shown(change.describe()), nodes=change.nodes, after=change.after)
+            for change in answer.changes
+        ),
+        tried=answer.tried,
     )
 
 
-def places_in_line(state: State, pool: str, tenant: str | None) -> Iterator[LinePlace]:
+def _holder(holder: Holder) -> ShownHolder:
+    return ShownHolder(
+        text=holder.describe(),
+        name=holder.name,
+        run_id=holder.run_id,
+        job_id=holder.job_id,
+        queue=holder.queue,
+        since_ts=holder.since_ts,
+        until_ts=holder.until_ts,
+        stopping=holder.stopping,
+        kept=holder.kept,
+    )
+
+
+def list_positions(state: State, pool: str, tenant: str | None) -> Iterator[LinePlace]:
     """Jobs of a pool's newest order that still wait; of those hidden from `tenant` only place, queue, size and wait."""
     newest = state.lines.get(pool)
     jobs = (job for job in state.jobs.found(newest.jobs if newest else ()) if startable(state, job))
     for position, job in enumerate(jobs, start=1):
         own = tenant is None or job.tenant == tenant
-        why = "" if job.reason is None or not own else for_eyes_of(tenant, job.reason.sentence(), state)
+        why = "" if job.reason is None or not own else hide_other_tenants(tenant, job.reason.sentence(), state)
         yield LinePlace(
             pool=pool,
             position=position,
@@ -54,7 +84,7 @@ def places_in_line(state: State, pool: str, tenant: str | None) -> Iterator[Line
         )
 
 
-def for_eyes_of(tenant: str | None, text: str, state: State) -> str:
+def hide_other_tenants(tenant: str | None, text: str, state: State) -> str:
     """The text with every job or run of another tenant, and the queue beside it, taken out."""
 
     def shown(found: re.Match[str]) -> str:

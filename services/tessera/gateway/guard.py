@@ -75,17 +75,17 @@ class Guard:
             await self._read_body(request)
             return await handler(request)
         except Refusal as refusal:
-            return self._said(refusal)
+            return self._respond(refusal)
         except web.HTTPException as error:
-            said = self._said(refused(HTTP_CODES.get(error.status, Code.INVALID_FIELD)))
+            said = self._respond(refused(HTTP_CODES.get(error.status, Code.INVALID_FIELD)))
             said.headers.update({name: value for name, value in error.headers.items() if name == "Allow"})
             return said
         except Transient as error:
             log.warning("request_not_served", path=request.path, error=str(error))
-            return self._said(refused(Code.UNAVAILABLE))
+            return self._respond(refused(Code.UNAVAILABLE))
         except Exception:
             log.exception("request_failed", method=request.method, route=request.match_info.route.name)
-            return self._said(refused(Code.INTERNAL))
+            return self._respond(refused(Code.INTERNAL))
 
     async def _read_body(self, request: web.Request) -> None:
         """Read the body here, for every method, so that no handler meets one that is too large or never ends."""
@@ -99,7 +99,7 @@ class Guard:
         except (web.RequestPayloadError, ConnectionError):
             raise refused(Code.INVALID_FIELD, "body", BROKEN_BODY) from None
 
-    def _said(self, refusal: Refusal) -> web.Response:
+    def _respond(self, refusal: Refusal) -> web.Response:
         for reason in refusal.reasons:
             if reason.code in CODES:
                 self._measures.reason(Code(reason.code))
@@ -137,7 +137,10 @@ class Guard:
             raise refused(Code.FORBIDDEN, "Host", "is not a name of this server; allowed_hosts lists them")
 
     def _check_origin(self, request: web.Request) -> None:
-        """Only a browser sends one; a page of another origin has no business here, whatever token it found."""
+        """
+        Refuses a request with another origin: only browsers send one, and pages of other sites may not call, whatever
+        their token.
+        """
         for origin in request.headers.getall("Origin", []):
             same = urlsplit(origin).netloc.lower() == request.headers["Host"].lower() and origin != "null"
             if not same and origin not in self._settings.allowed_origins:

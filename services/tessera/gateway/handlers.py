@@ -2,6 +2,7 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any, cast
 
 import structlog
@@ -10,13 +11,14 @@ from pydantic import ValidationError
 
 from tessera.domain.entities import EndedJob, Job, RefusedWork
 from tessera.domain.state import State
+from tessera.engine.placement.free_slots import slots as free_slots
 from tessera.gateway import models
 from tessera.gateway.bodies import read_body, read_query, written
 from tessera.gateway.commanding import Arrivals, Commands
-from tessera.gateway.explaining import explained, places_in_line
+from tessera.gateway.explaining import explained, list_positions
 from tessera.gateway.guard import CALLER
 from tessera.gateway.logs import Logs
-from tessera.gateway.problems import all_of, json_response, refused
+from tessera.gateway.problems import Refusal, all_of, json_response, refused
 from tessera.gateway.settings import GatewaySettings
 from tessera.gateway.streaming import Streams
 from tessera.gateway.tokens import Caller
@@ -29,15 +31,18 @@ from tessera_schemas.commands import (
     HoldJob,
     ReleaseJob,
     ReportCheckpoint,
+    SetPriority,
     SubmitJob,
     SubmitTemplate,
 )
 from tessera_schemas.config import Queue
 from tessera_schemas.reasons import Code
+from tessera_schemas.short_form import ShortFormError
 from tessera_schemas.views import JobView
 
 KEY_HEADER = "Idempotency-Key"
 WAIT_POLL_SECONDS = 0.2
+SLOTS_SECONDS = 1.0
 LOOKED_AT_MAX = 20_000
 """Jobs that one page looks at; then it ends, maybe empty, and says where to go on."""
 
@@ -61,6 +66,7 @@ class Handlers:
         self._settings, self._state, self._views = settings, state, views
         self._commands, self._arrivals, self._streams, self._logs = commands, arrivals, streams, logs
         self._clock = clock
+        self._slots, self._slots_until = models.SlotList(as_of=0, items=()), 0.0
 
     # -- jobs
 
@@ -77,7 +83,7 @@ class Handlers:
         existed, began = self._known(job) is not None, self._clock.monotonic()
         if body.spec is None and body.template is None:
             raise refused(Code.MISSING_FIELD, "spec", "a job's spec, or a template with its parameters")
-        command = body.command(key, caller.tenant)
+        command = _command(body, key, caller.tenant)
         async with self._arrivals.expecting(job) as arrival:
             answer = await self._commands.send(caller.tenant, command)
             reasons = None
@@ -107,7 +113,7 @@ class Handlers:
         n, view = await self._views.job(known.job_id, self._state.n)
         if view is None:
             ended = self._state.ended.get(known.job_id)
-            raise _no_such_job(known.job_id) if ended is None else _no_longer_shown(ended, self._clock.now_ms())
+            raise _no_such_job(known.job_id) if ended is None else Refusal(ended.not_shown(self._clock.now_ms()))
         return json_response(models.OneJob(as_of=n, job=view))
 
     async def wait_for_job(self, request: web.Request) -> web.Response:
@@ -151,6 +157,14 @@ class Handlers:
         await read_body(request, models.NoBody)
         return await self._order(request, ReleaseJob, "release_job")
 
+    async def set_priority(self, request: web.Request) -> web.Response:
+        """Sends the order that gives a job another priority class; users' own pods keep that of Kubernetes."""
+        body, known = await read_body(request, models.PriorityBody), self._own(request)
+        if isinstance(known, Job) and known.adopted is not None:
+            detail = f"{known.adopted.owner} has the priority of its PriorityClass in Kubernetes; change it there"
+            raise refused(Code.PRIORITY_NOT_ALLOWED, "priority_class", detail)
+        return await self._order(request, SetPriority, "set_priority", priority_class=body.priority_class)
+
     async def _order(self, request: web.Request, model: type[Strict], kind: str, **more: Any) -> web.Response:
         """Sent as the tenant of the job, also for an operator: the subject's tenant is what counts."""
         job, tenant = self._target(request)
@@ -161,7 +175,7 @@ class Handlers:
         return json_response(models.Ordered(job_id=job, state=state, as_of=self._state.n), 202)
 
     async def report_checkpoint(self, request: web.Request) -> web.Response:
-        """Of the run that there is now: what comes late, from one before it, must not count for it."""
+        """Reports a checkpoint of the present run; a late report of an earlier attempt does not count for it."""
         body, known = await read_body(request, models.CheckpointBody), self._own(request)
         if isinstance(known, EndedJob):
             raise refused(Code.ALREADY_ENDED, "job_id", known.phase.value)
@@ -171,8 +185,8 @@ class Handlers:
         if body.attempt not in (None, known.attempt):
             numbers = {"attempt": known.attempt, "said": body.attempt or 0}
             raise refused(Code.NOT_RUNNING, "attempt", "that attempt is over", numbers)
-        told = {"path": body.path, "attempt": known.attempt, "at": body.at}
-        return await self._order(request, ReportCheckpoint, "report_checkpoint", **told)
+        fields = {"path": body.path, "attempt": known.attempt, "at": body.at}
+        return await self._order(request, ReportCheckpoint, "report_checkpoint", **fields)
 
     async def explain_job(self, request: web.Request) -> web.Response:
         """Answers why a job waits, as far as the caller may see, from the gateway's own state at this moment."""
@@ -205,12 +219,23 @@ class Handlers:
         seen = [queue for queue in queues if caller.tenant is None or queue.name in names]
         return json_response(models.QueueList(as_of=n, items=tuple(seen)))
 
+    async def slots(self, request: web.Request) -> web.Response:
+        """Free slots of the pools that the caller sees; counted anew once a second at most."""
+        read_query(request, models.NoQuery)
+        caller, now = request[CALLER], self._clock.monotonic()
+        if now >= self._slots_until:
+            found = [free_slots(self._state, pool) for pool in sorted(self._state.tree.queues_of)]
+            items = tuple(models.PoolSlots.model_validate(asdict(each)) for each in found)
+            self._slots, self._slots_until = models.SlotList(as_of=self._state.n, items=items), now + SLOTS_SECONDS
+        seen = tuple(each for each in self._slots.items if self._sees_pool(caller, each.pool))
+        return json_response(models.SlotList(as_of=self._slots.as_of, items=seen))
+
     async def line(self, request: web.Request) -> web.Response:
         """Answers with the order of the pools that the caller sees, and why its own jobs in it wait."""
         read_query(request, models.NoQuery)
         caller, ts = request[CALLER], self._clock.now_ms()
         pools = sorted(pool for pool in self._state.tree.queues_of if self._sees_pool(caller, pool))
-        items = tuple(place for pool in pools for place in places_in_line(self._state, pool, caller.tenant))
+        items = tuple(place for pool in pools for place in list_positions(self._state, pool, caller.tenant))
         return json_response(models.QueueLine(as_of=self._state.n, ts=ts, items=items))
 
     async def templates(self, request: web.Request) -> web.Response:
@@ -272,12 +297,19 @@ class Handlers:
         return job, known.tenant
 
 
-def _key(request: web.Request, said: str | None) -> str | None:
+def _command(body: models.SubmitEnvelope, key: str, tenant: str) -> dict[str, Any]:
+    try:
+        return body.command(key, tenant)
+    except ShortFormError as error:
+        raise refused(Code.INVALID_FIELD, f"spec.{error.field}", error.text[:200]) from error
+
+
+def _key(request: web.Request, in_body: str | None) -> str | None:
     """Raises Refusal when header and body differ, or the header's is none."""
     given = request.headers.get(KEY_HEADER)
     if given is None:
-        return said
-    if said is not None and said != given:
+        return in_body
+    if in_body is not None and in_body != given:
         raise refused(Code.INVALID_FIELD, KEY_HEADER, "is not the key in the body")
     try:
         return models.SubmitEnvelope(key=given).key
@@ -293,13 +325,6 @@ def _digest(command: dict[str, Any]) -> str:
 
 def _no_such_job(job: str) -> Exception:
     return refused(Code.NO_SUCH_JOB, "job_id", job if job.isalnum() else "")
-
-
-def _no_longer_shown(job: EndedJob, now_ms: int) -> Exception:
-    """Of a job that the state remembers by its key and the views have dropped."""
-    numbers = {"ended_ts": job.ended_ts, "ended_seconds_ago": max(0, now_ms - job.ended_ts) // 1000}
-    story = "its records are in the ledger: an operator reads them with `tessera ledger inspect --export FILE`"
-    return refused(Code.NO_LONGER_SHOWN, "job_id", f"{job.phase.value}; {story}", numbers)
 
 
 def _page(older: Iterator[JobView], query: models.JobQuery) -> tuple[list[JobView], Age | None]:

@@ -81,12 +81,12 @@ class Listener:
 async def listen(app: web.Application, settings: GatewaySettings, door: Door) -> Listener:
     """Raises StartupError when the address is not ours or is taken, or the certificate is none."""
     # A compressed body is refused by name, so it is never unpacked: neither bombs nor broken ones reach a decoder.
-    told = logging.getLogger(__name__)
-    told.addFilter(NO_HTTP)
+    logger = logging.getLogger(__name__)
+    logger.addFilter(NO_HTTP)
     runner = web.AppRunner(
         app,
         access_log=None,
-        logger=told,
+        logger=logger,
         shutdown_timeout=SHUTDOWN_SECONDS,
         keepalive_timeout=settings.head_seconds,  # counts from the start of a connection, too, whatever came of a head
         auto_decompress=False,
@@ -138,7 +138,7 @@ def _tls(settings: GatewaySettings) -> ssl.SSLContext | None:
 
 
 def _write(port_file: Path, port: int) -> None:
-    """In one step: whoever reads it reads all of it."""
+    """Writes the port file in one step, so that a reader never sees half of it."""
     fresh = port_file.with_suffix(".new")
     fresh.write_text(f"{port}\n")
     fresh.replace(port_file)

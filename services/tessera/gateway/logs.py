@@ -17,6 +17,7 @@ from tessera.gateway.models import LogQuery
 from tessera.gateway.problems import Refusal, refused
 from tessera.gateway.streaming import HEADERS, Streams
 from tessera.kernel.errors import Transient
+from tessera.kernel.kubernetes.missing_logs import no_log, users_own_pods
 from tessera.kernel.ports import ApiError, Cluster
 from tessera_schemas.base import run_id
 from tessera_schemas.labels import pod_name
@@ -24,8 +25,6 @@ from tessera_schemas.reasons import Code
 
 HIDDEN = (401, 403)
 """Answers of the API server that say what this service may do, not what the caller may."""
-
-POD_GONE = "its pod is gone, and its log with it; pods stay for the job's `ttl_seconds_after_finished`"
 
 log = structlog.get_logger()
 
@@ -81,8 +80,7 @@ def _cut(request: web.Request) -> None:
 def _attempt(job: Job | EndedJob, query: LogQuery) -> int:
     """The attempt that is asked for, else the newest. Raises Refusal when there was no such run."""
     if isinstance(job, Job) and job.adopted is not None:
-        how = f"kubectl logs -n {job.tenant} {job.adopted.owner.lower()}"
-        raise refused(Code.NO_LOGS, "job_id", f"its pods are the user's own: {how}")
+        raise Refusal(users_own_pods(job.tenant, job.adopted.owner))
     attempt = query.attempt or job.attempt
     if job.attempt == 0:
         raise refused(Code.NOT_RUNNING, "job_id", f"it has not started yet ({job.phase.value})")
@@ -98,17 +96,16 @@ async def _open(pieces: AsyncGenerator[bytes, None]) -> None:
     try:
         await anext(pieces)
     except ApiError as error:
-        raise _no_logs(error) from error
+        raise _refusal(error) from error
     except Transient as error:
         log.warning("log_not_read", error=str(error))
         raise refused(Code.UNAVAILABLE, "logs", "the Kubernetes API did not answer") from error
 
 
-def _no_logs(error: ApiError) -> Refusal:
-    if error.status == 404:
-        return refused(Code.NO_LOGS, "job_id", POD_GONE)
-    if error.status == 400:
-        return refused(Code.NO_LOGS, "job_id", error.message)
+def _refusal(error: ApiError) -> Refusal:
+    reason = no_log(error)
+    if reason is not None:
+        return Refusal(reason)
     if error.status in HIDDEN:
         log.error("logs_not_allowed", error=str(error), fix="grant the gateway `get pods/log` in the namespace")
         return refused(Code.UNAVAILABLE, "logs", "the gateway may not read logs here; an operator has to grant it")

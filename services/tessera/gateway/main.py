@@ -19,9 +19,9 @@ from tessera.gateway.tokens import TokenFile
 from tessera.gateway.views import SharedViews
 from tessera.kernel.ledger.loop import fold_ledger
 from tessera.kernel.ledger.shard import restore
-from tessera.kernel.messaging.requests import Asking
+from tessera.kernel.messaging.requests import Requester
 from tessera.kernel.service.context import Ports
-from tessera.kernel.tasks.task_group import together
+from tessera.kernel.tasks.task_group import run_loops
 from tessera.kernel.tasks.waiting import wait_for
 
 LINGER_SECONDS = 0.05  # how old what it answers may be while the ledger is busy; a submit waits for nothing
@@ -45,7 +45,7 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
         settings,
         shard.state,
         SharedViews(ports.store, clock, settings.views_seconds, settings.views_age_seconds),
-        Commands(await Asking.for_tenants(ports.bus, clock), settings),
+        Commands(await Requester.for_tenants(ports.bus, clock), settings),
         arrivals,
         streams,
         Logs(ports.cluster, streams),
@@ -65,7 +65,7 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
     try:
         linger = partial(wait_for, arrivals.expected, clock, LINGER_SECONDS)
         folding = fold_ledger(ports, shard, arrivals.on_ledger, asyncio.Event(), linger=linger)
-        await together(asyncio.Event(), until_stopped(), folding, hub.run(clock), tokens.keep_fresh(clock))
+        await run_loops(asyncio.Event(), until_stopped(), folding, hub.run(clock), tokens.keep_fresh(clock))
     finally:
         hub.close()
         await listener.close()

@@ -11,6 +11,7 @@ from pydantic import Field, JsonValue, StringConstraints
 from tessera_schemas.base import INT_MAX, Count, Key, Lenient, Name, Strict, Text
 from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec
 from tessera_schemas.reasons import PublicReason
+from tessera_schemas.short_form import full_job
 from tessera_schemas.templates import Parameter, ParameterName, Value
 from tessera_schemas.views import JobView, NodeView, QueueView
 
@@ -51,9 +52,11 @@ class SubmitEnvelope(Strict):
     held: JsonValue = None
 
     def command(self, key: str, tenant: str) -> dict[str, Any]:
-        """The command to send; fields that the client left out stay out."""
+        """The command to send, its spec in full form; what the client left out stays out. Raises ShortFormError."""
         kind = "submit_job" if self.template is None else "submit_template"
         said = {field: value for field, value in self.model_dump().items() if value is not None}
+        if self.spec is not None:
+            said["spec"] = full_job(self.spec)
         return {"kind": kind, "v": 1, "tenant": tenant, **said, "key": key}
 
 
@@ -66,10 +69,16 @@ class CheckpointBody(Strict):
 
 
 class CancelBody(Strict):
-    """With `now` a running job is not given its checkpoint notice, nor what is left of it."""
+    """Cancel request; with `now` a running job gets no checkpoint notice, and loses what is left of one."""
 
     why: Text = ""
     now: bool = False
+
+
+class PriorityBody(Strict):
+    """The class that a job gets; it must be granted to the job's tenant."""
+
+    priority_class: Name
 
 
 class NoBody(Strict):
@@ -111,7 +120,7 @@ class LogQuery(Strict):
 
 
 class WaitQuery(Strict):
-    """How long to wait for a job's end."""
+    """Seconds to wait for a job's end."""
 
     timeout: Annotated[int, Field(ge=0, le=WAIT_SECONDS_MAX, description="Seconds; then the job is shown as it is")] = (
         60
@@ -199,6 +208,37 @@ class QueueLine(Lenient):
     items: tuple[LinePlace, ...]
 
 
+class SlotSize(Lenient):
+    """Pods of so many GPUs that could start now: in the pool, and the most in one domain of each level."""
+
+    gpus: int
+    slots: int
+    largest: tuple[tuple[str, int], ...] = ()
+
+
+class UnusedGpus(Lenient):
+    """GPUs that runs hold which were warned that they use none."""
+
+    runs: int = 0
+    gpu_milli: int = 0
+
+
+class PoolSlots(Lenient):
+    """Free slots of one pool; `stranded` says what keeps idle GPUs from use, in thousandths."""
+
+    pool: str
+    gpus: int
+    idle_gpu_milli: int
+    stranded: tuple[tuple[str, int], ...] = ()
+    sizes: tuple[SlotSize, ...] = ()
+    unused: UnusedGpus = UnusedGpus()
+
+
+class SlotList(Lenient):
+    as_of: AsOf
+    items: tuple[PoolSlots, ...]
+
+
 class TemplateView(Lenient):
     """A template that may be submitted by name: its parameters, and further fields that may be set."""
 
@@ -213,8 +253,40 @@ class TemplateList(Lenient):
     items: tuple[TemplateView, ...]
 
 
+class ShownHolder(Lenient):
+    """
+    A run that holds something the job waits for, or (`kept`) a job for which room is kept; `text` says it in words.
+
+    Of other tenants' jobs the names are "". Times are 0 where a run has not started, or nobody knows its end.
+    """
+
+    text: str
+    name: str = ""
+    run_id: str = ""
+    job_id: str = ""
+    queue: str = ""
+    since_ts: int = 0
+    until_ts: int = 0
+    stopping: bool = False
+    kept: bool = False
+
+
+class ShownChange(Lenient):
+    """One change after which the job would start at once; `kind` is one word for programs."""
+
+    kind: str
+    text: str
+    nodes: tuple[str, ...]
+    after: tuple[str, ...] = ()
+
+
 class Explained(Lenient):
-    """Why a job stands where it stands, recomputed from the state; names of other tenants are left out."""
+    """
+    Why a job stands where it stands, recomputed from the state; names of other tenants are left out.
+
+    `notes` are all sentences beside the first; `said`, `others`, `holders` and `changes` have them apart. `tried` is
+    how many changes were tried.
+    """
 
     as_of: AsOf
     job_id: str
@@ -225,3 +297,11 @@ class Explained(Lenient):
     position: Count = 0
     in_line: Count = 0
     notes: tuple[str, ...] = ()
+    queue: str = ""
+    pool: str = ""
+    others: tuple[PublicReason, ...] = ()
+    said: tuple[str, ...] = ()
+    holders: tuple[ShownHolder, ...] = ()
+    other_holders: tuple[str, ...] = ()
+    changes: tuple[ShownChange, ...] = ()
+    tried: Count = 0

@@ -67,19 +67,23 @@ def _in_path(name: str) -> Json:
 def _in_query(query: type[BaseModel]) -> list[Json]:
     schema = query.model_json_schema(ref_template=REF)
     return [
-        {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": told}
-        for name, told in schema.get("properties", {}).items()
+        {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": description}
+        for name, description in schema.get("properties", {}).items()
     ]
 
 
 def _in_header(route: Route) -> list[Json]:
     if route.name == "events":
-        told = "The id of the last event that was seen"
-        return [{"name": "Last-Event-ID", "in": "header", "schema": {"type": "integer"}, "description": told}]
+        description = "The id of the last event that was seen"
+        return [{"name": "Last-Event-ID", "in": "header", "schema": {"type": "integer"}, "description": description}]
     if not route.keyed:
         return []
-    told = "Names the job: sent again with the same key it is the same job. A submit needs it here or in its body"
-    return [{"name": KEY_HEADER, "in": "header", "schema": {"type": "string", "maxLength": 200}, "description": told}]
+    description = (
+        "Names the job: sent again with the same key it is the same job. A submit needs it here or in its body"
+    )
+    return [
+        {"name": KEY_HEADER, "in": "header", "schema": {"type": "string", "maxLength": 200}, "description": description}
+    ]
 
 
 def _answer(model: type[BaseModel] | str) -> Json:

@@ -94,6 +94,16 @@ ROUTES = (
     ),
     Route(
         "POST",
+        f"{JOB}/priority",
+        "set_priority",
+        "Give a job another priority class",
+        {202: models.Ordered},
+        ORDERS,
+        body=models.PriorityBody,
+        keyed=True,
+    ),
+    Route(
+        "POST",
         f"{JOB}/checkpoint",
         "report_checkpoint",
         "Say that the job's program has saved its work",
@@ -120,6 +130,9 @@ ROUTES = (
     ),
     Route("GET", "/v1/nodes", "nodes", "List nodes with what is free on them", {200: models.NodeList}, READS),
     Route("GET", "/v1/queues", "queues", "List queues with what they hold", {200: models.QueueList}, READS),
+    Route(
+        "GET", "/v1/slots", "slots", "List how many pods of each size could start now", {200: models.SlotList}, (422,)
+    ),
     Route("GET", "/v1/line", "line", "List the jobs in line, the next one first", {200: models.QueueLine}, (422,)),
     Route(
         "GET",

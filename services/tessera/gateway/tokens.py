@@ -8,7 +8,6 @@ and a token that was taken out is refused from then on, in open streams too.
 
 import hashlib
 import hmac
-import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pydantic import RootModel
 from tessera.kernel import ids
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import Clock
+from tessera.kernel.process.private_file import write_private
 from tessera_schemas.base import Digest, Name, Strict
 
 FILE_NAME = "gateway-tokens.toml"
@@ -139,14 +139,9 @@ def drop_token(path: Path, token_id: str) -> bool:
 
 
 def _write(path: Path, entries: Mapping[str, TokenEntry]) -> None:
-    """Replaced in one step and readable by its owner only; every value is plain letters and digits."""
+    """Every value is plain letters and digits."""
     blocks = []
     for token_id, entry in entries.items():
         lines = [f"{name} = {quoted!r}" for name, quoted in entry.model_dump(exclude_none=True).items()]
         blocks.append("\n".join([f"[{token_id!r}]", *lines]) + "\n")
-    fresh = path.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write("\n".join(blocks))
-    fresh.replace(path)
+    write_private(path, "\n".join(blocks).encode())

@@ -13,6 +13,10 @@ class Conflict(KernelError):
     """A compare-and-swap was lost: read the tail again and decide anew; the old bytes are never resent."""
 
 
+class RolledOver(Conflict):
+    """Records that were not read yet have left the ledger by a roll-over: begin anew, from a snapshot."""
+
+
 class Transient(KernelError):
     """A store, the bus or an API is away for now: try again later with back-off."""
 

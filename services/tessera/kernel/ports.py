@@ -66,10 +66,11 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Bytes and messages in a stream; `bytes_max` is 0 where nothing bounds it."""
+    """Bytes in a stream, 0 as `bytes_max` where nothing bounds it, and the number of its first message, 1 if empty."""
 
     bytes: int
     bytes_max: int
+    first_seq: int = 1
 
 
 class Follow(Protocol):
@@ -112,6 +113,10 @@ class Work(Protocol):
 class Bus(Protocol):
     """Streams. Nobody creates one here; `tessera init` does."""
 
+    @property
+    def links(self) -> int:
+        """Count of connections made so far: after a reconnect the streams may be other ones."""
+
     async def publish(self, out: Outgoing) -> int:
         """
         Store one message and return its stream sequence.
@@ -141,31 +146,44 @@ class Bus(Protocol):
         """Use of the stream. Raises Transient when the server does not answer."""
 
     async def send(self, subject: str, data: bytes) -> None:
-        """At most once, not stored: answers to a client's private inbox."""
+        """Sends at most once, without storing: for answers to a client's private inbox."""
 
     async def listen(self, subject: str, on_message: Callable[[str, bytes], None]) -> None:
         """Have `on_message(subject, data)` called with what others `send`, until the bus is closed."""
 
 
 class Ledger(Protocol):
-    """The one truth of a shard. Its stream sequence equals the record number n, from 1."""
+    """
+    The one truth of a shard. Its stream sequence equals the record number n, from 1.
+
+    After a roll-over the stream begins with a later record; of those before it, only the ones that live jobs need
+    can still be read.
+    """
 
     async def append(self, data: bytes, expected_seq: int) -> int:
         """
         Append by compare-and-swap on the literal ledger subject and return the new sequence.
 
-        Raises Conflict (somebody else wrote `expected_seq` + 1), UnknownOutcome (look for the transaction id at the
-        tail; never resend), Transient (certainly not stored; Full: the ledger has no room for it).
+        Raises Conflict (somebody else wrote `expected_seq` + 1, or the tail was not read since the last reconnect: it
+        may be another ledger's), UnknownOutcome (look for the transaction id at the tail; never resend), Transient
+        (certainly not stored; Full: the ledger has no room for it).
         """
 
     async def tail(self) -> Message | None:
         """The newest message, read through the leader; None while the ledger is empty."""
 
+    async def first(self) -> int:
+        """Number of the first record that is stored, or would be: 1 until a roll-over."""
+
     async def read(self, seq: int) -> Message | None:
         """Record number `seq`; None without one, or when a replica that lags has none yet."""
 
     def follow(self, after: int) -> Follow:
-        """Read every record above number `after`, in order and without a gap."""
+        """
+        Read every record above number `after`, in order and without a gap.
+
+        Its `next` raises RolledOver when records above `after` left the stream before they were read.
+        """
 
 
 class ProjectionStore(Protocol):

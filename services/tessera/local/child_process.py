@@ -69,13 +69,13 @@ class Child:
         ready: Callable[["Child"], Awaitable[None]],
         log: Path,
         clock: Clock,
-        say: Callable[[str], None],
+        notify: Callable[[str], None],
         changed: Callable[[], None],
         inherit: Sequence[int] = (),
         forks: ForkServer | None = None,
     ) -> None:
         self.name, self.log, self.clock = name, log, clock
-        self._spawn, self._ready, self._say, self._changed = spawn, ready, say, changed
+        self._spawn, self._ready, self._notify, self._changed = spawn, ready, notify, changed
         self._inherit, self._forks = tuple(inherit), forks
         self._process: Process | None = None
         self._supervisor: asyncio.Task[None] | None = None
@@ -157,7 +157,7 @@ class Child:
             code = await self._process.wait()
             if self.clock.monotonic() - started >= STEADY_SECONDS:
                 wait = BACKOFF_SECONDS
-            self._say(f"{self.name} ended with code {code}; starting it again in {wait:g} s; log: {self.log}")
+            self._notify(f"{self.name} ended with code {code}; starting it again in {wait:g} s; log: {self.log}")
             await self.clock.sleep(wait)
             wait = min(2 * wait, BACKOFF_SECONDS_MAX)
             with suppress(StartupError):  # it ended again, or is not well: that is looked at above, and by others
@@ -177,7 +177,7 @@ class Child:
             async with asyncio.timeout(STOP_SECONDS):
                 await process.wait()
         except TimeoutError:
-            self._say(f"{self.name} did not end within {STOP_SECONDS:.0f} s and is killed; log: {self.log}")
+            self._notify(f"{self.name} did not end within {STOP_SECONDS:.0f} s and is killed; log: {self.log}")
             process.kill()
             await process.wait()
 

@@ -37,7 +37,7 @@ class ForkRequest(TypedDict):
 
 def end_with_parent() -> None:
     """
-    In a child, before it runs: be told to stop when the parent dies, even by kill -9 (Linux).
+    Asks, in a child before it runs, to be stopped when the parent dies, even by kill -9 (Linux).
 
     Elsewhere children of a killed platform live on, and its lock file keeps the next one away from their data.
     """
@@ -70,9 +70,9 @@ def _serve() -> ForkRequest | None:
             for pid, code in _ended_children():
                 _report(pid=pid, code=code)
         if sys.stdin.fileno() in readable:
-            if not (said := os.read(sys.stdin.fileno(), 65536)):
+            if not (received := os.read(sys.stdin.fileno(), 65536)):
                 return None
-            *lines, unread = (unread + said).split(b"\n")
+            *lines, unread = (unread + received).split(b"\n")
             for line in lines:
                 if not (pid := os.fork()):
                     signal.set_wakeup_fd(-1)

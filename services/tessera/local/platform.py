@@ -36,6 +36,7 @@ from tessera.kernel.provisioning.streams import Bounds, ensure_streams, ensure_s
 from tessera.local.child_process import Child, Spawn
 from tessera.local.forking import ForkServer
 from tessera.local.free_port import LOOPBACK, choose_ports, free_port
+from tessera.local.kubeconfig import write_kubeconfig
 from tessera.local.servers import NatsServer, RedisServer, find_nats_server, find_redis_server, wait_until
 from tessera_schemas import subjects
 from tessera_schemas.labels import SHARD_LABEL
@@ -48,7 +49,7 @@ ALWAYS_IMPORTED = ("tessera.launch", "tessera.kernel.process.lifecycle", "tesser
 READY_SECONDS = 60.0  # a cold machine compiles every module first
 DEFAULT_NODES = "- {{name: {name}, count: {count}, cpu: '96', memory: 768Gi, gpus: 8, gpu_model: H100{labels}}}\n"
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 def service_command(service: str, shard: str) -> list[str]:
@@ -57,7 +58,9 @@ def service_command(service: str, shard: str) -> list[str]:
 
 
 def default_nodes(shards: Sequence[str], count: int = 4) -> str:
-    """So many nodes for each shard; the main one's wear no label, as in a cluster that knows of no shards."""
+    """
+    Default nodes, `count` for each shard; those of the main one have no label, as in a cluster that knows of no shards.
+    """
     lines = []
     for shard in shards:
         main = shard == subjects.MAIN_SHARD
@@ -87,14 +90,14 @@ class Platform:
         cluster: bool = True,
         ledger_bytes_max: int = LEDGER_BYTES_MAX,
         api_port: int = 0,
-        say: Say = print,
+        notify: Notify = print,
         command: Callable[[str, str], Sequence[str]] = service_command,
     ) -> None:
         self.directory, self.services = directory.resolve(), tuple(services)
         self.shards, self.shard = _checked(shards), shards[0]
         self.clock = SystemClock()
         self.timings: dict[str, float] = {}
-        self._nodes, self._tenants, self._sync, self._say, self._command = nodes, tenants, sync, say, command
+        self._nodes, self._tenants, self._sync, self._notify, self._command = nodes, tenants, sync, notify, command
         self._with_cluster, self._bounds = cluster, Bounds(ledger_bytes_max=ledger_bytes_max)
         self._lock: IO[str] | None = None
         self._children: dict[str, Child] = {}
@@ -214,7 +217,7 @@ class Platform:
         return self.credentials_of(self.shard)
 
     def part(self, service: str, shard: str) -> str:
-        """By which name a shard's service is stopped, killed and looked at."""
+        """Name by which a shard's service is stopped, killed and looked at."""
         return service if shard == self.shard else f"{service}@{shard}"
 
     @property
@@ -240,6 +243,11 @@ class Platform:
     def cluster_url(self) -> str:
         """Address of the simulated cluster; "" without one."""
         return f"http://{LOOPBACK}:{self._cluster_port}" if self._cluster_port else ""
+
+    @property
+    def kubeconfig(self) -> Path:
+        """File by which kubectl finds the simulated cluster, as the operator."""
+        return self.directory / "kubeconfig"
 
     @property
     def gateway_url(self) -> str:
@@ -308,6 +316,8 @@ class Platform:
         names = [NATS, REDIS]
         if self._with_cluster:
             self._add(CLUSTER, self._spawn_cluster, self._cluster_ready)
+            operator = self.credentials.read(subjects.OPERATOR)
+            write_kubeconfig(self.kubeconfig, self._cluster_port, operator.identity.name, operator.cluster_token)
             names.append(CLUSTER)
         await self._start_together(names)
 
@@ -317,7 +327,7 @@ class Platform:
         if self._nodes is None and not nodes.exists():
             nodes.write_text(default_nodes(self.shards))
         command = [sys.executable, "-m", "tessera.local.cluster", "--nodes", str(nodes)]
-        command += ["--credentials", str(self.credentials.root)]
+        command += ["--credentials", str(self.credentials.root), "--pods-file", str(folder / "pods.json")]
         command += ["--port", str(self._cluster_port), "--port-file", str(self._port_file(CLUSTER))]
         self._port_file(CLUSTER).unlink(missing_ok=True)
         return Spawn(command, _same_code())
@@ -365,7 +375,7 @@ class Platform:
         inherit = [self._lock.fileno()] if self._lock is not None and name in (NATS, REDIS) else []
         log = self.directory / "logs" / f"{name}.log"
         self._children[name] = Child(
-            name, spawn, ready, log, self.clock, self._say, self._write_state, inherit, self._forks
+            name, spawn, ready, log, self.clock, self._notify, self._write_state, inherit, self._forks
         )
 
     async def _start_together(self, names: Sequence[str]) -> None:

@@ -67,13 +67,16 @@ class ProductionMix:
     source: str
 
     def draw_nodes(self, random: Random, count: int) -> list[NodeRow]:
-        """As many nodes, called by their model and a number of their own."""
+        """Draws `count` nodes, named by their model and a number."""
         kinds, weights = _sorted(self.nodes)
         drawn = sorted(random.choices(kinds, weights, k=count), key=lambda kind: (kind.model, -kind.gpus, kind))
         return [_node(index, kind) for index, kind in enumerate(drawn)]
 
     def draw_jobs(self, random: Random, count: int, queue: str) -> list[JobSpec]:
-        """As many jobs; one in ten is a gang of equal pods with whole GPUs. What fits no node is drawn all the same."""
+        """
+        Draws `count` jobs; one in ten is a gang of equal pods with whole GPUs. Jobs that fit no node are drawn all the
+        same.
+        """
         kinds, weights = _sorted(self.pods)
         whole, whole_weights = _sorted({kind: n for kind, n in self.pods.items() if kind.whole})
         specs = []

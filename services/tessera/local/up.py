@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tessera.kernel.ports import Clock
-from tessera.local.platform import Platform, Say
+from tessera.local.platform import Notify, Platform
 from tessera_schemas import subjects
 from tessera_schemas.services import SERVICES
 
@@ -24,7 +24,7 @@ async def up(
     sync: bool = False,
     time: bool = False,
     api_port: int = 0,
-    say: Say = print,
+    notify: Notify = print,
 ) -> None:
     """
     Run the platform until a signal comes; a second one does not hurry it. `time` also measures bare imports. The HTTP
@@ -32,15 +32,15 @@ async def up(
 
     Raises StartupError, in one line, when a part does not start; by then everything is stopped again.
     """
-    told_to_stop = asyncio.Event()
+    stop_asked = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told_to_stop.set)
-    platform = Platform(directory, services, nodes, tenants, shards, sync, api_port=api_port, say=say)
+        loop.add_signal_handler(number, stop_asked.set)
+    platform = Platform(directory, services, nodes, tenants, shards, sync, api_port=api_port, notify=notify)
     parts = f"NATS, Redis, a simulated cluster, and {len(services)} services for each of {len(shards)} shards"
-    say(f"starting in {platform.directory}: {parts if len(shards) > 1 else parts.partition(' for each')[0]}")
+    notify(f"starting in {platform.directory}: {parts if len(shards) > 1 else parts.partition(' for each')[0]}")
     starting = asyncio.create_task(platform.__aenter__())
-    stopping = asyncio.create_task(told_to_stop.wait())
+    stopping = asyncio.create_task(stop_asked.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
@@ -48,17 +48,20 @@ async def up(
         return
     await starting
     try:
-        say(f"ready in {platform.timings['ready']:.2f} s; everything is in {platform.directory}")
+        notify(f"ready in {platform.timings['ready']:.2f} s; everything is in {platform.directory}")
         for shard in platform.shards:
             if url := platform.gateway_url_of(shard):
-                say(f"HTTP API of shard {shard} at {url}; `tessera token new TENANT --shard {shard}` lets somebody in")
-                say(f"the same in a browser: {url}/ui")
+                notify(
+                    f"HTTP API of shard {shard} at {url}; `tessera token new TENANT --shard {shard}` lets somebody in"
+                )
+                notify(f"the same in a browser: {url}/ui")
+        notify(f"kubectl --kubeconfig {platform.kubeconfig} get pods -A shows the simulated cluster")
         if time:
             for line in timing_lines(platform.timings, await bare_import_seconds(services, platform.clock)):
-                say(line)
+                notify(line)
         await stopping
     finally:
-        say("stopping")
+        notify("stopping")
         await platform.close()
 
 

@@ -9,7 +9,7 @@ from tessera.kernel.ledger.shard import restore
 from tessera.kernel.process.leases import Members
 from tessera.kernel.process.proposing import PAUSE_SECONDS, Proposals
 from tessera.kernel.service.context import Ports
-from tessera.kernel.tasks.task_group import together
+from tessera.kernel.tasks.task_group import run_loops
 from tessera.preemption.decide import preemption_plan
 from tessera.preemption.settings import PreemptionSettings
 
@@ -32,6 +32,6 @@ async def serve(ports: Ports, settings: PreemptionSettings, stop: asyncio.Event)
     ports.health.started()
     try:
         folding = fold_ledger(ports, shard, proposals.on_ledger, stop, linger=lambda: ports.clock.sleep(PAUSE_SECONDS))
-        await together(stop, folding, proposals.propose())
+        await run_loops(stop, folding, proposals.propose())
     finally:
         await members.leave()

@@ -59,7 +59,7 @@ class Cycle:
         clock, records = self._ports.clock, 0
         began = clock.monotonic()
         for message in messages:
-            await self._publisher.room()
+            await self._publisher.wait_for_space()
             entry = decode_entry(message)
             if leading and self._snapshots.due:
                 await self._picture(entry.message)
@@ -92,7 +92,7 @@ class Cycle:
             raise InvariantViolation(f"record {message.n}: {error}") from error
 
     async def _picture(self, message: LedgerMessage) -> None:
-        """At a checkpoint the state's hash is in the ledger, so that a copy of the state can be trusted later."""
+        """Keeps a copy of the state at a checkpoint, whose hash in the ledger lets the copy be trusted later."""
         state = self._shard.state
         for record in message.records:
             if isinstance(record, Checkpoint) and self._shard.hasher.of(state) == record.state_hash:

@@ -13,11 +13,13 @@ from typing import Any, NamedTuple, Self
 import orjson
 from pydantic import TypeAdapter
 
+from tessera.domain.entities import Job
 from tessera.domain.errors import Contradiction
 from tessera.domain.fast import replace
 from tessera.domain.state import State
 from tessera_schemas import events as public
 from tessera_schemas import subjects
+from tessera_schemas.arrays import task_count
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.ledger import (
     JOB_OF,
@@ -30,6 +32,7 @@ from tessera_schemas.ledger import (
     JobTurnedAway,
     LedgerMessage,
     LeftChanged,
+    TaskQueued,
 )
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
@@ -83,7 +86,7 @@ class Subject:
     attempt: int = 0
 
 
-class Known:
+class MessageJobs:
     """The jobs of one message: as the state before it has them, or as the message itself took them in."""
 
     def __init__(self, state: State, message: LedgerMessage) -> None:
@@ -110,13 +113,20 @@ class Known:
             raise Contradiction(f"record of {self.message.n} names job {job_id}, which nobody knows")
         return job
 
+    def array(self, job_id: str) -> Job:
+        """The array of a task; raises Contradiction unless a message before has taken it in."""
+        job = self._state.jobs.get(job_id)
+        if job is None:
+            raise Contradiction(f"record of {self.message.n} names array {job_id}, which nobody knows")
+        return job
+
     def run(self, run_id: str) -> Subject:
         """The job at the attempt of this run; a job is remembered for as long as a run of it is held."""
         job_id, _, attempt = run_id.rpartition("-")
         return replace(self.job(job_id), attempt=int(attempt))
 
 
-Told = tuple[type[public.PublicEvent], Subject, JsonData]
+EventParts = tuple[type[public.PublicEvent], Subject, JsonData]
 
 
 def events_of(shard: str, message: LedgerMessage, state: State) -> tuple[StoredEvent, ...]:
@@ -125,26 +135,26 @@ def events_of(shard: str, message: LedgerMessage, state: State) -> tuple[StoredE
 
     Raises Contradiction or IndexError for a record that the fold would refuse too.
     """
-    if not any(type(record) in TELL for record in message.records):
+    if not any(type(record) in DESCRIBE for record in message.records):
         return ()
-    return tuple(_events(shard, message, Known(state, message)))
+    return tuple(_events(shard, message, MessageJobs(state, message)))
 
 
 def last_cursor(message: LedgerMessage) -> Cursor | None:
     """The cursor of the newest event of `message`; None when it has none."""
     for i in range(len(message.records) - 1, -1, -1):
-        if type(message.records[i]) in TELL:
+        if type(message.records[i]) in DESCRIBE:
             return Cursor(message.n, i)
     return None
 
 
-def _events(shard: str, message: LedgerMessage, known: Known) -> Iterator[StoredEvent]:
+def _events(shard: str, message: LedgerMessage, message_jobs: MessageJobs) -> Iterator[StoredEvent]:
     source, time, sequence = f"/tessera/{shard}", rfc3339(message.ts), f"{message.n:0{SEQUENCE_DIGITS}}"
     for i, record in enumerate(message.records):
-        tell = TELL.get(type(record))
-        if tell is None:
+        make_event = DESCRIBE.get(type(record))
+        if make_event is None:
             continue
-        event, job, data = tell(known, record)
+        event, job, data = make_event(message_jobs, record)
         envelope: JsonData = {
             "specversion": "1.0",
             "id": f"{message.n}.{i}",
@@ -185,23 +195,33 @@ def _json(reason: Reason) -> orjson.Fragment:
     return orjson.Fragment(reason.to_bytes())
 
 
-def _queued(known: Known, record: JobQueued) -> Told:
-    fact = known.message.facts[record.fact].fact
+def _queued(message_jobs: MessageJobs, record: JobQueued) -> EventParts:
+    fact = message_jobs.message.facts[record.fact].fact
     if not isinstance(fact, JobAdmitted):
-        raise Contradiction(f"record of {known.message.n}: fact {record.fact} admits no job")
+        raise Contradiction(f"record of {message_jobs.message.n}: fact {record.fact} admits no job")
     spec = fact.spec
-    job = known.add(Subject(fact.job_id, fact.tenant, spec.queue, spec.name, fact.trace))
+    job = message_jobs.add(Subject(fact.job_id, fact.tenant, spec.queue, spec.name, fact.trace))
     size = {"gpu_milli": spec.gpu_milli(), "pods": spec.pods()}
+    size |= {} if spec.array is None else {"tasks": task_count(spec.array.tasks)}
     return public.JobAdmittedV1, job, _job_data(job, key=fact.key, **{k: v for k, v in size.items() if v})
 
 
-def _turned_away(known: Known, record: JobTurnedAway) -> Told:
-    fact = known.message.facts[record.fact].fact
+def _task_queued(message_jobs: MessageJobs, record: TaskQueued) -> EventParts:
+    """Event of a task as of any job that was taken in, with the key under which its array was submitted."""
+    array = message_jobs.array(record.array)
+    job = message_jobs.add(Subject(record.job_id, array.tenant, array.queue, array.name, array.trace))
+    size = {"gpu_milli": array.gang.amount.gpu_milli, "pods": array.gang.pods}
+    more = {"array": array.job_id, **_given(task=record.task)}
+    return public.JobAdmittedV1, job, _job_data(job, key=array.key, **{k: v for k, v in size.items() if v}, **more)
+
+
+def _turned_away(message_jobs: MessageJobs, record: JobTurnedAway) -> EventParts:
+    fact = message_jobs.message.facts[record.fact].fact
     reasons, repeats = record.reasons, 0
     if isinstance(fact, JobAdmitted):
         job = Subject(fact.job_id, fact.tenant, fact.spec.queue, fact.spec.name, fact.trace)
     elif not isinstance(fact, JobRefused):
-        raise Contradiction(f"record of {known.message.n}: fact {record.fact} is no submit")
+        raise Contradiction(f"record of {message_jobs.message.n}: fact {record.fact} is no submit")
     else:
         job = Subject(fact.job_id, fact.tenant, NOBODY, fact.name)
         reasons, repeats = reasons or fact.reasons, fact.repeats
@@ -212,8 +232,8 @@ def _turned_away(known: Known, record: JobTurnedAway) -> Told:
     return public.JobRefusedV1, job, data
 
 
-def _allocated(known: Known, record: Allocated) -> Told:
-    job = known.add(replace(known.job(record.job_id), attempt=record.attempt))
+def _allocated(message_jobs: MessageJobs, record: Allocated) -> EventParts:
+    job = message_jobs.add(replace(message_jobs.job(record.job_id), attempt=record.attempt))
     return public.JobAllocatedV1, job, _run_data(job, placements=_places(record.placements))
 
 
@@ -226,28 +246,28 @@ def _given(**fields: Any) -> JsonData:
     return {name: value for name, value in fields.items() if value}
 
 
-def _visible(known: Known, job: Subject, by: str) -> str:
+def _visible(message_jobs: MessageJobs, job: Subject, by: str) -> str:
     """Cause of an event as the job's tenant may know it: a job of another tenant is not named."""
-    cause = known.found(by)
+    cause = message_jobs.found(by)
     return by if cause is None or cause.tenant == job.tenant else ""
 
 
-def _held(known: Known, record: Held) -> Told:
-    job = known.job(record.job_id)
+def _held(message_jobs: MessageJobs, record: Held) -> EventParts:
+    job = message_jobs.job(record.job_id)
     event: type[public.PublicEvent] = public.JobUnheldV1 if record.undo else public.JobHeldV1
     return event, job, _job_data(job, **_given(by=record.by))
 
 
-def _earmark_set(known: Known, record: EarmarkSet) -> Told:
+def _earmark_set(message_jobs: MessageJobs, record: EarmarkSet) -> EventParts:
     """Event of an earmark, with the number of runs that stop for it; their names may be another tenant's."""
-    job = known.job(record.owner)
+    job = message_jobs.job(record.owner)
     more = _given(runs_stopping=len(record.victims), preset=record.preset)
     data = _job_data(job, cause=record.cause, deadline=record.deadline, placements=_places(record.placements), **more)
     return public.JobEarmarkedV1, job, data
 
 
-def _finished(known: Known, record: Finished) -> Told:
-    job = known.job(record.job_id)
+def _finished(message_jobs: MessageJobs, record: Finished) -> EventParts:
+    job = message_jobs.job(record.job_id)
     data = _run_data(job)
     if record.phase == "succeeded":
         return public.JobSucceededV1, job, data
@@ -260,38 +280,41 @@ def _finished(known: Known, record: Finished) -> Told:
     return public.JobFailedV1, job, data
 
 
-def _left_changed(known: Known, record: LeftChanged) -> Told:
-    """For operators: numbers of a pool, and nobody's names."""
+def _left_changed(message_jobs: MessageJobs, record: LeftChanged) -> EventParts:
+    """Event for operators: numbers of a pool, without anybody's names."""
     event = public.ClusterFragmentationV1.model_validate(record.model_dump(exclude={"kind", "free"}))
     return public.ClusterFragmentationV1, Subject("", subjects.OPERATOR, record.pool), event.to_data()
 
 
-def _by_fields(record_type: type[AnyRecord], event: type[public.PublicEvent]) -> Callable[[Known, Any], Told]:
+def _by_fields(
+    record_type: type[AnyRecord], event: type[public.PublicEvent]
+) -> Callable[[MessageJobs, Any], EventParts]:
     """Tell an event of which each field is one of the record's; what equals its default is left out."""
     about, of_run = JOB_OF[record_type], "run_id" in record_type.model_fields
     head = _run_data if issubclass(event, public.RunEvent) else _job_data
     shared = [name for name in event.model_fields if name in record_type.model_fields and name != "job_id"]
     fields = [(name, event.model_fields[name].get_default()) for name in shared]
 
-    def tell(known: Known, record: Any) -> Told:
-        job = known.run(record.run_id) if of_run else known.job(about(record))
+    def make_event(message_jobs: MessageJobs, record: Any) -> EventParts:
+        job = message_jobs.run(record.run_id) if of_run else message_jobs.job(about(record))
         given: JsonData = {}
         for name, default in fields:
             value = getattr(record, name)
-            value = _visible(known, job, value) if name == "by" else value
+            value = _visible(message_jobs, job, value) if name == "by" else value
             if value != default:
                 given[name] = WRITTEN[name](value) if name in WRITTEN else value
         return event, job, head(job, **given)
 
-    return tell
+    return make_event
 
 
 WRITTEN: dict[str, Callable[[Any], Any]] = {"reason": _json, "placements": _places}
 """Values that are models, as they stand in events."""
 
-TELL: dict[type[AnyRecord], Callable[[Known, Any], Told]] = {
+DESCRIBE: dict[type[AnyRecord], Callable[[MessageJobs, Any], EventParts]] = {
     **{kind: _by_fields(kind, event) for kind in JOB_OF if (event := kind.event) is not None},
     JobQueued: _queued,
+    TaskQueued: _task_queued,
     JobTurnedAway: _turned_away,
     Allocated: _allocated,
     Held: _held,

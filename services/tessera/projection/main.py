@@ -6,12 +6,12 @@ import structlog
 
 from tessera.kernel.errors import Conflict, Transient
 from tessera.kernel.ledger.shard import Shard
-from tessera.kernel.ledger.snapshots import find_snapshot
+from tessera.kernel.ledger.snapshots import OPENING, find_snapshot, snapshots_of
 from tessera.kernel.messaging.follow import BACKOFF_SECONDS, follow
 from tessera.kernel.ports import Message
 from tessera.kernel.process.leases import RENEWALS_PER_LEASE, Leadership
 from tessera.kernel.service.context import Ports
-from tessera.kernel.tasks.task_group import together
+from tessera.kernel.tasks.task_group import run_loops
 from tessera.kernel.tasks.waiting import wait_for
 from tessera.projection.cycle import Cycle
 from tessera.projection.events import START, Cursor
@@ -28,7 +28,7 @@ async def serve(ports: Ports, settings: ProjectionSettings, stop: asyncio.Event)
     """Project the ledger until `stop`; raises InvariantViolation to halt."""
     lease = Leadership(ports.bus, ports.clock, settings.shard, "projection", ports.instance, settings.lease_seconds)
     try:
-        await together(stop, elect(ports, lease, settings.lease_seconds), project_on(ports, settings, lease, stop))
+        await run_loops(stop, elect(ports, lease, settings.lease_seconds), project_on(ports, settings, lease, stop))
     finally:
         await lease.release()
         ports.metrics.leading.set(0)
@@ -76,7 +76,7 @@ async def project(ports: Ports, settings: ProjectionSettings, lease: Leadership,
     async def fold(messages: list[Message]) -> None:
         await cycle.fold(messages, leading())
 
-    await together(
+    await run_loops(
         stop,
         follow(ports.ledger.follow(shard.state.n), fold, stop=stop, clock=ports.clock),
         publisher.run(leading),
@@ -94,6 +94,11 @@ async def restore_behind(ports: Ports, shard: str, published: Cursor) -> tuple[S
     found = await find_snapshot(
         ports.bus, ports.ledger, shard, lambda manifest: Cursor.parse(manifest.last_event) <= published
     )
+    if found is None and await ports.ledger.first() > 1:
+        # What was rolled over had been published, and the stream lost it: the oldest state that is left gives the rest.
+        async for opening in snapshots_of(ports.bus, ports.ledger, shard, lambda manifest: True, OPENING):
+            found = opening
+        log.warning("events_begin_with_a_generation", published=str(published))
     if found is None:
         return Shard(), START
     log.info("restored", n=found.state.n)

@@ -85,7 +85,7 @@ class Publisher:
         if self._waiting:
             self._filled.set()
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         """
         Wait while too many events wait: folding on would fill the memory, and take the CPU from publishing.
 

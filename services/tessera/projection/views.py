@@ -15,9 +15,11 @@ from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import OthersUse
 from tessera.domain.state import State
+from tessera.domain.task_array import TaskArray
 from tessera.kernel.ports import Change
 from tessera.projection.made import view
 from tessera.projection.recently_ended import ENDED_MAX, ENDED_SECONDS, RecentlyEnded
+from tessera_schemas.arrays import ranges_from
 from tessera_schemas.config import Queue, Quota
 from tessera_schemas.facts import NodeSeen, WorkRefused
 from tessera_schemas.keys import VIEWS
@@ -32,9 +34,10 @@ from tessera_schemas.ledger import (
     NodeDrained,
     RefusalNoted,
     Released,
+    TaskQueued,
 )
 from tessera_schemas.placement import Placement
-from tessera_schemas.views import JobView, NodeView, OthersView, QueueView, QuotaUse
+from tessera_schemas.views import ArrayView, JobView, NodeView, OthersView, QueueView, QuotaUse
 
 JOBS, QUEUES, NODES, CONFIG, REFUSED = VIEWS
 Field = tuple[str, str]
@@ -55,7 +58,9 @@ class Views:
         self._state = state
         self._recent = RecentlyEnded(state.remembered, state.ts, ended_max, ended_seconds)
         self._book: tuple[int, QuotaBook] | None = None
-        self._waiting = Counter(job.queue for job in state.jobs.values() if job.phase is Phase.QUEUED)
+        self._waiting = Counter[str]()
+        for job in state.jobs.values():
+            self._waiting[job.queue] += _waiting_in(job)
 
     def moved_by(self, message: LedgerMessage, fold: Callable[[], None]) -> dict[Field, None]:
         """Fold `message` and return the fields that may have changed."""
@@ -103,8 +108,8 @@ class Views:
         queues: dict[str, None] = {}
         for job_id in jobs:
             job = self._state.jobs.get(job_id)
-            if job is not None and job.phase is Phase.QUEUED:
-                self._waiting[job.queue] += sign
+            if job is not None:
+                self._waiting[job.queue] += sign * _waiting_in(job)
             known = job or self._state.ended.get(job_id)
             if known is not None:
                 queues[known.queue] = None
@@ -138,7 +143,7 @@ class Views:
             started_ts=job.started_ts,
             not_before=job.not_before,
             reason=job.reason,
-            **self._of_run(job),
+            **self._describe_run(job),
             priority_class=job.priority_class if job.adopted is None else job.adopted.priority_class,
             held=job.held,
             evictions=job.evictions,
@@ -146,9 +151,10 @@ class Views:
             saved_path=job.saved_path,
             avoid=job.avoid,
             owner="" if job.adopted is None else job.adopted.owner,
+            after=job.after,
         ).to_bytes()
 
-    def _of_run(self, job: Job) -> dict[str, Any]:
+    def _describe_run(self, job: Job) -> dict[str, Any]:
         """Fields about the job's run until it is released."""
         run = self._state.runs.get(job.run_id)
         if run is None:
@@ -267,7 +273,10 @@ class Views:
         return config.to_bytes() if config.version else None
 
     def _refused(self, work_id: str) -> bytes | None:
-        """In the form of a job, which it would be: of no phase that a job has, and nothing is asked for or held."""
+        """
+        View of refused work in the form of a job: without a phase that a job has, asking for nothing and holding
+        nothing.
+        """
         work = self._state.refused.get(work_id)
         if work is None:
             return None
@@ -313,6 +322,8 @@ def touched(state: State, message: LedgerMessage) -> tuple[dict[str, None], dict
         job_of = JOB_OF.get(type(record))
         if job_of is not None:
             jobs[job_of(record)] = None
+        if type(record) is TaskQueued:
+            jobs[record.array] = None
         if type(record) in MOVES_CAPACITY:
             quotas[JOB_OF[type(record)](record)] = None
             nodes |= {placement.node: None for placement in _placements(state, record)}
@@ -322,7 +333,8 @@ def touched(state: State, message: LedgerMessage) -> tuple[dict[str, None], dict
             fact = message.facts[record.fact].fact
             if isinstance(fact, NodeSeen):  # the fold refuses any other
                 nodes[fact.name] = None
-    return jobs, nodes, quotas
+    arrays = {job.task_of: None for job in state.jobs.found(jobs) if job.task_of}
+    return jobs | arrays, nodes, quotas
 
 
 def refused_in(message: LedgerMessage) -> Iterator[str]:
@@ -347,7 +359,34 @@ def _shared(job: Job | EndedJob) -> dict[str, Any]:
         "pods": job.pods,
         "gpu_milli": job.amount.gpu_milli,
         "submitted_ts": job.submitted_ts,
+        "array": None if job.array is None else _array(job.array),
+        "task_of": job.task_of,
+        "task": job.task,
     }
+
+
+def _array(array: TaskArray) -> ArrayView:
+    """Progress of an array; what a closed one never queued counts as cancelled."""
+    never = array.count - array.queued if array.closed is not None else 0
+    return view(
+        ArrayView,
+        tasks=array.tasks,
+        count=array.count,
+        limit=array.limit,
+        left="" if never else ranges_from(array.tasks, array.queued),
+        waiting=array.waiting,
+        running=array.live - array.waiting,
+        succeeded=array.succeeded,
+        failed=array.failed,
+        cancelled=array.cancelled + never,
+    )
+
+
+def _waiting_in(job: Job) -> int:
+    """Number of waiting jobs of its queue that it stands for: an array for the tasks that are not queued yet."""
+    if job.phase is not Phase.QUEUED:
+        return 0
+    return 1 if job.array is None else job.array.left
 
 
 def _others(others: OthersUse) -> OthersView:

@@ -6,6 +6,7 @@ import structlog
 
 from tessera.domain.state import State
 from tessera.engine.queueing.ordering import next_retry
+from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.kernel.errors import Transient
 from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.ledger.timestamps import LedgerTime
@@ -22,7 +23,7 @@ RETRY_SECONDS = 0.2
 log = structlog.get_logger()
 
 
-class Lines:
+class OrderPublisher:
     """The orders of a shard's pools, as this replica has published them."""
 
     def __init__(self, ports: Ports, shard: str, state: State) -> None:
@@ -30,6 +31,7 @@ class Lines:
         self._time = LedgerTime(ports.clock, state.ts)
         self._changed = asyncio.Event()
         self._published: dict[str, tuple[str, ...]] = {}
+        self._capacity = CapacityCache()
         self._believed_at = ports.clock.monotonic()
 
     async def on_ledger(self, entries: list[Entry]) -> None:
@@ -62,7 +64,7 @@ class Lines:
     async def _publish(self) -> None:
         ts = self._time.now(self._state.ts)
         try:
-            for fresh in orders(self._state, self._published, ts):
+            for fresh in orders(self._state, self._published, ts, self._capacity):
                 await self._ports.bus.publish(Outgoing(subjects.order(self._shard, fresh.pool), fresh.to_bytes()))
                 self._published[fresh.pool] = fresh.jobs
         except Transient as error:

@@ -15,12 +15,12 @@ from tessera.kernel.ports import JsonObject
 from tessera.kernel.process.leases import Members
 from tessera.kernel.process.proposing import Proposals
 from tessera.kernel.service.context import Ports
-from tessera.kernel.tasks.task_group import together
+from tessera.kernel.tasks.task_group import run_loops
 from tessera.reclamation.absence.handlers import Absences, GonePods, only_what_is_judged
 from tessera.reclamation.idle_runs.exporters import Exporters
 from tessera.reclamation.idle_runs.handlers import Idleness, Utilisation
 from tessera.reclamation.idle_runs.prometheus import Prometheus
-from tessera.reclamation.lost_runs.handlers import Losses
+from tessera.reclamation.lost_runs.handlers import LostRuns
 from tessera.reclamation.prices.handlers import Learn, Prices
 from tessera.reclamation.prices.learning import learn_in_subprocess
 from tessera.reclamation.reclaim.decide import reclamation_plan
@@ -53,7 +53,7 @@ async def serve(
     users: UsersPods[JsonObject] = UsersPods(users_informer, dict, gone.note)
     absences = Absences(ports, settings, shard.state, pods, users, members, gone)
     troubles = NodeTroubles(node_informer, ports.clock, settings.node_gone_seconds)
-    losses = Losses(ports, settings, shard.state, pods, users, troubles, members)
+    losses = LostRuns(ports, settings, shard.state, pods, users, troubles, members)
     source = source_of(settings, shard.state)
     idleness = Idleness(ports, settings, shard.state, utilisation or source, members)
     proposals = Proposals(
@@ -82,7 +82,7 @@ async def serve(
     await members.join()
     ports.health.started()
     try:
-        await together(
+        await run_loops(
             stop,
             fold_ledger(ports, shard, on_ledger, stop, linger=lambda: ports.clock.sleep(LINGER_SECONDS)),
             absences.follow_pods(),

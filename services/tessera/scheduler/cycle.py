@@ -50,7 +50,7 @@ class Committer:
         self._ports, self._settings, self._shard = ports, settings, shard
         self._time = LedgerTime(ports.clock, shard.state.ts)
         self._busy = False
-        self._capacity: CapacityCache = {}
+        self._capacity = CapacityCache()
         self._full: str | None = None
         self.epoch = 0
         ports.health.check("ledger", lambda: self._full)
@@ -86,7 +86,7 @@ class Committer:
                 await self._ports.clock.sleep(RETRY_SECONDS)
 
     async def _wait(self, inbox: Inbox, stop: asyncio.Event) -> None:
-        """Until something came, a deadline is due, or the tick."""
+        """Waits until something came, a deadline is due, or the tick."""
         if inbox.failed is not None:
             raise inbox.failed
         seconds = self._settings.tick_seconds

@@ -40,7 +40,7 @@ async def measuring(ports: Ports, shard: Shard, every_seconds: float) -> AsyncIt
 
 
 async def measure(ports: Ports, shard: Shard, every_seconds: float) -> None:
-    """For ever, whenever the ledger has moved; every so many seconds at most."""
+    """Measures free slots for ever, whenever the ledger has moved; every so many seconds at most."""
     clock, seen = ports.clock, -1
     while True:
         spent = 0.0

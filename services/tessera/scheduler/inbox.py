@@ -176,7 +176,9 @@ class Inbox:
         return tuple(found)
 
     def came_to_nothing(self, orders: tuple[Order, ...]) -> bool:
-        """With these orders nothing changes at this state; whether there are others that were not tried yet."""
+        """
+        Notes that these orders change nothing at this state; tells whether there are others that were not tried yet.
+        """
         self._turn += 1
         self._untried -= sum(1 for order in orders if not self._tried.get(order.pool))
         self._tried |= {order.pool: self._turn for order in orders}

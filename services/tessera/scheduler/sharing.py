@@ -9,7 +9,7 @@ Shown = tuple[str, tuple[str, ...], float]
 
 
 def sharing(state: State) -> Iterator[Shown]:
-    """As of now, from sums that the state keeps anyway."""
+    """Shares as of now, from sums that the state keeps anyway."""
     yield from _queues(state)
     yield from _tenants(state)
 

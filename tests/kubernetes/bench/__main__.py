@@ -78,12 +78,12 @@ async def bound_by_each(
                     asked[name].append(ApiCalls.now(plane).since(asked_before, 1 / pods))
                     rates[name].append(pods / seconds)
                     await _clear(client, round_name)
-        paced: dict[str, list[list[float]]] = {"kube-scheduler": [], "tessera": []}
+        paced: dict[str, list[offered.Paced]] = {"kube-scheduler": [], "tessera": []}
         for number in range(offered_rounds):
-            for name, waits in paced.items():
+            for name, seen in paced.items():
                 round_name = f"paced-{name}-{number}"
                 async with standing_still(_not_of(name, plane, platform)):
-                    waits.append(await offered.waits(client, round_name, SCHEDULERS[name]))
+                    seen.append(await offered.paced(client, round_name, SCHEDULERS[name]))
                     await _clear(client, round_name)  # or on a few hundred nodes the next finds no room
     bare, peer, ours = (tuple(rates[name]) for name in rates)
     notes = {f"CPU ms per pod, {name}": _medians(spent[name]) for name in rates}
@@ -95,7 +95,7 @@ async def bound_by_each(
             "Tessera, create to bound", "pods/s", ">= kube-scheduler, >= 50 % of the floor", ours, floor, bare, notes
         ),
         ReportRow("Tessera beside kube-scheduler", "pods/s", ">= 1", ours, "kube-scheduler, pods/s", peer),
-        offered.row(paced["tessera"], paced["kube-scheduler"]),
+        *([offered.row(paced["tessera"], paced["kube-scheduler"])] if paced["tessera"] else ()),
     ]
 
 

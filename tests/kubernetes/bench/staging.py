@@ -27,7 +27,7 @@ CATCH_UP_SECONDS = 8.0
 @asynccontextmanager
 async def platform_on(plane: ControlPlane, folder: Path) -> AsyncIterator[Platform]:
     """All services with the accounts that `deploy` made, configured for one tenant and one queue without limits."""
-    async with KubernetesPlatform(folder, plane, say=lambda _: None) as platform:
+    async with KubernetesPlatform(folder, plane, notify=lambda _: None) as platform:
         place = where.find(platform.directory, {}, platform.shard)
         operator = place.identity(subjects.OPERATOR)
         body = ConfigBody(

@@ -36,7 +36,7 @@ from tessera.local.cluster.in_memory import MemoryCluster
 from tessera.local.cluster.nodes import NodeRow, node_object
 from tessera.reclamation.absence.handlers import Absences, GonePods, only_what_is_judged
 from tessera.reclamation.idle_runs.handlers import Idleness, Utilisation
-from tessera.reclamation.lost_runs.handlers import Losses
+from tessera.reclamation.lost_runs.handlers import LostRuns
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import FACT_MESSAGE, AnyFact
@@ -90,7 +90,7 @@ class World:
         self._utilisation, self._settings = utilisation, settings
         self._cursor = 0
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
-        self._hears: dict[str, Any] = {}
+        self._has_listener: dict[str, Any] = {}
         self.books.begin(body=config_body(policy=policy or Policy(node_lost_seconds=30)))
         for name in nodes:
             self.core.create("nodes", "", node_object(NodeRow(name=name, cpu="64", memory="512Gi", gpus=8), name))
@@ -108,7 +108,7 @@ class World:
 
     async def stop(self, name: str) -> None:
         tasks = self._tasks.pop(name)
-        self._hears.pop(name, None)
+        self._has_listener.pop(name, None)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -137,15 +137,21 @@ class World:
             await runs.on_ledger(entries)
             await users.on_ledger(entries)
 
-        self._hears["binder"] = on_ledger
+        self._has_listener["binder"] = on_ledger
         node_loops = (
             seen.follow(),
             *(seen.follow_others(informer) for informer in others.informers),
             seen.resync(settings.resync_seconds),
             seen.worklist.run(),
         )
-        run_loops = (runs.follow_pods(), runs.follow_services(), runs.resync(), runs.worklist.run(), runs.events.tell())
-        self._start("binder", *run_loops, *node_loops, *users.loops())
+        loops = (
+            runs.follow_pods(),
+            runs.follow_services(),
+            runs.resync(),
+            runs.worklist.run(),
+            runs.events.publish(),
+        )
+        self._start("binder", *loops, *node_loops, *users.loops())
 
     def _start_reclamation(self) -> None:
         ports, settings = self._ports("reclamation"), ReclamationSettings(**self._mine(ReclamationSettings))
@@ -157,7 +163,7 @@ class World:
         users: UsersPods[JsonObject] = UsersPods(informer, dict, gone.note)
         absences = Absences(ports, settings, self.state, pods, users, members, gone)
         troubles = NodeTroubles(nodes, self.clock, settings.node_gone_seconds)
-        losses = Losses(ports, settings, self.state, pods, users, troubles, members)
+        losses = LostRuns(ports, settings, self.state, pods, users, troubles, members)
         parts: list[Any] = [absences, losses]
         follow = (absences.follow_pods(), absences.follow_users(), _drain(nodes))
         loops = [*follow, absences.report(), losses.report()]
@@ -169,7 +175,7 @@ class World:
             for part in parts:
                 await part.on_ledger(entries)
 
-        self._hears["reclamation"] = on_ledger
+        self._has_listener["reclamation"] = on_ledger
         self._start("reclamation", *loops)
 
     # -- time, and what is committed as it passes
@@ -194,7 +200,7 @@ class World:
         passed_ms = max(0, self.clock.now_ms() - self.books.ts)
         message = self.books.commit(*facts, orders=orders, ms=passed_ms)
         self.records += message.records
-        for hear in list(self._hears.values()):
+        for hear in list(self._has_listener.values()):
             await hear([Entry(message, self.books.stored[-1])])
         return message
 

@@ -1,5 +1,6 @@
 """What a training pod needs beside its container: shared memory, secrets, sidecars, limits, and rights by grant."""
 
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -150,3 +151,20 @@ def test_the_job_needs_exactly_what_kubernetes_counts_for_its_pod(
 def test_a_source_of_a_variable_is_the_same_in_bytes() -> None:
     source = EnvSource.model_validate(SECRET)
     assert EnvSource.model_validate_json(source.to_bytes()) == source
+
+
+def test_a_value_may_refer_to_what_tessera_says_of_the_pod() -> None:
+    """The kubelet fills in `$(NAME)` from variables that stand before it."""
+    spec = spec_with(env={"SLURM_JOB_ID": "$(TESSERA_JOB_ID)", "TESSERA_RANK": "9"})
+    names = [entry["name"] for entry in container(spec)["env"]]
+    assert names.index("TESSERA_JOB_ID") < names.index("SLURM_JOB_ID")
+    assert len(names) == len(set(names))
+    assert {"name": "TESSERA_RANK", "value": "0"} in container(spec)["env"]
+
+
+def test_a_task_of_an_array_knows_its_array_and_index() -> None:
+    spec = spec_with()
+    task = replace(job(spec), task_of="a" * 20, task=7)
+    pod: Json = pod_of(task, run(spec), 0, spec, 7, node())
+    env = {entry["name"]: entry.get("value") for entry in pod["spec"]["containers"][0]["env"]}
+    assert (env["TESSERA_ARRAY_ID"], env["TESSERA_ARRAY_TASK"]) == ("a" * 20, "7")

@@ -49,7 +49,7 @@ def say_by_annotation(world: World, **notes: str) -> None:
     note(world, **notes)
 
 
-def asking(seconds: float = 600, replicas: int = 1, **asked: Any) -> JobSpec:
+def requester(seconds: float = 600, replicas: int = 1, **asked: Any) -> JobSpec:
     spec = train(seconds=seconds, replicas=replicas)
     role = spec.roles[0].model_dump()
     role["resources"] |= {"gpus": 0, **asked}
@@ -72,7 +72,7 @@ async def test_shares_and_whole_cards_lie_on_one_node_whose_cards_are_named(worl
     has(world, gpus=3, device_profile="visible-devices")
     await world.run(2)
     for key, asked in {"a": {"gpu_milli": 600}, "b": {"gpu_milli": 400}, "c": {"gpus": 2}}.items():
-        await world.submit(key, asking(**asked))
+        await world.submit(key, requester(**asked))
     first, second, third = world.state.nodes.get("node-a").gpu_uuids
     assert cards(world) == [first, first, f"{second},{third}"]
 
@@ -81,8 +81,8 @@ async def test_instances_are_given_as_long_as_there_are_any_and_come_back(world:
     has(world, device_profile="mig", mig={"1g.10gb": 2}, gpu_memory="80Gi")
     await world.run(2)
     for key in "ab":
-        await world.submit(key, asking(mig_profile="1g.10gb", seconds=20))
-    waits = admitted("c", asking(mig_profile="1g.10gb"))
+        await world.submit(key, requester(mig_profile="1g.10gb", seconds=20))
+    waits = admitted("c", requester(mig_profile="1g.10gb"))
     await world.commit(waits)
     await world.run(5)
     reason = world.job(waits.job_id).reason
@@ -98,7 +98,7 @@ async def test_a_node_whose_cards_are_not_named_is_not_guessed_at(world: World) 
     has(world, gpus=1, device_profile="visible-devices")
     note(world, uuids=None)
     await world.run(2)
-    waits = admitted("a", asking(gpus=1))
+    waits = admitted("a", requester(gpus=1))
     await world.commit(waits)
     await world.run(5)
     assert (world.job(waits.job_id).phase, trouble(world)) == ("queued", Code.DEVICE_UNKNOWN)
@@ -133,10 +133,10 @@ async def test_devices_that_change_under_a_run_serve_nobody_new_until_it_has_lef
     has(world, gpus=3, device_profile="visible-devices")
     say_by_annotation(world, uuids="GPU-2,GPU-1,GPU-3", profile="visible-devices")
     await world.run(2)
-    held = await world.submit("a", asking(gpu_milli=500, seconds=60))
+    held = await world.submit("a", requester(gpu_milli=500, seconds=60))
     note(world, **change)
     await world.run(15)
-    waits = admitted("b", asking(gpu_milli=500))
+    waits = admitted("b", requester(gpu_milli=500))
     await world.commit(waits)
     await world.run(15)
     assert (world.job(held).phase, world.job(waits.job_id).phase) == ("running", "queued")
@@ -182,7 +182,7 @@ async def test_hamis_plugin_gets_one_pod_at_a_time_and_each_gets_its_card(world:
     plugin = Plugin(world)
     task = asyncio.create_task(plugin.work())
     await world.run(2)
-    fact = admitted("a", asking(replicas=4, gpu_milli=500))
+    fact = admitted("a", requester(replicas=4, gpu_milli=500))
     await world.commit(fact)
     await world.run(60)
     task.cancel()
@@ -199,7 +199,7 @@ async def test_a_lock_that_another_pod_left_behind_is_waited_for_until_it_expire
     say_by_annotation(world, profile="hami", lock=hami.lock_for("lab", "y", now), **{hami.NODE_ANNOTATION: register})
     world.core.create("pods", "lab", {"metadata": {"name": "y"}, "spec": {"containers": [{"name": "main"}]}})
     await world.run(2)
-    fact = admitted("a", asking(gpu_milli=500))
+    fact = admitted("a", requester(gpu_milli=500))
     await world.commit(fact)
     await world.run(120)
     assert world.job(fact.job_id).phase == "binding"
@@ -218,4 +218,4 @@ async def test_an_old_lock_of_a_pod_that_is_gone_is_taken_over(world: World) -> 
         **{hami.NODE_ANNOTATION: register},
     )
     await world.run(2)
-    await world.submit("a", asking(gpu_milli=500))
+    await world.submit("a", requester(gpu_milli=500))

@@ -7,6 +7,7 @@ from tessera.binder.templates import Templates
 from tessera.domain.entities import Job
 from tessera.kernel.ledger.shard import decode_entry
 from tessera.kernel.ports import Message
+from tessera_schemas.arrays import JobArray
 from tessera_schemas.job import JobSpec, Template
 from tests.builders import admitted, config_proposed, job_spec, node_seen, role
 from tests.ledgers import Committed
@@ -68,3 +69,15 @@ async def test_a_spec_larger_than_the_bound_is_read_each_time_and_forgets_no_oth
     fresh = Templates(specs.ledger)  # type: ignore[arg-type]
     assert [await fresh.of(job) for _ in range(2)] == [large(0)] * 2
     assert specs.ledger.read_ns == [job.taken_n] * 2
+
+
+async def test_the_spec_of_a_task_is_its_arrays_also_once_it_was_forgotten() -> None:
+    books = Committed()
+    books.commit(config_proposed(), node_seen(), holder="scheduler-1")
+    spec = job_spec(role(), array=JobArray(tasks="3-4"))
+    books.commit(admitted("sweep", spec))
+    books.commit()
+    task = next(job for job in books.state.jobs.values() if job.task == 4)
+    ledger = CountedLedger(books)
+    assert await Templates(ledger).of(task) == spec  # type: ignore[arg-type]
+    assert ledger.read_ns == [task.taken_n]

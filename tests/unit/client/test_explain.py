@@ -51,7 +51,7 @@ def test_a_job_without_room_hears_the_numbers_of_now_its_place_and_who_holds_wha
     assert answer.reason.numbers["most_gpus_free_on_a_node"] == 2
     assert (answer.position, answer.in_line) == (2, 2)
     (holder,) = answer.holders.named
-    assert holder.said() == f"6 GPUs held by k1 ({of('k1')}-1) of queue research"
+    assert holder.describe() == f"6 GPUs held by k1 ({of('k1')}-1) of queue research"
 
 
 def test_refused_work_is_explained_with_its_reason_and_the_way_out() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tessera.client.chain import ChainWalk
 from tessera.client.cli import app
 from tessera.client.commands import context
 from tessera.client.commands import ledger as commands
@@ -28,6 +29,9 @@ class InMemory:
 
     stored: list[bytes]
     shard: str = SHARD
+
+    async def walk(self) -> ChainWalk:
+        return ChainWalk()
 
     async def messages(self) -> AsyncIterator[tuple[int, bytes]]:
         for seq, data in enumerate(self.stored, start=1):

@@ -63,7 +63,7 @@ def test_help_imports_no_command_and_no_library_but_its_own(tmp_path: Path) -> N
 
 def test_the_version_is_that_of_the_package() -> None:
     said = CliRunner().invoke(app, ["--version"])
-    assert (said.exit_code, said.stdout) == (0, f"tessera {version('tessera')}\n")
+    assert (said.exit_code, said.stdout) == (0, f"tessera {version('tessera-scheduler')}\n")
 
 
 def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:

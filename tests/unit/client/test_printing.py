@@ -7,6 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from typer import BadParameter
 
 from tessera.client.chain import ChainEntry
 from tessera.client.commands.events import COLUMNS as EVENTS
@@ -61,6 +62,35 @@ def test_whatever_a_name_holds_a_row_is_one_line_of_at_most_80_columns(name: str
 
 def test_the_wide_table_cuts_nothing() -> None:
     assert "k" * 200 in table(job_columns(NOW), [JOB], wide=True)[1]
+
+
+def test_a_table_is_as_wide_as_the_terminal_and_is_not_cut_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns in (60, 120, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert max(map(cell_len, table(job_columns(NOW), [JOB]))) <= columns
+    monkeypatch.delenv("COLUMNS")
+    assert f" {LONG} " in table(job_columns(NOW), [JOB])[1]
+
+
+@pytest.mark.parametrize(
+    ("said", "printed"),
+    [
+        ("name", "a" * 20),
+        ("jsonpath={.items[*].phase}", "succeeded"),
+        ("jsonpath={.items[0].pods}", "2048"),
+        ("jsonpath={.items[7].pods}", ""),
+        ('jsonpath={.as_of}{"\\n"}{.items[0].reason.code}', "42\nPodRefusedByNode"),
+    ],
+)
+def test_names_and_paths_are_for_scripts(capsys: pytest.CaptureFixture[str], said: str, printed: str) -> None:
+    show(Output.parse(said), job_columns(NOW), [JOB], 42)
+    assert capsys.readouterr().out == f"{printed}\n"
+
+
+@pytest.mark.parametrize("said", ["xml", "jsonpath", "jsonpath=", "jsonpath={x}", "jsonpath={.x", "jsonpath=.x"])
+def test_what_is_no_format_is_said(said: str) -> None:
+    with pytest.raises(BadParameter, match=r"is none of table, wide|no path"):
+        Output.parse(said)
 
 
 def test_a_table_says_as_of_which_record_it_holds(capsys: pytest.CaptureFixture[str]) -> None:

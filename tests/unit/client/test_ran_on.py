@@ -6,6 +6,8 @@ from tessera.client import ran_on as asked
 from tessera.client.ran_on import ran_on
 from tessera.projection.views import all_views
 from tessera_schemas.facts import PodsMade, RunAbsent, RunEnded, RunStarted
+from tessera_schemas.ledger import GENESIS
+from tessera_schemas.ledger_head import Head
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.views import JobView
 from tests.builders import admitted, job_spec, node_seen, role
@@ -18,6 +20,9 @@ class InMemory:
     def __init__(self, stored: list[bytes]) -> None:
         self.stored, self.read_bytes = stored, 0
         self.ledger = self
+
+    async def begin(self) -> Head:
+        return Head(0, GENESIS)
 
     async def count(self) -> int:
         return len(self.stored)

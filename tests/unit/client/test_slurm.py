@@ -1,37 +1,47 @@
 """Slurm's words: each option becomes what it means, and none is passed over."""
 
+import subprocess
+from datetime import datetime
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
-from tessera.client import files, slurm
-from tessera.client.commands.slurm import PARTITIONS, node_state, partitions, queue_columns, warnings
+from tessera.client import files
+from tessera.client.commands.slurm import PARTITIONS, node_state, partitions, queue_columns
 from tessera.client.outcomes import Failure, Refused
 from tessera.client.rendering import COLUMNS, table
+from tessera.client.slurm import pods, values, words
+from tessera.client.slurm.jobs import file_of, job_of
+from tessera.client.slurm.options import OPTIONS, split_words
+from tessera.client.slurm.script import Script, read_script
 from tessera_schemas.job import JobSpec
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.views import JobView, NodeView, QueueView
 
 NOW = 1_760_000_000_000
+NOON = datetime.fromisoformat("2030-03-04T12:00:00+00:00")
 GIB = 2**30
+HERE = {"TOKEN": "of this shell"}
 
 
 def script(*options: str, body: str = "python train.py") -> str:
     return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in options), "", body, ""])
 
 
-def job(*options: str, image: str | None = "train:1") -> JobSpec:
-    read = slurm.read_script(script(*options), "train.sh")
-    spec = files.job_spec(slurm.job_of(read, "train.sh", image, "train"), "train.sh")
+def read(*options: str, line: str = "", body: str = "python train.py") -> Script:
+    said, arguments = split_words(line.split())
+    return read_script(script(*options, body=body), "train.sh", (), said, arguments)
+
+
+def spec_of(made: Script, image: str | None = "train:1") -> JobSpec:
+    spec = files.job_spec(job_of(made, image, HERE, NOON), "train.sh")
     return JobSpec.model_validate({"queue": "default", **spec})
 
 
-def refused(*options: str) -> list[tuple[str, str]]:
-    with pytest.raises(Refused) as raised:
-        slurm.read_script(script(*options), "train.sh")
-    return [(reason.code, reason.field) for reason in raised.value.reasons]
+def job(*options: str, image: str | None = "train:1", **more: Any) -> JobSpec:
+    return spec_of(read(*options, **more), image)
 
 
 def wrong(*options: str, **more: Any) -> str:
@@ -50,9 +60,26 @@ def test_a_script_becomes_a_job_whose_pods_run_it() -> None:
     assert role.template.command[2].endswith("python train.py\n")
 
 
-def test_a_flag_that_is_not_known_hides_no_other_refusal() -> None:
-    fields = [field for _, field in refused("--exclusive", "--array=1-9", "--exclusive --mail-user=me")]
-    assert fields == ["line 2: --exclusive", "line 3: --array", "line 4: --exclusive", "line 4: --mail-user"]
+def test_all_that_nothing_honours_is_refused_at_once_with_a_way_out() -> None:
+    with pytest.raises(Refused) as raised:
+        read("--exclusive --mail-type=END", "-M west", "--turbo", line="--licenses=matlab")
+    said = [(reason.code, reason.field) for reason in raised.value.reasons]
+    assert said == [
+        (Code.NOT_SUPPORTED_YET, "line 2: --exclusive"),
+        (Code.NOT_SUPPORTED_YET, "line 2: --mail-type"),
+        (Code.NOT_SUPPORTED_YET, "line 3: --clusters"),
+        (Code.UNKNOWN_FIELD, "line 4: --turbo"),
+        (Code.NOT_SUPPORTED_YET, "--licenses"),
+    ]
+    assert all(
+        f"or say --ignore {reason.field.rpartition('--')[2]}" in reason.detail for reason in raised.value.reasons
+    )
+
+
+def test_every_option_of_the_table_has_a_meaning_or_a_way_out() -> None:
+    assert [option.name for option in OPTIONS if bool(option.becomes) == bool(option.way_out)] == []
+    shorts = [option.short for option in OPTIONS if option.short]
+    assert len(set(shorts)) == len(shorts)
 
 
 def test_each_task_of_each_node_is_a_pod_with_its_part_of_the_node() -> None:
@@ -62,6 +89,14 @@ def test_each_task_of_each_node_is_a_pod_with_its_part_of_the_node() -> None:
     assert (role.replicas, role.resources.gpus) == (2, 8)
     (role,) = job("--ntasks=4", "--nodes=2", "--gres=gpu:4").roles
     assert (role.replicas, role.resources.gpus) == (4, 2)
+    (role,) = job("-n 4", "--gpus-per-task=2", "--mem-per-cpu=2G", "-c 8").roles
+    assert (role.replicas, role.resources.gpus, role.resources.memory_bytes) == (4, 2, 16 * GIB)
+    assert job("--gpus=2", "--mem-per-gpu=10G").roles[0].resources.memory_bytes == 20 * GIB
+
+
+def test_an_option_of_the_command_line_goes_before_the_scripts() -> None:
+    spec = job("--gres=gpu:8", "--job-name=a", "--mem=1G", line="--gpus 2 -J b --mem-per-cpu=3G")
+    assert (spec.name, spec.roles[0].resources.gpus, spec.roles[0].resources.memory_bytes) == ("b", 2, 3 * GIB)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +107,22 @@ def test_a_time_is_read_as_slurm_reads_it(text: str, seconds: int) -> None:
     assert job(f"--time={text}").time_limit_seconds == seconds
 
 
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [
+        ("now+2hours", "2030-03-04T14:00:00+00:00"),
+        ("now+90", "2030-03-04T12:01:30+00:00"),
+        ("16:00", "2030-03-04T16:00:00+00:00"),
+        ("08:30:15", "2030-03-05T08:30:15+00:00"),
+        ("tomorrow", "2030-03-05T00:00:00+00:00"),
+        ("midnight", "2030-03-05T00:00:00+00:00"),
+        ("2031-01-31T12:00+00:00", "2031-01-31T12:00:00+00:00"),
+    ],
+)
+def test_a_beginning_is_read_as_slurm_reads_it(text: str, begins: str) -> None:
+    assert job(f"--begin={text}").begin_ts == int(datetime.fromisoformat(begins).timestamp() * 1000)
+
+
 def test_classes_and_requeueing_are_carried_over() -> None:
     assert job("--qos=urgent").priority_class == "urgent"
     assert job("--priority=low").priority_class == "low"
@@ -79,22 +130,72 @@ def test_classes_and_requeueing_are_carried_over() -> None:
     assert job("--requeue").retry.max_attempts > 1
 
 
-def test_every_option_that_nothing_honours_is_named_with_its_line() -> None:
-    assert refused("--array=1-10", "--job-name=x", "--mail-type=END", "-o log.txt") == [
-        (Code.NOT_SUPPORTED_YET, "line 2: --array"),
-        (Code.UNKNOWN_FIELD, "line 4: --mail-type"),
-        (Code.NOT_SUPPORTED_YET, "line 5: --output"),
+@pytest.mark.parametrize(
+    ("text", "tasks", "limit"),
+    [
+        ("0-9", "0-9", None),
+        ("0-15%4", "0-15", 4),
+        ("5,1,3", "1-5:2", None),
+        ("1,3,5-7", "1-5:2,6-7", None),
+        ("0-30:10,31", "0-30:10,31", None),
+        ("7", "7", None),
+        ("1,5", "1,5", None),
+    ],
+)
+def test_an_array_is_the_jobs_array(text: str, tasks: str, limit: int | None) -> None:
+    array = job(f"--array={text}").array
+    assert array is not None
+    assert (array.tasks, array.limit) == (tasks, limit)
+
+
+def test_dependencies_are_conditions_that_must_all_hold() -> None:
+    said = values.Said("train.sh", "dependency", "afterok:a:b_7,afterany:c,singleton")
+    assert values.dependencies_of(said) == [("afterok", "a"), ("afterok", "b_7"), ("afterany", "c"), ("singleton", "")]
+
+
+def test_nodes_are_chosen_by_labels_and_names() -> None:
+    (role,) = job("--constraint=nvlink&zone=a", "--exclude=gpu-[1-2,07],old", "-w gpu-9").roles
+    assert [(term.key, term.operator.value, term.values) for term in role.affinity] == [
+        ("nvlink", "Exists", ()),
+        ("zone", "In", ("a",)),
+        ("kubernetes.io/hostname", "In", ("gpu-9",)),
+        ("kubernetes.io/hostname", "NotIn", ("gpu-1", "gpu-2", "gpu-07", "old")),
     ]
 
 
-def test_an_option_is_passed_over_only_when_told_to() -> None:
-    read = slurm.read_script(script("--output=log", "--gpus=1"), "train.sh", ["output"])
-    assert read.options == {"gpus": "1"}
+def test_variables_are_named_and_never_the_whole_shell() -> None:
+    env = job("--export=TOKEN,MODE=fast").roles[0].template.env
+    assert (env["TOKEN"], env["MODE"]) == ("of this shell", "fast")
+    assert "TOKEN" not in job("--export=NONE").roles[0].template.env
+    assert "name those that it needs" in wrong("--export=ALL")
+    assert "ABSENT is not set here" in wrong("--export=ABSENT")
+
+
+def test_notice_and_directory_are_carried_over() -> None:
+    spec = job("--signal=B:TERM@120", "--chdir=/scratch/run")
+    assert (spec.termination_grace_seconds, spec.roles[0].template.working_dir) == (120, "/scratch/run")
+
+
+def test_a_pod_has_the_variables_that_scripts_read() -> None:
+    env = job("--ntasks=4", "--gpus-per-task=2", "--array=1-9:2", "-J sweep").roles[0].template.env
+    assert {name: env[f"SLURM_{name}"] for name in ("JOB_ID", "PROCID", "NTASKS", "GPUS", "ARRAY_TASK_ID")} == {
+        "JOB_ID": "$(TESSERA_JOB_ID)",
+        "PROCID": "$(TESSERA_RANK)",
+        "NTASKS": "4",
+        "GPUS": "8",
+        "ARRAY_TASK_ID": "$(TESSERA_ARRAY_TASK)",
+    }
+    assert [env[f"SLURM_ARRAY_TASK_{part}"] for part in ("COUNT", "MIN", "MAX", "STEP")] == ["5", "1", "9", "2"]
 
 
 def test_lines_after_the_first_command_are_part_of_the_program() -> None:
     text = "#!/bin/sh\n# a comment\n\n#SBATCH --gpus=1\nset -e\n#SBATCH --array=1\n"
-    assert slurm.read_script(text, "x").options == {"gpus": "1"}
+    assert read_script(text, "x").options == {"gpus": "1"}
+
+
+def test_an_option_is_passed_over_only_when_told_to() -> None:
+    made = read_script(script("--exclusive", "--gpus=1"), "train.sh", ["exclusive"])
+    assert made.options == {"gpus": "1"}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +209,15 @@ def test_lines_after_the_first_command_are_part_of_the_program() -> None:
         (["--time=0"], "no time at all"),
         (["--nodes=1-4"], "write one number"),
         (["--mem=lots"], "write 64G"),
+        (["--mem-per-gpu=1G"], "it has no GPU"),
         (["--ntasks=3", "--nodes=2"], "do not lie evenly"),
+        (["--array=9-1"], "each range upwards"),
+        (["--array=1-3%0"], "behind %"),
+        (["--array=0-99999999"], "write 0-9"),
+        (["--begin=someday"], "write now+2hours"),
+        (["--signal=USR1@60"], "trap TERM"),
+        (["--constraint=[a|b]"], "joined by &"),
+        (["--exclude=GPU_1"], "names of nodes"),
         (["--job-name"], "has no value"),
         (["--job-name='x"], "mend the quotes"),
         (["gpus=1"], "is no option"),
@@ -120,20 +229,72 @@ def test_a_value_that_cannot_be_meant_is_a_sentence_that_says_where(options: lis
     assert sentence.startswith("train.sh")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("afterok:a?afterok:b", "joined by ?"), ("afterok:a+5", "a delay"), ("afterok", "write"), ("expand:a", "write")],
+)
+def test_a_dependency_that_is_not_there_says_the_way_out(text: str, said: str) -> None:
+    with pytest.raises(Failure, match=said.replace("?", "[?]")):
+        values.dependencies_of(values.Said("train.sh", "dependency", text))
+
+
 def test_without_an_image_or_an_interpreter_there_is_no_job() -> None:
     assert "no container image" in wrong(image=None)
     assert job("--container-image=mine:2", image=None).roles[0].template.image == "mine:2"
     for first in ("echo hello", "#!/usr/bin/perl"):
         with pytest.raises(Failure):
-            slurm.command_of(f"{first}\n", "x.sh")
-    assert slurm.command_of("#!/usr/bin/env python3\nprint()\n", "x")[:2] == ["python3", "-c"]
+            pods.command_of(f"{first}\n", "x.sh")
+    assert pods.command_of("#!/usr/bin/env python3\nprint()\n", "x", ("a",)) == [
+        "python3",
+        "-c",
+        "#!/usr/bin/env python3\nprint()\n",
+        "a",
+    ]
     with pytest.raises(Failure, match="put the program into the image"):
-        slurm.command_of("#!/bin/sh\n" + "x" * slurm.SCRIPT_CHARACTERS, "x")
+        pods.command_of("#!/bin/sh\n" + "x" * pods.SCRIPT_CHARACTERS, "x")
 
 
-def test_what_a_script_counts_on_and_is_not_there_is_said() -> None:
-    assert len(warnings("srun python train.py --rank $SLURM_PROCID")) == 2
-    assert warnings("python train.py") == []
+def run_as(rank: int, body: str, *arguments: str, tasks: int = 2) -> str:
+    """What a pod of the job prints, run by this machine's shell with the variables as the kubelet would fill them."""
+    made = read(f"--ntasks={tasks}", "--array=3-5", line=" ".join(["train.sh", *arguments]), body=body)
+    made = Script(made.options, made.text, made.where, made.arguments[1:])
+    template = spec_of(made).roles[0].template
+    env = {"PATH": "/usr/bin:/bin"}
+    own = {"TESSERA_JOB_ID": "j" * 20, "TESSERA_ATTEMPT": "1", "TESSERA_RANK": str(rank), "TESSERA_ARRAY_TASK": "4"}
+    for name, value in template.env.items():
+        for each, said in (own | {"TESSERA_ARRAY_ID": "a" * 20}).items():
+            value = value.replace(f"$({each})", said)
+        env[name] = value
+    return subprocess.run(template.command, env=env, capture_output=True, text=True, check=True).stdout
+
+
+def test_srun_in_a_script_runs_in_the_pods_of_its_ranks() -> None:
+    assert run_as(1, "srun --label -N 2 echo rank $SLURM_PROCID of $SLURM_NTASKS") == "rank 1 of 2\n"
+    assert [run_as(rank, "srun -n1 echo one") for rank in (0, 1)] == ["one\n", ""]
+    assert [run_as(rank, "srun --ntasks 1 -- echo one") for rank in (0, 1)] == ["one\n", ""]
+
+
+def test_scontrol_in_a_script_names_the_hosts_of_its_pods() -> None:
+    hosts = run_as(0, 'for host in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do echo $host; done').split()
+    assert hosts == [f"{'j' * 20}-1-{rank}.run-{'j' * 20}-1" for rank in range(2)]
+
+
+def test_a_script_has_its_arguments_and_its_place_in_the_array() -> None:
+    assert run_as(0, 'echo "$1 $2 $SLURM_ARRAY_TASK_ID"', "x", "y") == "x y 4\n"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("%A_%a.out", "jobid_7.out"),
+        ("%j.%x.%u", "jobid_7.train.ann"),
+        ("log-%4a-%t", "log-0007-2"),
+        ("100%%", "100%"),
+        ("plain", "plain"),
+    ],
+)
+def test_a_log_file_is_named_as_slurm_names_it(pattern: str, name: str) -> None:
+    assert file_of(pattern, "jobid", "train", "ann", task=7, rank=2) == name
 
 
 def view(phase: str = "running", **more: Any) -> JobView:
@@ -183,7 +344,7 @@ def test_slurms_tables_fit_80_columns_whatever_they_hold(wide: str) -> None:
 
 
 def test_names_of_nodes_are_folded_as_slurm_folds_them() -> None:
-    assert slurm.node_list(["gpu-3", "gpu-1", "gpu-2", "gpu-7", "login"]) == "gpu-[1-3,7],login"
-    assert slurm.node_list(["n09", "n10", "n11"]) == "n[09-11]"
-    assert slurm.node_list(["gpu-1", "gpu-1"]) == "gpu-1"
-    assert slurm.node_list([]) == ""
+    assert words.node_list(["gpu-3", "gpu-1", "gpu-2", "gpu-7", "login"]) == "gpu-[1-3,7],login"
+    assert words.node_list(["n09", "n10", "n11"]) == "n[09-11]"
+    assert words.node_list(["gpu-1", "gpu-1"]) == "gpu-1"
+    assert words.node_list([]) == ""

@@ -35,7 +35,7 @@ def test_a_share_of_a_gpu_is_still_read_beside_placeholders() -> None:
 
 def test_a_placeholder_where_people_write_a_quantity_is_refused_by_name() -> None:
     spec = {"name": "x", "resources": {"cpu": "{cores}"}, "template": {}}
-    with pytest.raises(Failure, match=r"templates\.x: cpu"):
+    with pytest.raises(Failure, match=r"templates\.x: resources\.cpu"):
         files.config_body({"templates": [{"name": "x", "spec": spec}]}, "f")
 
 

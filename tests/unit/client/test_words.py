@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tessera.client import files, quantities
+from tessera.client import files
 from tessera.client.keys import CI_SYSTEMS, choose_key
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.submitting import name_of, spec_of_options
+from tessera_schemas import friendly_quantities as quantities
 from tessera_schemas import units
+from tessera_schemas.short_form import full_job
 
 CI = {
     "GitHub": {
@@ -96,14 +98,14 @@ def test_what_is_no_quantity_of_cpu_is_refused_and_never_rounded(text: object) -
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        (units.said_memory(2**40), "1Ti"),
-        (units.said_memory(3 * 2**29), "1.5Gi"),
-        (units.said_memory(7), "7"),
-        (units.said_milli(1500), "1.5"),
-        (units.said_milli(96_000), "96"),
-        (units.said_age(59_000), "59s"),
-        (units.said_age(3_720_000), "1h2m"),
-        (units.said_age(-5), "0s"),
+        (units.format_memory(2**40), "1Ti"),
+        (units.format_memory(3 * 2**29), "1.5Gi"),
+        (units.format_memory(7), "7"),
+        (units.format_milli(1500), "1.5"),
+        (units.format_milli(96_000), "96"),
+        (units.format_age(59_000), "59s"),
+        (units.format_age(3_720_000), "1h2m"),
+        (units.format_age(-5), "0s"),
     ],
 )
 def test_numbers_are_said_shortly(said: str, expected: str) -> None:
@@ -143,6 +145,28 @@ def test_a_job_of_one_role_says_at_its_top_level_where_its_pods_go() -> None:
     }
     asked = {"gpu_memory_bytes": 40 * 2**30, "devices": {"rdma/hca": 1}}
     assert files.job_spec(said, "job.yaml") == {"roles": [{"name": "worker", **said, "resources": asked}]}
+
+
+def test_the_shortest_job_has_its_resources_and_image_at_its_top_level() -> None:
+    short = {"name": "a", "gpus": 8, "cpu": 16, "memory": "64Gi", "image": "i", "command": ["c"], "replicas": 2}
+    full = {
+        "name": "a",
+        "roles": [
+            {
+                "name": "worker",
+                "replicas": 2,
+                "resources": {"gpus": 8, "cpu_milli": 16_000, "memory_bytes": 64 * 2**30},
+                "template": {"image": "i", "command": ["c"]},
+            }
+        ],
+    }
+    assert full_job(short) == full_job(full) == full
+
+
+def test_what_is_said_twice_or_beside_roles_is_left_for_the_contract_to_refuse() -> None:
+    assert full_job({"gpus": 8, "resources": {"gpus": 4}})["gpus"] == 8
+    assert full_job({"gpus": 8, "resources": "all"})["gpus"] == 8
+    assert full_job({"gpus": 8, "roles": []}) == {"gpus": 8, "roles": []}
 
 
 def test_quotas_of_a_configuration_may_be_said_by_name() -> None:

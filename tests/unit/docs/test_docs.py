@@ -14,6 +14,7 @@ from docs import make_tables
 from tessera.admission.decide.configuration import find_config_faults
 from tessera.client import applying, files
 from tessera.client.cli import app
+from tessera.client.commands.sbatch import IMAGE_VARIABLE
 from tessera.client.contexts import API_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from tessera.kernel.process.settings import ServiceSettings
 from tessera_schemas.commands import SubmitJob
@@ -23,6 +24,7 @@ from tessera_schemas.services import SERVICES
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "docs" / "examples"
 README = (ROOT / "README.md").read_text()
+SHOWN_FILES = sorted(path for path in EXAMPLES.rglob("*") if path.is_file())
 PAGES = sorted(page for top in ("", "docs/**/", "deploy/**/", "services/**/") for page in ROOT.glob(f"{top}*.md"))
 SHOWN = ("submit.py", "subscribe.py", "github-actions.yml", "gitlab-ci.yml")
 CODE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
@@ -85,7 +87,7 @@ def test_the_ci_examples_are_yaml_that_submits(name: str) -> None:
     assert "tessera submit -f job.yaml --wait" in str(yaml.safe_load((EXAMPLES / name).read_text()))
 
 
-OF_THE_CLIENT = {API_VARIABLE, TOKEN_VARIABLE, TOKEN_FILE_VARIABLE}
+OF_THE_CLIENT = {API_VARIABLE, TOKEN_VARIABLE, TOKEN_FILE_VARIABLE, IMAGE_VARIABLE}
 
 
 @page_by_page
@@ -134,7 +136,7 @@ def test_every_setting_that_a_page_names_exists(page: Path) -> None:
     assert named - known - told <= {"TESSERA_CREDENTIALS", "TESSERA_HOME", "TESSERA_DATA", *OF_THE_CLIENT}
 
 
-@pytest.mark.parametrize("page", [*PAGES, *sorted(EXAMPLES.iterdir())], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [*PAGES, *SHOWN_FILES], ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_page_names_a_path_of_one_machine(page: Path) -> None:
     assert not MACHINE_PATH.search(page.read_text())
 

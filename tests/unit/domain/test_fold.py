@@ -10,7 +10,7 @@ from tessera.domain.fold import apply_record, fold_message, take_in
 from tessera.domain.phases import Phase
 from tessera.domain.resources import Amount
 from tessera.domain.state import State
-from tessera.engine.queueing.ordering import line
+from tessera.engine.queueing.ordering import order_jobs
 from tessera_schemas.base import run_id
 from tessera_schemas.config import PriorityClass
 from tessera_schemas.facts import AnyFact, NodeSeen, Others, owner
@@ -139,7 +139,7 @@ def test_a_queued_job_counts_for_its_tenant_and_stands_in_line() -> None:
     use = books.state.tenant_use.get("lab")
     assert use is not None
     assert (use.jobs, use.amount) == (1, Amount(3000, 3 * GIB, 6000))
-    assert list(line(books.state, "default", books.state.ts)) == [JOB]
+    assert list(order_jobs(books.state, "default", books.state.ts)) == [JOB]
     assert books.held() == Amount()
 
 
@@ -151,7 +151,7 @@ def test_an_allocation_holds_devices_cpu_memory_and_a_pod_and_counts_for_the_que
     assert (node.cpu_free, node.memory_free, node.pods_free) == (63_000, 511 * GIB, 109)
     assert books.held() == Amount(1000, GIB, 2000)
     assert books.phase is Phase.ALLOCATED
-    assert not list(line(books.state, "default", books.state.ts))
+    assert not list(order_jobs(books.state, "default", books.state.ts))
 
 
 def test_a_share_takes_only_its_thousandths_of_the_device() -> None:
@@ -244,17 +244,17 @@ def test_a_new_configuration_moves_waiting_jobs_to_their_queues_new_pool() -> No
     books.write(
         ConfigSet(kind="config_set", fact=0, version=2), config_proposed(config_body(queue("research", pool="blue")))
     )
-    assert list(line(books.state, "blue", books.state.ts)) == [JOB]
-    assert not list(line(books.state, "default", books.state.ts))
+    assert list(order_jobs(books.state, "blue", books.state.ts)) == [JOB]
+    assert not list(order_jobs(books.state, "default", books.state.ts))
 
 
 def test_a_job_whose_queue_is_gone_is_in_no_line_until_the_queue_is_back() -> None:
     books = Books().queued()
     books.write(ConfigSet(kind="config_set", fact=0, version=2), config_proposed(config_body(queue("else"))))
-    assert not list(line(books.state, "default", books.state.ts))
+    assert not list(order_jobs(books.state, "default", books.state.ts))
     assert list(books.state.index.orphaned) == [JOB]
     books.write(ConfigSet(kind="config_set", fact=0, version=3), config_proposed())
-    assert list(line(books.state, "default", books.state.ts)) == [JOB]
+    assert list(order_jobs(books.state, "default", books.state.ts)) == [JOB]
     assert not books.state.index.orphaned
 
 
@@ -264,10 +264,10 @@ def test_new_priorities_reorder_the_line() -> None:
         fact = admitted(key, job_spec(priority_class="high"))
         books.write(JobQueued(kind="job_queued", fact=0, job_id=fact.job_id), fact)
     k2, k3 = admitted("k2").job_id, admitted("k3").job_id
-    assert list(line(books.state, "default", books.state.ts)) == [k2, k3, JOB]
+    assert list(order_jobs(books.state, "default", books.state.ts)) == [k2, k3, JOB]
     classes = (PriorityClass(name="normal", value=5), PriorityClass(name="high", value=1))
     books.write(ConfigSet(kind="config_set", fact=0, version=2), config_proposed(config_body(priority_classes=classes)))
-    assert list(line(books.state, "default", books.state.ts)) == [JOB, k2, k3]
+    assert list(order_jobs(books.state, "default", books.state.ts)) == [JOB, k2, k3]
 
 
 def test_an_epoch_only_rises() -> None:

@@ -9,6 +9,7 @@ from tessera.domain.free_slots import Unused
 from tessera.domain.idle import IdlePolicy, anybody_is_judged, idle_policy
 from tessera.engine.explain.explanation import explain
 from tessera.engine.placement.free_slots import slots
+from tessera.kernel.service.metrics import Metrics
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import RunIdle
 from tessera_schemas.job import JobIdle
@@ -90,12 +91,15 @@ def test_who_may_be_idle_is_neither_warned_nor_stopped(queue: str, own: dict[str
     assert (run.idle_ts, run.stopping) == (0, False)
 
 
-def test_slots_and_explain_say_what_is_held_and_not_used() -> None:
+def test_slots_metrics_and_explain_say_what_is_held_and_not_used() -> None:
     rounds = running("alone")
     assert slots(rounds.state, "default").unused == Unused()
     idle_for(rounds, "one", 60)
-    assert slots(rounds.state, "default").unused == Unused(runs=1, gpu_milli=4000)
-    said = " ".join(explain(rounds.state, rounds.job("one").job_id, rounds.ts).said)
+    found, metrics = slots(rounds.state, "default"), Metrics("scheduler")
+    assert found.unused == Unused(runs=1, gpu_milli=4000)
+    metrics.left_of_pools([found])
+    assert metrics.registry.get_sample_value("tessera_held_idle_gpus", {"pool": "default"}) == 4
+    said = " ".join(explain(rounds.state, rounds.job("one").job_id, rounds.ts).sentences)
     assert "it holds GPUs and uses none; in 2m it goes back to its queue" in said
     assert rounds.job("one").idle is None
 
@@ -104,5 +108,5 @@ def test_explain_says_that_a_job_may_hold_gpus_and_use_none() -> None:
     rounds = running("research", allow_idle=True)
     assert (
         "It may hold GPUs and use none (idle.allow_idle)."
-        in explain(rounds.state, rounds.job("one").job_id, rounds.ts).said
+        in explain(rounds.state, rounds.job("one").job_id, rounds.ts).sentences
     )

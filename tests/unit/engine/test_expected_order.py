@@ -135,7 +135,7 @@ def test_a_job_is_told_how_long_it_is_expected_to_take_and_who_goes_before_it_wh
     waiting = next(job for job in ledger.state.jobs.values() if job.key == "long2")
     found = explain(ledger.state, waiting.job_id, ledger.ts)
     assert found is not None
-    told = " ".join(found.said)
+    told = " ".join(found.sentences)
     assert (
         "1 that have waited longer than the shard's patience, 1 expected to take less GPU time, as waits are counted"
         in told

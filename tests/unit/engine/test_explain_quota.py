@@ -13,7 +13,7 @@ from tests.rounds import Rounds, share
 def told(rounds: Rounds, key: str, viewer: str | None = None) -> str:
     found = explain(rounds.state, rounds.job(key).job_id, rounds.ts, viewer)
     assert found is not None
-    return "\n".join((found.sentence(), *found.said))
+    return "\n".join((found.sentence(), *found.sentences))
 
 
 def borrowed(owner: Any = None, **more: Any) -> Rounds:

@@ -105,6 +105,7 @@ def test_ten_times_the_jobs_do_not_cost_ten_times_the_look_ups(monkeypatch: pyte
         ledger = shard()
         ledger.commit(*jobs("flood", count))
         ledger.commit(*jobs("quiet", 2))
+        order(ledger.state, "default", ledger.ts)  # the first one indexes the jobs by kind
         table, calls = ledger.state.jobs, Counter[str]()
 
         def counted(self: Any, key: str, calls: Counter[str] = calls) -> Any:
@@ -180,3 +181,48 @@ def test_a_fiftyfold_flood_costs_another_tenant_of_the_queue_at_most_a_fifth() -
     alone, beside = turnaround(0), turnaround(500)
     assert beside <= alone * 12 // 10
     assert turnaround(500, queueing_strategy="strict_fifo") > 5 * alone, "by age alone it would wait for all of it"
+
+
+SHORT_MS, STEP_MS, NORMAL_MS, SHORT_LASTS_MS = 2000, 100, 500, 6000
+
+
+def short_runs(flood: int, **more: Any) -> tuple[int, int]:
+    """
+    Runs of two seconds on 16 GPUs: one tenant sends two a second, another `flood` times as many and 100 at once.
+
+    Returns the longest wait (ms) of the first, and how many runs of the other began while one of its jobs that stood
+    in the published line waited.
+    """
+    ledger = shard(nodes=2, **more)
+    sent, ends, begun = dict[str, int](), dict[str, int](), dict[str, int]()
+    number, passed, spec = 0, 0, job_spec(role(gpus=1))
+    for now in range(0, SHORT_LASTS_MS, STEP_MS):
+        wanted = flood * (now + STEP_MS) // NORMAL_MS + 100 * bool(flood)
+        facts: list[AnyFact] = [admitted(f"f{at}", spec, "flood") for at in range(number, wanted)]
+        number = wanted
+        if now // NORMAL_MS == len(sent):
+            facts.append(admitted(f"q{now}", spec, "quiet"))
+            sent[facts[-1].job_id] = now
+        ledger.commit(*facts, ms=STEP_MS // 2)
+        ledger.commit(orders=(ledger.line(),), ms=0)
+        over = [run_id for run_id, end in ends.items() if end == now]
+        ended = [RunEnded(kind="run_ended", run_id=run_id) for run_id in over]
+        ledger.commit(*ended, *map(run_absent, over), ms=STEP_MS // 2)
+        fresh = [run.run_id for run in ledger.state.runs.values() if not run.uids]
+        ledger.commit(*(PodsMade(kind="pods_made", run_id=run, uids=(f"{run}-0",)) for run in fresh), ms=0)
+        ledger.commit(*(RunStarted(kind="run_started", run_id=run) for run in fresh), ms=0)
+        ends |= dict.fromkeys(fresh, now + SHORT_MS)
+        begun |= {job: now for job in (run_id.partition("-")[0] for run_id in fresh) if job in sent}
+        others = sum(run_id.partition("-")[0] not in sent for run_id in fresh)
+        passed += others if sent.keys() - begun.keys() else 0
+    return max(begun.get(job, SHORT_LASTS_MS) - at for job, at in sent.items()), passed
+
+
+def test_beside_a_flood_of_two_second_runs_another_tenant_waits_for_a_gpu_to_be_free_and_for_nobody_else() -> None:
+    """Runs are not cut short: whoever comes while all GPUs are busy waits for one to end, at most a run's length."""
+    assert short_runs(0) == (0, 0)
+    longest, passed = short_runs(50)
+    assert (longest <= SHORT_MS, passed) == (True, 0)
+    longest, passed = short_runs(50, queueing_strategy="strict_fifo")
+    assert longest > 2 * SHORT_MS
+    assert passed > 20

@@ -104,4 +104,4 @@ def test_explain_says_that_no_quota_reaches_the_nodes_that_could_hold_a_job() ->
     (job,) = ledger.state.jobs.values()
     told = explain(ledger.state, job.job_id, ledger.ts)
     assert told is not None
-    assert any("no quota of queue research reaches them" in text for text in told.said)
+    assert any("no quota of queue research reaches them" in text for text in told.sentences)

@@ -113,7 +113,7 @@ def test_a_higher_class_is_offered_where_a_strict_queue_lets_nobody_pass() -> No
     answer = explained(rounds, "it")
     assert answer.reason is not None
     assert answer.reason.code is Code.BEHIND_QUEUE_HEAD
-    assert any(rounds.job("head").job_id in text for text in answer.said)
+    assert any(rounds.job("head").job_id in text for text in answer.sentences)
     assert [change.text for change in answer.changes] == ["priority class high"]
     rounds.submit("changed", gpus=2, priority="high")
     rounds.settle()
@@ -188,7 +188,7 @@ def test_a_drained_node_is_named_with_its_reason_and_making_it_common_again_is_t
     rounds.submit("it", gpus=8)
     rounds.settle()
     answer = explained(rounds, "it")
-    assert "Node node-a is drained by an operator: new disks" in answer.said
+    assert "Node node-a is drained by an operator: new disks" in answer.sentences
     assert offered(rounds)["undrain"].nodes == ("node-a",)
     rounds.commit(DrainRequested(kind="drain_requested", node="node-a", undo=True))
     rounds.settle()
@@ -205,7 +205,7 @@ def test_a_job_for_which_room_is_made_hears_until_when_and_nothing_is_tried() ->
     answer = explained(rounds, "it")
     assert answer.reason is not None
     assert (answer.reason.code, answer.reason.numbers) == (Code.WAITING_FOR_PREEMPTED, {"runs_stopping": 1})
-    assert answer.said[0].startswith("Room on node-a is kept for it (preemption) for ")
+    assert answer.sentences[0].startswith("Room on node-a is kept for it (preemption) for ")
     assert answer.changes == ()
 
 
@@ -250,7 +250,7 @@ def test_an_elastic_job_says_from_what_to_what_it_grows() -> None:
     rounds = busy(taken=8)
     rounds.submit("it", gpus=1, pods=2, max_replicas=5)
     rounds.settle()
-    assert any("starts with 2 pods and grows to 5" in text for text in explained(rounds, "it").said)
+    assert any("starts with 2 pods and grows to 5" in text for text in explained(rounds, "it").sentences)
 
 
 def test_jobs_that_came_before_and_that_nobody_has_judged_take_their_room_first() -> None:
@@ -283,8 +283,8 @@ def test_a_run_on_its_way_says_by_when_it_has_to_start() -> None:
     rounds = Rounds(nodes={"node-a": 8})
     rounds.submit("it", gpus=2)
     rounds.commit(orders=(rounds.line(),))
-    assert "within 10m" in explained(rounds, "it").said[1]
+    assert "within 10m" in explained(rounds, "it").sentences[1]
     run = rounds.run("it").run_id
     rounds.commit(PodsMade(kind="pods_made", run_id=run, uids=("u",)))
     rounds.commit(RunStarted(kind="run_started", run_id=run))
-    assert explained(rounds, "it").said == ("Attempt 1 holds 1 place on node-a.",)
+    assert explained(rounds, "it").sentences == ("Attempt 1 holds 1 place on node-a.",)

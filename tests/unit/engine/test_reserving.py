@@ -10,7 +10,14 @@ from tessera.domain.runtimes import kind_of, learn
 from tessera.domain.state import State
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
-from tessera.engine.queueing.reservations import Forecast, Opening, Reservation, beside, reserved, soonest
+from tessera.engine.queueing.reservations import (
+    Forecast,
+    Opening,
+    Reservation,
+    find_opening,
+    hide_reserved,
+    make_reservation,
+)
 from tessera_schemas.job import Retry
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
@@ -107,7 +114,7 @@ def test_doubling_and_halving_finds_what_trying_one_end_after_the_other_finds(
         if not isinstance(place_gang(gang, later), Reason):
             expected = at
             break
-    opening = soonest(gang, nodes, ends, places)
+    opening = find_opening(gang, nodes, ends, places)
     assert (None if opening is None else opening.at) == expected
     if opening is not None:
         assert opening.placements == place_gang(gang, later)
@@ -132,9 +139,9 @@ def opened(gang: tuple[RoleNeed, ...], *others: Reservation) -> Reservation:
     nodes = cluster(node("a", gpus=4, free=(0,) * 4), node("b", gpus=4, free=(0,) * 4))
     for other in others:
         gang_of(other.job.roles).take(nodes, other.placements)
-    opening = soonest(gang, nodes, Forecast(halves()).ends_on(nodes), FeasibleNodes(nodes))
+    opening = find_opening(gang, nodes, Forecast(halves()).ends_on(nodes), FeasibleNodes(nodes))
     assert opening is not None
-    return reserved(job(gang=gang), "", opening, others)
+    return make_reservation(job(gang=gang), "", opening, others)
 
 
 def where(kept: Reservation) -> tuple[int, str, tuple[int, ...]]:
@@ -153,17 +160,17 @@ def test_a_second_reservation_lies_beside_the_first_and_may_begin_before_it() ->
 
 def test_what_is_left_is_what_is_free_both_now_and_then() -> None:
     kept = opened(HALF)
-    assert beside(node("a", gpus=4, free=(1000,) * 4), [kept]).gpu_free == (0, 0, 0, 0)
-    assert beside(node("a", gpus=4, cpu_free=70_000), [kept]).cpu_free == kept.ahead["a"].cpu_free
-    assert beside(node("c", gpus=4), [kept]) == node("c", gpus=4)
+    assert hide_reserved(node("a", gpus=4, free=(1000,) * 4), [kept]).gpu_free == (0, 0, 0, 0)
+    assert hide_reserved(node("a", gpus=4, cpu_free=70_000), [kept]).cpu_free == kept.nodes_then["a"].cpu_free
+    assert hide_reserved(node("c", gpus=4), [kept]) == node("c", gpus=4)
 
 
 def test_reservations_on_one_node_know_of_each_other_from_when_the_later_one_begins() -> None:
     gang = roles((1, need(cpu_milli=10_000)))
-    ahead = cluster(node("a"))
+    nodes_then = cluster(node("a"))
     place = (Placement(0, "role-0", "a", (), 0),)
-    later = reserved(job("later", gang=gang), "", Opening(NOW + 200, place, ahead), ())
-    gang_of(gang).take(ahead, place)  # where the earlier one is sought, the later one stands
-    earlier = reserved(job("earlier", gang=gang), "", Opening(NOW + 100, place, ahead), [later])
-    assert earlier.ahead["a"].cpu_free == 54_000
-    assert later.ahead["a"].cpu_free == 44_000
+    later = make_reservation(job("later", gang=gang), "", Opening(NOW + 200, place, nodes_then), ())
+    gang_of(gang).take(nodes_then, place)  # where the earlier one is sought, the later one stands
+    earlier = make_reservation(job("earlier", gang=gang), "", Opening(NOW + 100, place, nodes_then), [later])
+    assert earlier.nodes_then["a"].cpu_free == 54_000
+    assert later.nodes_then["a"].cpu_free == 44_000

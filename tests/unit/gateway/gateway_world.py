@@ -12,7 +12,7 @@ import aiohttp
 import orjson
 
 from tessera.admission.decide.policy import AdmissionPolicy, templates_of, tree_of
-from tessera.admission.decide.templates import Made, from_template
+from tessera.admission.decide.templates import ExpandedJob, from_template
 from tessera.gateway.main import serve
 from tessera.gateway.settings import GatewaySettings
 from tessera.gateway.tokens import FILE_NAME, add_token
@@ -229,7 +229,7 @@ class World:
         if isinstance(command, SubmitTemplate):
             config = self.committed.state.config
             made = from_template(command, AdmissionPolicy(1, tree_of(config), templates=templates_of(config)))
-            assert isinstance(made, Made), made
+            assert isinstance(made, ExpandedJob), made
             command, source = made.command, made.source
         assert isinstance(command, SubmitJob)
         job, spec = job_id(SHARD, tenant, command.key), command.spec

@@ -71,6 +71,40 @@ async def test_the_key_may_stand_in_the_header_and_must_not_differ_from_the_body
     assert (bad.status, bad.code) == (422, "InvalidField")
 
 
+async def test_a_job_in_short_form_is_sent_in_full_and_is_the_same_job(world: World) -> None:
+    token = world.token("lab")
+    short = {"name": "train", "queue": "research", "gpus": 8, "cpu": 16, "memory": "64Gi", "image": "i"}
+    asked = {"gpus": 8, "cpu_milli": 16_000, "memory_bytes": 64 * 2**30}
+    full = {
+        "name": "train",
+        "queue": "research",
+        "roles": [{"name": "worker", "resources": asked, "template": {"image": "i"}}],
+    }
+    async with world.gateway():
+        first = await world.ask("POST", "/v1/jobs", token, {"key": "k1", "spec": short})
+        again = await world.ask("POST", "/v1/jobs", token, {"key": "k1", "spec": full})
+        wrong = await world.ask("POST", "/v1/jobs", token, {"key": "k2", "spec": {**short, "memory": "lots"}})
+    assert (first.status, again.status) == (201, 200)
+    assert world.commands[0][1]["spec"] == world.commands[1][1]["spec"] == full
+    assert (wrong.status, wrong.code, wrong.body["field"]) == (422, "InvalidField", "spec.resources.memory")
+
+
+async def test_a_job_gets_another_priority_class_and_free_slots_are_told(world: World) -> None:
+    token = world.token("lab")
+    async with world.gateway():
+        await world.ask("POST", "/v1/jobs", token, submit())
+        said = await world.ask("POST", f"/v1/jobs/{K1}/priority", token, {"priority_class": "low"})
+        none = await world.ask("POST", f"/v1/jobs/{K1}/priority", token, {})
+        slots = await world.ask("GET", "/v1/slots", token)
+    assert (said.status, none.status, none.code) == (202, 422, "MissingField")
+    assert world.commands[-1] == (
+        "lab",
+        {"kind": "set_priority", "v": 1, "job_id": K1, "tenant": "lab", "priority_class": "low"},
+    )
+    assert [pool["pool"] for pool in slots.body["items"]] == ["default"]
+    assert {size["gpus"] for size in slots.body["items"][0]["sizes"]} >= {1, 2, 4, 8}
+
+
 async def test_a_refused_submit_brings_all_reasons_with_their_numbers(world: World) -> None:
     reasons = (
         Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail="nowhere"),
@@ -587,12 +621,12 @@ async def test_a_request_in_flight_is_answered_when_the_gateway_stops(world: Wor
     world.answers = False
     token = world.token("lab")
     async with world.gateway(answer_seconds=0.5):
-        asking = asyncio.create_task(world.ask("POST", "/v1/jobs", token, submit()))
+        requester = asyncio.create_task(world.ask("POST", "/v1/jobs", token, submit()))
         async with asyncio.timeout(10):
             while not world.commands:
                 await asyncio.sleep(0.005)
         world.stop.set()
-        said = await asking
+        said = await requester
         assert said.status == 202
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", world.port)

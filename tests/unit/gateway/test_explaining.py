@@ -1,6 +1,6 @@
 """What an explanation says to whom: one's own names, and no other tenant's."""
 
-from tessera.gateway.explaining import explained, for_eyes_of, places_in_line
+from tessera.gateway.explaining import explained, hide_other_tenants, list_positions
 from tests.builders import admitted, job_spec, role
 from tests.ledgers import Committed
 
@@ -10,7 +10,7 @@ MINE, THEIRS = admitted("k1", tenant="lab").job_id, admitted("k1", tenant="other
 def told(tenant: str | None, text: str) -> str:
     committed = Committed().begin()
     committed.commit(admitted("k1", tenant="lab"), admitted("k1", tenant="other"))
-    return for_eyes_of(tenant, text, committed.state)
+    return hide_other_tenants(tenant, text, committed.state)
 
 
 def test_another_tenants_job_run_and_queue_are_taken_out() -> None:
@@ -47,12 +47,12 @@ def test_the_line_tells_a_tenant_its_own_jobs_and_of_others_only_place_queue_siz
         spec = job_spec(role(replicas=3, gpus=8), name=f"secret-of-{tenant}", user="ada")
         committed.commit(admitted(f"k{number}", spec, tenant))
     committed.commit(orders=(committed.line(),))
-    theirs, mine = places_in_line(committed.state, "default", "lab")
+    theirs, mine = list_positions(committed.state, "default", "lab")
     assert (theirs.position, theirs.queue, theirs.gpu_milli) == (1, "research", 24_000)
     assert "other" not in theirs.model_dump_json()
     assert (mine.position, mine.name, mine.tenant) == (2, "secret-of-lab", "lab")
     assert mine.why.startswith("NoFit")
-    assert [place.name for place in places_in_line(committed.state, "default", None)] == [
+    assert [place.name for place in list_positions(committed.state, "default", None)] == [
         "secret-of-other",
         "secret-of-lab",
     ]

@@ -103,3 +103,23 @@ async def test_a_ledger_that_was_written_again_is_seen_while_a_service_runs_too(
     await end._ports.store.replace(END - 1, (), "f" * 64)
     with pytest.raises(InvariantViolation, match="up to record 2 hashes to"):
         await watching
+
+
+async def test_a_ledger_that_was_swapped_and_appended_to_is_known_by_its_record_of_the_last_look() -> None:
+    """Redis knows the other ledger by now, or nothing: this process still knows the one that it looked at."""
+    end = await shard()
+    await end.check()
+    stream = end._ports.bus.broker.stream(subjects.stream("LEDGER", SHARD))
+    stream.messages[END] = replace(stream.messages[END], data=stored("f" * 64))
+    await end._ports.bus.publish(Outgoing(subjects.ledger(SHARD), stored("e" * 64)))
+    with pytest.raises(InvariantViolation, match=r"up to record 3 hashes to .* this process saw"):
+        await end.check()
+
+
+async def test_a_ledger_that_lost_its_end_is_known_by_whoever_saw_it_alone() -> None:
+    end = await shard()
+    await end._ports.bus.publish(Outgoing(subjects.ledger(SHARD), stored(CHAIN[END])))
+    await end.check()
+    end._ports.bus.broker.stream(subjects.stream("LEDGER", SHARD)).remove(END + 1)
+    with pytest.raises(InvariantViolation, match="the ledger ends at 3, but this process of this shard knows record 4"):
+        await end.check()

@@ -60,7 +60,7 @@ async def test_a_start_beside_what_is_not_nats_is_one_line_that_says_what_to_do(
     peer = Peer()
     peer.greeting = NOT_NATS[what]
     async with connecting(peer) as connection:
-        with pytest.raises(StartupError, match=r"no NATS server at .*correct the setting nats_url"):
+        with pytest.raises(StartupError, match=r"no NATS server at .*correct TESSERA_NATS_URL"):
             await connection.open(0.3)
 
 

@@ -18,34 +18,34 @@ class Client:
     """Writes down what a parser tells its client."""
 
     def __init__(self) -> None:
-        self.heard: Heard = []
+        self.count_received: Heard = []
 
     def on_message(self, *message: object) -> None:
-        self.heard.append(message)
+        self.count_received.append(message)
 
     def on_line(self, line: bytes) -> None:
         verb, _, rest = line.partition(b" ")
         if verb == b"-ERR":
-            self.heard.append(("error", rest.decode().lower()))
+            self.count_received.append(("error", rest.decode().lower()))
         elif verb == b"INFO":
-            self.heard.append(("info", str(json.loads(rest))))
+            self.count_received.append(("info", str(json.loads(rest))))
         elif verb != b"+OK":
-            self.heard.append((verb.decode().lower(),))
+            self.count_received.append((verb.decode().lower(),))
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         self.on_message(sid, subject, reply, data, headers or b"")
 
     async def _process_ping(self) -> None:
-        self.heard.append(("ping",))
+        self.count_received.append(("ping",))
 
     async def _process_pong(self) -> None:
-        self.heard.append(("pong",))
+        self.count_received.append(("pong",))
 
     async def _process_err(self, text: str) -> None:
-        self.heard.append(("error", text))
+        self.count_received.append(("error", text))
 
     async def _process_info(self, info: object) -> None:
-        self.heard.append(("info", str(info)))
+        self.count_received.append(("info", str(info)))
 
 
 def heard_by_ours(pieces: Sequence[bytes]) -> Heard:
@@ -53,7 +53,7 @@ def heard_by_ours(pieces: Sequence[bytes]) -> Heard:
     parser = MessageParser(client.on_message, client.on_line)
     for piece in pieces:
         parser.feed(piece)
-    return client.heard
+    return client.count_received
 
 
 async def heard_by_the_library(pieces: Sequence[bytes]) -> Heard:
@@ -61,7 +61,7 @@ async def heard_by_the_library(pieces: Sequence[bytes]) -> Heard:
     parser = Parser(client)
     for piece in pieces:
         await parser.parse(piece)
-    return client.heard
+    return client.count_received
 
 
 def message(subject: bytes, sid: int, reply: bytes, headers: bytes, data: bytes) -> bytes:
@@ -93,8 +93,8 @@ async def test_messages_and_all_else_are_heard_in_order_however_they_are_cut(
 
 def test_a_message_may_come_byte_by_byte() -> None:
     stream = message(b"a", 1, b"r", HEADERS, b"data") + message(b"b", 2, b"", b"", b"")
-    heard = heard_by_ours([stream[at : at + 1] for at in range(len(stream))])
-    assert heard == [(1, b"a", b"r", b"data", HEADERS), (2, b"b", b"", b"", b"")]
+    count_received = heard_by_ours([stream[at : at + 1] for at in range(len(stream))])
+    assert count_received == [(1, b"a", b"r", b"data", HEADERS), (2, b"b", b"", b"", b"")]
 
 
 @pytest.mark.parametrize("line", [b"MSG a one 3\r\nabc\r\n", b"MSG a\r\n", b"x" * (LINE_BYTES_MAX + 1)])

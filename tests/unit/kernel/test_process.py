@@ -6,12 +6,12 @@ from dataclasses import replace
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.process.ending import BoundedEnd
-from tessera.kernel.process.lifecycle import serve_until_told
+from tessera.kernel.process.lifecycle import serve_until_stopped
 from tessera.kernel.process.settings import ServiceSettings
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
 from tessera.kernel.service.metrics import Metrics
-from tessera.kernel.tasks.task_group import END_SECONDS, together
+from tessera.kernel.tasks.task_group import END_SECONDS, run_loops
 from tessera.testkit.sim.loop import VirtualClock, VirtualLoop
 from tests.unit.kernel.swallowing import Swallowing
 from tests.unit.scheduler.committers import World
@@ -44,11 +44,11 @@ def test_a_service_halts_although_its_other_loops_swallow_their_cancellation() -
     health = ports.health
 
     async def serve(_ports: Ports, _settings: ServiceSettings, stop: asyncio.Event) -> None:
-        await together(stop, violates_after_a_second(), Swallowing(lost=1).run(), Swallowing(lost=None).run())
+        await run_loops(stop, violates_after_a_second(), Swallowing(lost=1).run(), Swallowing(lost=None).run())
 
     async def main() -> None:
         stop, end = asyncio.Event(), NoEnd()
-        serving = asyncio.ensure_future(serve_until_told(serve, ports, ServiceSettings(), stop, end))
+        serving = asyncio.ensure_future(serve_until_stopped(serve, ports, ServiceSettings(), stop, end))
         await asyncio.sleep(1 + 2 * END_SECONDS)
         assert health.readiness()["halted"] == "EVENTS diverge"
         assert not end.begun, "a halted service stays up"
@@ -70,7 +70,7 @@ def test_a_service_that_was_told_to_stop_ends_although_a_loop_never_does() -> No
     async def main() -> None:
         stop, end, settings = asyncio.Event(), NoEnd(), ServiceSettings()
         loop.call_later(1, stop.set)
-        await serve_until_told(serve, ports, settings, stop, end)
+        await serve_until_stopped(serve, ports, settings, stop, end)
         assert end.begun
         assert loop.time() <= 1 + settings.drain_seconds + 2 * END_SECONDS
 

@@ -15,7 +15,7 @@ from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Message, Outgoing
 from tessera_schemas.ledger import LEDGER_MESSAGE
 from tests.builders import SHARD, Chain, admitted, config_proposed
-from tests.ledgers import Committed
+from tests.ledgers import Committed, rechain
 
 
 def folded(stored: list[bytes]) -> Shard:
@@ -153,3 +153,22 @@ async def test_a_ledger_that_ends_before_what_was_seen_lost_its_tail() -> None:
     shard = folded(ledger.stored)
     with pytest.raises(InvariantViolation, match="ends at 2, but its record 4 was seen"):
         await shard.catch_up(World().holds(ledger.stored[:2]).ledger)
+
+
+async def test_a_ledger_of_the_same_length_that_was_written_again_is_not_ours() -> None:
+    ledger = checked()
+    other = rechain(ledger.stored, 2, lambda message: message.update(tx="another-tx"))
+    shard = folded(ledger.stored)
+    with pytest.raises(InvariantViolation, match="record 4 is not the one that was seen"):
+        await shard.catch_up(World().holds(other).ledger)
+
+
+def test_a_message_of_an_epoch_that_nobody_opened_is_folded_by_nobody() -> None:
+    books = Committed().begin()
+    books.commit(admitted("last"))
+    forged = rechain(books.stored, len(books.stored), lambda message: message.update(epoch=message["epoch"] + 1))
+    shard = Shard()
+    for seq, data in enumerate(forged[:-1], start=1):
+        shard.fold(decode_entry(Message("", seq, data)))
+    with pytest.raises(InvariantViolation, match="was never opened"):
+        shard.fold(decode_entry(Message("", len(forged), forged[-1])))

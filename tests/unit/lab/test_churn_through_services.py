@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from tessera.client.commands.lab import lab
 from tessera.client.outcomes import Failure
-from tessera.lab.churn.book import HOUR_MS, RAN, WAITED
+from tessera.lab.churn.arrivals import HOUR_MS, RAN, WAITED
 from tessera.lab.churn.lifetimes import Timed
 from tessera.lab.churn.offered import offer
 from tessera.lab.churn.replay import Ready, Span, replay

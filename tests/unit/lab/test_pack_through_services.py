@@ -32,7 +32,7 @@ def test_best_fit_uses_as_much_through_the_platform_as_by_itself(seed: int) -> N
 
 def test_a_run_may_end_early_and_tells_how_far_it_is() -> None:
     told: list[tuple[int, int]] = []
-    run = through_services(TRACE, "tessera", 42, most=3, tell=lambda done, of: told.append((done, of)))
+    run = through_services(TRACE, "tessera", 42, most=3, report_progress=lambda done, of: told.append((done, of)))
     assert told == [(1, 3), (2, 3), (3, 3)]
     assert run.arrivals == 3
     assert run.dropped == 0

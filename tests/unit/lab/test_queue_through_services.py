@@ -15,7 +15,9 @@ from tessera.lab.queue.replay import replay
 from tessera.lab.queue.services import refuse, through_services
 from tessera.lab.traces.philly import TraceJob
 from tessera.testkit.end_to_end.services import Undecided
+from tessera.testkit.sim.loop import VirtualClock
 
+DAY_SECONDS = 86_400
 SECONDS_BETWEEN_RUNS = 2
 """What the services and kubelets may take from the end of one run to the start of the next in its place."""
 
@@ -103,3 +105,17 @@ def test_the_command_refuses_what_has_no_counterpart_before_anything_runs(tmp_pa
     result = CliRunner().invoke(lab, ["queue", str(file), "--gpus", "8", "--services", "--policy", "fifo,sjf-oracle"])
     assert result.exit_code != 0
     assert "not sjf-oracle" in result.output
+
+
+def test_an_idle_day_costs_few_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, sleep = 0, VirtualClock.sleep
+
+    async def counted(clock: VirtualClock, seconds: float) -> None:
+        nonlocal looks
+        looks += 1
+        await sleep(clock, seconds)
+
+    monkeypatch.setattr(VirtualClock, "sleep", counted)
+    run = through_services(trace((0, DAY_SECONDS, 8), (10, 10, 8)), [8], "expected")
+    assert 0 <= run.waits[1] - (DAY_SECONDS - 10) <= SECONDS_BETWEEN_RUNS
+    assert looks < DAY_SECONDS // 4, "some forty look each second, whether or not anything can have changed"

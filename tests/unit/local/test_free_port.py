@@ -70,5 +70,5 @@ async def test_up_says_at_once_what_it_starts(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("TESSERA_REDIS_SERVER", str(tmp_path / "nothing"))
     said: list[str] = []
     with pytest.raises(StartupError):
-        await up(tmp_path / "home", say=said.append)
+        await up(tmp_path / "home", notify=said.append)
     assert said == [f"starting in {tmp_path / 'home'}: NATS, Redis, a simulated cluster, and {len(SERVICES)} services"]

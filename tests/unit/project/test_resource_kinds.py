@@ -17,7 +17,7 @@ from tessera.engine.placement.inadmissible import inadmissible
 from tessera.local.cluster.capacity import AdmissionError, NodeUse, request_of
 from tessera.projection.views import NODES, Views
 from tessera.reclamation.lost_runs.decide import shrunk_under
-from tessera.testkit.checker.room import Room, amounts
+from tessera.testkit.checker.checked_nodes import CheckedNodes, amounts
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import JobSpec, Role
 from tessera_schemas.reasons import Reason
@@ -31,7 +31,7 @@ EVERY_FURTHER_KIND = pytest.mark.parametrize("field", FURTHER)
 TWO_PODS = 2 * GIB
 
 
-def asking(field: str, amount: int = GIB) -> Role:
+def requester(field: str, amount: int = GIB) -> Role:
     return role(gpus=0, **{field: amount})
 
 
@@ -42,7 +42,7 @@ def seen(field: str, amount: int) -> NodeSeen:
 def having(field: str, amount: int, taken: int = 0) -> Node:
     found = empty_node(seen(field, amount))
     for rank in range(taken):
-        found = found.taking(role_need(asking(field)).need, placement(rank, devices=()), 1)
+        found = found.taking(role_need(requester(field)).need, placement(rank, devices=()), 1)
     return found
 
 
@@ -65,7 +65,7 @@ def test_a_file_says_it_as_a_quantity(field: str) -> None:
 
 @EVERY_FURTHER_KIND
 def test_a_pod_fits_where_enough_of_it_is_left(field: str) -> None:
-    need = role_need(asking(field)).need
+    need = role_need(requester(field)).need
     assert fits(need, having(field, TWO_PODS, taken=1)) is None
     assert fits(need, having(field, TWO_PODS, taken=2)) is FitFailure.DEVICES
     assert fits(need, having(field, 0)) is FitFailure.DEVICES
@@ -79,14 +79,14 @@ def test_init_containers_count_by_kubernetes_rule(field: str) -> None:
         "image": "train:1",
         "init_containers": [before | {"name": "a", "sidecar": True}, before | {"name": "b"}],
     }
-    beside = Role.model_validate(asking(field).model_dump(mode="json") | {"template": template})
+    beside = Role.model_validate(requester(field).model_dump(mode="json") | {"template": template})
     assert role_need(beside).need.devices == ((KINDS[field].resource, 2 * GIB),)
 
 
 @EVERY_FURTHER_KIND
 def test_a_refusal_names_it_with_numbers(field: str) -> None:
     name = KINDS[field].resource
-    refused = inadmissible((role_need(asking(field, 4 * GIB)),), [having(field, TWO_PODS)])
+    refused = inadmissible((role_need(requester(field, 4 * GIB)),), [having(field, TWO_PODS)])
     assert isinstance(refused, Reason)
     assert f"{TWO_PODS} bytes of {name}" in refused.detail
     wanted, most = (refused.numbers[said.format(f"{name}_bytes")] for said in ("{}_wanted", "most_{}_free_on_a_node"))
@@ -96,7 +96,7 @@ def test_a_refusal_names_it_with_numbers(field: str) -> None:
 
 @EVERY_FURTHER_KIND
 def test_a_pod_asks_for_it_and_its_limit_is_its_request(field: str) -> None:
-    spec = job_spec(asking(field))
+    spec = job_spec(requester(field))
     resources = container_of(pod_of(job(spec), run(spec), 0, spec, 7, node()))
     assert resources["requests"][KINDS[field].resource] == resources["limits"][KINDS[field].resource] == str(GIB)
     assert KINDS[field].resource not in container_of(pod_of(job(), run(), 0, job_spec(), 7, node()))["requests"]
@@ -125,7 +125,7 @@ def test_a_node_that_has_none_is_the_node_that_it_was_before_the_kind_was_known(
 
 @EVERY_FURTHER_KIND
 def test_a_node_that_has_less_of_it_than_is_held_loses_no_run_for_that(field: str) -> None:
-    spec = job_spec(asking(field))
+    spec = job_spec(requester(field))
     assert shrunk_under(having(field, 0), [run(spec, places=(placement(devices=()),))]) == []
 
 
@@ -141,16 +141,16 @@ def test_the_view_of_a_node_shows_what_is_there_and_what_is_free(field: str) -> 
 
 @EVERY_FURTHER_KIND
 def test_the_checker_counts_it_by_itself(field: str) -> None:
-    room = Room()
-    room.nodes["node-a"] = node_seen("node-a", devices={KINDS[field].resource: GIB})
-    held = amounts([asking(field)], [placement(devices=())])
-    assert room.take(room.held, held) == []
-    assert room.take(room.held, held) == [("node-a", f"device/{KINDS[field].resource}")]
+    checked_nodes = CheckedNodes()
+    checked_nodes.nodes["node-a"] = node_seen("node-a", devices={KINDS[field].resource: GIB})
+    held = amounts([requester(field)], [placement(devices=())])
+    assert checked_nodes.take(checked_nodes.held, held) == []
+    assert checked_nodes.take(checked_nodes.held, held) == [("node-a", f"device/{KINDS[field].resource}")]
 
 
 @EVERY_FURTHER_KIND
 def test_the_simulated_kubelet_refuses_a_pod_for_which_there_is_too_little(field: str) -> None:
-    spec: JobSpec = job_spec(asking(field))
+    spec: JobSpec = job_spec(requester(field))
     use = NodeUse()
     use.resize(api_node(room={KINDS[field].resource: str(GIB - 1)}))
     with pytest.raises(AdmissionError, match=KINDS[field].resource):

@@ -12,7 +12,7 @@ from tessera.domain.errors import Contradiction
 from tessera.domain.state import State
 from tessera.kernel.ledger.shard import Entry, Shard, decode_entry
 from tessera.kernel.ports import Message
-from tessera.projection.events import TELL, Cursor, StoredEvent, events_of, last_cursor, rfc3339
+from tessera.projection.events import DESCRIBE, Cursor, StoredEvent, events_of, last_cursor, rfc3339
 from tessera_schemas.events import EVENT_TYPES, CloudEvent
 from tessera_schemas.facts import (
     CancelRequested,
@@ -71,7 +71,7 @@ def told(ledger: Committed) -> list[tuple[str, dict[str, Any]]]:
 @given(st.integers(0, 10**9))
 def test_each_record_of_interest_gives_one_valid_event_and_no_other_gives_any(seed):
     for entry, _, events in steps(random_ledger(seed, 60).stored):
-        of_interest = [i for i, record in enumerate(entry.message.records) if type(record) in TELL]
+        of_interest = [i for i, record in enumerate(entry.message.records) if type(record) in DESCRIBE]
         assert [event.cursor for event in events] == [Cursor(entry.message.n, i) for i in of_interest]
         assert last_cursor(entry.message) == (events[-1].cursor if events else None)
         for event in events:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.engine import ENGINE_ID
+from tessera.engine import ORDER_ENGINE_ID
 from tessera.queueing.decide import orders
 from tessera_schemas.facts import BindFailed, CancelRequested
 from tessera_schemas.orders import HEADS_MAX, Order
@@ -43,7 +43,7 @@ def test_an_order_says_from_what_it_was_made() -> None:
     world = World()
     world.jobs("k1")
     (order,) = world.publish()
-    assert (order.basis_n, order.ts, order.engine, order.policy) == (world.state.n, world.ts, ENGINE_ID, 1)
+    assert (order.basis_n, order.ts, order.engine, order.policy) == (world.state.n, world.ts, ORDER_ENGINE_ID, 1)
 
 
 def test_a_new_job_is_news() -> None:

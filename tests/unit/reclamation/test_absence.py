@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.domain.entities import Extra
+from tessera.domain.entities import SurplusPod
 from tessera.reclamation.absence.decide import Pod, PresenceVerdict, judge, judge_surplus_pod
 from tessera_schemas.labels import GIVEN_BACK_ANNOTATION, RANK_LABEL, RUN_LABEL, has_ended
 from tests.builders import job_spec, placement, role
@@ -62,7 +62,9 @@ def test_a_pod_that_says_nothing_of_its_phase_has_not_ended() -> None:
     assert not has_ended({"metadata": {"uid": "u"}})
 
 
-GROWN = run(TWO, pods=2, started=True, extra=(Extra(placement(2), 0, "uid-2", True), Extra(placement(3), 9, "", True)))
+GROWN = run(
+    TWO, pods=2, started=True, extra=(SurplusPod(placement(2), 0, "uid-2", True), SurplusPod(placement(3), 9, "", True))
+)
 
 
 def select_pods_of_rank(rank: int, *args: str, **more: str) -> Pod:

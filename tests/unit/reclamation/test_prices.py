@@ -210,7 +210,7 @@ async def test_an_answer_that_the_fact_would_not_take_is_none(told: bytes, monke
     async def answered(module: str, question: bytes, seconds: float) -> bytes:
         return told
 
-    monkeypatch.setattr(learning, "ask_aside", answered)
+    monkeypatch.setattr(learning, "call_subprocess", answered)
     with pytest.raises(Transient, match="cannot be read"):
         await learn_in_subprocess(PricingProblem((), (), 1, False), 1.0)
 

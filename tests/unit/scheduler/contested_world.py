@@ -25,7 +25,8 @@ def drain(node: str = "node-a", **more: Any) -> DrainRequested:
 def plan(victims: tuple[str, ...] = (RUN,), job: str = K2, gpus: int = 8, **more: Any) -> PlanProposed:
     place = Placement(0, "worker", "node-a", tuple(range(gpus)), 1000)
     fields = {"cause": "preemption", "basis_n": 1, "ts": 1, "engine": "test", "policy": 1, "preset": "priority"}
-    return PlanProposed(kind="plan_proposed", job_id=job, victims=victims, placements=(place,), **(fields | more))  # type: ignore[arg-type]
+    fields |= {"placements": (place,)}
+    return PlanProposed(kind="plan_proposed", job_id=job, victims=victims, **(fields | more))  # type: ignore[arg-type]
 
 
 def contested(preset: str = "priority", **policy: Any) -> World:

@@ -1,6 +1,7 @@
 """The committer's cycle: one append at a time, and nothing lost, doubled or resent whatever becomes of it."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,8 @@ from tessera_schemas.facts import AnyFact, CancelRequested, FactMessage, HoldReq
 from tessera_schemas.ledger import Allocated
 from tessera_schemas.orders import Order
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
-from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
+from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
+from tests.ledgers import rechain
 from tests.unit.scheduler.committers import Leader, Served, World, outgoing
 
 LEDGER = "ledger."
@@ -372,6 +374,33 @@ async def test_a_ledger_that_lost_its_tail_halts_the_committer() -> None:
         await world.fact(admitted("k2"))
         await world.clock.run(1)
         assert isinstance(leader.task.exception(), InvariantViolation)
+
+
+async def test_a_ledger_changed_while_the_connection_was_lost_is_halted_at_and_not_continued() -> None:
+    """It ends where ours did, so that the swap of the append alone would let us write to it."""
+    world = World()
+    async with Leader(world) as leader:
+        await world.fact(config_proposed())
+        await world.clock.run(0.1)
+        stream = world.broker.stream(f"LEDGER_{SHARD}")
+        ours = [message.data for message in stream.messages.values()]
+        for seq, data in enumerate(rechain(ours, 2, lambda message: message.update(tx="another-tx")), start=1):
+            stream.messages[seq] = replace(stream.messages[seq], data=data)
+        leader.ports.bus.links += 1
+        await world.fact(admitted("k1"))
+        await world.clock.run(0.1)
+        with pytest.raises(InvariantViolation, match="is not the one that was seen"):
+            await leader.task
+        assert len(stream.messages) == len(ours)
+
+
+async def test_a_committer_goes_on_after_a_reconnect_to_its_own_ledger() -> None:
+    world = World()
+    async with Leader(world) as leader:
+        leader.ports.bus.links += 1
+        await world.fact(config_proposed())
+        await world.clock.run(0.1)
+        assert world.kinds == [[], ["config_set"]]
 
 
 async def test_a_reason_to_wait_is_counted_when_it_is_committed() -> None:

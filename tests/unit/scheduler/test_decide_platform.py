@@ -17,7 +17,7 @@ from tessera_schemas.job import Retry
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.templates import FromTemplate
-from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
+from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, queue, role, run_absent
 from tests.unit.scheduler.committer_world import K1, RUN, World, ended, kinds, made, reasons, started
 from tests.unit.scheduler.contested_world import K2, contested, drain, plan, refusal
 
@@ -322,6 +322,24 @@ def test_a_plan_is_refused_when_its_victim_does_not_run_any_more() -> None:
     world = contested()
     world.commit(ended(reason=None))
     assert refusal(world.commit(plan())) is Code.VICTIM_GONE
+
+
+def test_a_plan_that_names_a_victim_twice_is_refused() -> None:
+    assert refusal(contested().commit(plan(victims=(RUN, RUN)))) is Code.VICTIM_GONE
+
+
+def test_a_plan_is_refused_when_its_victims_quota_is_not_enough_for_the_job() -> None:
+    policy = Policy(preset="priority", min_runtime_seconds=0)
+    world = World(node_seen(), node_seen("node-b"), body=config_body(queue(gpu_milli=8000), policy=policy))
+    world.queued(role(gpus=4)).place()
+    world.commit(made(), started())
+    world.commit(drain(world.run.placements[0].node))
+    world.commit(admitted("beside", job_spec(role(gpus=4), priority_class="urgent")))
+    world.place()
+    world.commit(drain(world.run.placements[0].node, undo=True))
+    world.commit(admitted("k2", job_spec(role(gpus=8), priority_class="urgent")))
+    place = Placement(0, "worker", world.run.placements[0].node, tuple(range(8)), 1000)
+    assert refusal(world.commit(plan(placements=(place,)))) is Code.WAITING_FOR_QUOTA
 
 
 def test_a_plan_is_refused_under_a_preset_that_does_not_allow_it() -> None:

@@ -127,7 +127,7 @@ def test_a_job_whose_pods_are_not_known_one_by_one_is_permitted_once_they_are_fo
 def test_a_permit_that_finds_no_room_in_its_message_is_left_to_the_binder() -> None:
     world = adopted("uid-7")
     job = world.job
-    draft = Draft(world.state, (), room=RECORD_BYTES // 64)
+    draft = Draft(world.state, (), bytes_left=RECORD_BYTES // 64)
     _allocate(draft, job, "", (placement(),))
     assert [record.kind for record in draft.records] == ["allocated"]
 

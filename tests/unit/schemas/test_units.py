@@ -3,7 +3,7 @@
 import pytest
 
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.units import said_number
+from tessera_schemas.units import format_number
 
 TS = 1_763_836_558_000
 QUOTA = "queues.research.gpu_milli of h100"
@@ -34,7 +34,7 @@ QUOTA = "queues.research.gpu_milli of h100"
 def test_a_number_is_said_in_the_unit_that_its_name_or_its_quota_has(
     name: str, value: int, about: str, said: str
 ) -> None:
-    assert said_number(name, value, about) == said
+    assert format_number(name, value, about) == said
 
 
 def test_a_reason_says_its_numbers_so() -> None:

@@ -444,8 +444,8 @@ def test_an_eviction_counts_once_the_job_is_back_in_its_queue() -> None:
     shard.add(m.Started(kind="started", run_id=again))
     shard.queued("k4", job_spec(ROLES, queue="q1", priority_class="high"))
     proposed = shard.proposed(job_id=id_of("k4"), victims=(again,))
-    room = mark("k4", cause="preemption", victims=(again,), preset="fair")
-    shard.add(shard.revoke(run_id=again, by=id_of("k4")), room, facts=[proposed])
+    checked_nodes = mark("k4", cause="preemption", victims=(again,), preset="fair")
+    shard.add(shard.revoke(run_id=again, by=id_of("k4")), checked_nodes, facts=[proposed])
     assert broken(shard) == {"plan"}
 
 

@@ -98,7 +98,10 @@ def is_tenant_name(name: str) -> bool:
 
 
 def needs_policy(parsed: Parsed) -> bool:
-    """Only jobs and their priority classes are judged by it: cancelling, holding and configuring work without."""
+    """
+    Tells whether the command is judged by the admission policy: jobs and priority changes are, all other commands are
+    not.
+    """
     return parsed.command is None or isinstance(parsed.command, SubmitJob | SubmitTemplate | AdoptJob | SetPriority)
 
 
@@ -146,8 +149,8 @@ def _requested(command: Strict, tenant: str) -> Outcome:
     fact: Request
     match command:
         case CancelJob():
-            told = {"why": command.why, "now": command.now}
-            fact = CancelRequested(kind="cancel_requested", job_id=command.job_id, tenant=tenant, **told)
+            fields = {"why": command.why, "now": command.now}
+            fact = CancelRequested(kind="cancel_requested", job_id=command.job_id, tenant=tenant, **fields)
         case HoldJob():
             fact = HoldRequested(kind="hold_requested", job_id=command.job_id, tenant=tenant)
         case ReleaseJob():
@@ -158,8 +161,8 @@ def _requested(command: Strict, tenant: str) -> Outcome:
                 kind="priority_requested", job_id=command.job_id, tenant=tenant, priority_class=name
             )
         case ReportCheckpoint():
-            told = {"path": command.path, "attempt": command.attempt, "at": command.at}
-            fact = CheckpointReported(kind="checkpoint_reported", job_id=command.job_id, tenant=tenant, **told)
+            fields = {"path": command.path, "attempt": command.attempt, "at": command.at}
+            fact = CheckpointReported(kind="checkpoint_reported", job_id=command.job_id, tenant=tenant, **fields)
         case _:
             raise TypeError(f"{type(command).__name__} asks nothing of a job")
     return Outcome(fact, Answer(accepted=True, job_id=fact.job_id))
@@ -228,9 +231,9 @@ def refuse_absent_job(outcome: Outcome, origin: Origin) -> Outcome:
 def _named(parsed: Parsed, origin: Origin) -> tuple[str, str]:
     """The job's id and name as far as the input gives them in a form that can be trusted."""
     raw = parsed.raw
-    said, key, spec = raw.get("job_id"), raw.get("key"), raw.get("spec")
+    named, key, spec = raw.get("job_id"), raw.get("key"), raw.get("spec")
     name = spec.get("name") if isinstance(spec, dict) else raw.get("name")
-    job = said if isinstance(said, str) and _JOB_ID.fullmatch(said) else ""
+    job = named if isinstance(named, str) and _JOB_ID.fullmatch(named) else ""
     if isinstance(key, str) and _KEY.fullmatch(key):
         job = job_id(origin.shard, origin.tenant, key)
     return job, name if isinstance(name, str) and _NAME.fullmatch(name) else ""

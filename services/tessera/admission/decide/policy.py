@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tessera.domain.queues import QueueTree, queue_tree
 from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed, no_slices_taken
-from tessera.engine.placement.inadmissible import unreachable
+from tessera.engine.placement.inadmissible import EmptyNodes, unreachable
 from tessera_schemas.config import Config
 from tessera_schemas.reasons import Reason
 from tessera_schemas.templates import JobTemplate
@@ -26,6 +26,7 @@ class Pools:
         self._by_pool: dict[str, list[Node]] = {}
         for node in self.nodes:
             self._by_pool.setdefault(node.pool, []).append(node)
+        self._empty: dict[tuple[str, int], dict[str, EmptyNodes]] = {}
         self._verdicts: dict[tuple[str, str, tuple[str, ...], int, tuple[RoleNeed, ...]], Reason | None] = {}
 
     def inadmissible(
@@ -41,13 +42,17 @@ class Pools:
         if key not in self._verdicts:
             if len(self._verdicts) >= VERDICTS_MAX:
                 self._verdicts.clear()
-            self._verdicts[key] = unreachable(roles, self._by_pool.get(pool, ()), tree, queue, flavors)
+            known = self._empty.get((pool, tree.version))
+            if known is None:
+                self._empty = {of: known for of, known in self._empty.items() if of[1] == tree.version}
+                known = self._empty[pool, tree.version] = {}
+            self._verdicts[key] = unreachable(roles, self._by_pool.get(pool, ()), tree, queue, flavors, known)
         return self._verdicts[key]
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionPolicy:
-    """As of ledger record `n`. `tree` is None before the first configuration was applied."""
+    """Admission's view of the configuration as of ledger record `n`; `tree` is None before the first configuration."""
 
     n: int = 0
     tree: QueueTree | None = None

@@ -21,14 +21,14 @@ REASONS_MAX = 8  # of one template: an operator mends one at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ExpandedJob:
     """The job as if its sender had written it out, and where it comes from."""
 
     command: SubmitJob
     source: FromTemplate
 
 
-def from_template(command: SubmitTemplate, policy: AdmissionPolicy) -> Made | tuple[Reason, ...]:
+def from_template(command: SubmitTemplate, policy: AdmissionPolicy) -> ExpandedJob | tuple[Reason, ...]:
     """The job that is meant, or everything against what was said of it."""
     if policy.tree is None:
         return (refusal(Code.NOT_CONFIGURED),)
@@ -42,7 +42,7 @@ def from_template(command: SubmitTemplate, policy: AdmissionPolicy) -> Made | tu
     if (size := len(submit.to_bytes())) > SUBMIT_BYTES_MAX:
         return (too_large(size),)
     source = FromTemplate(name=template.name, config_version=policy.tree.version, asked=command.digest())
-    return Made(submit, source)
+    return ExpandedJob(submit, source)
 
 
 def _expanded(command: SubmitTemplate, template: JobTemplate) -> JobSpec | tuple[Reason, ...]:

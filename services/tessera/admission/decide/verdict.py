@@ -93,10 +93,10 @@ def find_submit_faults(raw: Json, tenant: str, policy: AdmissionPolicy) -> list[
     return [*against, *_by_name(named.get("queue"), named.get("priority_class"), tenant, policy.tree)]
 
 
-def mismatch(said: object, tenant: str) -> list[Reason]:
+def mismatch(given: object, tenant: str) -> list[Reason]:
     """The subject's tenant is the one that counts, since the server enforces it; the payload may only agree."""
-    if isinstance(said, str) and said != tenant:
-        return [refusal(Code.TENANT_MISMATCH, "tenant", said)]
+    if isinstance(given, str) and given != tenant:
+        return [refusal(Code.TENANT_MISMATCH, "tenant", given)]
     return []
 
 

@@ -87,8 +87,8 @@ def _holds(expression: Json, labels: Json) -> bool:
 
 def _is_ready(pod: Json) -> bool:
     """Tell whether evicting the pod counts as a disruption; the dry run judges the others."""
-    said = next((one for one in items(pod, "status", "conditions") if text(one, "type") == "Ready"), {})
-    return text(pod, "status", "phase") == "Running" and text(said, "status") != "False"
+    condition = next((one for one in items(pod, "status", "conditions") if text(one, "type") == "Ready"), {})
+    return text(pod, "status", "phase") == "Running" and text(condition, "status") != "False"
 
 
 async def _budgets(cluster: Cluster, namespace: str) -> Sequence[Json]:

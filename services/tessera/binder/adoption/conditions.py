@@ -37,16 +37,16 @@ class Conditions:
     async def renew(self, pods: Sequence[Json], verdict: Verdict) -> int:
         """Bring the numbers of what the pods say up to date, without an event; how many were written."""
         now = self._now()
-        said = await all_of([self._patch(pod, condition_patch(pod, verdict, now, renewed=True)) for pod in pods])
-        return sum(said)
+        written = await all_of([self._patch(pod, condition_patch(pod, verdict, now, renewed=True)) for pod in pods])
+        return sum(written)
 
     async def write_wishes(self, pods: Sequence[Json], sentences: Sequence[str]) -> None:
         """Write on each pod, and in one event, which of its settings are not honoured; before the pods are placed."""
         if not sentences or not pods:
             return
         verdict, now = describe_wishes(sentences), self._now()
-        said = await all_of([self._patch(pod, wishes_patch(pod, verdict, now)) for pod in pods])
-        if any(said):
+        written = await all_of([self._patch(pod, wishes_patch(pod, verdict, now)) for pod in pods])
+        if any(written):
             await self._make_event(pods[0], verdict, now)
 
     async def make_event_once(self, thing: Json, verdict: Verdict) -> None:

@@ -44,11 +44,11 @@ class OwnerStatus:
         kind = kind_of(ref)
         if kind is None or not kind.condition or not self._per_second:
             return
-        told, at = self._written.get(ref, (None, 0.0))
-        if told is None or told.code != verdict.code:
+        written, at = self._written.get(ref, (None, 0.0))
+        if written is None or written.code != verdict.code:
             self._renewals.pop(ref, None)
             self._changed[ref] = verdict
-        elif told.message != verdict.message and self._clock.monotonic() >= at + RENEWED_SECONDS:
+        elif written.message != verdict.message and self._clock.monotonic() >= at + RENEWED_SECONDS:
             self._renewals[ref] = verdict
         else:
             self._changed.pop(ref, None)
@@ -74,8 +74,8 @@ class OwnerStatus:
 
     async def write(self, ref: OwnerRef, verdict: Verdict) -> None:
         """Write a verdict now, unless it was the last one written; the next look repeats a write that failed."""
-        told = self._written.get(ref)
-        if told is not None and told[0] == verdict:
+        written = self._written.get(ref)
+        if written is not None and written[0] == verdict:
             return
         try:
             await self._write(ref, verdict)

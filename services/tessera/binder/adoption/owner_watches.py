@@ -40,8 +40,8 @@ class OwnerWatches:
         informer = self._informers.get((ref.api_version, ref.kind))
         return None if informer is None else informer.named(ref.name, ref.namespace)
 
-    def of_uid(self, api_version: str, kind: str, uid: str) -> Json | None:
-        """The same by UID."""
+    def find_by_uid(self, api_version: str, kind: str, uid: str) -> Json | None:
+        """The owner by UID, as last seen; None when it is unknown."""
         informer = self._informers.get((api_version, kind))
         return None if informer is None else informer.objects.get(uid)
 

@@ -18,7 +18,7 @@ PODS_RENEWED = 8
 REMEMBERED = 16_384
 
 
-class Places:
+class QueuePositions:
     """Index of each pool's newest order, made when it is first asked for."""
 
     def __init__(self, state: State) -> None:
@@ -28,12 +28,12 @@ class Places:
     def position_of(self, job: Job) -> int | None:
         """Position, 1 is the next; None for a job in no order: it may not start, or too many are before it."""
         pool = self._state.tree.pool(job.queue)
-        line = None if pool is None else self._state.lines.get(pool)
-        if line is None:
+        order = None if pool is None else self._state.lines.get(pool)
+        if order is None:
             return None
-        known = self._indexed.get(line.pool)
-        if known is None or known[0] is not line:
-            known = self._indexed[line.pool] = line, {job_id: place for place, job_id in enumerate(line.jobs, 1)}
+        known = self._indexed.get(order.pool)
+        if known is None or known[0] is not order:
+            known = self._indexed[order.pool] = order, {job_id: place for place, job_id in enumerate(order.jobs, 1)}
         return known[1].get(job.job_id)
 
     def describe(self, job: Job) -> str:
@@ -41,9 +41,9 @@ class Places:
         pool, place = self._state.tree.pool(job.queue), self.position_of(job)
         if place is not None:
             return f"place {place} in the line of pool {pool}"
-        line = None if pool is None else self._state.lines.get(pool)
+        order = None if pool is None else self._state.lines.get(pool)
         stands = not job.kept_out and job.not_before <= self._state.ts
-        is_full = line is not None and len(line.jobs) >= HEADS_MAX
+        is_full = order is not None and len(order.jobs) >= HEADS_MAX
         return f"behind the first {HEADS_MAX} in the line of pool {pool}" if stands and is_full else ""
 
 

@@ -59,7 +59,7 @@ class RefusalReports:
         self._reported[work_id] = now + AGAIN_SECONDS
         self._next = max(self._next, now - AT_ONCE * SECONDS_EACH) + SECONDS_EACH
         whose = tenant if known is None else known.tenant
-        owner, queue, said = _owner_of(group, thing), _queue_of(thing), tuple(reasons[:REASONS_MAX])
+        owner, queue, shown = _owner_of(group, thing), _queue_of(thing), tuple(reasons[:REASONS_MAX])
         fact = WorkRefused(
             kind="work_refused",
             work_id=work_id,
@@ -67,7 +67,7 @@ class RefusalReports:
             group=group_id,
             owner=owner[:320],
             queue=queue[:63],
-            reasons=said,
+            reasons=shown,
         )
         await self._facts.publish(fact)
 

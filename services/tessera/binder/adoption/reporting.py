@@ -7,7 +7,7 @@ from tessera.binder.adoption.decide.placed import PLACED
 from tessera.binder.adoption.decide.verdicts import Verdict, describe_finding, is_refusal
 from tessera.binder.adoption.owner_status import OwnerStatus
 from tessera.binder.adoption.owners import NotAllowed, Owners
-from tessera.binder.adoption.places import PODS_RENEWED, Places, Renewal
+from tessera.binder.adoption.places import PODS_RENEWED, QueuePositions, Renewal
 from tessera.binder.adoption.refusals import RefusalReports
 from tessera.binder.adoption.report_delay import ReportDelay
 from tessera.binder.adoption.suspended import Suspended
@@ -47,7 +47,7 @@ class GroupReports:
         self.conditions = Conditions(ports.cluster, ports.clock)
         self.status = OwnerStatus(ports.cluster, ports.clock, owners, settings.owner_conditions_per_second)
         self.delay = ReportDelay(ports.clock, settings.tell_seconds)
-        self.places = Places(state)
+        self.places = QueuePositions(state)
         self._renewal = Renewal(ports.clock)
         self._refusals = RefusalReports(state, facts, ports.clock, settings.shard)
         self._refused: dict[str, Sequence[Reason]] = {}

@@ -13,7 +13,7 @@ from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.claim import Claims, Incomplete, NotResumed
 from tessera.binder.adoption.conditions import Conditions
 from tessera.binder.adoption.decide.ending import ending_of
-from tessera.binder.adoption.decide.suspending import Whose, can_be_suspended
+from tessera.binder.adoption.decide.suspending import Suspender, can_be_suspended
 from tessera.binder.adoption.decide.verdicts import (
     Verdict,
     describe_blocked_eviction,
@@ -230,7 +230,7 @@ class AdoptedRuns:
 
     async def _suspend_owner(self, job: Job, adopted: Adopted) -> bool:
         found = await self._owners.suspension_of(job, fresh=True)
-        if found is None or found[1].whose is Whose.ANOTHER:
+        if found is None or found[1].suspender is Suspender.ANOTHER:
             return False
         owner, look = found
         if look.suspended:

@@ -70,7 +70,7 @@ class Suspended:
         if any(claim_names(mapping(each.template, "spec")) or asks_for_memory(each.template) for each in sets):
             return await self._looked_up(job, sets, classes)
         known = self._known.get(group_id)
-        if known is not None and known[0] is job and known[1] == classes:
+        if known is not None and _asks_the_same(known[0], job) and known[1] == classes:
             return known[2]
         answer = spec_of_suspended(job, sets, classes)
         self._known[group_id] = job, classes, answer
@@ -90,7 +90,7 @@ class Suspended:
     def owner(self, group_id: str) -> Json | None:
         """The group's own object as the watch last showed it; None unless it is suspended."""
         ref = self._by_group.get(group_id)
-        return None if ref is None else self._watches.of_uid(ref.api_version, ref.kind, ref.uid)
+        return None if ref is None else self._watches.find_by_uid(ref.api_version, ref.kind, ref.uid)
 
     def _note(self, owner: Json, gone: bool) -> None:
         ref = ref_of(owner)
@@ -109,3 +109,14 @@ class Suspended:
     def _is_ours(self, template: Json) -> bool:
         shard = mapping(template, "metadata", "labels").get(SHARD_LABEL) or MAIN_SHARD
         return text(template, "spec", "schedulerName") == SCHEDULER_NAME and shard == self._shard
+
+
+def _asks_the_same(before: Json, now: Json) -> bool:
+    """Tells whether nothing has changed but conditions, which its controller and we ourselves write while it waits."""
+    return before is now or _without_conditions(before) == _without_conditions(now)
+
+
+def _without_conditions(owner: Json) -> tuple[Json, Json, Json, Json]:
+    labels, annotations = (mapping(owner, "metadata", part) for part in ("labels", "annotations"))
+    counted = {name: value for name, value in mapping(owner, "status").items() if value and name != "conditions"}
+    return labels, annotations, mapping(owner, "spec"), counted

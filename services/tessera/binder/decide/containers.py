@@ -47,7 +47,9 @@ def _container(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices
         for name, value in launching.variables(run, rank, spec, role).items()
         if name not in template.env_from
     }
-    env = launched | _own(template.env) | _identity(job, run, rank, role) | devices.env
+    own = _identity(job, run, rank, role)
+    # First, so that a value of the job's own may refer to them, as `$(TESSERA_JOB_ID)`; last, since they win.
+    env = own | launched | _own(template.env) | own | devices.env
     container = _common(role.name, template, role, spec) | {
         "env": _environment(env, template.env_from),
         "resources": _resources(role, devices),
@@ -60,26 +62,26 @@ def _container(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices
     return container | ({"ports": ports} if ports else {})
 
 
-def _init_container(role: Role, spec: JobSpec, said: InitContainer) -> Json:
-    amounts = requests(said.resources)
-    container = _common(said.name, said, role, spec) | {
+def _init_container(role: Role, spec: JobSpec, given: InitContainer) -> Json:
+    amounts = requests(given.resources)
+    container = _common(given.name, given, role, spec) | {
         # An image for GPUs asks the runtime for all of them.
-        "env": _environment(_own(said.env) | {VISIBLE: NONE_OF_THEM}, said.env_from),
+        "env": _environment(_own(given.env) | {VISIBLE: NONE_OF_THEM}, given.env_from),
         "resources": {"requests": amounts, "limits": amounts},
         "securityContext": _security(role.template, with_capabilities=False),
     }
-    return container | ({"restartPolicy": "Always"} if said.sidecar else {})
+    return container | ({"restartPolicy": "Always"} if given.sidecar else {})
 
 
-def _common(name: str, said: Template | InitContainer, role: Role, spec: JobSpec) -> Json:
+def _common(name: str, given: Template | InitContainer, role: Role, spec: JobSpec) -> Json:
     container: Json = {
         "name": name,
-        "image": said.image,
-        "command": list(said.command),
-        "args": list(said.args),
+        "image": given.image,
+        "command": list(given.command),
+        "args": list(given.args),
         "volumeMounts": _mounts(role, spec),
     }
-    return container | ({"workingDir": said.working_dir} if said.working_dir is not None else {})
+    return container | ({"workingDir": given.working_dir} if given.working_dir is not None else {})
 
 
 def _resources(role: Role, devices: Given) -> Json:
@@ -128,9 +130,11 @@ def _value_from(source: EnvSource) -> Json:
 
 def _identity(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
     saved = {"TESSERA_CHECKPOINT_PATH": job.saved_path} if job.saved_path else {}
+    task = {"TESSERA_ARRAY_ID": job.task_of, "TESSERA_ARRAY_TASK": str(job.task)} if job.task_of else {}
     elastic = {"TESSERA_MIN_REPLICAS": str(role.gang), "TESSERA_MAX_REPLICAS": str(role.most)}
     return (
         saved
+        | task
         | (elastic if role.gang < role.most else {})
         | {
             "TESSERA_JOB_ID": job.job_id,

@@ -22,16 +22,16 @@ from tessera_schemas.labels import (
 )
 
 SHARED_SUFFIX = "-SHARED"
-Said = Mapping[str, Any]
+Metadata = Mapping[str, Any]
 
 
-def model_of(labels: Said) -> str:
+def model_of(labels: Metadata) -> str:
     """The operator's name of the GPUs, else the product: the same whether each is offered once or often."""
     product: str = labels.get(GPU_PRODUCT_LABEL, "")
     return labels.get(GPU_MODEL_LABEL) or product.removesuffix(SHARED_SUFFIX)
 
 
-def not_whole(offered: int, labels: Said) -> str:
+def not_whole(offered: int, labels: Metadata) -> str:
     """Why `offered` of the GPU resource are not that many whole GPUs; "" when nothing says so."""
     product, replicas, there = labels.get(GPU_PRODUCT_LABEL, ""), _replicas(labels), _number(labels, GPU_COUNT_LABEL)
     if not offered:
@@ -47,15 +47,15 @@ def not_whole(offered: int, labels: Said) -> str:
     return ""
 
 
-def cards(offered: int, labels: Said) -> int:
+def cards(offered: int, labels: Metadata) -> int:
     """Number of GPUs, where a profile owns them all and may offer each several times."""
     return offered // max(1, _replicas(labels))
 
 
-def _replicas(labels: Said) -> int:
+def _replicas(labels: Metadata) -> int:
     return _number(labels, GPU_REPLICAS_LABEL) or 1
 
 
-def _number(labels: Said, label: str) -> int | None:
-    said = labels.get(label, "")
-    return int(said) if re.fullmatch("[0-9]{1,9}", said) else None
+def _number(labels: Metadata, label: str) -> int | None:
+    value = labels.get(label, "")
+    return int(value) if re.fullmatch("[0-9]{1,9}", value) else None

@@ -43,20 +43,20 @@ class Lock:
 def read_cards(text: str) -> tuple[Card, ...]:
     """Cards in the node's annotation: JSON, or the comma-separated fields of older plugins. () when unreadable."""
     try:
-        found = _of_json(orjson.loads(text)) if text.startswith("[") else _of_fields(text)
+        found = _parse_json(orjson.loads(text)) if text.startswith("[") else _parse_fields(text)
     except (ValueError, LookupError, TypeError, AttributeError):
         return ()
     return tuple(sorted(found))
 
 
-def _of_json(cards: list[dict[str, Any]]) -> list[Card]:
+def _parse_json(cards: list[dict[str, Any]]) -> list[Card]:
     return [
         Card(str(card["id"]), int(card["devmem"]), card.get("health", False) is True, card.get("mode") or "hami-core")
         for card in cards
     ]
 
 
-def _of_fields(text: str) -> list[Card]:
+def _parse_fields(text: str) -> list[Card]:
     """UUID, split count, memory, cores, type, NUMA node, health and, since 2.5, index and mode."""
     rows = [row.split(",") for row in text.split(":") if row]
     return [Card(row[0], int(row[2]), row[6] == "true", row[8] if len(row) > 8 else "hami-core") for row in rows]
@@ -64,11 +64,11 @@ def _of_fields(text: str) -> list[Card]:
 
 def amounts(cards: int, milli: int, card_memory_bytes: int) -> dict[str, int]:
     """Requests of the container: so many cards, and this memory and these cores of each."""
-    memory_mib, cores = _of_each(milli, card_memory_bytes)
+    memory_mib, cores = _split_card(milli, card_memory_bytes)
     return {"nvidia.com/gpu": cards, MEMORY_RESOURCE: memory_mib, CORES_RESOURCE: cores}
 
 
-def _of_each(milli: int, card_memory_bytes: int) -> tuple[int, int]:
+def _split_card(milli: int, card_memory_bytes: int) -> tuple[int, int]:
     """Rounded down, so that what shares a card never has more than the card; HAMi takes 0 cores for no limit."""
     return card_memory_bytes // MIB * milli // 1000, max(1, milli // 10)
 
@@ -77,7 +77,7 @@ def bind_annotations(
     node: str, uuids: Sequence[str], milli: int, card_memory_bytes: int, now: datetime
 ) -> dict[str, str]:
     """Annotations by which HAMi's plugin finds the devices of a pod with one container."""
-    memory_mib, cores = _of_each(milli, card_memory_bytes)
+    memory_mib, cores = _split_card(milli, card_memory_bytes)
     devices = "".join(f"{uuid},NVIDIA,{memory_mib},{cores}:" for uuid in uuids) + ";"
     seconds = str(int(now.timestamp()))
     return {
@@ -97,10 +97,10 @@ def lock_for(namespace: str, pod: str, now: datetime) -> str:
 
 def lock_in(annotations: Mapping[str, str], now: datetime) -> Lock | None:
     """The node's lock; None when there is none, it cannot be read or it has expired."""
-    said, _, rest = annotations.get(LOCK_ANNOTATION, "").partition(",")
+    locked_at, _, rest = annotations.get(LOCK_ANNOTATION, "").partition(",")
     namespace, _, pod = rest.partition(",")
     try:
-        since = datetime.fromisoformat(said)
+        since = datetime.fromisoformat(locked_at)
         return None if now - since > LOCK_EXPIRES else Lock(since, (namespace, pod))
     except (ValueError, TypeError):
         return None

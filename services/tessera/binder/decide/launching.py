@@ -90,11 +90,11 @@ def variables(run: Run, rank: int, spec: JobSpec, role: Role) -> dict[str, str]:
         "PET_RDZV_ENDPOINT": f"{address}:{PORT}",
         "PET_RDZV_ID": run.run_id,
         "PET_NPROC_PER_NODE": str(max(1, role.resources.gpus)),
-        **(_of_one_size(rank, least) if least == most else _elastic(rank, least, most)),
+        **(_describe_equal_pods(rank, least) if least == most else _elastic(rank, least, most)),
     }
 
 
-def _of_one_size(rank: int, pods: int) -> dict[str, str]:
+def _describe_equal_pods(rank: int, pods: int) -> dict[str, str]:
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(pods),

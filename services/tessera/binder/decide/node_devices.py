@@ -23,7 +23,7 @@ from tessera_schemas.mig import PROFILES
 from tessera_schemas.quantities import quantity
 from tessera_schemas.reasons import Code, Reason
 
-Said = Mapping[str, Any]
+Metadata = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,35 +38,35 @@ class Gpus:
     trouble: tuple[Code, str] | None = None
 
 
-def chosen_profile(said: Iterable[tuple[str, str]]) -> tuple[str, str]:
+def chosen_profile(sources: Iterable[tuple[str, str]]) -> tuple[str, str]:
     """
     (profile, contradiction or "") from (who says it, profile) in order of rank; "" says nothing.
 
     Where nobody says anything it is the stock device plugin's.
     """
-    heard = [(who, profile) for who, profile in said if profile]
-    if not heard:
+    named = [(who, profile) for who, profile in sources if profile]
+    if not named:
         return "whole", ""
-    differ = len({profile for _, profile in heard}) > 1
-    return heard[0][1], ", ".join(f"{who} says {profile}" for who, profile in heard) if differ else ""
+    differ = len({profile for _, profile in named}) > 1
+    return named[0][1], ", ".join(f"{who} says {profile}" for who, profile in named) if differ else ""
 
 
-def gpus_of(profile: str, room: Said, labels: Said, annotations: Said, gpu_memory_bytes: int) -> Gpus:
+def gpus_of(profile: str, capacity: Metadata, labels: Metadata, annotations: Metadata, gpu_memory_bytes: int) -> Gpus:
     """The GPUs of a node of this profile. Raises ValueError for a quantity that is none."""
-    return _READ.get(profile, _counted)(room, labels, annotations, gpu_memory_bytes)
+    return _READ.get(profile, _counted)(capacity, labels, annotations, gpu_memory_bytes)
 
 
-def _whole(room: Said, labels: Said, annotations: Said, gpu_memory_bytes: int) -> Gpus:
-    offered = int(quantity(room.get(GPU_RESOURCE, 0)))
+def _whole(capacity: Metadata, labels: Metadata, annotations: Metadata, gpu_memory_bytes: int) -> Gpus:
+    offered = int(quantity(capacity.get(GPU_RESOURCE, 0)))
     wrong = not_whole(offered, labels)
     return Gpus(trouble=(Code.NOT_WHOLE_GPUS, wrong)) if wrong else Gpus(offered)
 
 
-def _counted(room: Said, labels: Said, annotations: Said, gpu_memory_bytes: int) -> Gpus:
-    return Gpus(cards(int(quantity(room.get(GPU_RESOURCE, 0))), labels))
+def _counted(capacity: Metadata, labels: Metadata, annotations: Metadata, gpu_memory_bytes: int) -> Gpus:
+    return Gpus(cards(int(quantity(capacity.get(GPU_RESOURCE, 0))), labels))
 
 
-def _visible(room: Said, labels: Said, annotations: Said, gpu_memory_bytes: int) -> Gpus:
+def _visible(capacity: Metadata, labels: Metadata, annotations: Metadata, gpu_memory_bytes: int) -> Gpus:
     """No plugin may hand out what we hand out by UUID."""
     listed = [uuid.strip() for uuid in annotations.get(GPU_UUIDS_ANNOTATION, "").split(",")]
     uuids = tuple(uuid for uuid in listed if uuid)
@@ -75,12 +75,12 @@ def _visible(room: Said, labels: Said, annotations: Said, gpu_memory_bytes: int)
         trouble = Code.DEVICE_UNKNOWN, f"{GPU_UUIDS_ANNOTATION} names no GPU"
     elif len(set(uuids)) != len(uuids):
         trouble = Code.DEVICE_CONFLICT, f"{GPU_UUIDS_ANNOTATION} names a GPU twice"
-    elif offered := int(quantity(room.get(GPU_RESOURCE, 0))):
+    elif offered := int(quantity(capacity.get(GPU_RESOURCE, 0))):
         trouble = Code.DEVICE_CONFLICT, f"a device plugin offers {offered} of {GPU_RESOURCE} here as well"
     return Gpus(len(uuids), uuids, trouble=trouble)
 
 
-def _hami(room: Said, labels: Said, annotations: Said, gpu_memory_bytes: int) -> Gpus:
+def _hami(capacity: Metadata, labels: Metadata, annotations: Metadata, gpu_memory_bytes: int) -> Gpus:
     cards = read_cards(annotations.get(NODE_ANNOTATION, ""))
     if not cards:
         return Gpus(trouble=(Code.DEVICE_UNKNOWN, f"{NODE_ANNOTATION} names no GPU, or cannot be read"))
@@ -97,8 +97,8 @@ def _hami(room: Said, labels: Said, annotations: Said, gpu_memory_bytes: int) ->
     return Gpus(len(cards), uuids, min(card.memory_mib for card in cards) * 2**20, trouble=trouble)
 
 
-def _mig(room: Said, labels: Said, annotations: Said, gpu_memory_bytes: int) -> Gpus:
-    offered = {name.removeprefix(MIG_RESOURCE_PREFIX): amount for name, amount in room.items()}
+def _mig(capacity: Metadata, labels: Metadata, annotations: Metadata, gpu_memory_bytes: int) -> Gpus:
+    offered = {name.removeprefix(MIG_RESOURCE_PREFIX): amount for name, amount in capacity.items()}
     made = {name: int(quantity(offered[name])) for name in sorted(offered.keys() & PROFILES.keys())}
     instances = {name: count for name, count in made.items() if count}
     if not instances:
@@ -110,7 +110,7 @@ def _mig(room: Said, labels: Said, annotations: Said, gpu_memory_bytes: int) -> 
     return Gpus(len(layout(geometry, tuple(instances.items()))), mig_geometry=geometry, mig_instances=instances)
 
 
-_READ: dict[str, Callable[[Said, Said, Said, int], Gpus]] = {
+_READ: dict[str, Callable[[Metadata, Metadata, Metadata, int], Gpus]] = {
     "whole": _whole,
     "visible-devices": _visible,
     "hami": _hami,
@@ -118,7 +118,7 @@ _READ: dict[str, Callable[[Said, Said, Said, int], Gpus]] = {
 }
 
 
-def beside(profile: str, others: Others) -> Others:
+def exclude_cut_cards(profile: str, others: Others) -> Others:
     """Use by other pods, as the profile counts: whole cards beside those that are cut are none of ours."""
     return others.model_copy(update={"gpus": 0}) if profile == "mig" else others
 

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tessera.binder.decide.discovery import model_of
-from tessera.binder.decide.node_devices import Said, beside, chosen_profile, gpus_of, with_trouble
+from tessera.binder.decide.node_devices import Metadata, chosen_profile, exclude_cut_cards, gpus_of, with_trouble
 from tessera_schemas.config import Pool
 from tessera_schemas.devices import NAMES_ITS_CARDS
 from tessera_schemas.facts import NodeSeen, Others
@@ -31,23 +31,23 @@ def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Poo
     `pools` are the configured ones, which may say who hands out the GPUs of their nodes.
     """
     meta, status = node["metadata"], node.get("status", {})
-    room = status.get("allocatable") or status.get("capacity") or {}
+    capacity = status.get("allocatable") or status.get("capacity") or {}
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", ()))
     pool = labels.get(POOL_LABEL, "default")
-    profile, contradiction = chosen_profile(_said(pool, labels, annotations, pools))
+    profile, contradiction = chosen_profile(_list_profiles(pool, labels, annotations, pools))
     try:
-        gpus = gpus_of(profile, room, labels, annotations, _gpu_memory_bytes(labels))
+        gpus = gpus_of(profile, capacity, labels, annotations, _gpu_memory_bytes(labels))
         # A device that is not there any more is news to who holds it; of a built-in kind most nodes have none.
-        named = [(name, int(quantity(amount))) for name, amount in room.items() if is_counted_by_name(name)]
+        named = [(name, int(quantity(amount))) for name, amount in capacity.items() if is_counted_by_name(name)]
         seen = NodeSeen(
             kind="node_seen",
             name=meta["name"],
             ready=ready and not node.get("spec", {}).get("unschedulable", False),
             pool=pool,
-            cpu_milli=int(quantity(room.get("cpu", 0)) * 1000),
-            memory_bytes=int(quantity(room.get("memory", 0))),
-            pods=int(quantity(room.get("pods", 0))),
+            cpu_milli=int(quantity(capacity.get("cpu", 0)) * 1000),
+            memory_bytes=int(quantity(capacity.get("memory", 0))),
+            pods=int(quantity(capacity.get("pods", 0))),
             gpus=gpus.count,
             gpu_model=model_of(labels),
             gpu_memory_bytes=gpus.memory_bytes or _gpu_memory_bytes(labels),
@@ -61,7 +61,7 @@ def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Poo
                 {"key": t["key"], "value": t.get("value", ""), "effect": t["effect"]}
                 for t in node.get("spec", {}).get("taints", ())
             ),
-            others=beside(profile, others),
+            others=exclude_cut_cards(profile, others),
         )
     except (ValidationError, ValueError, KeyError):
         return NodeSeen(kind="node_seen", name=meta["name"], ready=False)
@@ -74,7 +74,7 @@ def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Poo
     return seen
 
 
-def _said(pool: str, labels: Said, annotations: Said, pools: Sequence[Pool]) -> list[tuple[str, str]]:
+def _list_profiles(pool: str, labels: Metadata, annotations: Metadata, pools: Sequence[Pool]) -> list[tuple[str, str]]:
     """Sources of the device profile and their values: the configuration, then the node."""
     configured = next((each.device_profile for each in pools if each.name == pool), None)
     return [

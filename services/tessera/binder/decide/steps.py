@@ -138,7 +138,7 @@ def _is_adopted(pod: Json) -> bool:
 
 
 def _rank(label: str) -> int | None:
-    """None: not a pod as we make them."""
+    """The rank that the label says; None for a pod that Tessera did not make."""
     return int(label) if label.isdecimal() and len(label) <= DIGITS_MAX else None
 
 
@@ -241,9 +241,9 @@ def is_due_notice(run: Run, pod: Pod) -> bool:
     return well and waits and run.saved_ts < since and not run.hurried
 
 
-def is_new_checkpoint(run: Run, known_path: str, pod: Pod, told: tuple[str, str] | None) -> bool:
+def is_new_checkpoint(run: Run, known_path: str, pod: Pod, last_reported: tuple[str, str] | None) -> bool:
     """
-    Whether what the pod shows is a checkpoint that the ledger does not know; `told` is what it showed at the last look.
+    Whether the pod shows a checkpoint that the ledger does not know; `last_reported` is what it showed before.
 
     The ledger knows the run's last checkpoints, whichever pod reported them. Of a run from before it did, what is shown
     at the first look counts as known if it is the job's path: a checkpoint that seems older than it is costs less than
@@ -251,7 +251,7 @@ def is_new_checkpoint(run: Run, known_path: str, pod: Pod, told: tuple[str, str]
     """
     if pod.uid not in run.permitted or not is_path(pod.saved) or is_known(run, pod.saved, pod.checkpoint_at):
         return False
-    return told is not None or not run.saved_ts or bool(run.saved_marks) or pod.saved != known_path
+    return last_reported is not None or not run.saved_ts or bool(run.saved_marks) or pod.saved != known_path
 
 
 def is_path(text: str) -> bool:

@@ -52,8 +52,8 @@ def completions_of(job: Json) -> int | None:
 
 def _parallelism(job: Json) -> int:
     """`parallelism` is 1 where nobody says it."""
-    said = whole(job, "spec", "parallelism")
-    return 1 if said is None else said
+    value = whole(job, "spec", "parallelism")
+    return 1 if value is None else value
 
 
 def _succeeded(job: Json) -> int:
@@ -113,5 +113,5 @@ def _ignores_evictions(rule: Json) -> bool:
 
 
 def _failures_of(pod: Json) -> int:
-    said = text(pod, "metadata", "annotations", FAILURE_COUNT_ANNOTATION)
-    return int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else 0
+    value = text(pod, "metadata", "annotations", FAILURE_COUNT_ANNOTATION)
+    return int(value) if value.isascii() and value.isdecimal() and len(value) < 10 else 0

@@ -63,7 +63,7 @@ def _keys(found: object) -> Iterable[str]:
 
 def _is_settled(thing: Json, key: str) -> bool:
     """Tell whether JobSet's node selectors have chosen the domain beforehand, so that pods name their nodes."""
-    return key == f"{JOB_SET_ALPHA}exclusive-topology" and bool(said(thing, NODE_SELECTED))
+    return key == f"{JOB_SET_ALPHA}exclusive-topology" and bool(read_mark(thing, NODE_SELECTED))
 
 
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -81,13 +81,13 @@ def _preferences(spec: Json) -> Iterator[str]:
 # -- what several readers ask for -------------------------------------------------------------------------------------
 
 
-def said(thing: Json, *keys: str) -> str:
+def read_mark(thing: Json, *keys: str) -> str:
     """The value of the first of these marks that is there, as a label or else as an annotation; "" for none."""
     return found_in(thing, *keys)[0]
 
 
 def found_in(thing: Json, *keys: str) -> tuple[str, str]:
-    """The same, and the field that says it."""
+    """Value of the first mark found, and the field that holds it."""
     for key in keys:
         for field in ("labels", "annotations"):
             if value := text(thing, "metadata", field, key):
@@ -114,8 +114,8 @@ def find_queue(pod: Json) -> tuple[str, str]:
 def topology_of(pod: Json) -> Json | None:
     """The contract's `Topology` that Kueue's marks ask for, of a slice too: one domain, or as few as there can be."""
     for key, required in ((SLICE_TOPOLOGY, True), (REQUIRED_TOPOLOGY, True), (PREFERRED_TOPOLOGY, False)):
-        if level := said(pod, key):
-            return {"level": level, "required": required, "group": said(pod, SHARED_DOMAIN) or None}
+        if level := read_mark(pod, key):
+            return {"level": level, "required": required, "group": read_mark(pod, SHARED_DOMAIN) or None}
     return None
 
 
@@ -129,6 +129,6 @@ def slice_size(pod: Json) -> int | Reason:
         missing = SLICE_SIZE if level else SLICE_TOPOLOGY
         return no(Code.MISSING_FIELD, f"metadata.annotations[{missing}]", "a slice has a level and a size")
     for other in (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, SHARED_DOMAIN):
-        if said(pod, other):
+        if read_mark(pod, other):
             return no(Code.NOT_SUPPORTED_YET, field, f"slices are honoured without {other}")
     return number_in(words) or no(Code.INVALID_FIELD, where, f"{words!r} is no number of pods")

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from tessera.binder.workloads.batch_jobs import all_come_back
 from tessera.binder.workloads.reading import Json, mapping, no, text
-from tessera.binder.workloads.references import Known, OwnerRef, controller_of, is_it, not_found, ref_of
+from tessera.binder.workloads.references import OwnerRef, OwnersByRef, controller_of, is_it, not_found, ref_of
 from tessera_schemas.job import REPLICAS_MAX
 from tessera_schemas.reasons import Code, Reason
 
@@ -160,11 +160,15 @@ class Workload:
     observes: ClassVar[bool] = False
     rights: ClassVar[tuple[KindRights, ...]] = ()
 
+    def condition_of(self, thing: Json) -> tuple[str, bool]:
+        """Type of the condition of this object, and whether it stays once it is True."""
+        return self.condition, False
+
     def owns(self, ref: OwnerRef) -> bool:
         """Whether an object is of this kind."""
         return ref.group == self.api_group and ref.kind in self.kinds
 
-    def group_of(self, pod: Json, controller: OwnerRef, known: Known) -> Group | OwnerRef | Reason:
+    def group_of(self, pod: Json, controller: OwnerRef, known: OwnersByRef) -> Group | OwnerRef | Reason:
         """Group of a pod that an object of this kind controls, or the object that must be seen first."""
         return alone(pod)
 
@@ -234,7 +238,7 @@ class OwnedWorkload(Workload):
         return super().anchor(group, pods) if group.owner is None else group.owner.uid
 
 
-def group_of_owner(kind: GroupKind, owner: OwnerRef, known: Known) -> Group | OwnerRef | Reason:
+def group_of_owner(kind: GroupKind, owner: OwnerRef, known: OwnersByRef) -> Group | OwnerRef | Reason:
     """Kind and API group are part of the id, so that no object passes for one of another kind with its UID."""
     if owner not in known:
         return owner
@@ -257,10 +261,10 @@ def pod_ref(group: Group, pod: Json) -> OwnerRef:
     return OwnerRef("v1", "Pod", group.namespace, text(meta, "name"), text(meta, "uid"))
 
 
-def bounded_size(said: int | Reason) -> int | Reason:
+def bounded_size(value: int | Reason) -> int | Reason:
     """The number, at most as many as a job may have; a Reason where the object wants none."""
-    if isinstance(said, Reason):
-        return said
-    if said > REPLICAS_MAX:
-        return no(Code.INVALID_FIELD, "metadata.ownerReferences", "too many pods", pods=said, pods_max=REPLICAS_MAX)
-    return said or no(Code.GANG_INCOMPLETE, detail="its owner wants no further pods", pods_wanted=0)
+    if isinstance(value, Reason):
+        return value
+    if value > REPLICAS_MAX:
+        return no(Code.INVALID_FIELD, "metadata.ownerReferences", "too many pods", pods=value, pods_max=REPLICAS_MAX)
+    return value or no(Code.GANG_INCOMPLETE, detail="its owner wants no further pods", pods_wanted=0)

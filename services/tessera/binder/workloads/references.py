@@ -23,7 +23,7 @@ class OwnerRef:
         return self.api_version.partition("/")[0] if "/" in self.api_version else ""
 
 
-Known = Mapping[OwnerRef, Json | None]
+OwnersByRef = Mapping[OwnerRef, Json | None]
 """Objects as the API has them now; None: it has none of that name."""
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 
-from tessera.binder.workloads.kinds.gang import KOORDINATORS, KUEUES, OURS, TASK_GROUP, YUNIKORNS, MarkedGang, size_said
+from tessera.binder.workloads.kinds.gang import KOORDINATORS, KUEUES, OURS, TASK_GROUP, YUNIKORNS, MarkedGang, read_size
 from tessera.binder.workloads.kinds.job import BatchJob
 from tessera.binder.workloads.kinds.job_set import JobSet
 from tessera.binder.workloads.kinds.kubeflow import TrainingJob
@@ -28,10 +28,10 @@ from tessera.binder.workloads.kinds.pod_group import (
 )
 from tessera.binder.workloads.kinds.ray import RayCluster
 from tessera.binder.workloads.kinds.volcano import VolcanoPodGroup
-from tessera.binder.workloads.marks import found_in, said
+from tessera.binder.workloads.marks import found_in, read_mark
 from tessera.binder.workloads.port import GangMark, Group, GroupKind, Workload, alone, bounded_size, group_of_owner
 from tessera.binder.workloads.reading import Json, mapping, no, text
-from tessera.binder.workloads.references import Known, OwnerRef, controller_of, is_it, not_found
+from tessera.binder.workloads.references import OwnerRef, OwnersByRef, controller_of, is_it, not_found
 from tessera_schemas.labels import FINALIZER, GANG_LABEL, PREEMPTIBLE_ANNOTATION, SCHEDULER_NAME
 from tessera_schemas.reasons import Code, Reason
 
@@ -83,7 +83,7 @@ def kind_of_group(group: Group) -> Workload:
 # -- the group of a pod -----------------------------------------------------------------------------------------------
 
 
-def group_of(pod: Json, known: Known) -> Group | OwnerRef | Reason:
+def group_of(pod: Json, known: OwnersByRef) -> Group | OwnerRef | Reason:
     """
     The pod's group; or the object that must be looked up (and put into `known`) before that can be said; or why not.
 
@@ -93,10 +93,10 @@ def group_of(pod: Json, known: Known) -> Group | OwnerRef | Reason:
     marked = gang_mark(pod)
     named = text(pod, "spec", "schedulingGroup", "podGroupName")
     if named and (marked is None or marked[0] is not OURS):
-        return _of_pod_group(pod, named, known)
+        return _read_pod_group(pod, named, known)
     if marked is not None:
         return _marked(pod, *marked, known)
-    if said(pod, TASK_GROUP):
+    if read_mark(pod, TASK_GROUP):
         return no(Code.MISSING_FIELD, "metadata.labels[applicationId]", "a task group is of an application")
     controller = controller_of(pod)
     kind = None if controller is None else kind_of(controller)
@@ -109,12 +109,12 @@ def gang_mark(pod: Json) -> tuple[GangMark, str, str] | None:
         name, field = found_in(pod, *mark.names)
         if not field and mark.names == (GANG_LABEL,) and GANG_LABEL in mapping(pod, "metadata", "labels"):
             return mark, "", f"metadata.labels[{GANG_LABEL}]"
-        if name and (not mark.only_with or said(pod, mark.only_with)):
+        if name and (not mark.only_with or read_mark(pod, mark.only_with)):
             return mark, name, field
     return None
 
 
-def _marked(pod: Json, mark: GangMark, name: str, field: str, known: Known) -> Group | OwnerRef | Reason:
+def _marked(pod: Json, mark: GangMark, name: str, field: str, known: OwnersByRef) -> Group | OwnerRef | Reason:
     """The gang that the pod names: it says its number itself, or an object of that name does."""
     namespace = text(pod, "metadata", "namespace")
     if not name:
@@ -125,7 +125,7 @@ def _marked(pod: Json, mark: GangMark, name: str, field: str, known: Known) -> G
         is_missing = isinstance(found, Reason) and owner in known and known[owner] is None
         if not (mark.settles and is_missing):
             return replace(found, mark=mark) if isinstance(found, Group) else found
-    size = size_said(mark, name, pod)
+    size = read_size(mark, name, pod)
     if isinstance(size, Reason):
         return size
     controller = controller_of(pod)
@@ -134,7 +134,7 @@ def _marked(pod: Json, mark: GangMark, name: str, field: str, known: Known) -> G
     return Group(GroupKind.GANG, namespace, name, f"{prefix}/{namespace}/{name}", size, job, mark)
 
 
-def _of_pod_group(pod: Json, name: str, known: Known) -> Group | OwnerRef | Reason:
+def _read_pod_group(pod: Json, name: str, known: OwnersByRef) -> Group | OwnerRef | Reason:
     """
     The group that Kubernetes' own PodGroup makes of its pods.
 
@@ -204,9 +204,9 @@ def survives_eviction(group: Group, pods: Sequence[Json], owner: Json | None) ->
 
     All pods must say the same to be heard: the group is evicted as one.
     """
-    said = {text(pod, "metadata", "annotations", PREEMPTIBLE_ANNOTATION) for pod in pods}
-    if said in ({"true"}, {"false"}):
-        return said == {"true"}
+    read_mark = {text(pod, "metadata", "annotations", PREEMPTIBLE_ANNOTATION) for pod in pods}
+    if read_mark in ({"true"}, {"false"}):
+        return read_mark == {"true"}
     return kind_of_group(group).survives_eviction(pods, owner)
 
 

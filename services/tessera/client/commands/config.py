@@ -13,7 +13,7 @@ from tessera.client import applying, files
 from tessera.client.commands.context import ShardOptions, command, shard_views
 from tessera.client.first_config import ClusterSurvey, first_config
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.rendering import say
+from tessera.client.rendering import notify
 from tessera.client.where import Where
 from tessera_schemas.subjects import OPERATOR, TENANT
 
@@ -46,7 +46,7 @@ async def apply(
             config = await applying.put_in_force(where, operator, views, change, timeout)
             print(f"version {config.version} is in force")
         for made in await applying.provide(where, operator, body):
-            say(made)
+            notify(made)
 
 
 @config.command()
@@ -67,9 +67,9 @@ async def init(
         _write_new(file, text)
         print(f"{file}: look at it, then `tessera apply -f {file}`")
     if now.version:
-        say(f"version {now.version} is in force already; `tessera config show` writes that one")
+        notify(f"version {now.version} is in force already; `tessera config show` writes that one")
     if not nodes:
-        say("no node is known yet: is the binder running?")
+        notify("no node is known yet: is the binder running?")
 
 
 @config.command("show")

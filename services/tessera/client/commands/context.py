@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tessera.client.outcomes import EXPECTED, Exit, Refused, exit_of
-from tessera.client.rendering import Output, say
+from tessera.client.rendering import Output, notify
 from tessera.client.where import Where, find
 from tessera_schemas.subjects import OPERATOR
 
 if TYPE_CHECKING:
     from tessera.client.reading import StoredLedger
     from tessera.client.shard_views import ReadViews, ShardViews
+    from tessera.kernel.kubernetes.cluster import HttpCluster
 
 Home = Annotated[
     Path | None,
@@ -35,11 +36,19 @@ InContext = Annotated[
     typer.Option("--context", help="A login of `tessera context list` (else the one in use)", show_default=False),
 ]
 As = Annotated[str | None, typer.Option("--as", help="Identity to use: a tenant or `operator`", show_default=False)]
-Format = Annotated[Output, typer.Option("--output", "-o", help="How to print")]
+Format = Annotated[
+    Output,
+    typer.Option(
+        "--output",
+        "-o",
+        parser=Output.parse,
+        metavar="FORMAT",
+        help="table, wide, json, yaml, name or jsonpath={…}",
+        show_default=False,
+    ),
+]
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells give it."""
-PROGRAMS = (Output.JSON, Output.YAML)
-"""Formats for programs: all data, and no table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +123,10 @@ def _carry_out(work: Callable[[], Result | Coroutine[Any, Any, Result]]) -> Resu
         return INTERRUPTED
     except Refused as refused:
         for reason in refused.reasons:
-            say(f"refused: {reason.sentence()}")
+            notify(f"refused: {reason.sentence()}")
         return Exit.REFUSED
     except EXPECTED as error:
-        say(f"error: {error}")
+        notify(f"error: {error}")
         return exit_of(error)
     return code  # type: ignore[return-value]  # a coroutine was run
 
@@ -139,3 +148,14 @@ async def stored_ledger(where: Where, identity: str | None = None) -> AsyncItera
 
     async with where.bus(where.identity(identity or OPERATOR)) as bus:
         yield ledger_of(bus, where.shard)
+
+
+def cluster_of(where: Where) -> "HttpCluster":
+    """The local platform's cluster, else that of the kubeconfig. Raises StartupError without one."""
+    from tessera.kernel.kubernetes.cluster import HttpCluster  # few commands call Kubernetes
+    from tessera.kernel.kubernetes.kubeconfig import find_access
+
+    if where.cluster_url:
+        return HttpCluster(where.cluster_url, where.identity(OPERATOR).cluster_token)
+    access = find_access()
+    return access.cluster()

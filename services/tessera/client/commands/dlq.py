@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from tessera.client.commands.context import PROGRAMS, Format, ShardOptions, command
+from tessera.client.commands.context import Format, ShardOptions, command
 from tessera.client.dead_letters import DeadLetterBox, Letter, shown
 from tessera.client.rendering import Column, Output, show, show_value
 from tessera.kernel.clock import SystemClock
-from tessera_schemas.units import said_age
+from tessera_schemas.units import format_age
 
 Number = Annotated[int, typer.Argument(help="Its number, as `tessera dlq list` says it", min=1)]
 
@@ -25,7 +25,7 @@ async def list_letters(
     """List the newest dead letters, oldest first."""
     async with DeadLetterBox.open(at.find()) as box:
         letters, total = await box.newest(last)
-    if output in PROGRAMS:
+    if output.for_programs:
         show_value(output, {"items": [letter.plain() for letter in letters], "total": total}, None)
     elif not total:
         print("There are no dead letters.")
@@ -40,7 +40,7 @@ async def show_letter(at: ShardOptions, seq: Number, output: Format = Output.TAB
     """Show one dead letter in full: where it came from, why it died, its headers and its body."""
     async with DeadLetterBox.open(at.find()) as box:
         letter = await box.letter(seq)
-    if output in PROGRAMS:
+    if output.for_programs:
         show_value(output, letter.plain() | letter.body(), None)
     else:
         print("\n".join(letter_lines(letter, SystemClock().now_ms())))
@@ -49,7 +49,7 @@ async def show_letter(at: ShardOptions, seq: Number, output: Format = Output.TAB
 def letter_columns(now_ms: int) -> list[Column[Letter]]:
     return [
         Column("SEQ", lambda letter: str(letter.seq), right=True),
-        Column("AGE", lambda letter: said_age(now_ms - letter.stored_ms), right=True),
+        Column("AGE", lambda letter: format_age(now_ms - letter.stored_ms), right=True),
         Column("SERVICE", lambda letter: letter.service),
         Column("SUBJECT", lambda letter: letter.subject, shrinks=True),
         Column("DELIVERIES", lambda letter: str(letter.deliveries), right=True, wide=True),
@@ -64,7 +64,7 @@ def letter_lines(letter: Letter, now_ms: int) -> list[str]:
     cut = f", of which the first {letter.bytes_stored} are here" if letter.bytes_stored < letter.bytes_sent else ""
     facts = {
         "seq": str(letter.seq),
-        "age": said_age(now_ms - letter.stored_ms),
+        "age": format_age(now_ms - letter.stored_ms),
         "service": f"{letter.service}, after {letter.deliveries} deliveries",
         "source": f"{letter.source}, message {letter.source_seq}",
         "subject": letter.subject,

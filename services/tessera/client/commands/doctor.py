@@ -51,12 +51,12 @@ async def _findings(place: Where) -> list[Finding]:
 def _settings(place: Where) -> ServiceSettings:
     """The servers of the shard, and of the environment what says where Kubernetes is."""
     redis = place.identity(OPERATOR).redis
-    said: dict[str, Any] = {"shard": place.shard, "nats_url": place.nats_url, "redis_url": place.redis_url}
+    values: dict[str, Any] = {"shard": place.shard, "nats_url": place.nats_url, "redis_url": place.redis_url}
     if redis is not None:
-        said |= {"redis_user": redis.user, "redis_password": SecretStr(redis.password)}
+        values |= {"redis_user": redis.user, "redis_password": SecretStr(redis.password)}
     if place.nats_monitor_url:
-        said["nats_monitor_url"] = place.nats_monitor_url
-    return load_settings(ServiceSettings, **said)
+        values["nats_monitor_url"] = place.nats_monitor_url
+    return load_settings(ServiceSettings, **values)
 
 
 def _cluster(settings: ServiceSettings) -> HttpCluster:

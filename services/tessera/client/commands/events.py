@@ -9,18 +9,15 @@ from typing import Annotated
 import typer
 
 from tessera.client import ordering
-from tessera.client.api import Api
-from tessera.client.commands.context import PROGRAMS, AccessOptions, Format, command
+from tessera.client.commands.context import AccessOptions, Format, command
+from tessera.client.events_by_api import IDLE_SECONDS, events_by_api, reason_of
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.rendering import Column, Output, say, show
+from tessera.client.rendering import Column, Output, notify, show
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.provisioning.credential_files import Credential
 from tessera_schemas import subjects
 from tessera_schemas.events import CloudEvent, short_type
-from tessera_schemas.reasons import PublicReason
-
-IDLE_SECONDS = 1.0
 
 
 @command
@@ -54,7 +51,7 @@ COLUMNS: list[Column[CloudEvent]] = [
     Column("JOB", lambda event: str(event.data.get("job_id", ""))),
     Column("NAME", lambda event: str(event.data.get("name", "")), shrinks=True),
     Column("TENANT", lambda event: event.tenant, wide=True),
-    Column("WHY", lambda event: _why(event), shrinks=True),
+    Column("WHY", lambda event: reason_of(event), shrinks=True),
 ]
 
 
@@ -63,22 +60,13 @@ def _events_of(
 ) -> AsyncIterator[CloudEvent]:
     """The source of events for whoever asks. Raises Failure."""
     if where.api is not None and identity is None:
-        return _events_by_api(where.api, tenant, job, follow)
+        return events_by_api(where.api, job, tenant=tenant, follow=follow)
     who = ordering.choose_identity(where, identity)
     if who.identity.role != subjects.TENANT:
         return _stored_events(where, who, tenant, follow)
     if not follow:
         raise Failure(Exit.USAGE, "events: on NATS a tenant sees its events as they come; add --follow, or log in")
     return _live_events(where, who)
-
-
-async def _events_by_api(api: Api, tenant: str | None, job: str | None, follow: bool) -> AsyncIterator[CloudEvent]:
-    source = api.events(0, tenant=tenant, job=job)
-    with suppress(StopAsyncIteration, TimeoutError):
-        while True:
-            async with asyncio.timeout(None if follow else IDLE_SECONDS):
-                event = await anext(source)
-            yield CloudEvent.model_validate(event, extra="ignore")
 
 
 async def _stored_events(where: Where, who: Credential, tenant: str | None, follow: bool) -> AsyncIterator[CloudEvent]:
@@ -98,23 +86,15 @@ async def _live_events(where: Where, who: Credential) -> AsyncIterator[CloudEven
 
     async with where.bus(who) as bus:
         watch = await Watch.open(bus, where.shard, who.identity.name, SystemClock())
-        say("listening")
+        notify("listening")
         while True:
             yield await watch.events.get()
 
 
 def _print_event(event: CloudEvent, output: Output) -> None:
-    if output in PROGRAMS:
+    if output.for_programs:
         print(json.dumps(event.model_dump(mode="json"), ensure_ascii=False), flush=True)  # one per line, for programs
         return
     name, job = event.data.get("name", ""), event.data.get("job_id", "")
     kind = short_type(event.type).rpartition(".")[0]
-    print(f"{event.time[11:19]}  {kind:<15} {job:<20}  {name}  {_why(event)}".rstrip(), flush=True)
-
-
-def _why(event: CloudEvent) -> str:
-    reason = event.data.get("reason")
-    if reason is None:
-        reasons = event.data.get("reasons")
-        reason = reasons[0] if isinstance(reasons, list) and reasons else None
-    return PublicReason.model_validate(reason).sentence() if isinstance(reason, dict) else ""
+    print(f"{event.time[11:19]}  {kind:<15} {job:<20}  {name}  {reason_of(event)}".rstrip(), flush=True)

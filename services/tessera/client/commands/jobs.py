@@ -10,10 +10,11 @@ import orjson
 import typer
 
 from tessera.client import files, ordering, submitting
-from tessera.client.commands.context import PROGRAMS, AccessOptions, Format, command
+from tessera.client.commands.context import AccessOptions, Format, command
+from tessera.client.completing import JobName
 from tessera.client.keys import choose_key
 from tessera.client.outcomes import Exit, Failure, Refused
-from tessera.client.rendering import Output, say, show_value
+from tessera.client.rendering import Output, notify, show_value
 from tessera.client.sdk import Submitted
 from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where
@@ -22,7 +23,7 @@ from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import CancelJob, ReportCheckpoint
 
-DEFAULT_IMAGE = "ubuntu:24.04"
+DEFAULT_IMAGE = "python:3.12-slim"
 
 Json = dict[str, Any]
 
@@ -77,15 +78,15 @@ ROLE_OPTIONS = ("gpus", "gpu_milli", "cpu", "memory", "replicas", "gpu_model", "
 
 def _command_of(parsed: typer.Context) -> Json:
     """The command that the options of `submit` ask for, without its key. Raises Failure."""
-    said = {field: parsed.params[option] for field, option in NAMED.items() if parsed.params[option] is not None}
+    named = {field: parsed.params[option] for field, option in NAMED.items() if parsed.params[option] is not None}
     held = {"held": True} if parsed.params["hold"] else {}
     if parsed.params["template"] is None:
         if parsed.params["parameters"]:
             raise Failure(Exit.USAGE, "submit: --parameter goes with --template")
-        return {"kind": "submit_job", "spec": _spec_of(parsed) | said | _time_limit_of(parsed), **held}
+        return {"kind": "submit_job", "spec": _spec_of(parsed) | named | _time_limit_of(parsed), **held}
     _check_alone(parsed, parsed.params["command"], "template", (*ROLE_OPTIONS, "file", "time_limit"))
     values = submitting.parameters_of(parsed.params["parameters"] or ())
-    return {"kind": "submit_template", "template": parsed.params["template"], "parameters": values, **said, **held}
+    return {"kind": "submit_template", "template": parsed.params["template"], "parameters": values, **named, **held}
 
 
 def _spec_of(parsed: typer.Context) -> Json:
@@ -130,7 +131,7 @@ async def checkpoint(
 @command
 async def cancel(
     at: AccessOptions,
-    job: str,
+    job: JobName,
     why: Annotated[str, typer.Option(help="For the record")] = "",
     now: Annotated[
         bool, typer.Option("--now", help="Without its checkpoint notice; also cuts a notice short that it is having")
@@ -157,28 +158,40 @@ def _given(context: typer.Context, name: str | None) -> bool:
 
 
 def _show_submitted(done: Submitted, output: Output) -> None:
-    if output in PROGRAMS:
+    if output.for_programs:
         show_value(output, {"job_id": done.job_id, "key": done.key, "admitted": done.admitted}, None)
     else:
         print(f"job {done.job_id} " + ("admitted" if done.admitted else "stored; admission has not answered yet"))
 
 
 async def _dry_run(where: Where, identity: str | None, asked: Json, key: str | None, output: Output) -> Exit | None:
+    data, _ = _as_sent(where, identity, asked, key)
+    show_value(output if output.for_programs else Output.JSON, orjson.loads(data), None)
+    return await judge(where, identity, asked, key)
+
+
+def _as_sent(where: Where, identity: str | None, asked: Json, key: str | None) -> tuple[bytes, str]:
+    """The bytes of a submit, and the id that its job would have; "" where that depends on chance or on a token."""
     named = asked.get("spec", asked).get("name") or asked.get("template", "job")
     chosen = choose_key(key, str(named), os.environ, random_key)
     by_api = where.login is not None and identity is None
     tenant = "" if by_api else where.tenant(identity).identity.name
     data = submitting.command_bytes(asked, chosen.key, tenant)
-    show_value(Output.YAML if output is Output.YAML else Output.JSON, orjson.loads(data), None)
+    return data, "" if by_api or chosen.source == "random" else job_id(where.shard, tenant, chosen.key)
+
+
+async def judge(where: Where, identity: str | None, asked: Json, key: str | None) -> Exit | None:
+    """Say whether a submit would be admitted, as far as the policy can be read; nothing is sent. Raises Refused."""
+    data, known = _as_sent(where, identity, asked, key)
     if not where.can_be(subjects.OPERATOR):
-        say("not judged: only the operator reads the policy")
+        notify("not judged: only the operator reads the policy")
         return None
+    tenant = where.tenant(identity).identity.name
     async with where.store(where.identity(subjects.OPERATOR)) as store:
         answer, n = await submitting.dry_run(ShardViews(store), data, where.shard, tenant)
     if not answer.accepted:
         raise Refused(answer.reasons)
-    known = "" if chosen.source == "random" else f" as job {job_id(where.shard, tenant, chosen.key)}"
-    say(f"would be admitted{known}, as of {n}; nothing was sent")
+    notify(f"would be admitted{f' as job {known}' if known else ''}, as of {n}; nothing was sent")
     return None
 
 
@@ -188,10 +201,10 @@ async def report_end(sent: submitting.Sent, seconds: float | None) -> Exit:
     try:
         end = await sent.wait(seconds)
     except asyncio.CancelledError:
-        say(f"job {job} goes on; `tessera get {job}` shows it, `tessera cancel {job}` ends it")
+        notify(f"job {job} goes on; `tessera get {job}` shows it, `tessera cancel {job}` ends it")
         raise
     if end is None:
-        say(f"job {job}: has not ended within {seconds:g} s; it goes on, see `tessera explain {job}`")
+        notify(f"job {job}: has not ended within {seconds:g} s; it goes on, see `tessera explain {job}`")
         return Exit.TIMED_OUT
     phase, reason = end
     print(f"job {job} {phase}" + (f": {reason.sentence()}" if reason is not None else ""))

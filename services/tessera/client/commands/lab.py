@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tessera.client.commands.context import command
 from tessera.client.outcomes import Exit, Failure, check_checkout
-from tessera.client.rendering import say
+from tessera.client.rendering import notify
 
 lab = typer.Typer(help="Replay real traces through the engine.", no_args_is_help=True)
 
@@ -94,7 +94,7 @@ def pack(
     try:
         published = read_published(os.environ, here)
     except MissingTrace as missing:
-        say(f"without published figures: {missing}")
+        notify(f"without published figures: {missing}")
         published = {}
     traces = [read_trace(name, os.environ, here, asked.nodes, asked.pods) for name in trace]
     by_trace, rows = {}, []
@@ -102,11 +102,11 @@ def pack(
         step = bar.add_task("", total=len(traces) * len(policies) * len(numbers))
         for one in traces:
 
-            def tell(policy: str, seed: int, name: str = one.name) -> None:
+            def report_progress(policy: str, seed: int, name: str = one.name) -> None:
                 bar.update(step, advance=1 if bar.tasks[0].description else 0)
                 bar.update(step, description=f"{name}, {policy}, seed {seed}")
 
-            by_trace[one.name] = run_all(one, policies, numbers, report is not None, tell, reorder)
+            by_trace[one.name] = run_all(one, policies, numbers, report is not None, report_progress, reorder)
             for found in by_trace[one.name].values():
                 rows += figures(one.name, found, {} if asked.pods else published)
         bar.update(step, advance=1)
@@ -116,7 +116,7 @@ def pack(
     else:
         print("\n".join(lines(rows)) if output is Form.TABLE else as_csv(rows).rstrip("\n"))
     if written:
-        say(f"the report is {written[0]}")
+        notify(f"the report is {written[0]}")
 
 
 Plan = Sequence[tuple[Any, str, int]]
@@ -130,7 +130,9 @@ def _pack_through_services(plan: Plan, most: int | None) -> tuple[list[Any], Any
     _quiet(True)
     with _progress() as bar:
         for one, name, seed in plan:
-            runs.append(through_services(one, name, seed, most, _teller(bar, f"{one.name}, {name}, seed {seed}")))
+            runs.append(
+                through_services(one, name, seed, most, _show_progress(bar, f"{one.name}, {name}, seed {seed}"))
+            )
     return runs, lines_of
 
 
@@ -164,8 +166,8 @@ def queue(
     policy: Annotated[
         str | None,
         typer.Option(
-            help="Of fifo, skip, sjf-oracle, expected and reserve, with commas between them; through the services "
-            "all but sjf-oracle",
+            help="Of fifo, skip, sjf-oracle, expected and reserve, with commas between them, skip-moving and so on "
+            "with relocations; through the services fifo, skip, reserve and expected",
             show_default="fifo,skip,sjf-oracle,expected",
         ),
     ] = None,
@@ -218,22 +220,22 @@ def churn(
     with _progress() as bar:
         step = bar.add_task("", total=2 * len(policies) * len(loads) * len(numbers))
 
-        def tell(what: str) -> None:
+        def report_progress(what: str) -> None:
             bar.update(step, advance=1 if bar.tasks[0].description else 0, description=what)
 
-        campaign = run_all(timed, policies, loads, numbers, span, tell)
+        campaign = run_all(timed, policies, loads, numbers, span, report_progress)
         bar.update(step, advance=1)
     rows = figures(campaign)
     written = write_plots(report, campaign) if report else []
     print(json.dumps(as_json(campaign, rows), indent=2) if output is Form.JSON else "\n".join(lines(campaign, rows)))
     if written:
-        say(f"the plots are below {report}")
+        notify(f"the plots are below {report}")
 
 
 def _churn_through_services(
     asked: PodReplay, trace: str, span: Any, plan: Sequence[tuple[int, int, str]]
 ) -> tuple[list[Any], Any]:
-    from tessera.lab.churn.book import HOUR_MS
+    from tessera.lab.churn.arrivals import HOUR_MS
     from tessera.lab.churn.lifetimes import read_timed
     from tessera.lab.churn.offered import offer
     from tessera.lab.churn.services import lines_of, through_services, window
@@ -246,13 +248,13 @@ def _churn_through_services(
     with _progress() as bar:
         for percent, seed, policy in plan:
             offered = offer(timed, percent, seed, span.hours * HOUR_MS)
-            tell = _teller(bar, f"{percent} %, {policy}, seed {seed}")
+            report_progress = _show_progress(bar, f"{percent} %, {policy}, seed {seed}")
             counted = window(offered, span, asked.most)
-            runs.append(through_services(timed, policy, percent, seed, offered, counted, tell))
+            runs.append(through_services(timed, policy, percent, seed, offered, counted, report_progress))
     return runs, lines_of
 
 
-def _teller(bar: Progress, title: str) -> Callable[[int, int], None]:
+def _show_progress(bar: Progress, title: str) -> Callable[[int, int], None]:
     """A new line of the progress display, and the function that moves it: pods done, of how many."""
     step = bar.add_task(title)
     return lambda done, of: bar.update(step, completed=done, total=of)

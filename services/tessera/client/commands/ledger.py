@@ -1,23 +1,24 @@
 """`replay` and `ledger inspect`: whether the ledger is what it should be."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import orjson
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from tessera.client.backup import Backup
-from tessera.client.chain import ChainEntry, ChainWalk
-from tessera.client.commands.context import PROGRAMS, AccessOptions, Format, command, stored_ledger
+from tessera.client.chain import ChainEntry
+from tessera.client.commands.backup import backup, restore
+from tessera.client.commands.context import AccessOptions, Format, command, stored_ledger
+from tessera.client.commands.mending import reconcile, repair
+from tessera.client.commands.progress import progress_of
+from tessera.client.commands.roll import roll
 from tessera.client.heads import read_kept_head, signature_of
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.reading import LedgerBackup, LedgerFile, StoredLedger
-from tessera.client.rendering import Column, Output, say, show, show_value
+from tessera.client.rendering import Column, Output, notify, show, show_value
 from tessera.client.replay import Replay, ReplayReport
 from tessera.client.stored_events import EventsBesideLedger
 from tessera.kernel.ports import Message
@@ -27,8 +28,8 @@ from tessera_schemas.ledger_head import Head
 
 inspecting = typer.Typer(help="Look at the ledger itself.", no_args_is_help=True)
 inspecting.callback()(lambda: None)
-
-LONG = 2_000  # messages from which on a progress bar is worth its lines
+for work in (backup, restore, roll, repair, reconcile):
+    inspecting.command()(work)
 
 
 @command
@@ -69,7 +70,7 @@ async def replay(
         async with stored_ledger(at.find(), at.identity) as ledger:
             report = await replayed(ledger, kept, ledger.shard, ledger.events())
             await compare_events(ledger, report)
-    if output in PROGRAMS:
+    if output.for_programs:
         show_value(output, {"ok": report.ok, **asdict(report)}, report.n)
     else:
         print("\n".join(report_lines(report)))
@@ -92,14 +93,14 @@ async def head(
     who kept it: `--anchor FILE --public-key KEY.pub`.
     """
     async with stored_ledger(at.find(), at.identity) as ledger:
-        walk = ChainWalk()
+        walk = await ledger.walk()
         async for seq, data in ledger.messages():
             walk.step(seq, data)
     if walk.broken:
         raise Failure(Exit.FAILED, f"ledger: the chain holds up to {walk.n}; {walk.broken}")
     end = Head(walk.n, walk.chain)
     signature = "" if sign is None else signature_of(end, sign)
-    if output in PROGRAMS:
+    if output.for_programs:
         signed = {"signature": signature} if signature else {}
         show_value(output, {"n": walk.n, "chain": walk.chain, **signed}, walk.n)
     else:
@@ -117,7 +118,7 @@ async def inspect(
 ) -> Exit:
     """Walk the chain from its first message, say where it breaks, and show its end."""
     async with stored_ledger(at.find(), at.identity) as ledger:
-        walk, shown = ChainWalk(), list[ChainEntry]()
+        walk, shown = await ledger.walk(), list[ChainEntry]()
         file = _opened(export) if export is not None else None
         try:
             if file is not None:
@@ -134,88 +135,9 @@ async def inspect(
                 file.close()
     show(output, ENTRIES, shown, walk.n, "" if walk.broken else f"the chain is whole, its hash {walk.chain[:16]}…")
     if walk.broken:
-        say(f"error: the chain holds up to {walk.n}; {walk.broken}")
+        notify(f"error: the chain holds up to {walk.n}; {walk.broken}")
         return Exit.FAILED
     return Exit.OK
-
-
-@inspecting.command()
-@command
-async def backup(
-    at: AccessOptions,
-    directory: Annotated[Path, typer.Argument(help="Where the copy is kept; what it holds already is not read again")],
-    output: Format = Output.TABLE,
-) -> Exit:
-    """
-    Copy what the ledger has gained since the last time, while everything runs.
-
-    Prints the head of the copy; `tessera replay --verify --from-file DIRECTORY` proves it.
-    """
-    async with stored_ledger(at.find(), at.identity) as ledger:
-        before = Backup.read(directory, ledger.shard)
-        begin = max(before.head.n - 1, 0)
-        if await ledger.count() < before.head.n:
-            raise Failure(
-                Exit.CONFLICT,
-                f"the ledger ends at {ledger.head}, the backup at {before.head.n}: the ledger lost its end; "
-                "keep both, and see docs/operations.md",
-            )
-        with progress_of("backup", await ledger.count() - begin) as advance:
-            after = await before.extended(ledger.messages(begin), advance)
-    gained = after.head.n - before.head.n
-    if output in PROGRAMS:
-        value = {"head": str(after.head), "gained": gained, "segments": len(after.segments)}
-        show_value(output, value, after.head.n)
-    else:
-        print(f"{after.head}\nmessages gained {gained}, segments {len(after.segments)}")
-    return Exit.OK
-
-
-@inspecting.command()
-@command
-async def restore(
-    directory: Annotated[Path, typer.Argument(help="A backup, as `tessera ledger backup` makes it")],
-    credentials: Annotated[Path, typer.Option(help="Directory of the identities")] = Path("credentials"),
-    replicas: Annotated[int, typer.Option(help="Copies of each stream: 3 in production", min=1, max=5)] = 1,
-    ledger_gib: Annotated[int, typer.Option(help="GiB that the ledger may take", min=1)] = 8,
-) -> Exit:
-    """Put a ledger into servers that do not know its shard, in place of `tessera init`; no service may run."""
-    from tessera.client import restoring
-    from tessera.client.settings import ClientSettings
-    from tessera.kernel.nats.once import connect_once
-    from tessera.kernel.process.settings import load_settings
-    from tessera.kernel.provisioning.credential_files import CredentialDirectory
-    from tessera.kernel.provisioning.streams import Bounds
-    from tessera.kernel.redis.store import RedisStore
-
-    kept = Backup.read(directory)
-    last = restoring.last_of(kept)
-    known = CredentialDirectory(credentials, kept.shard)
-    operator, settings = known.read(subjects.OPERATOR), load_settings(ClientSettings, credentials_file=None)
-    if operator.redis is not None:
-        store = RedisStore(settings.redis_url, operator.redis.user, operator.redis.password, kept.shard)
-        try:
-            await restoring.check_views(store, kept)
-        finally:
-            await store.close()
-    admin = await connect_once(settings.nats_url, operator.nats.user, operator.nats.password)
-    try:
-        await restoring.make_streams(admin, kept, last, Bounds(replicas, ledger_gib * 1024**3))
-    finally:
-        await admin.close()
-    with progress_of("restore", kept.head.n) as advance:
-        await restoring.append_all(known, settings.nats_url, kept, advance)
-    print("\n".join(restoring.summary(kept)))
-    return Exit.OK
-
-
-@contextmanager
-def progress_of(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar on stderr for what takes long; call what it gives once for each message."""
-    columns = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=total < LONG, transient=True) as progress:
-        bar = progress.add_task(what, total=total)
-        yield lambda: progress.advance(bar)
 
 
 def _opened(file: Path) -> BinaryIO:
@@ -303,9 +225,11 @@ async def replayed(
     stored_events: AsyncIterator[Message] | None = None,
 ) -> ReplayReport:
     """Two passes; see `replay`. With the name of the shard its stored events are compared in the second one."""
-    replay, count = Replay(anchor, shard), await ledger.count()
-    events = EventsBesideLedger(stored_events, replay.report) if stored_events is not None else None
-    with progress_of("replay", 2 * count) as advance:
+    opening, count = await ledger.opened_shard(), await ledger.count()
+    before = opening.state.n if opening else 0
+    replay = Replay(anchor, shard, opening)
+    events = EventsBesideLedger(stored_events, replay.report, before) if stored_events is not None else None
+    with progress_of("replay", 2 * (count - before)) as advance:
         async for _, data in ledger.messages():
             replay.note_orders(data)
             advance()

@@ -7,8 +7,9 @@ import typer
 
 from tessera.client import ordering
 from tessera.client.commands.context import AccessOptions, command
+from tessera.client.completing import JobName
 from tessera.client.outcomes import Exit, Refused
-from tessera.client.rendering import say
+from tessera.client.rendering import notify
 from tessera.client.shard_views import ENDED, ReadViews, ShardViews
 from tessera_schemas.base import Strict
 from tessera_schemas.commands import HoldJob, ReleaseJob, SetPriority
@@ -16,11 +17,9 @@ from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.subjects import OPERATOR
 from tessera_schemas.views import JobView
 
-Job = Annotated[str, typer.Argument(help="Its id, the beginning of one, or its name")]
-
 
 @command
-async def hold(at: AccessOptions, job: Job) -> Exit | None:
+async def hold(at: AccessOptions, job: JobName) -> Exit | None:
     """Keep a job from starting, until it is released; what runs already goes on."""
     return await _order(
         at,
@@ -33,7 +32,7 @@ async def hold(at: AccessOptions, job: Job) -> Exit | None:
 
 
 @command
-async def release(at: AccessOptions, job: Job) -> Exit | None:
+async def release(at: AccessOptions, job: JobName) -> Exit | None:
     """Let a held job start again."""
     where = at.find()
     if where.can_read():
@@ -55,7 +54,7 @@ async def release(at: AccessOptions, job: Job) -> Exit | None:
 @command
 async def prio(
     at: AccessOptions,
-    job: Job,
+    job: JobName,
     priority_class: Annotated[str, typer.Argument(metavar="CLASS", help="The priority class it gets")],
 ) -> Exit | None:
     """Give a job another priority class; its place in line follows it."""
@@ -115,10 +114,10 @@ async def _order(
         print(f"job {job}: the command is " + ("accepted" if answered else "stored, and not answered yet"))
         return None
     if seen and shown[0].phase in ENDED:
-        say(f"error: job {job}: had ended ({shown[0].phase}) before the command reached it; nothing was changed")
+        notify(f"error: job {job}: had ended ({shown[0].phase}) before the command reached it; nothing was changed")
         return Exit.CONFLICT
     if not seen:
-        say(
+        notify(
             f"error: job {job}: the command is stored, but not carried out after {ordering.SEEN_SECONDS:g} s; it will "
             f"be once admission, scheduler and projection run; see `tessera get {job}`"
         )

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from tessera.client import ordering
-from tessera.client.commands.context import PROGRAMS, AccessOptions, Format, command, stored_ledger
+from tessera.client.commands.context import AccessOptions, Format, command, stored_ledger
+from tessera.client.completing import JobName
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import COLUMNS, Column, Output, plain, show_value, table
 from tessera.domain.entities import Job
@@ -20,13 +21,13 @@ from tessera.preemption.decide import preemption_plan
 from tessera.reclamation.reclaim.decide import reclaim_plan
 from tessera_schemas.facts import Move
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.units import said_age, said_milli
+from tessera_schemas.units import format_age, format_milli
 
 
 @command
 async def preempt(
     at: AccessOptions,
-    job: Annotated[str, typer.Argument(help="A waiting job: its id, the beginning of one, or its name")],
+    job: JobName,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be evicted; needed")] = False,
     output: Format = Output.TABLE,
 ) -> Exit:
@@ -43,7 +44,7 @@ async def preempt(
     if waiting is None or waiting.phase is not Phase.QUEUED:
         raise Failure(Exit.CONFLICT, f"job {job_id}: does not wait; see `tessera explain {job_id}`")
     found = planned(state, waiting, max(state.ts, SystemClock().now_ms()))
-    if output in PROGRAMS:
+    if output.for_programs:
         show_value(output, _plain(state, found), state.n)
     else:
         print("\n".join(plan_lines(state, waiting, found)))
@@ -80,7 +81,7 @@ def plan_lines(state: State, job: Job, found: Plan | Reason) -> list[str]:
     where = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
     gpu_milli = sum(victim.gpu_milli for victim in found.victims)
     lost = sum(victim.gpu_milli * victim.lost_seconds for victim in found.victims)
-    cost = f"{said_milli(gpu_milli)} GPUs, {said_age(lost)} of GPU time lost since last saved"
+    cost = f"{format_milli(gpu_milli)} GPUs, {format_age(lost)} of GPU time lost since last saved"
     pods = "1 pod" if len(found.placements) == 1 else f"{len(found.placements)} pods"
     outranked = [f"{len(found.outranked)} jobs of lower classes lose the room kept for them"] if found.outranked else []
     return [
@@ -89,7 +90,7 @@ def plan_lines(state: State, job: Job, found: Plan | Reason) -> list[str]:
         f"  once these have stopped ({cost}):",
         *table(VICTIMS, found.victims),
         *(_goes_on(move) for move in found.moves),
-        *([f"net gain: {said_age(found.net_gpu_seconds * 1000)} of GPU time"] if found.moves else []),
+        *([f"net gain: {format_age(found.net_gpu_seconds * 1000)} of GPU time"] if found.moves else []),
         *outranked,
     ]
 
@@ -108,8 +109,8 @@ VICTIMS: list[Column[Victim]] = [
     Column("RUN", lambda victim: victim.run_id),
     Column("QUEUE", lambda victim: victim.queue, shrinks=True),
     Column("CLASS", lambda victim: victim.priority_class, shrinks=True),
-    Column("GPUS", lambda victim: said_milli(victim.gpu_milli), right=True),
-    Column("LOST", lambda victim: said_age(victim.lost_seconds * 1000), right=True),
+    Column("GPUS", lambda victim: format_milli(victim.gpu_milli), right=True),
+    Column("LOST", lambda victim: format_age(victim.lost_seconds * 1000), right=True),
     Column("PODS", lambda victim: f"{len(victim.ranks)} shrunk" if victim.ranks else "all"),
     Column("NODES", lambda victim: ", ".join(victim.nodes), shrinks=True),
 ]

@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 import typer
 
 from tessera.client import applying
-from tessera.client.commands.context import PROGRAMS, AccessOptions, Format, ShardOptions, command, shard_views
+from tessera.client.commands.context import AccessOptions, Format, ShardOptions, command, shard_views
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.queues import QUEUES, QUOTAS, QueueRow, queue_rows, quota_rows, state_of
 from tessera.client.rendering import Output, plain, show, show_value, table
 from tessera_schemas.config import ConfigBody, Queue
 from tessera_schemas.subjects import OPERATOR
-from tessera_schemas.units import said_milli
+from tessera_schemas.units import format_milli
 
 Name = Annotated[str, typer.Argument(help="The queue's name")]
 StopPolicy = Literal["none", "hold", "hold_and_drain"]
@@ -43,7 +43,7 @@ async def show_queue(
     row = next((row for row in queue_rows(queues, nodes) if row.queue.name == name), None)
     if row is None:
         raise _no_such(name)
-    if output in PROGRAMS:
+    if output.for_programs:
         show_value(output, plain(row.queue), as_of)
         return
     for title, value in queue_facts(row):
@@ -100,7 +100,7 @@ def queue_facts(row: QueueRow) -> list[tuple[str, str]]:
         ("state", state_of(found)),
         ("weight", str(found.weight)),
         ("jobs", kind),
-        ("gpus", f"{said_milli(row.used)}, {row.share_permille // 10}.{row.share_permille % 10}% of the pool"),
+        ("gpus", f"{format_milli(row.used)}, {row.share_permille // 10}.{row.share_permille % 10}% of the pool"),
     ]
 
 
@@ -127,8 +127,8 @@ async def _stop(at: ShardOptions, name: str, policy: StopPolicy) -> None:
             print(f"queue {name}: nothing changes")
             return
         config = await applying.put_in_force(where, where.identity(OPERATOR), views, change, SEEN_SECONDS)
-    said = {"none": "is open", "hold": "is held", "hold_and_drain": "is held, what runs goes back into it"}
-    print(f"queue {name} {said[policy]} (version {config.version})")
+    effects = {"none": "is open", "hold": "is held", "hold_and_drain": "is held, what runs goes back into it"}
+    print(f"queue {name} {effects[policy]} (version {config.version})")
 
 
 def _no_such(name: str) -> Failure:

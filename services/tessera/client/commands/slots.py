@@ -4,13 +4,15 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
+from pydantic import TypeAdapter
 
-from tessera.client.commands.context import PROGRAMS, AccessOptions, Format, command, stored_ledger
+from tessera.client.api import Api
+from tessera.client.commands.context import AccessOptions, Format, command, stored_ledger
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, plain, show_value, table
 from tessera.domain.free_slots import Slots, Stranded
 from tessera.engine.placement.free_slots import slots as left_of
-from tessera_schemas.units import said_milli
+from tessera_schemas.units import format_milli
 
 SAID = {
     Stranded.OTHERS: "held by pods that Tessera does not manage",
@@ -34,7 +36,7 @@ class SlotRow:
     slots: int
     largest: tuple[tuple[str, int], ...]
 
-    def said(self) -> str:
+    def describe_largest(self) -> str:
         return ", ".join(f"{most} in one {level}" for level, most in self.largest)
 
 
@@ -42,7 +44,7 @@ SIZES: list[Column[SlotRow]] = [
     Column("POOL", lambda row: row.pool, shrinks=True),
     Column("GPUS", lambda row: str(row.gpus), right=True),
     Column("SLOTS", lambda row: str(row.slots), right=True),
-    Column("LARGEST GANG", SlotRow.said, shrinks=True),
+    Column("LARGEST GANG", SlotRow.describe_largest, shrinks=True),
 ]
 
 
@@ -54,28 +56,38 @@ async def slots(
 ) -> None:
     """Show how many pods of 1, 2, 4, 8 … GPUs could start now, and what keeps idle GPUs from use."""
     where = at.find()
-    async with stored_ledger(where, at.identity) as ledger:
-        state = (await ledger.folded()).state
-    pools = sorted(state.tree.queues_of)
-    if pool and pool not in pools:
+    if where.api is not None and at.identity is None:
+        known, as_of = await _by_api(where.api)
+    else:
+        async with stored_ledger(where, at.identity) as ledger:
+            state = (await ledger.folded()).state
+        known, as_of = [left_of(state, name) for name in sorted(state.tree.queues_of)], state.n
+    found = [each for each in known if pool in ("", each.pool)]
+    if pool and not found:
         raise Failure(Exit.NOT_FOUND, f"pool {pool}: no queue is of this pool")
-    found = [left_of(state, name) for name in pools if pool in ("", name)]
-    if output in PROGRAMS:
-        show_value(output, {"items": [plain(each) for each in found]}, state.n)
+    if output.for_programs:
+        show_value(output, {"items": [plain(each) for each in found]}, as_of)
     else:
         print("\n".join(lines(found, wide=output is Output.WIDE)))
-        print(f"as of {state.n}")
+        print(f"as of {as_of}")
+
+
+async def _by_api(api: Api) -> tuple[list[Slots], int]:
+    answer = await api.get("/v1/slots")
+    return TypeAdapter(list[Slots]).validate_python(answer["items"]), int(answer["as_of"])
 
 
 def lines(found: list[Slots], wide: bool = False) -> list[str]:
     """The table of sizes, then of each pool its idle GPUs by cause; at most 80 columns unless wide."""
     rows = [SlotRow(each.pool, size.gpus, size.slots, size.largest) for each in found for size in each.sizes]
-    said = table(SIZES, rows, wide=wide)
+    describe_largest = table(SIZES, rows, wide=wide)
     for each in found:
-        said.append(f"pool {each.pool}: {said_milli(each.idle_gpu_milli)} of {each.gpus} GPUs are idle"[:80])
-        said += [f"  {said_milli(milli):>8} {SAID[cause]}" for cause, milli in each.stranded if milli]
-        said += _unused_lines(each)
-    return said
+        describe_largest.append(
+            f"pool {each.pool}: {format_milli(each.idle_gpu_milli)} of {each.gpus} GPUs are idle"[:80]
+        )
+        describe_largest += [f"  {format_milli(milli):>8} {SAID[cause]}" for cause, milli in each.stranded if milli]
+        describe_largest += _unused_lines(each)
+    return describe_largest
 
 
 def _unused_lines(left: Slots) -> list[str]:
@@ -83,4 +95,4 @@ def _unused_lines(left: Slots) -> list[str]:
     if not left.unused.runs:
         return []
     runs = "1 run uses" if left.unused.runs == 1 else f"{left.unused.runs} runs use"
-    return [f"  {said_milli(left.unused.gpu_milli):>8} more are held, but {runs} none of theirs (warned)"[:80]]
+    return [f"  {format_milli(left.unused.gpu_milli):>8} more are held, but {runs} none of theirs (warned)"[:80]]

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tessera.client.commands.context import PROGRAMS, AccessOptions, Format, command
+from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, plain, show, show_value
 from tessera_schemas.templates import JobTemplate, Parameter
@@ -39,7 +39,7 @@ async def templates(
     found = known.get(template)
     if found is None:
         raise Failure(Exit.NOT_FOUND, f"template {template}: there is none; there are {', '.join(known) or 'none'}")
-    if output in PROGRAMS:
+    if output.for_programs:
         show_value(output, plain(found), as_of)
     else:
         beside = f"beside them: {', '.join(found.overrides)}" if found.overrides else ""

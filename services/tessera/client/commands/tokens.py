@@ -7,7 +7,7 @@ import typer
 
 from tessera.client.commands.context import Format, ShardOptions, command
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.rendering import Column, Output, say, show
+from tessera.client.rendering import Column, Output, notify, show
 from tessera.gateway.tokens import FILE_NAME, TokenEntry, add_token, drop_token, read_entries
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.kernel.provisioning.credentials import tenant_identity
@@ -36,9 +36,12 @@ async def new(
         tenant_identity(tenant)
     path = _file(at, credentials)
     if tenant is not None and not (path.parent / f"{tenant}.json").exists():
-        say(f"note: tenant {tenant} is not known in {path.parent}; `tessera apply` a configuration that names it")
+        raise Failure(
+            Exit.NOT_FOUND,
+            f"tenant {tenant}: is not known in {path.parent}; `tessera apply` a configuration that names it first",
+        )
     print(add_token(path, tenant))
-    say(f"only its hash is kept, in {path}; it counts within two seconds: `Authorization: Bearer TOKEN`")
+    notify(f"only its hash is kept, in {path}; it counts within two seconds: `Authorization: Bearer TOKEN`")
 
 
 @tokens.command("list")

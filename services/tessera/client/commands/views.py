@@ -4,17 +4,19 @@ from typing import Annotated
 
 import typer
 
-from tessera.client.commands.context import PROGRAMS, AccessOptions, Format, command, stored_ledger
+from tessera.client.commands.context import AccessOptions, Format, command, stored_ledger
+from tessera.client.completing import JobName
 from tessera.client.live import watch
-from tessera.client.outcomes import Exit, Failure
+from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.rendering import Column, Output, plain, show, show_value, table
-from tessera.client.shard_views import ENDED
+from tessera.client.shard_views import ENDED, is_whole_id
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import KernelError
 from tessera_schemas.reasons import PublicReason
-from tessera_schemas.units import said_age, said_memory, said_milli
-from tessera_schemas.views import JobView, NodeView, OthersView
+from tessera_schemas.subjects import OPERATOR
+from tessera_schemas.units import format_age, format_memory, format_milli
+from tessera_schemas.views import ArrayView, JobView, NodeView, OthersView
 
 LIMIT = 200
 
@@ -30,7 +32,7 @@ async def ls(
     output: Format = Output.TABLE,
 ) -> None:
     """List jobs: work in Kubernetes that is refused, then live ones, oldest first, then ended ones."""
-    if watching and output in PROGRAMS:
+    if watching and output.for_programs:
         raise Failure(Exit.USAGE, "ls: --watch shows tables; programs follow `tessera events --follow -o json`")
     phases = set(phase.lower().split(",")) if phase else None
 
@@ -57,22 +59,35 @@ async def ls(
             await watch(lines)
             return
         as_of, found, note = await read()
-    show(output, job_columns(SystemClock().now_ms()), found if output in PROGRAMS else found[:limit], as_of, note)
+    show(output, job_columns(SystemClock().now_ms()), found if output.for_programs else found[:limit], as_of, note)
 
 
 @command
-async def get(at: AccessOptions, job: str, output: Format = Output.TABLE) -> None:
+async def get(at: AccessOptions, job: JobName, output: Format = Output.TABLE) -> None:
     """Show one job, by its id, the beginning of one, or its name."""
     where = at.find()
-    async with where.views(at.identity) as views:
-        found, as_of = await views.work(job), await views.as_of()
+    try:
+        async with where.views(at.identity) as views:
+            found, as_of = await views.work(job), await views.as_of()
+    except Failure as failure:
+        raise await _no_longer_shown(where, at.identity, job) or failure from None
     ran = await _ran_on(where, at.identity, found)
-    if output in PROGRAMS:
+    if output.for_programs:
         show_value(output, plain(found) | {"ran_on": ran}, as_of)
         return
     for name, value in [*job_facts(found, SystemClock().now_ms()), *([("ran on", ", ".join(ran))] if ran else [])]:
         print(f"{name:<10} {value}")
     print(f"as of {as_of}")
+
+
+async def _no_longer_shown(where: Where, identity: str | None, named: str) -> Refused | None:
+    """Answer about a job that the views have dropped and the ledger remembers, as by HTTP; None for any other."""
+    by_http = where.login is not None and identity is None
+    if by_http or identity not in (None, OPERATOR) or not (where.can_be(OPERATOR) and is_whole_id(named)):
+        return None
+    async with stored_ledger(where) as ledger:
+        ended = (await ledger.folded()).state.ended.get(named)
+    return None if ended is None else Refused((ended.not_shown(SystemClock().now_ms()),))
 
 
 async def _ran_on(where: Where, identity: str | None, job: JobView) -> tuple[str, ...]:
@@ -105,11 +120,11 @@ def job_columns(now_ms: int) -> list[Column[JobView]]:
         Column("TENANT", lambda job: job.tenant, shrinks=True, wide=True),
         Column("QUEUE", lambda job: job.queue, shrinks=True),
         Column("PHASE", lambda job: job.phase),
-        Column("GPUS", lambda job: said_milli(job.gpu_milli_now), right=True),
+        Column("GPUS", lambda job: format_milli(job.gpu_milli_now), right=True),
         Column("PODS", lambda job: str(job.pods_now), right=True, wide=True),
         Column("TRY", lambda job: str(job.attempt), right=True, wide=True),
         Column("PRIO", lambda job: str(job.priority), right=True, wide=True),
-        Column("AGE", lambda job: said_age(now_ms - job.submitted_ts), right=True),
+        Column("AGE", lambda job: format_age(now_ms - job.submitted_ts), right=True),
         Column("WHY", lambda job: _why(job.reason), shrinks=True),
         Column("NODES", _nodes_of, wide=True),
         Column("OWNER", lambda job: job.owner, shrinks=True, wide=True),
@@ -128,17 +143,27 @@ def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
         ("adopted from", job.owner),
         ("phase", job.phase),
         ("why", job.reason.sentence() if job.reason is not None else ""),
-        ("gpus", _now(said_milli(job.gpu_milli_now), said_milli(job.gpu_milli))),
+        ("gpus", _now(format_milli(job.gpu_milli_now), format_milli(job.gpu_milli))),
         ("pods", _now(str(job.pods_now), str(job.pods))),
         ("priority", "" if job.phase in ENDED else str(job.priority)),
         ("attempt", str(job.attempt) if job.attempt else ""),
-        ("submitted", f"{said_age(now_ms - job.submitted_ts)} ago"),
-        ("running" if not job.ended_ts else "ran", said_age(ran) if job.started_ts else ""),
+        ("submitted", f"{format_age(now_ms - job.submitted_ts)} ago"),
+        ("running" if not job.ended_ts else "ran", format_age(ran) if job.started_ts else ""),
+        ("tasks", "" if job.array is None else _tasks(job.array)),
+        ("task", f"{job.task} of {job.task_of}" if job.task_of else ""),
+        ("waits for", ", ".join(each.text() for each in job.after)),
         ("exit code", "" if job.exit_code is None else str(job.exit_code)),
         ("nodes", _nodes_of(job)),
         ("key", job.key),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _tasks(array: ArrayView) -> str:
+    """Progress of an array, without what there is none of."""
+    ends = ("waiting", "running", "succeeded", "failed", "cancelled")
+    counts = [f"{count} {name}" for name in ends if (count := getattr(array, name))]
+    return f"{array.tasks} ({', '.join([f'{array.count} in all', *counts])})"
 
 
 def _now(has: str, gang: str) -> str:
@@ -158,12 +183,12 @@ NODES: list[Column[NodeView]] = [
     Column("POOL", lambda node: node.pool, shrinks=True),
     Column("STATE", _state_of),
     Column("MODEL", lambda node: node.gpu_model or "-", shrinks=True),
-    Column("GPUS FREE", lambda node: f"{said_milli(sum(node.gpu_free))}/{node.gpus}", right=True),
+    Column("GPUS FREE", lambda node: f"{format_milli(sum(node.gpu_free))}/{node.gpus}", right=True),
     Column("WHOLE", lambda node: str(node.gpu_free.count(1000)), right=True),
-    Column("CPU FREE", lambda node: f"{said_milli(node.cpu_free_milli)}/{said_milli(node.cpu_milli)}", right=True),
+    Column("CPU FREE", lambda node: f"{format_milli(node.cpu_free_milli)}/{format_milli(node.cpu_milli)}", right=True),
     Column(
         "MEMORY FREE",
-        lambda node: f"{said_memory(node.memory_free_bytes)}/{said_memory(node.memory_bytes)}",
+        lambda node: f"{format_memory(node.memory_free_bytes)}/{format_memory(node.memory_bytes)}",
         right=True,
     ),
     Column("PODS FREE", lambda node: f"{node.pods_free}/{node.pods}", right=True, wide=True),
@@ -179,8 +204,8 @@ def _others(others: OthersView) -> str:
     """Resources that other schedulers' pods take."""
     if not others.pods:
         return "-"
-    said = [f"{others.pods} pods", f"{said_milli(others.cpu_milli)} CPU", said_memory(others.memory_bytes)]
-    return ", ".join([*said, *([f"{others.gpus} GPUs"] if others.gpus else [])])
+    parts = [f"{others.pods} pods", f"{format_milli(others.cpu_milli)} CPU", format_memory(others.memory_bytes)]
+    return ", ".join([*parts, *([f"{others.gpus} GPUs"] if others.gpus else [])])
 
 
 def _why(reason: PublicReason | None) -> str:

@@ -51,8 +51,8 @@ def may_move(state: State, owner: Job, run: Run) -> Reason | None:
 
 def _could_start_again(state: State, owner: Job, job: Job, run: Run) -> bool:
     """
-    With the quota it has, in the pool and on the flavor it is on. What an elastic run grew by would be lost, and what
-    pods that have ended did.
+    Tells whether the run could start again with its quota, in its pool and on its flavor. Surplus pods would be lost,
+    and so would the work of pods that have ended.
     """
     tree = state.tree
     return (

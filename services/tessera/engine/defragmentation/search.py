@@ -29,11 +29,11 @@ from tessera.engine.defragmentation.relocations import (
 from tessera.engine.placement.capacity import leaving, nodes_for, nodes_less
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
-from tessera.engine.placement.placement_groups import units
-from tessera.engine.preemption.candidates import Loss, eviction_cost
+from tessera.engine.placement.placement_groups import placement_groups
+from tessera.engine.preemption.candidates import Candidate, eviction_cost
 from tessera.engine.preemption.node_steps import node_steps, take
 from tessera.engine.preemption.plans import PLAN_BYTES_MAX, Plan, victim_of
-from tessera.engine.queueing.ordering import line
+from tessera.engine.queueing.ordering import order_jobs
 from tessera.engine.queueing.readiness import awaits_placement, book_without, quota_reason
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.base import INT_MAX
@@ -50,14 +50,14 @@ SETS_MIN = 16
 class FoundRelocations:
     """The runs that move, where each goes on, and where the job goes then."""
 
-    taken: tuple[Loss, ...]
+    taken: tuple[Candidate, ...]
     moves: tuple[Move, ...]
     placements: tuple[Placement, ...]
 
     @property
     def key(self) -> tuple[int, int, tuple[str, ...]]:
         """Sort key, best first: the least cost, then the fewest runs that move, then their ids."""
-        return _cost(self.taken), len(self.taken), tuple(loss.run.run_id for loss in self.taken)
+        return _cost(self.taken), len(self.taken), tuple(candidate.run.run_id for candidate in self.taken)
 
 
 def defragmentation(state: State, job: Job, ts: int, at_any_cost: bool = False) -> Plan | Reason:
@@ -95,7 +95,7 @@ def defragmentation(state: State, job: Job, ts: int, at_any_cost: bool = False) 
 
 def _stands_behind_reserved(state: State, job: Job) -> bool:
     """Room that somebody before it waits for is nobody's next place."""
-    before = takewhile(lambda name: name != job.job_id, line(state, state.tree.pool(job.queue) or "", state.ts))
+    before = takewhile(lambda name: name != job.job_id, order_jobs(state, state.tree.pool(job.queue) or "", state.ts))
     jobs = (state.jobs.get(name) for name in before)
     return any(other.reason is not None and other.reason.code is Code.RESERVED for other in jobs if other is not None)
 
@@ -106,16 +106,16 @@ def _plan(state: State, job: Job, flavor: str, found: FoundRelocations) -> Plan 
         return Reason(
             code=Code.NO_FIT, field="roles", numbers={"pods": len(places)}, detail="one plan cannot name them"
         )
-    by_run = {loss.run.run_id: loss for loss in found.taken}
+    by_run = {candidate.run.run_id: candidate for candidate in found.taken}
     victims = tuple(victim_of(state, by_run[move.run_id]) for move in found.moves)
-    net = min(net_gpu_seconds(state, job, [loss.run for loss in found.taken]), INT_MAX)
+    net = min(net_gpu_seconds(state, job, [candidate.run for candidate in found.taken]), INT_MAX)
     return Plan(
         job.job_id, job.queue, "defragment", flavor, victims, found.placements, moves=found.moves, net_gpu_seconds=net
     )
 
 
 class _Search:
-    """For one job on the nodes of one flavor; what is being stopped counts as gone for the job, not for who moves."""
+    """Search for one job on nodes of one flavor; stopping runs count as gone for the job, not for relocated runs."""
 
     def __init__(self, state: State, job: Job, flavor: str, avoid: tuple[str, ...] = ()) -> None:
         self._state, self._job, self._flavor = state, job, flavor
@@ -130,7 +130,7 @@ class _Search:
         )
         self._most = most_to_lose(state, job)
         self._moves_max = state.tree.policy.defragment_moves_max
-        self._parts = [part for unit in units(job.roles) for part in unit.parts]
+        self._bundle_sets = [bundles for group in placement_groups(job.roles) for bundles in group.bundle_sets]
 
     def find(self, at_any_cost: bool = False) -> FoundRelocations | Reason:
         over = self._book.lacks(self._job, self._flavor)
@@ -156,16 +156,16 @@ class _Search:
         numbers = {"may_move": len(every), "moves_max": self._moves_max}
         return Reason(code=Code.NO_FIT, numbers=numbers, detail="no runs were found that fit elsewhere beside it")
 
-    def _movable(self) -> list[Loss]:
+    def _movable(self) -> list[Candidate]:
         """Runs on nodes that the job may use, cheapest first; a queue that is over its quota gets nobody back."""
-        state, useful = self._state, {name for part in self._parts for name in self._places.suited(part)}
+        state, useful = self._state, {name for bundles in self._bundle_sets for name in self._places.suited(bundles)}
         runs = {run_id for name in useful for run_id in state.index.runs_on.get(name, ())}
-        losses = [
-            Loss(run, None, (0, 0), eviction_cost(state, run), run.placements, run.amount)
+        candidates = [
+            Candidate(run, None, (0, 0), eviction_cost(state, run), run.placements, run.amount)
             for run in state.runs.found(sorted(runs))
             if may_move(state, self._job, run) is None and self._may_have_again(run)
         ]
-        return sorted(losses, key=_order)
+        return sorted(candidates, key=_order)
 
     def _may_have_again(self, run: Run) -> bool:
         self._book.add(run.queue, run.flavor, run.amount, -1)
@@ -173,32 +173,32 @@ class _Search:
         self._book.add(run.queue, run.flavor, run.amount)
         return over is None
 
-    def _cheapest(self, losses: Sequence[Loss]) -> FoundRelocations | None:
+    def _cheapest(self, candidates: Sequence[Candidate]) -> FoundRelocations | None:
         tries = min(SETS_MAX, max(SETS_MIN, NODES_MAX // max(1, len(self._nodes))))
-        for taken, _ in zip(self._sets(losses), range(tries), strict=False):
+        for taken, _ in zip(self._sets(candidates), range(tries), strict=False):
             found = self._with(taken)
             if found is not None:
                 return found
         return None
 
-    def _sets(self, losses: Sequence[Loss]) -> Iterator[list[Loss]]:
+    def _sets(self, candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
         """Sets that are not too large, the cheapest first; of one cost the smaller, then by order."""
-        heap: list[tuple[int, int, tuple[int, ...]]] = [(losses[0].cost, 1, (0,))] if losses else []
+        heap: list[tuple[int, int, tuple[int, ...]]] = [(candidates[0].cost, 1, (0,))] if candidates else []
         while heap:
             cost, size, chosen = heapq.heappop(heap)
-            yield [losses[at] for at in chosen]
+            yield [candidates[at] for at in chosen]
             last = chosen[-1]
-            if last + 1 == len(losses):
+            if last + 1 == len(candidates):
                 continue
-            more = losses[last + 1].cost
-            heapq.heappush(heap, (cost - losses[last].cost + more, size, (*chosen[:-1], last + 1)))
+            more = candidates[last + 1].cost
+            heapq.heappush(heap, (cost - candidates[last].cost + more, size, (*chosen[:-1], last + 1)))
             if size < self._moves_max:
                 heapq.heappush(heap, (cost + more, size + 1, (*chosen, last + 1)))
 
-    def _by_steps(self, losses: Sequence[Loss]) -> FoundRelocations | None:
+    def _by_steps(self, candidates: Sequence[Candidate]) -> FoundRelocations | None:
         """Node by node, passing over what could not go anywhere or costs too much."""
-        taken: list[Loss] = []
-        for step in node_steps(self._parts, self._nodes, self._places, losses):
+        taken: list[Candidate] = []
+        for step in node_steps(self._bundle_sets, self._nodes, self._places, candidates):
             trial = [*taken, *step]
             if len(trial) > self._moves_max or _cost(trial) > self._most:
                 continue
@@ -210,12 +210,12 @@ class _Search:
         return None
 
     def _pruned(self, found: FoundRelocations) -> FoundRelocations:
-        for loss in sorted(found.taken, key=_order, reverse=True):
-            fewer = [other for other in found.taken if other is not loss]
+        for candidate in sorted(found.taken, key=_order, reverse=True):
+            fewer = [other for other in found.taken if other is not candidate]
             found = self._with(fewer) or found
         return found
 
-    def _with(self, taken: Sequence[Loss]) -> FoundRelocations | None:
+    def _with(self, taken: Sequence[Candidate]) -> FoundRelocations | None:
         """Relocations of these runs; None when one finds no target, or none has to move."""
         placed = self._place(taken)
         if isinstance(placed, Reason):
@@ -225,10 +225,10 @@ class _Search:
         moves = self._landed(taken, ground)
         return None if moves is None else FoundRelocations(tuple(sorted(taken, key=_order)), moves, placed)
 
-    def _landed(self, taken: Sequence[Loss], ground: TargetCapacity) -> tuple[Move, ...] | None:
+    def _landed(self, taken: Sequence[Candidate], ground: TargetCapacity) -> tuple[Move, ...] | None:
         moves = []
-        for loss in sorted(taken, key=_largest_first):
-            run = loss.run
+        for candidate in sorted(taken, key=_largest_first):
+            run = candidate.run
             moved = self._state.jobs.get(run.job_id)
             placed = place_gang(run.roles, *ground.nodes(run, () if moved is None else moved.avoid))
             if isinstance(placed, Reason):
@@ -237,20 +237,20 @@ class _Search:
             moves.append(Move(run_id=run.run_id, placements=placed))
         return tuple(moves)
 
-    def _place(self, taken: Sequence[Loss]) -> tuple[Placement, ...] | Reason:
+    def _place(self, taken: Sequence[Candidate]) -> tuple[Placement, ...] | Reason:
         nodes: dict[str, Node] = dict(self._nodes)
-        for loss in taken:
-            take(nodes, loss)
+        for candidate in taken:
+            take(nodes, candidate)
         return place_gang(self._job.roles, nodes, self._places)
 
 
-def _cost(losses: Sequence[Loss]) -> int:
-    return sum(loss.cost for loss in losses)
+def _cost(candidates: Sequence[Candidate]) -> int:
+    return sum(candidate.cost for candidate in candidates)
 
 
-def _order(loss: Loss) -> tuple[int, str]:
-    return loss.cost, loss.run.run_id
+def _order(candidate: Candidate) -> tuple[int, str]:
+    return candidate.cost, candidate.run.run_id
 
 
-def _largest_first(loss: Loss) -> tuple[int, int, str]:
-    return -loss.amount.gpu_milli, -loss.amount.cpu_milli, loss.run.run_id
+def _largest_first(candidate: Candidate) -> tuple[int, int, str]:
+    return -candidate.amount.gpu_milli, -candidate.amount.cpu_milli, candidate.run.run_id

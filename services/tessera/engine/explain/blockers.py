@@ -13,7 +13,7 @@ from tessera.domain.queues import QueueTree
 from tessera.domain.resources import NOTHING, Amount
 from tessera.domain.state import State
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
-from tessera.engine.placement.placement_groups import units
+from tessera.engine.placement.placement_groups import placement_groups
 
 HOLDERS_MAX = 5
 
@@ -40,7 +40,7 @@ class Holder:
     taken_n: int = 0
     fact_index: int = 0
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """Words for one run or earmark: how much is held or kept, by whom, and whether the run is being stopped."""
         who = f"{self.name} ({self.run_id or self.job_id})" if self.name else "a job of another tenant"
         ends = ", which is being stopped" if self.stopping else ""
@@ -56,7 +56,7 @@ class UnnamedBlockers:
     runs: int
     amount: Amount
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """Words for the runs that are not named: how much how many of them hold, and of which queue."""
         runs = "1 other run" if self.runs == 1 else f"{self.runs} other runs"
         return f"{describe_amount(self.amount)} held by {runs} of {describe_queue(self.queue)}"
@@ -69,10 +69,10 @@ class Blockers:
     named: tuple[Holder, ...] = ()
     others: tuple[UnnamedBlockers, ...] = ()
 
-    def said(self) -> Iterator[str]:
+    def describe(self) -> Iterator[str]:
         """Yields one sentence per holder, those with a name first."""
-        yield from (holder.said() for holder in self.named)
-        yield from (others.said() for others in self.others)
+        yield from (holder.describe() for holder in self.named)
+        yield from (others.describe() for others in self.others)
 
 
 NOBODY = Blockers()
@@ -108,19 +108,19 @@ def find_quota_blockers(state: State, job: Job, resource: str, flavor: str, view
         for run in state.runs.values()
         if state.tree.roots.get(run.queue) == root and (not flavor or run.flavor == flavor)
     )
-    return _told(state, job, runs, lambda amount: int(getattr(amount, resource)), viewer)
+    return _name_holders(state, job, runs, lambda amount: int(getattr(amount, resource)), viewer)
 
 
-def find_room_blockers(state: State, job: Job, places: Iterable[FeasibleNodes], viewer: Viewer) -> Blockers:
+def find_capacity_blockers(state: State, job: Job, places: Iterable[FeasibleNodes], viewer: Viewer) -> Blockers:
     """Blockers of the nodes that suit the job."""
     suited: dict[str, None] = {}
     for found in places:
-        for unit in units(job.roles):
-            for part in unit.parts:
-                suited |= found.suited(part)
+        for group in placement_groups(job.roles):
+            for bundles in group.bundle_sets:
+                suited |= found.suited(bundles)
     names = {run_id for node in suited for run_id in state.index.runs_on.get(node, ())}
     wants_gpus = job.amount.gpu_milli > 0
-    return _told(
+    return _name_holders(
         state,
         job,
         state.runs.found(sorted(names)),
@@ -130,7 +130,7 @@ def find_room_blockers(state: State, job: Job, places: Iterable[FeasibleNodes], 
     )
 
 
-def _told(
+def _name_holders(
     state: State,
     job: Job,
     runs: Iterable[Run],

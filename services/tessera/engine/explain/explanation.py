@@ -13,17 +13,18 @@ from tessera.domain.idle import idle_policy
 from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
-from tessera.engine.explain.blockers import NOBODY, Blockers, Viewer, find_quota_blockers, find_room_blockers
+from tessera.engine.explain.blockers import NOBODY, Blockers, Viewer, find_capacity_blockers, find_quota_blockers
 from tessera.engine.explain.lent_quota import describe_lent_quota
 from tessera.engine.explain.order_reasons import describe_expected_order, describe_jobs_before
 from tessera.engine.explain.suggestions import TriedChange, suggest_changes
 from tessera.engine.explain.what_if import WhatIf
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import unreachable
-from tessera.engine.queueing.readiness import quota_reason
-from tessera.engine.queueing.reservations import Forecast, soonest
+from tessera.engine.queueing.readiness import not_in_line, quota_reason
+from tessera.engine.queueing.reservations import Forecast, find_opening
+from tessera.engine.queueing.tenant_limits import over_limit
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.units import said_age
+from tessera_schemas.units import format_age
 
 FLAVORS_MAX = 4  # of which each is told why it does not do
 DRAINED_MAX = 3
@@ -36,7 +37,7 @@ class Explanation:
     """
     `position` counts from 1 among the jobs in line for the pool; 0 when the job is not in line.
 
-    `reason` is what keeps it now, `others` what would keep it besides. `said` are further sentences. `changes` are
+    `reason` is what keeps it now, `others` what would keep it besides. `sentences` are further sentences. `changes` are
     single changes after which it would start at once; `tried` is how many were tried, 0 when trying makes no sense.
     """
 
@@ -47,7 +48,7 @@ class Explanation:
     in_line: int = 0
     pool: str = ""
     others: tuple[Reason, ...] = ()
-    said: tuple[str, ...] = ()
+    sentences: tuple[str, ...] = ()
     holders: Blockers = NOBODY
     changes: tuple[TriedChange, ...] = ()
     tried: int = 0
@@ -66,13 +67,13 @@ class Explanation:
     def notes(self) -> tuple[str, ...]:
         """The explanation as sentences, without the reason and the place in the queue order."""
         also = tuple(f"Also {reason.sentence()}" for reason in self.others)
-        changes = tuple(f"It would start now with: {change.said()}" for change in self.changes)
-        return (*self.said, *also, *self.holders.said(), *changes)
+        changes = tuple(f"It would start now with: {change.describe()}" for change in self.changes)
+        return (*self.sentences, *also, *self.holders.describe(), *changes)
 
 
 def explain(state: State, job_id: str, now_ms: int, viewer: str | None = None) -> Explanation | None:
     """
-    None when the state knows neither such a job nor such refused work: it was never taken in, or it is forgotten.
+    Explanation of a job or of refused work; None when it was never taken in, or is forgotten.
 
     `viewer` is the tenant who asks, None an operator: a tenant sees no other tenant's job or run by name.
     """
@@ -83,7 +84,7 @@ def explain(state: State, job_id: str, now_ms: int, viewer: str | None = None) -
             return None if refused is None else _refused(state, refused)
         return Explanation(ended, state.n, ended.reason)
     if job.phase is not Phase.QUEUED:
-        return Explanation(job, state.n, job.reason, said=tuple(_on_its_way(state, job)))
+        return Explanation(job, state.n, job.reason, sentences=tuple(_on_its_way(state, job)))
     return _queued(state, job, max(state.ts, now_ms), Viewer(state.tree, viewer))
 
 
@@ -93,13 +94,16 @@ def _refused(state: State, work: RefusedWork) -> Explanation:
         f"{work.owner} is in no queue. Correct the object, or delete it and create it anew; it is then looked at again."
     )
     reason, *others = work.reasons
-    return Explanation(work, state.n, reason, others=tuple(others), said=(way_out,))
+    return Explanation(work, state.n, reason, others=tuple(others), sentences=(way_out,))
 
 
 def _queued(state: State, job: Job, now: int, viewer: Viewer) -> Explanation:
     pool = state.tree.pool(job.queue)
     if pool is None:
         return Explanation(job, state.n, Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail=job.queue))
+    if job.array is not None:
+        reason, *others = _against_array(state, job, now)
+        return Explanation(job, state.n, reason, pool=pool, others=tuple(others))
     what_if = WhatIf(state, job, now)
     reason, *others = _against(what_if, job, pool)
     fits = reason.code in (Code.WAITING_FOR_TURN, Code.BEHIND_RESERVATION) and what_if.gate(job) is None
@@ -108,7 +112,7 @@ def _queued(state: State, job: Job, now: int, viewer: Viewer) -> Explanation:
         state.n,
         reason,
         what_if.position,
-        len(what_if.line),
+        len(what_if.order),
         pool,
         tuple(others),
         tuple(_besides(what_if, job, pool, viewer, (reason, *others))),
@@ -116,6 +120,19 @@ def _queued(state: State, job: Job, now: int, viewer: Viewer) -> Explanation:
         () if fits else suggest_changes(what_if, job, viewer),
         what_if.tries,
     )
+
+
+def _against_array(state: State, job: Job, now: int) -> list[Reason]:
+    """All that keeps an array from queueing more tasks; at last how far it is."""
+    found = [Reason(code=Code.ON_HOLD)] if job.held else []
+    stopped = state.tree.stopped(job.queue)
+    if stopped is not None:
+        found.append(Reason(code=Code.QUEUE_STOPPED, field=f"queues.{stopped}"))
+    over = over_limit(state, job.tenant, job.gang.amount)
+    if over is not None and job.array is not None and job.array.has_room:
+        found.append(over)
+    waits = not_in_line(job, now)
+    return [*found, *([waits] if waits is not None else [])]
 
 
 def _against(what_if: WhatIf, job: Job, pool: str) -> list[Reason]:
@@ -129,10 +146,10 @@ def _against(what_if: WhatIf, job: Job, pool: str) -> list[Reason]:
             detail = "it fits and starts at its turn"
             return [Reason(code=Code.WAITING_FOR_TURN, numbers={"position": what_if.position}, detail=detail)]
         found = [verdict]
-    said = {(reason.code, reason.field) for reason in found}
+    sentences = {(reason.code, reason.field) for reason in found}
     for reason in _resources(what_if, job, pool):
-        if (reason.code, reason.field) not in said:
-            said.add((reason.code, reason.field))
+        if (reason.code, reason.field) not in sentences:
+            sentences.add((reason.code, reason.field))
             found.append(reason)
     return found
 
@@ -144,7 +161,7 @@ def _kept(what_if: WhatIf, job: Job, pool: str) -> Iterator[str]:
         return
     for at, flavor in enumerate(what_if.state.tree.flavors_for(job.queue, job.amount)):
         nodes, places = what_if.pool(pool, flavor)
-        opening = soonest(job.roles, nodes, Forecast(what_if.state).ends_on(nodes), places)
+        opening = find_opening(job.roles, nodes, Forecast(what_if.state).ends_on(nodes), places)
         if opening is not None:
             openings.append((opening.at, at, opening))
     if openings:
@@ -216,14 +233,16 @@ def _is_of(state: State, name: str, pool: str) -> bool:
 
 
 def _holders(what_if: WhatIf, job: Job, pool: str, reasons: tuple[Reason, ...], viewer: Viewer) -> Blockers:
-    """Of what the first reason that others could lift is about."""
+    """Jobs that hold what the first reason that others could lift is about."""
     for reason in reasons:
         if reason.code is Code.WAITING_FOR_QUOTA:
             cell, _, flavor = reason.field.partition(" of ")
             return find_quota_blockers(what_if.state, job, cell.rpartition(".")[2], flavor, viewer)
         if reason.code is Code.NO_FIT:
             flavors = what_if.state.tree.flavors_for(job.queue, job.amount)[:FLAVORS_MAX]
-            return find_room_blockers(what_if.state, job, [what_if.pool(pool, flavor)[1] for flavor in flavors], viewer)
+            return find_capacity_blockers(
+                what_if.state, job, [what_if.pool(pool, flavor)[1] for flavor in flavors], viewer
+            )
     return NOBODY
 
 
@@ -255,12 +274,12 @@ def _idle(state: State, job: Job, run: Run) -> Iterator[str]:
     if policy.allowed:
         yield "It may hold GPUs and use none (idle.allow_idle)."
     elif run.idle_ts and policy.action != "off":
-        since = f"It was warned {said_age(state.ts - run.idle_ts)} ago: it holds GPUs and uses none"
-        after = said_age(max(0, run.idle_ts + policy.reclaim_seconds * 1000 - state.ts))
+        since = f"It was warned {format_age(state.ts - run.idle_ts)} ago: it holds GPUs and uses none"
+        after = format_age(max(0, run.idle_ts + policy.reclaim_seconds * 1000 - state.ts))
         ends = {"requeue": f"in {after} it goes back to its queue", "fail": f"in {after} it is ended as failed"}
         yield f"{since}; {ends.get(policy.action, 'nothing is taken from it')}."
     elif job.idle is not None and policy.action != "off":
-        yield f"It is warned once all its GPUs were unused for {said_age(policy.warn_seconds * 1000)}."
+        yield f"It is warned once all its GPUs were unused for {format_age(policy.warn_seconds * 1000)}."
 
 
 def _some(names: Sequence[str]) -> str:
@@ -272,4 +291,4 @@ def _places(count: int) -> str:
 
 
 def _left(deadline: int, ts: int) -> str:
-    return said_age(deadline - ts + 999)
+    return format_age(deadline - ts + 999)

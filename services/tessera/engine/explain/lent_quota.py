@@ -28,7 +28,7 @@ class _Loan:
 
 def describe_lent_quota(state: State, book: QuotaBook, job: Job, viewer: Viewer) -> Iterator[str]:
     """A sentence for each queue and reason; nothing where the job would itself borrow."""
-    said: dict[tuple[str, str], _Loan] = {}
+    loans: dict[tuple[str, str], _Loan] = {}
     whose = ""
     for flavor in state.tree.flavors_for(job.queue, job.amount):
         over = book.lacks(job, flavor)
@@ -36,12 +36,12 @@ def describe_lent_quota(state: State, book: QuotaBook, job: Job, viewer: Viewer)
         if not keepers:
             continue
         for run in _borrowers(state, book, job, flavor, keepers[0]):
-            loan = said.setdefault((viewer.queue(run.queue), _why(state, book, job, run, flavor)), _Loan([], NOTHING))
+            loan = loans.setdefault((viewer.queue(run.queue), _why(state, book, job, run, flavor)), _Loan([], NOTHING))
             loan.runs.append(run)
             loan.amount = loan.amount.plus(run.amount)
         whose = "" if keepers[0] == job.queue else f" of what is {describe_queue(viewer.queue(keepers[0]))}'s own"
         break
-    for (queue, why), loan in sorted(said.items()):
+    for (queue, why), loan in sorted(loans.items()):
         first = sorted(loan.runs, key=lambda run: (-run.amount.gpu_milli, run.run_id))
         names = [run.run_id for run in first if viewer.may_see(run.tenant)][:NAMED_MAX]
         runs = "1 run" if len(first) == 1 else f"{len(first)} runs"

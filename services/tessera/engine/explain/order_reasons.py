@@ -10,7 +10,7 @@ from tessera.domain.state import State
 from tessera.engine.explain.blockers import Viewer, describe_amount
 from tessera.engine.explain.what_if import WhatIf
 from tessera.engine.queueing.orders.expected import expected_runtime, index_of, is_due
-from tessera_schemas.units import said_age
+from tessera_schemas.units import format_age
 
 HIGHER = "of a higher priority class"
 QUEUES = "of queues that hold less for their weight, or stay within their own quota"
@@ -26,7 +26,7 @@ def describe_jobs_before(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[
     """One sentence, and what its tenant holds where that decides; nothing for the first job in line."""
     state = what_if.state
     counts = Counter(
-        _why(state, job, other) for other in state.jobs.found(what_if.line[: max(0, what_if.position - 1)])
+        _why(state, job, other) for other in state.jobs.found(what_if.order[: max(0, what_if.position - 1)])
     )
     if not counts:
         return
@@ -62,9 +62,9 @@ def describe_expected_order(state: State, job: Job) -> Iterator[str]:
     learnt = any(state.runtimes.get(key) is not None for key in kind.row_keys())
     why = "its time limit" if runtime == limit else "how long such jobs ran" if learnt else "nothing known of such jobs"
     gpus = f" on {kind.gpus} GPU{'s' * (kind.gpus != 1)}" if kind.gpus else ""
-    patience = said_age(state.tree.policy.order_patience_seconds * 1000)
+    patience = format_age(state.tree.policy.order_patience_seconds * 1000)
     yield (
-        f"It is expected to run for {said_age(runtime)}{gpus}, by {why}. Jobs of its class that are expected to take "
+        f"It is expected to run for {format_age(runtime)}{gpus}, by {why}. Jobs of its class that are expected to take "
         f"less GPU time go before it; its own counts for less as it waits, half after a wait as long as it is "
         f"expected to run. Nobody younger passes it once it has waited for {patience}."
     )

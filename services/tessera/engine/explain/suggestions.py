@@ -17,7 +17,7 @@ from tessera.domain.state import State
 from tessera.engine.explain.blockers import Viewer, describe_amount, describe_queue
 from tessera.engine.explain.what_if import WhatIf
 from tessera.engine.placement.capacity import nodes_without
-from tessera.engine.placement.fits import never_fits, room_for
+from tessera.engine.placement.fits import count_fitting, never_fits
 from tessera.engine.preemption.plans import Plan, Victim, plan
 from tessera.engine.queueing.starting import Choice
 from tessera_schemas.facts import PlanCause
@@ -43,7 +43,7 @@ class TriedChange:
     nodes: tuple[str, ...]
     after: tuple[str, ...] = ()
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """Words for the change and for where the job goes then; beyond two nodes the rest is a number."""
         some = ", ".join(self.nodes[:2]) + (f" and {len(self.nodes) - 2} more nodes" if len(self.nodes) > 2 else "")
         return f"{self.text}; then it goes to {some}"
@@ -76,18 +76,20 @@ def _fewer_gpus(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChan
             best = _largest(what_if, job, role.need.gpus, _setting(job, at, "gpus"))
             if best is not None:
                 value, choice = best
-                text = f"{value} instead of {role.need.gpus} GPUs per pod{_of_role(job, role)}"
+                text = f"{value} instead of {role.need.gpus} GPUs per pod{_describe_role(job, role)}"
                 yield _change("gpus", text, choice)
         elif role.need.gpu_milli > 1:
             best = _largest(what_if, job, role.need.gpu_milli, _setting(job, at, "gpu_milli"))
             if best is not None:
                 value, choice = best
-                text = f"{value} instead of {role.need.gpu_milli} thousandths of a GPU per pod{_of_role(job, role)}"
+                text = (
+                    f"{value} instead of {role.need.gpu_milli} thousandths of a GPU per pod{_describe_role(job, role)}"
+                )
                 yield _change("share", text, choice)
 
 
 def _fewer_pods(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
-    """Not of roles whose pods go with those of others, one by one."""
+    """Tries fewer pods of each role; roles whose pods go one by one with those of another role are left out."""
     beside = {role.beside for role in job.roles}
     for at, role in enumerate(job.roles):
         if role.replicas == 1 or role.name in beside:
@@ -95,7 +97,7 @@ def _fewer_pods(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChan
         best = _largest(what_if, job, role.replicas, _with_replicas(job, at))
         if best is not None:
             value, choice = best
-            yield _change("pods", f"{value} instead of {role.replicas} pods{_of_role(job, role)}", choice)
+            yield _change("pods", f"{value} instead of {role.replicas} pods{_describe_role(job, role)}", choice)
 
 
 def _any_model(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
@@ -110,7 +112,7 @@ def _any_model(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChang
 
 
 def _no_rule(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
-    """Without one of the rules that say where the pods go."""
+    """Tries of the job without one of its placement rules."""
     rules: tuple[tuple[str, str, Callable[[RoleNeed], bool], Callable[[RoleNeed], RoleNeed]], ...] = (
         ("topology", "no topology rule", lambda r: r.bound, lambda r: replace(r, levels=(), bound=False, group="")),
         ("spread", "no even spread of its pods", lambda r: bool(r.spread), lambda r: replace(r, spread="")),
@@ -154,7 +156,7 @@ def _undrained(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChang
     for name in sorted(name for name, _ in state.drains.items())[:VALUES_MAX]:
         node = state.nodes.get(name)
         if node is not None and node.ready:
-            choice = _told(what_if.after(job, undrained=name))
+            choice = _keep_choice(what_if.after(job, undrained=name))
             if choice is not None and any(placement.node == name for placement in choice[1]):
                 yield _change("undrain", f"node {name} is made common again (`tessera undrain {name}`)", choice)
                 return
@@ -193,7 +195,7 @@ def planned(state: State, job: Job) -> Plan | None:
 def _end_of_one(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
     """The end of one run, whoever brings it about: the lowest class first, then the smallest, then the youngest."""
     for run in islice(_in_the_way(what_if, job), VALUES_MAX):
-        choice = _told(what_if.after(job, gone=(run,)))
+        choice = _keep_choice(what_if.after(job, gone=(run,)))
         if choice is not None:
             seen = viewer.may_see(run.tenant)
             who = (
@@ -238,7 +240,7 @@ def _gain(state: State, run: Run, need: Need) -> int:
     for name, node in nodes_without(state, (run,), ()).items():
         now = state.nodes.get(name)
         if now is not None and never_fits(need, node) is None:
-            gain += room_for(need, node) - room_for(need, now)
+            gain += count_fitting(need, node) - count_fitting(need, now)
     return gain
 
 
@@ -261,10 +263,10 @@ WAYS: tuple[Way, ...] = (
 
 
 def _tried(what_if: WhatIf, job: Job) -> Choice | None:
-    return _told(what_if.verdict(job)) if what_if.tries < TRIES_MAX else None
+    return _keep_choice(what_if.verdict(job)) if what_if.tries < TRIES_MAX else None
 
 
-def _told(verdict: Choice | Reason) -> Choice | None:
+def _keep_choice(verdict: Choice | Reason) -> Choice | None:
     return None if isinstance(verdict, Reason) else verdict
 
 
@@ -319,7 +321,7 @@ def _change(kind: str, text: str, choice: Choice, after: tuple[str, ...] = ()) -
     return TriedChange(kind, text, tuple(sorted({placement.node for placement in choice[1]})), after)
 
 
-def _of_role(job: Job, role: RoleNeed) -> str:
+def _describe_role(job: Job, role: RoleNeed) -> str:
     return f" in role {role.name}" if len(job.roles) > 1 else ""
 
 

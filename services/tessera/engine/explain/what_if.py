@@ -18,8 +18,8 @@ from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
-from tessera.engine.queueing.ordering import line
-from tessera.engine.queueing.readiness import awaits_placement, pods_away
+from tessera.engine.queueing.ordering import order_jobs
+from tessera.engine.queueing.readiness import awaits_placement, explain_missing_pods, not_in_line
 from tessera.engine.queueing.starting import Choice, choose
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.ledger import Allocated, NodeDrained, Released
@@ -44,7 +44,7 @@ Pool = tuple[dict[str, Node], FeasibleNodes]
 
 class WhatIf:
     """
-    `line` is everybody in line for the job's pool, `position` its own place from 1 on, 0 when it is not in line.
+    `order` is every waiting job of the job's pool in order, `position` its own from 1 on, 0 when it has none.
 
     `tries` counts the verdicts given, `passes_left` bounds what is tried for others. `crowded` says that too many stand
     before it whom nobody has judged yet, so that nothing can be said for certain.
@@ -60,9 +60,9 @@ class WhatIf:
         self._pools: dict[tuple[str, str, tuple[str, ...]], Pool] = {}
         self._book: QuotaBook | None = None
         self._passed: set[str] = set()
-        self.line = self._line(state.tree.pool(job.queue))
-        self.position = self.line.index(job.job_id) + 1 if job.job_id in self.line else 0
-        self._let_pass(self.line[: self.position - 1] if self.position else self.line)
+        self.order = self._order(state.tree.pool(job.queue))
+        self.position = self.order.index(job.job_id) + 1 if job.job_id in self.order else 0
+        self._let_pass(self.order[: self.position - 1] if self.position else self.order)
 
     def verdict(self, job: Job) -> Choice | Reason:
         """Choose where `job` would start now, or say why not."""
@@ -91,7 +91,7 @@ class WhatIf:
         self.tries = one.tries
         if isinstance(alone, Reason) or self.position == 1:
             return alone
-        before = self.line[: self.position - 1] if self.position else self.line
+        before = self.order[: self.position - 1] if self.position else self.order
         kinds = {(other.queue, other.roles) for other in one.state.jobs.found(before)}
         if len(kinds) > self.passes_left:
             return Reason(code=Code.WAITING_FOR_TURN, numbers={"position": self.position})
@@ -148,14 +148,17 @@ class WhatIf:
         if pool is None:
             return [Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail=job.queue)]
         found: list[Reason] = []
-        if job.not_before > state.ts:
+        waits = not_in_line(job, state.ts)
+        if waits is not None:
+            found.append(waits)
+        elif job.not_before > state.ts:
             seconds = (job.not_before - state.ts + 999) // 1000
             detail = f"after: {job.reason.sentence()}" if job.reason is not None else ""
             found.append(Reason(code=Code.BACKOFF, numbers={"seconds_left": seconds}, detail=detail[:1024]))
         if job.held:
             found.append(Reason(code=Code.ON_HOLD))
         if job.away:
-            found.append(pods_away(job))
+            found.append(explain_missing_pods(job))
         stopped = tree.stopped(job.queue)
         if stopped is not None:
             found.append(Reason(code=Code.QUEUE_STOPPED, field=f"queues.{stopped}"))
@@ -197,20 +200,20 @@ class WhatIf:
             return self.position
         priority = self.state.tree.priority_of
         wanted = priority(job)
-        before = (other for name in self.line if (other := self.state.jobs.get(name)) is not None)
+        before = (other for name in self.order if (other := self.state.jobs.get(name)) is not None)
         return 1 + sum(1 for other in before if priority(other) >= wanted)
 
     def _others(self, pool: str) -> list[str]:
         """All jobs in the pool's order, once they have had their turn."""
         if pool == self.state.tree.pool(self._job.queue):
-            return self.line
+            return self.order
         if pool not in self._passed:
             self._passed.add(pool)
-            self._let_pass(self._line(pool))
-        return self._line(pool)
+            self._let_pass(self._order(pool))
+        return self._order(pool)
 
-    def _line(self, pool: str | None) -> list[str]:
-        return [] if pool is None else list(line(self.state, pool, self.state.ts))
+    def _order(self, pool: str | None) -> list[str]:
+        return [] if pool is None else list(order_jobs(self.state, pool, self.state.ts))
 
     def _let_pass(self, names: Sequence[str]) -> None:
         """Start those of `names` that had no turn yet where they fit, as they would start in the next message."""

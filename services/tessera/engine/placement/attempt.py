@@ -1,20 +1,88 @@
-"""One try to place a gang: the nodes as they would be, and the pods placed so far. What it does not touch is shared."""
+"""
+One try to place a gang: the nodes as they would be, and the pods placed so far. What it does not touch is shared.
 
-from collections.abc import Collection, Iterable, Mapping
+`Ranks` is what one try leaves to the next: what is known of the nodes, whatever gang asks.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop
 from operator import attrgetter
 
 from tessera.domain.gang import Gang
 from tessera.domain.resources import Node
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
-from tessera.engine.placement.fits import placed_on, short_of
-from tessera.engine.placement.node_order import Entry, Ranks, entry, policy_for
-from tessera.engine.placement.placement_groups import Part
+from tessera.engine.placement.fits import BundleKind, placed_on, short_of
+from tessera.engine.placement.node_order import Entry, Ranking, StateRow, StateRows, SuitedRows, entry, policy_for
+from tessera.engine.placement.placement_groups import BundleCounts, BundleSet
+from tessera.engine.placement.room_counts import RoomCounts
 from tessera.engine.scoring.protocol import ScoringPolicy
 from tessera_schemas.placement import Placement
 
+KINDS_MAX = 4096
 _rank = attrgetter("rank")
 Mark = tuple[dict[str, Node], int]
+
+
+class Ranks:
+    """
+    The rankings of one pass over `nodes`, and the room that they have for each kind.
+
+    Nodes may change in what is free as long as `changed` is told of it; `places` is what is known of them besides.
+    """
+
+    def __init__(self, nodes: Mapping[str, Node], places: FeasibleNodes) -> None:
+        self.scoring = places.scoring
+        self._rows = StateRows(nodes, places.scoring)
+        self._rankings: dict[BundleKind, Ranking] = {}
+        self._counts = RoomCounts(self._rows, places)
+        self.changed = self._rows.changed
+
+    def of(self, kind: BundleKind) -> Ranking:
+        """The ranking for a kind, as the nodes are now."""
+        if self._rows.renewed(kind.labels) or len(self._rankings) >= KINDS_MAX:
+            self._rankings.clear()
+        found = self._rankings.get(kind)
+        if found is None:
+            found = self._rankings[kind] = Ranking(kind, self._rows, self.scoring)
+        found.catch_up()
+        return found
+
+    def counts(self, *kinds: BundleKind) -> RoomCounts:
+        """The room that the nodes have now, which tell apart what these kinds ask for."""
+        for kind in kinds:
+            self._renew(kind)
+        return self._counts
+
+    def suited(self, kind: BundleKind) -> SuitedRows:
+        """The nodes that suit the kind, by their states."""
+        self._renew(kind)
+        return self._rows.suited(kind)
+
+    @property
+    def moved(self) -> int:
+        """Number of changes of nodes so far, those that were looked at."""
+        return self._rows.moved
+
+    def touched(self, kinds: Sequence[BundleKind], moved: int) -> bool:
+        """Whether a node that suits one of the kinds may have changed since there were so many changes."""
+        moves, suits = self._rows.moves_since(moved), self._rows.suits
+        return moves is None or any(suits(kind, row) for _, _, row in moves for kind in kinds)
+
+    def drop_roomier(self, gangs: dict[Gang, list[BundleKind]], moved: int) -> int:
+        """Drop those gangs for one of whose kinds a node may have gained room since; returns the changes so far."""
+        self._rows.renewed(frozenset())
+        moves = self._rows.moves_since(moved)
+        if moves is None:
+            gangs.clear()
+        elif gangs:
+            for row in {after for _, before, after in moves if before is None or after.is_roomier(before)}:
+                for gang in [gang for gang, kinds in gangs.items() if any(row.may_hold(kind) for kind in kinds)]:
+                    del gangs[gang]
+        return self._rows.moved
+
+    def _renew(self, kind: BundleKind) -> None:
+        if self._rows.renewed(kind.labels):
+            self._rankings.clear()
 
 
 class Attempt:
@@ -48,9 +116,25 @@ class Attempt:
         """All nodes as the pods placed so far would leave them."""
         return (self.node(name) for name in self._nodes)
 
-    def suited(self, part: Part) -> dict[str, None]:
+    def suited(self, bundles: BundleSet) -> dict[str, None]:
         """Names of the nodes that suit every pod of a bundle, whatever room is left there."""
-        return self.places.suited(part)
+        return self.places.suited(bundles)
+
+    def counted(self, kind: BundleKind, level: str) -> BundleCounts | None:
+        """Number of bundles that each domain takes; None where nobody counts, or pods of this try are in the way."""
+        if self._ranks is None or self.changed:
+            return None
+        return self._ranks.counts(kind).by_domain(kind, level)
+
+    def counted_in_all(self, kind: BundleKind) -> int | None:
+        """Number of bundles that all nodes take together; None as above."""
+        return None if self._ranks is None or self.changed else self._ranks.counts(kind).total(kind)
+
+    def rows(self, bundles: BundleSet) -> SuitedRows:
+        """The nodes that suit the bundles, without the pods of this try, by their states."""
+        if self._ranks is None:
+            return SuitedRows(StateRow((), self._nodes[name]) for name in self.suited(bundles))
+        return self._ranks.suited(bundles.kind)
 
     def gpu_free(self, names: Iterable[str]) -> int:
         """Thousandths of all their GPUs."""
@@ -65,43 +149,43 @@ class Attempt:
         self.changed, count = dict(mark[0]), mark[1]
         del self.placed[count:]
 
-    def fill(self, part: Part, names: Collection[str] | None, first: int, count: int) -> bool:
+    def fill(self, bundles: BundleSet, names: Collection[str] | None, first: int, count: int) -> bool:
         """
         Place the bundles number `first` to `first + count - 1` on `names`, or on any node, as far as there is room.
 
         The best node by score takes them until it is full, then the next best: the pods of a gang talk to each other,
         so that they stay together where the score alone would part them.
         """
-        others = self._ranks.of(part.kind) if names is None and self._ranks is not None else None
-        scoring, last = policy_for(part.kind, self.places.scoring), first + count
+        others = self._ranks.of(bundles.kind) if names is None and self._ranks is not None else None
+        scoring, last = policy_for(bundles.kind, self.places.scoring), first + count
         among = self.changed if others else names
-        heap = self._entries(part, among, scoring) if among is None or among else []
+        heap = self._entries(bundles, among, scoring) if among is None or among else []
         while first < last:
             other = others.best(self.changed) if others else None
             if not heap and other is None:
                 break
             name = other[1] if other is not None and (not heap or other < heap[0]) else heappop(heap)[1]
             while True:  # it has room for one
-                self._put(part, name, first, scoring)
+                self._put(bundles, name, first, scoring)
                 first += 1
-                if first == last or short_of(part.kind, self.node(name)) is not None:
+                if first == last or short_of(bundles.kind, self.node(name)) is not None:
                     break
         if others:
             others.restore()
         return first == last
 
-    def _entries(self, part: Part, names: Collection[str] | None, scoring: ScoringPolicy) -> list[Entry]:
+    def _entries(self, bundles: BundleSet, names: Collection[str] | None, scoring: ScoringPolicy) -> list[Entry]:
         """A heap of those of `names`, or of all nodes, that have room."""
-        suited = self.places.suited(part)
+        suited = self.places.suited(bundles)
         among = suited if names is None else [name for name in names if name in suited]
-        heap = [each for name in among if (each := entry(part.kind, self.node(name), scoring)) is not None]
+        heap = [each for name in among if (each := entry(bundles.kind, self.node(name), scoring)) is not None]
         heapify(heap)
         return heap
 
-    def _put(self, part: Part, name: str, index: int, scoring: ScoringPolicy) -> None:
+    def _put(self, bundles: BundleSet, name: str, index: int, scoring: ScoringPolicy) -> None:
         """One bundle onto a node that it fits."""
         node = self.node(name)
-        for role in part.roles:
+        for role in bundles.roles:
             rank = self._first_rank[role.name] + index
             placement = placed_on(node, role.need, rank, role.name, scoring.device(role.need, node))
             node = node.taking(role.need, placement, 1)

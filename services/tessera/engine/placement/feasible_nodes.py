@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
+from functools import cached_property
 
-from tessera.domain.resources import Node
-from tessera.engine.placement.fits import FitFailure, never_fits, never_key
-from tessera.engine.placement.placement_groups import Part
+from tessera.domain.resources import Node, emptied
+from tessera.engine.placement.fits import BundleKind, FitFailure, never_fits
+from tessera.engine.placement.placement_groups import BundleSet, count_bundles
 from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
 
 
@@ -23,27 +24,39 @@ class FeasibleNodes:
         self._suited: dict[Hashable, tuple[dict[str, None], Counter[FitFailure]]] = {}
         self._values: dict[str, dict[str, str]] = {}
         self._domains: dict[str, dict[str, list[str]]] = {}
+        self._holding: dict[tuple[BundleKind, str], list[str]] = {}
 
-    def suited(self, part: Part) -> dict[str, None]:
+    def suited(self, bundles: BundleSet) -> dict[str, None]:
         """The names of the nodes that suit every pod of a bundle, whatever room they have now."""
-        return self._looked_at(part)[0]
+        return self._looked_at(bundles)[0]
 
-    def unsuited(self, part: Part) -> Counter[FitFailure]:
+    def unsuited(self, bundles: BundleSet) -> Counter[FitFailure]:
         """Number of other nodes, by the first test that they fail."""
-        return self._looked_at(part)[1]
+        return self._looked_at(bundles)[1]
 
-    def _looked_at(self, part: Part) -> tuple[dict[str, None], Counter[FitFailure]]:
-        key = tuple(never_key(need) for need in part.needs)
+    def _looked_at(self, bundles: BundleSet) -> tuple[dict[str, None], Counter[FitFailure]]:
+        key = bundles.kind.never
         found = self._suited.get(key)
         if found is None:
             found = self._suited[key] = {}, Counter()
             for name, node in self._nodes.items():
-                miss = next((miss for need in part.needs if (miss := never_fits(need, node)) is not None), None)
+                miss = next((miss for need in bundles.needs if (miss := never_fits(need, node)) is not None), None)
                 if miss is None:
                     found[0][name] = None
                 else:
                     found[1][miss] += 1
         return found
+
+    @cached_property
+    def any_ready(self) -> bool:
+        """Whether a node takes pods at all."""
+        return any(node.ready for node in self._nodes.values())
+
+    @cached_property
+    def largest_gpus(self) -> Node | None:
+        """The ready node whose GPUs have the most memory."""
+        ready = (node for node in self._nodes.values() if node.ready)
+        return max(ready, key=lambda node: node.gpu_memory_bytes, default=None)
 
     def values(self, level: str) -> dict[str, str]:
         """The domain of each node at this level; nodes without the label are in none and are left out."""
@@ -51,6 +64,18 @@ class FeasibleNodes:
         if found is None:
             domains = self.domains(level)
             found = self._values[level] = {name: value for value, names in domains.items() for name in names}
+        return found
+
+    def holding(self, bundles: BundleSet, label: str) -> list[str]:
+        """The domains of the label with a node that would hold a bundle if it were empty."""
+        found = self._holding.get((bundles.kind, label))
+        if found is None:
+            members = self.split(self.suited(bundles), label)
+            found = self._holding[bundles.kind, label] = [
+                value
+                for value, names in members.items()
+                if any(count_bundles(bundles.kind, emptied(self._nodes[name])) for name in names)
+            ]
         return found
 
     def domains(self, level: str) -> dict[str, list[str]]:

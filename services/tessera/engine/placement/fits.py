@@ -38,8 +38,8 @@ class FitFailure(StrEnum):
 
 
 def fits(need: Need, node: Node) -> FitFailure | None:
-    """None when the pod fits now, else the first test that fails."""
-    return never_fits(need, node) or lacks_room(need, node)
+    """The first test that the pod fails on the node; None when it fits now."""
+    return never_fits(need, node) or find_shortage(need, node)
 
 
 def never_fits(need: Need, node: Node) -> FitFailure | None:
@@ -85,7 +85,7 @@ def gpu_memory_for(need: Need, node: Node) -> int:
 
 
 def _all_hold(need: Need, node: Node) -> bool:
-    """As in Kubernetes: NotIn also holds where there is no such label."""
+    """Tells whether all affinity terms hold; as in Kubernetes, NotIn also holds where the label is missing."""
     for key, operator, values in need.affinity:
         there = node.label(key)
         if operator in ("In", "NotIn"):
@@ -102,7 +102,7 @@ def _tolerated(need: Need, key: str, value: str, effect: str) -> bool:
     return any(k == key and v in meant and e in ("", effect) for k, v, e in need.tolerations)
 
 
-def lacks_room(need: Need, node: Node) -> FitFailure | None:
+def find_shortage(need: Need, node: Node) -> FitFailure | None:
     """First resource that is missing right now."""
     if need.gpus and (node.gpus < need.gpus or node.gpu_free.count(WHOLE_GPU) < need.gpus):
         return FitFailure.GPU
@@ -121,27 +121,27 @@ def lacks_room(need: Need, node: Node) -> FitFailure | None:
     return None
 
 
-def room_for(need: Need, node: Node) -> int:
+def count_fitting(need: Need, node: Node) -> int:
     """
     Number of such pods that the node takes now, 0 or more, when `never_fits` has nothing against it.
 
     Exact: equal pods use up each kind of room evenly, shares of one size do not disturb each other across devices, and
     no two legal positions of one MIG profile overlap.
     """
-    rooms = [node.pods_free]
+    counts = [node.pods_free]
     if need.gpus:
-        rooms.append(node.gpu_free.count(WHOLE_GPU) // need.gpus)
+        counts.append(node.gpu_free.count(WHOLE_GPU) // need.gpus)
     elif need.gpu_milli:
-        rooms.append(sum(left // need.gpu_milli for left in node.gpu_free if left > 0))
+        counts.append(sum(left // need.gpu_milli for left in node.gpu_free if left > 0))
     elif need.mig_profile:
-        rooms.append(free_positions(need, node))
+        counts.append(free_positions(need, node))
     if need.cpu_milli:
-        rooms.append(node.cpu_free // need.cpu_milli)
+        counts.append(node.cpu_free // need.cpu_milli)
     if need.memory_bytes:
-        rooms.append(node.memory_free // need.memory_bytes)
+        counts.append(node.memory_free // need.memory_bytes)
     if need.devices:
-        rooms.append(_sets_of_devices(need, node))
-    return max(min(rooms), 0)
+        counts.append(_sets_of_devices(need, node))
+    return max(min(counts), 0)
 
 
 def _sets_of_devices(need: Need, node: Node) -> int:
@@ -174,12 +174,14 @@ class BundleKind:
     """
     Needs of a bundle, whichever gang it is of: `whole` is what one takes of its node, `labels` the keys asked for.
 
-    Equal needs have one object (`kind_of`), so that what is known of a kind is found without comparing needs.
+    Kinds with an equal `never` suit the same nodes. Equal needs have one object (`kind_of`), so that what is known of a
+    kind is found without comparing needs.
     """
 
     needs: tuple[Need, ...]
     whole: Need
     labels: frozenset[str]
+    never: tuple[tuple[object, ...], ...]
 
 
 @lru_cache(maxsize=16_384)
@@ -187,12 +189,13 @@ def kind_of(needs: tuple[Need, ...]) -> BundleKind:
     """The kind of bundles of one pod for each of these needs."""
     labels = {key for need in needs for key, _ in need.node_selector}
     labels |= {key for need in needs for key, _, _ in need.affinity}
-    return BundleKind(needs, _sum(needs) if len(needs) > 1 else needs[0], frozenset(labels))
+    never = tuple(map(never_key, needs))
+    return BundleKind(needs, _sum(needs) if len(needs) > 1 else needs[0], frozenset(labels), never)
 
 
 def short_of(kind: BundleKind, node: Node) -> FitFailure | None:
     """First resource that a bundle lacks on a node that suits all of its pods."""
-    return lacks_room(kind.whole, node) or (FitFailure.PODS if node.pods_free < len(kind.needs) else None)
+    return find_shortage(kind.whole, node) or (FitFailure.PODS if node.pods_free < len(kind.needs) else None)
 
 
 def _sum(needs: tuple[Need, ...]) -> Need:

@@ -1,5 +1,5 @@
 """
-What is left of a pool in words that a person can use: how many slots of 1, 2, 4, 8 … GPUs, the largest gang of such
+Free capacity of a pool in terms that people use: how many slots of 1, 2, 4, 8 … GPUs, the largest gang of such
 pods that could start now by topology domain, and idle GPUs by what keeps them from use.
 
 A slot of k GPUs is a pod with k whole GPUs that asks for no more CPU and memory for each than the leanest that any live
@@ -18,7 +18,7 @@ from tessera.domain.idle import idle_policy
 from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
-from tessera.engine.placement.fits import fits, never_fits, never_key, room_for
+from tessera.engine.placement.fits import count_fitting, fits, never_fits, never_key
 from tessera.engine.placement.mig import free_positions, held_by_others
 from tessera_schemas.devices import serves
 from tessera_schemas.mig import GEOMETRIES
@@ -30,7 +30,7 @@ NODE_LEVEL, POOL_LEVEL = "node", "pool"
 @dataclass(frozen=True, slots=True)
 class RequestedShapes:
     """
-    What the live jobs of a pool ask for: needs of whole GPUs, of parts, what is least per GPU. `levels` are topology
+    Requests of a pool's live jobs: needs of whole GPUs, of shares, and the least per GPU. `levels` are topology
     levels with their labels.
     """
 
@@ -117,7 +117,7 @@ class Tally:
         fitting = [need for need in parts if fits(need, node) is None]
         entire = free.count(WHOLE_GPU)
         if node.mig_instances:
-            self._of_instances(node, rest, fitting, found)
+            self._count_instances(node, rest, fitting, found)
             return found
         for left in free:
             if 0 < left < WHOLE_GPU:
@@ -128,10 +128,10 @@ class Tally:
         elif not _serves_whole(node):
             found[Stranded.SHAPE] += entire * WHOLE_GPU
         else:
-            self._of_whole(node, entire, found)
+            self._count_whole(node, entire, found)
         return found
 
-    def _of_instances(self, node: Node, rest: int, asked: list[Need], found: "Counter[Stranded]") -> None:
+    def _count_instances(self, node: Node, rest: int, asked: list[Need], found: "Counter[Stranded]") -> None:
         """Free instances that somebody asks for can be had; slices that are nobody's are of a shape nobody wants."""
         geometry = GEOMETRIES[node.mig_geometry]
         milli = {name: shape.size * geometry.milli_per_slice for name, shape in geometry.profiles.items()}
@@ -142,28 +142,28 @@ class Tally:
         found[Stranded.OTHERS] += min(theirs, rest - usable)
         found[Stranded.SHAPE] += rest - usable - min(theirs, rest - usable)
 
-    def _of_whole(self, node: Node, entire: int, found: "Counter[Stranded]") -> None:
-        """As pods of one GPU: what cannot be had is short of whatever there is least of."""
+    def _count_whole(self, node: Node, entire: int, found: "Counter[Stranded]") -> None:
+        """Counts whole GPUs as slots of one GPU each; those that cannot be used lack whatever there is least of."""
         one = self._slot(1)
-        usable = min(entire, room_for(one, node))
+        usable = min(entire, count_fitting(one, node))
         found[Stranded.NONE] += usable * WHOLE_GPU
         if usable < entire:
-            rooms = [(max(0, node.pods_free), Stranded.PODS)]
-            rooms += [(max(0, node.cpu_free) // one.cpu_milli, Stranded.CPU)] if one.cpu_milli else []
-            rooms += [(max(0, node.memory_free) // one.memory_bytes, Stranded.MEMORY)] if one.memory_bytes else []
-            least = min(room for room, _ in rooms)
-            cause = next(cause for room, cause in rooms if room == least)
+            counts = [(max(0, node.pods_free), Stranded.PODS)]
+            counts += [(max(0, node.cpu_free) // one.cpu_milli, Stranded.CPU)] if one.cpu_milli else []
+            counts += [(max(0, node.memory_free) // one.memory_bytes, Stranded.MEMORY)] if one.memory_bytes else []
+            least = min(fitting for fitting, _ in counts)
+            cause = next(cause for fitting, cause in counts if fitting == least)
             found[cause] += (entire - usable) * WHOLE_GPU
 
     def _count(self, node: Node) -> None:
         gpus = 1
         while gpus <= node.gpus:
-            room = room_for(self._slot(gpus), node)
-            if room:
+            fitting = count_fitting(self._slot(gpus), node)
+            if fitting:
                 here = self._free.setdefault(gpus, Counter())
-                here.update({(POOL_LEVEL, self._pool): room, (NODE_LEVEL, node.name): room})
+                here.update({(POOL_LEVEL, self._pool): fitting, (NODE_LEVEL, node.name): fitting})
                 here.update(
-                    {(name, at): room for name, label in self._asked.levels if (at := node.label(label)) is not None}
+                    {(name, at): fitting for name, label in self._asked.levels if (at := node.label(label)) is not None}
                 )
             gpus *= 2
 
@@ -179,11 +179,11 @@ class Tally:
     def _size(self, gpus: int) -> Size:
         largest = dict.fromkeys((NODE_LEVEL, *(name for name, _ in self._asked.levels)), 0)
         total = 0
-        for (level, _), room in self._free.get(gpus, {}).items():
+        for (level, _), fitting in self._free.get(gpus, {}).items():
             if level == POOL_LEVEL:
-                total = room
+                total = fitting
             else:
-                largest[level] = max(largest[level], room)
+                largest[level] = max(largest[level], fitting)
         return Size(gpus, total, tuple(largest.items()))
 
 

@@ -10,15 +10,18 @@ from operator import attrgetter
 
 from tessera.domain.gang import Gang, gang_of
 from tessera.domain.resources import Node, RoleNeed
-from tessera.engine.placement.attempt import Attempt
+from tessera.engine.placement.attempt import Attempt, Ranks
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
-from tessera.engine.placement.node_order import Ranks
-from tessera.engine.placement.placement_groups import Part, Unit, units
+from tessera.engine.placement.fits import BundleKind
+from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup, placement_groups
 from tessera.engine.placement.refusals import no_domain, no_fit, not_even
 from tessera.engine.placement.topology import place_together
 from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+
+GANGS_MAX = 8_192
+"""Number of refused gangs that are remembered; beyond, all are forgotten: it costs searches and changes no verdict."""
 
 
 def place_gang(
@@ -43,26 +46,33 @@ def try_to_place(
     """
     The try that placed the whole gang, or why there is none.
 
-    A unit that is bound or spread leaves nothing behind when it fails; another leaves the pods that found a place.
+    A group that is bound or spread leaves nothing behind when it fails; another leaves the pods that found a place.
     """
-    if not any(node.ready for node in nodes.values()):
+    if not places.any_ready:
         return Reason(code=Code.NO_NODES)
     attempt = Attempt(gang, nodes, places, ranks)
-    for unit in units(gang):
-        failed = None if unit.anywhere else place_together(unit, attempt)
-        if unit.anywhere or (failed is not None and unit.may_part):
-            failed = next((part for part in unit.parts if not attempt.fill(part, None, part.first, part.count)), None)
+    for group in placement_groups(gang):
+        failed = None if group.anywhere else place_together(group, attempt)
+        if group.anywhere or (failed is not None and group.may_split):
+            failed = next(
+                (
+                    bundles
+                    for bundles in group.bundle_sets
+                    if not attempt.fill(bundles, None, bundles.first, bundles.count)
+                ),
+                None,
+            )
         if failed is not None:
-            return _why(failed, unit, attempt, gang.pods)
+            return _why(failed, group, attempt, gang.pods)
     return attempt
 
 
-def _why(part: Part, unit: Unit, attempt: Attempt, pods: int) -> Reason:
-    if unit.bound:
-        return no_domain(part, unit, attempt, pods)
-    if part.role.spread:
-        return not_even(part, attempt, pods)
-    return no_fit(part, attempt, pods)
+def _why(bundles: BundleSet, group: PlacementGroup, attempt: Attempt, pods: int) -> Reason:
+    if group.bound:
+        return no_domain(bundles, group, attempt, pods)
+    if bundles.role.spread:
+        return not_even(bundles, attempt, pods)
+    return no_fit(bundles, attempt, pods)
 
 
 class FreeCapacity:
@@ -72,7 +82,9 @@ class FreeCapacity:
 
     Since room only shrinks within a pass, a gang that found no place finds none later in the same pass either, and the
     first verdict stands for all equal gangs. It is kept by value: by identity, a restored committer would give other
-    numbers than one that folded the whole ledger.
+    numbers than one that folded the whole ledger. From one pass to the next a refusal stands until a node changes that
+    the gang could use (`refusal`); its numbers are those of the nodes at the time of the pass's first verdict, and are
+    counted when somebody asks for them (`find`).
     """
 
     def __init__(
@@ -81,9 +93,15 @@ class FreeCapacity:
         """`places` is what is known already about the same nodes, with more or less free; else `scoring` decides."""
         self.nodes = {node.name: node for node in nodes}
         self.places = places or FeasibleNodes(self.nodes, scoring)
-        self.ranks = Ranks(self.nodes, self.places.scoring)
+        self.ranks = Ranks(self.nodes, self.places)
         self._refused: dict[Gang, Reason] = {}
-        self._is_as_it_began = True
+        self._before: list[Node] = []
+        """Nodes as they were before each change of this pass, and where in it each gang was first refused."""
+        self._refused_at: dict[Gang, int] = {}
+        self._searched: dict[Gang, int] = {}
+        self._short: dict[Gang, list[BundleKind]] = {}
+        """Gangs that lacked room by the counts as of the first `_short_moved` moves, and still do."""
+        self._short_moved = 0
         self._found: tuple[tuple[Placement, ...], Attempt] | None = None
 
     def place(self, roles: tuple[RoleNeed, ...]) -> tuple[Placement, ...] | Reason:
@@ -99,28 +117,78 @@ class FreeCapacity:
         known = self._refused.get(gang)
         if known is not None:
             return known
-        done = try_to_place(gang, self.nodes, self.places, self.ranks)
+        at = self._refused_at.get(gang, len(self._before))
+        if at < len(self._before):  # its verdict is that of nodes of which something was taken since
+            then = self.nodes | {node.name: node for node in reversed(self._before[at:])}
+            done = try_to_place(gang, then, self.places)
+        else:
+            done = try_to_place(gang, self.nodes, self.places, self.ranks)
+            if len(self._searched) >= GANGS_MAX:
+                self._searched.clear()
+            if isinstance(done, Reason):
+                self._searched[gang] = self.ranks.moved
         if isinstance(done, Reason):
-            self._refused[gang] = done
+            self._refused[gang], self._refused_at[gang] = done, at
             return done
         self._found = done.placements, done
         return self._found[0]
 
+    def refusal(self, roles: tuple[RoleNeed, ...]) -> Code | None:
+        """The code of the reason that `find` would give, as far as that is known without a search; else None."""
+        gang = gang_of(roles)
+        is_refused = gang in self._refused_at
+        if self.places.any_ready and not self._is_still_short(gang) and not is_refused and not self._is_untouched(gang):
+            return None
+        if not is_refused:
+            self._refused_at[gang] = len(self._before)
+        return Code.NO_FIT if self.places.any_ready else Code.NO_NODES
+
+    def is_short(self, roles: tuple[RoleNeed, ...]) -> bool:
+        """Whether the nodes lack the room for some of the pods, whatever becomes of the others; no search is made."""
+        gang = gang_of(roles)
+        return not self.places.any_ready or self.ranks.counts(*_kinds(gang)).is_short(gang)
+
+    def _is_still_short(self, gang: Gang) -> bool:
+        """Whether the gang lacks room by the counts; remembered until a node gains room for it."""
+        kinds = _kinds(gang)
+        if not self.ranks.counts(*kinds).is_short(gang):
+            return False
+        if self._short_moved == self.ranks.moved:
+            if len(self._short) >= GANGS_MAX:
+                self._short.clear()
+            self._short[gang] = kinds
+        return True
+
+    def _is_untouched(self, gang: Gang) -> bool:
+        """Whether the gang was searched for in vain, and no node that suits any of its pods has changed since."""
+        searched = self._searched.get(gang)
+        if searched is None:
+            return False
+        if self.ranks.touched(_kinds(gang), searched):
+            del self._searched[gang]
+            return False
+        self._searched[gang] = self.ranks.moved
+        return True
+
     def take(self, roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...]) -> None:
         """Somebody was placed there."""
+        before, nodes = self._before, self.nodes
+        for placement in placements:
+            if placement.node in nodes:
+                before.append(nodes[placement.node])
         if self._found is not None and self._found[0] is placements:
             self.nodes.update(self._found[1].changed)
         else:
             gang_of(roles).take(self.nodes, placements)
-        self._found, self._is_as_it_began = None, False
+        self._found = None
         for placement in placements:
             self.ranks.changed(placement.node)
 
     def give_back(self, roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...]) -> None:
         """Pods have left these places; what was refused before may fit again."""
         gang_of(roles).take(self.nodes, placements, -1)
-        self._refused.clear()
-        self._found, self._is_as_it_began = None, False
+        self._begin()
+        self._found = None
         for placement in placements:
             self.ranks.changed(placement.node)
 
@@ -130,7 +198,7 @@ class FreeCapacity:
 
         Nodes are frozen: one that is the same object has not changed, and another one is judged anew. A pass that took
         nothing, before nodes of which none has changed, would refuse again what it refused, with the same numbers: then
-        the refusals stand.
+        the refusals stand, numbers and all.
         """
         known = self.nodes
         if scoring is not self.places.scoring or len(nodes) != len(known):
@@ -141,23 +209,36 @@ class FreeCapacity:
             return False
         for node in changed:
             self.put(node)
-        if not self._is_as_it_began:
-            self._refused.clear()
-        self._is_as_it_began = True
+        if self._before:
+            self._begin()
+        self._short_moved = self.ranks.drop_roomier(self._short, self._short_moved)
+        return True
+
+    def is_known_short(self, gang: Gang) -> bool:
+        """Whether the gang was refused by the counts and no node has gained room for its pods since."""
+        if gang not in self._short or self._short_moved != self.ranks.moved:
+            return False
+        self._refused_at.setdefault(gang, len(self._before))
         return True
 
     def put(self, node: Node) -> None:
         """A node of the room is another one now; what was refused before stays refused."""
-        self.nodes[node.name], self._found, self._is_as_it_began = node, None, False
+        self._before.append(self.nodes[node.name])
+        self.nodes[node.name], self._found = node, None
         self.ranks.changed(node.name)
+
+    def _begin(self) -> None:
+        """Forget the verdicts of the pass so far; what follows from the nodes is known all the same."""
+        self._refused.clear()
+        self._refused_at.clear()
+        self._before.clear()
+
+
+def _kinds(gang: Gang) -> list[BundleKind]:
+    return [bundles.kind for group in placement_groups(gang) for bundles in group.bundle_sets]
 
 
 _name = attrgetter("name")
-_lasting = attrgetter(
-    *(
-        name
-        for name in Node.__slots__
-        if name not in ("cpu_free", "memory_free", "pods_free", "gpu_free", "devices_free", "mig_taken", "gpu_others")
-    )
-)
-"""What of a node does not change when pods come and go."""
+_CHANGING = ("cpu_free", "memory_free", "pods_free", "gpu_free", "devices_free", "mig_taken", "gpu_others", "others")
+_lasting = attrgetter(*(name for name in Node.__slots__ if name not in _CHANGING), "others.devices")
+"""Properties of a node that do not change when pods come and go, ours or others'."""

@@ -6,19 +6,48 @@ from dataclasses import replace
 from tessera.domain.gang import gang_of
 from tessera.domain.queues import BUT, QueueTree
 from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed, emptied
+from tessera.engine.placement.attempt import Ranks
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
-from tessera.engine.placement.fits import never_fits
+from tessera.engine.placement.fits import BundleKind, kind_of, never_fits
 from tessera.engine.placement.gangs import place_gang
-from tessera.engine.placement.placement_groups import Part, Unit, bundles_for, units
-from tessera.engine.placement.topology import even_shares
+from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup, count_bundles, placement_groups
+from tessera.engine.placement.room_counts import even_shares
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.resource_kinds import is_device, number_name
 
-Rooms = dict[str, int]
+BundleCounts = dict[str, int]
 
 
-def inadmissible(roles: tuple[RoleNeed, ...], nodes: Iterable[Node]) -> Reason | None:
+class EmptyNodes:
+    """
+    Nodes as if nothing were on them, and ready; nodes that are gone are left out.
+
+    Equal empty nodes are one row, and room is counted for each kind of pod once.
+    """
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self.nodes = {node.name: emptied(node) for node in nodes if not node.gone}
+        self.places = FeasibleNodes(self.nodes)
+        self._ranks = Ranks(self.nodes, self.places)
+
+    def hold(self, kind: BundleKind, count: int) -> bool:
+        """Whether so many bundles have room."""
+        return self._ranks.counts(kind).total(kind) >= count
+
+    def hold_in_one_domain(self, bundle_sets: Iterable[BundleSet], level: str) -> bool:
+        """Whether one domain has room for each of them on its own."""
+        rooms = [(self._ranks.counts(each.kind).by_domain(each.kind, level), each.count) for each in bundle_sets]
+        return any(all(room.get(value, 0) >= count for room, count in rooms) for value in rooms[0][0])
+
+    def suitable(self, roles: Iterable[RoleNeed]) -> list[tuple[Node, int]]:
+        """States of the nodes that suit one of the roles, and the number of nodes in each."""
+        kinds = [kind_of((role.need,)) for role in roles]
+        self._ranks.counts(*kinds)
+        return [(row.node, len(row.names)) for row in {row: None for kind in kinds for row in self._ranks.suited(kind)}]
+
+
+def inadmissible(roles: tuple[RoleNeed, ...], nodes: Iterable[Node] | EmptyNodes) -> Reason | None:
     """
     Why no state of these nodes could ever hold the gang, naming the largest that would fit; None when one might.
 
@@ -26,37 +55,54 @@ def inadmissible(roles: tuple[RoleNeed, ...], nodes: Iterable[Node]) -> Reason |
     where best fit is exact since its pods are equal; of pods that lie together only sums are compared, since best fit
     may miss a way to place them that some other state of the nodes would lead it to.
     """
-    empty = {node.name: emptied(node) for node in nodes if not node.gone}
-    if not empty:
+    known = nodes if isinstance(nodes, EmptyNodes) else EmptyNodes(nodes)
+    if not known.nodes:
         return None
-    places = FeasibleNodes(empty)
     for role in roles:
-        alone = replace(role, levels=(), bound=False, group="", beside="", spread="")
-        verdict = place_gang((alone,), empty, places)
-        if isinstance(verdict, Reason):
-            return _role_inadmissible(role, verdict, empty)
-    for unit in units(roles):
-        never = _never_together(unit, empty, places)
+        if not known.hold(kind_of((role.need,)), role.replicas):
+            alone = replace(role, levels=(), bound=False, group="", beside="", spread="")
+            verdict = place_gang((alone,), known.nodes, known.places)
+            if isinstance(verdict, Reason):
+                return _role_inadmissible(role, verdict, known.nodes)
+    for group in placement_groups(roles):
+        never = None if _lie_together(group, known) else _never_together(group, known.nodes, known.places)
         if never is not None:
             return never
-    return _too_much_together(roles, empty)
+    return _too_much_together(roles, known) if len(roles) > 1 else None
+
+
+def _lie_together(group: PlacementGroup, known: EmptyNodes) -> bool:
+    """Whether counts alone say that nothing about how its pods lie to each other stands against the group."""
+    if any(bundles.role.spread for bundles in group.bundle_sets):
+        return False
+    if not all(known.hold(bundles.kind, bundles.count) for bundles in group.bundle_sets):
+        return False
+    return not group.bound or known.hold_in_one_domain(group.bundle_sets, group.levels[-1])
 
 
 def unreachable(
-    roles: tuple[RoleNeed, ...], nodes: Iterable[Node], tree: QueueTree, queue: str, flavors: Iterable[str]
+    roles: tuple[RoleNeed, ...],
+    nodes: Iterable[Node],
+    tree: QueueTree,
+    queue: str,
+    flavors: Iterable[str],
+    known: dict[str, EmptyNodes] | None = None,
 ) -> Reason | None:
     """
     Why no state of these nodes could ever hold the gang on any of these flavors, which the queue's quotas reach.
 
-    A gang starts on nodes of one flavor. Without any nodes nothing is known, of any flavor.
+    A gang starts on nodes of one flavor. Without any nodes nothing is known, of any flavor. `known` carries the nodes
+    of each flavor from one question about the same nodes and tree to the next.
     """
-    there = [node for node in nodes if not node.gone]
-    refused: list[tuple[str, Reason]] = []
-    for flavor in flavors if there else ():
-        of_it = [node for node in there if tree.is_on(node, flavor)]
-        against = (
-            inadmissible(roles, of_it) if of_it else Reason(code=Code.INADMISSIBLE, detail="there is no such node")
-        )
+    known = {} if known is None else known
+    there, refused = list(nodes), list[tuple[str, Reason]]()
+    for flavor in flavors:
+        of_it = known.get(flavor)
+        if of_it is None:
+            of_it = known[flavor] = EmptyNodes(node for node in there if tree.is_on(node, flavor))
+        against = inadmissible(roles, of_it)
+        if not of_it.nodes and any(not node.gone for node in there):
+            against = Reason(code=Code.INADMISSIBLE, detail="there is no such node")
         if against is None:
             return None
         refused.append((flavor, against))
@@ -101,63 +147,65 @@ def _largest(role: RoleNeed, numbers: dict[str, int]) -> str:
     )
 
 
-def _never_together(unit: Unit, empty: Mapping[str, Node], places: FeasibleNodes) -> Reason | None:
+def _never_together(group: PlacementGroup, empty: Mapping[str, Node], places: FeasibleNodes) -> Reason | None:
     """Whether pods that must lie together, or evenly apart, could do so at best."""
-    for part in unit.parts:
-        there = {name: bundles_for(part, empty[name]) for name in places.suited(part)}
-        if len(part.roles) > 1 and sum(there.values()) < part.count:
-            numbers = {"pods_wanted": part.count, "pods_that_fit_empty_nodes": sum(there.values())}
-            names = " and ".join(role.name for role in part.roles)
+    for bundles in group.bundle_sets:
+        there = {name: count_bundles(bundles.kind, empty[name]) for name in places.suited(bundles)}
+        if len(bundles.roles) > 1 and sum(there.values()) < bundles.count:
+            numbers = {"pods_wanted": bundles.count, "pods_that_fit_empty_nodes": sum(there.values())}
+            names = " and ".join(role.name for role in bundles.roles)
             detail = f"no node could hold pods of {names} side by side, or too few could"
-            field = f"roles.{part.roles[1].name}.same_node_as"
+            field = f"roles.{bundles.roles[1].name}.same_node_as"
             return Reason(code=Code.INADMISSIBLE, field=field, numbers=numbers, detail=detail)
-        if part.role.spread and not unit.bound and not _ever_even(part, there, places):
-            return _never(part, "spread", part.role.spread, places.split(there, part.role.spread), there)
-    if not unit.bound:
+        if bundles.role.spread and not group.bound and not _ever_even(bundles, there, places):
+            return _never(bundles, "spread", bundles.role.spread, places.split(there, bundles.role.spread), there)
+    if not group.bound:
         return None
-    domains = places.domains(unit.levels[-1])
-    if any(_ever_in(unit, members, empty, places) for members in domains.values()):
+    domains = places.domains(group.levels[-1])
+    if any(_ever_in(group, members, empty, places) for members in domains.values()):
         return None
-    there = {name: bundles_for(unit.parts[0], empty[name]) for name in places.suited(unit.parts[0])}
-    return _never(unit.parts[0], "topology", unit.levels[-1], places.split(there, unit.levels[-1]), there)
+    there = {
+        name: count_bundles(group.bundle_sets[0].kind, empty[name]) for name in places.suited(group.bundle_sets[0])
+    }
+    return _never(group.bundle_sets[0], "topology", group.levels[-1], places.split(there, group.levels[-1]), there)
 
 
-def _never(part: Part, field: str, label: str, domains: Mapping[str, list[str]], there: Rooms) -> Reason:
+def _never(bundles: BundleSet, field: str, label: str, domains: Mapping[str, list[str]], there: BundleCounts) -> Reason:
     most = max((sum(there[name] for name in members) for members in domains.values()), default=0)
-    numbers = {"domains": len(domains), "pods_wanted": part.count, "most_pods_that_fit_one_empty_domain": most}
+    numbers = {"domains": len(domains), "pods_wanted": bundles.count, "most_pods_that_fit_one_empty_domain": most}
     detail = f"{label}: even empty, no domain could hold its pods"
     if field == "spread":
         detail = f"{label}: even empty, its domains could not take equal numbers of pods"
-    return Reason(code=Code.INADMISSIBLE, field=f"roles.{part.role.name}.{field}", numbers=numbers, detail=detail)
+    return Reason(code=Code.INADMISSIBLE, field=f"roles.{bundles.role.name}.{field}", numbers=numbers, detail=detail)
 
 
-def _ever_in(unit: Unit, members: Iterable[str], empty: Mapping[str, Node], places: FeasibleNodes) -> bool:
-    for part in unit.parts:
-        suited = places.suited(part)
-        there = {name: bundles_for(part, empty[name]) for name in members if name in suited}
-        if sum(there.values()) < part.count or (part.role.spread and not _ever_even(part, there, places)):
+def _ever_in(group: PlacementGroup, members: Iterable[str], empty: Mapping[str, Node], places: FeasibleNodes) -> bool:
+    for bundles in group.bundle_sets:
+        suited = places.suited(bundles)
+        there = {name: count_bundles(bundles.kind, empty[name]) for name in members if name in suited}
+        if sum(there.values()) < bundles.count or (bundles.role.spread and not _ever_even(bundles, there, places)):
             return False
     return True
 
 
-def _ever_even(part: Part, there: Rooms, places: FeasibleNodes) -> bool:
-    """With all domains, or without some: a domain whose nodes are all away does not count."""
-    domains = places.split((name for name in there if there[name]), part.role.spread)
+def _ever_even(bundles: BundleSet, there: BundleCounts, places: FeasibleNodes) -> bool:
+    """Tells whether the pods can ever be spread evenly; a domain whose nodes are all away does not count."""
+    domains = places.split((name for name in there if there[name]), bundles.role.spread)
     sums = sorted((sum(there[name] for name in members) for members in domains.values()), reverse=True)
     return any(
-        even_shares(part.count, {str(at): room for at, room in enumerate(sums[:count])}) is not None
+        even_shares(bundles.count, {str(at): room for at, room in enumerate(sums[:count])}) is not None
         for count in range(1, len(sums) + 1)
     )
 
 
-def _too_much_together(roles: tuple[RoleNeed, ...], nodes: dict[str, Node]) -> Reason | None:
-    suitable = [n for n in nodes.values() if any(never_fits(role.need, n) is None for role in roles)]
+def _too_much_together(roles: tuple[RoleNeed, ...], known: EmptyNodes) -> Reason | None:
+    suitable = known.suitable(roles)
     wanted = gang_of(roles).amount
     for name, want, have in (
-        ("gpu_milli", _gpu_milli(roles), sum(n.gpus for n in suitable) * WHOLE_GPU),
-        ("cpu_milli", wanted.cpu_milli, sum(n.cpu_milli for n in suitable)),
-        ("memory_bytes", wanted.memory_bytes, sum(n.memory_bytes for n in suitable)),
-        ("pods", gang_of(roles).pods, sum(n.pods for n in suitable)),
+        ("gpu_milli", _gpu_milli(roles), sum(n.gpus * many for n, many in suitable) * WHOLE_GPU),
+        ("cpu_milli", wanted.cpu_milli, sum(n.cpu_milli * many for n, many in suitable)),
+        ("memory_bytes", wanted.memory_bytes, sum(n.memory_bytes * many for n, many in suitable)),
+        ("pods", gang_of(roles).pods, sum(n.pods * many for n, many in suitable)),
     ):
         if want > have:
             numbers = {f"wanted_{name}": min(want, INT_MAX), f"{name}_of_all_nodes": have}
@@ -167,5 +215,5 @@ def _too_much_together(roles: tuple[RoleNeed, ...], nodes: dict[str, Node]) -> R
 
 
 def _gpu_milli(roles: tuple[RoleNeed, ...]) -> int:
-    """Without instances: what one counts against a quota is the most that it takes of any kind of GPU."""
+    """Thousandths of GPUs without MIG instances, which count by the most that they take of any kind of GPU."""
     return sum(role.replicas * (role.need.gpus * WHOLE_GPU + role.need.gpu_milli) for role in roles)

@@ -36,7 +36,7 @@ def is_position(need: Need, node: Node, slot: int, start: int) -> bool:
 
 
 def most_free_slices(node: Node) -> int:
-    """Of one device, wherever they lie."""
+    """The most free slices of one device, wherever they lie."""
     return max((taken.count(0) for taken in node.mig_taken), default=0)
 
 

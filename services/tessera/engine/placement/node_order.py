@@ -9,18 +9,28 @@ first, then name.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from heapq import heapify, heappop, heappush
+from itertools import takewhile
+from operator import attrgetter, gt
 
 from tessera.domain.resources import WHOLE_GPU, Node
 from tessera.engine.placement.fits import BundleKind, never_fits, short_of
 from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
 
-KINDS_MAX = 4096
 SLACK = 64  # entries that stand for nothing any more
 
 Entry = tuple[int, str]
 """A score, negated, and a name: the smallest is the best."""
+
+
+MOVES_MAX = 4_096
+"""So many moves are remembered, or as many as there are nodes; whoever is further behind counts anew."""
+
+Move = tuple[str, "StateRow | None", "StateRow"]
+"""A node, the row that it left, and the one it went to."""
 
 
 def policy_for(kind: BundleKind, scoring: ScoringPolicy) -> ScoringPolicy:
@@ -33,6 +43,9 @@ def entry(kind: BundleKind, node: Node, scoring: ScoringPolicy) -> Entry | None:
     return (-scoring.score(kind.whole, node), node.name) if short_of(kind, node) is None else None
 
 
+_whole = attrgetter("whole")
+
+
 class StateRow:
     """
     Nodes in one state; `names` ascend. `node` is one of them, and `scores` what kinds think of it, None: no room.
@@ -41,13 +54,74 @@ class StateRow:
     by these three at once.
     """
 
-    __slots__ = ("cpu_free", "key", "most", "names", "node", "scores", "whole")
+    __slots__ = ("by_domain", "cpu_free", "key", "most", "names", "node", "scores", "whole")
 
     def __init__(self, key: tuple[object, ...], node: Node) -> None:
         self.key, self.node, self.names = key, node, [node.name]
         self.scores: dict[BundleKind, int | None] = {}
+        self.by_domain: dict[str, Counter[str]] | None = None
+        """Number of its nodes in each domain, of each level that was asked for since `names` changed."""
         self.cpu_free, self.whole = node.cpu_free, node.gpu_free.count(WHOLE_GPU)
-        self.most = max(node.gpu_free, default=0)
+        self.most = max(0, max(node.gpu_free, default=0))
+
+    def may_hold(self, kind: BundleKind) -> bool:
+        """Whether CPU and GPUs are enough for one bundle."""
+        need = kind.whole
+        return self.whole >= need.gpus and self.cpu_free >= need.cpu_milli and self.most >= need.gpu_milli
+
+    def is_roomier(self, other: "StateRow") -> bool:
+        """Whether there is more of anything free than on the nodes of the other row."""
+        here, there = self.node, other.node
+        if self.key[0] != other.key[0] or here.cpu_free > there.cpu_free or here.memory_free > there.memory_free:
+            return True
+        return (
+            here.pods_free > there.pods_free
+            or any(map(gt, here.gpu_free, there.gpu_free))
+            or here.devices_free != there.devices_free
+            or here.mig_taken != there.mig_taken
+        )
+
+    def domains(self, level: str, values: Mapping[str, str]) -> Counter[str]:
+        """Number of its nodes in each domain of the level; `values` are the domains by node."""
+        self.by_domain = known = self.by_domain or {}
+        found = known.get(level)
+        if found is None:
+            found = known[level] = Counter(values[name] for name in self.names if name in values)
+        return found
+
+
+class SuitedRows:
+    """Rows whose nodes suit a kind, and what is the same for all kinds that suit the same nodes."""
+
+    def __init__(self, rows: Iterable[StateRow]) -> None:
+        self._rows = sorted(rows, key=_whole, reverse=True)
+
+    def __iter__(self) -> Iterator[StateRow]:
+        return iter(self._rows)
+
+    def with_gpus(self, count: int) -> Iterator[StateRow]:
+        """The rows with at least so many whole GPUs free."""
+        return takewhile(lambda row: row.whole >= count, self._rows) if count else iter(self._rows)
+
+    @cached_property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return sum(len(row.names) for row in self._rows)
+
+    @cached_property
+    def most_whole(self) -> int:
+        """Whole GPUs free on the node with the most."""
+        return self._rows[0].whole if self._rows else 0
+
+    @cached_property
+    def most_of_one(self) -> int:
+        """Thousandths free on the GPU with the most."""
+        return max((max(row.node.gpu_free, default=0) for row in self._rows), default=0)
+
+    @cached_property
+    def gpus_of_others(self) -> int:
+        """GPUs that pods hold which are not Tessera's."""
+        return sum(len(row.node.gpu_others) * len(row.names) for row in self._rows)
 
 
 class StateRows:
@@ -68,6 +142,36 @@ class StateRows:
         self.changes: dict[StateRow, int] = {}
         """Every row by when it got another first name, the latest last; `last` numbers the changes."""
         self.last = 0
+        self.moves: list[Move] = []
+        """The latest moves; `moved` counts all of them."""
+        self.moved = 0
+        self._suits: dict[object, dict[object, bool]] = {}
+        self._suited: dict[object, tuple[int, SuitedRows]] = {}
+
+    def moves_since(self, moved: int) -> Sequence[Move] | None:
+        """The moves after the first `moved`; None when they are too many to be remembered."""
+        count = self.moved - moved
+        return None if count > len(self.moves) else self.moves[len(self.moves) - count :]
+
+    def known_suits(self, kind: BundleKind) -> dict[object, bool]:
+        """Verdicts so far on whether nodes suit the kind, by the part of their state that lasts."""
+        return self._suits.setdefault(kind.never, {})
+
+    def suits(self, kind: BundleKind, row: StateRow) -> bool:
+        """Whether the row's nodes suit the kind, whatever room they have."""
+        known = self.known_suits(kind)
+        found = known.get(row.key[0])
+        if found is None:
+            found = known[row.key[0]] = all(never_fits(need, row.node) is None for need in kind.needs)
+        return found
+
+    def suited(self, kind: BundleKind) -> SuitedRows:
+        """The rows that suit the kind, as they are now."""
+        known = self._suited.get(kind.never)
+        if known is None or known[0] != self.moved:
+            rows = (row for row in self._rows.values() if self.suits(kind, row))
+            known = self._suited[kind.never] = self.moved, SuitedRows(rows)
+        return known[1]
 
     def changed(self, name: str) -> None:
         """Notes that the node is another one now."""
@@ -78,15 +182,17 @@ class StateRows:
         anew = not labels <= self._asked or not self.row_of
         if anew:
             self._asked |= labels
-            for table in (self._lasting, self._rows, self.row_of, self.changes):
+            for table in (self._lasting, self._rows, self.row_of, self.changes, self._suits, self._suited):
                 table.clear()
-            self._tell_apart()
+            self.moves.clear()
+            self.moved += 1
+            self._number_states()
         for name in sorted(self._nodes) if anew else self._stale:
             self._move(name)
         self._stale.clear()
         return anew
 
-    def _tell_apart(self) -> None:
+    def _number_states(self) -> None:
         """Number the nodes by what lasts."""
         keys, numbers = sorted(self._asked), dict[tuple[object, ...], int]()
         for name, node in self._nodes.items():
@@ -106,6 +212,7 @@ class StateRows:
             node.pods_free,
             node.devices_free,
             node.mig_taken,
+            len(node.gpu_others),
         )
         if before is not None:
             if before.key == key:
@@ -116,13 +223,19 @@ class StateRows:
             row = self._rows[key] = StateRow(key, node)
         else:
             insort(row.names, name)
+            row.by_domain = None
         self.row_of[name] = row
         if row.names[0] == name:
             self._note(row)
+        self.moved += 1
+        self.moves.append((name, before, row))
+        if len(self.moves) > max(MOVES_MAX, 2 * len(self._nodes)):
+            del self.moves[: len(self.moves) // 2]
 
     def _leave(self, row: StateRow, name: str) -> None:
         at = bisect_left(row.names, name)
         del row.names[at]
+        row.by_domain = None
         if not row.names:
             del self._rows[row.key], self.changes[row]
         elif not at:
@@ -138,11 +251,11 @@ class Ranking:
     """The rows for one kind of pod. `best` gives the best node beyond those that are to be left out."""
 
     def __init__(self, kind: BundleKind, rows: StateRows, scoring: ScoringPolicy) -> None:
-        self._kind, self._rows, self._taste = kind, rows, policy_for(kind, scoring)
-        self._suits: dict[object, bool] = {}
+        self._kind, self._rows, self._policy = kind, rows, policy_for(kind, scoring)
+        self._suits = rows.known_suits(kind)
         self._heap: list[Entry] = []
         self._seen = 0
-        self._aside: list[Entry] = []
+        self._passed_over: list[Entry] = []
         self._passed: dict[StateRow, int] = {}
         """Of a row whose first nodes are left out, the place of the one that stands for it meanwhile."""
 
@@ -163,12 +276,10 @@ class Ranking:
             heapify(heap)
 
     def _judge(self, row: StateRow) -> int | None:
-        kind, node, lasting = self._kind, row.node, row.key[0]
-        suits = self._suits.get(lasting)
-        if suits is None:
-            suits = self._suits[lasting] = all(never_fits(need, node) is None for need in kind.needs)
-        fits = suits and short_of(kind, node) is None
-        score = row.scores[kind] = -self._taste.score(kind.whole, node) if fits else None
+        kind, node = self._kind, row.node
+        suits = self._suits.get(row.key[0])
+        fits = (self._rows.suits(kind, row) if suits is None else suits) and short_of(kind, node) is None
+        score = row.scores[kind] = -self._policy.score(kind.whole, node) if fits else None
         return score
 
     def _stands(self, each: Entry) -> bool:
@@ -184,7 +295,7 @@ class Ranking:
             if not self._stands(top):
                 heappop(heap)
             elif top[1] in but:
-                self._aside.append(heappop(heap))
+                self._passed_over.append(heappop(heap))
                 self._pass_on(top, but)
             else:
                 return top
@@ -202,25 +313,6 @@ class Ranking:
     def restore(self) -> None:
         """Puts the nodes that `best` left aside back among those to choose from."""
         self._passed.clear()
-        for each in self._aside:
+        for each in self._passed_over:
             heappush(self._heap, each)
-        self._aside.clear()
-
-
-class Ranks:
-    """The rankings of one pass over `nodes`, which may change in what is free as long as `changed` is told of it."""
-
-    def __init__(self, nodes: Mapping[str, Node], scoring: ScoringPolicy) -> None:
-        self.scoring, self._rows = scoring, StateRows(nodes, scoring)
-        self._rankings: dict[BundleKind, Ranking] = {}
-        self.changed = self._rows.changed
-
-    def of(self, kind: BundleKind) -> Ranking:
-        """The ranking for a kind, as the nodes are now."""
-        if self._rows.renewed(kind.labels) or len(self._rankings) >= KINDS_MAX:
-            self._rankings.clear()
-        found = self._rankings.get(kind)
-        if found is None:
-            found = self._rankings[kind] = Ranking(kind, self._rows, self.scoring)
-        found.catch_up()
-        return found
+        self._passed_over.clear()

@@ -1,8 +1,8 @@
 """
-Parts of a gang that are placed together: roles of one topology group, and pods that share a node.
+Placement groups of a gang: roles of one topology group, and pods that share a node.
 
-A **bundle** is a pod of one role with the pods that go to the same node. A **part** is a number of equal bundles, a
-**unit** the parts whose domain is chosen together; a role that says nothing of this is a unit of its own.
+A **bundle** is a pod of one role with the pods that go to the same node. A **bundle set** is a number of equal
+bundles, a **placement group** the sets whose domain is chosen together; a role that names no group is one of its own.
 """
 
 from collections.abc import Iterator
@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tessera.domain.resources import Need, Node, RoleNeed
-from tessera.engine.placement.fits import BundleKind, kind_of, room_for
+from tessera.engine.placement.fits import BundleKind, count_fitting, kind_of
+
+BundleCounts = dict[str, int]
+"""Number of bundles by node, or by domain; those without room are left out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BundleSet:
     """`count` equal bundles: the pods number `first` and on of each of `roles`; the others go with the first role's."""
 
     roles: tuple[RoleNeed, ...]
@@ -39,47 +42,49 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
-    """Parts that go into one domain of one of `levels`, narrowest first; `bound`: of the last one at the widest."""
+class PlacementGroup:
+    """Bundle sets for one domain of one of `levels`, narrowest first; `bound`: of the last one at the widest."""
 
-    parts: tuple[Part, ...]
+    bundle_sets: tuple[BundleSet, ...]
     levels: tuple[str, ...] = ()
     bound: bool = False
 
     anywhere: bool = True
     """Whether its pods may lie on any nodes, however they are placed relative to each other."""
-    may_part: bool = True
+    may_split: bool = True
     """Whether its pods may lie apart where they cannot lie together."""
 
 
 @lru_cache(maxsize=16_384)
-def units(roles: tuple[RoleNeed, ...]) -> tuple[Unit, ...]:
-    """In the order of the roles; a group stands where its first role does."""
+def placement_groups(roles: tuple[RoleNeed, ...]) -> tuple[PlacementGroup, ...]:
+    """Placement groups in the order of the roles; a group stands where its first role does."""
     names = {role.name for role in roles}
     together: dict[str, list[RoleNeed]] = {}
     for role in roles:
         if role.beside not in names:
             together.setdefault(f"/{role.group}" if role.group else role.name, []).append(role)
-    return tuple(_unit(members, roles) for members in together.values())
+    return tuple(_make_group(members, roles) for members in together.values())
 
 
-def _unit(members: list[RoleNeed], roles: tuple[RoleNeed, ...]) -> Unit:
-    parts = tuple(part for role in members for part in _parts(role, roles))
-    levels, bound, spread = members[0].levels, members[0].bound, any(part.role.spread for part in parts)
-    return Unit(parts, levels, bound, anywhere=not levels and not spread, may_part=not bound and not spread)
+def _make_group(members: list[RoleNeed], roles: tuple[RoleNeed, ...]) -> PlacementGroup:
+    bundle_sets = tuple(bundles for role in members for bundles in _split_role(role, roles))
+    levels, bound, spread = members[0].levels, members[0].bound, any(bundles.role.spread for bundles in bundle_sets)
+    return PlacementGroup(
+        bundle_sets, levels, bound, anywhere=not levels and not spread, may_split=not bound and not spread
+    )
 
 
-def _parts(role: RoleNeed, roles: tuple[RoleNeed, ...]) -> Iterator[Part]:
+def _split_role(role: RoleNeed, roles: tuple[RoleNeed, ...]) -> Iterator[BundleSet]:
     """A role is cut where another one that goes with it has no more pods."""
     beside = [other for other in roles if other.beside == role.name]
     first = 0
     for upto in sorted({role.replicas, *(other.replicas for other in beside)}):
         bundle = (role, *(other for other in beside if other.replicas >= upto))
-        yield Part(bundle, kind_of(tuple(each.need for each in bundle)), first, upto - first)
+        yield BundleSet(bundle, kind_of(tuple(each.need for each in bundle)), first, upto - first)
         first = upto
 
 
-def bundles_for(part: Part, node: Node) -> int:
+def count_bundles(kind: BundleKind, node: Node) -> int:
     """Number of bundles that a node which suits them takes now; exact."""
-    room, pods = room_for(part.whole, node), len(part.needs)
+    room, pods = count_fitting(kind.whole, node), len(kind.needs)
     return room if pods == 1 else min(room, max(0, node.pods_free // pods))

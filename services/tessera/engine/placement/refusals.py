@@ -1,5 +1,5 @@
 """
-Why a part of a gang found no place, in numbers: how many nodes failed which test, and how near the nearest came.
+Why bundles of a gang found no place, in numbers: how many nodes failed which test, and how near the nearest came.
 
 Every node is counted once, under a name that begins with `nodes_`: the first test that it failed, or that it has room
 for a pod but the pods together have none, or that pods of the gang itself, which had found a place, have filled it. How
@@ -8,12 +8,13 @@ near the nearest came is said of the nodes as they are, without these.
 
 from collections import Counter
 
-from tessera.domain.resources import WHOLE_GPU, Need, Node
+from tessera.domain.resources import Need, Node
 from tessera.engine.placement.attempt import Attempt
 from tessera.engine.placement.fits import FitFailure, gpu_memory_for, short_of
 from tessera.engine.placement.mig import free_positions, has_profile, most_free_slices
-from tessera.engine.placement.placement_groups import Part, Unit
-from tessera.engine.placement.topology import by_domain, rooms, spread_rooms
+from tessera.engine.placement.node_order import SuitedRows
+from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup
+from tessera.engine.placement.topology import by_domain, count_bundles_by_node, count_spread_bundles, room_anywhere
 from tessera_schemas.mig import GEOMETRIES
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.resource_kinds import number_name
@@ -24,90 +25,105 @@ OWN = "nodes_filled_by_its_own_pods"
 Numbers = dict[str, int]
 
 
-def no_fit(part: Part, attempt: Attempt, pods: int) -> Reason:
+def no_fit(bundles: BundleSet, attempt: Attempt, pods: int) -> Reason:
     """No node has room for one pod more."""
-    return Reason(code=Code.NO_FIT, field=f"roles.{part.role.name}", numbers=_numbers(part, attempt, pods, ""))
+    return Reason(code=Code.NO_FIT, field=f"roles.{bundles.role.name}", numbers=_numbers(bundles, attempt, pods, ""))
 
 
-def no_domain(part: Part, unit: Unit, attempt: Attempt, pods: int) -> Reason:
-    """The nodes may have the room, but no domain of the unit's last level has it."""
-    level, there = unit.levels[-1], rooms(part, None, attempt)
-    by_value = by_domain(there, level, attempt)
+def no_domain(bundles: BundleSet, group: PlacementGroup, attempt: Attempt, pods: int) -> Reason:
+    """The nodes may have the room, but no domain of the last level has it."""
+    level = group.levels[-1]
+    by_value = by_domain(bundles, level, attempt)
     most = max(by_value.values(), default=0)
-    numbers = _numbers(part, attempt, pods, level) | {
+    numbers = _numbers(bundles, attempt, pods, level) | {
         "domains": len(attempt.places.domains(level)),
-        "pods_wanted_in_one_domain": part.count,
+        "pods_wanted_in_one_domain": bundles.count,
         "most_pods_that_fit_one_domain": most,
-        "pods_that_fit_all_nodes": sum(there.values()),
+        "pods_that_fit_all_nodes": room_anywhere(bundles, attempt),
     }
     detail = f"{level}: no domain holds its pods"
-    if most >= part.count:
-        detail += " evenly spread" if len(unit.parts) == 1 else " together with those of its group"
-    return Reason(code=Code.NO_FIT, field=f"roles.{part.role.name}.topology", numbers=numbers, detail=detail)
+    if most >= bundles.count:
+        detail += " evenly spread" if len(group.bundle_sets) == 1 else " together with those of its group"
+    return Reason(code=Code.NO_FIT, field=f"roles.{bundles.role.name}.topology", numbers=numbers, detail=detail)
 
 
-def not_even(part: Part, attempt: Attempt, pods: int) -> Reason:
+def not_even(bundles: BundleSet, attempt: Attempt, pods: int) -> Reason:
     """The domains of the label cannot take equal numbers of pods, give or take one."""
-    label, there = part.role.spread, rooms(part, None, attempt)
-    by_value = spread_rooms(part, None, there, attempt)
-    each, more = divmod(part.count, max(1, len(by_value)))
-    numbers = _numbers(part, attempt, pods, label) | {
+    label, there = bundles.role.spread, count_bundles_by_node(bundles, None, attempt)
+    by_value = count_spread_bundles(bundles, None, there, attempt)
+    each, more = divmod(bundles.count, max(1, len(by_value)))
+    numbers = _numbers(bundles, attempt, pods, label) | {
         "domains": len(by_value),
         "pods_per_domain": each,
-        "domains_short": sum(room < each for room in by_value.values()),
+        "domains_short": sum(fitting < each for fitting in by_value.values()),
         "domains_to_take_one_more": more,
-        "domains_that_can_take_one_more": sum(room > each for room in by_value.values()),
+        "domains_that_can_take_one_more": sum(fitting > each for fitting in by_value.values()),
         "pods_that_fit_all_nodes": sum(there.values()),
     }
     return Reason(
         code=Code.NO_FIT,
-        field=f"roles.{part.role.name}.spread",
+        field=f"roles.{bundles.role.name}.spread",
         numbers=numbers,
         detail=f"{label}: the pods cannot be spread evenly",
     )
 
 
-def _numbers(part: Part, attempt: Attempt, pods: int, label: str) -> Numbers:
+def _numbers(bundles: BundleSet, attempt: Attempt, pods: int, label: str) -> Numbers:
     """The counts in an order that no table's order changes, then the nearest miss of each device that is asked for."""
-    values = attempt.places.values(label) if label else {}
-    counted = Counter({miss.value: count for miss, count in attempt.places.unsuited(part).items()})
-    suited = [attempt.before(name) for name in attempt.suited(part)]
-    for node in suited:
-        miss = short_of(part.kind, attempt.node(node.name))
-        if miss is not None:
-            counted[miss.value if short_of(part.kind, node) is not None else OWN] += 1
-        else:
-            counted[IN_PART if not label or node.name in values else UNLABELLED] += 1
+    rows, counted = attempt.rows(bundles), Counter[str]()
+    _count_rows(bundles, rows, attempt, label, counted)
+    counted.update({miss.value: count for miss, count in attempt.places.unsuited(bundles).items()})
     ordered = (*(miss.value for miss in FitFailure), OWN, UNLABELLED, IN_PART)
     numbers = {name: counted[name] for name in ordered if counted[name]}
     numbers |= {"nodes": counted.total(), "pods_placed": len(attempt.placed), "pods": pods}
-    for need in part.needs:
-        numbers |= _nearest(need, suited)
+    for need in bundles.needs:
+        numbers |= _nearest(need, rows)
         if need.gpu_memory_bytes:
             numbers["gpu_memory_bytes_wanted"] = need.gpu_memory_bytes
-            most = max((gpu_memory_for(need, node) for node in attempt.nodes() if node.ready), default=0)
-            numbers["most_gpu_memory_bytes"] = most
+            largest = attempt.places.largest_gpus
+            numbers["most_gpu_memory_bytes"] = 0 if largest is None else gpu_memory_for(need, largest)
     return numbers
 
 
-def _nearest(need: Need, suitable: list[Node]) -> Numbers:
+def _count_rows(bundles: BundleSet, rows: SuitedRows, attempt: Attempt, label: str, counted: Counter[str]) -> None:
+    """Count the nodes by the first test that they fail; where none has whole GPUs enough, no other test is made."""
+    values = attempt.places.values(label) if label else {}
+    counted[FitFailure.GPU.value] += rows.nodes
+    for row in rows.with_gpus(bundles.whole.gpus):
+        counted[FitFailure.GPU.value] -= len(row.names)
+        own = [name for name in row.names if name in attempt.changed] if attempt.changed else ()
+        miss = short_of(bundles.kind, row.node)
+        others = len(row.names) - len(own)
+        if miss is not None:
+            counted[miss.value] += others
+        else:
+            labelled = row.domains(label, values).total() - sum(n in values for n in own) if label else others
+            counted[IN_PART] += labelled
+            counted[UNLABELLED] += others - labelled
+        for name in own:
+            now = short_of(bundles.kind, attempt.node(name))
+            if now is not None:
+                counted[now.value if miss is not None else OWN] += 1
+            else:
+                counted[IN_PART if not label or name in values else UNLABELLED] += 1
+
+
+def _nearest(need: Need, rows: SuitedRows) -> Numbers:
     numbers: Numbers = {}
     if need.gpus:
-        numbers["gpus_wanted"] = need.gpus
-        numbers["most_gpus_free_on_a_node"] = max((n.gpu_free.count(WHOLE_GPU) for n in suitable), default=0)
-        theirs = sum(len(n.gpu_others) for n in suitable)
+        theirs = rows.gpus_of_others
+        numbers |= {"gpus_wanted": need.gpus, "most_gpus_free_on_a_node": rows.most_whole}
         numbers |= {"gpus_held_by_pods_not_of_tessera": theirs} if theirs else {}
     if need.gpu_milli:
-        numbers["gpu_milli_wanted"] = need.gpu_milli
-        numbers["most_gpu_milli_free_on_a_device"] = max((max(n.gpu_free, default=0) for n in suitable), default=0)
+        numbers |= {"gpu_milli_wanted": need.gpu_milli, "most_gpu_milli_free_on_a_device": rows.most_of_one}
     if need.mig_profile:
-        numbers["most_slices_free_on_a_device"] = max((most_free_slices(n) for n in suitable), default=0)
-        numbers["gpus_cut_so_that_none_fits"] = sum(_fragmented(need, n) for n in suitable)
-        made = sum(dict(n.mig_instances).get(need.mig_profile, 0) for n in suitable)
+        numbers["most_slices_free_on_a_device"] = max((most_free_slices(row.node) for row in rows), default=0)
+        numbers["gpus_cut_so_that_none_fits"] = sum(_fragmented(need, row.node) * len(row.names) for row in rows)
+        made = sum(dict(row.node.mig_instances).get(need.mig_profile, 0) * len(row.names) for row in rows)
         numbers |= {"instances_made": made} if made else {}
     for name, count in need.devices:
-        said, free = number_name(name), (dict(n.devices_free).get(name, 0) for n in suitable)
-        numbers |= {f"{said}_wanted": count, f"most_{said}_free_on_a_node": max(free, default=0)}
+        short, free = number_name(name), (dict(row.node.devices_free).get(name, 0) for row in rows)
+        numbers |= {f"{short}_wanted": count, f"most_{short}_free_on_a_node": max(free, default=0)}
     return numbers
 
 

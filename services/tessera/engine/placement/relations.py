@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from tessera.domain.resources import Node, RoleNeed
-from tessera.engine.placement.placement_groups import Part, units
+from tessera.engine.placement.placement_groups import BundleSet, placement_groups
 from tessera_schemas.placement import Placement
 
 Nodes = dict[str, list[Node]]
@@ -20,14 +20,14 @@ Nodes = dict[str, list[Node]]
 def broken(roles: tuple[RoleNeed, ...], placements: Sequence[Placement], nodes: Mapping[str, Node]) -> Iterator[str]:
     """Relations that are not as asked; the gang is whole, its ranks are in order and its nodes are among `nodes`."""
     at = {role.name: [nodes[p.node] for p in placements if p.role == role.name] for role in roles}
-    for unit in units(roles):
-        there = [node for part in unit.parts for node in at[part.role.name]]
-        if unit.bound and not any(_in_one_domain(there, level) for level in unit.levels):
-            yield f"role {unit.parts[0].role.name}: its pods are not in one domain of {unit.levels[-1]}"
-        for part in unit.parts:
-            yield from _not_beside(part, at)
-            if part.role.spread and not _even(at[part.role.name], part.role.spread):
-                yield f"role {part.role.name}: its pods are not evenly spread over {part.role.spread}"
+    for group in placement_groups(roles):
+        there = [node for bundles in group.bundle_sets for node in at[bundles.role.name]]
+        if group.bound and not any(_in_one_domain(there, level) for level in group.levels):
+            yield f"role {group.bundle_sets[0].role.name}: its pods are not in one domain of {group.levels[-1]}"
+        for bundles in group.bundle_sets:
+            yield from _find_separated(bundles, at)
+            if bundles.role.spread and not _even(at[bundles.role.name], bundles.role.spread):
+                yield f"role {bundles.role.name}: its pods are not evenly spread over {bundles.role.spread}"
 
 
 def _in_one_domain(nodes: Sequence[Node], level: str) -> bool:
@@ -35,11 +35,11 @@ def _in_one_domain(nodes: Sequence[Node], level: str) -> bool:
     return len(values) == 1 and None not in values
 
 
-def _not_beside(part: Part, at: Nodes) -> Iterator[str]:
-    here = [node.name for node in at[part.role.name][part.first : part.first + part.count]]
-    for role in part.roles[1:]:
-        if [node.name for node in at[role.name][part.first : part.first + part.count]] != here:
-            yield f"role {role.name}: its pods are not on the nodes of those of {part.role.name}"
+def _find_separated(bundles: BundleSet, at: Nodes) -> Iterator[str]:
+    here = [node.name for node in at[bundles.role.name][bundles.first : bundles.first + bundles.count]]
+    for role in bundles.roles[1:]:
+        if [node.name for node in at[role.name][bundles.first : bundles.first + bundles.count]] != here:
+            yield f"role {role.name}: its pods are not on the nodes of those of {bundles.role.name}"
 
 
 def _even(nodes: Sequence[Node], label: str) -> bool:

@@ -27,7 +27,7 @@ ELASTIC, LENT, OWN, SPENT = range(4)
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class Candidate:
     """
     One piece, what it holds, and what taking it costs in thousandths of a GPU times milliseconds.
 
@@ -53,9 +53,9 @@ class Loss:
         return self.level, self.cost, self.run.run_id, 0 if self.rank is None else -self.rank
 
 
-def losses(
+def find_candidates(
     state: State, job: Job, cause: PlanCause, book: QuotaBook, flavor: str
-) -> tuple[list[Loss], "Counter[Code]"]:
+) -> tuple[list[Candidate], "Counter[Code]"]:
     """Candidates for `job`, cheapest first, and the number of protected runs by the rule that protects them."""
     found, kept = list(_grown(state, job, cause, book, flavor)), Counter[Code]()
     tree = state.tree
@@ -69,7 +69,7 @@ def losses(
             found.append(_whole(state, run, OWN if ours else _lent(state, run)))
         else:
             kept[against.code] += 1
-    return sorted(found, key=lambda loss: loss.key), kept
+    return sorted(found, key=lambda candidate: candidate.key), kept
 
 
 def _lent(state: State, run: Run) -> int:
@@ -77,7 +77,7 @@ def _lent(state: State, run: Run) -> int:
     return LENT if job is not None and state.tree.revocable(job) else SPENT
 
 
-def _grown(state: State, job: Job, cause: PlanCause, book: QuotaBook, flavor: str) -> Iterator[Loss]:
+def _grown(state: State, job: Job, cause: PlanCause, book: QuotaBook, flavor: str) -> Iterator[Candidate]:
     """The pods that elastic runs grew by; the newest go first, which have done the least."""
     wanted = state.tree.priority_of(job)
     for run in state.runs.found(state.index.elastic):
@@ -87,13 +87,13 @@ def _grown(state: State, job: Job, cause: PlanCause, book: QuotaBook, flavor: st
                 continue
             amount, priority = run.gang.amount_of((extra.placement,)), _priority(state, run)
             level = ELASTIC if priority <= wanted else LENT, priority
-            yield Loss(run, rank, level, weight(amount), (extra.placement,), amount)
+            yield Candidate(run, rank, level, weight(amount), (extra.placement,), amount)
 
 
-def _whole(state: State, run: Run, whose: int) -> Loss:
+def _whole(state: State, run: Run, whose: int) -> Candidate:
     places = run.gang_places
     amount = run.gang.amount_of(places) if run.extra else run.amount
-    return Loss(run, None, (whose, _priority(state, run)), eviction_cost(state, run), places, amount)
+    return Candidate(run, None, (whose, _priority(state, run)), eviction_cost(state, run), places, amount)
 
 
 def eviction_cost(state: State, run: Run) -> int:

@@ -15,10 +15,10 @@ from tessera_schemas.placement import Placement
 
 def may_have(state: State, run: Run, more: Amount) -> bool:
     """Whether the run may have `more`, its queue's quota and what is free apart."""
-    return _of_its_flavor(state, run, more) and _within_tenant(state, run.tenant, more)
+    return _keeps_flavor(state, run, more) and _within_tenant(state, run.tenant, more)
 
 
-def _of_its_flavor(state: State, run: Run, more: Amount) -> bool:
+def _keeps_flavor(state: State, run: Run, more: Amount) -> bool:
     """A configuration newer than the run may tell flavors apart otherwise: then no quota counts what it grows by."""
     return run.flavor in state.tree.flavors_for(run.queue, run.amount.plus(more))
 
@@ -47,7 +47,7 @@ def growth_faults(state: State, run: Run, placements: Sequence[Placement]) -> It
     over = state.quota_book().over(run.queue, run.flavor, more)
     if over is not None:
         yield f"its queue goes over its quota of {over.cell}: {over.wanted} more, {over.available} are left"
-    if not _of_its_flavor(state, run, more):
+    if not _keeps_flavor(state, run, more):
         yield f"no quota of its queue counts flavor {run.flavor or 'any'}"
     if not _within_tenant(state, run.tenant, more):
         yield "its tenant goes over its limit of GPUs"

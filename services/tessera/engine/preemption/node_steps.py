@@ -9,77 +9,79 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tessera.domain.resources import Node
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
-from tessera.engine.placement.placement_groups import Part, bundles_for
-from tessera.engine.preemption.candidates import Loss
+from tessera.engine.placement.placement_groups import BundleSet, count_bundles
+from tessera.engine.preemption.candidates import Candidate
 
 
 def node_steps(
-    parts: Sequence[Part], nodes: Mapping[str, Node], places: FeasibleNodes, losses: Sequence[Loss]
-) -> list[list[Loss]]:
-    """`losses` are cheapest first; those that no step needs are in none, and some are in the steps of two nodes."""
-    part = max(parts, key=_size)
-    here: dict[str, list[Loss]] = {}
-    for loss in losses:
-        for name in dict.fromkeys(placement.node for placement in loss.places):
-            here.setdefault(name, []).append(loss)
-    ranked: list[tuple[int, int, str, int, list[Loss]]] = []
-    for name in here.keys() & places.suited(part).keys():
+    bundle_sets: Sequence[BundleSet], nodes: Mapping[str, Node], places: FeasibleNodes, candidates: Sequence[Candidate]
+) -> list[list[Candidate]]:
+    """`candidates` are cheapest first; those that no step needs are in none, and some are in the steps of two nodes."""
+    bundles = max(bundle_sets, key=_size)
+    here: dict[str, list[Candidate]] = {}
+    for candidate in candidates:
+        for name in dict.fromkeys(placement.node for placement in candidate.places):
+            here.setdefault(name, []).append(candidate)
+    ranked: list[tuple[int, int, str, int, list[Candidate]]] = []
+    for name in here.keys() & places.suited(bundles).keys():
         dearest = 0
-        for at, (picked, more) in enumerate(_steps(part, nodes[name], here[name])):
-            dearest = max(dearest, sum(loss.cost for loss in picked) // more)  # a step comes after those before it
+        for at, (picked, more) in enumerate(_steps(bundles, nodes[name], here[name])):
+            dearest = max(
+                dearest, sum(candidate.cost for candidate in picked) // more
+            )  # a step comes after those before it
             ranked.append((dearest, len(picked), name, at, picked))
     ranked.sort(key=lambda entry: (entry[0], entry[2], entry[3]))
     return _each_once(ranked)
 
 
-def _each_once(ranked: list[tuple[int, int, str, int, list[Loss]]]) -> list[list[Loss]]:
+def _each_once(ranked: list[tuple[int, int, str, int, list[Candidate]]]) -> list[list[Candidate]]:
     seen: set[int] = set()
     steps = []
     for *_, picked in ranked:
-        fresh = [loss for loss in picked if id(loss) not in seen]
+        fresh = [candidate for candidate in picked if id(candidate) not in seen]
         seen.update(map(id, fresh))
         if fresh:
             steps.append(fresh)
     return steps
 
 
-def _steps(part: Part, node: Node, losses: Sequence[Loss]) -> Iterator[tuple[list[Loss], int]]:
+def _steps(bundles: BundleSet, node: Node, candidates: Sequence[Candidate]) -> Iterator[tuple[list[Candidate], int]]:
     """Pieces to take next from the node, and the number of further pods that it takes then."""
-    have, picked = bundles_for(part, node), list[Loss]()
-    for loss in losses:
-        if have >= part.count:
+    have, picked = count_bundles(bundles.kind, node), list[Candidate]()
+    for candidate in candidates:
+        if have >= bundles.count:
             return
-        node = without(node, loss)
-        picked.append(loss)
-        now = min(part.count, bundles_for(part, node))
+        node = without(node, candidate)
+        picked.append(candidate)
+        now = min(bundles.count, count_bundles(bundles.kind, node))
         if now <= have:
             continue
         for other in picked[-2::-1]:  # the dearest first; the last one is needed
             again = without(node, other, 1)
-            if bundles_for(part, again) >= now:
+            if count_bundles(bundles.kind, again) >= now:
                 node = again
                 picked.remove(other)
         yield picked, now - have
         have, picked = now, []
 
 
-def without(node: Node, loss: Loss, sign: int = -1) -> Node:
+def without(node: Node, candidate: Candidate, sign: int = -1) -> Node:
     """The node without what the loss holds there, or with it again."""
     there = {node.name: node}
-    loss.run.gang.take(there, loss.places, sign)
+    candidate.run.gang.take(there, candidate.places, sign)
     return there[node.name]
 
 
-def take(nodes: dict[str, Node], loss: Loss) -> None:
+def take(nodes: dict[str, Node], candidate: Candidate) -> None:
     """Change those of `nodes` that the loss is on to what they are without it."""
-    loss.run.gang.take(nodes, loss.places, -1)
+    candidate.run.gang.take(nodes, candidate.places, -1)
 
 
-def _size(part: Part) -> tuple[int, int, int, str]:
+def _size(bundles: BundleSet) -> tuple[int, int, int, str]:
     """Difficulty of placing one group of pods."""
     return (
-        sum(need.total_gpu_milli for need in part.needs),
-        sum(need.cpu_milli for need in part.needs),
-        sum(need.memory_bytes for need in part.needs),
-        part.role.name,
+        sum(need.total_gpu_milli for need in bundles.needs),
+        sum(need.cpu_milli for need in bundles.needs),
+        sum(need.memory_bytes for need in bundles.needs),
+        bundles.role.name,
     )

@@ -16,7 +16,7 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.engine import ENGINE_ID
 from tessera.engine.placement.capacity import Held, leaving, nodes_for, nodes_less
-from tessera.engine.preemption.candidates import ELASTIC, Loss, losses, lost_ms
+from tessera.engine.preemption.candidates import ELASTIC, Candidate, find_candidates, lost_ms
 from tessera.engine.preemption.rules import is_its_own, not_allowed, outranked
 from tessera.engine.preemption.victim_search import FoundVictims, Key, Search
 from tessera.engine.queueing.readiness import awaits_placement, book_without, quota_reason, would_borrow
@@ -89,7 +89,7 @@ class _Planner:
         self._pieces = 0
 
     def plan(self) -> Plan | Reason:
-        """With all earmarks standing, or else over those of lesser jobs."""
+        """Search with all earmarks standing, then without those of lesser jobs."""
         verdict = self._over_marks(False)
         if isinstance(verdict, Reason) and outranked(self._state, self._job, self._all_nodes()):
             lesser = self._over_marks(True)
@@ -144,17 +144,19 @@ class _Planner:
         return first
 
     def _keepers(self, book: QuotaBook, flavor: str) -> list[str]:
-        """For whose quota something may be taken back: of the queues that keep to theirs the lowest, then its own."""
+        """Queues for whose quota something may be reclaimed: the lowest one within its quota, then the job's own."""
         lowest = book.keepers(self._job.queue, flavor, self._job.amount)[:1] if self._cause == "reclaim" else ()
         return list(dict.fromkeys((*lowest, self._job.queue)))
 
-    def _pieces_for(self, keeper: str, book: QuotaBook, flavor: str) -> Callable[[], list[Loss]]:
+    def _pieces_for(self, keeper: str, book: QuotaBook, flavor: str) -> Callable[[], list[Candidate]]:
         """Candidates for the job; of lent quota only what does not come from below `keeper`, which has it in common."""
 
-        def pieces() -> list[Loss]:
+        def pieces() -> list[Candidate]:
             path = self._state.tree.path
-            found, self._kept = losses(self._state, self._job, self._cause, book, flavor)
-            found = [loss for loss in found if not loss.is_lent or keeper not in path(loss.run.queue)]
+            found, self._kept = find_candidates(self._state, self._job, self._cause, book, flavor)
+            found = [
+                candidate for candidate in found if not candidate.is_lent or keeper not in path(candidate.run.queue)
+            ]
             self._pieces = len(found)
             return found
 
@@ -171,7 +173,7 @@ class _Planner:
             numbers = {"victims": len(victims), "pods": len(found.placements)}
             return Reason(code=Code.NO_FIT, field="roles", numbers=numbers, detail="one plan cannot name so many")
         owners = tuple(mark.owner for mark in marks)
-        lent = any(loss.is_lent for loss in found.taken)
+        lent = any(candidate.is_lent for candidate in found.taken)
         return Plan(job.job_id, job.queue, self._cause, flavor, victims, found.placements, owners, takes_back=lent)
 
     def _lacks_quota(self, flavor: str, found: FoundVictims, marks: list[Earmark]) -> Reason | None:
@@ -179,9 +181,9 @@ class _Planner:
         book = book_without(self._state, self._going)
         for mark in marks:
             _give_back(self._state, book, mark.owner, mark.flavor)
-        for loss in found.taken:
-            book.add(loss.run.queue, loss.run.flavor, loss.amount, -1)
-        lenders = [loss.run.queue for loss in found.taken if loss.is_lent]
+        for candidate in found.taken:
+            book.add(candidate.run.queue, candidate.run.flavor, candidate.amount, -1)
+        lenders = [candidate.run.queue for candidate in found.taken if candidate.is_lent]
         if self._cause == "reclaim" and not is_its_own(self._state.tree, book, self._job, flavor, lenders):
             return would_borrow(self._job.queue)
         over = book.lacks(self._job, flavor)
@@ -206,24 +208,24 @@ def _give_back(state: State, book: QuotaBook, owner: str, flavor: str) -> None:
         book.add(job.queue, flavor, job.amount, -1)
 
 
-def _victims(state: State, taken: tuple[Loss, ...]) -> list[Victim]:
-    """In the order of `taken`; the pods of one elastic run together, and nothing of a run that goes as a whole."""
-    whole = {loss.run.run_id for loss in taken if loss.rank is None}
+def _victims(state: State, taken: tuple[Candidate, ...]) -> list[Victim]:
+    """Victims in the order of `taken`: pods of one elastic run together, none of a run that is evicted as a whole."""
+    whole = {candidate.run.run_id for candidate in taken if candidate.rank is None}
     ranks: dict[str, list[int]] = {}
-    for loss in taken:
-        if loss.rank is not None and loss.run.run_id not in whole:
-            ranks.setdefault(loss.run.run_id, []).append(loss.rank)
+    for candidate in taken:
+        if candidate.rank is not None and candidate.run.run_id not in whole:
+            ranks.setdefault(candidate.run.run_id, []).append(candidate.rank)
     found: dict[str, Victim] = {}
-    for loss in taken:
-        run_id = loss.run.run_id
-        if loss.rank is None or run_id not in whole:
-            found.setdefault(run_id, victim_of(state, loss, tuple(sorted(ranks.get(run_id, ())))))
+    for candidate in taken:
+        run_id = candidate.run.run_id
+        if candidate.rank is None or run_id not in whole:
+            found.setdefault(run_id, victim_of(state, candidate, tuple(sorted(ranks.get(run_id, ())))))
     return list(found.values())
 
 
-def victim_of(state: State, loss: Loss, ranks: tuple[int, ...] = ()) -> Victim:
+def victim_of(state: State, candidate: Candidate, ranks: tuple[int, ...] = ()) -> Victim:
     """Describes a piece in a plan: held thousandths of GPUs, and lost work in whole seconds (0 for surplus pods)."""
-    run, job = loss.run, state.jobs.get(loss.run.job_id)
+    run, job = candidate.run, state.jobs.get(candidate.run.job_id)
     places = [p for p in run.places if p.rank in ranks] if ranks else list(run.places)
     return Victim(
         run.run_id,
@@ -232,7 +234,7 @@ def victim_of(state: State, loss: Loss, ranks: tuple[int, ...] = ()) -> Victim:
         run.queue,
         job.priority_class if job else "",
         run.gang.amount_of(places).gpu_milli,
-        0 if loss.level[0] == ELASTIC else lost_ms(state, run) // 1000,
+        0 if candidate.level[0] == ELASTIC else lost_ms(state, run) // 1000,
         tuple(sorted({p.node for p in places})),
         ranks,
     )

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from tessera.domain.gang import gang_of
 from tessera.domain.resources import Node, RoleNeed
-from tessera.engine.placement.fits import lacks_room, placed_on
-from tessera.engine.preemption.candidates import Loss
+from tessera.engine.placement.fits import find_shortage, placed_on
+from tessera.engine.preemption.candidates import Candidate
 from tessera.engine.preemption.node_steps import take, without
 from tessera_schemas.placement import Placement
 
@@ -17,7 +17,7 @@ class Fixed:
         self,
         roles: tuple[RoleNeed, ...],
         nodes: Mapping[str, Node],
-        taken: Sequence[Loss],
+        taken: Sequence[Candidate],
         placements: Sequence[Placement],
     ) -> None:
         self._needs = gang_of(roles).need_of
@@ -25,17 +25,17 @@ class Fixed:
         for placement in placements:
             self._pods.setdefault(placement.node, []).append(placement)
         self._nodes = {name: nodes[name] for name in self._pods}
-        for loss in taken:
-            take(self._nodes, loss)
+        for candidate in taken:
+            take(self._nodes, candidate)
         self._placed = {name: list(pods) for name, pods in self._pods.items()}
 
-    def give_back(self, loss: Loss) -> bool:
+    def give_back(self, candidate: Candidate) -> bool:
         """Whether the pods still find room with the loss back in its place; if so, it is back."""
         tried: dict[str, tuple[Node, list[Placement]]] = {}
-        for name in dict.fromkeys(placement.node for placement in loss.places):
+        for name in dict.fromkeys(placement.node for placement in candidate.places):
             if name not in self._pods:
                 continue
-            node = without(self._nodes[name], loss, 1)
+            node = without(self._nodes[name], candidate, 1)
             placed = self._refit(node, self._pods[name])
             if placed is None:
                 return False
@@ -48,7 +48,7 @@ class Fixed:
         placed = []
         for pod in pods:
             need = self._needs[pod.role]
-            if lacks_room(need, node) is not None:
+            if find_shortage(need, node) is not None:
                 return None
             placed.append(placed_on(node, need, pod.rank, pod.role))
             node = node.taking(need, placed[-1], 1)

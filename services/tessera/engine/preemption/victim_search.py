@@ -17,8 +17,8 @@ from tessera.domain.resources import Node
 from tessera.domain.state import State
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
-from tessera.engine.placement.placement_groups import bundles_for, units
-from tessera.engine.preemption.candidates import Loss
+from tessera.engine.placement.placement_groups import count_bundles, placement_groups
+from tessera.engine.preemption.candidates import Candidate
 from tessera.engine.preemption.node_steps import node_steps, take
 from tessera.engine.preemption.reprieve import Fixed
 from tessera.engine.preemption.rules import may_evict, may_shrink
@@ -32,7 +32,7 @@ WALK_BACK_PODS = 2048  # pods placed by the last part of one walk back, all its 
 SINGLES_MAX = 256  # pieces up to which the order by cost is tried for room, too
 TAKEN_MAX = 1024  # pieces that one order may take before it is given up
 
-Groups = Iterable[Sequence[Loss]]
+Groups = Iterable[Sequence[Candidate]]
 Key = tuple[tuple[int, int], int, int, tuple[tuple[tuple[int, int], int, str, int], ...]]
 """The dearest level taken, the cost of all, how many, which."""
 
@@ -41,21 +41,26 @@ Key = tuple[tuple[int, int], int, int, tuple[tuple[tuple[int, int], int, str, in
 class FoundVictims:
     """Victims, in an order in which each may be taken, and the gang's placement then."""
 
-    taken: tuple[Loss, ...]
+    taken: tuple[Candidate, ...]
     placements: tuple[Placement, ...]
 
     @property
     def key(self) -> Key:
         """The better outcome is the smaller: nothing dear, then little, then few; unique."""
-        dearest = max((loss.level for loss in self.taken), default=(-1, 0))
-        return dearest, sum(loss.cost for loss in self.taken), len(self.taken), tuple(loss.key for loss in self.taken)
+        dearest = max((candidate.level for candidate in self.taken), default=(-1, 0))
+        return (
+            dearest,
+            sum(candidate.cost for candidate in self.taken),
+            len(self.taken),
+            tuple(candidate.key for candidate in self.taken),
+        )
 
 
 class Search:
     """
-    For one job on the nodes of one flavor. `nodes` and `book` are without everything that comes free by itself;
-    `losses` gives what may be taken, cheapest first, and is only asked when that is needed. `keeper` is the queue for
-    whose own quota something is reclaimed.
+    Victim search for one job on the nodes of one flavor. `nodes` and `book` are without everything that comes free by
+    itself; `candidates` gives what may be taken, cheapest first, and is called only when needed. `keeper` is the queue
+    for whose own quota something is reclaimed.
     """
 
     def __init__(
@@ -66,13 +71,13 @@ class Search:
         flavor: str,
         nodes: dict[str, Node],
         book: QuotaBook,
-        losses: Callable[[], Sequence[Loss]],
+        candidates: Callable[[], Sequence[Candidate]],
         keeper: str,
     ) -> None:
         self._state, self._job, self._cause, self._flavor = state, job, cause, flavor
-        self._nodes, self._book, self._losses, self._keeper = nodes, book, losses, keeper
+        self._nodes, self._book, self._candidates, self._keeper = nodes, book, candidates, keeper
         self._places = FeasibleNodes(nodes, find_scoring_policy(state, state.tree.pool(job.queue) or ""))
-        self._parts = [part for unit in units(job.roles) for part in unit.parts]
+        self._bundle_sets = [bundles for group in placement_groups(self._job.roles) for bundles in group.bundle_sets]
         self._short_of_quota = self._lacks_quota(()) is not None
         self._short_of_room = False
 
@@ -84,13 +89,13 @@ class Search:
             self._short_of_room, verdict = True, verdict or placed
         elif verdict is None:
             return FoundVictims((), placed)
-        emptied, losses, done = dict(self._nodes), self._losses(), 0
-        if self._cause == "reclaim" and not any(loss.is_lent for loss in losses):
-            losses = ()  # nothing was lent: what its own queue has to give is preemption's
-        for level in sorted({loss.level for loss in losses}):
-            upto = [loss for loss in losses if loss.level <= level]
-            for loss in upto[done:]:
-                take(emptied, loss)
+        emptied, candidates, done = dict(self._nodes), self._candidates(), 0
+        if self._cause == "reclaim" and not any(candidate.is_lent for candidate in candidates):
+            candidates = ()  # nothing was lent: what its own queue has to give is preemption's
+        for level in sorted({candidate.level for candidate in candidates}):
+            upto = [candidate for candidate in candidates if candidate.level <= level]
+            for candidate in upto[done:]:
+                take(emptied, candidate)
             done = len(upto)
             lacking = self._lacks(upto, emptied)
             best = self._best(upto, emptied) if lacking is None else None
@@ -100,7 +105,7 @@ class Search:
         assert verdict is not None
         return verdict
 
-    def _lacks(self, taken: Sequence[Loss], emptied: Mapping[str, Node]) -> Reason | None:
+    def _lacks(self, taken: Sequence[Candidate], emptied: Mapping[str, Node]) -> Reason | None:
         """The reason that still holds when all of `taken` is gone."""
         lacking = self._lacks_quota(taken)
         if lacking is None:
@@ -108,32 +113,33 @@ class Search:
             lacking = placed if isinstance(placed, Reason) else None
         return lacking
 
-    def _best(self, losses: Sequence[Loss], emptied: Mapping[str, Node]) -> FoundVictims | None:
+    def _best(self, candidates: Sequence[Candidate], emptied: Mapping[str, Node]) -> FoundVictims | None:
         """The best outcome of the orders, over the nodes that could take a pod when emptied."""
         every = self._nodes, self._places
-        if not any(part.role.spread for part in self._parts):  # a spread counts values whose nodes are full, too
-            useful = {n for part in self._parts for n in self._places.suited(part) if bundles_for(part, emptied[n])}
+        if not any(bundles.role.spread for bundles in self._bundle_sets):  # a spread counts full nodes' values, too
+            suited = ((bundles.kind, name) for bundles in self._bundle_sets for name in self._places.suited(bundles))
+            useful = {name for kind, name in suited if count_bundles(kind, emptied[name])}
             self._nodes = {name: node for name, node in self._nodes.items() if name in useful}
             self._places = FeasibleNodes(self._nodes, self._places.scoring)
-        found = [self._by(groups) for groups in self._orders(losses)]
+        found = [self._by(groups) for groups in self._orders(candidates)]
         if not any(found):
-            found = [self._by([loss] for loss in losses)]
+            found = [self._by([candidate] for candidate in candidates)]
         self._nodes, self._places = every
         return min((each for each in found if each is not None), key=lambda each: each.key, default=None)
 
-    def _orders(self, losses: Sequence[Loss]) -> Iterator[Groups]:
+    def _orders(self, candidates: Sequence[Candidate]) -> Iterator[Groups]:
         if self._short_of_room:
-            steps = node_steps(self._parts, self._nodes, self._places, losses)
-            named = {id(loss) for step in steps for loss in step}
-            yield [*steps, *([loss] for loss in losses if id(loss) not in named)]
-        if not self._short_of_room or len(losses) <= SINGLES_MAX:
-            yield ([loss] for loss in losses)
+            steps = node_steps(self._bundle_sets, self._nodes, self._places, candidates)
+            named = {id(candidate) for step in steps for candidate in step}
+            yield [*steps, *([candidate] for candidate in candidates if id(candidate) not in named)]
+        if not self._short_of_room or len(candidates) <= SINGLES_MAX:
+            yield ([candidate] for candidate in candidates)
         if self._short_of_quota:
-            yield ([loss] for loss in sorted(losses, key=_per_amount))
+            yield ([candidate] for candidate in sorted(candidates, key=_per_amount))
 
     def _by(self, groups: Groups) -> FoundVictims | None:
         """The shortest beginning of `groups` that is enough, less what is not needed."""
-        taken, ends = list[Loss](), [0]
+        taken, ends = list[Candidate](), [0]
         admitted = _Admission(self._state, self._job, self._cause, self._flavor, self._book)
         rest = iter(groups)
         while self._enough(taken) is None:
@@ -149,56 +155,56 @@ class Search:
             low, high = (middle, high) if self._enough(taken[: ends[middle]]) is None else (low, middle)
         return self._pruned(taken[: ends[high]])
 
-    def _enough(self, taken: Sequence[Loss]) -> tuple[Placement, ...] | None:
+    def _enough(self, taken: Sequence[Candidate]) -> tuple[Placement, ...] | None:
         if self._short_of_quota and self._lacks_quota(taken) is not None:
             return None
         placed = self._place(taken)
         return None if isinstance(placed, Reason) else placed
 
-    def _pruned(self, taken: Sequence[Loss]) -> FoundVictims | None:
+    def _pruned(self, taken: Sequence[Candidate]) -> FoundVictims | None:
         """Give back what is not needed, the dearest first: while each pod stays on its node, then wherever it goes."""
         placed = self._enough(taken)
         if placed is None:
             return None
         fixed, back = Fixed(self._job.roles, self._nodes, taken, placed), set[int]()
         self._count(taken, -1)
-        for loss in _dearest_first(taken):
-            self._count((loss,), 1)
-            if self._quota_as_booked() is None and fixed.give_back(loss):
-                back.add(id(loss))
+        for candidate in _dearest_first(taken):
+            self._count((candidate,), 1)
+            if self._quota_as_booked() is None and fixed.give_back(candidate):
+                back.add(id(candidate))
             else:
-                self._count((loss,), -1)
-        kept = [loss for loss in taken if id(loss) not in back]
+                self._count((candidate,), -1)
+        kept = [candidate for candidate in taken if id(candidate) not in back]
         self._count(kept, 1)
         return self._walked_back(kept, self._enough(kept) or fixed.placements())
 
-    def _walked_back(self, kept: list[Loss], placed: tuple[Placement, ...]) -> FoundVictims:
+    def _walked_back(self, kept: list[Candidate], placed: tuple[Placement, ...]) -> FoundVictims:
         tries, before = max(8, WALK_BACK_PODS // self._job.pods), -1
         while len(kept) != before:  # a smaller set may let another one go, since best fit is no exact search
             before = len(kept)
-            for loss in _dearest_first(kept):
-                fewer = [other for other in kept if other is not loss]
+            for candidate in _dearest_first(kept):
+                fewer = [other for other in kept if other is not candidate]
                 again = self._enough(fewer) if tries > 0 else None
                 tries -= 1
                 if again is not None:
                     kept, placed = fewer, again
         return FoundVictims(tuple(kept), placed)
 
-    def _place(self, taken: Iterable[Loss]) -> tuple[Placement, ...] | Reason:
+    def _place(self, taken: Iterable[Candidate]) -> tuple[Placement, ...] | Reason:
         nodes = dict(self._nodes)
-        for loss in taken:
-            take(nodes, loss)
+        for candidate in taken:
+            take(nodes, candidate)
         return place_gang(self._job.roles, nodes, self._places)
 
-    def _lacks_quota(self, taken: Sequence[Loss]) -> Reason | None:
+    def _lacks_quota(self, taken: Sequence[Candidate]) -> Reason | None:
         self._count(taken, -1)
         lacking = self._quota_as_booked()
         self._count(taken, 1)
         return lacking
 
-    def _count(self, losses: Iterable[Loss], sign: int) -> None:
-        for loss in losses:
-            self._book.add(loss.run.queue, loss.run.flavor, loss.amount, sign)
+    def _count(self, candidates: Iterable[Candidate], sign: int) -> None:
+        for candidate in candidates:
+            self._book.add(candidate.run.queue, candidate.run.flavor, candidate.amount, sign)
 
     def _quota_as_booked(self) -> Reason | None:
         """Why the job may not start as the book stands now."""
@@ -213,20 +219,24 @@ class _Admission:
         self._book = book.copy()
         self._spent: set[tuple[str, str, bool, bool, bool]] = set()
 
-    def of(self, losses: Sequence[Loss]) -> list[Loss]:
-        """Candidates among `losses` that may be taken now; they count as taken from here on."""
-        return list(losses) if self._ask[2] != "reclaim" else [loss for loss in losses if self._takes(loss)]
+    def of(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Candidates among `candidates` that may be taken now; they count as taken from here on."""
+        return (
+            list(candidates)
+            if self._ask[2] != "reclaim"
+            else [candidate for candidate in candidates if self._takes(candidate)]
+        )
 
-    def _takes(self, loss: Loss) -> bool:
-        (state, job, cause, flavor), run, amount = self._ask, loss.run, loss.amount
+    def _takes(self, candidate: Candidate) -> bool:
+        (state, job, cause, flavor), run, amount = self._ask, candidate.run, candidate.amount
         asked = run.queue, run.flavor, amount.cpu_milli > 0, amount.memory_bytes > 0, amount.gpu_milli > 0
         if asked in self._spent:  # what a queue does not hold any more, it does not hold later
             return False
         against = None
-        if loss.rank is None:
+        if candidate.rank is None:
             against = may_evict(state, job, run, cause, self._book, flavor)
-        elif loss.is_lent:
-            against = may_shrink(state, job, run, (loss.rank,), cause, self._book, flavor)
+        elif candidate.is_lent:
+            against = may_shrink(state, job, run, (candidate.rank,), cause, self._book, flavor)
         if against is not None:
             self._spent.add(asked)
             return False
@@ -234,11 +244,11 @@ class _Admission:
         return True
 
 
-def _dearest_first(losses: Iterable[Loss]) -> list[Loss]:
-    return sorted(losses, key=lambda loss: loss.key, reverse=True)
+def _dearest_first(candidates: Iterable[Candidate]) -> list[Candidate]:
+    return sorted(candidates, key=lambda candidate: candidate.key, reverse=True)
 
 
-def _per_amount(loss: Loss) -> tuple[tuple[int, int], int, int, str, int]:
-    """By the cost of each thing given back, of one class; among equals the larger piece first."""
-    amount = max(1, loss.amount.gpu_milli or loss.amount.cpu_milli)
-    return loss.level, loss.cost // amount, -amount, *loss.key[2:]
+def _per_amount(candidate: Candidate) -> tuple[tuple[int, int], int, int, str, int]:
+    """Sort key: cost per resource given back, within one class; among equals the larger piece first."""
+    amount = max(1, candidate.amount.gpu_milli or candidate.amount.cpu_milli)
+    return candidate.level, candidate.cost // amount, -amount, *candidate.key[2:]

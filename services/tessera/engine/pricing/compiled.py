@@ -42,7 +42,7 @@ def compiled(function: F) -> F:
 
 def compiled_lean(function: F) -> F:
     """
-    As `compiled`, for functions that make no array.
+    Compiles like `compiled`, for functions that make no array.
 
     They need not count references to the arrays in their arguments. For a tuple of arrays the counting costs fifty
     times what these functions do: a whole test of a node takes 20 ns without it and 900 ns with it.

@@ -1,5 +1,5 @@
 """
-Prices by supply and demand: an auction of the whole cluster, held several times over mixes that differ a little.
+Dual-price solver: prices of pods by supply and demand of the whole cluster, over mixes that differ a little.
 
 A round takes one shape of node, fills it with the dearest pods that fit (the tables of `worth`, read backwards), and
 moves the prices: of what was filled more than asked for they fall, of everything else they rise, between 0 and the GPUs
@@ -27,14 +27,14 @@ MILLION = 1_000_000
 CPU_STEP = 500  # thousandths of a CPU: kinds are told apart by CPU in these steps
 
 
-class Terms(NamedTuple):
-    """Terms of the auction. Tuned on seeds of which some are reported too (docs/lab.md)."""
+class SolverTerms(NamedTuple):
+    """Settings of the dual-price solver. Tuned on seeds of which some are reported too (docs/lab.md)."""
 
     draws: int = 48  # mixes
-    sales: int = 4  # of the whole cluster, per mix
-    lots: int = 40  # per sale, about
+    repeats: int = 4  # of the whole cluster, per mix
+    batches: int = 40  # per pass over the cluster, about
     rate: int = 40  # thousandths of a kind's GPUs that its price rises while a whole cluster's demand goes unserved
-    warm: int = 300  # thousandths of the lots that only warm up
+    warm: int = 300  # thousandths of the batches that only warm up
     lowest_load: int = 800  # thousandths of the cluster's GPUs that the mix asks for
     highest_load: int = 1200
     highest_price: int = 8000  # thousandths of a kind's GPUs
@@ -109,11 +109,11 @@ def fill_back(
 
 
 @compiled
-def auction(
+def update_prices(
     kinds: Kinds,
     value: Ints,
     demand: Ints,
-    lots: Ints,
+    batches: Ints,
     rate: int,
     warm: int,
     cap: int,
@@ -123,21 +123,21 @@ def auction(
     levels: int,
 ) -> None:
     """
-    Sell all lots in order; `price` is moved, and added to `total` after each lot from number `warm` on.
+    Offer all batches of nodes in order; `price` moves, and is added to `total` from batch number `warm` on.
 
     Args:
         demand: thousandths of pods per kind that the whole cluster is offered; above 0.
-        lots: see `lots_of`.
+        batches: see `make_batches`.
         cap: the highest price, in thousandths of `value`.
-        keep: scale all prices after each lot such that all demand together is worth its GPUs.
+        keep: scale all prices after each batch such that all demand together is worth its GPUs.
     """
-    classes, gpus = kinds.runs.shape[0], lots[:, 1].max()
+    classes, gpus = kinds.runs.shape[0], batches[:, 1].max()
     device = np.zeros((classes, UNITS + 1, levels), np.int32)
     root = np.zeros((classes, gpus + 1, levels), np.int32)
     filled = np.zeros(price.shape[0], np.int64)
     worth = (value * demand // 1000).sum()
-    for lot in range(lots.shape[0]):
-        m, size, level, times, share = lots[lot]
+    for batch in range(batches.shape[0]):
+        m, size, level, times, share = batches[batch]
         fill_device(kinds, price, m, device[m])
         fill_root(kinds, price, m, device[m], root[m, : size + 1])
         fill_back(kinds, price, m, device[m], root[m], size, level, filled)
@@ -149,24 +149,24 @@ def auction(
             scale = worth // ((price * demand // 1000).sum() // MILLION + 1)
             for kind in range(price.shape[0]):
                 price[kind] = price[kind] * scale // MILLION
-        if lot >= warm:
+        if batch >= warm:
             total += price
 
 
-def lots_of(shapes: Sequence[tuple[int, int, int, int]], lots: int) -> Ints:
+def make_batches(shapes: Sequence[tuple[int, int, int, int]], batches: int) -> Ints:
     """
-    One sale of the cluster, in about so many lots of equal nodes, evenly mixed.
+    All nodes of the cluster, in about so many batches of equal nodes, evenly mixed.
 
     Args: `shapes`, (model class, devices, CPU level, nodes).
-    Returns: (lots, 5) the same, but thousandths of nodes, and millionths of the cluster's GPUs that they hold.
+    Returns: (batches, 5) the same, but thousandths of nodes, and millionths of the cluster's GPUs that they hold.
     """
     cluster = sum(gpus * nodes for _, gpus, _, nodes in shapes)
     rows = []
     for m, gpus, level, nodes in sorted(shapes):
-        parts = max(1, (2 * lots * gpus * nodes + cluster) // (2 * cluster))
-        lot = (m, gpus, level, 1000 * nodes // parts, MILLION * gpus * nodes // (cluster * parts))
-        rows += [((2 * part + 1) * MILLION // parts, lot) for part in range(parts)]
-    return np.array([lot for _, lot in sorted(rows)], np.int64)
+        parts = max(1, (2 * batches * gpus * nodes + cluster) // (2 * cluster))
+        batch = (m, gpus, level, 1000 * nodes // parts, MILLION * gpus * nodes // (cluster * parts))
+        rows += [((2 * part + 1) * MILLION // parts, batch) for part in range(parts)]
+    return np.array([batch for _, batch in sorted(rows)], np.int64)
 
 
 # Thousandths, at the middles of sixteen equal parts of chance.
@@ -179,17 +179,17 @@ def learn_prices(
     weights: Mapping[TypicalPod, int],
     shapes: Sequence[Shape],
     models: int,
-    terms: Terms = Terms(),  # noqa: B008
+    terms: SolverTerms = SolverTerms(),  # noqa: B008
 ) -> Table:
     """
     The price of each kind that needs GPUs, in millionths of a GPU.
 
     Args:
         weights: how much each kind counts in the mix, in any order; CPU-only kinds have no price.
-        shapes: the nodes that are sold.
+        shapes: the nodes of the cluster.
     Returns: in the kinds' order; the mix as a whole is worth its GPUs.
     """
-    mix, drawn = _auctions(weights, shapes, models, terms)
+    mix, drawn = _solve_mixes(weights, shapes, models, terms)
     return _levelled(mix, sum(drawn[1:], drawn[0])) if drawn else ()
 
 
@@ -197,33 +197,33 @@ def draw_tables(
     weights: Mapping[TypicalPod, int],
     shapes: Sequence[Shape],
     models: int,
-    terms: Terms = Terms(),  # noqa: B008
+    terms: SolverTerms = SolverTerms(),  # noqa: B008
 ) -> list[Table]:
     """The same as `learn_prices`, but the prices of each mix on their own."""
-    mix, drawn = _auctions(weights, shapes, models, terms)
+    mix, drawn = _solve_mixes(weights, shapes, models, terms)
     return [_levelled(mix, total) for total in drawn]
 
 
-def _auctions(
-    weights: Mapping[TypicalPod, int], shapes: Sequence[Shape], models: int, terms: Terms
+def _solve_mixes(
+    weights: Mapping[TypicalPod, int], shapes: Sequence[Shape], models: int, terms: SolverTerms
 ) -> tuple[dict[TypicalPod, int], list[Ints]]:
-    """The kinds that need GPUs, and the prices of each mix near this one, summed up over its lots."""
+    """The kinds that need GPUs, and the prices of each mix near this one, summed up over its batches."""
     mix = _gpu_kinds(weights)
     if not mix or not shapes:
         return mix, []
     step = step_of(max(shape.cpu for shape in shapes))
     kinds, classes = kinds_of(list(mix), step, models)
-    lots = lots_of([(int(classes[s.model]), s.gpus, s.cpu // step, s.nodes) for s in shapes], terms.lots)
-    lots = np.concatenate([lots] * terms.sales)
+    batches = make_batches([(int(classes[s.model]), s.gpus, s.cpu // step, s.nodes) for s in shapes], terms.batches)
+    batches = np.concatenate([batches] * terms.repeats)
     value = _values(mix)
     gpus = sum(shape.gpus * shape.nodes for shape in shapes)
-    warm = len(lots) * terms.warm // 1000
+    warm = len(batches) * terms.warm // 1000
     cap, keep = terms.highest_price, terms.level_prices
     price, drawn = value // 2, []
     for draw in range(terms.draws):
         near, demand = _drawn(mix, kinds, value, gpus, step, draw, terms)
         total = np.zeros_like(value)
-        auction(near, value, demand, lots, terms.rate, warm, cap, keep, price, total, LEVELS)
+        update_prices(near, value, demand, batches, terms.rate, warm, cap, keep, price, total, LEVELS)
         drawn.append(total)
     return mix, drawn
 
@@ -249,7 +249,7 @@ def _values(mix: Mapping[TypicalPod, int]) -> Ints:
 
 
 def _drawn(
-    mix: Mapping[TypicalPod, int], kinds: Kinds, value: Ints, gpus: int, step: int, draw: int, terms: Terms
+    mix: Mapping[TypicalPod, int], kinds: Kinds, value: Ints, gpus: int, step: int, draw: int, terms: SolverTerms
 ) -> tuple[Kinds, Ints]:
     """A mix near this one: its CPU levels, and its demand in thousandths of pods."""
     masks = {models: number for number, models in enumerate(sorted({kind.models for kind in mix}))}

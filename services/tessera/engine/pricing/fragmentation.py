@@ -1,6 +1,6 @@
 # mypy: disable-error-code="no-any-return"
 """
-How much of a node's free GPUs the usual pods could use, on arrays: as `scoring.workload` has it.
+Share of a node's free GPUs that the usual pods could use, on arrays: equal to `scoring.workload`.
 """
 
 from collections.abc import Mapping

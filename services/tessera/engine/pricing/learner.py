@@ -9,17 +9,17 @@ from collections import Counter
 from collections.abc import Mapping
 
 from tessera.domain.mix import DEAREST, MixKind, in_full
-from tessera.engine.pricing.dual_prices import Terms, draw_tables, learn_prices, rounded
+from tessera.engine.pricing.dual_prices import SolverTerms, draw_tables, learn_prices, rounded
 from tessera.engine.pricing.fragmentation import TypicalPod
 from tessera.engine.pricing.pricing_problem import PricingProblem
-from tessera.engine.pricing.simulated_filling import Rehearsal, rehearse
+from tessera.engine.pricing.simulated_filling import FillingTerms, choose_prices
 from tessera.engine.pricing.worth_tables import Shape, Table
 
-USUAL = Terms()
-TRIED = Rehearsal()
+USUAL = SolverTerms()
+TRIED = FillingTerms()
 
 
-def learnt(problem: PricingProblem, terms: Terms = USUAL, plan: Rehearsal = TRIED) -> tuple[int, ...]:
+def learnt(problem: PricingProblem, terms: SolverTerms = USUAL, plan: FillingTerms = TRIED) -> tuple[int, ...]:
     """
     The prices of a problem's kinds, in millionths of a GPU.
 
@@ -40,10 +40,14 @@ def learnt(problem: PricingProblem, terms: Terms = USUAL, plan: Rehearsal = TRIE
 
 
 def _learn(
-    weights: Mapping[TypicalPod, int], shapes: tuple[Shape, ...], models: int, terms: Terms, plan: Rehearsal | None
+    weights: Mapping[TypicalPod, int],
+    shapes: tuple[Shape, ...],
+    models: int,
+    terms: SolverTerms,
+    plan: FillingTerms | None,
 ) -> Table:
-    """Without a plan nothing is tried."""
+    """Learns a price table; without a plan no simulated filling is tried."""
     if plan is None:
         return learn_prices(weights, shapes, models, terms)
     tables = draw_tables(weights, shapes, models, terms)
-    return rehearse(weights, shapes, models, tables, plan) if tables else ()
+    return choose_prices(weights, shapes, models, tables, plan) if tables else ()

@@ -1,7 +1,7 @@
 """
-What is to be learnt of a pool: its mix and its nodes in bare integers, so that another process can be given it.
+Pricing problem of a pool: its mix and its nodes in bare integers, so that another process can be given it.
 
-Learning itself is in `packing`, which is heavy; whoever asks for prices needs only this.
+The solver is heavy; a service that asks for prices needs only this module.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ class PricingProblem:
 
 
 def make_pricing_problem(mix: Mix, nodes: Iterable[Node], rehearsed: bool) -> PricingProblem | None:
-    """None where there is nothing to learn: no GPU that the mix asks for, or more models than can be told apart."""
+    """The pool's pricing problem; None where no GPU serves the mix, or more models do than can be told apart."""
     by_model: dict[tuple[str, str], list[Node]] = {}
     for node in nodes:
         if node.pool == mix.pool and node.gpus and not node.gone:

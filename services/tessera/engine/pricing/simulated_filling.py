@@ -1,11 +1,11 @@
 """
-Prices chosen by trying them: the cluster is filled again and again with pods drawn from the mix, on paper.
+Simulated fillings: of many price tables the ones are chosen that fill an empty cluster best.
 
-An auction of one mix that differs a little gives one table of prices, and the mean of many tables is good. Which of
-them count is found out here: tables are averaged in groups put together by chance, each group fills an empty cluster of
-the same shapes with the same arrivals, and those that fill it best are kept and averaged again. It matters where models
-are scarce: there a few draws can spoil the mean. Integers only; chance is a fixed hash, so equal mixes give equal
-prices. It takes seconds and is off the decision path.
+The dual-price solver gives one table of prices for each mix that differs a little, and the mean of many tables is
+good. The choice: tables are averaged in groups put together by chance, each group fills an empty cluster of the same
+shapes with the same arrivals, and the groups that fill it best are kept and averaged again. It matters where models are
+scarce: there a few draws can spoil the mean. Integers only; chance is a fixed hash, so equal mixes give equal prices.
+It takes seconds and is off the decision path.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,20 +24,20 @@ from tessera.engine.scoring.price_aware import usual_cpu
 CHANCE_BITS = 31
 
 
-class Rehearsal(NamedTuple):
+class FillingTerms(NamedTuple):
     """Settings of the trials of prices. Chosen in the lab (docs/lab.md)."""
 
     rounds: int = 3
     tries: int = 48  # groups per round
     kept: int = 10  # groups that the next round begins with, and at last the answer
-    first_group: int = 16  # tables in a group; of the many auctions in the first round
+    first_group: int = 16  # tables in a group; of the many mixes in the first round
     next_group: int = 4  # of the groups kept, later
     load_percent: int = 130  # of the cluster's GPUs that arrive; what is in use at 100 per cent counts as much
-    most_nodes: int = 1500  # a larger cluster is rehearsed on a smaller one of the same shapes
+    most_nodes: int = 1500  # a larger cluster is simulated by a smaller one of the same shapes
 
 
-def rehearse(
-    weights: Mapping[TypicalPod, int], shapes: Sequence[Shape], models: int, tables: Sequence[Table], plan: Rehearsal
+def choose_prices(
+    weights: Mapping[TypicalPod, int], shapes: Sequence[Shape], models: int, tables: Sequence[Table], plan: FillingTerms
 ) -> Table:
     """The mean of the groups of `tables` that fill the cluster best; all tables are of the same kinds, in one order."""
     kinds = [kind for kind, _ in tables[0]]
@@ -59,14 +59,14 @@ def rehearse(
 
 
 def _scaled(shapes: Sequence[Shape], most: int) -> list[Shape]:
-    """The same shapes in the same proportions, on about so many nodes; none is left out."""
+    """Shapes in their proportions, on about so many nodes; no shape is left out."""
     nodes = sum(shape.nodes for shape in shapes)
     if nodes <= most:
         return list(shapes)
     return [shape._replace(nodes=max(1, shape.nodes * most // nodes)) for shape in shapes]
 
 
-def _groups(found: Ints, turn: int, plan: Rehearsal) -> Ints:
+def _groups(found: Ints, turn: int, plan: FillingTerms) -> Ints:
     """(tries, kinds): the mean of all, then means of a few put together by chance."""
     size = plan.first_group if turn == 0 else plan.next_group
     rows = [found.sum(axis=0) // len(found)]

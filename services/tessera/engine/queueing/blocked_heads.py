@@ -4,7 +4,7 @@ from itertools import islice
 
 from tessera.domain.entities import Job
 from tessera.domain.state import State
-from tessera.engine.queueing.ordering import line
+from tessera.engine.queueing.ordering import order_jobs
 from tessera_schemas.reasons import Code
 
 STUCK = (Code.NO_FIT, Code.WAITING_FOR_QUOTA, Code.RESERVED)
@@ -12,10 +12,10 @@ STUCK = (Code.NO_FIT, Code.WAITING_FOR_QUOTA, Code.RESERVED)
 
 
 def stuck_heads(state: State, ts: int, heads: int) -> list[Job]:
-    """Of the first `heads` jobs of each pool without an earmark, in their order, those that found no room or quota."""
+    """Jobs that found no room or quota, among the first `heads` of each pool without an earmark, in their order."""
     found: list[Job] = []
     for pool in sorted(state.tree.queues_of):
-        first = (job for job_id in line(state, pool, ts) if (job := state.jobs.get(job_id)) is not None)
+        first = (job for job_id in order_jobs(state, pool, ts) if (job := state.jobs.get(job_id)) is not None)
         waiting = (job for job in first if state.earmarks.get(job.job_id) is None)
         found += [job for job in islice(waiting, heads) if job.reason is not None and job.reason.code in STUCK]
     return found

@@ -13,17 +13,22 @@ jobs and jobs of stopped queues are left out.
 Source: Ghodsi et al., Dominant Resource Fairness, NSDI 2011, section 4.
 """
 
-from collections.abc import Iterable, Iterator
-from heapq import heapify, heapreplace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heapreplace, merge
 from itertools import islice
 
 from tessera.domain.entities import Job
 from tessera.domain.queues import UNLIMITED
 from tessera.domain.resources import NOTHING, Amount
-from tessera.domain.state import InLine, State
-from tessera.engine.queueing.orders import ORDERS, JobLine
+from tessera.domain.state import Bucket, QueuedJob, State, WaitingKind
+from tessera.engine import ORDER_ENGINE_ID
+from tessera.engine.queueing.orders import ORDERS, WaitingJobs
+from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera_schemas.config import OrderName
 from tessera_schemas.orders import HEADS_MAX
+
+STAY = HEADS_MAX - 128
+"""So many first jobs of a line stay in its order, blocked or not: room is made for the first ones, and told to them."""
 
 SHARE_UNIT = 1_000_000
 WEIGHT_UNIT = 1_000_000
@@ -31,21 +36,51 @@ WEIGHT_UNIT = 1_000_000
 Key = tuple[bool, int, int, int, int, int, str]
 """Whether it borrows, -priority, 1 for weight 0, share for the weight, the first job's age (ledger n, index) and id."""
 
-Own = tuple[int, int, int]
-FREE: Own = (UNLIMITED, UNLIMITED, UNLIMITED)
+MayStart = Callable[[Job], bool]
+
+SortKey = tuple[int, int, int]
+FREE: SortKey = (UNLIMITED, UNLIMITED, UNLIMITED)
 """Nothing that it holds is borrowed."""
 
 
-def order(state: State, pool: str, ts: int) -> tuple[str, ...]:
-    """The ids of the next jobs of the pool as of `state` and the time `ts`, at most 512."""
-    return tuple(islice(line(state, pool, ts), HEADS_MAX))
+def order(state: State, pool: str, ts: int, known: CapacityCache | None = None) -> tuple[str, ...]:
+    """
+    The ids of the next jobs of the pool as of `state` and the time `ts`, at most 512.
+
+    In a longer line, jobs beyond the first `STAY` that certainly find no quota or no room make way for those behind the
+    512 that may: so many blocked jobs keep nobody from idle nodes. A strict queue gives way as a whole or not at all.
+    `known` carries from one order to the next what is known of the nodes; the order is the same with and without.
+    """
+    heads = first_in_line(state, pool, ts)
+    if len(heads) < HEADS_MAX:
+        return heads
+    may_start = SchedulingPass(state, pool, CapacityCache() if known is None else known).may_start
+    named, stay, come = set(heads), set(heads[:STAY]), list[str]()
+    for job_id in order_jobs(state, pool, ts, may_start):
+        if job_id in named:
+            stay.add(job_id)
+        else:
+            come.append(job_id)
+        if len(stay) + len(come) == HEADS_MAX:
+            break
+    gone = set([job_id for job_id in heads if job_id not in stay][HEADS_MAX - len(stay) - len(come) :])
+    return (*(job_id for job_id in heads if job_id not in gone), *come)
 
 
-def line(state: State, pool: str, ts: int) -> Iterator[str]:
-    """All eligible jobs of the pool, in their order."""
+def first_in_line(state: State, pool: str, ts: int, known: CapacityCache | None = None) -> tuple[str, ...]:
+    """The ids of the first 512 jobs of the pool's line, whatever keeps them waiting: the rule of orders until 0.3."""
+    return tuple(islice(order_jobs(state, pool, ts), HEADS_MAX))
+
+
+RULES = {"tessera-5": first_in_line, ORDER_ENGINE_ID: order}
+"""The rules of orders that this build computes, by the engine id that an order carries."""
+
+
+def order_jobs(state: State, pool: str, ts: int, may_start: MayStart | None = None) -> Iterator[str]:
+    """All eligible jobs of the pool, in their order; with `may_start` only those of kinds for which it holds."""
     capacity = state.index.capacity.get(pool, NOTHING)
     roots = sorted({state.tree.roots[queue] for queue in state.tree.queues_of.get(pool, ())})
-    making = _Making(state, capacity, ts)
+    making = _Making(state, capacity, ts, may_start)
     return _merged([branch for root in roots if (branch := making.queue(root)) is not None])
 
 
@@ -86,7 +121,7 @@ class _Branch:
     `own` is how much of each resource it may hold without borrowing.
     """
 
-    def __init__(self, making: "_Making", held: Amount, weight: int = 1, own: Own = FREE) -> None:
+    def __init__(self, making: "_Making", held: Amount, weight: int = 1, own: SortKey = FREE) -> None:
         self._weight, self._own, self._capacity, self.held = weight, own, making.capacity, held
         self._priority = making.state.tree.priority_of
         self.first: Job
@@ -118,7 +153,9 @@ class _Branch:
 class _Leaf(_Branch):
     """Jobs that share nothing: they stand by class, and by the order of their queue."""
 
-    def __init__(self, making: "_Making", jobs: Iterator[Job], held: Amount, weight: int = 1, own: Own = FREE) -> None:
+    def __init__(
+        self, making: "_Making", jobs: Iterator[Job], held: Amount, weight: int = 1, own: SortKey = FREE
+    ) -> None:
         super().__init__(making, held, weight, own)
         self._jobs = jobs
         self.waits = self._next()
@@ -133,7 +170,9 @@ class _Leaf(_Branch):
 class _Inner(_Branch):
     """Branches that share."""
 
-    def __init__(self, making: "_Making", below: list[_Branch], held: Amount, weight: int = 1, own: Own = FREE) -> None:
+    def __init__(
+        self, making: "_Making", below: list[_Branch], held: Amount, weight: int = 1, own: SortKey = FREE
+    ) -> None:
         super().__init__(making, held, weight, own)
         self._heap = _heap(below)
         self.first = self._heap[0][1].first
@@ -148,8 +187,8 @@ class _Inner(_Branch):
 class _Making:
     """Makes the branches of one line, as far as somebody waits in them."""
 
-    def __init__(self, state: State, capacity: Amount, ts: int) -> None:
-        self.state, self.capacity, self._ts = state, capacity, ts
+    def __init__(self, state: State, capacity: Amount, ts: int, may_start: MayStart | None) -> None:
+        self.state, self.capacity, self._ts, self._may_start = state, capacity, ts, may_start
 
     def queue(self, name: str) -> _Branch | None:
         """The queue with everything below it."""
@@ -163,7 +202,8 @@ class _Making:
             return self._shared([self.queue(child) for child in children], held, queue.weight, own)
         tenants = self.state.index.lines.get(name, {})
         if queue.queueing_strategy == "strict_fifo":
-            return self._leaf(JobLine(self.state.index.waiting.get(name, ()), {}), "age", held, queue.weight, own)
+            leaf = self._leaf(WaitingJobs(self.state.index.waiting.get(name, ()), {}), "age", held, queue.weight, own)
+            return leaf if leaf is None or self._may_start is None or self._may_start(leaf.first) else None
         if len(tenants) > 1:
             return self._shared([self._tenant(name, tenant) for tenant in tenants], held, queue.weight, own)
         return self._users(name, next(iter(tenants)), held, queue.weight, own) if tenants else None
@@ -172,7 +212,7 @@ class _Making:
         found = self.state.tree.tenants.get(tenant)
         return self._users(queue, tenant, self._held(queue, tenant), 1 if found is None else found.weight)
 
-    def _users(self, queue: str, tenant: str, held: Amount, weight: int, own: Own = FREE) -> _Branch | None:
+    def _users(self, queue: str, tenant: str, held: Amount, weight: int, own: SortKey = FREE) -> _Branch | None:
         """The users of one tenant; jobs that name no user are one user's."""
         users = self.state.index.lines[queue][tenant]
         if len(users) == 1:
@@ -186,25 +226,40 @@ class _Making:
         )
 
     def _user(
-        self, queue: str, tenant: str, user: str, held: Amount, weight: int = 1, own: Own = FREE
+        self, queue: str, tenant: str, user: str, held: Amount, weight: int = 1, own: SortKey = FREE
     ) -> _Branch | None:
-        index = self.state.index
-        line = JobLine(index.lines[queue][tenant][user], index.buckets.get((queue, tenant, user), {}))
+        index, whose = self.state.index, (queue, tenant, user)
+        if self._may_start is None:
+            line = WaitingJobs(index.lines[queue][tenant][user], index.buckets.get(whose, {}))
+        else:
+            line = self._select_kinds(index.kinds(self.state)[whose], self._may_start)
         return self._leaf(line, self.state.tree.queues[queue].order, held, weight, own)
+
+    def _select_kinds(self, kinds: Mapping[WaitingKind, Sequence[QueuedJob]], may_start: MayStart) -> WaitingJobs:
+        """The waiting jobs of the kinds that may start: of a kind all may, or none."""
+        jobs, by_bucket = self.state.jobs, dict[Bucket, list[Sequence[QueuedJob]]]()
+        for kind, places in kinds.items():
+            job = jobs.get(places[0][-1])
+            if job is not None and may_start(job):
+                by_bucket.setdefault(kind.bucket, []).append(places)
+        every = merge(*(places for lines in by_bucket.values() for places in lines))
+        return WaitingJobs(every, {bucket: merge(*lines) for bucket, lines in by_bucket.items()})
 
     def _held(self, *who: str) -> Amount:
         return self.state.index.held.get(who, NOTHING)
 
-    def _shared(self, below: list[_Branch | None], held: Amount, weight: int, own: Own = FREE) -> _Branch | None:
+    def _shared(self, below: list[_Branch | None], held: Amount, weight: int, own: SortKey = FREE) -> _Branch | None:
         found = [branch for branch in below if branch is not None]
         return _Inner(self, found, held, weight, own) if found else None
 
-    def _leaf(self, line: JobLine, order: OrderName, held: Amount, weight: int = 1, own: Own = FREE) -> _Branch | None:
-        jobs = ORDERS[order](line, self.state, self._ts)
+    def _leaf(
+        self, waiting: WaitingJobs, order: OrderName, held: Amount, weight: int = 1, own: SortKey = FREE
+    ) -> _Branch | None:
+        jobs = ORDERS[order](waiting, self.state, self._ts)
         leaf = _Leaf(self, self._eligible(jobs), held, weight, own)
         return leaf if leaf.waits else None
 
-    def _eligible(self, jobs: Iterable[InLine]) -> Iterator[Job]:
+    def _eligible(self, jobs: Iterable[QueuedJob]) -> Iterator[Job]:
         for _, _, _, job_id in jobs:
             job = self.state.jobs.get(job_id)
             if job is not None and job.not_before <= self._ts:

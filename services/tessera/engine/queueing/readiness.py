@@ -28,10 +28,25 @@ def awaits_placement(state: State, job: Job) -> bool:
     return startable(state, job) and state.earmarks.get(job.job_id) is None
 
 
-def pods_away(job: Job) -> Reason:
+def explain_missing_pods(job: Job) -> Reason:
     """Why an adopted job is out of line after a run: only its owner makes its pods again, and in its own time."""
     owner = job.adopted.owner if job.adopted is not None else ""
     return Reason(code=Code.GANG_INCOMPLETE, numbers={"pods_wanted": job.pods}, detail=f"{owner} makes its pods again")
+
+
+def not_in_line(job: Job, ts: int) -> Reason | None:
+    """Why a job that has come is not in line, or no job to start: it waits for others or a time, or is an array."""
+    if job.after:
+        named = "; ".join(each.text() for each in job.after[:4])
+        return Reason(code=Code.DEPENDENCY_NOT_MET, numbers={"left": len(job.after)}, detail=named)
+    if job.not_before > ts and not job.attempt:
+        return Reason(code=Code.BEGIN_TIME, numbers={"seconds_left": (job.not_before - ts + 999) // 1000})
+    if job.array is None:
+        return None
+    array = job.array
+    counts = {name: getattr(array, name) for name in ("waiting", "succeeded", "failed", "cancelled")}
+    numbers = {"tasks": array.count, "not_queued": array.left, "running": array.live - array.waiting, **counts}
+    return Reason(code=Code.ARRAY_TASKS, numbers=numbers)
 
 
 def book_without(state: State, gone: Iterable[tuple[Run, tuple[Placement, ...]]]) -> QuotaBook:

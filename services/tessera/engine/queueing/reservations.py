@@ -82,7 +82,7 @@ class Opening:
     nodes: dict[str, Node]
 
 
-def soonest(
+def find_opening(
     roles: tuple[RoleNeed, ...], nodes: dict[str, Node], ends: Sequence[End], places: FeasibleNodes
 ) -> Opening | None:
     """
@@ -126,7 +126,7 @@ class Reservation:
     """
     Room that is kept for a job: from `at` on, at `placements` on nodes of `flavor`.
 
-    `ahead` are the nodes of the placements as they are at `at`, with it and with the other reservations that have
+    `nodes_then` are the nodes of the placements as they are at `at`, with it and with the other reservations that have
     begun by then: what is free there now and then, a job that runs beyond `at` may have.
     """
 
@@ -134,11 +134,11 @@ class Reservation:
     at: int
     flavor: str
     placements: tuple[Placement, ...]
-    ahead: dict[str, Node]
+    nodes_then: dict[str, Node]
     closes: bool = False
 
 
-def reserved(
+def make_reservation(
     job: Job, flavor: str, opening: Opening, others: Sequence[Reservation], closes: bool = False
 ) -> Reservation:
     """
@@ -146,21 +146,21 @@ def reserved(
 
     Contract: `opening` was sought on nodes from which the placements of the others had been taken, all of them.
     """
-    ahead = {place.node: opening.nodes[place.node] for place in opening.placements}
-    job.gang.take(ahead, opening.placements)
+    nodes_then = {place.node: opening.nodes[place.node] for place in opening.placements}
+    job.gang.take(nodes_then, opening.placements)
     for other in others:
         if other.at > opening.at:  # it has not begun: it was left out of where to look, and does not count yet
-            other.job.gang.take(ahead, other.placements, -1)
-            job.gang.take(other.ahead, opening.placements)
-    return Reservation(job, opening.at, flavor, opening.placements, ahead, closes)
+            other.job.gang.take(nodes_then, other.placements, -1)
+            job.gang.take(other.nodes_then, opening.placements)
+    return Reservation(job, opening.at, flavor, opening.placements, nodes_then, closes)
 
 
-def beside(node: Node, kept: Sequence[Reservation]) -> Node:
+def hide_reserved(node: Node, kept: Sequence[Reservation]) -> Node:
     """`node` with only so much free as a job may have that outlives the beginning of all of `kept`."""
     for reservation in kept:
-        ahead = reservation.ahead.get(node.name)
-        if ahead is not None:
-            node = _least(node, ahead)
+        nodes_then = reservation.nodes_then.get(node.name)
+        if nodes_then is not None:
+            node = _least(node, nodes_then)
     return node
 
 

@@ -16,6 +16,9 @@ Choice = tuple[str, tuple[Placement, ...]]
 Place = Callable[[tuple[RoleNeed, ...], str, tuple[str, ...]], tuple[Placement, ...] | Reason]
 """Places a gang on the nodes of a flavor, some nodes left out; or says why not."""
 
+Refused = Callable[[tuple[RoleNeed, ...], str], Code | None]
+"""Why a gang has no place on the nodes of a flavor, as far as that is known without a search."""
+
 
 def choose(tree: QueueTree, book: QuotaBook, job: Job, place: Place) -> Choice | Reason:
     """
@@ -35,6 +38,24 @@ def choose(tree: QueueTree, book: QuotaBook, job: Job, place: Place) -> Choice |
         reasons.append(found)
     first = next((reason for reason in reasons if reason.code is not Code.WAITING_FOR_QUOTA), reasons[0])
     return in_short(first, tree.levels)
+
+
+def refusal(tree: QueueTree, book: QuotaBook, job: Job, refused: Refused) -> Code | None:
+    """
+    The code of the reason that `choose` would give; None when a flavor has quota and may have room.
+
+    Where a gang finds no place on all nodes, it finds none without those to avoid.
+    """
+    codes = set[Code]()
+    for flavor in tree.flavors_for(job.queue, job.amount):
+        if book.lacks(job, flavor) is None:
+            code = refused(job.roles, flavor)
+            if code is None:
+                return None
+            codes.add(code)
+    if len(codes) > 1:
+        return None  # the flavor that goes first decides
+    return codes.pop() if codes else Code.WAITING_FOR_QUOTA
 
 
 def _placed(job: Job, flavor: str, place: Place) -> tuple[Placement, ...] | Reason:

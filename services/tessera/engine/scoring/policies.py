@@ -22,7 +22,7 @@ _made: deque[tuple[PlacementName, Mix, ScoringPolicy]] = deque(maxlen=MADE_MAX)
 
 
 def find_scoring_policy(state: State, pool: str) -> ScoringPolicy:
-    """By the policy in force, and what is known of the pool's mix."""
+    """Scoring policy of the configuration in force, for the pool's present mix."""
     return _made_of(state.tree.policy.placement, state.mixes.get(pool) or _presumed(state, pool))
 
 

@@ -10,7 +10,7 @@ Scores are millionths of a GPU. The weights were tuned in the lab, where the opt
 from collections.abc import Sequence
 from typing import Protocol
 
-from tessera.domain.mix import USUAL_CPU_PER_GPU, Known, Mix, in_full
+from tessera.domain.mix import USUAL_CPU_PER_GPU, Mix, WeightedKinds, in_full
 from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.engine.scoring.workload import PodWorkload, Usable
 from tessera.engine.scoring.worth import UNIT, Earnings, Row, Steps, Worth, best_split
@@ -22,7 +22,7 @@ JUDGED_MAX = 262_144  # pods on nodes in different states that are remembered; b
 
 def kept_worth(earned: int, gpu: int, usable: int, total: int, cpu: int, cpu_per_gpu: int) -> int:
     """
-    How dear it is to keep a node as it would be, in millionths of a GPU: what its free part could earn, less a part of
+    Value of keeping a node as it would be, in millionths of a GPU: what its free part could earn, less a part of
     what nobody could use. Also compiled, for the simulated filling.
 
     Args:
@@ -158,7 +158,9 @@ class PriceAware:
         return kept - base, device if milli else None
 
     def _most_kept(self, there: Usable, cpu: int, frees: Sequence[FreeDevices]) -> Choice:
-        """How dear it is to keep a node with so much CPU and some of these devices free; the most, on which device."""
+        """
+        The highest value of keeping a node with so much CPU and some of these devices free, and the device chosen.
+        """
         total, level, best = self._workload.total, self._worth.level(cpu), None
         cpu_rank, cpu_per_gpu = self._workload.cpu_rank(cpu), self._cpu_per_gpu
         single, several = there.single[cpu_rank], there.several[cpu_rank]
@@ -198,6 +200,6 @@ def usual_cpu(known: Sequence[tuple[Kind, int]]) -> int:
     return max(1, cpu * WHOLE_GPU // milli) if milli else USUAL_CPU_PER_GPU
 
 
-def worth_in_full(known: Known) -> tuple[int, ...]:
+def worth_in_full(known: WeightedKinds) -> tuple[int, ...]:
     """Prices by the GPUs that a pod of each kind holds."""
     return tuple(in_full(kind) for kind, _ in known)

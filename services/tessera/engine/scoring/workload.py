@@ -15,13 +15,14 @@ from tessera.domain.mix import MixKind
 from tessera.domain.resources import WHOLE_GPU, Node
 from tessera_schemas.devices import serves
 
-Known = Sequence[tuple[MixKind, int]]
+KindCounts = Sequence[tuple[MixKind, int]]
 Row = list[int]
 
 
 class Usable:
     """
-    For nodes that may run the same kinds, by CPU rank (how many of `cpus` are no larger than what is free).
+    Weights of the kinds that nodes of one model may run, by CPU rank (how many of `cpus` are no larger than what is
+    free).
 
     `single[cpu][share]` is the weight of kinds with one device and no larger a share; `several[cpu][devices]` that of
     kinds with several, no more than these. `share` is the rank of what is free on a device (`PodWorkload.rank`).
@@ -29,7 +30,7 @@ class Usable:
 
     __slots__ = ("several", "single")
 
-    def __init__(self, kinds: Known, cpus: Row, shares: Row) -> None:
+    def __init__(self, kinds: KindCounts, cpus: Row, shares: Row) -> None:
         most = max((kind.gpus for kind, _ in kinds), default=1)
         single = [[0] * (len(shares) + 1) for _ in range(len(cpus) + 1)]
         several = [[0] * (most + 1) for _ in range(len(cpus) + 1)]
@@ -43,7 +44,7 @@ class Usable:
 
 
 def _summed(table: list[Row]) -> list[Row]:
-    """At each place the sum of all before it and above it, itself included."""
+    """Two-dimensional prefix sums: at each place the sum of all before it and above it, itself included."""
     across = (list(accumulate(row)) for row in table)
     return list(accumulate(across, lambda above, row: list(map(add, above, row))))
 
@@ -51,7 +52,7 @@ def _summed(table: list[Row]) -> list[Row]:
 class PodWorkload:
     """Kinds by weight; `total` counts also those that need no GPU."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: KindCounts) -> None:
         self._kinds = [(kind, weight) for kind, weight in known if kind.gpus]
         self.total = sum(weight for _, weight in known) or 1
         self.cpus = sorted({kind.cpu_milli for kind, _ in self._kinds})
@@ -90,6 +91,6 @@ class PodWorkload:
 
 
 def runs_on(kind: MixKind, node: Node) -> bool:
-    """As far as model and device profile go."""
+    """Tells whether the node's model and device profile suit the kind."""
     served = serves(node.device_profile, "whole" if kind.gpu_milli == WHOLE_GPU else "share")
     return served and (not kind.models or node.gpu_model in kind.models)

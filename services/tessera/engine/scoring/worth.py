@@ -93,7 +93,10 @@ class Earnings:
         self._states: dict[tuple[int, tuple[int, ...]], Row] = {}
 
     def row(self, whole: int, rests: tuple[int, ...]) -> Row:
-        """By CPU level, of so many untouched devices and others with `rests` (`same` units, ascending, none 0) left."""
+        """
+        Earnings by CPU level of so many untouched devices and others with `rests` (`same` units, ascending, none 0)
+        left.
+        """
         found = self._states.get((whole, rests))
         if found is None:
             found = _both(self.device[rests[-1]], self.row(whole, rests[:-1])) if rests else self._root(whole)
@@ -135,7 +138,7 @@ def _both(one: Steps, other: Row) -> Row:
 
 
 def _shares(items: Sequence[Item]) -> list[Row]:
-    """By units free: the best of shares on one device."""
+    """Highest worth of shares on one device, by free units."""
     rows, steps = [[0] * LEVELS], list[Steps]([[(0, 0)]])
     useful = _useful([item for item in items if item[2] < LEVELS])
     for free in range(1, UNITS + 1):
@@ -150,7 +153,7 @@ def _shares(items: Sequence[Item]) -> list[Row]:
 
 
 def _highest(reached: Iterable[tuple[int, int]]) -> Row:
-    """By level, the most of what is reached at that level or below."""
+    """Highest worth at each level or below it."""
     peaks = [0] * LEVELS
     for level, earned in reached:
         if level < LEVELS and earned > peaks[level]:

@@ -11,7 +11,9 @@ _LISTS = {
 
 
 def list_path(resource: str) -> str:
-    """Of all namespaces; `resource` is a name, or apiVersion and kind (`batch/v1/Job`). Raises KeyError for others."""
+    """
+    Path of a list over all namespaces; `resource` is a name, or apiVersion and kind (`batch/v1/Job`). Raises KeyError.
+    """
     api_version, _, kind = resource.rpartition("/")
     return f"/apis/{api_version}/{resource_of(kind)}" if api_version else _LISTS[resource]
 
@@ -22,7 +24,7 @@ def resource_of(kind: str) -> str:
 
 
 def object_path(api_version: str, kind: str, namespace: str, name: str) -> str:
-    """Of one object, in a namespace or ("") in none; `v1` is the group without a name."""
+    """Path of one object, in a namespace or ("") in none; `v1` is the group without a name."""
     root = "/apis/" if "/" in api_version else "/api/"
     within = f"namespaces/{namespace}/" if namespace else ""
     return f"{root}{api_version}/{within}{resource_of(kind)}/{name}"

@@ -43,7 +43,7 @@ def find_access() -> ClusterAccess:
     except ImportError as error:
         raise StartupError(
             "cluster: TESSERA_CLUSTER_URL is not set and the kubernetes package is missing; "
-            "set it, or install tessera[binder]"
+            "set it, or install tessera-scheduler[binder]"
         ) from error
     found = Configuration()
     try:

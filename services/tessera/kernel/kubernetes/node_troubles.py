@@ -70,7 +70,7 @@ class NodeTroubles:
         self._seen: dict[str, _Seen] = {}
 
     def of(self, node: str) -> Trouble | None:
-        """None also until the nodes have been listed once."""
+        """Trouble of the node; None when there is none, or until the nodes have been listed once."""
         kind, now = kind_of(self._informer.named(node)) if self._informer.synced else None, self._clock.monotonic()
         before = self._seen.pop(node, None)
         if kind is None:

@@ -39,7 +39,7 @@ class UsersPods(Generic[P]):
         self.gone: dict[str, None] = {}
 
     def of(self, run: Run) -> dict[str, P]:
-        """By UID: those that are permitted to the run, and that no other run has bound."""
+        """Pods by UID that are permitted to the run, and that no other run has bound."""
         bound, found = self._bound.of(run.run_id), dict[str, P]()
         for uid in run.permitted:
             pod = self.informer.objects.get(uid)

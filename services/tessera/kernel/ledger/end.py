@@ -6,8 +6,9 @@ the orders, the views in Redis. One that knows a record which the ledger lacks p
 restored from an older copy; who then went on would give numbers that were used already to other records. So every
 service looks before it begins and all the while, and halts its shard.
 
-Redis also keeps the chain's hash beside its cursor. A ledger whose record of that number hashes otherwise was written
-again from there on, or Redis belongs to another one: either halts the shard just so.
+Redis also keeps the chain's hash beside its cursor, and each process in its memory the end that it saw at its last
+look, whatever Redis has followed since. A ledger whose record of that number hashes otherwise was written again from
+there on, or Redis belongs to another one: either halts the shard just so.
 
 What cannot be asked is passed over: losing Redis, or a credential made before this was asked, stops nobody.
 """
@@ -15,17 +16,17 @@ What cannot be asked is passed over: losing Redis, or a credential made before t
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-import orjson
 import structlog
 from pydantic import ValidationError
 
 from tessera.kernel.errors import InvariantViolation, KernelError
 from tessera.kernel.ledger.snapshots import newest_snapshot_n
 from tessera.kernel.service.context import Ports
-from tessera.kernel.tasks.task_group import together_all
+from tessera.kernel.tasks.task_group import gather_all
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
-from tessera_schemas.ledger import chain_hash
+from tessera_schemas.ledger import GENESIS, chain_after
+from tessera_schemas.ledger_head import Head
 from tessera_schemas.orders import ORDER
 
 LOOK_SECONDS = 10.0
@@ -56,6 +57,7 @@ class LedgerEnd:
             "Redis": ports.store.cursor,
         }
         self._mute: set[str] = set()
+        self._seen = Head(0, GENESIS)
 
     async def watch(self) -> None:
         """
@@ -79,44 +81,38 @@ class LedgerEnd:
             raise InvariantViolation(wrong)
 
     async def _look(self, names: list[str]) -> str:
-        """Fault of the ledger by what other replicas know of it; "" for none."""
-        return await self._lost_end(names) or await self._written_again()
-
-    async def _lost_end(self, names: list[str]) -> str:
-        seen = await together_all(*(self._ask(name) for name in names))
-        newest = max((witness for witness in seen if witness is not None), key=lambda witness: witness.n, default=None)
-        if newest is None:
-            return ""
+        """Fault of the ledger by what its replicas and this process know of it; "" for none."""
+        seen = await gather_all(*(self._ask(name) for name in names))
         try:
             tail = await self._ports.ledger.tail()  # after the witnesses, or it would only be younger than they are
-        except KernelError as error:
+            end = 0 if tail is None else tail.seq
+            found = [witness for witness in (*seen, Witness("this process", self._seen.n)) if witness is not None]
+            wrong = _lost_end(max(found, key=lambda witness: witness.n), end) or await self._written_again()
+            if not wrong and tail is not None:
+                self._seen = Head(end, chain_after(tail.data))
+        except (KernelError, ValueError) as error:
             log.debug("ledger_end_not_seen", error=str(error))
             return ""
-        end = 0 if tail is None else tail.seq
-        if newest.n <= end:
-            return ""
-        return (
-            f"the ledger ends at {end}, but {newest.name} of this shard knows record {newest.n}: it lost its end, or "
-            "was restored from an older copy; stop all services of the shard and restore the newest copy of its stream"
-        )
+        return wrong
 
     async def _written_again(self) -> str:
         """A replica that lags, or a ledger that ends before, has no such record: no verdict here."""
+        wrong = await self._compared(self._seen, "this process saw one")
         try:
             known = await self._ports.store.head()
-            stored = None if known is None else await self._ports.ledger.read(known.n)
-            if known is None or stored is None:
-                return ""
-            chain = chain_hash(orjson.loads(stored.data)["prev"], stored.data)
-        except (KernelError, ValueError, KeyError, TypeError) as error:
+        except (KernelError, ValueError) as error:
             log.debug("ledger_head_not_compared", error=str(error))
-            return ""
-        if chain == known.chain:
+            known = None
+        return wrong or await self._compared(known, "Redis of this shard was made from one")
+
+    async def _compared(self, known: Head | None, whose: str) -> str:
+        stored = await self._ports.ledger.read(known.n) if known is not None and known.n else None
+        if known is None or stored is None or (chain := chain_after(stored.data)) == known.chain:
             return ""
         return (
-            f"the ledger up to record {known.n} hashes to {chain}, but Redis of this shard was made from one that "
-            f"hashes to {known.chain}: the ledger was written again, or Redis is another's; stop all services of the "
-            "shard, see which of the two was changed, and restore it"
+            f"the ledger up to record {known.n} hashes to {chain}, but {whose} that hashes to {known.chain}: the "
+            "ledger was written again, or is another shard's; stop all services of the shard, see which of the two was "
+            "changed, and restore it"
         )
 
     async def _ask(self, name: str) -> Witness | None:
@@ -140,6 +136,15 @@ class LedgerEnd:
     async def _orders(self) -> int:
         found = await self._ports.bus.last_all(subjects.stream("ORDERS", self._shard), f"order.{self._shard}.*")
         return max((_basis(message.data) for message in found), default=0)
+
+
+def _lost_end(newest: Witness, end: int) -> str:
+    if newest.n <= end:
+        return ""
+    return (
+        f"the ledger ends at {end}, but {newest.name} of this shard knows record {newest.n}: it lost its end, or "
+        "was restored from an older copy; stop all services of the shard and restore the newest copy of its stream"
+    )
 
 
 def _basis(data: bytes) -> int:

@@ -1,9 +1,9 @@
 """
 Room left in the ledger.
 
-The ledger keeps every message for good, so that it is full one day. Its last tenth is a reserve: new work is refused
-with `LedgerFull`, while known jobs go on, end and are released, and commands about them are taken, until an operator
-has made the ledger larger.
+The ledger keeps every message until an operator rolls it over, so that it may be full one day. Its last tenth is a
+reserve: new work is refused with `LedgerFull`, while known jobs go on, end and are released, and commands about them
+are taken, until an operator has made the ledger larger.
 """
 
 import structlog
@@ -13,7 +13,7 @@ from tessera.kernel.ports import Bus, Clock, Usage
 from tessera.kernel.service.metrics import Metrics
 from tessera_schemas import subjects
 from tessera_schemas.reasons import RETRY_NUMBER, Code, Reason
-from tessera_schemas.units import said_memory
+from tessera_schemas.units import format_memory
 
 LOOK_SECONDS = 2.0
 RESERVE_BYTES_MIN = 16 * 1024**2  # of a small ledger half at most: what is on its way when the mark is reached
@@ -37,7 +37,7 @@ class LedgerRoom:
         self._usage = Usage(0, 0)
         self._facts_bytes: int | None = None
         self._on_its_way = self._let_in = 0
-        self._said = False
+        self._reported = False
 
     async def watch(self) -> None:
         """Look every two seconds until cancelled."""
@@ -61,10 +61,10 @@ class LedgerRoom:
         self._usage, self._let_in = usage, self._let_in - let_in
         self._metrics.ledger_bytes.set(self._usage.bytes)
         self._metrics.ledger_bytes_max.set(self._usage.bytes_max)
-        if self._is_low != self._said:
-            self._said = self._is_low
+        if self._is_low != self._reported:
+            self._reported = self._is_low
             numbers = {"bytes": self._usage.bytes, "bytes_max": self._usage.bytes_max}
-            if self._said:
+            if self._reported:
                 log.error("ledger_full", **numbers, fix=WAY_OUT)
             else:
                 log.info("ledger_has_room_again", **numbers)
@@ -79,7 +79,7 @@ class LedgerRoom:
         return self._reason() if used_up else None
 
     def problem(self) -> str | None:
-        """For `/readyz` of who takes new work in."""
+        """Why no new work can be taken in, for `/readyz`; None while it can."""
         reason = self.against_work()
         return None if reason is None else f"{reason.sentence()}; {WAY_OUT}"
 
@@ -90,8 +90,8 @@ class LedgerRoom:
         A fact that is taken in stands in the ledger in full, so that the ledger has grown by as much at least.
         """
         if self._facts_bytes is not None:
-            said, taken = max(0, facts_bytes - self._facts_bytes), max(0, ledger_bytes - self._usage.bytes)
-            self._on_its_way = max(0, self._on_its_way + said - taken)
+            detail, taken = max(0, facts_bytes - self._facts_bytes), max(0, ledger_bytes - self._usage.bytes)
+            self._on_its_way = max(0, self._on_its_way + detail - taken)
         self._facts_bytes = facts_bytes
 
     @property
@@ -107,6 +107,6 @@ class LedgerRoom:
         return bool(self._usage.bytes_max) and self._left < reserve_of(self._usage)
 
     def _reason(self) -> Reason:
-        waiting = f", {said_memory(self._waiting)} are on their way" if self._waiting else ""
-        said = f"{said_memory(self._usage.bytes)} of {said_memory(self._usage.bytes_max)} are used{waiting}"
-        return Reason(code=Code.LEDGER_FULL, numbers={RETRY_NUMBER: RETRY_SECONDS}, detail=said)
+        waiting = f", {format_memory(self._waiting)} are on their way" if self._waiting else ""
+        detail = f"{format_memory(self._usage.bytes)} of {format_memory(self._usage.bytes_max)} are used{waiting}"
+        return Reason(code=Code.LEDGER_FULL, numbers={RETRY_NUMBER: RETRY_SECONDS}, detail=detail)

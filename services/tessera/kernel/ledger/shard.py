@@ -16,7 +16,7 @@ from tessera.domain.statehash import StateHash
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ledger.snapshots import read_snapshot
 from tessera.kernel.ports import Bus, Ledger, Message
-from tessera_schemas.ledger import LEDGER_MESSAGE, Checkpoint, LedgerMessage
+from tessera_schemas.ledger import LEDGER_MESSAGE, Checkpoint, LedgerMessage, chain_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,8 @@ class Shard:
                 f"the ledger ends at {head}, but its record {self.state.n} was seen: a tail is lost"
             )
         if head == self.state.n:
+            if tail is not None and chain_after(tail.data) != self.state.chain:
+                raise InvariantViolation(f"record {head} is not the one that was seen: the ledger was written again")
             return new
         source = ledger.follow(self.state.n)
         try:

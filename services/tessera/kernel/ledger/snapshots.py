@@ -3,9 +3,12 @@ Snapshots of the fold on the SNAP stream: chunks first, the manifest last, so th
 
 A restored state is used only if it hashes to the checkpoint record that follows it in the ledger. One that cannot be
 used is passed over for the one before it.
+
+The state with which a generation of the ledger opens is a snapshot, too, on subjects of its own, so that newer
+snapshots never take its place (`generations`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -15,6 +18,7 @@ from tessera.domain.errors import Contradiction
 from tessera.domain.snapshot import dump, load
 from tessera.domain.state import State
 from tessera.domain.statehash import StateHash
+from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ports import Bus, Ledger, Message, Outgoing
 from tessera_schemas import subjects
 from tessera_schemas.base import Count, Digest, Strict
@@ -48,14 +52,31 @@ async def write_snapshot(bus: Bus, shard: str, state: State, state_hash: str) ->
     await store_snapshot(bus, shard, list(chunks_of(state)), state.n, state_hash)
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotSubjects:
+    """Subjects of one series of snapshots, each of which has a manifest and chunks from 0 on."""
+
+    manifest: Callable[[str], str]
+    chunk: Callable[[str, int], str]
+
+
+NEWEST = SnapshotSubjects(subjects.snapshot_manifest, subjects.snapshot_chunk)
+OPENING = SnapshotSubjects(subjects.generation_manifest, subjects.generation_chunk)
+"""States with which generations open."""
+
+
 async def store_snapshot(
-    bus: Bus, shard: str, chunks: Sequence[bytes], n: int, state_hash: str, last_event: str = ""
+    bus: Bus,
+    shard: str,
+    chunks: Sequence[bytes],
+    n: int,
+    state_hash: str,
+    last_event: str = "",
+    series: SnapshotSubjects = NEWEST,
 ) -> None:
     """Store the chunks of the state after `n`, then the manifest."""
-    subject = subjects.snapshot_manifest(shard)
-    seqs = await bus.publish_all(
-        [Outgoing(subjects.snapshot_chunk(shard, index), chunk) for index, chunk in enumerate(chunks)]
-    )
+    subject = series.manifest(shard)
+    seqs = await bus.publish_all([Outgoing(series.chunk(shard, index), chunk) for index, chunk in enumerate(chunks)])
     last = await bus.last(subjects.stream("SNAP", shard), subject)
     manifest = Manifest(
         v=1, n=n, state_hash=state_hash, chunks=tuple(seqs), last_event=last_event, before=last.seq if last else 0
@@ -64,30 +85,49 @@ async def store_snapshot(
 
 
 async def read_snapshot(bus: Bus, ledger: Ledger, shard: str) -> tuple[State, StateHash] | None:
-    """The newest snapshot that the ledger vouches for; None when there is none, then the whole ledger is folded."""
+    """
+    The newest snapshot that the ledger vouches for; None when there is none, then the whole ledger is folded.
+
+    Raises InvariantViolation when there is none, and the ledger is not whole: it was rolled over.
+    """
     found = await find_snapshot(bus, ledger, shard, lambda manifest: True)
+    if found is None and (first := await ledger.first()) > 1:
+        raise InvariantViolation(
+            f"the ledger begins with record {first}, and no state before it can be read: SNAP lost it, or it was "
+            "written by a newer build; restore a backup, which has every record"
+        )
     return None if found is None else (found.state, found.hasher)
 
 
 async def find_snapshot(bus: Bus, ledger: Ledger, shard: str, wanted: Callable[[Manifest], bool]) -> Snapshot | None:
-    """The newest snapshot that is `wanted` and that the ledger vouches for."""
-    stream = subjects.stream("SNAP", shard)
-    message = await bus.last(stream, subjects.snapshot_manifest(shard))
-    while message is not None:
-        manifest = _manifest(message)
-        if manifest is None:
-            return None  # written by a newer build, which alone knows the one before it
-        if wanted(manifest):
-            found = await _restored(bus, ledger, stream, manifest)
-            if found is not None:
-                return found
-        message = await bus.get(stream, manifest.before) if 0 < manifest.before < message.seq else None
+    """The newest snapshot that is `wanted` and that the ledger vouches for, else such an opening of a generation."""
+    for series in (NEWEST, OPENING):
+        found = await anext(snapshots_of(bus, ledger, shard, wanted, series), None)
+        if found is not None:
+            return found
     return None
 
 
-async def newest_snapshot_n(bus: Bus, shard: str) -> int:
+async def snapshots_of(
+    bus: Bus, ledger: Ledger, shard: str, wanted: Callable[[Manifest], bool], series: SnapshotSubjects
+) -> AsyncIterator[Snapshot]:
+    """Snapshots of one series that are `wanted` and that the ledger vouches for, newest first."""
+    stream = subjects.stream("SNAP", shard)
+    message = await bus.last(stream, series.manifest(shard))
+    while message is not None:
+        manifest = _manifest(message)
+        if manifest is None:
+            return  # written by a newer build, which alone knows the one before it
+        if wanted(manifest):
+            found = await _restored(bus, ledger, stream, manifest)
+            if found is not None:
+                yield found
+        message = await bus.get(stream, manifest.before) if 0 < manifest.before < message.seq else None
+
+
+async def newest_snapshot_n(bus: Bus, shard: str, series: SnapshotSubjects = NEWEST) -> int:
     """Up to which record the newest snapshot goes, whether or not it can be used; 0 when there is none."""
-    message = await bus.last(subjects.stream("SNAP", shard), subjects.snapshot_manifest(shard))
+    message = await bus.last(subjects.stream("SNAP", shard), series.manifest(shard))
     manifest = None if message is None else _manifest(message)
     return 0 if manifest is None else manifest.n
 

@@ -4,7 +4,7 @@ The Ledger port: one stream `LEDGER_<shard>` with the one subject `ledger.<shard
 The stream's sequence is the record number n. Chain, epochs and what a record means are the committer's business.
 """
 
-from tessera.kernel.errors import InvariantViolation
+from tessera.kernel.errors import Conflict, InvariantViolation, RolledOver
 from tessera.kernel.ports import Bus, Follow, Message, Outgoing
 from tessera_schemas import subjects
 
@@ -12,10 +12,18 @@ from tessera_schemas import subjects
 class StreamLedger:
     def __init__(self, bus: Bus, shard: str) -> None:
         self._bus = bus
+        self._shard, self._snapshots = shard, subjects.stream("SNAP", shard)
         self._stream, self._subject = subjects.stream("LEDGER", shard), subjects.ledger(shard)
+        self._link_read = bus.links
 
     async def append(self, data: bytes, expected_seq: int) -> int:
-        """Publish held to the subject's last sequence; InvariantViolation when the stream's had moved apart."""
+        """
+        Publish held to the subject's last sequence; InvariantViolation when the stream's had moved apart.
+
+        A sequence says nothing of the message that has it: over a link on which the tail was not read, nothing is sent.
+        """
+        if self._link_read != self._bus.links:
+            raise Conflict(f"{self._subject}: connected again; the tail is to be read first")
         out = Outgoing(self._subject, data, expected_last_subject_seq=expected_seq)
         seq = await self._bus.publish(out)
         if seq != expected_seq + 1:
@@ -25,12 +33,52 @@ class StreamLedger:
 
     async def tail(self) -> Message | None:
         """Newest record, asked of the stream's leader; a deposed leader may answer stale, so confirm by append."""
-        return await self._bus.last(self._stream, self._subject)
+        link = self._bus.links
+        tail = await self._bus.last(self._stream, self._subject)
+        self._link_read = link
+        return tail
+
+    async def first(self) -> int:
+        """Number of the stream's first record, as its leader has it."""
+        return (await self._bus.usage(self._stream)).first_seq
 
     async def read(self, seq: int) -> Message | None:
-        """Record number `seq` by its stream sequence; a replica that lags answers None."""
-        return await self._bus.get(self._stream, seq)
+        """Record `seq` from the stream, else as a roll-over kept it for live jobs; a replica that lags answers None."""
+        stored = await self._bus.get(self._stream, seq)
+        if stored is not None:
+            return stored
+        kept = await self._bus.last(self._snapshots, subjects.generation_kept(self._shard, seq))
+        return None if kept is None else Message(self._subject, seq, kept.data)
 
-    def follow(self, after: int) -> Follow:
+    def follow(self, after: int) -> "LedgerFollow":
         """Ordered reader of the ledger's literal subject."""
-        return self._bus.follow(self._stream, self._subject, after)
+        return LedgerFollow(self, self._bus.follow(self._stream, self._subject, after), after)
+
+
+class LedgerFollow:
+    """
+    A follow that tells a roll-over from a gap.
+
+    What is missing before the stream's first record was rolled over; what is missing behind it is damage, and handed on
+    for the fold to find.
+    """
+
+    def __init__(self, ledger: StreamLedger, source: Follow, after: int) -> None:
+        self._ledger, self._source, self._cursor = ledger, source, after
+        self._held: list[Message] = []  # read, and not yet known to follow what was handed on
+
+    async def next(self, limit: int = 256, timeout: float | None = None) -> list[Message]:
+        """Next records. Raises RolledOver when those that come next have left the stream."""
+        messages = self._held or await self._source.next(limit, timeout)
+        if messages and messages[0].seq != self._cursor + 1:
+            self._held = messages
+            if self._cursor + 1 < (first := await self._ledger.first()):
+                raise RolledOver(f"the ledger begins with record {first} now, and {self._cursor + 1} was not read yet")
+            self._held = []
+        self._cursor = messages[-1].seq if messages else self._cursor
+        return messages
+
+    async def close(self) -> None:
+        """Close the follow of the stream."""
+        self._held = []
+        await self._source.close()

@@ -91,6 +91,11 @@ class Stream:
         if len(self._order) > 2 * len(self.messages) + 64:
             self._order = list(self.messages)
 
+    def purge(self, before: int) -> None:
+        """Take every message below sequence `before` out."""
+        for seq in [seq for seq in self.messages if seq < before]:
+            self.remove(seq)
+
     def read(self, subject: str, first: int) -> Iterator[Message]:
         """Stored messages on `subject` with sequence `first` or higher, in order."""
         for at in range(bisect_left(self._order, first), len(self._order)):

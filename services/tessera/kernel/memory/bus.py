@@ -45,6 +45,7 @@ class MemoryBus:
     def __init__(self, broker: MemoryBroker, identity: str = "", faults: BusFaults | None = None) -> None:
         self.broker, self.identity, self.faults = broker, identity, faults
         self.connected = True
+        self.links = 1
 
     async def close(self) -> None:
         """Set `connected` to False and nothing else: calls still reach the broker, and listeners stay."""
@@ -101,7 +102,8 @@ class MemoryBus:
         """Bytes of data alone: headers and a server's overhead are not counted."""
         await self.before("usage", stream)
         found = self.broker.stream(stream)
-        return Usage(found.bytes, found.config.bytes_max)
+        first = min(found.messages, default=found.last_seq + 1)
+        return Usage(found.bytes, found.config.bytes_max, first)
 
     async def send(self, subject: str, data: bytes) -> None:
         """Call the listeners before returning; a fault hook that raises keeps the message from them."""
@@ -145,7 +147,7 @@ class _Source:
             self._unwatch = self._bus.broker.watch(self._stream, self._woken.set)
 
     async def _wait(self, until: float | None, deadline: float | None) -> bool:
-        """Until woken or `until`; False once the deadline has passed."""
+        """Waits until woken or `until`; returns False once the deadline has passed."""
         self._woken.clear()
         if deadline is not None and self._clock.monotonic() >= deadline:
             return False

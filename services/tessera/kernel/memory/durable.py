@@ -15,7 +15,8 @@ class Pending:
 @dataclass(slots=True)
 class Durable:
     """
-    At least once. As on the server, a late acknowledgement counts, even of an earlier delivery; a late nak does not.
+    Durable consumer, at least once. As on the server, a late ack counts, even of an earlier delivery; a late nak does
+    not.
     """
 
     ack_wait_seconds: float

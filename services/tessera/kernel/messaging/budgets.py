@@ -12,7 +12,7 @@ from tessera.kernel.messaging.rates import MILLION, Bucket
 from tessera.kernel.ports import Clock
 from tessera_schemas.config import Limits
 from tessera_schemas.reasons import RETRY_NUMBER, Code, Reason
-from tessera_schemas.units import said_memory
+from tessera_schemas.units import format_memory
 
 HOLDERS_MAX = 10_000  # as many tenants as a configuration has; beyond that all begin anew
 
@@ -65,10 +65,13 @@ def _bucket(per_second: int | None, burst: int) -> Bucket | None:
 
 def _exceeded(what: str, limits: Limits, seconds: int) -> Reason:
     if what == "bytes":
-        said = f"{said_memory(limits.bytes_per_second or 0)} a second, {said_memory(limits.bytes_burst)} at once"
+        granted = f"{format_memory(limits.bytes_per_second or 0)} a second, {format_memory(limits.bytes_burst)} at once"
     else:
-        said = f"{limits.submits_per_second} a second, {limits.submits_burst} at once"
+        granted = f"{limits.submits_per_second} a second, {limits.submits_burst} at once"
     numbers = {RETRY_NUMBER: seconds}
     return Reason(
-        code=Code.TENANT_BUDGET_EXCEEDED, field=f"limits.{what}_per_second", numbers=numbers, detail=f"granted: {said}"
+        code=Code.TENANT_BUDGET_EXCEEDED,
+        field=f"limits.{what}_per_second",
+        numbers=numbers,
+        detail=f"granted: {granted}",
     )

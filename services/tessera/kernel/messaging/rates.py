@@ -27,7 +27,7 @@ class Bucket:
 
     def wait_us(self, now_us: int, amount: int = 1) -> int:
         """
-        As `take`, and takes nothing.
+        Microseconds until `take` would succeed; takes nothing.
 
         What is larger than the bucket waits for a full one and leaves a debt: it is not kept out for ever.
         """

@@ -21,7 +21,7 @@ ANY_TENANT = "*"
 log = structlog.get_logger()
 
 
-class Asking:
+class Requester:
     """Sends commands as one identity. Made by `open` or `for_tenants`, since it listens for answers first."""
 
     def __init__(self, bus: Bus, inbox: str, clock: Clock) -> None:
@@ -31,20 +31,20 @@ class Asking:
         self._arrived: dict[str, asyncio.Event] = {}
 
     @classmethod
-    async def open(cls, bus: Bus, identity: str, clock: Clock | None = None) -> "Asking":
+    async def open(cls, bus: Bus, identity: str, clock: Clock | None = None) -> "Requester":
         """Listen on an inbox of `identity` under a random name: processes of one identity never mix answers."""
         return await cls._listening(bus, f"{subjects.inbox(identity)}.{random_key()}", clock)
 
     @classmethod
-    async def for_tenants(cls, bus: Bus, clock: Clock | None = None) -> "Asking":
-        """As the gateway: every `ask` names the tenant for which it speaks, and whose inbox is answered."""
+    async def for_tenants(cls, bus: Bus, clock: Clock | None = None) -> "Requester":
+        """Requester of the gateway: every `ask` names the tenant for which it speaks, and whose inbox is answered."""
         return await cls._listening(bus, f"{subjects.gateway_inbox(ANY_TENANT)}.{random_key()}", clock)
 
     @classmethod
-    async def _listening(cls, bus: Bus, inbox: str, clock: Clock | None) -> "Asking":
-        asking = cls(bus, inbox, clock or SystemClock())
-        await bus.listen(f"{inbox}.*", asking._on_answer)
-        return asking
+    async def _listening(cls, bus: Bus, inbox: str, clock: Clock | None) -> "Requester":
+        requester = cls(bus, inbox, clock or SystemClock())
+        await bus.listen(f"{inbox}.*", requester._on_answer)
+        return requester
 
     async def ask(
         self,

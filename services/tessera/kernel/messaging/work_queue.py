@@ -18,7 +18,7 @@ from tessera.kernel.errors import InvariantViolation, KernelError, Poison, Trans
 from tessera.kernel.messaging.dead_letters import DeadLetters
 from tessera.kernel.messaging.follow import BACKOFF_SECONDS, BATCH
 from tessera.kernel.ports import Clock, Delivery, Work
-from tessera.kernel.tasks.task_group import together_all
+from tessera.kernel.tasks.task_group import gather_all
 from tessera.kernel.tasks.waiting import closed_at, wait_for
 
 REDELIVERY_SECONDS = (1.0, 5.0, 30.0, 300.0)  # after the first, second, … failed delivery
@@ -106,14 +106,14 @@ class _WorkLoop:
             ):
                 burials.append(self._bury(delivery, outcome))
             elif isinstance(outcome, KernelError):
-                await self._say(self._queue.nak(delivery, REDELIVERY_SECONDS[delivery.deliveries - 1]))
+                await self._answer(self._queue.nak(delivery, REDELIVERY_SECONDS[delivery.deliveries - 1]))
             else:
-                await self._say(self._queue.ack(delivery))
-        await together_all(*burials)
+                await self._answer(self._queue.ack(delivery))
+        await gather_all(*burials)
         if violations:
             raise violations[0]
 
-    async def _say(self, answer: Awaitable[None]) -> None:
+    async def _answer(self, answer: Awaitable[None]) -> None:
         try:
             await answer
         except Transient as error:
@@ -126,10 +126,10 @@ class _WorkLoop:
             await self._dead_letter.put(delivery.message, reason, delivery.deliveries)
         except Transient as error:
             log.warning("dead_letter_waits", subject=delivery.message.subject, error=str(error))
-            await self._say(self._queue.nak(delivery, REDELIVERY_SECONDS[-1]))
+            await self._answer(self._queue.nak(delivery, REDELIVERY_SECONDS[-1]))
             return
         log.warning("dead_letter", subject=delivery.message.subject, seq=delivery.message.seq, reason=reason)
-        await self._say(self._queue.term(delivery))
+        await self._answer(self._queue.term(delivery))
 
     async def _keep(self, batch: list[Delivery]) -> None:
         """Say that we are still at it, so that a slow batch is not handed to somebody else as well."""

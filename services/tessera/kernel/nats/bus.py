@@ -63,6 +63,11 @@ class NatsBus:
         return self._wire.connected
 
     @property
+    def links(self) -> int:
+        """Count of connections made to a server so far; behind each may be another store."""
+        return self._wire.links
+
+    @property
     def lets_anybody_in(self) -> bool:
         """Whether the server that was last connected to asks nobody for credentials."""
         return self._wire.lets_anybody_in

@@ -62,6 +62,8 @@ class NatsConnection:
         self._routes: dict[int, tuple[str, Route]] = {}
         self._last_sid = 0
         self.connected = self.closed = False
+        self.links = 0
+        """Count of the links that have stood so far."""
         self.asks_for_credentials = False
         """As the server said when it was last connected to."""
 
@@ -79,12 +81,12 @@ class NatsConnection:
         urls = ",".join(server.geturl() for server in self._servers)
         if isinstance(error, LoginRefused):
             user = self._options.get("user", "")
-            raise StartupError(f"NATS at {urls} refuses user {user!r}: check its name and password") from error
+            raise StartupError(
+                f"NATS at {urls} refuses user {user!r}: set TESSERA_CREDENTIALS_FILE to what `tessera init` wrote"
+            ) from error
         if error is not None:
             why = f"{type(error).__name__}: {error}"
-            raise StartupError(
-                f"no NATS server at {urls} ({why}): start one, or correct the setting nats_url"
-            ) from error
+            raise StartupError(f"no NATS server at {urls} ({why}): start one, or correct TESSERA_NATS_URL") from error
         self._keeping = asyncio.ensure_future(self._keep())
 
     @property
@@ -177,6 +179,7 @@ class NatsConnection:
                 link.end(ConnectionResetError("given up"))
                 raise
             self._link, self.connected = link, True
+            self.links += 1
             self.asks_for_credentials = link.asks_for_credentials
             for sid, (subject, _) in self._routes.items():
                 link.write(_subscription(sid, subject))

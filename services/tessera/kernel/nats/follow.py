@@ -149,7 +149,10 @@ class NatsFollow:
         return messages
 
     async def _wait(self, seconds: float, deadline: float | None) -> None:
-        """Until something may have come, at most `seconds` and not beyond the deadline; then the stream is re-read."""
+        """
+        Waits until something may have come, at most `seconds` and not beyond the deadline; then the stream is read
+        again.
+        """
         self._woken.clear()
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds

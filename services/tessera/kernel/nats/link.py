@@ -127,6 +127,7 @@ class Link(asyncio.Protocol):
             self._keep_alive.cancel()
         if not self._greeted.done():
             self._greeted.set_exception(error)
+            self._greeted.exception()  # whoever could not even connect never waits for it
         for pong in self._pongs:
             if not pong.done():
                 pong.set_result(False)

@@ -1,6 +1,7 @@
 """One plain connection to NATS that either stands at once or says why not: for checks and for an operator's work."""
 
 import asyncio
+import logging
 
 import nats
 from nats.aio.client import Client
@@ -9,6 +10,9 @@ from nats.errors import Error as NatsError
 from tessera.kernel.errors import StartupError
 from tessera.kernel.nats.bus import NatsBus
 from tessera_schemas import subjects
+
+# nats-py upgrades a plain stream to TLS, of which asyncio then says that it has no half-open end: true and harmless.
+logging.getLogger("asyncio").addFilter(lambda record: "eof_received" not in record.getMessage())
 
 
 async def check_closed(url: str, user: str, password: str) -> None:

@@ -78,7 +78,8 @@ class NatsReads:
         answer = orjson.loads(reply.data)
         if error := answer.get("error"):
             raise Transient(f"{stream}: {error.get('description')}")
-        return Usage(answer["state"]["bytes"], max(0, answer["config"].get("max_bytes", 0)))
+        state, bytes_max = answer["state"], max(0, answer["config"].get("max_bytes", 0))
+        return Usage(state["bytes"], bytes_max, max(1, state["first_seq"]))
 
     async def _batch(self, stream: str, request: dict[str, object]) -> tuple[list[Message], int, int]:
         subject = f"$JS.API.DIRECT.GET.{stream}"

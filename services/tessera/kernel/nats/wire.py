@@ -90,13 +90,21 @@ class NatsWire:
         return self._connection.connected
 
     @property
+    def links(self) -> int:
+        """Count of connections made to a server so far."""
+        return self._connection.links
+
+    @property
     def closed(self) -> bool:
         """The connection is gone for good: somebody closed it."""
         return self._connection.closed
 
     @property
     def lets_anybody_in(self) -> bool:
-        """As the server said when it was last connected to: it may have come back with another configuration."""
+        """
+        Whether the server lets anybody in, as it said at the last connect: it may have come back with another
+        configuration.
+        """
         return not self._connection.asks_for_credentials
 
     # -- sending
@@ -232,13 +240,14 @@ class NatsWire:
                 waiting.fail(UnknownOutcome(f"{waiting.subject}: {why}"))
 
     def _on_denied(self, text: str) -> None:
-        """Fail who waits for an answer to a publish that the server says it refused."""
-        log.warning("nats_permission_refused", error=text)
+        """Fail who waits for an answer to a publish that the server says it refused; where nobody waits, say so."""
         denied = text.lower().partition("permissions violation for publish to ")[2].strip("'\" ")
-        for token, waiting in list(self._waiting.items()):
-            if denied and waiting.subject.lower() == denied:
-                self._forget(token)
+        waiting_for_it = [token for token, waiting in self._waiting.items() if waiting.subject.lower() == denied]
+        for token in waiting_for_it:
+            if (waiting := self._forget(token)) is not None:
                 waiting.fail(Transient(f"{waiting.subject}: this identity may not publish there"))
+        if not waiting_for_it:
+            log.warning("nats_permission_refused", error=text)
 
     def _call_listeners(self) -> None:
         for listener in list(self._listeners.values()):

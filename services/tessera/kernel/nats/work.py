@@ -38,7 +38,7 @@ class NatsWork:
         self._inbox = wire.new_inbox()
         self._queue: deque[Delivery] = deque()
         self._credit = 0
-        self._heard = 0.0
+        self._last_message_at = 0.0
         self._ask_after = 0.0
         self._refused: str | None = None
         self._woken = asyncio.Event()
@@ -114,13 +114,13 @@ class NatsWork:
 
     async def _renew_credit(self) -> None:
         now = asyncio.get_running_loop().time()
-        if self._credit and now - self._heard > SILENCE_SECONDS:
+        if self._credit and now - self._last_message_at > SILENCE_SECONDS:
             self._credit = 0
         held = self._credit + len(self._queue)
         if held > CREDIT // 2 or now < self._ask_after or not self._wire.connected:
             return
         if not self._credit:
-            self._heard = now
+            self._last_message_at = now
         batch = CREDIT - held
         self._credit += batch
         times = {"expires": int(PULL_SECONDS * 1e9), "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9)}
@@ -131,7 +131,7 @@ class NatsWork:
             self._credit = 0  # the reconnect asks again
 
     def _on_message(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
-        self._heard = asyncio.get_running_loop().time()
+        self._last_message_at = asyncio.get_running_loop().time()
         code = status(headers)
         if code == 0:
             self._credit = max(0, self._credit - 1)
@@ -149,7 +149,7 @@ class NatsWork:
             self._credit = max(0, self._credit - unserved)
             return
         self._credit = 0
-        self._ask_after = self._heard + REFUSED_SECONDS
+        self._ask_after = self._last_message_at + REFUSED_SECONDS
         self._refused = f"{code} {status_text(headers)}" if code != 503 else "no such durable, or JetStream is away"
 
     def _on_reconnect(self) -> None:

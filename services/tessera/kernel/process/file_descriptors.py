@@ -6,7 +6,9 @@ WANTED = 65_536  # some systems allow a billion, and then programs that we start
 
 
 def raise_soft_limit() -> None:
-    """To the hard one, which needs no right; a shell's usual 1,024 is the limit of programs that use select()."""
+    """
+    Raises the soft limit to the hard one, which needs no right; the usual 1,024 is for programs that use select().
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = WANTED if hard == resource.RLIM_INFINITY else min(hard, WANTED)
     if soft != resource.RLIM_INFINITY and soft < wanted:

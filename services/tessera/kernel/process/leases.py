@@ -188,7 +188,9 @@ class Members:
             await self._renew_and_read()
 
     async def _renew_and_read(self) -> None:
-        """While the bus is away the view stays as it was: everybody else is in the dark too."""
+        """
+        Renews the lease and reads all others; while the bus is away the view stays as it was, for every replica alike.
+        """
         with suppress(Transient, Conflict):
             await self._bus.publish(Outgoing(self._mine, _holder_bytes(self._instance)))
             messages = await self._bus.last_all(self._stream, self._everybody)

@@ -25,7 +25,7 @@ from tessera.kernel.process.cpu_priority import give_way
 from tessera.kernel.process.ending import BoundedEnd
 from tessera.kernel.process.file_descriptors import raise_soft_limit
 from tessera.kernel.process.gc_tuning import collect_rarely
-from tessera.kernel.process.preflight import check_bus, check_cluster, check_redis
+from tessera.kernel.process.preflight import check_cluster, check_redis, open_bus
 from tessera.kernel.process.settings import ServiceSettings
 from tessera.kernel.process.store_probe import StoreProbe
 from tessera.kernel.redis.room import watching_redis
@@ -36,7 +36,6 @@ from tessera.kernel.service.logs import configure_logs
 from tessera.kernel.service.metrics import Metrics
 from tessera.kernel.service.spans import NO_SPANS, Spans
 from tessera.kernel.tasks.task_group import cancel_all
-from tessera_schemas import subjects
 from tessera_schemas.services import BY_NAME, RedisUse
 from tessera_schemas.streams import streams
 
@@ -78,7 +77,7 @@ async def _host(serve: Serve, settings: ServiceSettings) -> None:
             ports = await _connect(settings, instance, clock, metrics, health, stack)
             await health.serve(settings.http_host, settings.http_port, settings.port_file)
             log.info("service_starts", shard=settings.shard)
-            await serve_until_told(serve, ports, settings, stop, end)
+            await serve_until_stopped(serve, ports, settings, stop, end)
             log.info("service_stops")
         finally:
             end.begin()
@@ -95,17 +94,10 @@ async def _connect(
     name, shard = settings.service, settings.shard
     spec = BY_NAME[name]
     used = [s for s in streams(shard) if name in s.readers or name in s.writers]
-    await check_bus(settings, [stream.name.removesuffix(f"_{shard}") for stream in used])
+    bus = await open_bus(settings, [stream.name.removesuffix(f"_{shard}") for stream in used], instance)
+    stack.push_async_callback(bus.close)
     if spec.redis in (RedisUse.NEEDS, RedisUse.WRITES):
         await check_redis(settings)
-    bus = await NatsBus.connect(
-        settings.nats_url,
-        user=settings.nats_user,
-        password=settings.nats_password.get_secret_value(),
-        name=instance,
-        inbox_prefix=subjects.inbox(subjects.identity_of(settings.nats_user)),
-    )
-    stack.push_async_callback(bus.close)
     store = RedisStore(settings.redis_url, settings.redis_user, settings.redis_password.get_secret_value(), shard)
     stack.push_async_callback(store.close)
     cluster = _cluster(settings)
@@ -138,7 +130,9 @@ def _spans(settings: ServiceSettings, instance: str) -> Spans:
     try:
         from tessera.kernel.service.otlp import OtlpSpans  # nobody else needs these libraries
     except ImportError as error:
-        raise StartupError(f"setting otlp_url: {error.name} is missing; pip install 'tessera[otel]'") from error
+        raise StartupError(
+            f"setting otlp_url: {error.name} is missing; pip install 'tessera-scheduler[otel]'"
+        ) from error
     return OtlpSpans(settings.otlp_url, settings.service, instance, settings.shard)
 
 
@@ -162,10 +156,10 @@ def _cluster(settings: ServiceSettings) -> HttpCluster:
     return access.cluster()
 
 
-async def serve_until_told(
+async def serve_until_stopped(
     serve: Serve, ports: Ports, settings: ServiceSettings, stop: asyncio.Event, end: BoundedEnd
 ) -> None:
-    """Until told to stop; then it has `drain_seconds` to finish what is in flight."""
+    """Serves until told to stop; then it has `drain_seconds` to finish what is in flight."""
     serving = asyncio.ensure_future(_watched(serve, ports, settings, stop))
     stopping = asyncio.ensure_future(stop.wait())
     try:

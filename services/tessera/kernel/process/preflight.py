@@ -9,26 +9,21 @@ import asyncio
 from collections.abc import Sequence
 
 import aiohttp
-from nats.aio.client import Client
-from nats.errors import Error as NatsError
-from nats.js.errors import APIError, NotFoundError
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
-from tessera.kernel.errors import StartupError, Transient
+from tessera.kernel.errors import KernelError, StartupError, Transient
 from tessera.kernel.kubernetes.cluster import HttpCluster
-from tessera.kernel.nats.once import connect_once
+from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import ApiError
 from tessera.kernel.process.settings import ServiceSettings
 from tessera_schemas import subjects
 from tessera_schemas.labels import RUN_LABEL
 
-INFO_SECONDS = 2.0
 
-
-async def check_bus(settings: ServiceSettings, stream_kinds: Sequence[str]) -> None:
+async def open_bus(settings: ServiceSettings, stream_kinds: Sequence[str], name: str = "") -> NatsBus:
     """
-    Raises StartupError unless NATS answers, syncs each write, and has the streams named (`LEDGER`, ...).
+    Connect to a NATS that syncs each write and has the streams named (`LEDGER`, ...). Raises StartupError.
 
     Another shard's credentials are refused before anything is asked.
     """
@@ -39,14 +34,21 @@ async def check_bus(settings: ServiceSettings, stream_kinds: Sequence[str]) -> N
             f"say --shard {named}, or set TESSERA_CREDENTIALS_FILE to the right file"
         )
     await check_synced(settings)
-    client = await connect_once(
-        settings.nats_url, settings.nats_user, settings.nats_password.get_secret_value(), settings.connect_seconds
+    bus = await NatsBus.connect(
+        settings.nats_url,
+        user=settings.nats_user,
+        password=settings.nats_password.get_secret_value(),
+        name=name,
+        inbox_prefix=subjects.inbox(subjects.identity_of(settings.nats_user)) if settings.nats_user else "_INBOX",
+        startup_seconds=settings.connect_seconds,
     )
     try:
         for kind in stream_kinds:
-            await _check_stream(client, subjects.stream(kind, settings.shard))
-    finally:
-        await client.close()
+            await _check_stream(bus, subjects.stream(kind, settings.shard))
+    except BaseException:
+        await bus.close()
+        raise
+    return bus
 
 
 async def check_synced(settings: ServiceSettings) -> None:
@@ -64,14 +66,14 @@ async def check_synced(settings: ServiceSettings) -> None:
         timeout = aiohttp.ClientTimeout(total=settings.connect_seconds)
         url = f"{settings.nats_monitor_url.rstrip('/')}/varz"
         async with aiohttp.ClientSession(timeout=timeout) as http, http.get(url) as answer:
-            said = await answer.json()
-            config = said["jetstream"]["config"]
+            answered = await answer.json()
+            config = answered["jetstream"]["config"]
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
         raise StartupError(
             f"{where}: no JetStream configuration ({_why(error)}); set TESSERA_NATS_MONITOR_URL, or run the server "
             "with `http` and `jetstream` on"
         ) from error
-    if not (said.get("auth_required") or settings.allow_anybody):
+    if not (answered.get("auth_required") or settings.allow_anybody):
         raise StartupError(
             f"{where}: lets anybody in, to write any tenant's jobs and records; include the nats-auth.conf that "
             "`tessera init --credentials` wrote in its configuration, or TESSERA_ALLOW_ANYBODY=true on your own machine"
@@ -124,17 +126,12 @@ async def check_cluster(cluster: HttpCluster, seconds: float) -> None:
         raise StartupError(f"{where}: does not answer ({_why(error)}); start it or set TESSERA_CLUSTER_URL") from error
 
 
-async def _check_stream(client: Client, stream: str) -> None:
+async def _check_stream(bus: NatsBus, stream: str) -> None:
     try:
-        await client.jsm(timeout=INFO_SECONDS).stream_info(stream)
-    except NotFoundError as error:
-        raise StartupError(f"stream {stream}: is not there; run `tessera init`") from error
-    except APIError as error:
-        raise StartupError(f"stream {stream}: {error.description}; run `tessera init`") from error
-    except (NatsError, TimeoutError) as error:
-        # A request that our allow-list does not name is never answered: another shard's stream, for one.
+        await bus.usage(stream)
+    except KernelError as error:
         raise StartupError(
-            f"stream {stream}: no answer ({_why(error)}); is it ours, and JetStream on? Run `tessera init`"
+            f"stream {stream}: not to be had ({error}); is it ours, and JetStream on? Run `tessera init`"
         ) from error
 
 

@@ -62,7 +62,7 @@ class Open:
 
 @dataclass(slots=True)
 class Pause:
-    """Not before `until` (monotonic seconds); the next pause is twice as long."""
+    """Pause until `until` (monotonic seconds); the next one is twice as long."""
 
     until: float
     seconds: float

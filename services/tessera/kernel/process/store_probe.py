@@ -1,40 +1,52 @@
 """
-Whether NATS stores what it is given.
+Whether NATS stores what it is given, and which ledger format this instance knows.
 
-One whose disk is full stays connected and answers reads, so that only a write tells. It stays so when there is room
-again, until it is started anew (docs/operations.md).
+A server whose disk is full stays connected and answers reads, so that only a write tells. It stays so when there is
+room again, until it is started anew (docs/operations.md).
 """
 
+from contextlib import suppress
+
+import orjson
 import structlog
 
 from tessera.kernel.errors import KernelError
 from tessera.kernel.ports import Outgoing
 from tessera.kernel.service.context import Ports
 from tessera_schemas import subjects
+from tessera_schemas.ledger import FORMAT
 
-PROBE_SECONDS = 5.0
+PROBE, PROBE_SECONDS = "probe", 5.0
 
 log = structlog.get_logger()
 
 
 class StoreProbe:
-    """Writes one small message over and over, beside the leases; `trouble` says why it could not be stored."""
+    """
+    Writes one small message over and over, beside the leases; `trouble` says why it could not be stored.
+
+    The message says which format of the ledger the instance knows, so that no newer one is used before all know it.
+    """
 
     def __init__(self, ports: Ports, shard: str, service: str) -> None:
         self._ports = ports
-        self._subject = f"{subjects.lease(shard, service, 'probe')}.store"  # no replica is called so
+        self._subject = f"{subjects.lease(shard, service, PROBE)}.{ports.instance}"  # no replica is called so
         self.trouble: str | None = None
 
     async def watch(self) -> None:
-        """Probe every five seconds until cancelled."""
-        while True:
-            await self.probe()
-            await self._ports.clock.sleep(PROBE_SECONDS)
+        """Probe every five seconds until cancelled; then say that this instance is gone."""
+        try:
+            while True:
+                await self.probe()
+                await self._ports.clock.sleep(PROBE_SECONDS)
+        finally:
+            with suppress(KernelError):
+                await self._ports.bus.publish(Outgoing(self._subject, b"{}"))
 
     async def probe(self) -> None:
         """Store one message, or note why it was not stored."""
         try:
-            await self._ports.bus.publish(Outgoing(self._subject, b"{}"))
+            await self._ports.bus.publish(Outgoing(self._subject, orjson.dumps({"format": FORMAT})))
         except KernelError as error:
             if self.trouble is None:
                 log.error("nats_does_not_store", error=str(error))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tessera.kernel.errors import Transient
 from tessera.kernel.process.cpu_priority import session_gives_way
-from tessera.kernel.tasks.task_group import together_all
+from tessera.kernel.tasks.task_group import gather_all
 
 NICEST = 19
 FIRST_TO_GO = b"1000"
@@ -25,7 +25,7 @@ INHERITED = ("PATH", "HOME", "TMPDIR", "LANG", "XDG_CACHE_HOME", "NUMBA_CACHE_DI
 COMPLAINT_CHARACTERS = 300
 
 
-async def ask_aside(module: str, question: bytes, seconds: float) -> bytes:
+async def call_subprocess(module: str, question: bytes, seconds: float) -> bytes:
     """Raises Transient when the process cannot be started, ends without an answer or takes longer than `seconds`."""
     try:
         process = await asyncio.create_subprocess_exec(
@@ -61,11 +61,11 @@ async def _asked(process: Process, module: str, question: bytes) -> bytes:
     with suppress(ConnectionError):  # it is gone already; what it said tells why
         process.stdin.write(question + b"\n")
         await process.stdin.drain()
-    answer, complaint = await together_all(process.stdout.read(), process.stderr.read())
+    answer, complaint = await gather_all(process.stdout.read(), process.stderr.read())
     code = await process.wait()
     if code:
-        said = complaint.decode(errors="replace").strip()[-COMPLAINT_CHARACTERS:]
-        raise Transient(f"{module}: ended with {code}: {said}")
+        text = complaint.decode(errors="replace").strip()[-COMPLAINT_CHARACTERS:]
+        raise Transient(f"{module}: ended with {code}: {text}")
     return answer
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.kernel import ids
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import Clock
+from tessera.kernel.process.private_file import write_private
 from tessera.kernel.provisioning.credential_files import (
     Credential,
     CredentialDirectory,
@@ -220,13 +221,8 @@ async def _loaded_at(http: "aiohttp.ClientSession", monitor_url: str) -> str:
 
 
 def _write_if_changed(path: Path, text: str) -> bool:
-    """Replace a file in one step, readable by its owner only, unless it says so already."""
+    """Replace a file unless it says so already; tells whether it was."""
     if path.exists() and path.read_text() == text:
         return False
-    fresh = path.with_suffix(f"{path.suffix}.new")
-    fresh.unlink(missing_ok=True)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    fresh.replace(path)
+    write_private(path, text.encode())
     return True

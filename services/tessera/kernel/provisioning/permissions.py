@@ -28,7 +28,7 @@ def allowed(identity: Identity, shard: str) -> Allowed:
     subscribe = [f"{subjects.inbox(identity.name)}.>"]
     for stream in streams(shard):
         publish += _stream_publishes(stream, identity)
-        subscribe += stream.heard_by(identity.role, identity.name)
+        subscribe += stream.select_subjects(identity.role, identity.name)
     for name in identity.subscribers:
         publish += _durable(subjects.stream("EVENTS", shard), subjects.subscriber_durable(identity.name, name))
     spec = BY_NAME.get(identity.role)
@@ -76,9 +76,9 @@ def _durable(stream: str, durable: str) -> list[str]:
 
 def _admin(shard: str) -> list[str]:
     """
-    The operator's requests: make, edit and see streams and consumers, and drop a dead letter.
+    The operator's requests: make, edit and see streams and consumers, drop a dead letter, and roll the ledger over.
 
-    Deleting, purging and restoring a stream are not here; they need the server's own administrator.
+    Deleting and restoring a stream, and purging any other, are not here; they need the server's own administrator.
     """
     return [
         "$JS.API.INFO",
@@ -89,6 +89,7 @@ def _admin(shard: str) -> list[str]:
         "$JS.API.STREAM.UPDATE.*",
         "$JS.API.CONSUMER.>",
         f"$JS.API.STREAM.MSG.DELETE.{subjects.stream('DLQ', shard)}",
+        *(f"$JS.API.STREAM.PURGE.{subjects.stream(kind, shard)}" for kind in ("LEDGER", "SNAP")),
     ]
 
 

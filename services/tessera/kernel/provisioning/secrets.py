@@ -8,7 +8,6 @@ fetches them, lets `tessera apply` add tenants, and brings these back.
 
 import base64
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +15,7 @@ from typing import Protocol
 from tessera.kernel import ids
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import ApiError, JsonObject
+from tessera.kernel.process.private_file import write_private
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.kernel.provisioning.credentials import ensure_identities, system_identities
 from tessera_schemas import subjects
@@ -82,7 +82,7 @@ def _take(root: Path, stored: Mapping[str, bytes]) -> None:
         path = _path(root, key)
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _write(path, content)
+            write_private(path, content)
         elif path.name == ROUTE_PASSWORD or _logins(path.read_bytes()) == _logins(content):
             continue
         else:
@@ -90,7 +90,9 @@ def _take(root: Path, stored: Mapping[str, bytes]) -> None:
 
 
 def _logins(content: bytes) -> object:
-    """What must be equal of the same identity. One from before Redis knew its role has no login there yet."""
+    """
+    Logins that must be equal for the same identity. A file from before Redis knew its role has no login there yet.
+    """
     return json.loads(content)["nats"]
 
 
@@ -98,12 +100,7 @@ def _ensure_route_password(root: Path) -> None:
     """The password by which NATS servers of one cluster know one another."""
     path = root / ROUTE_PASSWORD
     if not path.exists():
-        _write(path, ids.password().encode())
-
-
-def _write(path: Path, content: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
+        write_private(path, ids.password().encode())
 
 
 def _kept(root: Path) -> list[Path]:

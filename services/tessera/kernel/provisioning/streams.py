@@ -7,8 +7,9 @@ silence: somebody changed it for a reason, or another version of Tessera owns it
 
 import dataclasses
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from nats.aio.client import Client
@@ -16,6 +17,7 @@ from nats.js import api
 from nats.js.errors import APIError, NotFoundError
 from nats.js.manager import JetStreamManager
 
+from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError
 from tessera.kernel.provisioning.credentials import tenant_identity
 from tessera_schemas import subjects
@@ -23,6 +25,8 @@ from tessera_schemas.streams import Retention, StreamSpec, streams
 
 ACK_WAIT_SECONDS = 30.0  # a handler that needs longer says so every third of it
 ACK_PENDING_MAX = 1_000
+ASKED_MAX, AGAIN_SECONDS = 12, 1.0  # beside the five seconds for which each request waits
+NO_LEADER_YET = 10_008  # the server's code for "JetStream system temporarily unavailable"
 EVENT_TYPE = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*(\.>)?")
 
 
@@ -102,7 +106,7 @@ def stream_config(spec: StreamSpec, bounds: Bounds) -> api.StreamConfig:
         max_consumers=-1,
         duplicate_window=spec.duplicate_window_seconds,
         deny_delete=kept,
-        deny_purge=kept,
+        deny_purge=False,  # a roll-over purges what is exported; the operator alone may ask for it
         first_seq=bounds.first_seqs.get(spec.name),
         allow_rollup_hdrs=False,
         allow_direct=not queue,
@@ -142,13 +146,14 @@ async def _ensure_stream(
 ) -> tuple[list[str], list[Drift]]:
     name = config.name or ""
     try:
-        found = (await jetstream.stream_info(name)).config
+        found = (await _answer(partial(jetstream.stream_info, name), f"stream {name}")).config
     except NotFoundError:
-        made = await _asking(jetstream.add_stream(config), f"stream {name}")
+        made = await _answer(partial(jetstream.add_stream, config), f"stream {name}")
         return [name], _differences(name, config, made.config)
     drift = _differences(name, config, found)
     if drift and mend:
-        made = await _asking(jetstream.update_stream(config), f"stream {name}")
+        config = dataclasses.replace(config, deny_purge=found.deny_purge)
+        made = await _answer(partial(jetstream.update_stream, config), f"stream {name}")
         return [name], _differences(name, config, made.config)
     return [], drift
 
@@ -159,19 +164,20 @@ async def _ensure_durable(
     durable = config.durable_name or ""
     name = f"{stream}/{durable}"
     try:
-        found = (await jetstream.consumer_info(stream, durable)).config
+        found = (await _answer(partial(jetstream.consumer_info, stream, durable), f"durable {name}")).config
     except NotFoundError:
-        await _asking(jetstream.add_consumer(stream, config), f"durable {name}")
+        await _answer(partial(jetstream.add_consumer, stream, config), f"durable {name}")
         return [name], []
     drift = _differences(name, config, found)
     if drift and mend:
-        await _asking(jetstream.add_consumer(stream, config), f"durable {name}")
+        await _answer(partial(jetstream.add_consumer, stream, config), f"durable {name}")
         return [name], []
     return [], drift
 
 
-# What the server fills in for itself, or what is its administrator's business.
-_NOT_OURS = frozenset({"metadata", "placement", "consumer_limits", "name", "max_waiting", "first_seq"})
+# What the server fills in for itself, or what is its administrator's business. A ledger made before there was a
+# roll-over denies purges, and no server ever takes that back: the rest of its table holds.
+_NOT_OURS = frozenset({"metadata", "placement", "consumer_limits", "name", "max_waiting", "first_seq", "deny_purge"})
 
 
 def _differences(name: str, expected: Any, found: Any) -> list[Drift]:
@@ -211,7 +217,7 @@ async def ensure_subscribers(
         await jetstream.delete_consumer(stream, name)
     for name, config in wanted.items():
         if name not in existing or _differences(name, config, existing[name]):
-            await _asking(jetstream.add_consumer(stream, config), f"subscriber {name}")
+            await _answer(partial(jetstream.add_consumer, stream, config), f"subscriber {name}")
             changed.append(name)
     return changed
 
@@ -237,9 +243,24 @@ async def _all_consumers(jetstream: JetStreamManager, stream: str) -> list[api.C
     return found
 
 
-async def _asking(request: Awaitable[AnswerT], what: str) -> AnswerT:
-    """The server's answer; a refusal becomes one line."""
-    try:
-        return await request
-    except APIError as error:
-        raise StartupError(f"{what}: NATS refuses it ({error.description}); see its log and limits") from error
+async def _answer(ask: Callable[[], Awaitable[AnswerT]], what: str) -> AnswerT:
+    """
+    The server's answer; a refusal becomes one line. Raises NotFoundError for what is not there.
+
+    Servers of a cluster that have just started take seconds to choose who leads JetStream, and answer nothing before:
+    they are asked again. What is asked for may be done twice.
+    """
+    clock = SystemClock()
+    for _ in range(ASKED_MAX):
+        try:
+            return await ask()
+        except NotFoundError:
+            raise
+        except TimeoutError:
+            pass
+        except APIError as error:
+            if error.err_code != NO_LEADER_YET:
+                why = error.description or "JetStream is not switched on"
+                raise StartupError(f"{what}: NATS refuses it ({why}); see its log and limits") from error
+        await clock.sleep(AGAIN_SECONDS)
+    raise StartupError(f"{what}: NATS does not answer; JetStream needs more than half of its servers: see their logs")

@@ -161,15 +161,15 @@ class RedisStore:
             fresh = not self._generation
             generation = self._generation or self._new_generation()
             header = (generation, "1" if fresh else "0", first_n, last_n, _head(last_n, chain))
-            verdict, told = await self._run(APPLY, self._keys(generation), *header, *fields)
+            verdict, applied = await self._run(APPLY, self._keys(generation), *header, *fields)
             if verdict == b"moved":
-                self._generation = told.decode()
+                self._generation = applied.decode()
                 continue
             if verdict == b"gap":
-                raise Conflict(f"the views hold up to {int(told)}, the changes are of {first_n}..{last_n}")
-            if not fresh or int(told):
+                raise Conflict(f"the views hold up to {int(applied)}, the changes are of {first_n}..{last_n}")
+            if not fresh or int(applied):
                 self._generation = generation
-            return int(told)
+            return int(applied)
         raise Transient("Redis: the generation moves faster than changes are applied")
 
     @_transient
@@ -244,7 +244,10 @@ class RedisStore:
             return await answer
 
     async def _fill(self, generation: str, changes: Sequence[Change]) -> list[int]:
-        """In trips of a bounded size, so that Redis serves others in between; returns how many fields each view has."""
+        """
+        Writes the changes in trips of a bounded size, so that Redis serves others in between; returns each view's field
+        count.
+        """
         views = {view: {c.key: c.value for c in changes if c.view == view and c.value is not None} for view in VIEWS}
         chunks = ((view, chunk) for view, rows in views.items() for chunk in _chunks(rows))
         while batch := list(islice(chunks, CHUNKS_PER_TRIP)):

@@ -42,10 +42,10 @@ class NoSpans:
     on = False
 
     def report(self, span: TraceSpan) -> None:
-        """Nothing is kept."""
+        """Drops the span."""
 
     def close(self) -> None:
-        """Nothing is queued."""
+        """Has nothing to flush."""
 
 
 NO_SPANS = NoSpans()

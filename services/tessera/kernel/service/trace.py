@@ -23,7 +23,7 @@ _current_trace: ContextVar[str] = ContextVar("traceparent", default="")
 @contextmanager
 def bind(headers: Mapping[str, str] | None = None, **fields: object) -> Iterator[None]:
     """
-    While inside, every log line carries `fields`, and the trace is the one that `headers` bring.
+    Binds `fields` to every log line inside, and the trace that `headers` bring.
 
     A malformed trace header is dropped: it never decides anything.
     """

@@ -15,22 +15,22 @@ LOOKS = 4  # turns of silence in a row; a loop that stands still loses one of th
 
 class Deadline:
     """
-    Calls `strike` once, unless cancelled: `seconds` from now, then after as long again in which nothing was heard.
+    Calls `on_expiry` once, unless cancelled: `seconds` from now, then after as long again without anything received.
 
-    `heard` is a count that grows with what is read from the connection. `on_due` is called when the time is over: it
-    may ask the peer for a sign that all was sent, and strike when that comes.
+    `count_received` grows with what is read from the connection. `on_due` is called when the time is over: it may ask
+    the peer for a sign that all was sent, and expire when that comes.
     """
 
     def __init__(
         self,
         seconds: float,
-        strike: Callable[[], None],
-        heard: Callable[[], int] = int,
+        on_expiry: Callable[[], None],
+        count_received: Callable[[], int] = int,
         on_due: Callable[[], None] = lambda: None,
     ) -> None:
         self._loop, self._look_seconds, self._looks = asyncio.get_running_loop(), seconds / LOOKS, LOOKS
-        self._strike, self._heard, self._on_due = strike, heard, on_due
-        self._heard_before = 0
+        self._on_expiry, self._count_received, self._on_due = on_expiry, count_received, on_due
+        self._received_before = 0
         self._handle: asyncio.Handle = self._loop.call_later(seconds, self._due)
 
     def cancel(self) -> None:
@@ -38,23 +38,23 @@ class Deadline:
         self._handle.cancel()
 
     def _due(self) -> None:
-        self._heard_before = self._heard()
+        self._received_before = self._count_received()
         self._handle = self._loop.call_later(self._look_seconds, self._look)
         self._on_due()
 
     def _look(self) -> None:
-        heard = self._heard()
-        self._looks = LOOKS if heard != self._heard_before else self._looks - 1
-        self._heard_before = heard
+        count_received = self._count_received()
+        self._looks = LOOKS if count_received != self._received_before else self._looks - 1
+        self._received_before = count_received
         if self._looks == 0:
-            self._strike()
+            self._on_expiry()
         else:
             self._handle = self._loop.call_later(self._look_seconds, self._look)
 
 
 @asynccontextmanager
 async def time_limit(seconds: float) -> AsyncIterator[None]:
-    """As `asyncio.timeout`, by such a deadline; for a peer that is asked one thing at a time."""
+    """Time limit like `asyncio.timeout`, by such a deadline; for a peer that is asked one thing at a time."""
     async with asyncio.timeout(None) as limit:
         deadline = Deadline(seconds, lambda: limit.reschedule(0))
         try:

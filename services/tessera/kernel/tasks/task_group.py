@@ -21,7 +21,7 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 
-async def together(stop: asyncio.Event, *loops: Coroutine[Any, Any, None]) -> None:
+async def run_loops(stop: asyncio.Event, *loops: Coroutine[Any, Any, None]) -> None:
     """
     Run the loops until `stop` is set or one of them ends, then cancel the others.
 
@@ -38,7 +38,7 @@ async def together(stop: asyncio.Event, *loops: Coroutine[Any, Any, None]) -> No
     _raise_failure(first, tasks)
 
 
-async def together_all(*calls: Coroutine[Any, Any, T]) -> list[T]:
+async def gather_all(*calls: Coroutine[Any, Any, T]) -> list[T]:
     """Run all of the calls and return their results in order; the first failure cancels the others and is raised."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     if not tasks:

@@ -22,7 +22,10 @@ log = structlog.get_logger()
 
 
 class Worklist:
-    """At most `at_once` keys are worked at the same time; the rest wait in the order in which they were named."""
+    """
+    Worklist of keys: at most `at_once` are worked at the same time, the rest wait in the order in which they were
+    named.
+    """
 
     def __init__(self, work: Callable[[str], Awaitable[None]], clock: Clock, at_once: int) -> None:
         self._work, self._clock, self._at_once = work, clock, at_once

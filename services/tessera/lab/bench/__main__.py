@@ -10,6 +10,7 @@ from tessera.lab.bench.explain import explaining
 from tessera.lab.bench.flood import flood
 from tessera.lab.bench.fold import fold
 from tessera.lab.bench.growth import growth
+from tessera.lab.bench.kinds import kinds
 from tessera.lab.bench.latency import latency
 from tessera.lab.bench.report import ReportRow
 from tessera.lab.bench.restart import restart
@@ -31,10 +32,11 @@ BENCHES: dict[str, Bench] = {
     "flood": lambda asked: flood(asked.jobs, asked.rounds),
     "sizing": lambda asked: sizing(asked.jobs, asked.nodes),
     "growth": lambda asked: growth(asked.queued, asked.rounds, asked.nodes),
+    "kinds": lambda asked: kinds(asked.rounds),
 }
 
-USUAL = [name for name in BENCHES if name != "flood"]
-"""Flood takes minutes, most of them waiting: it is asked for by name."""
+USUAL = [name for name in BENCHES if name not in ("flood", "kinds")]
+"""Flood and kinds take minutes: they are asked for by name."""
 
 
 def main() -> None:

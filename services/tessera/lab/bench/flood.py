@@ -6,8 +6,8 @@ from tessera.client.reading import ledger_of
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import Clock, Outgoing
-from tessera.lab.bench.load import RELEASED, Ear
-from tessera.lab.bench.platform import TENANT, BenchPlatform, job, stage, submits
+from tessera.lab.bench.load import RELEASED, EventCounter
+from tessera.lab.bench.platform import TENANT, BenchPlatform, job, start_platform, submits
 from tessera.lab.bench.report import ReportRow, percentile
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
@@ -28,15 +28,15 @@ async def flood(jobs: int, rounds: int) -> list[ReportRow]:
     clock = SystemClock()
     alone: list[list[Took]] = []
     beside: list[list[Took]] = []
-    async with stage(NODES, False, (TENANT, FLOOD)) as on, on.place.bus(on.place.tenant(FLOOD)) as other:
-        ear = await Ear.open(on.bus, on.shard, clock)
-        await _paced(on, ear, clock, "warm", 2)
+    async with start_platform(NODES, False, (TENANT, FLOOD)) as on, on.place.bus(on.place.tenant(FLOOD)) as other:
+        events = await EventCounter.open(on.bus, on.shard, clock)
+        await _paced(on, events, clock, "warm", 2)
         for number in range(rounds):
-            alone.append(await _paced(on, ear, clock, f"alone-{number}"))
+            alone.append(await _paced(on, events, clock, f"alone-{number}"))
             for at, seconds in enumerate(FLOODS_SECONDS):
                 keys = [f"flood-{number}-{i}" for i in range(at, jobs, len(FLOODS_SECONDS))]
                 await _send(other, on.shard, FLOOD, seconds, keys)
-            beside.append(await _paced(on, ear, clock, f"beside-{number}"))
+            beside.append(await _paced(on, events, clock, f"beside-{number}"))
             if number + 1 < rounds:
                 await _drained(on, clock)
     return [
@@ -54,19 +54,21 @@ async def flood(jobs: int, rounds: int) -> list[ReportRow]:
     ]
 
 
-async def _paced(on: BenchPlatform, ear: Ear, clock: Clock, name: str, samples: int = SAMPLES) -> list[Took]:
+async def _paced(
+    on: BenchPlatform, events: EventCounter, clock: Clock, name: str, samples: int = SAMPLES
+) -> list[Took]:
     """
     Times of a tenant's jobs, submitted one at a time, by the times of the ledger.
 
     Events only say when all have ended: their publisher gives way when CPU is short.
     """
-    began, ended = dict[str, int](), ear.count.get(RELEASED, 0)
+    began, ended = dict[str, int](), events.count.get(RELEASED, 0)
     for number in range(samples):
         key = f"{name}-{number}"
         began[job_id(on.shard, TENANT, key)] = clock.now_ms()
         await _send(on.bus, on.shard, TENANT, JOB_SECONDS, [key])
         await clock.sleep(EVERY_SECONDS)
-    await ear.until(RELEASED, ended + samples)
+    await events.until(RELEASED, ended + samples)
     allocated, released = await _moments(on)
     return [(float(allocated[job] - ts), float(released[job] - ts)) for job, ts in began.items()]
 
@@ -90,7 +92,7 @@ async def _send(bus: NatsBus, shard: str, tenant: str, seconds: float, keys: Seq
 
 
 async def _drained(on: BenchPlatform, clock: Clock) -> None:
-    """Until the ledger stands still: the flood has ended."""
+    """Waits until the ledger stands still: the flood has ended."""
     before = -1
     while (now := (await on.stored())["ledger messages"]) != before:
         before = now

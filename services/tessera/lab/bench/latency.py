@@ -4,8 +4,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tessera.kernel.clock import SystemClock
-from tessera.lab.bench.load import ALLOCATED, RELEASED, Ear, send
-from tessera.lab.bench.platform import job, stage, submits
+from tessera.lab.bench.load import ALLOCATED, RELEASED, EventCounter, send
+from tessera.lab.bench.platform import job, start_platform, submits
 from tessera.lab.bench.relay import HOPS, relay
 from tessera.lab.bench.report import ReportRow, percentile
 
@@ -19,19 +19,19 @@ async def latency(samples: int, rounds: int, nodes: int, sync: bool) -> list[Rep
     found: dict[int, list[float]] = {50: [], 99: []}
     floors: dict[int, list[float]] = {50: [], 99: []}
     with TemporaryDirectory(prefix="tessera-bench-") as folder:
-        async with relay(Path(folder), clock, sync) as floor, stage(nodes, sync) as on:
-            ear = await Ear.open(on.bus, on.shard, clock)
+        async with relay(Path(folder), clock, sync) as floor, start_platform(nodes, sync) as on:
+            events = await EventCounter.open(on.bus, on.shard, clock)
             for number in range(-1, rounds):
                 ours, bare = [], []
                 for i in range(samples if number >= 0 else min(WARM, samples)):
                     bare.append(await floor.one(b"x" * 512) * 1000)
                     (command,) = submits(job(0.0), [f"l{number}-{i}"])
-                    seen, ended = ear.count.get(ALLOCATED, 0), ear.count.get(RELEASED, 0)
+                    seen, ended = events.count.get(ALLOCATED, 0), events.count.get(RELEASED, 0)
                     await send(on.bus, on.shard, [command])
                     acknowledged = clock.monotonic()
-                    allocated = await ear.until(ALLOCATED, seen + 1)
+                    allocated = await events.until(ALLOCATED, seen + 1)
                     ours.append(max(0.0, allocated - acknowledged) * 1000)  # heard before we read the ack: no time
-                    await ear.until(RELEASED, ended + 1)
+                    await events.until(RELEASED, ended + 1)
                     await clock.sleep(PAUSE_SECONDS)
                 for rank in found if number >= 0 else ():
                     found[rank].append(percentile(ours, rank))

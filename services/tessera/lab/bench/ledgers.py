@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from tessera.engine import ENGINE_ID
+from tessera.engine import ENGINE_ID, ORDER_ENGINE_ID
 from tessera.engine.queueing.ordering import order
 from tessera.kernel.ledger.shard import Entry, Shard
 from tessera.lab.bench.platform import GIB, GPUS_PER_NODE, QUEUE, TENANT, job
@@ -34,7 +34,7 @@ class BareCommitter:
 
     def __init__(self, nodes: int) -> None:
         self.shard = Shard()
-        self.capacity: CapacityCache = {}
+        self.capacity = CapacityCache()
         self.stored: list[bytes] = []
         self._facts_upto = 0
         tenants, queues = (Tenant(name=TENANT, limits=Limits(jobs=None)),), (Queue(name=QUEUE),)
@@ -52,7 +52,9 @@ class BareCommitter:
         n, ts = state.n + 1, max(START_TS, state.ts + 1)
         heads = order(state, POOL, ts) if line else ()
         orders = (
-            (Order(v=1, pool=POOL, basis_n=state.n, ts=ts, engine=ENGINE_ID, policy=1, jobs=heads),) if heads else ()
+            (Order(v=1, pool=POOL, basis_n=state.n, ts=ts, engine=ORDER_ENGINE_ID, policy=1, jobs=heads),)
+            if heads
+            else ()
         )
         upto = self._facts_upto + len(taken)
         return Inputs(n, ts, max(1, state.epoch), upto, holder, "", taken, orders)

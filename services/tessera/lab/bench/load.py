@@ -16,7 +16,7 @@ class Stuck(Exception):
     """Events that must come did not."""
 
 
-class Ear:
+class EventCounter:
     """Counts the tenant's events by type as they come, and when the last of each came."""
 
     def __init__(self, clock: Clock) -> None:
@@ -26,10 +26,10 @@ class Ear:
         self._came = asyncio.Event()
 
     @classmethod
-    async def open(cls, bus: NatsBus, shard: str, clock: Clock) -> "Ear":
-        ear = cls(clock)
-        await bus.listen(subjects.live(f"events.{shard}.{TENANT}.>"), ear._on_event)
-        return ear
+    async def open(cls, bus: NatsBus, shard: str, clock: Clock) -> "EventCounter":
+        events = cls(clock)
+        await bus.listen(subjects.live(f"events.{shard}.{TENANT}.>"), events._on_event)
+        return events
 
     def _on_event(self, subject: str, _data: bytes) -> None:
         kind = subject.split(".", 5)[5]  # live.events.<shard>.<tenant>.<queue>.<kind>

@@ -55,14 +55,14 @@ class BenchPlatform:
 
 
 @asynccontextmanager
-async def stage(nodes: int, sync: bool, tenants: Sequence[str] = (TENANT,)) -> AsyncIterator[BenchPlatform]:
+async def start_platform(nodes: int, sync: bool, tenants: Sequence[str] = (TENANT,)) -> AsyncIterator[BenchPlatform]:
     """A fresh platform with that many nodes of eight GPUs, configured for tenants without limits in one queue."""
-    async with stages(nodes, sync, [subjects.MAIN_SHARD], tenants) as (one,):
+    async with start_shards(nodes, sync, [subjects.MAIN_SHARD], tenants) as (one,):
         yield one
 
 
 @asynccontextmanager
-async def stages(
+async def start_shards(
     nodes: int, sync: bool, shards: Sequence[str], tenants: Sequence[str] = (TENANT,)
 ) -> AsyncIterator[list[BenchPlatform]]:
     """The same with several shards, each with that many nodes."""

@@ -5,8 +5,8 @@ import asyncio
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import Clock
-from tessera.lab.bench.load import ADMITTED, Ear, send
-from tessera.lab.bench.platform import BenchPlatform, job, stage, submits
+from tessera.lab.bench.load import ADMITTED, EventCounter, send
+from tessera.lab.bench.platform import BenchPlatform, job, start_platform, submits
 from tessera.lab.bench.report import ReportRow
 from tessera.local.up import bare_import_seconds
 from tessera_schemas import subjects
@@ -42,12 +42,12 @@ class Epochs:
 
 async def restart(jobs: int, rounds: int, nodes: int) -> list[ReportRow]:
     clock, orderly, killed, floors = SystemClock(), [], [], []
-    async with stage(nodes, sync=False) as on, on.place.bus(on.place.identity(subjects.OPERATOR)) as bus:
-        ear = await Ear.open(on.bus, on.shard, clock)
+    async with start_platform(nodes, sync=False) as on, on.place.bus(on.place.identity(subjects.OPERATOR)) as bus:
+        events = await EventCounter.open(on.bus, on.shard, clock)
         epochs = Epochs(clock)
         await epochs.listen(bus, on.shard)
         await send(on.bus, on.shard, submits(job(RUN_SECONDS), [f"r{i}" for i in range(jobs)]))
-        await ear.until(ADMITTED, jobs)
+        await events.until(ADMITTED, jobs)
         await clock.sleep(SETTLE_SECONDS)
         for _ in range(rounds):
             floors.append((await bare_import_seconds([SCHEDULER], clock))[SCHEDULER])

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tessera.kernel.clock import SystemClock
-from tessera.lab.bench.load import RELEASED, Ear, send
-from tessera.lab.bench.platform import BenchPlatform, job, stage, submits
+from tessera.lab.bench.load import RELEASED, EventCounter, send
+from tessera.lab.bench.platform import BenchPlatform, job, start_platform, submits
 from tessera.lab.bench.report import ReportRow
 from tessera.local.platform import NATS, REDIS
 from tessera_schemas import subjects
@@ -17,14 +17,14 @@ RUN_SECONDS, BATCH = 0.5, 20
 async def sizing(jobs: int, nodes: int) -> list[ReportRow]:
     """Jobs in small batches, one after the other, as they come in a day: no batch is large enough to be cheap."""
     clock = SystemClock()
-    async with stage(nodes, False) as on:
-        ear = await Ear.open(on.bus, on.shard, clock)
+    async with start_platform(nodes, False) as on:
+        events = await EventCounter.open(on.bus, on.shard, clock)
         rest, before, stored = resident(on), on.cpu_seconds(), await ledger_bytes(on)
         commands = submits(job(RUN_SECONDS), [f"s{number}" for number in range(jobs)])
         began = clock.monotonic()
         for first in range(0, jobs, BATCH):
             await send(on.bus, on.shard, commands[first : first + BATCH])
-            await ear.until(RELEASED, min(first + BATCH, jobs))
+            await events.until(RELEASED, min(first + BATCH, jobs))
         seconds = clock.monotonic() - began
         spent, after = on.cpu_seconds(), resident(on)
         grown = await ledger_bytes(on) - stored

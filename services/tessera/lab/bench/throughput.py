@@ -11,8 +11,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from tessera.kernel.clock import SystemClock
-from tessera.lab.bench.load import ALLOCATED, RELEASED, Ear, send
-from tessera.lab.bench.platform import GPUS_PER_NODE, TTL_SECONDS, job, stage, submits
+from tessera.lab.bench.load import ALLOCATED, RELEASED, EventCounter, send
+from tessera.lab.bench.platform import GPUS_PER_NODE, TTL_SECONDS, job, start_platform, submits
 from tessera.lab.bench.relay import HOPS, relay
 from tessera.lab.bench.report import ReportRow
 
@@ -26,17 +26,17 @@ async def throughput(jobs: int, rounds: int, nodes: int, sync: bool) -> list[Rep
     spent: list[dict[str, float]] = []
     stored: list[dict[str, float]] = []
     with TemporaryDirectory(prefix="tessera-bench-") as folder:
-        async with relay(Path(folder), clock, sync) as floor, stage(nodes, sync) as on:
-            ear = await Ear.open(on.bus, on.shard, clock)
+        async with relay(Path(folder), clock, sync) as floor, start_platform(nodes, sync) as on:
+            events = await EventCounter.open(on.bus, on.shard, clock)
             for number in range(rounds):
                 floors.append(jobs / await floor.burst(b"x" * 512, jobs))
                 commands = submits(job(RUN_SECONDS), [f"t{number}-{i}" for i in range(jobs)])
-                seen = ear.count.get(ALLOCATED, 0), ear.count.get(RELEASED, 0)
+                seen = events.count.get(ALLOCATED, 0), events.count.get(RELEASED, 0)
                 had = await on.stored()
                 before, began = on.cpu_seconds(), clock.monotonic()
                 await send(on.bus, on.shard, commands)
-                rates.append(jobs / (await ear.until(ALLOCATED, seen[0] + jobs) - began))
-                whole.append(jobs / (await ear.until(RELEASED, seen[1] + jobs) - began))
+                rates.append(jobs / (await events.until(ALLOCATED, seen[0] + jobs) - began))
+                whole.append(jobs / (await events.until(RELEASED, seen[1] + jobs) - began))
                 await clock.sleep(CLEANED_SECONDS)
                 spent.append(_per_job(before, on.cpu_seconds(), 1e6 / jobs))
                 stored.append(_per_job(had, await on.stored(), 1 / jobs))

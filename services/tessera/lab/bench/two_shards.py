@@ -11,8 +11,8 @@ import os
 from collections.abc import Sequence
 
 from tessera.kernel.clock import SystemClock
-from tessera.lab.bench.load import ALLOCATED, RELEASED, Ear, send
-from tessera.lab.bench.platform import GPUS_PER_NODE, TTL_SECONDS, BenchPlatform, job, stages, submits
+from tessera.lab.bench.load import ALLOCATED, RELEASED, EventCounter, send
+from tessera.lab.bench.platform import GPUS_PER_NODE, TTL_SECONDS, BenchPlatform, job, start_shards, submits
 from tessera.lab.bench.report import ReportRow
 from tessera_schemas.subjects import MAIN_SHARD
 
@@ -25,13 +25,13 @@ async def two_shards(jobs: int, rounds: int, nodes: int) -> list[ReportRow]:
     clock = SystemClock()
     alone: list[float] = []
     together: list[float] = []
-    async with stages(nodes, False, [MAIN_SHARD, "b"]) as both:
-        ears = [await Ear.open(on.bus, on.shard, clock) for on in both]
+    async with start_shards(nodes, False, [MAIN_SHARD, "b"]) as both:
+        counters = [await EventCounter.open(on.bus, on.shard, clock) for on in both]
         for number in range(rounds):
             for rates, count in ((alone, 1), (together, 2)):
                 began = clock.monotonic()
-                loads = zip(both[:count], ears[:count], strict=True)
-                ends = await asyncio.gather(*(_load(on, ear, f"{number}-{count}", jobs) for on, ear in loads))
+                loads = zip(both[:count], counters[:count], strict=True)
+                ends = await asyncio.gather(*(_load(on, events, f"{number}-{count}", jobs) for on, events in loads))
                 rates.append(count * jobs / (max(ends) - began))
                 await clock.sleep(CLEANED_SECONDS)
     return [
@@ -47,11 +47,11 @@ async def two_shards(jobs: int, rounds: int, nodes: int) -> list[ReportRow]:
     ]
 
 
-async def _load(on: BenchPlatform, ear: Ear, name: str, jobs: int) -> float:
+async def _load(on: BenchPlatform, events: EventCounter, name: str, jobs: int) -> float:
     """Time at which the last of so many jobs was allocated; all of them are released when this returns."""
     commands: Sequence[bytes] = submits(job(RUN_SECONDS), [f"{name}-{i}" for i in range(jobs)])
-    allocated, released = ear.count.get(ALLOCATED, 0), ear.count.get(RELEASED, 0)
+    allocated, released = events.count.get(ALLOCATED, 0), events.count.get(RELEASED, 0)
     await send(on.bus, on.shard, commands)
-    end = await ear.until(ALLOCATED, allocated + jobs)
-    await ear.until(RELEASED, released + jobs)
+    end = await events.until(ALLOCATED, allocated + jobs)
+    await events.until(RELEASED, released + jobs)
     return end

@@ -70,14 +70,14 @@ def _timed(what: str, cluster: list[Node], roles: tuple[RoleNeed, ...]) -> GangT
     scoring = PriceAware(Mix("default", known=tuple(known.items()), largest_cpu_milli=cluster[0].cpu_milli))
     first, later, floor = list[float](), list[float](), list[float]()
     for round_number in range(ROUNDS):
-        room = FreeCapacity(cluster, scoring=scoring)
-        first.append(_milliseconds(partial(room.place, roles)))
+        capacity = FreeCapacity(cluster, scoring=scoring)
+        first.append(_milliseconds(partial(capacity.place, roles)))
         changed = [
             _with_free(node, 5 + round_number % 4) if number % 8 == round_number % 8 else node
             for number, node in enumerate(cluster)
         ]
-        room.renewed(changed, scoring)
-        later.append(_milliseconds(partial(room.place, roles)))
+        capacity.renewed(changed, scoring)
+        later.append(_milliseconds(partial(capacity.place, roles)))
         floor.append(_milliseconds(partial(_gpus_free, changed)))
     return GangTime(what, median(first), median(later), median(floor))
 

@@ -66,12 +66,12 @@ def _mix(gangs: list[Gang], cluster: list[Node]) -> Mix:
 
 
 def _filled(cluster: list[Node], scoring: PriceAware, wanted: list[Gang]) -> float:
-    room = FreeCapacity(cluster, scoring=scoring)
+    capacity = FreeCapacity(cluster, scoring=scoring)
     for gang in dict.fromkeys(wanted):
-        room.find(gang)  # first contact with each kind looks at every state: a start-up cost
+        capacity.find(gang)  # first contact with each kind looks at every state: a start-up cost
     began = process_time()
     for gang in wanted:
-        room.place(gang)
+        capacity.place(gang)
     return len(wanted) / (process_time() - began)
 
 

@@ -40,9 +40,9 @@ def run_all(
     loads: Sequence[int],
     seeds: Sequence[int],
     span: Span,
-    tell: Callable[[str], None],
+    report_progress: Callable[[str], None],
 ) -> Campaign:
-    """`tell` is called before each run. Raises: Unbalanced."""
+    """`report_progress` is called before each run. Raises: Unbalanced."""
     found = Campaign(timed, span, tuple(seeds))
     for load in loads:
         found.fluids[load] = fluid_percent(timed, load)
@@ -51,7 +51,7 @@ def run_all(
             found.pools.setdefault(load, []).append(bound(ready))
             for policy in policies:
                 for defragment in (False, True):
-                    tell(f"{load} %, {policy}{', moving' if defragment else ''}, seed {seed}")
+                    report_progress(f"{load} %, {policy}{', moving' if defragment else ''}, seed {seed}")
                     key = Key(load, policy, defragment)
                     found.runs.setdefault(key, []).append(replay(ready, policy, defragment))
     return found

@@ -6,7 +6,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from tessera.domain.resources import WHOLE_GPU
-from tessera.lab.churn.book import FRAGMENTED, HOUR_MS, RAN, WAITED, WAITERS
+from tessera.lab.churn.arrivals import FRAGMENTED, HOUR_MS, RAN, WAITED, WAITERS
 from tessera.lab.churn.campaign import Campaign, Key
 from tessera.lab.churn.replay import DAY_HOURS, ChurnOutcome, Span
 

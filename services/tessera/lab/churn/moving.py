@@ -16,7 +16,7 @@ from tessera.domain.fast import replace
 from tessera.domain.gang import Gang
 from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.engine.placement.fits import never_fits
-from tessera.lab.churn.book import HOUR_MS, Book, Placements
+from tessera.lab.churn.arrivals import HOUR_MS, ChurnArrivals, Placements
 from tessera.lab.churn.running import NodeCluster, fill
 
 PERIOD_MS = HOUR_MS // 4
@@ -29,8 +29,8 @@ MS = 1000
 class Mover:
     """`moved` pods made room for `opened` others, and so many thousandths of GPU times seconds are done again."""
 
-    def __init__(self, cluster: NodeCluster, book: Book) -> None:
-        self._cluster, self._book = cluster, book
+    def __init__(self, cluster: NodeCluster, arrivals: ChurnArrivals) -> None:
+        self._cluster, self._arrivals = cluster, arrivals
         self._running: dict[str, list[int]] = {}
         self.next_ms = PERIOD_MS
         self.moved = self.opened = self.lost_milli_seconds = 0
@@ -39,23 +39,23 @@ class Mover:
         """Try the kinds whose first pod waits longest, each on the nodes where least must move."""
         self.next_ms += PERIOD_MS
         self._running = self._by_node()
-        by_wait = sorted(self._book.waiting.items(), key=lambda queue: queue[1][0])
+        by_wait = sorted(self._arrivals.waiting.items(), key=lambda queue: queue[1][0])
         for gang, _ in by_wait[:KINDS_PER_TURN]:
             self._open_for(gang)
 
     def _open_for(self, gang: Gang) -> None:
-        for name in cheapest_nodes(self._cluster.room.nodes.values(), gang[0].need):
-            if gang not in self._book.waiting:
+        for name in cheapest_nodes(self._cluster.capacity.nodes.values(), gang[0].need):
+            if gang not in self._arrivals.waiting:
                 return
             victims = choose_victims(
-                self._cluster.room.nodes[name], self._book, gang[0].need, self._running.get(name, [])
+                self._cluster.capacity.nodes[name], self._arrivals, gang[0].need, self._running.get(name, [])
             )
             if victims and self._is_worth_it(gang, victims) and self._move(gang, name, victims):
                 return
 
     def _is_worth_it(self, gang: Gang, victims: Sequence[int]) -> bool:
-        waited_s = (self._book.clock - self._book.at[self._book.waiting[gang][0]]) // MS
-        cost = sum(self._book.gangs[victim].amount.gpu_milli for victim in victims) * REDONE_S
+        waited_s = (self._arrivals.clock - self._arrivals.at[self._arrivals.waiting[gang][0]]) // MS
+        cost = sum(self._arrivals.gangs[victim].amount.gpu_milli for victim in victims) * REDONE_S
         return gang.amount.gpu_milli * waited_s > cost
 
     def _move(self, gang: Gang, name: str, victims: Sequence[int]) -> bool:
@@ -63,18 +63,18 @@ class Mover:
         targets = self._targets(name, victims)
         if targets is None:
             return False
-        cluster, book = self._cluster, self._book
+        cluster, arrivals = self._cluster, self._arrivals
         for victim, places in zip(victims, targets, strict=True):
-            cluster.release(book.gangs[victim], book.places[victim])
-            book.places[victim] = places
-            book.end_at(victim, book.end[victim] + REDONE_S * MS)
+            cluster.release(arrivals.gangs[victim], arrivals.places[victim])
+            arrivals.places[victim] = places
+            arrivals.end_at(victim, arrivals.end[victim] + REDONE_S * MS)
             self.moved += 1
-            self.lost_milli_seconds += REDONE_S * book.gangs[victim].amount.gpu_milli
+            self.lost_milli_seconds += REDONE_S * arrivals.gangs[victim].amount.gpu_milli
         opened = cluster.place(gang)
         if opened is None:
             raise AssertionError(f"no room was opened on node {name}")
-        book.start(book.leave_queue(gang), opened)
-        fill(cluster, book, name)
+        arrivals.start(arrivals.leave_queue(gang), opened)
+        fill(cluster, arrivals, name)
         self.opened += 1
         self._running = self._by_node()
         return True
@@ -82,21 +82,21 @@ class Mover:
     def _by_node(self) -> dict[str, list[int]]:
         """Pods on each node; read once a turn and after each move."""
         found: dict[str, list[int]] = {}
-        for job, places in self._book.places.items():
+        for job, places in self._arrivals.places.items():
             found.setdefault(places[0].node, []).append(job)
         return found
 
     def _targets(self, name: str, victims: Sequence[int]) -> list[Placements] | None:
         """A place on other nodes for each victim, the largest first, all taken; None if one finds none."""
-        cluster, gangs, found = self._cluster, self._book.gangs, list[Placements]()
-        before = cluster.room.nodes[name]
-        cluster.room.put(replace(before, pods_free=0))
+        cluster, gangs, found = self._cluster, self._arrivals.gangs, list[Placements]()
+        before = cluster.capacity.nodes[name]
+        cluster.capacity.put(replace(before, pods_free=0))
         for victim in victims:
             places = cluster.place(gangs[victim])
             if places is None:
                 break
             found.append(places)
-        cluster.room.put(before)
+        cluster.capacity.put(before)
         if len(found) == len(victims):
             return found
         for victim, places in zip(victims, found, strict=False):
@@ -127,16 +127,16 @@ def _leaving(need: Need, node: Node) -> int:
     return sum(used[: need.gpus]) if need.gpus <= len(used) else need.total_gpu_milli
 
 
-def choose_victims(node: Node, book: Book, need: Need, here: Sequence[int]) -> list[int]:
+def choose_victims(node: Node, arrivals: ChurnArrivals, need: Need, here: Sequence[int]) -> list[int]:
     """
     Pods on the node whose leaving makes the pod fit, the largest first; none where it cannot be.
 
     The devices that have least to lose are cleared first; then the pods with the fewest GPUs make room for CPU and
     memory.
     """
-    asks = {job: book.gangs[job][0].need for job in here}
+    asks = {job: arrivals.gangs[job][0].need for job in here}
     smallest = sorted(here, key=lambda job: (asks[job].total_gpu_milli, -asks[job].cpu_milli, job))
-    chosen = _clear_devices(node, book, need, smallest)
+    chosen = _clear_devices(node, arrivals, need, smallest)
     if chosen is None:
         return []
     others = (job for job in smallest if job not in chosen)
@@ -154,12 +154,12 @@ def _is_enough(node: Node, need: Need, leaving: Sequence[Need]) -> bool:
     return cpu >= need.cpu_milli and memory >= need.memory_bytes
 
 
-def _clear_devices(node: Node, book: Book, need: Need, smallest: Sequence[int]) -> list[int] | None:
+def _clear_devices(node: Node, arrivals: ChurnArrivals, need: Need, smallest: Sequence[int]) -> list[int] | None:
     """Pods that have to leave so that the devices of the node with least to lose hold the pod; None if they cannot."""
     count, wanted = need.gpus or int(need.gpu_milli > 0), need.gpu_milli or WHOLE_GPU
     chosen: list[int] = []
     for slot in sorted(range(node.gpus), key=lambda slot: (-node.gpu_free[slot], slot))[:count]:
-        on_it = {job: book.places[job][0].gpu_milli for job in smallest if slot in book.places[job][0].devices}
+        on_it = {job: arrivals.places[job][0].gpu_milli for job in smallest if slot in arrivals.places[job][0].devices}
         left = node.gpu_free[slot] + sum(on_it[job] for job in chosen if job in on_it)
         for job, milli in on_it.items():
             if left < wanted and job not in chosen:

@@ -7,7 +7,7 @@ import numpy as np
 
 from tessera.domain.resources import WHOLE_GPU
 from tessera.kernel.errors import StartupError
-from tessera.lab.churn.book import HOUR_MS, RAN, WAITED
+from tessera.lab.churn.arrivals import HOUR_MS, RAN, WAITED
 from tessera.lab.churn.campaign import Campaign
 from tessera.lab.churn.figures import bound_percent
 from tessera.lab.churn.replay import DAY_HOURS

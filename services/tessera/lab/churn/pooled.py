@@ -11,7 +11,7 @@ from collections.abc import Collection
 from tessera.domain.gang import Gang
 from tessera.domain.resources import NOTHING, WHOLE_GPU, Amount, Node
 from tessera.engine.placement.fits import fits
-from tessera.lab.churn.book import Placements
+from tessera.lab.churn.arrivals import Placements
 from tessera_schemas.placement import Placement
 
 SOMEWHERE: Placements = (Placement(0, "", "pool", ()),)

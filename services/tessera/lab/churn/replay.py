@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessera.domain.resources import Node
-from tessera.lab.churn.book import HOUR_MS, Book
+from tessera.lab.churn.arrivals import HOUR_MS, ChurnArrivals
 from tessera.lab.churn.lifetimes import Timed
 from tessera.lab.churn.moving import Mover
 from tessera.lab.churn.offered import Offered, offer
@@ -72,12 +72,12 @@ class Ready:
         self.timed, self.seed, self.span = timed, seed, span
         self.offered: Offered = offer(timed, load_percent, seed, span.hours * HOUR_MS)
 
-    def book(self, policy: str) -> Book:
+    def arrivals(self, policy: str) -> ChurnArrivals:
         """The arrivals as the policy looks at them; nobody has arrived yet."""
         pods, offered = self.timed.trace.pods, self.offered
         gangs = [gang_of_pod(policy, pod) for pod in pods]
         arriving = [gangs[at] for at in offered.pod.tolist()]
-        return Book(arriving, offered.at_ms.tolist(), offered.life_ms.tolist(), self.span.hours)
+        return ChurnArrivals(arriving, offered.at_ms.tolist(), offered.life_ms.tolist(), self.span.hours)
 
 
 def replay(ready: Ready, policy: str, defragment: bool) -> ChurnOutcome:
@@ -86,47 +86,50 @@ def replay(ready: Ready, policy: str, defragment: bool) -> ChurnOutcome:
     nodes, scoring = nodes_for(policy, trace, ready.seed), scoring_of(trace, policy, ready.seed)
     scoring.see(map(gang_for, trace.pods))
     measure = Fragmentation(trace, {node.name: node for node in nodes})
-    cluster, book = NodeCluster(nodes, scoring.in_force(), measure), ready.book(policy)
-    mover, end = Mover(cluster, book) if defragment else None, ready.span.hours * HOUR_MS
-    while book.clock < end:
-        first = book.arrived
-        run_until(cluster, book, min(end, mover.next_ms) if mover else end, first + scoring.due_in)
-        scoring.see(book.gangs[first : book.arrived])
+    cluster, arrivals = NodeCluster(nodes, scoring.in_force(), measure), ready.arrivals(policy)
+    mover, end = Mover(cluster, arrivals) if defragment else None, ready.span.hours * HOUR_MS
+    while arrivals.clock < end:
+        first = arrivals.arrived
+        run_until(cluster, arrivals, min(end, mover.next_ms) if mover else end, first + scoring.due_in)
+        scoring.see(arrivals.gangs[first : arrivals.arrived])
         cluster.use(scoring.in_force())
-        if mover and book.clock == mover.next_ms:
+        if mover and arrivals.clock == mover.next_ms:
             mover.take_turn()
-    outcome = _outcome(book, mover, measure.unit)
-    audit(cluster.room.nodes, book, cluster.empty)
+    outcome = _outcome(arrivals, mover, measure.unit)
+    audit(cluster.capacity.nodes, arrivals, cluster.empty)
     return outcome
 
 
 def bound(ready: Ready) -> ChurnOutcome:
     """The same arrivals on one pool of everything, see `pooled`."""
-    book = ready.book("bestfit")
-    run_until(PooledCluster(nodes_of(ready.timed.trace, ready.seed)), book, ready.span.hours * HOUR_MS)
-    return _outcome(book, None, 1)
+    arrivals = ready.arrivals("bestfit")
+    run_until(PooledCluster(nodes_of(ready.timed.trace, ready.seed)), arrivals, ready.span.hours * HOUR_MS)
+    return _outcome(arrivals, None, 1)
 
 
-def _outcome(book: Book, mover: Mover | None, unit: int) -> ChurnOutcome:
-    running, waiting = len(book.places), sum(map(len, book.waiting.values()))
-    if book.arrived != running + waiting + book.refused + book.ended:
+def _outcome(arrivals: ChurnArrivals, mover: Mover | None, unit: int) -> ChurnOutcome:
+    running, waiting = len(arrivals.places), sum(map(len, arrivals.waiting.values()))
+    if arrivals.arrived != running + waiting + arrivals.refused + arrivals.ended:
         raise Unbalanced(
-            f"{book.arrived} arrived, but {running} run, {waiting} wait, {book.refused} refused, {book.ended} ended"
+            f"{arrivals.arrived} arrived, but {running} run, {waiting} wait, {arrivals.refused} refused, "
+            f"{arrivals.ended} ended"
         )
     moves = (mover.moved, mover.opened, mover.lost_milli_seconds) if mover else (0, 0, 0)
-    return ChurnOutcome(book.arrived, running, waiting, book.refused, book.ended, moves, book.hours, unit)
+    return ChurnOutcome(
+        arrivals.arrived, running, waiting, arrivals.refused, arrivals.ended, moves, arrivals.hours, unit
+    )
 
 
-def audit(nodes: Mapping[str, Node], book: Book, empty: Mapping[str, Node]) -> None:
+def audit(nodes: Mapping[str, Node], arrivals: ChurnArrivals, empty: Mapping[str, Node]) -> None:
     """Give everything that runs back: every node must then be as empty as it was. Raises: Unbalanced."""
     if any(node.overfull for node in nodes.values()):
         raise Unbalanced("a device or a node holds more than it has")
     without = dict(nodes)
-    for job, places in book.places.items():
-        need, held = book.gangs[job][0].need, sum(place.gpu_milli * len(place.devices) for place in places)
+    for job, places in arrivals.places.items():
+        need, held = arrivals.gangs[job][0].need, sum(place.gpu_milli * len(place.devices) for place in places)
         if held != need.total_gpu_milli:
             raise Unbalanced(f"arrival {job} holds {held} thousandths of GPUs and asked for {need.total_gpu_milli}")
-        book.gangs[job].take(without, places, -1)
+        arrivals.gangs[job].take(without, places, -1)
     wrong = [name for name, node in without.items() if node != empty[name]]
     if wrong:
         raise Unbalanced(f"node {wrong[0]} holds something that no pod took: {without[wrong[0]]}")

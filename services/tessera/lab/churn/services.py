@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from tessera.client.outcomes import Exit, Failure
-from tessera.lab.churn.book import HOUR_MS
+from tessera.lab.churn.arrivals import HOUR_MS
 from tessera.lab.churn.lifetimes import Timed
 from tessera.lab.churn.offered import MS, Offered
 from tessera.lab.churn.replay import Span
@@ -20,7 +20,7 @@ from tessera.lab.traces.as_jobs import TENANT, config, named, spec
 from tessera.testkit.end_to_end.following import Arrival, Timeline, follow
 from tessera.testkit.end_to_end.services import TraceServices, run_end_to_end
 
-Tell = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def through_services(
     seed: int,
     offered: Offered,
     counted: CountedWindow,
-    tell: Tell = lambda done, of: None,
+    report_progress: ReportProgress = lambda done, of: None,
 ) -> ChurnThroughServices:
     """Raises Failure for a policy that the platform does not have, and Undecided."""
     body, places = config(policy), node_order(len(timed.trace.nodes), seed).tolist()
@@ -86,7 +86,7 @@ def through_services(
 
     async def run(services: TraceServices) -> ChurnThroughServices:
         await services.start([named(node, place) for node, place in zip(timed.trace.nodes, places, strict=True)], body)
-        timeline = await follow(services, coming, lambda done: tell(done, len(coming)), counted.end_ms)
+        timeline = await follow(services, coming, lambda done: report_progress(done, len(coming)), counted.end_ms)
         replay = await services.close()
         gpus = [timed.trace.pods[pod].total_gpu_milli for pod in offered.pod[: counted.arrivals].tolist()]
         percent = 100 / timed.trace.gpu_milli

@@ -85,18 +85,18 @@ class Chance:
     def __init__(self, seed: int) -> None:
         self._random = Random(f"chance {seed}")
         self._clock: dict[Need, int] = {}
-        self._strikes: dict[tuple[Need, str], int] = {}
+        self._last_used: dict[tuple[Need, str], int] = {}
 
     def score(self, need: Need, node: Node) -> int:
         """Time of the node's next stroke, negated."""
         at = self._clock.get(need, 0) + int(self._random.expovariate(1) * 2**40)
-        self._strikes[need, node.name] = at
+        self._last_used[need, node.name] = at
         return -at
 
     def device(self, need: Need, node: Node) -> int | None:
         """Any device that holds the share. The clock goes on to the node's stroke, since it is taken."""
         now = self._clock.get(need, 0)
-        self._clock[need] = max(now, self._strikes.get((need, node.name), now))
+        self._clock[need] = max(now, self._last_used.get((need, node.name), now))
         if not need.gpu_milli:
             return None
         return self._random.choice([slot for slot, left in enumerate(node.gpu_free) if left >= need.gpu_milli])

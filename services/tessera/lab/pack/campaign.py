@@ -8,17 +8,22 @@ from tessera.lab.pack.replay import POLICIES, FillingRun, replay
 from tessera.lab.pack.window import Window
 from tessera.lab.traces.alibaba import Trace
 
-Tell = Callable[[str, int], None]  # the policy, the seed
+ReportProgress = Callable[[str, int], None]  # the policy, the seed
 
 
 def run_all(
-    trace: Trace, policies: Sequence[str], seeds: Sequence[int], causes: bool, tell: Tell, window: Window | None = None
+    trace: Trace,
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    causes: bool,
+    report_progress: ReportProgress,
+    window: Window | None = None,
 ) -> dict[str, list[FillingRun]]:
     """The runs by policy, in the order asked for; causes are read in the first run of each alone."""
     found: dict[str, list[FillingRun]] = {}
     for policy in policies:
         for number, seed in enumerate(seeds):
-            tell(policy, seed)
+            report_progress(policy, seed)
             found.setdefault(policy, []).append(replay(trace, policy, seed, causes and number == 0, window=window))
     return found
 

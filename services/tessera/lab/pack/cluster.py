@@ -46,7 +46,7 @@ def gang_for(pod: TracePod) -> Gang:
     return gang_of((RoleNeed(ROLE, 1, Need(pod.cpu_milli, pod.memory_mib * MIB, gpus, milli, pod.models)),))
 
 
-def has_room(node: Node, pod: TracePod) -> bool:
+def takes_pod(node: Node, pod: TracePod) -> bool:
     """Whether the node could take the pod: a second look, written apart from the engine's, as the protocol asks."""
     if pod.models and node.gpu_model not in pod.models:
         return False
@@ -65,16 +65,16 @@ class Fragmentation:
 
     def __init__(self, trace: Trace, nodes: Mapping[str, Node]) -> None:
         self._workload = PodWorkload(typical(trace_mix(trace).items()))
-        self._of = {name: self._of_node(node) for name, node in nodes.items()}
+        self._of = {name: self._measure_node(node) for name, node in nodes.items()}
         self.total, self.unit = sum(self._of.values()), self._workload.total
         """Of all nodes, in thousandths of a GPU times `unit`."""
 
     def changed(self, node: Node) -> None:
         """Counts what the node, which has changed, is fragmented by now."""
-        now = self._of_node(node)
+        now = self._measure_node(node)
         self.total += now - self._of[node.name]
         self._of[node.name] = now
 
-    def _of_node(self, node: Node) -> int:
+    def _measure_node(self, node: Node) -> int:
         usable = self._workload.usable(node, node.cpu_free, node.gpu_free)
         return sum(node.gpu_free) * self._workload.total - usable

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from tessera.domain.resources import WHOLE_GPU
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.lab.pack.baselines import BASELINES, gang_of_pod, nodes_for
-from tessera.lab.pack.cluster import Fragmentation, RefusedThoughItFits, gang_for, has_room, nodes_of
+from tessera.lab.pack.cluster import Fragmentation, RefusedThoughItFits, gang_for, nodes_of, takes_pod
 from tessera.lab.pack.learning import DEFAULT, CommitterPolicy, FixedScoring, Scoring
 from tessera.lab.pack.protocol import LOAD_PERCENT, arrivals, curve, load_percent
 from tessera.lab.pack.stranding import Cause, stranded
-from tessera.lab.pack.window import WaitingLine, Window
+from tessera.lab.pack.window import WaitingPods, Window
 from tessera.lab.traces.alibaba import Trace, TracePod
 
 Floats = NDArray[np.float64]
@@ -52,26 +52,26 @@ class Filling:
 
     def __init__(self, trace: Trace, policy: str, seed: int, scoring: Scoring) -> None:
         self.scoring = scoring
-        self.room = FreeCapacity(nodes_for(policy, trace, seed), scoring=scoring.in_force())
-        self.measure = Fragmentation(trace, self.room.nodes)
+        self.capacity = FreeCapacity(nodes_for(policy, trace, seed), scoring=scoring.in_force())
+        self.measure = Fragmentation(trace, self.capacity.nodes)
         self._policy, self._run, self._refused = policy, f"{policy}, seed {seed}", set[TracePod]()
         self.placed = self.dropped = 0
 
     def see(self, pod: TracePod) -> None:
         """A pod arrives, whether it finds room or not."""
         self.scoring.see((gang_for(pod),))
-        if self.scoring.in_force() is not self.room.places.scoring:
-            self.room = FreeCapacity(self.room.nodes.values(), scoring=self.scoring.in_force())
+        if self.scoring.in_force() is not self.capacity.places.scoring:
+            self.capacity = FreeCapacity(self.capacity.nodes.values(), scoring=self.scoring.in_force())
 
     def place(self, pod: TracePod, number: int) -> None:
         """Place the arrival of this number, or drop it. Raises RefusedThoughItFits."""
-        found = self.room.place(gang_of_pod(self._policy, pod))
+        found = self.capacity.place(gang_of_pod(self._policy, pod))
         if isinstance(found, tuple):
             self.placed += pod.total_gpu_milli
-            self.measure.changed(self.room.nodes[found[0].node])
+            self.measure.changed(self.capacity.nodes[found[0].node])
             return
         self.dropped += 1
-        if pod not in self._refused and any(has_room(node, pod) for node in self.room.nodes.values()):
+        if pod not in self._refused and any(takes_pod(node, pod) for node in self.capacity.nodes.values()):
             raise RefusedThoughItFits(f"{self._run}, arrival {number}: dropped, but a node has room for it")
         self._refused.add(pod)  # nothing leaves: it fits nowhere later either
 
@@ -103,7 +103,7 @@ def replay(
     order = arrivals([pod.total_gpu_milli for pod in trace.pods], seed, trace.gpu_milli).tolist()
     pods, counts = [trace.pods[at] for at in order], Counter(trace.pods)
     x = load_percent(np.array([pod.total_gpu_milli for pod in pods], np.int64), trace.gpu_milli)
-    line = WaitingLine(window or Window(waiting=1), filling)
+    line = WaitingPods(window or Window(waiting=1), filling)
     used, lost = np.zeros((2, len(pods)))
     sampled = np.zeros((LOAD_PERCENT + 1, len(Cause)))
     for number, pod in enumerate(pods):
@@ -111,7 +111,7 @@ def replay(
         line.join(pod, number, last=number == len(pods) - 1)
         used[number], lost[number] = filling.placed, filling.measure.total
         if causes and (number + 1 == len(pods) or x[number + 1] != x[number]):
-            idle_by_cause = stranded(list(filling.room.nodes.values()), counts).sum(axis=0)
+            idle_by_cause = stranded(list(filling.capacity.nodes.values()), counts).sum(axis=0)
             sampled[min(x[number], LOAD_PERCENT)] = idle_by_cause / WHOLE_GPU
     allocated, of_all = used / trace.gpu_milli, lost / filling.measure.unit / trace.gpu_milli
     return FillingRun(

@@ -21,7 +21,7 @@ from tessera.testkit.sim.services import SHARD
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import CancelJob, SubmitJob
 
-Tell = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,11 @@ class PackThroughServices:
 
 
 def through_services(
-    trace: Trace, policy: str, seed: int, most: int | None = None, tell: Tell = lambda done, of: None
+    trace: Trace,
+    policy: str,
+    seed: int,
+    most: int | None = None,
+    report_progress: ReportProgress = lambda done, of: None,
 ) -> PackThroughServices:
     """`most` ends it after so many arrivals. Raises Failure for a policy that the platform does not have, Undecided."""
     body, places = config(policy), node_order(len(trace.nodes), seed).tolist()
@@ -57,7 +61,7 @@ def through_services(
             dropped += not await _placed(services, str(number), trace.pods[at])
             if policy == DEFAULT and trace.gpu_milli:
                 await services.until(_is_priced)
-            tell(number + 1, len(order))
+            report_progress(number + 1, len(order))
         state = services.state()
         held = sum(run.amount.gpu_milli for run in state.runs.values())
         replay = await services.close()

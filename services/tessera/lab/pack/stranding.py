@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 
 
 class Cause(IntEnum):
-    """In the order in which they are tested; USABLE is what is left."""
+    """Causes of idle capacity in the order in which they are tested; USABLE is the rest."""
 
     MODEL = 0
     SHAPE = 1

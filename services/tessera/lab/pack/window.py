@@ -29,13 +29,13 @@ class Window(NamedTuple):
 class Placing(Protocol):
     """Placement of the arrivals of a window."""
 
-    room: FreeCapacity
+    capacity: FreeCapacity
     scoring: Scoring
 
     def place(self, pod: TracePod, number: int) -> None: ...
 
 
-class WaitingLine:
+class WaitingPods:
     """Waiting pods with the numbers of their arrivals, the oldest first."""
 
     def __init__(self, window: Window, filling: Placing) -> None:
@@ -62,7 +62,7 @@ class WaitingLine:
                 continue
             met.add(pod)
             need = gang_for(pod)[0].need
-            node = self._filling.room.ranks.of(kind_of((need,))).best({})
+            node = self._filling.capacity.ranks.of(kind_of((need,))).best({})
             if node is None:
                 return at
             gain = (self._filling.scoring.price(need) - node[0]) * 1000 // max(pod.total_gpu_milli, LEAST_MILLI)

@@ -6,5 +6,6 @@ nodes that are wholly free (the last may keep a rest for others); nothing is pre
 then jobs arrive, then the policy starts what it will. `fifo` and `sjf-oracle` stop at the first job that does not fit,
 `skip` goes on behind it; all three place by best fit. `expected` and `reserve` are configurations of a shard
 (`configured`): the live order and the committer's decision take in the facts of the trace (`live`). No duration is
-known to them before the run has ended. `services` replays through the whole platform instead.
+known to them before the run has ended. With `-moving` behind their names reclamation's plans relocate runs, too; what
+is moved begins anew. `services` replays through the whole platform instead.
 """

@@ -24,11 +24,18 @@ POLICIES: Mapping[str, tuple[dict[str, str], Policy]] = {
     "expected": ({"order": "expected"}, Policy(placement="bestfit", backfill="reserve", **PATIENCE)),
 }
 """What the queue says, and the shard's policy."""
+GAIN = {found.field: found.value for found in RECOMMENDED if found.field == "defragment_min_gain_gpu_seconds"}
+MOVING = {"defragment": True, **GAIN}
+ALONE: Mapping[str, tuple[dict[str, str], Policy]] = {
+    **POLICIES,
+    **{f"{name}-moving": (how, rules.model_copy(update=MOVING)) for name, (how, rules) in POLICIES.items()},
+}
+"""Configurations for the engine alone, which counts jobs that are started again; relocations as recommended."""
 
 
 def config_of(policy: str) -> ConfigBody:
     """Configuration of a shard whose only queue goes by the policy."""
-    order, rules = POLICIES[policy]
+    order, rules = ALONE[policy]
     queue = Queue.model_validate({"name": QUEUE, **order})
     unlimited = Tenant(name=TENANT, limits=Limits(jobs=None, submits_per_second=None, bytes_per_second=None))
     return ConfigBody(tenants=(unlimited,), queues=(queue,), policy=rules)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from tessera.lab.queue.configured import by_arrival
+from tessera.lab.queue.configured import ALONE, by_arrival
 from tessera.lab.queue.live import LiveEngine
 from tessera.lab.traces.philly import TraceJob
 
@@ -26,6 +26,9 @@ class QueueingPolicy(Protocol):
 
     def started(self, now_ms: int) -> Sequence[int]:
         """The lines of the jobs that start now; they hold their GPUs from here on."""
+
+    def stopped(self) -> Sequence[int]:
+        """The lines of the jobs that the last call of `started` stopped first, to be started anew."""
 
 
 Rank = Callable[[TraceJob], tuple[int, ...]]
@@ -68,6 +71,10 @@ class InOrder:
                 del waiting[first]
         return begun
 
+    def stopped(self) -> Sequence[int]:
+        """Stopped jobs: none, since nothing is preempted."""
+        return ()
+
     def _start(self, job: TraceJob) -> bool:
         places = self._on_one(job.gpus) if job.gpus <= max(self._sizes) else self._on_whole_nodes(job.gpus)
         for node, gpus in places:
@@ -103,6 +110,5 @@ POLICIES: Mapping[str, Maker] = {
     "fifo": lambda sizes, _: InOrder(by_arrival, False, sizes),
     "skip": lambda sizes, _: InOrder(by_arrival, True, sizes),
     "sjf-oracle": lambda sizes, _: InOrder(by_duration, False, sizes),
-    "expected": partial(LiveEngine, "expected"),
-    "reserve": partial(LiveEngine, "reserve"),
+    **{name: partial(LiveEngine, name) for name in ALONE if name not in ("fifo", "skip")},
 }

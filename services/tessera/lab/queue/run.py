@@ -94,17 +94,17 @@ def run(jobs: Sequence[TraceJob], wanted: ReplayRequest, console: Console, out: 
         for policy in wanted.policies:
             task = shown.add_task(policy, total=len(chosen))
 
-            def tell(done: int, task: TaskID = task) -> None:
+            def report_progress(done: int, task: TaskID = task) -> None:
                 shown.update(task, completed=done)
 
             if wanted.services:
-                through[policy] = through_services(chosen, sizes, policy, tell)
+                through[policy] = through_services(chosen, sizes, policy, report_progress)
                 waits[policy] = through[policy].waits
             else:
                 queue = POLICIES[policy](sizes, history if wanted.history else ())
-                waits[policy] = replay(chosen, queue, tell)
+                waits[policy] = replay(chosen, queue, report_progress)
     results = {policy: measure(chosen, waited) for policy, waited in waits.items()}
-    _say(results, chosen, history, wanted, through, out)
+    _show_results(results, chosen, history, wanted, through, out)
     if wanted.plot is not None:
         plot(wanted.plot, chosen, waits)
     return results
@@ -140,7 +140,7 @@ def _refuse_what_cannot_start(jobs: Sequence[TraceJob], wanted: ReplayRequest) -
         raise StartupError(f"--gpus: the job on line {largest.line} asks for {largest.gpus}, there are {wanted.gpus}")
 
 
-def _say(
+def _show_results(
     results: dict[str, list[Measured]],
     chosen: Sequence[TraceJob],
     history: Sequence[TraceJob],

@@ -13,7 +13,7 @@ from tessera.kernel.errors import StartupError
 from tessera.lab.queue.configured import CPU_MILLI_PER_GPU, POLICIES, TENANT, by_arrival, config_of, spec_of
 from tessera.lab.traces.philly import TraceJob
 from tessera.local.cluster.nodes import NodeRow
-from tessera.testkit.end_to_end.following import Arrival, Tell, follow
+from tessera.testkit.end_to_end.following import Arrival, ReportProgress, follow
 from tessera.testkit.end_to_end.services import TraceServices, run_end_to_end
 
 GPUS_PER_POD_MAX = 64
@@ -30,7 +30,7 @@ class QueueThroughServices:
 
 
 def through_services(
-    jobs: Sequence[TraceJob], sizes: Sequence[int], policy: str, tell: Tell = lambda arrived: None
+    jobs: Sequence[TraceJob], sizes: Sequence[int], policy: str, report_progress: ReportProgress = lambda arrived: None
 ) -> QueueThroughServices:
     """`sizes` are the nodes' GPUs. Raises StartupError for a policy the platform does not have, and Undecided."""
     refuse(policy, sizes)
@@ -43,7 +43,7 @@ def through_services(
 
     async def run(services: TraceServices) -> QueueThroughServices:
         await services.start(_nodes(sizes), config_of(policy))
-        timeline = await follow(services, list(arrivals.values()), tell)
+        timeline = await follow(services, list(arrivals.values()), report_progress)
         replay = await services.close()
         mine = [arrivals[one.line] for one in jobs]
         waits = [_seconds(timeline.started[one.job_id] - one.at_ms) for one in mine]
@@ -61,7 +61,7 @@ def refuse(policy: str, sizes: Sequence[int]) -> None:
 
 
 def _nodes(sizes: Sequence[int]) -> list[NodeRow]:
-    """In the order of their numbers, with exactly the CPU and memory that their GPUs' jobs ask for."""
+    """Nodes in the order of their numbers, with exactly the CPU and memory that their GPUs' jobs ask for."""
     return [NodeRow.sized(f"node-{at:05d}", CPU_MILLI_PER_GPU * gpus, gpus, gpus) for at, gpus in enumerate(sizes)]
 
 

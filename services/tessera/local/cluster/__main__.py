@@ -14,6 +14,7 @@ from tessera.local.cluster.access import Access, access_from_file, access_of_ide
 from tessera.local.cluster.core import SimCluster
 from tessera.local.cluster.jobs import JobController
 from tessera.local.cluster.nodes import nodes_from_file
+from tessera.local.cluster.saved_pods import take_saved, write_saved
 from tessera.local.cluster.server import ApiServer
 from tessera.local.cluster.store import Options
 from tessera.local.free_port import LOOPBACK
@@ -36,6 +37,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--host", default=LOOPBACK, help="where it listens; loopback unless told")
     parser.add_argument("--port", type=int, default=0, help="0 picks a free one")
     parser.add_argument("--port-file", type=Path, help="where to write the port once it is open")
+    parser.add_argument("--pods-file", type=Path, help="keeps the pods from an orderly end to the next start")
     parser.add_argument("--tokens", type=Path, help="YAML: token -> {identity, verbs}; without it all is allowed")
     parser.add_argument("--credentials", type=Path, help="directory of `tessera init`: lets in whom that made")
     parser.add_argument("--start-ms", type=int, default=5, help="from bind to start")
@@ -57,6 +59,8 @@ async def _serve(arguments: argparse.Namespace) -> None:
     access = _access(arguments)
     options = Options(start_ms=arguments.start_ms, history=arguments.history)
     cluster = SimCluster(clock, arguments.seed, options)
+    if arguments.pods_file and (saved := take_saved(arguments.pods_file)):
+        cluster.put_back(saved)
     for node in nodes:
         cluster.create("nodes", "", node)
     stop = asyncio.Event()
@@ -74,6 +78,8 @@ async def _serve(arguments: argparse.Namespace) -> None:
     if controller is not None:
         controller.cancel()
     await server.stop()
+    if arguments.pods_file:
+        write_saved(arguments.pods_file, cluster.saved())
 
 
 def _run(serve: Coroutine[None, None, None]) -> None:

@@ -129,8 +129,12 @@ class NodeUse:
         for name, count in request.further:
             _room(name, self.used_further[name], count, self.further.get(name, 0))
         devices = self._devices_for(request)
-        self._add(request, devices, 1)
+        self.hold(request, devices)
         return devices
+
+    def hold(self, request: Request, devices: tuple[int, ...]) -> None:
+        """Count what a pod holds already, whatever the totals are."""
+        self._add(request, devices, 1)
 
     def give_back(self, request: Request, devices: tuple[int, ...]) -> None:
         """Free what `take` reserved: the same request, and the devices that were returned."""

@@ -18,6 +18,7 @@ from tessera.local.cluster.logs import Log, log_of
 from tessera.local.cluster.nodes import cards_of
 from tessera.local.cluster.paging import Pages
 from tessera.local.cluster.patching import JsonPatch, merged, patched
+from tessera.local.cluster.saved_pods import SavedPods
 from tessera.local.cluster.selectors import parse_selector
 from tessera.local.cluster.shelf import Version
 from tessera.local.cluster.store import Options, Store, WallClock, resource_in
@@ -54,7 +55,7 @@ class SimCluster:
         return self._store.shelf(resource).watch(resource_version, parse_selector(selector, fields))
 
     def resource(self, api_version: str, kind: str) -> str:
-        """By which name objects of this kind are kept. 404 where the cluster has no such kind."""
+        """Name under which objects of this kind are kept. Answers 404 where the cluster has no such kind."""
         found = resource_in(api_version, resource_of(kind))
         if not found:
             raise answers.not_found(resource_of(kind), "")
@@ -177,7 +178,7 @@ class SimCluster:
         self._store.replace(self._store.nodes, found, changed)
 
     def set_cordoned(self, node: str, cordoned: bool) -> None:
-        """As an operator does before a drain: nothing new is to come, and what runs goes on."""
+        """Cordons a node as an operator does before a drain: no new pod comes, running ones go on."""
         found = self._store.nodes.require("", node)
         spec = {**found.object["spec"], "unschedulable": cordoned}
         self._store.replace(self._store.nodes, found, {**found.object, "metadata": dict(found.meta), "spec": spec})
@@ -218,6 +219,14 @@ class SimCluster:
         if node is None or uid in self._forced or not self._store.kubelets.has(uid):
             return False
         return all(taint["key"] != OUT_OF_SERVICE_TAINT for taint in node.object["spec"].get("taints", ()))
+
+    def saved(self) -> SavedPods:
+        """All but nodes, as of now, for a process that goes on later."""
+        return self._store.saved()
+
+    def put_back(self, saved: SavedPods) -> None:
+        """Begin with what an earlier process had: before nodes are created, on a cluster that is empty."""
+        self._store.put_back(saved)
 
     def close_watches(self) -> None:
         """End every open watch of every kind; clients open new ones where they stopped."""

@@ -6,9 +6,9 @@ from functools import lru_cache
 
 def rfc3339(ms: int) -> str:
     """`ms` milliseconds since the Unix epoch, rounded down to the second."""
-    return _of_second(ms // 1000)
+    return _format_second(ms // 1000)
 
 
 @lru_cache(maxsize=1024)
-def _of_second(second: int) -> str:
+def _format_second(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

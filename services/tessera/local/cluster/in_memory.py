@@ -91,8 +91,8 @@ class MemoryCluster:
             if log.is_whole or not follow:
                 return
             await self._clock.sleep(FOLLOW_SECONDS)
-            told, log = len(log.lines), self._core.read_log(namespace, name)
-            lines = log.lines[told:]
+            sent, log = len(log.lines), self._core.read_log(namespace, name)
+            lines = log.lines[sent:]
 
     async def create_pod(self, namespace: str, pod: JsonObject) -> JsonObject:
         """Store a copy of `pod`; the pod returned is another copy."""
@@ -232,7 +232,7 @@ def _delete_options(uid: str, grace_seconds: int | None) -> JsonObject:
 
 
 def _as_in_lists(found: JsonObject) -> JsonObject:
-    """Of its own kinds the API server says kind and version once for the whole list."""
+    """An item as lists have it: for its own kinds the API server says kind and version once for the whole list."""
     found.pop("kind", None)
     found.pop("apiVersion", None)
     return found

@@ -62,7 +62,7 @@ class JobController:
         self._settle(job, active, list(ended.values()))
 
     def _count(self, job: Version, pods: Sequence[Version]) -> dict[str, str]:
-        """By UID how each pod ended; one that was deleted before its end has failed, and stays counted."""
+        """Ends of a Job's pods by UID; a pod that was deleted before its end has failed, and stays counted."""
         ended = self._ended.setdefault(job.uid, {})
         for pod in pods:
             if pod.phase in ENDED_PHASES:
@@ -79,11 +79,11 @@ class JobController:
         complete = len(done) >= completions if completions is not None else bool(done) and not active
         status: JsonObject = {"active": len(active), "succeeded": len(done), "failed": failed}
         if complete:
-            self._say(job, status, "Complete", "CompletionsReached")
+            self._set_condition(job, status, "Complete", "CompletionsReached")
         elif failed > spec.get("backoffLimit", _BACKOFF_LIMIT):
             for pod in active:
                 self._cluster.delete("pods", pod.meta["namespace"], pod.meta["name"])
-            self._say(job, status, "Failed", "BackoffLimitExceeded")
+            self._set_condition(job, status, "Failed", "BackoffLimitExceeded")
         else:
             wanted = parallelism if completions is None else min(parallelism, completions - len(done))
             if not spec.get("suspend") and not (completions is None and done):
@@ -116,16 +116,16 @@ class JobController:
         }
 
     def _priority(self, pod_spec: JsonObject) -> int:
-        """As admission of the API server fills it in."""
+        """Priority of a pod, as admission of the API server fills it in."""
         classes, _ = self._cluster.list("priorityclasses")
         name = pod_spec.get("priorityClassName")
         chosen = (one for one in classes if (one.meta["name"] == name if name else one.object.get("globalDefault")))
         return next((int(one.object["value"]) for one in chosen), 0)
 
-    def _say(self, job: Version, status: JsonObject, condition: str, reason: str) -> None:
+    def _set_condition(self, job: Version, status: JsonObject, condition: str, reason: str) -> None:
         now = rfc3339(self._clock.now_ms())
-        said = {"type": condition, "status": "True", "reason": reason, "lastTransitionTime": now}
-        self._write(job, {**status, "conditions": [said]})
+        entry = {"type": condition, "status": "True", "reason": reason, "lastTransitionTime": now}
+        self._write(job, {**status, "conditions": [entry]})
 
     def _write(self, job: Version, status: JsonObject) -> None:
         if job.object.get("status") != status:

@@ -21,7 +21,9 @@ _UNSTARTED = Ending("Failed", "", 0)
 
 
 @dataclass(slots=True)
-class _Started:
+class StartedProgram:
+    """A program that runs: what it holds, how it behaves, and when it ends."""
+
     behaviour: Behaviour
     request: Request
     devices: tuple[int, ...]
@@ -30,7 +32,7 @@ class _Started:
     ending: Ending
     stopped_ms: int | None = None
     saved_ms: int = 0
-    was_told: bool = False
+    was_asked: bool = False
 
     @property
     def next_ms(self) -> int:
@@ -40,19 +42,19 @@ class _Started:
 
     def saves(self, pod: Version, now_ms: int) -> bool:
         """Whether the program saves its work now: its time has come, or it was just told that it will be stopped."""
-        told = EVICT_AT_ANNOTATION in (pod.meta.get("annotations") or {}) and not self.was_told
-        self.was_told = self.was_told or told
+        asked = EVICT_AT_ANNOTATION in (pod.meta.get("annotations") or {}) and not self.was_asked
+        self.was_asked = self.was_asked or asked
         due = now_ms >= self.saved_ms + self.behaviour.save_ms
-        return bool(self.behaviour.save_ms) and self.stopped_ms is None and now_ms < self.ends_ms and (due or told)
+        return bool(self.behaviour.save_ms) and self.stopped_ms is None and now_ms < self.ends_ms and (due or asked)
 
 
 @dataclass(slots=True)
-class _Run:
+class PodRun:
     """A kubelet's knowledge of one pod."""
 
     node: str
     start_ms: int
-    started: _Started | None = None
+    started: StartedProgram | None = None
 
 
 class Kubelets:
@@ -62,7 +64,7 @@ class Kubelets:
         self, pods: Shelf, timers: Timers, start_ms: int, end_pod: Callable[[Version, JsonObject], None]
     ) -> None:
         self._pods, self._timers, self._start_ms, self._end_pod = pods, timers, start_ms, end_pod
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, PodRun] = {}
         self._on_node: dict[str, dict[str, None]] = {}
         self._use: dict[str, NodeUse] = {}
         self._away: dict[str, None] = {}
@@ -101,10 +103,24 @@ class Kubelets:
 
     def bound(self, pod: Version, now_ms: int) -> None:
         """A pod was bound; its node, which need not exist, looks at it after the start delay."""
-        run = _Run(pod.node, now_ms + self._start_ms)
+        run = PodRun(pod.node, now_ms + self._start_ms)
         self._runs[pod.uid] = run
         self._on_node.setdefault(pod.node, {})[pod.uid] = None
         self._timers.set(pod.uid, run.start_ms)
+
+    @property
+    def runs(self) -> dict[str, PodRun]:
+        """Knowledge of each pod, by UID; shared and not to be changed."""
+        return self._runs
+
+    def resume(self, uid: str, run: PodRun, now_ms: int) -> None:
+        """Take up a pod as an earlier process left it; what it missed follows once its node is there."""
+        self._runs[uid] = run
+        self._on_node.setdefault(run.node, {})[uid] = None
+        self._away.setdefault(run.node, None)
+        if run.started is not None:
+            self._use.setdefault(run.node, NodeUse()).hold(run.started.request, run.started.devices)
+        self._timers.set(uid, now_ms)
 
     def touched(self, uid: str, now_ms: int) -> None:
         """The pod was deleted or removed: its node notices at once."""
@@ -122,7 +138,7 @@ class Kubelets:
         if run.started is not None:
             self._while_running(uid, run, run.started, pod, now_ms)
 
-    def _before_start(self, uid: str, run: _Run, pod: Version | None, now_ms: int) -> None:
+    def _before_start(self, uid: str, run: PodRun, pod: Version | None, now_ms: int) -> None:
         if pod is None:
             self._forget(uid, run)
         elif pod.deleting:
@@ -133,7 +149,7 @@ class Kubelets:
         else:
             self._start(uid, run, pod, now_ms)
 
-    def _start(self, uid: str, run: _Run, pod: Version, now_ms: int) -> None:
+    def _start(self, uid: str, run: PodRun, pod: Version, now_ms: int) -> None:
         try:
             behaviour, request = behaviour_of(pod.object), request_of(pod.object)
             devices = self._use[run.node].take(request)
@@ -143,10 +159,10 @@ class Kubelets:
             self._end_pod(pod, {"phase": "Failed", "startTime": rfc3339(now_ms), **why})
             return
         ends_ms = now_ms + behaviour.run_ms
-        run.started = _Started(behaviour, request, devices, now_ms, ends_ms, behaviour.ending, saved_ms=now_ms)
+        run.started = StartedProgram(behaviour, request, devices, now_ms, ends_ms, behaviour.ending, saved_ms=now_ms)
         self._pods.replace(pod, {**pod.object, "metadata": dict(pod.meta), "status": _running(pod, now_ms)})
 
-    def _while_running(self, uid: str, run: _Run, started: _Started, pod: Version | None, now_ms: int) -> None:
+    def _while_running(self, uid: str, run: PodRun, started: StartedProgram, pod: Version | None, now_ms: int) -> None:
         if now_ms < started.ends_ms and (pod is None or pod.deleting):
             _stop(started, pod, now_ms)
         if pod is not None and started.saves(pod, now_ms):
@@ -160,7 +176,7 @@ class Kubelets:
         if pod is not None:
             self._end_pod(pod, _ended(pod, started))
 
-    def _forget(self, uid: str, run: _Run) -> None:
+    def _forget(self, uid: str, run: PodRun) -> None:
         del self._runs[uid]
         self._timers.cancel(uid)
         on_node = self._on_node[run.node]
@@ -169,7 +185,7 @@ class Kubelets:
             del self._on_node[run.node]
 
 
-def _stop(started: _Started, pod: Version | None, now_ms: int) -> None:
+def _stop(started: StartedProgram, pod: Version | None, now_ms: int) -> None:
     """Send SIGTERM once; a later deletion with less grace makes the end come earlier."""
     if started.stopped_ms is None:
         started.stopped_ms = now_ms
@@ -196,7 +212,7 @@ def _running(pod: Version, now_ms: int) -> JsonObject:
     }
 
 
-def _ended(pod: Version, started: _Started) -> JsonObject:
+def _ended(pod: Version, started: StartedProgram) -> JsonObject:
     ending = started.ending
     state = {
         "terminated": {

@@ -39,5 +39,5 @@ class Pages:
         return found[start:end], version, f"{number}:{end}" if end < len(found) else ""
 
     def forget(self) -> None:
-        """As the server's compaction does."""
+        """Forgets old list pages, as the server's compaction does."""
         self._lists.clear()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tessera.kernel.ports import ApiError
-from tessera.local.cluster.store import resource_in
+from tessera.local.cluster.store import WITHOUT_NAMESPACE, resource_in
 
 _ON_COLLECTION = {"GET": "list", "POST": "create"}
 _ON_OBJECT = {"GET": "get", "PATCH": "patch", "DELETE": "delete"}
@@ -15,7 +15,6 @@ _ON_SUBRESOURCE = {
     ("PATCH", "nodes", "status"): "patch",
     ("PATCH", "podgroups.scheduling.k8s.io", "status"): "patch",
 }
-_WITHOUT_NAMESPACE = ("nodes", "persistentvolumes", "priorityclasses", "storageclasses")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ def call_of(method: str, path: str) -> Call:
         namespace, parts = parts[1], parts[2:]
     resource, name, subresource = (*parts, "", "")[:3]
     resource = resource_in(version, resource)
-    if not resource or len(parts) > 3 or (resource in _WITHOUT_NAMESPACE and namespace):
+    if not resource or len(parts) > 3 or (resource in WITHOUT_NAMESPACE and namespace):
         raise _no_such_path()
     if subresource:
         verb = _ON_SUBRESOURCE.get((method, resource, subresource))
@@ -47,7 +46,7 @@ def call_of(method: str, path: str) -> Call:
         verb = (_ON_OBJECT if name else _ON_COLLECTION).get(method)
     if verb is None:
         raise ApiError(405, "MethodNotAllowed", f"{method} is not supported on {path}")
-    if resource not in _WITHOUT_NAMESPACE and not namespace and verb != "list":
+    if resource not in WITHOUT_NAMESPACE and not namespace and verb != "list":
         raise _no_such_path()
     return Call(verb, resource, namespace, name, subresource)
 

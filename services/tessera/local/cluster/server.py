@@ -19,6 +19,7 @@ from tessera.local.cluster.access import Access
 from tessera.local.cluster.admin import apply_fault
 from tessera.local.cluster.answers import AnswerLost
 from tessera.local.cluster.core import SimCluster
+from tessera.local.cluster.discovery import discovered
 from tessera.local.cluster.routes import Call, call_of, watched
 from tessera.local.cluster.shelf import Version
 from tessera.local.cluster.store import KINDS
@@ -80,6 +81,8 @@ class ApiServer:
         if path.startswith("/admin/"):
             who.check_admin()
             return await self._admin(request)
+        if request.method == "GET" and (found := discovered(path)):
+            return _json(orjson.dumps(found))
         call = call_of(request.method, path)
         if call.verb == "list" and request.query.get("watch") in ("1", "true"):
             call = watched(call)
@@ -151,7 +154,9 @@ class ApiServer:
         return _json(changed.json)
 
     def _check_uid(self, call: Call, patch: Any) -> None:
-        """To the real server another UID in a merge patch is no failed precondition but a change that is forbidden."""
+        """
+        Refuses another UID in a merge patch: to the real server that is a forbidden change, not a failed precondition.
+        """
         meta = patch.get("metadata") if isinstance(patch, dict) else None
         uid = meta.get("uid") if isinstance(meta, dict) else None
         if uid and uid != self._cluster.uid_of(call.resource, call.namespace, call.name):

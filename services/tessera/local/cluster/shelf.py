@@ -137,6 +137,13 @@ class Shelf:
         """Store a new object, whose metadata may be changed by this call."""
         return self._store("ADDED", obj, None)
 
+    def put_back(self, obj: JsonObject) -> None:
+        """Store an object as it was, with its version; a watch does not show it as a change."""
+        meta = obj["metadata"]
+        version = Version(obj, orjson.dumps(obj), key_of(meta.get("namespace", ""), meta["name"]))
+        self._by_key[version.key] = self._by_uid[meta["uid"]] = version
+        self._index(version)
+
     def replace(self, old: Version, obj: JsonObject) -> Version:
         """Store a changed object; its metadata must not be the old one's own."""
         return self._store("MODIFIED", obj, old)

@@ -12,6 +12,8 @@ from tessera.kernel.ports import ApiError, JsonObject
 from tessera.local.cluster.behaviour import grace_ms_of
 from tessera.local.cluster.dates import rfc3339
 from tessera.local.cluster.kubelet import Kubelets
+from tessera.local.cluster.saved_pods import SavedPods
+from tessera.local.cluster.selectors import parse_selector
 from tessera.local.cluster.shelf import Counter, Shelf, Version
 from tessera.local.cluster.timers import Timers
 from tessera_schemas.labels import ENDED_PHASES, EVICT_AT_ANNOTATION, RUN_LABEL
@@ -36,6 +38,7 @@ KINDS = {
     "pytorchjobs": ("kubeflow.org/v1", "PyTorchJob"),
 }
 """By resource, with its group where several have one of that name: what can be held, and as which apiVersion."""
+WITHOUT_NAMESPACE = ("nodes", "persistentvolumes", "priorityclasses", "storageclasses")
 _SET_BY_SERVER = ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion")
 
 
@@ -52,6 +55,7 @@ class WallClock(Protocol):
         """Milliseconds since the Unix epoch; virtual under the simulator."""
 
 
+EVERYTHING = parse_selector("")
 EVENTS_MAX = 10_000  # a real server forgets them after an hour
 
 
@@ -81,6 +85,29 @@ class Store:
         self.pods, self.nodes = self.shelves["pods"], self.shelves["nodes"]
         self.kubelets = Kubelets(self.pods, self.timers, options.start_ms, self._end_pod)
         self._clock, self._seed, self._uids = clock, seed, 0
+
+    def saved(self) -> SavedPods:
+        """All that outlives the process, as of now."""
+        return SavedPods(
+            version=self.counter.last,
+            uids=self._uids,
+            objects={
+                resource: [one.object for one in shelf.select(EVERYTHING)]
+                for resource, shelf in self.shelves.items()
+                if shelf is not self.nodes and len(shelf)
+            },
+            runs=self.kubelets.runs,
+        )
+
+    def put_back(self, saved: SavedPods) -> None:
+        """Begin with what an earlier process had; nodes are created afterwards."""
+        self.counter.last, self._uids = saved.version, saved.uids
+        for resource, shelf in self.shelves.items():
+            shelf.log.begin_at(saved.version)
+            for obj in saved.objects.get(resource, ()):
+                shelf.put_back(obj)
+        for uid, run in saved.runs.items():
+            self.kubelets.resume(uid, run, self.now_ms())
 
     def shelf(self, resource: str) -> Shelf:
         """Shelf of a resource such as `pods`. Raises ApiError 404 for a resource that is not kept."""

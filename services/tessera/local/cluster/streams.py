@@ -62,8 +62,8 @@ async def stream_log(
             if log.is_whole or query.get("follow") != "true" or stopping.is_set():
                 break
             await clock.sleep(_LOG_SECONDS)
-            told, log = len(log.lines), read()
-            lines = log.lines[told:]
+            sent, log = len(log.lines), read()
+            lines = log.lines[sent:]
     except (ApiError, ConnectionError):  # the pod, or the client, went
         pass
     return response

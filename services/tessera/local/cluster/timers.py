@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 class Timers:
-    """At most one due time per key; setting it again replaces it."""
+    """Timers with at most one due time per key; setting a key again replaces its time."""
 
     def __init__(self) -> None:
         self._due: dict[str, tuple[int, int]] = {}

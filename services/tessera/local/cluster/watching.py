@@ -134,6 +134,10 @@ class WatchLog:
         """Drop the whole history: readers that are behind get 410."""
         self._drop(len(self._events))
 
+    def begin_at(self, rv: int) -> None:
+        """Know of nothing up to a version, as after a restart: readers from before it get 410."""
+        self._dropped_rv = rv
+
     @property
     def readers(self) -> int:
         """Number of open readers."""

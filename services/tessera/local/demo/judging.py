@@ -17,6 +17,7 @@ from tessera.local.demo.measures import RunMeasures
 from tessera.projection.views import all_views
 from tessera.testkit.checker import PodChange, Report, check
 from tessera.testkit.events_checker import check_events
+from tessera.testkit.relations_checker import check_relations
 from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.keys import VIEWS
 from tessera_schemas.subjects import stream
@@ -86,7 +87,9 @@ class ShardRecords:
         return self.measures.decision_after(n)
 
     async def settle(self, pods: PodRecorder) -> None:
-        """Until nothing is left to do and nothing moves any more, at most SETTLE_SECONDS; the checker judges it."""
+        """
+        Waits until nothing is left to do and nothing moves any more, at most SETTLE_SECONDS; the checker judges it.
+        """
         until, before = self._clock.monotonic() + SETTLE_SECONDS, None
         while self._clock.monotonic() < until:
             now = await self._positions()
@@ -111,6 +114,7 @@ class ShardRecords:
         )
         check_events(report, self._stored, events, shard=self._name, drained=True)
         check_rules(report, self._stored)
+        check_relations(report, self._stored)
         return Judgement(self.measures, report, await self._replayed())
 
     async def _positions(self) -> tuple[int, int, int, int]:

@@ -52,10 +52,10 @@ async def _show(plan: DemoPlan, home: Path) -> DemoOutcome:
     print("Programs are simulated, run times cut to seconds; all services are real.")
     print(f"Starting NATS, Redis, a simulated Kubernetes cluster and {len(SERVICES)} services …", flush=True)
     restarts: list[str] = []
-    async with Platform(home, say=restarts.append) as platform:
+    async with Platform(home, notify=restarts.append) as platform:
         print(f"Ready after {platform.timings['ready']:.1f} s.", flush=True)
         async with open_scenario(plan, platform) as scenario:
-            outcome = await scenario.play()
+            outcome = await scenario.run_demo()
         print("Stopping …", flush=True)
     expected = f"{plan.kill} ended with code -{int(signal.SIGKILL)};"
     outcome.restarts.extend(line for line in restarts if not line.startswith(expected))

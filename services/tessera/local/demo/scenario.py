@@ -48,8 +48,8 @@ async def open_scenario(plan: DemoPlan, platform: Platform) -> AsyncIterator["Sc
         async with where.store(operator) as store, where.bus(operator) as bus:
             shapes = await _configured(where, ShardViews(store), plan, platform)
             async with Tessera.connect(TENANT, home=platform.directory) as tessera:
-                books = ShardRecords(bus, store, where.shard, platform.clock)
-                yield Scenario(plan, platform, tessera, books, PodRecorder(cluster), shapes)
+                shard_records = ShardRecords(bus, store, where.shard, platform.clock)
+                yield Scenario(plan, platform, tessera, shard_records, PodRecorder(cluster), shapes)
     finally:
         await cluster.close()
 
@@ -89,12 +89,12 @@ class Scenario:
         plan: DemoPlan,
         platform: Platform,
         tessera: Tessera,
-        books: ShardRecords,
+        shard_records: ShardRecords,
         pods: PodRecorder,
         shapes: Sequence[NodeShape],
     ) -> None:
         self._plan, self._platform, self._clock = plan, platform, platform.clock
-        self._tessera, self._books, self._pods = tessera, books, pods
+        self._tessera, self._shard_records, self._pods = tessera, shard_records, pods
         self._picture = Picture(shapes, self._clock.monotonic)
         self._story = story.DemoStory(tessera, self._clock)
         self._screen: Screen = screen(self._picture, len(plan.jobs), self._clock)
@@ -102,11 +102,11 @@ class Scenario:
         self._began = self._clock.monotonic()
         self._killed: Kill | None = None
 
-    async def play(self) -> DemoOutcome:
+    async def run_demo(self) -> DemoOutcome:
         """The story, then the mix; every change of a pod is recorded from the beginning."""
         recording = asyncio.ensure_future(self._pods.run())
         onlookers: list[asyncio.Future[Any]] = [recording]
-        acting = asyncio.ensure_future(self._story.tell())
+        acting = asyncio.ensure_future(self._story.run())
         try:
             await self._first_failure_or(acting, onlookers)
             self._began = self._clock.monotonic()
@@ -135,19 +135,21 @@ class Scenario:
     async def _act(self) -> DemoOutcome:
         late = len(self._plan.jobs) // LATE_PART if self._plan.kill else 0
         first, later = self._plan.jobs[: len(self._plan.jobs) - late], self._plan.jobs[len(self._plan.jobs) - late :]
-        self._screen.tell(f"Tenant {TENANT} submits {len(first)} jobs at once; each is admitted, then placed")
+        self._screen.announce(f"Tenant {TENANT} submits {len(first)} jobs at once; each is admitted, then placed")
         await self._clients.submit(first)
-        self._screen.tell("All are answered; what finds no room waits, gangs for all their pods")
+        self._screen.announce("All are answered; what finds no room waits, gangs for all their pods")
         until = self._clock.monotonic() + WORK_SECONDS
         if self._plan.kill:
             await self._until(lambda: self._ended >= len(self._plan.jobs) // KILL_AFTER_PART, until)
             await self._kill(self._plan.kill, later)
         await self._until(lambda: not self._picture.counts[WAITING] or self._clients.all_ended, until)
-        self._screen.tell("Nothing waits any more; the last jobs run to their end")
+        self._screen.announce("Nothing waits any more; the last jobs run to their end")
         await self._until(lambda: self._clients.all_ended, until)
-        self._screen.tell("All work has ended; checker and replay read all that was stored")
-        await self._books.settle(self._pods)
-        judgement = await self._books.judge([*self._story.acknowledged, *self._clients.acknowledged], self._pods)
+        self._screen.announce("All work has ended; checker and replay read all that was stored")
+        await self._shard_records.settle(self._pods)
+        judgement = await self._shard_records.judge(
+            [*self._story.acknowledged, *self._clients.acknowledged], self._pods
+        )
         return DemoOutcome(
             jobs=len(self._plan.jobs) + len(self._story.acknowledged),
             gangs=self._plan.gangs,
@@ -164,13 +166,15 @@ class Scenario:
         counts, at, old = self._picture.counts, self._clock.monotonic(), self._platform.pid(service)
         killed_ms = self._clock.now_ms()
         self._platform.kill(service)
-        self._screen.tell(
+        self._screen.announce(
             f"kill -9 {service}: {counts[RUNNING]} jobs run on, {counts[WAITING]} wait, {len(later)} more are submitted"
         )
         await self._until(lambda: self._platform.pid(service) != old, at + BACK_SECONDS)
-        last_n = await self._books.tail_n()  # it is dead: what comes after is its successor's
+        last_n = await self._shard_records.tail_n()  # it is dead: what comes after is its successor's
         back, _ = await asyncio.gather(self._back(service, at, last_n, killed_ms), self._clients.submit(later))
-        self._screen.tell(f"The {service} " + ("did not come back" if back is None else f"is back after {back:.1f} s"))
+        self._screen.announce(
+            f"The {service} " + ("did not come back" if back is None else f"is back after {back:.1f} s")
+        )
         self._killed = Kill(service, at - self._began, back, counts[RUNNING], len(later))
         await self._until(lambda: self._clients.all_ended, self._clock.monotonic() + READING_SECONDS)
 
@@ -179,7 +183,7 @@ class Scenario:
         if service == SCHEDULER:
             if not await self._until(lambda: self._picture.last_n > last_n, at + BACK_SECONDS):
                 return None
-            decided_ms = await self._books.decided_after(last_n)
+            decided_ms = await self._shard_records.decided_after(last_n)
             return None if decided_ms is None else (decided_ms - killed_ms) / 1000
         while self._clock.monotonic() < at + BACK_SECONDS:
             if all(text == "ok" for text in (await self._platform.ready(service)).values()):

@@ -30,11 +30,11 @@ COLOURS = {
 
 
 class Screen(Protocol):
-    """`happening` is the one sentence on what is going on; `tell` also keeps a sentence for those who look later."""
+    """`happening` is one sentence on what is going on; `announce` also keeps the sentence for later."""
 
     happening: str
 
-    def tell(self, sentence: str) -> None:
+    def announce(self, sentence: str) -> None:
         """Set `happening`, and print the sentence where printed lines stay."""
 
     async def run(self) -> None:
@@ -56,7 +56,7 @@ class PlainScreen:
         self._began = clock.monotonic()
         self.happening = ""
 
-    def tell(self, sentence: str) -> None:
+    def announce(self, sentence: str) -> None:
         """Print the sentence at once, behind the seconds since the beginning."""
         self.happening = sentence
         self._print(sentence)
@@ -88,7 +88,7 @@ class LiveScreen:
         self._began = clock.monotonic()
         self.happening = ""
 
-    def tell(self, sentence: str) -> None:
+    def announce(self, sentence: str) -> None:
         """Show the sentence from the next frame on, until another comes."""
         self.happening = sentence
 

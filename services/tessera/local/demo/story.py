@@ -89,14 +89,14 @@ class Track:
 
 
 class DemoStory:
-    """`tell` it once; `acknowledged` are the submits that were stored."""
+    """Call `run` once; `acknowledged` are the submits that were stored."""
 
     def __init__(self, tessera: Tessera, clock: Clock) -> None:
         self._tessera, self._clock, self._began = tessera, clock, clock.monotonic()
         self._tracks: dict[str, Track] = {}
         self.acknowledged: list[tuple[str, str]] = []
 
-    async def tell(self) -> bool:
+    async def run(self) -> bool:
         """False when it did not come to its end in time."""
         print("\nFirst a story. One special node, two CPUs. Three jobs want all of it.")
         listening = asyncio.ensure_future(self._listen())
@@ -105,7 +105,7 @@ class DemoStory:
                 await self._submit(special(name))
             ended = await self._until("test2", RUNS)
             await self._clock.sleep(URGENT_AFTER_SECONDS)
-            self._say(URGENT, "is submitted while test2 runs, with priority class urgent")
+            self._print(URGENT, "is submitted while test2 runs, with priority class urgent")
             await self._submit(special(URGENT, "urgent"))
             for name in (*CALM, URGENT):
                 ended = await self._until(name, ENDED) and ended
@@ -128,10 +128,10 @@ class DemoStory:
                 self._take(track, event)
 
     def _take(self, track: Track, event: CloudEvent) -> None:
-        what, said = _heard(event)
+        what, text = _describe(event)
         if what and what != track.now:
             track.step(self._seconds(), what)
-            self._say(track.name, said)
+            self._print(track.name, text)
 
     async def _until(self, name: str, what: str) -> bool:
         until = self._began + STORY_SECONDS
@@ -144,11 +144,11 @@ class DemoStory:
     def _seconds(self) -> float:
         return self._clock.monotonic() - self._began
 
-    def _say(self, name: str, said: str) -> None:
-        print(f"{self._seconds():5.1f} s  {name:8} {said}"[:79], flush=True)
+    def _print(self, name: str, text: str) -> None:
+        print(f"{self._seconds():5.1f} s  {name:8} {text}"[:79], flush=True)
 
 
-def _heard(event: CloudEvent) -> tuple[str, str]:
+def _describe(event: CloudEvent) -> tuple[str, str]:
     """State of the job after this event, and the sentence for it; "" for events that the story leaves out."""
     if event.type == JobRunningV1.type:
         attempt = JobRunningV1.model_validate(event.data).attempt

@@ -68,8 +68,8 @@ def _row(title: str, text: str) -> list[str]:
 
 
 def _work(outcome: DemoOutcome) -> Iterator[tuple[str, str]]:
-    said = ", ".join(f"{count} {phase}" for phase, count in outcome.phases.items())
-    yield "jobs", f"{outcome.jobs} submitted: {said}, {outcome.lost} lost"
+    counts = ", ".join(f"{count} {phase}" for phase, count in outcome.phases.items())
+    yield "jobs", f"{outcome.jobs} submitted: {counts}, {outcome.lost} lost"
     for reason, count in outcome.reasons.most_common(FINDINGS):
         yield "  refused", f"{count} × {reason}"
     if gangs := outcome.gangs:

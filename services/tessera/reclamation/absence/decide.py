@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable
 from enum import Enum
 from typing import Any
 
-from tessera.domain.entities import Extra, Run
+from tessera.domain.entities import Run, SurplusPod
 from tessera_schemas.labels import RANK_LABEL, has_ended, has_succeeded, is_given_back
 
 Pod = dict[str, Any]
@@ -58,13 +58,13 @@ def ended_ranks(run: Run, cached: Iterable[Pod], gone: Container[str] = ()) -> t
     return ended if len(ended) < len(run.places) else ()
 
 
-def judge_surplus_pod(extra: Extra, cached: Iterable[Pod]) -> PresenceVerdict:
+def judge_surplus_pod(extra: SurplusPod, cached: Iterable[Pod]) -> PresenceVerdict:
     """The same of one pod by which a run had grown, and which is to leave; `cached` are all of the run."""
     pods = select_pods_of_rank(extra, cached)
     return _judge((extra.uid,) if extra.uid else (), pods, {pod["metadata"]["uid"] for pod in pods if has_ended(pod)})
 
 
-def select_pods_of_rank(extra: Extra, pods: Iterable[Pod]) -> list[Pod]:
+def select_pods_of_rank(extra: SurplusPod, pods: Iterable[Pod]) -> list[Pod]:
     """Pods with the rank of one surplus pod."""
     rank = str(extra.placement.rank)
     return [pod for pod in pods if pod["metadata"]["labels"].get(RANK_LABEL) == rank]

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
-from tessera.domain.entities import Extra, Run
+from tessera.domain.entities import Run, SurplusPod
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.pods_by_run import PodsByRun
@@ -15,7 +15,7 @@ from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import ApiError, JsonObject
 from tessera.kernel.process.leases import Members, partition_of
 from tessera.kernel.service.context import Ports
-from tessera.kernel.tasks.task_group import together_all
+from tessera.kernel.tasks.task_group import gather_all
 from tessera.kernel.tasks.waiting import wait_for
 from tessera.reclamation.absence.decide import (
     PresenceVerdict,
@@ -167,9 +167,9 @@ class Absences:
             self._wake.clear()
             if clock.monotonic() >= again_at:
                 self._look_at, again_at = dict.fromkeys(self._stopping), clock.monotonic() + every
-                await together_all(*(self._look(run_id, self._look_for_ended) for run_id in self._due()))
+                await gather_all(*(self._look(run_id, self._look_for_ended) for run_id in self._due()))
             batch, self._look_at = self._look_at, {}
-            await together_all(*(self._look(run_id, self._look_at_run) for run_id in batch))
+            await gather_all(*(self._look(run_id, self._look_at_run) for run_id in batch))
 
     def _due(self) -> list[str]:
         """The runs whose pods changed a while ago; every now and then all, since partitions come and go."""
@@ -220,12 +220,12 @@ class Absences:
             self._reported_ranks.setdefault(run.run_id, set()).update(ranks)
 
     def _cached(self, run: Run) -> list[JsonObject]:
-        ours = _of_its_tenant(run, self._pods.of(run.run_id).values())
+        ours = _select_tenant_pods(run, self._pods.of(run.run_id).values())
         return [*ours, *self._users.of(run).values()]
 
-    async def _absent_of(self, leaving: list[Extra], run: Run) -> list[Extra]:
+    async def _absent_of(self, leaving: list[SurplusPod], run: Run) -> list[SurplusPod]:
         """Surplus pods without any object left; the API server is asked only where the cache cannot tell."""
-        cached = _of_its_tenant(run, self._pods.of(run.run_id).values())
+        cached = _select_tenant_pods(run, self._pods.of(run.run_id).values())
         verdicts = [(extra, judge_surplus_pod(extra, cached)) for extra in leaving]
         if not any(verdict is PresenceVerdict.ASK for _, verdict in verdicts):
             return [extra for extra, verdict in verdicts if verdict is PresenceVerdict.ABSENT]
@@ -253,15 +253,15 @@ class Absences:
     async def _list(self, run: Run) -> list[JsonObject]:
         async with self._lists:
             pods, _ = await self._ports.cluster.list("pods", f"{RUN_LABEL}={run.run_id}")
-        return _of_its_tenant(run, pods)
+        return _select_tenant_pods(run, pods)
 
 
-def _of_its_tenant(run: Run, pods: Iterable[JsonObject]) -> list[JsonObject]:
+def _select_tenant_pods(run: Run, pods: Iterable[JsonObject]) -> list[JsonObject]:
     """
     Pods in namespaces of the run's tenant. Labels prove nothing: others could copy them and keep the run's devices.
     """
     return [pod for pod in pods if pod["metadata"]["namespace"] == run.tenant]
 
 
-def _leaving(run: Run) -> list[Extra]:
+def _leaving(run: Run) -> list[SurplusPod]:
     return [extra for extra in run.extra if extra.leaving]

@@ -31,7 +31,7 @@ class Activity:
         From `busy_percent` on a GPU of this run counts as used; 0: as for all.
         """
         busy = busy_percent or self._busy
-        measured = [_of_pod(run, rank, usage) for rank in _ranks_with_gpus(run)]
+        measured = [_find_idle_since(run, rank, usage) for rank in _ranks_with_gpus(run)]
         if any(percent is not None and percent >= busy for percent in measured):
             self._seen.pop(run.run_id, None)
             return 0
@@ -57,7 +57,7 @@ def _ranks_with_gpus(run: Run) -> list[int]:
     return [placement.rank for placement in run.places if placement.devices]
 
 
-def _of_pod(run: Run, rank: int, usage: Usage) -> int | None:
+def _find_idle_since(run: Run, rank: int, usage: Usage) -> int | None:
     name = pod_name(run.run_id, rank)
     return usage.get((run.tenant, name), usage.get(("", name)))
 

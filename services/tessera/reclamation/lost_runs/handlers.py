@@ -28,7 +28,7 @@ from tessera_schemas.ledger import NodeChanged, Released
 log = structlog.get_logger()
 
 
-class Losses:
+class LostRuns:
     """Level-triggered: everything is looked at every `recheck_seconds`, deadlines of runs ten times less often."""
 
     def __init__(

@@ -7,7 +7,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from tessera.engine.pricing.pricing_problem import PricingProblem
 from tessera.kernel.errors import Transient
-from tessera.kernel.process.subprocess_worker import answer, ask_aside
+from tessera.kernel.process.subprocess_worker import answer, call_subprocess
 from tessera_schemas.base import Count
 from tessera_schemas.facts import PRICES_MAX
 
@@ -21,7 +21,7 @@ PRICES: TypeAdapter[tuple[int, ...]] = TypeAdapter(
 
 async def learn_in_subprocess(problem: PricingProblem, seconds: float) -> tuple[int, ...]:
     """The prices of the problem's kinds. Raises Transient when there are none within `seconds`."""
-    answer = await ask_aside(MODULE, orjson.dumps(problem), seconds)
+    answer = await call_subprocess(MODULE, orjson.dumps(problem), seconds)
     try:
         return PRICES.validate_json(answer)
     except ValidationError as error:

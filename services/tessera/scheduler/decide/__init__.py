@@ -7,15 +7,17 @@ same fold that everybody uses. A replay calls `decide` with the inputs that the 
 
 from tessera.domain.fold import take_in
 from tessera.domain.state import State
+from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.scheduler.decide import configuration, jobs, nodes, plans, prices, refused, runs
+from tessera.scheduler.decide.arrays import settle_arrays
 from tessera.scheduler.decide.configuration import drain_queues
+from tessera.scheduler.decide.dependencies import settle_dependencies
 from tessera.scheduler.decide.draft import JUDGE, ROOM_BYTES, Draft, Inputs
 from tessera.scheduler.decide.elastic import grow
-from tessera.scheduler.decide.free_slots import say_left
-from tessera.scheduler.decide.jobs import say_stranded
+from tessera.scheduler.decide.free_slots import record_free_slots
+from tessera.scheduler.decide.jobs import record_stranded
 from tessera.scheduler.decide.runs import end_overdue
-from tessera.scheduler.decide.scheduling_pass import CapacityCache
-from tessera.scheduler.decide.starts import place_line, start_marked
+from tessera.scheduler.decide.starts import place_in_order, start_marked
 from tessera_schemas.ledger import FORMAT, AnyRecord, Checkpoint, EpochOpened, FormatRaised
 
 __all__ = ["CapacityCache", "Inputs", "decide"]
@@ -29,7 +31,7 @@ def decide(state: State, inputs: Inputs, known: CapacityCache | None = None) -> 
 
     `known` carries from one message to the next what is known of the nodes; the records are the same with and without.
     """
-    known = {} if known is None else known
+    known = CapacityCache() if known is None else known
     taken_bytes = sum(len(part.to_bytes()) + 1 for part in (*inputs.facts, *inputs.orders))
     draft = Draft(state.overlay(), inputs.facts, ROOM_BYTES - taken_bytes)
     take_in(draft.state, inputs.n, inputs.ts, inputs.facts_upto, inputs.orders)
@@ -38,13 +40,15 @@ def decide(state: State, inputs: Inputs, known: CapacityCache | None = None) -> 
         JUDGE[type(taken.fact)](draft, index, taken.fact)
     end_overdue(draft)
     drain_queues(draft)
-    say_stranded(draft)
+    record_stranded(draft)
+    settle_dependencies(draft)
+    settle_arrays(draft)
     start_marked(draft)
     for pool in sorted(pool for pool, _ in draft.state.lines.items()):
-        place_line(draft, pool, known)
+        place_in_order(draft, pool, known)
     if state.index.elastic:
         grow(draft)
-    say_left(draft, state.ts)
+    record_free_slots(draft, state.ts)
     return tuple(draft.records)
 
 

@@ -1,8 +1,8 @@
 """Facts about the configuration, and what a stopped queue means for what runs of it."""
 
 from tessera.domain.phases import Phase
-from tessera.scheduler.decide.draft import Draft, judges, say_waiting
-from tessera.scheduler.decide.jobs import say_closed
+from tessera.scheduler.decide.draft import Draft, judges, record_waiting
+from tessera.scheduler.decide.jobs import record_closed
 from tessera_schemas.facts import ConfigProposed
 from tessera_schemas.ledger import ConfigRefused, ConfigSet, Revoked
 from tessera_schemas.reasons import Code, Reason
@@ -19,10 +19,10 @@ def on_config_proposed(draft: Draft, index: int, fact: ConfigProposed) -> None:
             draft.add(ConfigRefused(kind="config_refused", fact=index, reason=reason))
         return
     draft.add(ConfigSet(kind="config_set", fact=index, version=state.config.version + 1))
-    _tell_stopped(draft)
+    _record_stopped(draft)
 
 
-def _tell_stopped(draft: Draft) -> None:
+def _record_stopped(draft: Draft) -> None:
     """Jobs whose queue was stopped, and those whose queue goes on again, as far as the message has room."""
     tree = draft.state.tree
     for queue in sorted(draft.state.index.waiting):
@@ -35,9 +35,9 @@ def _tell_stopped(draft: Draft) -> None:
             if draft.full or job is None or job.phase is not Phase.QUEUED:
                 continue
             if stopped:
-                say_closed(draft, job_id, queue)
+                record_closed(draft, job_id, queue)
             elif job.reason is not None and job.reason.code is Code.QUEUE_STOPPED:
-                say_waiting(draft, job_id, Reason(code=Code.WAITING_FOR_TURN))
+                record_waiting(draft, job_id, Reason(code=Code.WAITING_FOR_TURN))
 
 
 def drain_queues(draft: Draft) -> None:

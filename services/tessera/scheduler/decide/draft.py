@@ -36,19 +36,19 @@ class Draft:
 
     state: State
     facts: tuple[TakenFact, ...]
-    room: int = ROOM_BYTES
+    bytes_left: int = ROOM_BYTES
     records: list[AnyRecord] = field(default_factory=list)
 
     def add(self, record: AnyRecord) -> None:
         """Adds a record: applies it to the state and takes its bytes from the room left."""
         apply_record(self.state, record, self.facts)
         self.records.append(record)
-        self.room -= len(record.to_bytes()) + 1
+        self.bytes_left -= len(record.to_bytes()) + 1
 
     @property
     def full(self) -> bool:
         """Whether work that can wait is left to the next message, so that this one stays below its bound."""
-        return self.room < RECORD_BYTES
+        return self.bytes_left < RECORD_BYTES
 
 
 Judge = Callable[[Draft, int, Any], None]
@@ -67,7 +67,7 @@ def judges(fact: type[AnyFact]) -> Callable[[JudgeT], JudgeT]:
     return register
 
 
-def say_waiting(draft: Draft, job_id: str, reason: Reason) -> None:
+def record_waiting(draft: Draft, job_id: str, reason: Reason) -> None:
     """Why a queued job does not start, when that is another reason than before."""
     job = draft.state.jobs.get(job_id)
     if job is not None and (job.reason is None or job.reason.code is not reason.code):

@@ -113,14 +113,14 @@ class _Free:
     """Free capacity as of the current state, computed once for all runs that cannot grow."""
 
     def __init__(self, state: State) -> None:
-        self._state, self._rooms = state, dict[tuple[str, str], FreeCapacity]()
+        self._state, self._capacities = state, dict[tuple[str, str], FreeCapacity]()
         self.book = state.quota_book()
 
-    def room(self, pool: str, flavor: str) -> FreeCapacity:
-        if (pool, flavor) not in self._rooms:
+    def capacity(self, pool: str, flavor: str) -> FreeCapacity:
+        if (pool, flavor) not in self._capacities:
             nodes = nodes_for(self._state, pool, flavor)
-            self._rooms[pool, flavor] = FreeCapacity(nodes, scoring=find_scoring_policy(self._state, pool))
-        return self._rooms[pool, flavor]
+            self._capacities[pool, flavor] = FreeCapacity(nodes, scoring=find_scoring_policy(self._state, pool))
+        return self._capacities[pool, flavor]
 
 
 def _grow_one(draft: Draft, run: Run, pool: str, free: _Free) -> bool:
@@ -128,7 +128,7 @@ def _grow_one(draft: Draft, run: Run, pool: str, free: _Free) -> bool:
     state = draft.state
     places: list[Placement] = []
     size, more = 0, NOTHING
-    room, book = free.room(pool, run.flavor), free.book
+    capacity, book = free.capacity(pool, run.flavor), free.book
     rank = run.next_rank or len(run.placements)
     for role in run.roles:
         have = sum(1 for place in run.all_placements if place.role == role.name)
@@ -139,7 +139,7 @@ def _grow_one(draft: Draft, run: Run, pool: str, free: _Free) -> bool:
                 break
             if book.over(run.queue, run.flavor, amount) or not may_have(state, run, more.plus(amount)):
                 break
-            found = room.place(one)
+            found = capacity.place(one)
             if isinstance(found, Reason):
                 break
             book.add(run.queue, run.flavor, amount)

@@ -17,7 +17,7 @@ from tessera_schemas.ledger import LeftChanged, SlotsLeft
 NOTICEABLE = 10  # one part in so many
 
 
-def say_left(draft: Draft, before_ts: int) -> None:
+def record_free_slots(draft: Draft, before_ts: int) -> None:
     """`before_ts` is the ledger time of the message before."""
     state = draft.state
     period = state.tree.policy.fragmentation_event_seconds * 1000
@@ -28,11 +28,11 @@ def say_left(draft: Draft, before_ts: int) -> None:
             return
         known, free = state.lefts.get(pool), free_slots(state, pool)
         if differs(known.free if known else (), free):
-            draft.add(told(slots(state, pool), free))
+            draft.add(make_record(slots(state, pool), free))
 
 
 def free_slots(state: State, pool: str) -> tuple[int, ...]:
-    """Of 1, 2, 4 … whole GPUs, up to the largest node: how many pods the ready nodes take, by GPUs alone."""
+    """Number of pods of 1, 2, 4 … whole GPUs that the ready nodes take, by GPUs alone, up to the largest node."""
     whole, most = list[int](), 0
     for node in nodes_for(state, pool, ""):
         most = max(most, node.gpus)
@@ -42,13 +42,13 @@ def free_slots(state: State, pool: str) -> tuple[int, ...]:
 
 
 def differs(before: tuple[int, ...], now: tuple[int, ...]) -> bool:
-    """By a tenth of the larger number, of any size; a size that is new or gone counts from 0."""
+    """Whether any size changed by a tenth of its larger number; a size that is new or gone counts from 0."""
     longest = max(len(before), len(now))
     padded = ((*sizes, *(0,) * (longest - len(sizes))) for sizes in (before, now))
     return any(was != is_ and NOTICEABLE * abs(was - is_) >= max(was, is_) for was, is_ in zip(*padded, strict=True))
 
 
-def told(left: Slots, free: tuple[int, ...]) -> LeftChanged:
+def make_record(left: Slots, free: tuple[int, ...]) -> LeftChanged:
     """Record of what is left of a pool: idle thousandths of GPUs, slots by size, and causes that strand anything."""
     sizes = tuple(SlotsLeft(gpus=size.gpus, slots=size.slots, largest=dict(size.largest)) for size in left.sizes)
     stranded = {cause.value: milli for cause, milli in left.stranded if milli}

@@ -1,16 +1,20 @@
 """Facts about jobs that have not started: admitted, refused, cancelled, held, given another priority."""
 
-from tessera.domain.entities import Use
+from tessera.domain.entities import Job
 from tessera.domain.fold_steps import known
 from tessera.domain.levels import unknown_levels
 from tessera.domain.phases import Phase
+from tessera.domain.resources import NOTHING, Amount
 from tessera.domain.state import State
-from tessera.scheduler.decide.draft import Draft, judges, say_waiting
+from tessera.engine.queueing.readiness import not_in_line
+from tessera.engine.queueing.tenant_limits import over_limit, over_limit_alone
+from tessera.scheduler.decide.arrays import close_array, live_tasks
+from tessera.scheduler.decide.dependencies import dependency_faults
+from tessera.scheduler.decide.draft import Draft, judges, record_waiting
+from tessera_schemas.arrays import FAMILY
 from tessera_schemas.facts import CancelRequested, HoldRequested, JobAdmitted, JobRefused, PriorityRequested
 from tessera_schemas.ledger import EarmarkEnded, Finished, Held, JobQueued, JobTurnedAway, PrioritySet, Revoked
 from tessera_schemas.reasons import Code, Reason
-
-COUNTABLE = 2**62  # sums of a tenant's jobs; the canonical form of the state holds no integer above 64 bits
 
 
 @judges(JobAdmitted)
@@ -18,33 +22,48 @@ def on_job_admitted(draft: Draft, index: int, fact: JobAdmitted) -> None:
     """Queues an admitted job; turns it away over a limit, an unknown level, or another spec under a known key."""
     state = draft.state
     if known(state, fact.job_id):
-        known_job = state.jobs.get(fact.job_id) or state.ended.get(fact.job_id)
-        if known_job is not None and known_job.spec_hash != fact.digest():
+        seen_job = state.jobs.get(fact.job_id) or state.ended.get(fact.job_id)
+        if seen_job is not None and seen_job.spec_hash != fact.digest():
             _turn_away(draft, index, Reason(code=Code.IDEMPOTENCY_CONFLICT, field="key", detail=fact.key))
         return
     over = _over_limit(state, fact)
     # Admission saw an older configuration, perhaps.
     against = [*([] if over is None else [over]), *unknown_levels(fact.spec.roles, state.tree.levels)]
+    against += [*dependency_faults(state, fact), *_collisions(state, fact)]
     if against:
         _turn_away(draft, index, *against)
         return
     draft.add(JobQueued(kind="job_queued", fact=index, job_id=fact.job_id))
     if fact.held:
         draft.add(Held(kind="held", job_id=fact.job_id, by=fact.tenant))
-        say_waiting(draft, fact.job_id, Reason(code=Code.ON_HOLD))
-    say_closed(draft, fact.job_id, fact.spec.queue)
+        record_waiting(draft, fact.job_id, Reason(code=Code.ON_HOLD))
+    elif waits := _waits(draft, fact.job_id):
+        record_waiting(draft, fact.job_id, waits)
+    record_closed(draft, fact.job_id, fact.spec.queue)
 
 
-def say_closed(draft: Draft, job_id: str, queue: str) -> None:
+def _collisions(state: State, fact: JobAdmitted) -> list[Reason]:
+    """Keys can be sought until ids begin as those of an array's tasks do: such a job is not taken in beside it."""
+    other = state.relations.families.get(fact.job_id[:FAMILY])
+    return [] if other is None else [Reason(code=Code.IDEMPOTENCY_CONFLICT, field="key", detail=fact.key)]
+
+
+def _waits(draft: Draft, job_id: str) -> Reason | None:
+    """Why a job is not in line, if it is not."""
+    job = draft.state.jobs.get(job_id)
+    return None if job is None else not_in_line(job, draft.state.ts)
+
+
+def record_closed(draft: Draft, job_id: str, queue: str) -> None:
     """Record why the job waits when its queue is absent or stopped; no pass over the queue would do so."""
     tree = draft.state.tree
     if tree.pool(queue) is None:
-        say_waiting(draft, job_id, Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail=queue))
+        record_waiting(draft, job_id, Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail=queue))
     elif (stopped := tree.stopped(queue)) is not None:
-        say_waiting(draft, job_id, Reason(code=Code.QUEUE_STOPPED, field=f"queues.{stopped}"))
+        record_waiting(draft, job_id, Reason(code=Code.QUEUE_STOPPED, field=f"queues.{stopped}"))
 
 
-def say_stranded(draft: Draft) -> None:
+def record_stranded(draft: Draft) -> None:
     """Jobs whose queue is gone stand in no line, so that nothing else would tell them."""
     state = draft.state
     stranded = [
@@ -58,27 +77,17 @@ def say_stranded(draft: Draft) -> None:
     for job in sorted(stranded, key=lambda job: job.job_id):
         if draft.full:
             return
-        say_closed(draft, job.job_id, job.queue)
+        record_closed(draft, job.job_id, job.queue)
 
 
 def _over_limit(state: State, fact: JobAdmitted) -> Reason | None:
-    """Limits that count: here and not in admission, whose replicas race."""
-    use = state.tenant_use.get(fact.tenant) or Use(fact.tenant)
-    for name in ("cpu_milli", "memory_bytes"):
-        more = sum(role.gang * getattr(role, name) for role in fact.spec.roles)
-        if getattr(use.amount, name) + more > COUNTABLE:
-            return Reason(code=Code.LIMIT_EXCEEDED, field=name, detail="more than can be counted")
-    tenant = state.tree.tenants.get(fact.tenant)
-    if tenant is None:
-        return None
-    limits, jobs, gpu_milli = tenant.limits, use.jobs, use.amount.gpu_milli
-    if limits.jobs is not None and jobs + 1 > limits.jobs:
-        return Reason(code=Code.LIMIT_EXCEEDED, field="limits.jobs", numbers={"jobs": jobs, "limit": limits.jobs})
-    wanted = fact.spec.gpu_milli()
-    if limits.gpus is not None and wanted and gpu_milli + wanted > limits.gpus * 1000:
-        numbers = {"gpu_milli": gpu_milli, "wanted_gpu_milli": wanted, "limit_gpu_milli": limits.gpus * 1000}
-        return Reason(code=Code.LIMIT_EXCEEDED, field="limits.gpus", numbers=numbers)
-    return None
+    """An array asks for nothing itself; that each of its tasks could be had at all is judged as for a job."""
+    roles = fact.spec.roles
+    cpu, memory = (sum(role.gang * getattr(role, name) for role in roles) for name in ("cpu_milli", "memory_bytes"))
+    wanted = Amount(cpu, memory, fact.spec.gpu_milli())
+    if fact.spec.array is None:
+        return over_limit(state, fact.tenant, wanted)
+    return over_limit(state, fact.tenant, NOTHING) or over_limit_alone(state, fact.tenant, wanted)
 
 
 def _turn_away(draft: Draft, index: int, *reasons: Reason) -> None:
@@ -98,6 +107,9 @@ def on_cancel_requested(draft: Draft, index: int, fact: CancelRequested) -> None
     if job is None or fact.tenant not in ("", job.tenant):
         return
     reason = Reason(code=Code.CANCELLED, detail=fact.why)
+    if job.array is not None:
+        close_array(draft, job, reason)
+        return
     give_up_earmark(draft, job.job_id)
     if job.phase is Phase.QUEUED:
         draft.add(Finished(kind="finished", job_id=job.job_id, phase="cancelled", reason=reason))
@@ -121,14 +133,25 @@ def give_up_earmark(draft: Draft, owner: str) -> None:
 def on_hold_requested(draft: Draft, index: int, fact: HoldRequested) -> None:
     """A hold keeps the job from its next start; what runs goes on."""
     job = draft.state.jobs.get(fact.job_id)
-    if job is None or fact.tenant not in ("", job.tenant) or job.held is not fact.undo:
+    if job is None or fact.tenant not in ("", job.tenant):
+        return
+    if job.array is not None:
+        for task in live_tasks(draft, job.job_id):
+            if task.phase is Phase.QUEUED and not draft.full:
+                _hold(draft, task, fact)
+    _hold(draft, job, fact)
+
+
+def _hold(draft: Draft, job: Job, fact: HoldRequested) -> None:
+    if job.held is not fact.undo:
         return
     waits = job.phase is Phase.QUEUED
     if not fact.undo:
         give_up_earmark(draft, job.job_id)
     draft.add(Held(kind="held", job_id=job.job_id, by=fact.tenant or "operator", undo=fact.undo))
     if waits:
-        say_waiting(draft, job.job_id, Reason(code=Code.WAITING_FOR_TURN if fact.undo else Code.ON_HOLD))
+        held = Reason(code=Code.WAITING_FOR_TURN if fact.undo else Code.ON_HOLD)
+        record_waiting(draft, job.job_id, (_waits(draft, job.job_id) if fact.undo else None) or held)
 
 
 @judges(PriorityRequested)
@@ -139,4 +162,6 @@ def on_priority_requested(draft: Draft, index: int, fact: PriorityRequested) -> 
         return
     if fact.priority_class not in draft.state.tree.priorities:
         return
-    draft.add(PrioritySet(kind="priority_set", job_id=job.job_id, priority_class=fact.priority_class))
+    for each in (job, *live_tasks(draft, job.job_id)):
+        if each.priority_class != fact.priority_class and (each is job or each.phase is Phase.QUEUED):
+            draft.add(PrioritySet(kind="priority_set", job_id=each.job_id, priority_class=fact.priority_class))

@@ -34,11 +34,11 @@ def on_plan_proposed(draft: Draft, index: int, fact: PlanProposed) -> None:
     if not isinstance(verdict, Reason):
         records = _carried_out(draft.state, fact, verdict)
         size = sum(len(record.to_bytes()) + 1 for record in records)
-        if size + RECORD_BYTES <= draft.room:
+        if size + RECORD_BYTES <= draft.bytes_left:
             for record in records:
                 draft.add(record)
             return
-        numbers = {"bytes": size, "bytes_left": max(0, draft.room)}
+        numbers = {"bytes": size, "bytes_left": max(0, draft.bytes_left)}
         verdict = Reason(code=Code.PLAN_DOES_NOT_FIT, field="message", numbers=numbers)
     draft.add(PlanRefused(kind="plan_refused", fact=index, job_id=fact.job_id, reason=verdict))
 
@@ -114,13 +114,15 @@ def _judge(state: State, fact: PlanProposed) -> list[Earmark] | Reason:
     book = book_without(state, going)
     held: list[Held] = [(run.gang, places) for run, places in going]
     against = (
-        _evict(state, job, fact, book, held) or _shrink(state, job, fact, book, held) or _move(state, job, fact, book)
+        _evict(state, job, fact, book, held)
+        or _shrink(state, job, fact, book, held)
+        or _check_relocations(state, job, fact, book)
     )
     if against is not None:
         return against
     if fact.cause == "reclaim" and not is_its_own(state.tree, book, job, fact.flavor, _lenders(state, job, fact)):
         return would_borrow(job.queue)
-    return _room(state, job, fact, book, held)
+    return _find_capacity(state, job, fact, book, held)
 
 
 def _lenders(state: State, job: Job, fact: PlanProposed) -> list[str]:
@@ -164,7 +166,7 @@ def _shrink(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: l
     return None
 
 
-def _move(state: State, job: Job, fact: PlanProposed, book: QuotaBook) -> Reason | None:
+def _check_relocations(state: State, job: Job, fact: PlanProposed, book: QuotaBook) -> Reason | None:
     """Whether all that move can go on where they are to, at once and by their quota, and whether that is worth it."""
     if len(fact.moves) > state.tree.policy.defragment_moves_max:
         numbers = {"moves": len(fact.moves), "moves_max": state.tree.policy.defragment_moves_max}
@@ -185,7 +187,9 @@ def _move(state: State, job: Job, fact: PlanProposed, book: QuotaBook) -> Reason
     return without_gain(state, job, runs) if runs else None
 
 
-def _room(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: list[Held]) -> list[Earmark] | Reason:
+def _find_capacity(
+    state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: list[Held]
+) -> list[Earmark] | Reason:
     """Whether quota and nodes hold it once all that is gone: with all earmarks standing, or over lesser jobs'."""
     against = _faults(state, job, fact, book, held)
     if against is None:

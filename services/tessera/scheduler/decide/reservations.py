@@ -16,9 +16,16 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import RoleNeed
 from tessera.domain.state import State
 from tessera.engine.placement.gangs import FreeCapacity
-from tessera.engine.queueing.reservations import Forecast, Opening, Reservation, beside, reserved, soonest
+from tessera.engine.queueing.reservations import (
+    Forecast,
+    Opening,
+    Reservation,
+    find_opening,
+    hide_reserved,
+    make_reservation,
+)
+from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.starting import Choice, choose
-from tessera.scheduler.decide.scheduling_pass import CapacityCache, SchedulingPass
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 
@@ -56,6 +63,17 @@ class ReservingPass(SchedulingPass):
         while self._reasons:
             yield self._reasons.pop(0)
 
+    def still_blocked(self, job: Job) -> bool:
+        """Returns False: whether a job gets a reservation depends on the time."""
+        return False
+
+    def refusal(self, job: Job) -> Code | None:
+        """The code of the reason that `find` would give, as far as that is known without a search; else None."""
+        kind = job.queue, self.may_borrow(job), job.roles, job.avoid, self.count_outlived(job)
+        if kind in self._behind:
+            return Code.BEHIND_RESERVATION
+        return None if self.reserves(job) else super().refusal(job)
+
     def find(self, job: Job) -> Choice | Reason:
         """Choose where the job may start now without delaying any reservation, or say why it may not."""
         known = self._behind.get((job.queue, self.may_borrow(job), job.roles, job.avoid, self.count_outlived(job)))
@@ -63,9 +81,9 @@ class ReservingPass(SchedulingPass):
             return known
         verdict = super().find(job)
         if isinstance(verdict, Reason):
-            return self._noted(job, verdict)
+            return self._note_blocked(job, verdict)
         self._look_ahead()
-        return self._beside(job, verdict) if self._reservations else verdict
+        return self._choose_around(job, verdict) if self._reservations else verdict
 
     def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
         """The job was allocated there."""
@@ -74,15 +92,15 @@ class ReservingPass(SchedulingPass):
             return
         self._used.start(job, flavor)
         for reservation in self._outlived(job):
-            job.gang.take(reservation.ahead, placements)
+            job.gang.take(reservation.nodes_then, placements)
         changed = {placement.node for placement in placements}
-        for (flavor_of, avoid, outlived), room in self._left.items():
-            whole = self.room(flavor_of, avoid).nodes
+        for (flavor_of, avoid, outlived), capacity in self._left.items():
+            whole = self.capacity(flavor_of, avoid).nodes
             first = self._reservations[:outlived]
             for name in changed & whole.keys():
-                room.put(beside(whole[name], first))
+                capacity.put(hide_reserved(whole[name], first))
 
-    def _noted(self, job: Job, verdict: Reason) -> Reason:
+    def _note_blocked(self, job: Job, verdict: Reason) -> Reason:
         """Note a blocked job. A reason `Reserved` stands until reservations are computed anew."""
         if verdict.code is not Code.NO_FIT or not self.reserves(job):
             return verdict
@@ -122,14 +140,14 @@ class ReservingPass(SchedulingPass):
             return None
         _, _, flavor, opening = best
         book.start(job, flavor)
-        return reserved(job, flavor, opening, self._reservations, self._waited(job, "closing"))
+        return make_reservation(job, flavor, opening, self._reservations, self._waited(job, "closing"))
 
     def _opening(self, job: Job, flavor: str) -> Opening | None:
-        room = self.room(flavor, ())
-        nodes = dict(room.nodes)
+        capacity = self.capacity(flavor, ())
+        nodes = dict(capacity.nodes)
         for other in self._reservations:
             other.job.gang.take(nodes, other.placements)
-        return soonest(job.roles, nodes, self._forecast.ends_on(nodes), room.places)
+        return find_opening(job.roles, nodes, self._forecast.ends_on(nodes), capacity.places)
 
     def _outlived(self, job: Job) -> list[Reservation]:
         """The reservations that begin before the job ends, the first one first."""
@@ -138,18 +156,18 @@ class ReservingPass(SchedulingPass):
         until = self._state.ts + self._forecast.runtime(job)
         return [reservation for reservation in self._reservations if reservation.at < until]
 
-    def _room_left(self, flavor: str, avoid: tuple[str, ...], outlived: list[Reservation]) -> FreeCapacity:
+    def _capacity_left(self, flavor: str, avoid: tuple[str, ...], outlived: list[Reservation]) -> FreeCapacity:
         """Free capacity for a job that runs beyond the start of the reservations `outlived`."""
         key = flavor, avoid, len(outlived)
-        room = self._left.get(key)
-        if room is None:
-            whole = self.room(flavor, avoid)
-            room = self._left[key] = FreeCapacity(
-                (beside(node, outlived) for node in whole.nodes.values()), whole.places
+        capacity = self._left.get(key)
+        if capacity is None:
+            whole = self.capacity(flavor, avoid)
+            capacity = self._left[key] = FreeCapacity(
+                (hide_reserved(node, outlived) for node in whole.nodes.values()), whole.places
             )
-        return room
+        return capacity
 
-    def _beside(self, job: Job, verdict: Choice) -> Choice | Reason:
+    def _choose_around(self, job: Job, verdict: Choice) -> Choice | Reason:
         """Choose nodes where the job delays no reservation; `verdict` is the choice that ignores them."""
         outlived, book = self._outlived(job), self._used
         assert book is not None  # some room is kept
@@ -158,7 +176,7 @@ class ReservingPass(SchedulingPass):
             return verdict
 
         def place(roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]) -> tuple[Placement, ...] | Reason:
-            return self._room_left(flavor, avoid, outlived).find(roles)
+            return self._capacity_left(flavor, avoid, outlived).find(roles)
 
         found = None if closed else choose(self._state.tree, book, job, place)
         if found is not None and not isinstance(found, Reason):

@@ -6,10 +6,10 @@ from tessera.domain.fold_steps import EVICTIONS
 from tessera.domain.idle import idle_policy
 from tessera.domain.phases import Phase
 from tessera.engine.preemption.rules import in_the_way
-from tessera.engine.queueing.readiness import pods_away
-from tessera.scheduler.decide.draft import Draft, judges, say_waiting
+from tessera.engine.queueing.readiness import explain_missing_pods
+from tessera.scheduler.decide.draft import Draft, judges, record_waiting
 from tessera.scheduler.decide.elastic import go_on_without
-from tessera.scheduler.decide.jobs import say_closed
+from tessera.scheduler.decide.jobs import record_closed
 from tessera_schemas.facts import (
     BindFailed,
     CheckpointReported,
@@ -188,7 +188,7 @@ def on_eviction_blocked(draft: Draft, index: int, fact: EvictionBlocked) -> None
     """Record why a run's eviction is blocked; only the reasons of its job and of jobs that wait for the room change."""
     run = draft.state.runs.get(fact.run_id)
     if run is not None and run.revoked is not None:
-        say_waiting(draft, run.job_id, fact.reason)
+        record_waiting(draft, run.job_id, fact.reason)
 
 
 @judges(RunUntouched)
@@ -205,12 +205,12 @@ def on_run_untouched(draft: Draft, index: int, fact: RunUntouched) -> None:
     draft.add(Spared(kind="spared", run_id=run.run_id, reason=fact.reason, kept=fact.kept))
     for mark in marks:
         if run.run_id in mark.victims:
-            say_waiting(draft, mark.owner, fact.reason)
+            record_waiting(draft, mark.owner, fact.reason)
 
 
 @judges(RunAbsent)
 def on_run_absent(draft: Draft, index: int, fact: RunAbsent) -> None:
-    """Only now is the capacity free, and only now may the job start again or end."""
+    """Releases the run's capacity; only now may the job start again or end."""
     state = draft.state
     run = state.runs.get(fact.run_id)
     if run is not None and fact.ranks:
@@ -245,10 +245,10 @@ def _requeue(draft: Draft, job: Job, reason: Reason) -> None:
     not_before = draft.state.ts + backoff_ms(job) if strike else 0
     draft.add(Requeued(kind="requeued", job_id=job.job_id, not_before=not_before, reason=reason, strike=strike))
     if job.held:
-        say_waiting(draft, job.job_id, Reason(code=Code.ON_HOLD))
+        record_waiting(draft, job.job_id, Reason(code=Code.ON_HOLD))
     elif job.adopted is not None:
-        say_waiting(draft, job.job_id, pods_away(job))
-    say_closed(draft, job.job_id, job.queue)
+        record_waiting(draft, job.job_id, explain_missing_pods(job))
+    record_closed(draft, job.job_id, job.queue)
 
 
 @judges(PodsBack)
@@ -262,8 +262,8 @@ def on_pods_back(draft: Draft, index: int, fact: PodsBack) -> None:
         return
     draft.add(BackInLine(kind="back_in_line", job_id=job.job_id, preemptible=news, uids=fact.uids))
     if job.away and not job.held:
-        say_waiting(draft, job.job_id, Reason(code=Code.WAITING_FOR_TURN))
-        say_closed(draft, job.job_id, job.queue)
+        record_waiting(draft, job.job_id, Reason(code=Code.WAITING_FOR_TURN))
+        record_closed(draft, job.job_id, job.queue)
 
 
 @judges(PodsGone)
@@ -274,7 +274,7 @@ def on_pods_gone(draft: Draft, index: int, fact: PodsGone) -> None:
         return
     draft.add(OutOfLine(kind="out_of_line", job_id=job.job_id))
     if not job.held:
-        say_waiting(draft, job.job_id, pods_away(job))
+        record_waiting(draft, job.job_id, explain_missing_pods(job))
 
 
 def _final_reason(job: Job, run: Run) -> Reason:
@@ -329,7 +329,10 @@ def on_checkpoint_saved(draft: Draft, index: int, fact: CheckpointSaved) -> None
 
 @judges(CheckpointReported)
 def on_checkpoint_reported(draft: Draft, index: int, fact: CheckpointReported) -> None:
-    """As if its pod had said it. What an earlier attempt saved does not count for the one that runs now."""
+    """
+    Takes a reported checkpoint as if the job's pod had said it. An earlier attempt's does not count for the present
+    one.
+    """
     job = draft.state.jobs.get(fact.job_id)
     if job is not None and job.tenant == fact.tenant and fact.attempt in (0, job.attempt):
         _save(draft, job.run_id, fact.path, fact.at)

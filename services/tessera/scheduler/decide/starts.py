@@ -1,15 +1,17 @@
 """Start what fits: first the jobs for which room was made, then each pool's line."""
 
+from collections.abc import Mapping
+
 from tessera.domain.entities import Earmark, Job
 from tessera.domain.gang import Gang
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_without
 from tessera.engine.placement.faults import placement_faults
 from tessera.engine.queueing.readiness import awaits_placement, quota_reason, startable
+from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.starting import Choice
-from tessera.scheduler.decide.draft import Draft, say_waiting
+from tessera.scheduler.decide.draft import Draft, record_waiting
 from tessera.scheduler.decide.reservations import ReservingPass
-from tessera.scheduler.decide.scheduling_pass import CapacityCache, SchedulingPass
 from tessera_schemas.base import NODE_NAME_LENGTH_MAX, run_id
 from tessera_schemas.ledger import Allocated, EarmarkEnded, Permitted
 from tessera_schemas.placement import Placement
@@ -37,9 +39,9 @@ def start_marked(draft: Draft) -> None:
             continue
         reason = _not_yet(state, job, mark)
         if reason is not None:
-            say_waiting(draft, owner, reason)
+            record_waiting(draft, owner, reason)
             continue
-        if allocation_bytes(job, max(len(p.node) for p in mark.placements)) > draft.room:
+        if allocation_bytes(job, max(len(p.node) for p in mark.placements)) > draft.bytes_left:
             return
         draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="used"))
         _allocate(draft, job, mark.flavor, mark.placements)
@@ -65,7 +67,7 @@ def _not_yet(state: State, job: Job, mark: Earmark) -> Reason | None:
     return quota_reason(over)
 
 
-def place_line(draft: Draft, pool: str, known: CapacityCache) -> None:
+def place_in_order(draft: Draft, pool: str, known: CapacityCache) -> None:
     """
     Start what fits, in the order of the pool's line; say why for the rest, when that has changed.
 
@@ -75,30 +77,29 @@ def place_line(draft: Draft, pool: str, known: CapacityCache) -> None:
     reservations, and until there is another one.
     """
     state = draft.state
-    waiting = _startable(state, pool)
-    if not waiting:
-        return
     refused: dict[Alike, Code] = {}
     behind: set[str] = set()  # queues that let nobody pass their first job
     places = (ReservingPass if state.tree.policy.backfill == "reserve" else SchedulingPass)(state, pool, known)
     pods = 0
-    for job in waiting:
-        if job.reason is not None and refused.get(_alike(job, places)) is job.reason.code and not places.reserves(job):
+    for job in _named(state, pool):
+        if places.still_blocked(job) or not awaits_placement(state, job) or _knows_why(job, places, refused):
             continue
         if draft.full:
             return
         if job.queue in behind:
-            say_waiting(draft, job.job_id, Reason(code=Code.BEHIND_QUEUE_HEAD, field=f"queues.{job.queue}"))
+            record_waiting(draft, job.job_id, Reason(code=Code.BEHIND_QUEUE_HEAD, field=f"queues.{job.queue}"))
             continue
         size = _most_bytes(draft, job, pool)
-        verdict = _asked(draft, job, size, places, refused)
+        verdict = _standing_refusal(job, size, places) or _asked(draft, job, size, places, refused)
         if isinstance(verdict, Reason):
             refused[_alike(job, places)] = verdict.code
-            say_waiting(draft, job.job_id, verdict)
+            record_waiting(draft, job.job_id, verdict)
             if state.tree.queues[job.queue].queueing_strategy == "strict_fifo":
                 behind.add(job.queue)
+            elif verdict is job.reason:
+                places.note_blocked(job)
             continue
-        if size > draft.room:
+        if size > draft.bytes_left:
             return
         _allocate(draft, job, *verdict)
         places.taken(job, *verdict)
@@ -108,13 +109,25 @@ def place_line(draft: Draft, pool: str, known: CapacityCache) -> None:
             return
 
 
+def _knows_why(job: Job, places: SchedulingPass, refused: Mapping[Alike, Code]) -> bool:
+    """Whether the job was told what equal jobs were told now."""
+    return job.reason is not None and refused.get(_alike(job, places)) is job.reason.code and not places.reserves(job)
+
+
+def _standing_refusal(job: Job, size: int, places: SchedulingPass) -> Reason | None:
+    """The reason that the job was told, if it would be told the same again; no numbers are counted."""
+    if job.reason is None or _too_large(size) or places.refusal(job) is not job.reason.code:
+        return None
+    return job.reason
+
+
 def _asked(draft: Draft, job: Job, size: int, places: SchedulingPass, refused: dict[Alike, Code]) -> Choice | Reason:
     """
     Choose where the job may start, or say why not. The search may reserve room for other jobs, whose reasons change.
     """
     verdict = _too_large(size) or places.find(job)
     for blocked, reason in places.take_reasons():
-        say_waiting(draft, blocked, reason)
+        record_waiting(draft, blocked, reason)
         refused.clear()
     return verdict
 
@@ -146,21 +159,21 @@ def _permit(draft: Draft, job: Job) -> None:
     Whether they are still there at the time of the bind is the binder's to see, of these as of all pods.
     """
     uids = () if job.adopted is None else job.adopted.uids
-    if len(uids) == job.pods and PERMIT_BYTES + sum(map(len, uids)) + 3 * len(uids) <= draft.room:
+    if len(uids) == job.pods and PERMIT_BYTES + sum(map(len, uids)) + 3 * len(uids) <= draft.bytes_left:
         draft.add(Permitted(kind="permitted", run_id=run_id(job.job_id, job.attempt + 1), uids=uids))
 
 
 def _most_bytes(draft: Draft, job: Job, pool: str) -> int:
     """Upper bound of the size of the job's allocation record; node names are read only where their length matters."""
     whatever_node = allocation_bytes(job, NODE_NAME_LENGTH_MAX)
-    if whatever_node <= min(ALLOCATION_BYTES_MAX, draft.room):
+    if whatever_node <= min(ALLOCATION_BYTES_MAX, draft.bytes_left):
         return whatever_node
     nodes = (node for node in draft.state.nodes.values() if node.pool == pool)
     return allocation_bytes(job, max((len(node.name) for node in nodes), default=0))
 
 
 def allocation_bytes(job: Job, longest_name: int) -> int:
-    """At most how large the record of its allocation is, when the pool's longest node name has that many letters."""
+    """Upper bound in bytes of the job's allocation record, when the pool's longest node name has that many letters."""
     return 128 + sum(
         role.replicas
         * (64 + len(role.name) + longest_name + 3 * max(1, role.need.gpus) + 12 * bool(role.need.mig_profile))
@@ -175,9 +188,9 @@ def _too_large(size: int) -> Reason | None:
     return Reason(code=Code.NO_FIT, field="roles", numbers=numbers, detail="one decision cannot name so many pods")
 
 
-def _startable(state: State, pool: str) -> list[Job]:
-    """The jobs of the pool's line that may still start: an order is made from an older state."""
+def _named(state: State, pool: str) -> list[Job]:
+    """The jobs of the pool's line: it is made from an older state, so that some may not start any more."""
     newest = state.lines.get(pool)
     named = dict.fromkeys(newest.jobs if newest else ())  # a job named twice starts once
     pool_of = state.tree.pool
-    return [job for job in state.jobs.found(named) if pool_of(job.queue) == pool and awaits_placement(state, job)]
+    return [job for job in state.jobs.found(named) if pool_of(job.queue) == pool]

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tessera.testkit.checker.checked_nodes import Amounts, CheckedNodes, amounts
 from tessera.testkit.checker.report import Report
-from tessera.testkit.checker.room import Amounts, Room, amounts
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
 from tessera_schemas.config import Queue
@@ -21,7 +21,9 @@ ENDS = ("succeeded", "failed", "cancelled")
 CITES: dict[str, Any] = {"config_set": f.ConfigProposed, "config_refused": f.ConfigProposed, "node_changed": f.NodeSeen}
 CITES |= {"job_queued": f.JobAdmitted, "job_turned_away": f.JobAdmitted | f.JobRefused}
 MOVES = {  # record, or how it ended: what is broken if the job is in none of these phases; the phase after
-    "waiting": ("I4", ("queued", "evicting"), ""),  # what keeps a run from going is said, too
+    "array_closed": ("I4", ("array",), ""),
+    "dependency_met": ("I4", ("queued", "array"), ""),
+    "waiting": ("I4", ("queued", "array", "evicting"), ""),  # what keeps a run from going is said, too
     "back_in_line": ("I4", ("queued",), ""),
     "earmark_set": ("I4", ("queued", "evicting"), ""),
     "allocated": ("I4", ("queued",), "allocated"),
@@ -36,9 +38,9 @@ MOVES = {  # record, or how it ended: what is broken if the job is in none of th
     "permitted_part": ("I3", ("running",), ""),
     "released_part": ("I10", ("running", "evicting", *ENDS), ""),
     "requeued": ("I4", ("evicting",), "queued"),
-    "succeeded": ("I4", ("running",), "succeeded"),
-    "failed": ("I4", ("evicting",), "failed"),
-    "cancelled": ("I4", ("queued", "evicting"), "cancelled"),
+    "succeeded": ("I4", ("running", "array"), "succeeded"),
+    "failed": ("I4", ("evicting", "array"), "failed"),
+    "cancelled": ("I4", ("queued", "evicting", "array"), "cancelled"),
 }
 
 
@@ -48,10 +50,15 @@ class CheckedJob:
     tenant: str
     spec: JobSpec
     levels: dict[str, str]  # the labels of topology levels when it was queued
-    phase: str = "queued"
     not_before: int = 0
+    phase: str = "queued"
     forget_ts: int = 0
     runs: "list[CheckedRun]" = field(default_factory=list)
+
+    @property
+    def stands(self) -> str:
+        """An array has no run: its end is the relations checker's to judge."""
+        return "array" if self.spec.array is not None and self.phase == "queued" else self.phase
 
 
 @dataclass(slots=True)
@@ -75,7 +82,7 @@ class Story:
     """Takes stored messages in order; what it learnt is there for the other checks."""
 
     def __init__(self, report: Report) -> None:
-        self.report, self.room, self.prev = report, Room(), m.GENESIS
+        self.report, self.checked_nodes, self.prev = report, CheckedNodes(), m.GENESIS
         self.n = self.ts = self.epoch = self.facts_upto = self.version = self.memory_ms = 0
         self.queues, self.levels = dict[str, Queue](), dict[str, str]()
         self.jobs, self.runs, self.earmarks = dict[str, CheckedJob](), dict[str, CheckedRun](), dict[str, Amounts]()
@@ -150,7 +157,7 @@ class Story:
             self.demand(False, "I11" if job_id in self.turned_away else "I4", f"{kind}: job {job_id} was never queued")
         elif run_id and (run is None or run.released):
             self.demand(False, "I4", f"{kind}: no run {run_id}")
-        elif self.demand(job.phase in before, invariant, f"{kind}: job {job_id} {run_id} is {job.phase}"):
+        elif self.demand(job.stands in before, invariant, f"{kind}: job {job_id} {run_id} is {job.phase}"):
             handle(record, job, run)
             job.phase = after or job.phase
 
@@ -160,7 +167,7 @@ class Story:
         self.queues, self.levels = {q.name: q for q in fact.body.queues}, {t.name: t.label for t in fact.body.topology}
 
     def _node_changed(self, r: m.NodeChanged, fact: f.NodeSeen) -> None:
-        self.room.nodes[fact.name] = fact
+        self.checked_nodes.nodes[fact.name] = fact
 
     def _job_turned_away(self, r: m.JobTurnedAway, fact: f.JobAdmitted | f.JobRefused) -> None:
         self.turned_away.add(fact.job_id)
@@ -169,7 +176,15 @@ class Story:
         self.demand(fact.job_id == r.job_id, "I7", f"job {r.job_id} is not the job of its fact")
         new = (old := self.jobs.get(r.job_id)) is None or (old.phase in ENDS and old.forget_ts <= self.ts)
         if self.demand(new, "I4", f"job {r.job_id} was queued twice"):
-            self.jobs[r.job_id] = CheckedJob(r.job_id, fact.tenant, fact.spec, self.levels)
+            self.jobs[r.job_id] = CheckedJob(r.job_id, fact.tenant, fact.spec, self.levels, fact.spec.begin_ts)
+
+    def _task_queued(self, r: m.TaskQueued) -> None:
+        """A task is a job like its array, but for the array."""
+        array, old = self.jobs.get(r.array), self.jobs.get(r.job_id)
+        new = old is None or (old.phase in ENDS and old.forget_ts <= self.ts)
+        if self.demand(new and array is not None, "I4", f"task {r.job_id} was queued twice") and array is not None:
+            spec = array.spec.model_copy(update={"array": None})
+            self.jobs[r.job_id] = CheckedJob(r.job_id, array.tenant, spec, array.levels, array.not_before)
 
     def _placed(self, job: CheckedJob, owner: str, placements: tuple[Placement, ...]) -> Amounts:
         """Amounts that the gang holds there; a violation, and nothing, if the placements are not the whole gang."""
@@ -178,17 +193,17 @@ class Story:
         if not self.demand(whole, "I1", f"{owner} is not the whole gang in rank order"):
             return Amounts()
         self._may_be(job, owner, gang, placements)
-        self.demand(not (apart := self.room.apart(gang, placements, job.levels)), "I1", f"{owner}: {apart}")
+        self.demand(not (apart := self.checked_nodes.apart(gang, placements, job.levels)), "I1", f"{owner}: {apart}")
         return amounts(gang, placements)
 
     def _may_be(self, job: CheckedJob, owner: str, roles: list[Role], placements: tuple[Placement, ...]) -> None:
         for place, role in zip(placements, roles, strict=True):
             self.report.examined["placements"] += 1
-            why = self.room.misplaced(role, place, self.queues.get(job.spec.queue))
+            why = self.checked_nodes.misplaced(role, place, self.queues.get(job.spec.queue))
             self.demand(not why, "I1", f"{owner} rank {place.rank} on {place.node}: {why}")
 
     def _take(self, owner: str, added: Amounts, *books: Amounts) -> None:
-        over = {what for book in books for what in self.room.take(book, added)}
+        over = {what for book in books for what in self.checked_nodes.take(book, added)}
         self.demand(not over, "I1", f"{owner} raises use above capacity: {sorted(over)}")
 
     def _allocated(self, r: m.Allocated, job: CheckedJob, _: None) -> None:
@@ -199,7 +214,7 @@ class Story:
         takes = self._placed(job, run_id, r.placements)
         run = self.runs[run_id] = CheckedRun(run_id, job, r.deadline, list(r.placements), takes, takes.copy())
         job.runs.append(run)
-        self._take(run_id, run.amounts, self.room.held, self.room.kept)
+        self._take(run_id, run.amounts, self.checked_nodes.held, self.checked_nodes.kept)
 
     def _permitted(self, r: m.Permitted, job: CheckedJob, run: CheckedRun) -> None:
         every = range(len(run.placements))
@@ -216,12 +231,19 @@ class Story:
             return
         run.placements += r.placements
         self._may_be(job, r.run_id, gang, r.placements)
-        self._take(r.run_id, amounts(gang, r.placements), self.room.held, self.room.kept, run.amounts, run.kept)
+        self._take(
+            r.run_id,
+            amounts(gang, r.placements),
+            self.checked_nodes.held,
+            self.checked_nodes.kept,
+            run.amounts,
+            run.kept,
+        )
 
     def _shrunk(self, r: m.Shrunk, job: CheckedJob, run: CheckedRun) -> None:
         extra = {*range(sum(role.gang for role in job.spec.roles), len(run.placements))} - run.leaving - run.free
         if self.demand(not run.then and {*r.ranks} <= extra, "I4", f"{r.run_id} shrinks by {r.ranks} of {extra}"):
-            self._give(run, r.ranks, self.room.kept, run.kept)
+            self._give(run, r.ranks, self.checked_nodes.kept, run.kept)
             run.leaving |= {*r.ranks}
 
     def _give(self, run: CheckedRun, ranks: Iterable[int], *books: Amounts) -> None:
@@ -238,13 +260,15 @@ class Story:
         else:
             on_time = job.phase == "running" or self.ts <= run.deadline + LATE_MS
             self.demand(on_time, "I3", f"{r.run_id} is revoked long after its deadline")
-            self.room.kept.subtract(run.kept)
+            self.checked_nodes.kept.subtract(run.kept)
         run.then = r.then
 
     def _spared(self, r: m.Spared, job: CheckedJob, run: CheckedRun) -> None:
         """Count a spared run again, beside earmarks: its room may not have been given away meanwhile."""
         marks = self.earmarks.values()
-        over = {at for at in self.room.take(self.room.kept, run.kept) if any(mark[at] for mark in marks)}
+        over = {
+            at for at in self.checked_nodes.take(self.checked_nodes.kept, run.kept) if any(mark[at] for mark in marks)
+        }
         spare = run.then == "requeue" and not over
         self.demand(spare, "I1", f"{r.run_id} is spared, kept for others is {sorted(over)}")
         run.then = ""
@@ -253,11 +277,13 @@ class Story:
         absent = {*r.ranks} <= run.gone - run.free if r.ranks else run.absent
         self.demand(absent, "I10", f"{r.run_id} {r.ranks or ''} is released before its absence was taken in")
         gives = {*r.ranks} & run.gone - run.free
-        self._give(run, gives, self.room.held, run.amounts)
-        early = [run.kept] if run.then else [run.kept, self.room.kept]  # what stops counts as gone there already
+        self._give(run, gives, self.checked_nodes.held, run.amounts)
+        early = (
+            [run.kept] if run.then else [run.kept, self.checked_nodes.kept]
+        )  # what stops counts as gone there already
         self._give(run, gives - run.leaving, *early)
         run.free, run.released = run.free | gives, not r.ranks
-        self.room.held.subtract(run.amounts if run.released else Amounts())
+        self.checked_nodes.held.subtract(run.amounts if run.released else Amounts())
 
     def _requeued(self, r: m.Requeued, job: CheckedJob, _: None) -> None:
         self._leaves(r, job, "requeue")
@@ -266,9 +292,9 @@ class Story:
     def _finished(self, r: m.Finished, job: CheckedJob, _: None) -> None:
         self._leaves(r, job, r.phase)
         job.forget_ts = self.ts + self.memory_ms
-        if r.phase == "succeeded":  # its run stops by itself
+        if r.phase == "succeeded" and job.spec.array is None:  # its run stops by itself
             job.runs[-1].then = r.phase
-            self.room.kept.subtract(job.runs[-1].kept)
+            self.checked_nodes.kept.subtract(job.runs[-1].kept)
 
     def _leaves(self, r: m.Requeued | m.Finished, job: CheckedJob, to: str) -> None:
         """A job leaves its revoked run only once that is released, and to what the revoke said or a later cancel."""
@@ -282,7 +308,7 @@ class Story:
         # Who moves has its next place kept before it stops.
         self.demand(job.phase == "queued" or r.cause == "defragment", "I4", f"room is kept for {r.owner}: {job.phase}")
         mark = self.earmarks[r.owner] = self._placed(job, f"the earmark of {r.owner}", r.placements)
-        self._take(f"the earmark of {r.owner}", mark, self.room.kept)
+        self._take(f"the earmark of {r.owner}", mark, self.checked_nodes.kept)
 
     def _earmark_ended(self, r: m.EarmarkEnded) -> None:
-        self.room.kept.subtract(self.earmarks.pop(r.owner, Amounts()))
+        self.checked_nodes.kept.subtract(self.earmarks.pop(r.owner, Amounts()))

@@ -16,9 +16,9 @@ from tessera_schemas.commands import SubmitJob
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import LEDGER_MESSAGE, Allocated, Finished, JobQueued, Released
 
-LOOK_SECONDS = 60.0  # of virtual time, while all have arrived and some wait
+LOOK_MS = 600_000  # of virtual time, while all have arrived and some wait
 STUCK_SECONDS = 3600.0
-Tell = Callable[[int], None]
+ReportProgress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +72,26 @@ class Timeline:
 
 
 async def follow(
-    services: TraceServices, arrivals: Sequence[Arrival], tell: Tell = lambda arrived: None, end_ms: int | None = None
+    services: TraceServices,
+    arrivals: Sequence[Arrival],
+    report_progress: ReportProgress = lambda arrived: None,
+    end_ms: int | None = None,
 ) -> Timeline:
     """
     Submit each at its time, in the order given; then wait for `end_ms`, or for all to have started.
 
-    Nobody waits for the ends: runs of weeks would make weeks pass. `tell` hears how many have arrived. Raises Undecided
+    Ends are not awaited: runs of weeks would make weeks pass. `report_progress` gets the arrivals. Raises Undecided
     when jobs wait for ever although nothing runs.
     """
     timeline = Timeline(services.clock.now_ms(), read=len(services.stored()))
     for number, arrival in enumerate(arrivals, start=1):
-        await _sleep_until(services, timeline.begin_ms + arrival.at_ms)
+        await services.sleep_until(timeline.begin_ms + arrival.at_ms)
         await services.send(arrival.tenant, SubmitJob(kind="submit_job", v=1, key=arrival.key, spec=arrival.spec))
-        tell(number)
+        report_progress(number)
     if end_ms is None:
         await _until_all_started(services, timeline, arrivals)
     else:
-        await _sleep_until(services, timeline.begin_ms + end_ms)
+        await services.sleep_until(timeline.begin_ms + end_ms)
         timeline.read_on(services.stored(timeline.read))
     return timeline
 
@@ -105,14 +108,10 @@ async def _until_all_started(services: TraceServices, timeline: Timeline, arriva
         elif services.clock.monotonic() - since > STUCK_SECONDS:
             late = len(arrivals) - len(timeline.started)
             raise Undecided(f"{late} jobs never start; {_first_reason(services, timeline, arrivals)}")
-        await services.clock.sleep(LOOK_SECONDS)
+        await services.sleep_until(services.clock.now_ms() + LOOK_MS)
 
 
 def _first_reason(services: TraceServices, timeline: Timeline, arrivals: Sequence[Arrival]) -> str:
     first = next(arrival for arrival in arrivals if arrival.job_id not in timeline.started)
     job = services.state().jobs.get(first.job_id)
     return f"{first.key}: {'refused' if job is None else job.reason.code if job.reason else 'no reason'}"
-
-
-async def _sleep_until(services: TraceServices, at_ms: int) -> None:
-    await services.clock.sleep(max(0, at_ms - services.clock.now_ms()) / 1000)

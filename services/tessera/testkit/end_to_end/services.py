@@ -15,11 +15,12 @@ from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
 from tessera.local.cluster.driving import drive
 from tessera.local.cluster.nodes import NodeRow, node_object
+from tessera.testkit.end_to_end.idle_clock import IdleClock
 from tessera.testkit.sim.coverage import SIMULATED, Coverage
 from tessera.testkit.sim.faults import Rates
-from tessera.testkit.sim.loop import VirtualLoop
+from tessera.testkit.sim.loop import VirtualClock, VirtualLoop
 from tessera.testkit.sim.services import SHARD, SimulatedServices
-from tessera.testkit.sim.verify import books
+from tessera.testkit.sim.verify import fold_stored
 from tessera_schemas import subjects
 from tessera_schemas.commands import ApplyConfig, CancelJob, SubmitJob
 from tessera_schemas.config import ConfigBody
@@ -32,7 +33,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "binder": {"resync_seconds": 600.0},
 }
 """What they look at by the clock alone serves where something was lost, and nothing is. So an idle hour is cheap."""
-LEASE_SECONDS = 60.0
+LEASE_SECONDS = 14_400.0
+"""Nobody dies here, and to renew a lease is to look, too."""
+SETTLED_SECONDS = 5.0
+"""Of virtual time; what the services have to say to one another they have said within it."""
+TALK = tuple(subjects.stream(name, SHARD) for name in ("SUBMIT", "FACTS", "LEDGER"))
 LOOK_SECONDS = 0.005  # of virtual time; how often a decision is looked for
 DECIDED_SECONDS = 60.0
 FOR_EVER_SECONDS = 10_000_000
@@ -50,10 +55,14 @@ class TraceServices:
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         rates = Rates(Random(seed))
         rates.stop()
-        patient = {name: {**SETTINGS.get(name, {}), "lease_seconds": LEASE_SECONDS} for name in SIMULATED}
-        self.services = SimulatedServices(loop, Random(seed), rates, Coverage(), _learn_here, patient)
+        self.services = SimulatedServices(
+            loop, Random(seed), rates, Coverage(), _learn_here, SETTINGS, self._clock, LEASE_SECONDS
+        )
         self.clock = self.services.clock
         self._client = MemoryBus(self.services.broker, "client")
+        self._last: tuple[int | None, ...] = ()  # how far the streams and the cluster have come
+        self._moved_at = 0.0
+        self._nothing_until_ms = 0
         self._shard = Shard()
         self._driving = loop.create_task(drive(self.services.cluster, self.clock))
 
@@ -67,6 +76,25 @@ class TraceServices:
         command = ApplyConfig(kind="apply_config", v=1, expected_version=0, body=body)
         await self._client.publish(Outgoing(subjects.control(SHARD), command.to_bytes()))
         await self.until(lambda state: state.config.version > 0 and len(state.nodes) == len(rows))
+
+    async def sleep_until(self, at_ms: int) -> None:
+        """Sleeps until `at_ms`, before which nothing is sent: the services skip looks by the clock alone meanwhile."""
+        self._nothing_until_ms = at_ms
+        await self.clock.sleep(max(0, at_ms - self.clock.now_ms()) / 1000)
+
+    def _clock(self, loop: VirtualLoop, skew_ms: int) -> VirtualClock:
+        return IdleClock(loop, self._idle_seconds, skew_ms)
+
+    def _idle_seconds(self) -> float:
+        """Seconds until the next submit or the cluster's next change; 0 while services have something to say."""
+        broker, due_ms = self.services.broker, self.services.cluster.next_due_ms()
+        last, now = (due_ms, *(broker.stream(name).last_seq for name in TALK)), self.clock.monotonic()
+        if last != self._last:
+            self._last, self._moved_at = last, now
+        if now - self._moved_at < SETTLED_SECONDS:
+            return 0.0
+        until_ms = self._nothing_until_ms if due_ms is None else min(due_ms, self._nothing_until_ms)
+        return max(0, until_ms - self.clock.now_ms()) / 1000
 
     async def send(self, tenant: str, command: SubmitJob | CancelJob) -> None:
         """Publishes a command on the tenant's subject, as a client does."""
@@ -82,8 +110,8 @@ class TraceServices:
         return state
 
     def state(self) -> State:
-        """As of the head of the ledger."""
-        return books(self.services.broker, SHARD, self._shard)
+        """State at the head of the ledger."""
+        return fold_stored(self.services.broker, SHARD, self._shard)
 
     def stored(self, after: int = 0) -> list[bytes]:
         """The ledger's messages behind number `after`."""
@@ -106,13 +134,13 @@ class TraceServices:
         await self.services.close()
 
 
-def run_end_to_end(seed: int, play: Callable[[TraceServices], Awaitable[Result]]) -> Result:
+def run_end_to_end(seed: int, run: Callable[[TraceServices], Awaitable[Result]]) -> Result:
     """Run `play` with services of its own on virtual time, and end them in any case. Raises Undecided."""
 
     async def played() -> Result:
         services = TraceServices(loop, seed)
         try:
-            return await play(services)
+            return await run(services)
         finally:
             await services.stop()
 
@@ -132,5 +160,5 @@ def job(name: str, queue: str, pods: Iterable[tuple[int, Resources, tuple[str, .
 
 
 async def _learn_here(problem: PricingProblem, seconds: float) -> tuple[int, ...]:
-    """In no virtual time."""
+    """Learns prices in no virtual time."""
     return learnt(problem)

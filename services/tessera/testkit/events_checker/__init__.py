@@ -36,8 +36,8 @@ def check_events(
     for subject, headers, data in stored:
         report.examined["events"] += 1
         events.take(subject, headers, data)
-    told = events.seen == len(events.due) or not drained
-    report.demand(told, "I8", 0, f"the events end after {events.seen} of {len(events.due)}")
+    event_data = events.seen == len(events.due) or not drained
+    report.demand(event_data, "I8", 0, f"the events end after {events.seen} of {len(events.due)}")
 
 
 class _Events:
@@ -47,7 +47,7 @@ class _Events:
         self.report, self.shard, self.due = report, shard, due
         self.cursors = list(due)
         self.place = {cursor: index for index, cursor in enumerate(self.cursors)}
-        self.tenants = {entry.told["job_id"]: entry.tenant for entry in due.values() if entry.type == ADMITTED}
+        self.tenants = {entry.event_data["job_id"]: entry.tenant for entry in due.values() if entry.type == ADMITTED}
         self.seen = 0
 
     def demand(self, holds: bool, invariant: str, cursor: str, text: str) -> bool:
@@ -67,7 +67,9 @@ class _Events:
         self.demand(event.id == next_due, "I8", event.id, f"comes where {next_due} must")
         self.seen = self.place[event.id] + 1
         due = self.due[event.id]
-        same = event.type == due.type and all(said[name] == due.told[name] for name in said.keys() & due.told.keys())
+        same = event.type == due.type and all(
+            said[name] == due.event_data[name] for name in said.keys() & due.event_data.keys()
+        )
         self.demand(same, "I8", event.id, "does not say what its record says")
         self.demand(headers.get(CURSOR_HEADER) == event.id, "I8", event.id, "has another cursor in its header")
         others = {id_ for id_ in JOB_ID.findall(str(event.data)) if self.tenants.get(id_, due.tenant) != due.tenant}

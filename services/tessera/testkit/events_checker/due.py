@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tessera_schemas.facts import JobAdmitted, JobRefused
-from tessera_schemas.ledger import LEDGER_MESSAGE, RECORDS
+from tessera_schemas.ledger import LEDGER_MESSAGE, RECORDS, TaskQueued
 from tessera_schemas.registry import kind_of
 from tessera_schemas.subjects import OPERATOR
 
@@ -26,11 +26,11 @@ class Due:
     type: str
     tenant: str
     queue: str
-    told: dict[str, Any]
+    event_data: dict[str, Any]
 
 
 def due_events(ledger: Iterable[bytes]) -> dict[str, Due]:
-    """By cursor `n.i`, in order, up to the first message that cannot be read: the invariant checker speaks of that."""
+    """Due events by cursor `n.i`, in order, up to the first unreadable message, which the invariant checker reports."""
     due: dict[str, Due] = {}
     jobs = _Jobs()
     for stored in ledger:
@@ -53,28 +53,37 @@ class _Jobs:
         self.attempts: dict[str, int] = {}
 
     def due(self, name: str, record: Any, facts: list[Any]) -> Due:
-        told = record.model_dump(mode="json")
+        event_data = record.model_dump(mode="json")
         if name == "fragmentation":
-            return Due(f"io.tessera.cluster.{name}{VERSION}", OPERATOR, told["pool"], told)
-        type_ = f"{PREFIX}{'unheld' if name == 'held' and told['undo'] else name}{VERSION}"
-        job_id = told.get("job_id") or told.get("owner") or told.get("run_id", "").partition("-")[0]
+            return Due(f"io.tessera.cluster.{name}{VERSION}", OPERATOR, event_data["pool"], event_data)
+        type_ = f"{PREFIX}{'unheld' if name == 'held' and event_data['undo'] else name}{VERSION}"
+        job_id = event_data.get("job_id") or event_data.get("owner") or event_data.get("run_id", "").partition("-")[0]
         fact = facts[record.fact] if 0 <= getattr(record, "fact", -1) < len(facts) else None
         if isinstance(fact, JobRefused):
-            reasons = {"reasons": told["reasons"]} if told["reasons"] else {}
+            reasons = {"reasons": event_data["reasons"]} if event_data["reasons"] else {}
             return Due(type_, fact.tenant, NO_QUEUE, fact.model_dump(mode="json") | reasons)
         if isinstance(fact, JobAdmitted):
             known = {"job_id": fact.job_id, "name": fact.spec.name, "queue": fact.spec.queue, "key": fact.key}
             if name != "refused":
                 self.admitted[fact.job_id], self.attempts[fact.job_id] = fact, 0
-            return Due(type_, fact.tenant, fact.spec.queue, told | known)
+            return Due(type_, fact.tenant, fact.spec.queue, event_data | known)
+        if isinstance(record, TaskQueued) and (array := self.admitted.get(record.array)) is not None:
+            self.admitted[job_id], self.attempts[job_id] = array, 0
+            event_data |= {"name": array.spec.name, "queue": array.spec.queue, "key": array.key}
+            return Due(type_, array.tenant, array.spec.queue, event_data)
         if name == "allocated":
             self.attempts[job_id] = record.attempt
         job = self.admitted.get(job_id)
         if job is None:
-            return Due(type_, "", NO_QUEUE, told)
-        cause = self.admitted.get(told.get("by", ""))
+            return Due(type_, "", NO_QUEUE, event_data)
+        cause = self.admitted.get(event_data.get("by", ""))
         if cause is not None and cause.tenant != job.tenant:
-            told["by"] = ""
-        told["runs_stopping"] = len(told.get("victims", ()))
-        told |= {"job_id": job_id, "name": job.spec.name, "queue": job.spec.queue, "attempt": self.attempts[job_id]}
-        return Due(type_, job.tenant, job.spec.queue, told)
+            event_data["by"] = ""
+        event_data["runs_stopping"] = len(event_data.get("victims", ()))
+        event_data |= {
+            "job_id": job_id,
+            "name": job.spec.name,
+            "queue": job.spec.queue,
+            "attempt": self.attempts[job_id],
+        }
+        return Due(type_, job.tenant, job.spec.queue, event_data)

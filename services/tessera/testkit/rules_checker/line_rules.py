@@ -15,7 +15,7 @@ Line = tuple[str, ...]
 """Queue, priority class, tenant and user; of a strict queue the class alone tells its lines apart."""
 
 
-class LineRules:
+class OrderRules:
     """Facts known of the jobs, and the rule for each order that a message takes in."""
 
     def __init__(self, report: Report) -> None:
@@ -32,6 +32,11 @@ class LineRules:
         """Takes in a job as of its submit; adopted ones go by what Kubernetes says and are left out."""
         if fact.adopted is None:
             self._jobs[job_id] = fact, age, ts
+
+    def add_task(self, job_id: str, array_id: str) -> None:
+        """Takes in a task of an array, which is as old as the array is."""
+        if array_id in self._jobs:
+            self._jobs[job_id] = self._jobs[array_id]
 
     def forget(self, job_id: str) -> None:
         """Leaves out a job whose class changed: an order on its way may be made from before that."""
@@ -58,5 +63,5 @@ class LineRules:
             lines.setdefault((spec.queue, spec.priority_class, *who), []).append((passed, age, job_id))
         for jobs in lines.values():
             for before, after in pairwise(jobs):
-                fair = after[0] or (not before[0] and before[1] < after[1])
+                fair = after[0] or (not before[0] and before[1] <= after[1])
                 self._report.demand(fair, "order", order.basis_n, f"{before[2]} stands before {after[2]}, which is due")

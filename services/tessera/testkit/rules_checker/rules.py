@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tessera.testkit.checker.report import Report
-from tessera.testkit.rules_checker.line_rules import LineRules
+from tessera.testkit.rules_checker.line_rules import OrderRules
 from tessera.testkit.rules_checker.quotas import RESOURCES, Cell, Quotas
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
@@ -37,6 +37,7 @@ class JobRow:
     adopted: Adopted | None = None
     away: bool = False
     preemptible: bool = True
+    array: str = ""  # the one that it is a task of
 
 
 @dataclass(slots=True)
@@ -56,7 +57,7 @@ class Rules:
     def __init__(self, report: Report) -> None:
         self.report, self.quotas, self.policy = report, Quotas(), Policy()
         self.n = self.ts = 0
-        self.lines = LineRules(report)
+        self.lines = OrderRules(report)
         self.nodes: dict[str, f.NodeSeen] = {}
         self.drained: set[str] = set()
         self.jobs, self.runs, self.marks = dict[str, JobRow](), dict[str, RunRow](), dict[str, m.EarmarkSet]()
@@ -83,7 +84,8 @@ class Rules:
         return self.message.facts[index].fact if index < len(self.message.facts) else None
 
     def _was_asked(self, kind: str, name: str, what: Any, tenant: str = "") -> None:
-        asked = {(kind, name, what, tenant), (kind, name, what, "")} & self.asked
+        names = {name} | ({self.jobs[name].array} if name in self.jobs else set())
+        asked = {(kind, each, what, who) for each in names for who in (tenant, "")} & self.asked
         self.demand(bool(asked), "I13", f"{kind} {name} {what}: neither its tenant nor an operator asked for it")
 
     def _cancels(self, r: m.Revoked | m.Requeued | m.Finished, job_id: str) -> None:
@@ -115,6 +117,11 @@ class Rules:
             job.held, job.adopted, job.preemptible = fact.held, fact.adopted, fact.spec.preemptible
             if fact.held:
                 self.asked.add(("held", r.job_id, False, fact.tenant))
+
+    def _task_queued(self, r: m.TaskQueued) -> None:
+        if (array := self.jobs.get(r.array)) is not None:
+            self.jobs[r.job_id] = replace(array, held=False, evictions=0, array=r.array)
+            self.lines.add_task(r.job_id, r.array)
 
     def _held(self, r: m.Held) -> None:
         if (job := self.jobs.get(r.job_id)) is not None:
@@ -204,7 +211,7 @@ class Rules:
         return job.preemptible and job.evictions < self.policy.evictions_max
 
     def _firm_beyond(self, job: JobRow, flavor: str) -> list[Cell]:
-        """Of what work that may not be evicted holds more than the quotas of its queue and of those above it."""
+        """Resources of which work that may not be evicted holds more than the quotas of its queue and its ancestors."""
         use: Counter[tuple[str, Cell]] = Counter()
         held = [(run.job, run.flavor, self._gang(run)) for run in self.runs.values() if not run.stopping]
         kept = [(self.jobs[o], mark.flavor, self.jobs[o].amount) for o, mark in self.marks.items() if o in self.jobs]
@@ -268,7 +275,7 @@ class Rules:
         run.stopping, run.victim = True, r.reason.code in CAUSE and r.then == "requeue"
 
     def _spared(self, r: m.Spared) -> None:
-        """Only the binder says that nothing was stopped, and of a run that was to stop for another job's sake."""
+        """Checks that the binder alone spares a run, and that the run was to stop for another job's sake."""
         run, said = self.runs.get(r.run_id), [t.fact for t in self.message.facts if isinstance(t.fact, f.RunUntouched)]
         self.demand(r.run_id in [fact.run_id for fact in said], "plan", f"{r.run_id} is spared, nobody said untouched")
         kept = [owner for owner, mark in self.marks.items() if r.run_id in mark.victims]

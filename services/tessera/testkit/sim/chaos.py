@@ -22,7 +22,7 @@ VERBS = ("create", "bind", "delete", "patch", "list", "get")
 
 
 class Chaos:
-    """At least five faults and a crash of the committer in every run; until `seconds`, then none."""
+    """Faults of a run: at least five and a crash of the committer until `seconds`, then none."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Chaos:
         for slot in self._slots():
             if slot.split("/")[0] == self._point.split(" ")[0]:
                 self._services.members[slot].faults.crash_point = self._point
-        beside = [asyncio.create_task(work) for work in (self._land_late_publishes(), self._say_by_chance())]
+        meanwhile = [asyncio.create_task(work) for work in (self._land_late_publishes(), self._send_random_facts())]
         try:
             for at in sorted([*times, committer_at]):
                 await self._services.clock.sleep(max(0.0, at - loop.time()))
@@ -78,7 +78,7 @@ class Chaos:
             if not self._services.coverage.crashes["scheduler"]:
                 self._services.kill(self._committer() or "scheduler")  # the armed call never came
         finally:
-            for task in beside:
+            for task in meanwhile:
                 task.cancel()
             self.end()
 
@@ -109,7 +109,7 @@ class Chaos:
                 if not isinstance(landed, KernelError):
                     self._services.coverage.fault("late publish")
 
-    async def _say_by_chance(self) -> None:
+    async def _send_random_facts(self) -> None:
         """
         Plans that nobody searched, idleness that nobody measured and prices that nobody learnt, in the name of whoever
         may say them.
@@ -121,13 +121,13 @@ class Chaos:
             if self._random.random() < 0.4:
                 plan = plan_by_chance(self._state(), self._random)
                 if plan is not None:
-                    self._say(plan)
+                    self._send(plan)
                     self._services.coverage.fault("plan by chance")
                 continue
             if self._random.random() < 0.1:
                 prices = prices_by_chance(self._state(), self._random)
                 if prices is not None:
-                    self._say(prices)
+                    self._send(prices)
                     self._services.coverage.fault("prices by chance")
                 continue
             if self._random.random() < 0.5:
@@ -135,10 +135,10 @@ class Chaos:
             running = sorted(run.run_id for run in self._state().runs.values() if run.started and not run.stopping)
             if running:
                 seconds = self._random.choice((0, 1, 5))
-                self._say(RunIdle(kind="run_idle", run_id=self._random.choice(running), idle_seconds=seconds))
+                self._send(RunIdle(kind="run_idle", run_id=self._random.choice(running), idle_seconds=seconds))
                 self._services.coverage.fault("idleness by chance")
 
-    def _say(self, fact: AnyFact) -> None:
+    def _send(self, fact: AnyFact) -> None:
         subject = subjects.fact(SHARD, owner(fact), fact.kind.replace("_", "-"))
         self._services.broker.store(Outgoing(subject, FactMessage(v=1, fact=fact).to_bytes()))
 

@@ -8,6 +8,9 @@ from typing import Any
 TICK_SECONDS = 1e-6
 """No timer in the future is nearer: below the loop's resolution it would come due without any time having passed."""
 
+EPOCH_MS = 1_700_000_000_000
+"""Wall-clock milliseconds at which a simulated run begins."""
+
 
 class Deadlock(Exception):
     """No task is ready and no timer is due: every task waits for another."""
@@ -49,7 +52,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 class VirtualClock:
     """The Clock port on a VirtualLoop; `skew_ms` makes one service's wall clock wrong."""
 
-    def __init__(self, loop: VirtualLoop, epoch_ms: int = 1_700_000_000_000, skew_ms: int = 0) -> None:
+    def __init__(self, loop: VirtualLoop, epoch_ms: int = EPOCH_MS, skew_ms: int = 0) -> None:
         self._loop, self._epoch_ms, self.skew_ms = loop, epoch_ms, skew_ms
 
     def now_ms(self) -> int:

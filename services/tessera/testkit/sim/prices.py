@@ -8,7 +8,7 @@ from tessera_schemas.facts import PricesLearnt
 
 
 def prices_by_chance(state: State, random: Random) -> PricesLearnt | None:
-    """None while no pool was asked for anything."""
+    """Prices by chance for one pool; None while no pool was asked for anything."""
     pools = sorted(mix.pool for mix in state.mixes.values())
     mix = state.mixes.get(random.choice(pools)) if pools else None
     if mix is None:

@@ -43,6 +43,10 @@ def service(name: str, settings_of: Mapping[str, Mapping[str, Any]]) -> tuple[Se
     return main.serve, model(shard=SHARD, **settings_of.get(name, {}))
 
 
+def _skewed(loop: VirtualLoop, skew_ms: int) -> VirtualClock:
+    return VirtualClock(loop, skew_ms=skew_ms)
+
+
 @dataclass(slots=True)
 class Member:
     """One running instance of a service."""
@@ -66,8 +70,16 @@ class SimulatedServices:
         coverage: Coverage,
         learn: Learn | None = None,
         settings: Mapping[str, Mapping[str, Any]] = SETTINGS,
+        clock: Callable[[VirtualLoop, int], VirtualClock] = _skewed,
+        lease_seconds: float | None = None,
     ) -> None:
-        """`learn` prices the problems of reclamation; without it what comes of them is made up, after a while."""
+        """
+        `learn` prices the problems of reclamation; without it what comes of them is made up, after a while. `clock`
+        makes the clock of an instance whose wall clock is wrong by so many milliseconds. `lease_seconds` may be more
+        than an operator may say.
+        """
+        self._clock_of = clock
+        self._of_all = {} if lease_seconds is None else {"lease_seconds": lease_seconds}
         self.loop, self.random, self.rates, self.coverage = loop, random, rates, coverage
         self.clock = VirtualClock(loop)
         self.broker = MemoryBroker(self.clock)
@@ -85,9 +97,10 @@ class SimulatedServices:
         name = slot.split("/")[0]
         self._started += 1
         faults = ServiceFaults(name, self.clock, self.rates, self.coverage, lambda _: self._fall(slot))
-        clock = VirtualClock(self.loop, skew_ms=skew_ms)
+        clock = self._clock_of(self.loop, skew_ms)
         stop = asyncio.Event()
         serve, settings = service(name, self._settings)
+        settings = settings.model_copy(update=self._of_all)
         if name == "reclamation":
             serve = partial(serve, learn=self._learn or self._make_up)
             settings = settings if self._learn else settings.model_copy(update=AT_ONCE)

@@ -151,7 +151,7 @@ class Users:
         return bool(HOPELESS & reasons) or self._incomplete[pod["metadata"]["uid"]] > PATIENCE
 
     def _drop(self, pod: JsonObject, owned: bool) -> None:
-        """With the Job that would only make it again."""
+        """Deletes the pod together with the Job that would make it again."""
         meta = pod["metadata"]
         with suppress(ApiError):
             if owned:

@@ -14,7 +14,7 @@ from tessera_schemas.keys import VIEWS
 from tessera_schemas.subjects import stream
 
 
-def books(broker: MemoryBroker, shard: str, upto: Shard) -> State:
+def fold_stored(broker: MemoryBroker, shard: str, upto: Shard) -> State:
     """Bring `upto` to the head of the ledger as it is stored, with a fold of its own."""
     messages = broker.stream(stream("LEDGER", shard)).messages
     for seq in range(upto.state.n + 1, max(messages, default=0) + 1):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from tessera.testkit.sim.loop import EPOCH_MS
+from tessera_schemas.arrays import Condition, Dependency, JobArray
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import (
     ApplyConfig,
@@ -49,7 +51,8 @@ class Command:
 
 def configuration(shard: str, random: Random, expected_version: int = 0, evicts: bool = False) -> Command:
     """
-    At once, and again in the middle: then quotas may be lower and queues be stopped, until `settling` ends that.
+    Configuration, applied at once and again in the middle: then quotas may be lower and queues stopped until
+    `settling`.
 
     `evicts`: quotas are small, and nothing keeps a job from being evicted for another.
     """
@@ -137,7 +140,7 @@ def _body(random: Random, stops: bool) -> ConfigBody:
 
 
 def _queue(random: Random, name: str, flavors: tuple[Flavor, ...], stops: bool) -> Queue:
-    """In the tree and lending to the others, but for now and then."""
+    """Queue of the tree, usually lending to the others."""
     parent = "all" if random.random() < 0.8 else None
     choices = {"borrowing_limit": (None, 2000, 8000), "lending_limit": (None, 0, 4000)}
     limits = {limit: random.choice(values) for limit, values in choices.items() if parent}
@@ -162,7 +165,9 @@ def _quotas(random: Random, flavors: tuple[Flavor, ...], gpus: int, limits: dict
 
 
 def commands(shard: str, random: Random, jobs: int, seconds: float, evicts: bool = False) -> list[Command]:
-    """At least `jobs` submits, of which two or more are gangs, and what happens around them."""
+    """
+    Commands with at least `jobs` submits, of which two or more are gangs, and holds, cancels and others around them.
+    """
     made: list[Command] = []
     for index in range(jobs):
         at, tenant = random.uniform(0.5, seconds), random.choice(TENANTS)
@@ -181,7 +186,44 @@ def commands(shard: str, random: Random, jobs: int, seconds: float, evicts: bool
     made.append(configuration(shard, random, expected_version=1, evicts=evicts))
     for _ in range(random.randrange(4)):
         made += _drains(shard, random, seconds)
+    made += _related(shard, random, max(6, jobs // 4), seconds)
     return sorted(made, key=lambda command: (command.at, command.data))
+
+
+def _related(shard: str, random: Random, jobs: int, seconds: float) -> list[Command]:
+    """Arrays, and jobs that wait for others or for a time; each follows only what comes before it."""
+    made: list[Command] = []
+    before: list[tuple[str, str, JobArray | None]] = []
+    for index in range(jobs):
+        at, tenant, key = seconds * (index + 1) / jobs, random.choice(TENANTS), f"related-{index}"
+        follows = random.choice([each for each in before if each[0] == tenant] or [None])
+        asked = _dependency(shard, random, tenant, follows)
+        array = JobArray(tasks=random.choice(("0-5", "1,3,8-11", "0-30:10")), limit=random.choice((None, 1, 2)))
+        own = array if random.random() < 0.5 else None
+        if follows is not None and asked and asked[0].condition == "aftercorr":
+            own = follows[2]
+        update: dict[str, Any] = {"array": own, "after": asked, "name": f"related-{random.randrange(3)}"}
+        if random.random() < 0.2:
+            update["begin_ts"] = EPOCH_MS + int(1000 * (at + 2))
+        made.append(_submit(shard, at, tenant, key, job_spec(random).model_copy(update=update)))
+        made += [cancel(shard, tenant, key, at + random.uniform(0, 6))] * (random.random() < 0.2)
+        made += _controls(shard, random, tenant, job_id(shard, tenant, key), at)
+        before.append((tenant, key, own))
+    return made
+
+
+def _dependency(
+    shard: str, random: Random, tenant: str, other: tuple[str, str, JobArray | None] | None
+) -> tuple[Dependency, ...]:
+    """A condition on a job of the tenant, or on all its namesakes; now and then on a job that does not exist."""
+    if random.random() < 0.1:
+        return (Dependency(condition="singleton"),)
+    if other is None or random.random() < 0.2:
+        return ()
+    key = "nobody" if random.random() < 0.05 else other[1]
+    choices: tuple[Condition, ...] = ("afterok", "afternotok", "afterany", "after", "aftercorr")
+    condition = random.choice(choices if other[2] is not None else choices[:-1])
+    return (Dependency(condition=condition, job=job_id(shard, tenant, key)),)
 
 
 def cancel(shard: str, tenant: str, key: str, at: float = 0.0, now: bool = False) -> Command:
@@ -191,7 +233,7 @@ def cancel(shard: str, tenant: str, key: str, at: float = 0.0, now: bool = False
 
 
 def release(shard: str, job: str, at: float = 0.0) -> Command:
-    """By an operator, who may let any job go."""
+    """Release by an operator, who may release any job."""
     return Command(at, control(shard), ReleaseJob(kind="release_job", v=1, job_id=job).to_bytes())
 
 

@@ -19,6 +19,7 @@ from tessera.local.cluster.jobs import JobController
 from tessera.local.cluster.nodes import NodeRow, TaintRow, node_object
 from tessera.testkit.checker import PodChange, check
 from tessera.testkit.events_checker import check_events
+from tessera.testkit.relations_checker import check_relations
 from tessera.testkit.rules_checker import check_rules
 from tessera.testkit.sim.chaos import Chaos
 from tessera.testkit.sim.coverage import NAMED_POINTS, SIMULATED, Coverage
@@ -27,7 +28,7 @@ from tessera.testkit.sim.guard import SEED_SECONDS, SeedFailed, guarded
 from tessera.testkit.sim.loop import VirtualLoop
 from tessera.testkit.sim.services import SHARD, SimulatedServices
 from tessera.testkit.sim.users import Users
-from tessera.testkit.sim.verify import books, digests, replayed
+from tessera.testkit.sim.verify import digests, fold_stored, replayed
 from tessera.testkit.sim.workload import (
     HUGE_KEY,
     HUGE_TENANT,
@@ -120,11 +121,11 @@ class World:
         return [JobController(cluster, clock).run(), users.work(CHAOS_SECONDS * 0.7), users.tidy()]
 
     def _state(self) -> State:
-        return books(self.services.broker, SHARD, self._shard)
+        return fold_stored(self.services.broker, SHARD, self._shard)
 
     async def _settle(self) -> None:
         """
-        As operators do in the end: nothing is stopped, drained, held or out of quota any more.
+        Settles as operators do in the end: nothing is stopped, drained, held or out of quota any more.
 
         A tenant's command whose delivery was lost comes again much later, behind younger ones: a hold after release.
         """
@@ -177,7 +178,7 @@ class World:
         watch.on_ready = take
 
     async def _client(self, command: Command) -> None:
-        """As the SDK does: the same bytes again until they are acknowledged."""
+        """Sends as the SDK does: the same bytes again until they are acknowledged."""
         await self.services.clock.sleep(max(0.0, command.at - self.loop.time()))
         while True:
             try:
@@ -229,6 +230,7 @@ class World:
         )
         check_events(report, stored, events, drained=True)
         check_rules(report, stored)
+        check_relations(report, stored)
         violations = [f"{v.invariant} at {v.n}: {v.text}" for v in report.violations]
         if not drained:
             violations.insert(0, f"I12: not drained {QUIET_SECONDS:.0f} s after the last fault")

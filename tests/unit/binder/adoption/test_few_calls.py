@@ -53,6 +53,15 @@ async def test_a_pod_that_finds_room_costs_its_bind_and_an_event_in_its_own_time
     assert calls == {"bind": 3, "create": 3}
 
 
+async def test_a_suspended_job_that_finds_room_costs_its_resume_besides(
+    calls: Counter[str], world: AdoptionWorld
+) -> None:
+    world.make_job(pods=3, suspend=True)
+    await world.run(20)
+    assert world.only().phase == "running"
+    assert calls == {"patch": 1, "bind": 3, "create": 3}
+
+
 async def test_a_pod_is_looked_at_before_it_is_bound_once_a_bind_was_refused(
     calls: Counter[str], world: AdoptionWorld
 ) -> None:

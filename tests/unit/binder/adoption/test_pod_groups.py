@@ -50,7 +50,31 @@ def test_a_gang_is_read_with_its_topology_and_priority() -> None:
     assert policy_of(pod_group(**said)) == GroupPolicy(3, RACK, 7, "high")
 
 
+@pytest.mark.parametrize("mode", ["Pod", "PodGroup", {"single": {}}, {"all": {}}], ids=str)
+def test_a_group_as_the_job_controller_of_each_version_makes_it_is_honoured(mode: Any) -> None:
+    made = {
+        "v1alpha2": {"podGroupTemplateRef": {"workload": {"workloadName": "w", "podGroupTemplateName": "t"}}},
+        "v1beta1": {
+            "workloadRef": {"workloadName": "w", "templateName": "t"},
+            "preemptionPolicy": "PreemptLowerPriority",
+        },
+    }
+    for version, fields in made.items():
+        its = pod_group(**gang(3, disruptionMode=mode, **fields))
+        assert policy_of(its) == GroupPolicy(3, "", None, ""), version
+
+
 REFUSED: dict[str, tuple[str, Json]] = {
+    "who preempts nobody": ("PodGroup.spec.preemptionPolicy", gang(2, preemptionPolicy="Never")),
+    "a mode of later": ("PodGroup.spec.disruptionMode", gang(2, disruptionMode={"half": {}})),
+    "together without a gang": (
+        "PodGroup.spec.disruptionMode",
+        {"schedulingPolicy": {"basic": {}}, "disruptionMode": "PodGroup"},
+    ),
+    "all together without a gang": (
+        "PodGroup.spec.disruptionMode",
+        {"schedulingPolicy": {"basic": {}}, "disruptionMode": {"all": {}}},
+    ),
     "claims": ("PodGroup.spec.resourceClaims", gang(2, resourceClaims=[{"name": "gpu"}])),
     "a field of later": ("PodGroup.spec.parent", gang(2, parent="x")),
     "a policy of later": ("PodGroup.spec.schedulingPolicy.elastic", {"schedulingPolicy": {"elastic": {}}}),
@@ -128,6 +152,20 @@ def test_its_pods_share_the_domain_and_have_its_priority() -> None:
 
 
 # -- its status -------------------------------------------------------------------------------------------------------
+
+
+def test_the_newer_versions_condition_is_written_until_its_first_success_and_never_taken_back() -> None:
+    its = pod_group() | {"apiVersion": "scheduling.k8s.io/v1beta1"}
+    why = Verdict("NoFit", "no room", warning=False)
+    patch = placed_patch(its, POD_GROUP, why, "2026-01-01T00:00:00Z")
+    assert patch is not None
+    (said,) = patch["status"]["conditions"]
+    assert (said["type"], said["status"]) == ("PodGroupInitiallyScheduled", "False")
+    placed = placed_patch(its | {"status": patch["status"]}, POD_GROUP, PLACED, "2026-01-02T00:00:00Z")
+    assert placed is not None
+    assert placed["status"]["conditions"][0]["status"] == "True"
+    again = its | {"status": placed["status"]}
+    assert placed_patch(again, POD_GROUP, why, "2026-01-03T00:00:00Z") is None
 
 
 def test_the_status_is_written_when_it_changes_and_keeps_what_others_wrote() -> None:

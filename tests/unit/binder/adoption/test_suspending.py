@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.adoption.decide.suspending import Whose, can_be_suspended, is_suspended, look_at, suspension
+from tessera.binder.adoption.decide.suspending import Suspender, can_be_suspended, is_suspended, look_at, suspension
 from tessera.domain.queues import queue_tree
 from tessera.domain.suspension import suspends_waiting
 from tessera_schemas.adopted import Adopted
@@ -158,39 +158,39 @@ KUEUES = {"kueue.x-k8s.io/queue-name": "team"}
 @pytest.mark.parametrize(
     ("owner", "whose"),
     [
-        (job_object(), Whose.TESSERA),
-        (made_by("batch/v1", "CronJob"), Whose.TESSERA),
-        (made_by("jobset.x-k8s.io/v1alpha2", "JobSet"), Whose.ANOTHER),
-        (job_object() | {"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}, Whose.ANOTHER),
-        (job_object(labels=KUEUES), Whose.ANOTHER),
-        (job_object(labels=KUEUES, annotations=notes(waiting="true")), Whose.TESSERA),
-        (job_object(deletionTimestamp="now"), Whose.ANOTHER),
-        (job_object() | {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}, Whose.ANOTHER),
+        (job_object(), Suspender.TESSERA),
+        (made_by("batch/v1", "CronJob"), Suspender.TESSERA),
+        (made_by("jobset.x-k8s.io/v1alpha2", "JobSet"), Suspender.ANOTHER),
+        (job_object() | {"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}, Suspender.ANOTHER),
+        (job_object(labels=KUEUES), Suspender.ANOTHER),
+        (job_object(labels=KUEUES, annotations=notes(waiting="true")), Suspender.TESSERA),
+        (job_object(deletionTimestamp="now"), Suspender.ANOTHER),
+        (job_object() | {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}, Suspender.ANOTHER),
     ],
     ids=["by hand", "by a CronJob", "by a JobSet", "managed", "Kueue's", "Kueue's and it says so", "deleted", "over"],
 )
-def test_what_something_else_looks_after_is_not_ours_to_suspend(owner: dict[str, Any], whose: Whose) -> None:
-    assert look_at(owner, began_suspended=False, by_queue=None).whose is whose
+def test_what_something_else_looks_after_is_not_ours_to_suspend(owner: dict[str, Any], whose: Suspender) -> None:
+    assert look_at(owner, began_suspended=False, by_queue=None).suspender is whose
 
 
 @pytest.mark.parametrize(
     ("mark", "wish", "began_suspended", "whose"),
     [
-        ("", "", True, Whose.TESSERA),
-        ("", "", False, Whose.USER),
-        ("true", "", False, Whose.TESSERA),
-        ("false", "", True, Whose.USER),
-        ("", "false", True, Whose.USER),
-        ("true", "false", False, Whose.TESSERA),
+        ("", "", True, Suspender.TESSERA),
+        ("", "", False, Suspender.USER),
+        ("true", "", False, Suspender.TESSERA),
+        ("false", "", True, Suspender.USER),
+        ("", "false", True, Suspender.USER),
+        ("true", "false", False, Suspender.TESSERA),
     ],
     ids=["submitted so", "suspended later", "we did", "we resumed it before", "its user resumes it", "preempted"],
 )
 def test_one_look_at_a_suspended_owner_says_who_resumes_it(
-    mark: str, wish: str, began_suspended: bool, whose: Whose
+    mark: str, wish: str, began_suspended: bool, whose: Suspender
 ) -> None:
     look = look_at(job_object(True, annotations=notes(mark, wish)), began_suspended, by_queue=True)
-    assert look.whose is whose
-    assert (look.waits_for_us, look.is_left_alone) == (whose is Whose.TESSERA, whose is not Whose.TESSERA)
+    assert look.suspender is whose
+    assert (look.waits_for_us, look.is_left_alone) == (whose is Suspender.TESSERA, whose is not Suspender.TESSERA)
     assert not look.waits_suspended
 
 

@@ -1,13 +1,13 @@
 """What the prices of a mix say."""
 
 from tessera.domain.mix import settle_at
-from tessera.engine.pricing.dual_prices import Terms, learn_prices
+from tessera.engine.pricing.dual_prices import SolverTerms, learn_prices
 from tessera.engine.pricing.fragmentation import TypicalPod
 from tessera.engine.pricing.learner import learnt
 from tessera.engine.pricing.pricing_problem import PricingProblem
 from tessera.engine.pricing.worth_tables import Shape
 
-SHORT = Terms(draws=4, sales=2, lots=6)
+SHORT = SolverTerms(draws=4, repeats=2, batches=6)
 SMALL, LARGE = TypicalPod(4000, 470, 1, 0), TypicalPod(12_000, 1000, 1, 0)
 
 
@@ -26,7 +26,7 @@ def test_equal_mixes_have_equal_prices_and_the_mix_is_worth_its_gpus():
 def test_pods_bound_to_a_scarce_model_are_dearer_than_others():
     bound, free = TypicalPod(4000, 1000, 1, 0b10), TypicalPod(4000, 1000, 1, 0)
     shapes = [Shape(0, 8, 96_000, 90), Shape(1, 8, 96_000, 10)]
-    prices = dict(learn_prices({bound: 20, free: 80}, shapes, 2, Terms(draws=8, sales=3, lots=20)))
+    prices = dict(learn_prices({bound: 20, free: 80}, shapes, 2, SolverTerms(draws=8, repeats=3, batches=20)))
     assert prices[bound] > prices[free]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tessera.kernel.errors import StartupError
-from tessera.lab.churn.book import HOUR_MS
+from tessera.lab.churn.arrivals import HOUR_MS
 from tessera.lab.churn.offered import offer, offered_percent
 from tests.unit.lab.churn.made import mixed
 

@@ -5,7 +5,7 @@ from dataclasses import replace as replace_field
 import numpy as np
 import pytest
 
-from tessera.lab.churn.book import HOUR_MS, RAN, WAITERS, Book
+from tessera.lab.churn.arrivals import HOUR_MS, RAN, WAITERS, ChurnArrivals
 from tessera.lab.churn.campaign import Campaign, Key, run_all
 from tessera.lab.churn.figures import allocated_percent, as_json, figures
 from tessera.lab.churn.fluid import fluid_percent
@@ -33,18 +33,20 @@ class Story:
         kinds, at, life = zip(*pods, strict=True)
         gangs = [gang_for(asks[kind]) for kind in kinds]
         self.cluster = cluster
-        self.book = Book(gangs, [minute * MINUTE_MS for minute in at], [minute * MINUTE_MS for minute in life], 24)
+        self.arrivals = ChurnArrivals(
+            gangs, [minute * MINUTE_MS for minute in at], [minute * MINUTE_MS for minute in life], 24
+        )
 
     def until(self, minute: int) -> "Story":
-        run_until(self.cluster, self.book, minute * MINUTE_MS)
+        run_until(self.cluster, self.arrivals, minute * MINUTE_MS)
         return self
 
     @property
     def running(self) -> list[int]:
-        return sorted(self.book.places)
+        return sorted(self.arrivals.places)
 
     def node(self, job: int) -> str:
-        return self.book.places[job][0].node
+        return self.arrivals.places[job][0].node
 
 
 ONE, TWO, FOUR = (TracePod(1000, 1, gpus, 1000) for gpus in (1, 2, 4))
@@ -64,37 +66,37 @@ def test_those_that_wait_start_in_the_order_they_came() -> None:
 def test_what_ends_at_a_moment_makes_room_for_what_arrives_then() -> None:
     story = Story(a_cluster(1, 4), (FOUR,), (0, 0, 10), (0, 10, 10))
     assert story.until(11).running == [1]
-    assert story.book.hours[0, WAITERS] == 0
+    assert story.arrivals.hours[0, WAITERS] == 0
 
 
 def test_each_hour_adds_up_what_ran_and_who_waited_in_it() -> None:
     story = Story(a_cluster(1, 4), (FOUR,), (0, 30, 60), (0, 60, 30)).until(180)
-    assert (story.book.hours[:3, RAN] // MINUTE_MS).tolist() == [30 * 4000, 60 * 4000, 0]
-    assert (story.book.hours[:3, WAITERS] // MINUTE_MS).tolist() == [0, 30, 0]
+    assert (story.arrivals.hours[:3, RAN] // MINUTE_MS).tolist() == [30 * 4000, 60 * 4000, 0]
+    assert (story.arrivals.hours[:3, WAITERS] // MINUTE_MS).tolist() == [0, 30, 0]
 
 
 def test_the_mover_opens_room_once_the_wait_outweighs_the_work_to_be_done_again() -> None:
     cluster = a_cluster(2, 2)
     story = Story(cluster, (ONE, TWO), (0, 0, 9000), (0, 0, 1), (0, 0, 9000), (1, 2, 60))
-    mover = Mover(cluster, story.book)
+    mover = Mover(cluster, story.arrivals)
     story.until(5)
     assert story.running == [0, 2]
     assert story.node(0) != story.node(2)
     mover.take_turn()
     assert (mover.moved, story.running) == (0, [0, 2])
-    end = story.book.end[0] + story.book.end[2]
+    end = story.arrivals.end[0] + story.arrivals.end[2]
     story.until(15)
     mover.take_turn()
     assert (mover.moved, mover.opened, story.running) == (1, 1, [0, 2, 3])
     assert story.node(0) == story.node(2) != story.node(3)
-    assert story.book.end[0] + story.book.end[2] - end == REDONE_S * 1000
+    assert story.arrivals.end[0] + story.arrivals.end[2] - end == REDONE_S * 1000
     assert mover.lost_milli_seconds == REDONE_S * 1000
 
 
 def test_a_pod_that_was_moved_ends_as_much_later_as_it_has_to_do_again() -> None:
     cluster = a_cluster(2, 2)
     story = Story(cluster, (ONE, TWO), (0, 0, 100), (0, 0, 1), (0, 0, 100), (1, 2, 600))
-    mover = Mover(cluster, story.book)
+    mover = Mover(cluster, story.arrivals)
     story.until(20)
     mover.take_turn()
     assert len(story.until(101).running) == 2
@@ -104,10 +106,10 @@ def test_a_pod_that_was_moved_ends_as_much_later_as_it_has_to_do_again() -> None
 def test_the_mover_moves_nothing_where_a_victim_would_find_no_other_place() -> None:
     cluster = a_cluster(1, 2)
     story = Story(cluster, (ONE, TWO), (0, 0, 9000), (1, 1, 60)).until(600)
-    mover = Mover(cluster, story.book)
-    before = dict(cluster.room.nodes)
+    mover = Mover(cluster, story.arrivals)
+    before = dict(cluster.capacity.nodes)
     mover.take_turn()
-    assert (mover.moved, cluster.room.nodes) == (0, before)
+    assert (mover.moved, cluster.capacity.nodes) == (0, before)
     assert cluster.place(gang_for(ONE)) is not None
 
 
@@ -139,11 +141,11 @@ def test_what_could_never_run_is_refused_and_does_not_wait() -> None:
 
 def test_the_audit_notices_a_pod_on_a_node_that_does_not_know_of_it() -> None:
     story = Story(a_cluster(2, 2), (ONE,), (0, 0, 60), (0, 0, 60)).until(1)
-    (place,) = story.book.places[0]
+    (place,) = story.arrivals.places[0]
     other = next(name for name in story.cluster.empty if name != place.node)
-    story.book.places[0] = (replace_field(place, node=other),)
+    story.arrivals.places[0] = (replace_field(place, node=other),)
     with pytest.raises(Unbalanced, match="holds something that no pod took"):
-        audit(story.cluster.room.nodes, story.book, story.cluster.empty)
+        audit(story.cluster.capacity.nodes, story.arrivals, story.cluster.empty)
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:

@@ -21,10 +21,10 @@ def policy_of(name, *pods):
 
 
 def score(name, pod, there, run_before=()):
-    room = FreeCapacity([there], scoring=policy_of(name, pod))
+    capacity = FreeCapacity([there], scoring=policy_of(name, pod))
     for earlier in run_before:
-        room.place(gang_of_pod(name, earlier))
-    return policy_of(name, pod).score(gang_of_pod(name, pod)[0].need, room.nodes[there.name])
+        capacity.place(gang_of_pod(name, earlier))
+    return policy_of(name, pod).score(gang_of_pod(name, pod)[0].need, capacity.nodes[there.name])
 
 
 EXAMPLES = [
@@ -64,34 +64,34 @@ def test_clustering_prefers_nodes_with_the_same_kind_of_pod(earlier, expected):
 @pytest.mark.parametrize("policy", [name for name in (*BASELINES, "tessera") if name != "random"])
 def test_among_equal_nodes_the_first_name_wins(policy):
     there = node(1000, 1000, policy=policy)
-    room = FreeCapacity([replace(there, name=name) for name in "cab"], scoring=policy_of(policy, whole()))
-    assert [room.place(gang_of_pod(policy, whole(2)))[0].node for _ in "abc"] == ["a", "b", "c"]
+    capacity = FreeCapacity([replace(there, name=name) for name in "cab"], scoring=policy_of(policy, whole()))
+    assert [capacity.place(gang_of_pod(policy, whole(2)))[0].node for _ in "abc"] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("policy", [*BASELINES, "tessera"])
 def test_whole_gpus_take_the_lowest_free_devices(policy):
-    room = FreeCapacity([node(1000, 400, 1000, 1000, policy=policy)], scoring=policy_of(policy, whole(2)))
-    assert room.place(gang_of_pod(policy, whole(2)))[0].devices == (0, 2)
+    capacity = FreeCapacity([node(1000, 400, 1000, 1000, policy=policy)], scoring=policy_of(policy, whole(2)))
+    assert capacity.place(gang_of_pod(policy, whole(2)))[0].devices == (0, 2)
 
 
 @pytest.mark.parametrize("policy", ["bestfit", "dotprod", "gpu-packing", "gpu-clustering"])
 def test_a_share_takes_the_tightest_device_and_then_the_lowest(policy):
-    room = FreeCapacity([node(1000, 500, 400, 400, policy=policy)], scoring=policy_of(policy, share(300)))
-    assert room.place(gang_of_pod(policy, share(300)))[0].devices == (2,)
+    capacity = FreeCapacity([node(1000, 500, 400, 400, policy=policy)], scoring=policy_of(policy, share(300)))
+    assert capacity.place(gang_of_pod(policy, share(300)))[0].devices == (2,)
 
 
 @pytest.mark.parametrize("policy", ["fgd", "tessera"])
 def test_equal_devices_are_taken_from_the_lowest_on(policy):
-    room = FreeCapacity([node(500, 500, 500)], scoring=policy_of(policy, share(500)))
-    assert room.place(gang_of_pod(policy, share(500)))[0].devices == (0,)
+    capacity = FreeCapacity([node(500, 500, 500)], scoring=policy_of(policy, share(500)))
+    assert capacity.place(gang_of_pod(policy, share(500)))[0].devices == (0,)
 
 
 def drawn(seed, times):
     trace = trace_of(*[TraceNode(96_000, 10_000, 8, "A")] * 8)
     policy, gang, found = Chance(seed), gang_of_pod("random", share(1, cpu=1)), list[str]()
-    room = FreeCapacity(nodes_for("random", trace, 1), scoring=policy)
+    capacity = FreeCapacity(nodes_for("random", trace, 1), scoring=policy)
     for _ in range(times):
-        found.append(room.place(gang)[0].node)
+        found.append(capacity.place(gang)[0].node)
     return found
 
 

@@ -7,7 +7,7 @@ from tessera.domain.mix import SETTLED_AT
 from tessera.domain.resources import empty_node
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.pricing.pricing_problem import PricingProblem
-from tessera.lab.pack.cluster import RefusedThoughItFits, has_room
+from tessera.lab.pack.cluster import RefusedThoughItFits, takes_pod
 from tessera.lab.pack.live import lines_of, live, parse_how
 from tessera.lab.pack.replay import replay
 from tessera.lab.traces.alibaba import Trace, TraceNode, TracePod
@@ -78,7 +78,7 @@ def test_runs_are_a_table_or_values() -> None:
 
 
 def test_a_pod_that_is_dropped_although_a_node_has_room_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FreeCapacity, "place", lambda room, roles: Reason(code=Code.NO_FIT))
+    monkeypatch.setattr(FreeCapacity, "place", lambda capacity, roles: Reason(code=Code.NO_FIT))
     with pytest.raises(RefusedThoughItFits, match="bestfit, seed 1, arrival 0"):
         live(TRACE, "bestfit", seed=1)
 
@@ -100,4 +100,4 @@ def test_the_second_look_counts_cpu_memory_models_and_gpus(pod: TracePod, fits: 
     seen = NodeSeen(
         kind="node_seen", name="a", cpu_milli=96_000, memory_bytes=1000 * 2**20, pods=9, gpus=8, gpu_model="A"
     )
-    assert has_room(empty_node(seen), pod) is fits
+    assert takes_pod(empty_node(seen), pod) is fits

@@ -57,7 +57,7 @@ def test_equal_runs_are_equal():
 
 
 def test_a_pod_that_is_dropped_although_it_fits_ends_the_run(monkeypatch):
-    monkeypatch.setattr(FreeCapacity, "place", lambda room, gang: Reason(code=Code.NO_FIT))
+    monkeypatch.setattr(FreeCapacity, "place", lambda capacity, gang: Reason(code=Code.NO_FIT))
     with pytest.raises(RefusedThoughItFits, match="bestfit, seed 1, arrival 0"):
         replay(TRACE, "bestfit", seed=1)
 

@@ -10,7 +10,7 @@ from tessera.lab.pack.baselines import BASELINES
 from tessera.lab.pack.cluster import RefusedThoughItFits, gang_for
 from tessera.lab.pack.learning import CommitterPolicy, FixedScoring
 from tessera.lab.pack.replay import Filling, replay
-from tessera.lab.pack.window import WaitingLine, Window
+from tessera.lab.pack.window import WaitingPods, Window
 from tessera.lab.traces.alibaba import TracePod
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.lab.pack.one_node import node, share, trace_of, whole
@@ -25,20 +25,20 @@ class Placed:
 
     def __init__(self, **prices: int) -> None:
         self.scoring, self.found = FixedScoring(BASELINES["fgd"](trace_of(pods=(WHOLE, HALF)), 1)), list[int]()
-        self.room = FreeCapacity([node(1000, 500)], scoring=self.scoring.in_force())
+        self.capacity = FreeCapacity([node(1000, 500)], scoring=self.scoring.in_force())
         self.scoring.price = lambda need: prices["half" if need.gpu_milli else "whole"]
 
     def place(self, pod: TracePod, number: int) -> None:
         self.found.append(number)
 
 
-def line_of(window: Window, *pods: TracePod, half: int = 500_000, whole: int = 1_000_000) -> WaitingLine:
-    line = WaitingLine(window, Placed(half=half, whole=whole))
+def line_of(window: Window, *pods: TracePod, half: int = 500_000, whole: int = 1_000_000) -> WaitingPods:
+    line = WaitingPods(window, Placed(half=half, whole=whole))
     line.waiting = [(pod, arrival) for arrival, pod in enumerate(pods)]
     return line
 
 
-def found_by(line: WaitingLine) -> list[int]:
+def found_by(line: WaitingPods) -> list[int]:
     """Who was placed, in order."""
     placed = line._filling
     assert isinstance(placed, Placed)
@@ -106,6 +106,6 @@ def test_a_window_of_one_is_the_order_of_arrival():
 
 
 def test_a_waiting_pod_that_is_dropped_although_it_fits_ends_the_run(monkeypatch):
-    monkeypatch.setattr(FreeCapacity, "place", lambda room, gang: Reason(code=Code.NO_FIT))
+    monkeypatch.setattr(FreeCapacity, "place", lambda capacity, gang: Reason(code=Code.NO_FIT))
     with pytest.raises(RefusedThoughItFits):
         replay(TRACE, "tessera", seed=1, window=SMALL)

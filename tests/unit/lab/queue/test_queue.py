@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from tessera.client.commands.lab import lab
 from tessera.kernel.errors import StartupError
-from tessera.lab.queue.__main__ import main
 from tessera.lab.queue.measures import measure, offered_load
 from tessera.lab.queue.policies import POLICIES
 from tessera.lab.queue.replay import replay
@@ -106,6 +107,27 @@ def test_a_gang_starves_in_a_stream_of_small_jobs_under_skip_and_not_under_expec
     assert waited["expected"] < waited["skip"] / 2
 
 
+@pytest.mark.parametrize("policy", ["reserve", "expected"])
+def test_relocations_open_a_node_for_a_job_and_what_is_moved_runs_anew(policy: str) -> None:
+    """Two jobs of 3 GPUs lie on two nodes. One moves once a job of 8 GPUs has waited for longer than that loses."""
+    hours = 3600
+    jobs = trace(
+        (0, 2 * hours, 5),
+        (1, 2 * hours, 5),
+        (2, 90 * hours, 3),
+        (3, 90 * hours, 3),
+        (4, 5 * hours, 8),
+        (9 * hours, 9, 1),
+    )
+    stays, moved = waits(policy, jobs, (8, 8)), waits(f"{policy}-moving", jobs, (8, 8))
+    assert stays[4] > 80 * hours > 10 * hours > moved[4]
+    assert stays[2:4] == [0, 0]
+    assert moved[:2] == [0, 0]
+    again = [wait for wait in moved[2:4] if wait]
+    assert len(again) == 1, "it found room elsewhere at once"
+    assert 0 <= again[0] - moved[4] <= 3, "what it did before is lost, so that it has waited until then"
+
+
 def test_a_job_that_never_starts_is_an_error_and_no_endless_loop() -> None:
     with pytest.raises(ValueError, match="line 2"):
         waits("skip", trace((0, 1, 9)))
@@ -147,20 +169,20 @@ def test_a_job_larger_than_the_pool_is_refused_by_its_line() -> None:
         run(trace((0, 1, 8), (0, 1, 16)), ReplayRequest(gpus=8, first_day=0), quiet, quiet)
 
 
-def test_the_command_prints_json_and_writes_a_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_json_and_writes_a_plot(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path, plot = tmp_path / "own.csv", tmp_path / "plot.png"
     path.write_text("submit_s,duration_s,num_gpus,vc\n0,100,8,a\n1,10,8,a\n2,5,1,b\n")
-    code = main([str(path), "--gpus", "8", "--policy", "fifo,expected", "--plot", str(plot), "-o", "json"])
-    said = json.loads(capsys.readouterr().out)
-    assert code == 0
+    asked = ["queue", str(path), "--gpus", "8", "--policy", "fifo,expected", "--plot", str(plot), "-o", "json"]
+    said = json.loads(CliRunner().invoke(lab, asked, catch_exceptions=False).stdout)
     assert said["policies"]["fifo"][0]["wait_mean"] == pytest.approx((99 + 108) / 3, abs=0.1)
     assert said["policies"]["expected"][0]["wait_mean"] == pytest.approx((104 + 98) / 3, abs=0.1)
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_command_says_what_is_wrong_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_is_wrong_and_fails(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text("submit_s,duration_s,num_gpus,vc\n0,100,eight,a\n")
-    assert main([str(path)]) == 1
-    assert "line 2, num_gpus" in capsys.readouterr().err
+    failed = CliRunner().invoke(lab, ["queue", str(path)])
+    assert failed.exit_code != 0
+    assert "line 2, num_gpus" in failed.output

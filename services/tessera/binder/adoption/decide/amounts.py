@@ -56,23 +56,23 @@ def pod_amounts(spec: Json, status: Json | None = None) -> Amounts:
     Resources that the pod takes; with the `status` of a bound pod, as resizes in place have it. Raises Unreadable.
     """
     resized = _Resized(status or {})
-    beside: Amounts = {}
+    sidecars: Amounts = {}
     highest: Amounts = {}
     for index, container in enumerate(items(spec, "initContainers")):
         own = _requests(container, f"spec.initContainers[{index}].resources")
         if container.get("restartPolicy") == "Always":
             own = resized.container(container, own)
-            beside = _sum(beside, own)
-            highest = _most(highest, beside)
+            sidecars = _sum(sidecars, own)
+            highest = _most(highest, sidecars)
         else:
-            highest = _most(highest, _sum(beside, own))
-    together = beside
+            highest = _most(highest, _sum(sidecars, own))
+    total = sidecars
     for index, container in enumerate(items(spec, "containers")):
         own = _requests(container, f"spec.containers[{index}].resources")
-        together = _sum(together, resized.container(container, own))
+        total = _sum(total, resized.container(container, own))
     whole_pod = resized.whole_pod(_requests(spec, "spec.resources"))
     overhead = dict(_amounts(mapping(spec, "overhead"), "spec.overhead"))
-    return _sum(_most(together, highest) | whole_pod, overhead)
+    return _sum(_most(total, highest) | whole_pod, overhead)
 
 
 class _Resized:
@@ -92,17 +92,19 @@ class _Resized:
         Resources of the container; equal to its request in nearly all cases, which is seen without reading numbers.
         """
         name = text(container, "name")
-        said, requests = self._containers.get(name), at(container, "resources", "requests")
-        if said is None or requests == at(said, "resources", "requests") == said.get("allocatedResources", requests):
+        reported, requests = self._containers.get(name), at(container, "resources", "requests")
+        if reported is None or requests == at(reported, "resources", "requests") == reported.get(
+            "allocatedResources", requests
+        ):
             return asked
-        return self._most(asked, said, f"status.containerStatuses[{name}]")
+        return self._most(asked, reported, f"status.containerStatuses[{name}]")
 
     def whole_pod(self, asked: Amounts) -> Amounts:
         return self._most(asked, self._status, "status") if asked and "resources" in self._status else asked
 
-    def _most(self, asked: Amounts, said: Json, field: str) -> Amounts:
-        actual = dict(_amounts(mapping(said, "resources", "requests"), f"{field}.resources.requests"))
-        allocated = dict(_amounts(mapping(said, "allocatedResources"), f"{field}.allocatedResources"))
+    def _most(self, asked: Amounts, reported: Json, field: str) -> Amounts:
+        actual = dict(_amounts(mapping(reported, "resources", "requests"), f"{field}.resources.requests"))
+        allocated = dict(_amounts(mapping(reported, "allocatedResources"), f"{field}.allocatedResources"))
         return _most({} if self._is_infeasible else asked, _most(actual, allocated))
 
 
@@ -115,8 +117,8 @@ def _requests(of: Json, field: str) -> Amounts:
     }
 
 
-def _amounts(said: Json, field: str) -> Iterator[tuple[str, Fraction]]:
-    for name, amount in said.items():
+def _amounts(reported: Json, field: str) -> Iterator[tuple[str, Fraction]]:
+    for name, amount in reported.items():
         try:
             exact = _exact(amount if isinstance(amount, str | int) else str(amount))
         except QuantityError as error:
@@ -183,8 +185,8 @@ def _with_share(wanted: Json, annotations: Json) -> Json | Reason:
             return no(Code.INVALID_FIELD, field, f"{share!r}: thousandths of one GPU, 1 to 999")
         wanted["gpu_milli"] = int(share)
     if memory:
-        said = dict(_amounts({GPU_MEMORY_ANNOTATION: memory}, "metadata.annotations"))
-        wanted["gpu_memory_bytes"] = ceil(said[GPU_MEMORY_ANNOTATION])
+        reported = dict(_amounts({GPU_MEMORY_ANNOTATION: memory}, "metadata.annotations"))
+        wanted["gpu_memory_bytes"] = ceil(reported[GPU_MEMORY_ANNOTATION])
     return wanted
 
 

@@ -33,8 +33,8 @@ def time_limit(pods: Sequence[Json], owner: Json | None) -> int | Reason | None:
 
 def grace(pod: Json) -> int:
     """Grace in seconds for the ledger; the pod itself is evicted with the grace that its spec says, however long."""
-    said = whole(pod, "spec", "terminationGracePeriodSeconds")
-    return GRACE_SECONDS if said is None else min(said, GRACE_SECONDS_MAX)
+    value = whole(pod, "spec", "terminationGracePeriodSeconds")
+    return GRACE_SECONDS if value is None else min(value, GRACE_SECONDS_MAX)
 
 
 def _marked(thing: Json, among: str) -> int | Reason:

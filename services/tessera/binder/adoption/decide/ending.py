@@ -8,10 +8,10 @@ FAILED = ("Failed", "FailureTarget")
 
 def ending_of(owner: Json) -> str:
     """`complete`, `failed`, or "" while the owner goes on: all of them say it by a condition of these names."""
-    said = {text(one, "type") for one in items(owner, "status", "conditions") if text(one, "status") == "True"}
-    if said.intersection(COMPLETE):
+    conditions = {text(one, "type") for one in items(owner, "status", "conditions") if text(one, "status") == "True"}
+    if conditions.intersection(COMPLETE):
         return "complete"
-    return "failed" if said.intersection(FAILED) else ""
+    return "failed" if conditions.intersection(FAILED) else ""
 
 
 def why_failed(owner: Json) -> str:

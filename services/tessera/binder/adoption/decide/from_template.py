@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tessera.binder.adoption.decide.ending import ending_of
 from tessera.binder.adoption.decide.spec import Adoption, queue_of, spec_of
-from tessera.binder.adoption.decide.suspending import is_suspended, whose_else, wish_of
+from tessera.binder.adoption.decide.suspending import explain_other_suspender, is_suspended, wish_of
 from tessera.binder.workloads.port import PodSet, Workload
 from tessera.binder.workloads.reading import Json, mapping, no, text
 from tessera.binder.workloads.references import OwnerRef, controller_of
@@ -80,8 +80,8 @@ def priority_of(template: Json, classes: Sequence[Json]) -> int | Reason:
 
 
 def _value(priority_class: Json) -> int:
-    said = priority_class.get("value")
-    return said if type(said) is int else 0
+    value = priority_class.get("value")
+    return value if type(value) is int else 0
 
 
 def _is_over(owner: Json) -> bool:
@@ -96,7 +96,7 @@ def _whose_to_resume(owner: Json, by_queue: bool | None) -> Reason | None:
     if wished is False:
         field = f"metadata.annotations[{SUSPEND_WAITING_ANNOTATION}]"
         return no(Code.ON_HOLD, field, "its user resumes it, and its pods queue then")
-    return whose_else(owner, by_queue if wished is None else wished)
+    return explain_other_suspender(owner, by_queue if wished is None else wished)
 
 
 def _is_of_another_gang(kind: Workload, pod: Json) -> bool:

@@ -44,5 +44,5 @@ def with_share(pod: Json, gpu_sizes: Iterable[int]) -> Json:
 
 
 def with_shares(pods: Sequence[Json], gpu_sizes: Sequence[int]) -> list[Json]:
-    """The same for each pod that asks so; the others are the same objects."""
+    """Replace the pods that ask for GPU memory; the other objects are unchanged."""
     return [with_share(pod, gpu_sizes) if asks_for_memory(pod) else pod for pod in pods]

@@ -13,7 +13,7 @@ PLACED = Verdict(SCHEDULED, "its pods have their nodes", warning=False)
 
 def placed_condition(thing: Json, kind: Workload) -> Json:
     """The condition as the object has it; {} without one."""
-    return find_condition(thing, kind.condition)
+    return find_condition(thing, kind.condition_of(thing)[0])
 
 
 def placed_patch(thing: Json, kind: Workload, verdict: Verdict, now: str) -> Json | None:
@@ -22,14 +22,16 @@ def placed_patch(thing: Json, kind: Workload, verdict: Verdict, now: str) -> Jso
 
     It is held to the version that was looked at. `now` is RFC 3339.
     """
-    before = placed_condition(thing, kind)
+    before, (condition, stays) = placed_condition(thing, kind), kind.condition_of(thing)
+    if stays and before.get("status") == "True":
+        return None
     status = "True" if verdict is PLACED else "False"
     reason, message = verdict.code, verdict.message
     if kind.reason and verdict is not PLACED:
         reason, message = kind.reason, f"{verdict.code}: {verdict.message}"
     if (before.get("status"), before.get("reason"), before.get("message")) == (status, reason, message):
         return None
-    patch = condition_set(thing, kind.condition, status, reason, message, now)
+    patch = condition_set(thing, condition, status, reason, message, now)
     if kind.observes:
         patch["status"]["conditions"][-1]["observedGeneration"] = at(thing, "metadata", "generation") or 0
     return patch | {"metadata": {name: text(thing, "metadata", name) for name in ("uid", "resourceVersion")}}

@@ -77,8 +77,8 @@ def _hint(pod: Json) -> str:
 
 def _indices(pod: Json) -> tuple[int, ...]:
     labels, notes = mapping(pod, "metadata", "labels"), mapping(pod, "metadata", "annotations")
-    said = [text(labels, key) or text(notes, key) for key in INDEX_LABELS]
-    return tuple(int(n) if n.isascii() and n.isdecimal() and len(n) < 10 else -1 for n in said)
+    given = [text(labels, key) or text(notes, key) for key in INDEX_LABELS]
+    return tuple(int(n) if n.isascii() and n.isdecimal() and len(n) < 10 else -1 for n in given)
 
 
 def ranked(pods: Sequence[Json]) -> list[tuple[Role, Json]] | Reason:
@@ -87,7 +87,7 @@ def ranked(pods: Sequence[Json]) -> list[tuple[Role, Json]] | Reason:
     for pod in pods:
         role = role_of(pod)
         if isinstance(role, Reason):
-            return role if len(pods) == 1 else _of_pod(role, pod)
+            return role if len(pods) == 1 else _name_pod(role, pod)
         asked = json.dumps(role.model_dump(mode="json"), sort_keys=True) if len(pods) > 1 else ""
         found.append((_hint(pod), asked, pod, role))
     if len(found) > 1:
@@ -125,12 +125,12 @@ def _slices(hint: str, members: list[Found]) -> list[tuple[str, list[Found]]] | 
 
 def _only_index(pod: Json) -> int | None:
     """Index of a pod that has a single one: it keeps its slice when others of it have succeeded."""
-    said = [index for index in _indices(pod) if index >= 0]
-    return said[0] if len(said) == 1 else None
+    given = [index for index in _indices(pod) if index >= 0]
+    return given[0] if len(given) == 1 else None
 
 
-def _of_pod(reason: Reason, pod: Json) -> Reason:
-    """The same, said of one pod of several."""
+def _name_pod(reason: Reason, pod: Json) -> Reason:
+    """The reason, with the name of the one pod that it is about."""
     detail = "; ".join(part for part in (reason.detail, f"pod {text(pod, 'metadata', 'name')}") if part)
     return no(reason.code, reason.field, detail, **reason.numbers)
 
@@ -144,6 +144,6 @@ def _free_name(hint: str, names: dict[str, None]) -> str:
     return name
 
 
-def as_name(said: str) -> str:
+def as_name(given: str) -> str:
     """A DNS label as like it as can be; "" when nothing of it is left."""
-    return OTHER_LETTERS.sub("-", said.lower())[:63].strip("-")
+    return OTHER_LETTERS.sub("-", given.lower())[:63].strip("-")

@@ -61,11 +61,11 @@ def role_of(pod: Json) -> Role | Reason:
 
 
 def _release(pod: Json) -> str:
-    said = text(mapping(pod, "metadata", "annotations"), RELEASE_ANNOTATION) or "pod"
-    if said not in ("pod", "together"):
+    given = text(mapping(pod, "metadata", "annotations"), RELEASE_ANNOTATION) or "pod"
+    if given not in ("pod", "together"):
         field = f"metadata.annotations[{RELEASE_ANNOTATION}]"
-        raise _Refused(Code.INVALID_FIELD, field, f"{said!r} is neither pod nor together")
-    return said
+        raise _Refused(Code.INVALID_FIELD, field, f"{given!r} is neither pod nor together")
+    return given
 
 
 def invalid(error: ValidationError, below: str) -> Reason:

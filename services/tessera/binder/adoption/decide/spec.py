@@ -17,7 +17,7 @@ from tessera.binder.adoption.decide.durations import grace, time_limit
 from tessera.binder.adoption.decide.ranks import as_name, chosen, missing_part, ranked
 from tessera.binder.adoption.decide.roles import invalid
 from tessera.binder.workloads.mark_table import LEAST_PODS, REQUIRED_TOPOLOGY, SLICE_TOPOLOGY
-from tessera.binder.workloads.marks import find_queue, not_honoured, refused_mark, said
+from tessera.binder.workloads.marks import find_queue, not_honoured, read_mark, refused_mark
 from tessera.binder.workloads.port import Group, GroupKind
 from tessera.binder.workloads.reading import Json, mapping, no, text
 from tessera.binder.workloads.references import controller_of
@@ -112,7 +112,7 @@ def _kept_apart(group: Group, pods: Sequence[Json]) -> Reason | None:
     if (
         group.kind is not GroupKind.POD
         or controller_of(pods[0]) is None
-        or not said(pods[0], SLICE_TOPOLOGY, REQUIRED_TOPOLOGY)
+        or not read_mark(pods[0], SLICE_TOPOLOGY, REQUIRED_TOPOLOGY)
     ):
         return None
     field = f"metadata.annotations[{REQUIRED_TOPOLOGY}]"
@@ -122,7 +122,7 @@ def _kept_apart(group: Group, pods: Sequence[Json]) -> Reason | None:
 def _disagreement(group: Group, pods: Sequence[Json]) -> Reason | None:
     """A field in which all pods of a group must agree and do not."""
     size = "" if group.mark is None else group.mark.size
-    sizes = {words for pod in pods if size and (words := said(pod, size))}
+    sizes = {words for pod in pods if size and (words := read_mark(pod, size))}
     if len(sizes) > 1:
         assert group.mark is not None
         field = f"metadata.{group.mark.size_in}[{size}]"
@@ -152,12 +152,12 @@ def _in_one_domain(group: Group, roles: list[Role], owner: Json | None) -> list[
 
 
 def _wishes(group: Group, pods: Sequence[Json], owner: Json | None) -> tuple[str, ...]:
-    said = list(chain.from_iterable(map(not_honoured, pods)))
+    read_mark = list(chain.from_iterable(map(not_honoured, pods)))
     if owner is not None:
-        said += [*not_honoured(owner), *kind_of_group(group).wishes(owner)]
+        read_mark += [*not_honoured(owner), *kind_of_group(group).wishes(owner)]
         if group.kind is GroupKind.POD and LEAST_PODS in mapping(owner, "metadata", "annotations"):
-            said.append(f"{LEAST_PODS}: its pods start one by one")
-    return tuple(dict.fromkeys(said))
+            read_mark.append(f"{LEAST_PODS}: its pods start one by one")
+    return tuple(dict.fromkeys(read_mark))
 
 
 # -- the job ----------------------------------------------------------------------------------------------------------

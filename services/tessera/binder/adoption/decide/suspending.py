@@ -22,7 +22,7 @@ from tessera_schemas.reasons import Code, Reason
 OURS, LET_GO = "true", "false"
 
 
-class Whose(StrEnum):
+class Suspender(StrEnum):
     """Party that suspends and resumes an owner at present."""
 
     TESSERA = "tessera"
@@ -36,18 +36,18 @@ class Look:
     """`waits_suspended`: its pods are there or being made, and it is to be suspended for as long as its job waits."""
 
     suspended: bool
-    whose: Whose
+    suspender: Suspender
     waits_suspended: bool = False
 
     @property
     def waits_for_us(self) -> bool:
         """Whether the owner is resumed once its job has room."""
-        return self.suspended and self.whose is Whose.TESSERA
+        return self.suspended and self.suspender is Suspender.TESSERA
 
     @property
     def is_left_alone(self) -> bool:
         """Whether the owner is suspended and only others may resume it."""
-        return self.suspended and self.whose is not Whose.TESSERA
+        return self.suspended and self.suspender is not Suspender.TESSERA
 
 
 def look_at(owner: Json, began_suspended: bool, by_queue: bool | None) -> Look:
@@ -60,15 +60,19 @@ def look_at(owner: Json, began_suspended: bool, by_queue: bool | None) -> Look:
         by_queue: what the job's queue says about owners that wait; the owner's own annotation counts before it.
     """
     suspended, wished = is_suspended(owner), wish_of(owner)
-    said = by_queue if wished is None else wished
+    by_policy = by_queue if wished is None else wished
     mark = text(owner, "metadata", "annotations", SUSPENDED_ANNOTATION)
-    if ending_of(owner) or mapping(owner, "metadata").get("deletionTimestamp") or whose_else(owner, said) is not None:
-        return Look(suspended, Whose.ANOTHER)
+    if (
+        ending_of(owner)
+        or mapping(owner, "metadata").get("deletionTimestamp")
+        or explain_other_suspender(owner, by_policy) is not None
+    ):
+        return Look(suspended, Suspender.ANOTHER)
     if not suspended:  # whoever resumed it while the mark is ours wants its pods to be there
-        as_before = said is None and began_suspended and mark == LET_GO
-        return Look(False, Whose.TESSERA, waits_suspended=as_before or (bool(said) and mark != OURS))
+        as_before = by_policy is None and began_suspended and mark == LET_GO
+        return Look(False, Suspender.TESSERA, waits_suspended=as_before or (bool(by_policy) and mark != OURS))
     ours = mark == OURS or (not mark and began_suspended and wished is not False)
-    return Look(True, Whose.TESSERA if ours else Whose.USER)
+    return Look(True, Suspender.TESSERA if ours else Suspender.USER)
 
 
 def wish_of(owner: Json) -> bool | None:
@@ -76,17 +80,17 @@ def wish_of(owner: Json) -> bool | None:
     return {"true": True, "false": False}.get(text(owner, "metadata", "annotations", SUSPEND_WAITING_ANNOTATION))
 
 
-def whose_else(owner: Json, said: bool | None) -> Reason | None:
+def explain_other_suspender(owner: Json, by_policy: bool | None) -> Reason | None:
     """
     Another system that suspends and resumes the owner, by the field that says so.
 
     Kueue's label also stands on objects that were written for Kueue and name us now: where queue or owner say that it
-    may wait suspended (`said`), Tessera looks after it.
+    may wait suspended (`by_policy`), Tessera looks after it.
     """
     managed_by = text(owner, "spec", "managedBy") or text(owner, "spec", "runPolicy", "managedBy")
     if managed_by not in CONTROLLERS:
         return no(Code.ON_HOLD, "spec.managedBy", f"{managed_by} resumes it; its pods queue then")
-    if KUEUE_QUEUE in mapping(owner, "metadata", "labels") and not said:
+    if KUEUE_QUEUE in mapping(owner, "metadata", "labels") and not by_policy:
         detail = "Kueue resumes it, and its pods queue then; without this label, or with the annotation "
         detail += f'{SUSPEND_WAITING_ANNOTATION}: "true", Tessera resumes it'
         return no(Code.ON_HOLD, f"metadata.labels[{KUEUE_QUEUE}]", detail)

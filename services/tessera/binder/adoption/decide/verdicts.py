@@ -14,7 +14,7 @@ from tessera.domain.phases import Phase
 from tessera_schemas.labels import SCHEDULER_NAME
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import TEMPORARY, Code, Reason
-from tessera_schemas.units import said_milli
+from tessera_schemas.units import format_milli
 
 MESSAGE_CHARACTERS = 1000
 """An event's note may have 1,024."""
@@ -150,7 +150,7 @@ def describe_preempted(job: str, reason: Reason, preemptor: str) -> Verdict:
 
 def describe_scheduled(job: Job, run: Run, placement: Placement) -> Verdict:
     """The pod was bound; an event only, and of a large gang its first pods speak for all."""
-    gpus = said_milli(placement.gpu_milli * len(placement.devices))
+    gpus = format_milli(placement.gpu_milli * len(placement.devices))
     held = f" with {gpus} GPU{'' if gpus == '1' else 's'}" if placement.devices else ""
     nodes, pods = len({place.node for place in run.places}), len(run.places)
     gang = f", rank {placement.rank} of {pods} pods on {nodes} node{'' if nodes == 1 else 's'}" if pods > 1 else ""

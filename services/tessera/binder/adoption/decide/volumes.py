@@ -61,7 +61,7 @@ def find_reach(
     if volume_of(claim):
         if volume is None:
             return _not_ready(field, f"volume {volume_of(claim)} of claim {name} is not there")
-        return _of_volume(field, name, volume)
+        return _read_volume(field, name, volume)
     if text(claim, "status", "phase") == "Lost":
         return _not_ready(field, f"claim {name} has lost its volume")
     # One with a volume and a node was made for us, and is bound in a moment; without a node, somebody else binds it.
@@ -72,7 +72,7 @@ def find_reach(
     if text(kind, "provisioner") == NO_PROVISIONER:
         what = f"claim {name}: nothing makes volumes of class {text(kind, 'metadata', 'name')}; name one in volumeName"
         return no(Code.NOT_SUPPORTED_YET, field, what)
-    return _of_class(field, name, claim, mapping(kind))
+    return _read_class(field, name, claim, mapping(kind))
 
 
 def on_one_pod_only(claim: Json | None) -> bool:
@@ -118,7 +118,7 @@ def _not_ready(field: str, detail: str) -> Reason:
     return no(Code.VOLUME_NOT_READY, field, detail)
 
 
-def _of_volume(field: str, name: str, volume: Json) -> ClaimReach | Reason:
+def _read_volume(field: str, name: str, volume: Json) -> ClaimReach | Reason:
     needed = items(volume, "spec", "nodeAffinity", "required", "nodeSelectorTerms")
     found = _in_one_term(needed)
     if found is None:
@@ -129,7 +129,7 @@ def _of_volume(field: str, name: str, volume: Json) -> ClaimReach | Reason:
     return ClaimReach((*found, *zones))
 
 
-def _of_class(field: str, name: str, claim: Json, kind: Json) -> ClaimReach | Reason:
+def _read_class(field: str, name: str, claim: Json, kind: Json) -> ClaimReach | Reason:
     """A claim for which a node was chosen before stays with it until whoever makes volumes gives it up."""
     allowed = [
         {"matchExpressions": [_is_in(text(each, "key"), each.get("values") or []) for each in items(term, _TOPOLOGY)]}

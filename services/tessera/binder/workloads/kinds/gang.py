@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from tessera.binder.workloads.mark_table import KUEUE, YUNIKORN
-from tessera.binder.workloads.marks import found_in, said
+from tessera.binder.workloads.marks import found_in, read_mark
 from tessera.binder.workloads.port import PARTS_MAX, GangMark, GroupKind, Workload
 from tessera.binder.workloads.reading import Json, no, number_in, text
 from tessera_schemas.job import REPLICAS_MAX
@@ -32,7 +32,7 @@ class MarkedGang(Workload):
         return _task_groups(mark, pods) if mark is not None and mark.parts else {}
 
 
-def size_said(mark: GangMark, name: str, pod: Json) -> int | Reason:
+def read_size(mark: GangMark, name: str, pod: Json) -> int | Reason:
     """The number that the pod itself says; 0 where others know it."""
     if not mark.size:
         return 0
@@ -51,7 +51,7 @@ def _task_groups(mark: GangMark, pods: Sequence[Json]) -> Mapping[str, int] | Re
     field = f"metadata.annotations[{mark.parts}]"
     if any(text(pod, "metadata", "labels", "spark-role") == "driver" for pod in pods):
         return no(Code.NOT_SUPPORTED_YET, field, "a driver makes its executors once it runs: it cannot wait for them")
-    listed = sorted({words for pod in pods if (words := said(pod, mark.parts))})
+    listed = sorted({words for pod in pods if (words := read_mark(pod, mark.parts))})
     if not listed:
         return no(Code.MISSING_FIELD, field, "no pod of the application lists its task groups")
     if len(listed) > 1:

@@ -18,7 +18,7 @@ from tessera.binder.workloads.port import (
     group_of_owner,
 )
 from tessera.binder.workloads.reading import Json, mapping, no
-from tessera.binder.workloads.references import Known, OwnerRef, controller_of, ref_of
+from tessera.binder.workloads.references import OwnerRef, OwnersByRef, controller_of, ref_of
 from tessera_schemas.reasons import Code, Reason
 
 
@@ -40,7 +40,7 @@ class BatchJob(OwnedWorkload):
     def __init__(self, above: Sequence[Workload]) -> None:
         self._above = above
 
-    def group_of(self, pod: Json, controller: OwnerRef, known: Known) -> Group | OwnerRef | Reason:
+    def group_of(self, pod: Json, controller: OwnerRef, known: OwnersByRef) -> Group | OwnerRef | Reason:
         """
         The Job's own group, or that of the set of Jobs that it is part of; or the pod's alone.
 
@@ -60,7 +60,7 @@ class BatchJob(OwnedWorkload):
             return alone(pod, controller)
         return self._with_least(itself, job)
 
-    def _whole(self, job: Json, known: Known) -> Group | OwnerRef | Reason | None:
+    def _whole(self, job: Json, known: OwnersByRef) -> Group | OwnerRef | Reason | None:
         """Group of the object above; None where the Jobs below it start one after the other, or nothing is above."""
         above = controller_of(job)
         kind = None if above is None else next((kind for kind in self._above if kind.owns(above)), None)

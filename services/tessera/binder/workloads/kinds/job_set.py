@@ -83,8 +83,8 @@ def _set_of(job_set: OwnerRef, part: Json, number: int) -> PodSet:
 
 
 def _replicas(part: Json) -> int:
-    said = whole(part, "replicas")
-    return 1 if said is None else said
+    value = whole(part, "replicas")
+    return 1 if value is None else value
 
 
 def _statuses(job_set: Json) -> list[Json]:

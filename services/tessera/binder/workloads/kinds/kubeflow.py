@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from tessera.binder.workloads.port import Group, GroupKind, KindRights, OwnedWorkload, PodSet, alone, group_of_owner
 from tessera.binder.workloads.reading import Json, mapping, no, text, whole
-from tessera.binder.workloads.references import Known, OwnerRef, ref_of
+from tessera.binder.workloads.references import OwnerRef, OwnersByRef, ref_of
 from tessera_schemas.reasons import Code, Reason
 
 NAME_LABEL = "training.kubeflow.org/job-name"
@@ -37,7 +37,7 @@ class TrainingJob(OwnedWorkload):
         """Any kind of the group whose name ends in Job."""
         return ref.group == self.api_group and ref.kind.endswith("Job")
 
-    def group_of(self, pod: Json, controller: OwnerRef, known: Known) -> Group | OwnerRef | Reason:
+    def group_of(self, pod: Json, controller: OwnerRef, known: OwnersByRef) -> Group | OwnerRef | Reason:
         """The training job's, where its operator counts the pod."""
         counted = text(pod, "metadata", "labels", NAME_LABEL) == controller.name
         return group_of_owner(GroupKind.TRAINING_JOB, controller, known) if counted else alone(pod)
@@ -90,8 +90,8 @@ def _parts(owner: Json) -> Json:
 
 def _left(owner: Json, name: str, part: Json) -> int:
     """Replicas of a type that have not succeeded; a type has 1 by default."""
-    said, done = whole(part, "replicas"), whole(owner, "status", "replicaStatuses", name, "succeeded") or 0
-    return max(0, (1 if said is None else said) - done)
+    value, done = whole(part, "replicas"), whole(owner, "status", "replicaStatuses", name, "succeeded") or 0
+    return max(0, (1 if value is None else value) - done)
 
 
 def _launcher_comes_last(owner: Json) -> bool:

@@ -22,9 +22,13 @@ KNOWN = (
     "disruptionMode",
     "priority",
     "priorityClassName",
+    "preemptionPolicy",
     "podGroupTemplateRef",
+    "workloadRef",
 )
-"""Of a template only the name is said. Either disruption mode allows what is done: all pods go together."""
+"""The last two, of an older and a newer version, only name a template."""
+SINGLY, TOGETHER = ("Pod", "single"), ("PodGroup", "all")
+"""How pods may be disrupted, by the words of both versions; a gang goes together, which either allows."""
 TOPOLOGY = "PodGroup.spec.schedulingConstraints.topology"
 POD_GROUP_API = "scheduling.x-k8s.io/v1alpha1"
 
@@ -36,11 +40,17 @@ class PodGroup(Workload):
     api_group: ClassVar[str] = "scheduling.k8s.io"
     kinds: ClassVar[tuple[str, ...]] = ("PodGroup",)
     condition: ClassVar[str] = "PodGroupScheduled"
+    initial_condition: ClassVar[str] = "PodGroupInitiallyScheduled"
     reason: ClassVar[str] = "Unschedulable"
     observes: ClassVar[bool] = True
     rights: ClassVar[tuple[KindRights, ...]] = (
         KindRights("scheduling.k8s.io", ("podgroups",), ("get",), status=("patch",)),
     )
+
+    def condition_of(self, thing: Json) -> tuple[str, bool]:
+        """The condition's type, and whether it stands for the first success alone, as that of `v1beta1` does."""
+        is_newer = text(thing, "apiVersion") not in ("", OLDER_WORKLOAD_API)
+        return (self.initial_condition, True) if self.condition and is_newer else (self.condition, False)
 
 
 class MarkedPodGroup(PodGroup):
@@ -74,6 +84,12 @@ def policy_of(pod_group: Json) -> GroupPolicy | Reason:
     count = _min_count(mapping(spec, "schedulingPolicy"))
     if isinstance(count, Reason):
         return count
+    if spec.get("preemptionPolicy", "PreemptLowerPriority") != "PreemptLowerPriority":
+        field = "PodGroup.spec.preemptionPolicy"
+        return no(Code.NOT_SUPPORTED_YET, field, "use a PriorityClass that may preempt")
+    unmet = _unmet_mode(spec.get("disruptionMode"), is_gang=bool(count))
+    if unmet is not None:
+        return unmet
     topology = _topology(mapping(spec, "schedulingConstraints"))
     if isinstance(topology, Reason):
         return topology
@@ -81,6 +97,17 @@ def policy_of(pod_group: Json) -> GroupPolicy | Reason:
         return no(Code.NOT_SUPPORTED_YET, TOPOLOGY, "pods that start one by one are not kept together; say a gang")
     priority = spec.get("priority")
     return GroupPolicy(count, topology, priority if type(priority) is int else None, text(spec, "priorityClassName"))
+
+
+def _unmet_mode(mode: object, is_gang: bool) -> Reason | None:
+    """A word in the older version, an object with one field in the newer one."""
+    named = next(iter(mode), "") if isinstance(mode, dict) else mode or ""
+    field = "PodGroup.spec.disruptionMode"
+    if named in TOGETHER and not is_gang:
+        return no(Code.NOT_SUPPORTED_YET, field, "pods that start one by one are evicted so; say a gang")
+    if named not in ("", *SINGLY, *TOGETHER):
+        return no(Code.NOT_SUPPORTED_YET, field, "pods go one by one, or all together as a gang")
+    return None
 
 
 def _min_count(policy: Json) -> int | Reason:
@@ -100,7 +127,7 @@ def _topology(constraints: Json) -> str | Reason:
     if unknown:
         field = f"PodGroup.spec.schedulingConstraints.{unknown[0]}"
         return no(Code.NOT_SUPPORTED_YET, field, "topology is honoured")
-    said = items(constraints, "topology")
-    if len(said) > 1 or any(set(one) - {"key"} for one in said):
+    given = items(constraints, "topology")
+    if len(given) > 1 or any(set(one) - {"key"} for one in given):
         return no(Code.NOT_SUPPORTED_YET, TOPOLOGY, "the key of one node label is honoured")
-    return text(said[0], "key") if said else ""
+    return text(given[0], "key") if given else ""

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from tessera.domain.state import InLine, State
-from tessera.engine.queueing.orders.line import JobLine
+from tessera.domain.state import QueuedJob, State
+from tessera.engine.queueing.orders.waiting_jobs import WaitingJobs
 
 
-def order(line: JobLine, state: State, ts: int) -> Iterable[InLine]:
+def order(waiting: WaitingJobs, state: State, ts: int) -> Iterable[QueuedJob]:
     """The higher class first, then the older job, as the index has them."""
-    return line.by_age
+    return waiting.by_age

@@ -15,18 +15,18 @@ from heapq import merge
 
 from tessera.domain.entities import Job
 from tessera.domain.runtimes import JobKind, Sketch, kind_of
-from tessera.domain.state import Bucket, InLine, State
+from tessera.domain.state import Bucket, QueuedJob, State
 from tessera.domain.table import Table
 from tessera.engine.queueing.durations import expected
-from tessera.engine.queueing.orders.line import JobLine
+from tessera.engine.queueing.orders.waiting_jobs import WaitingJobs
 
-Key = tuple[int, bool, int, InLine]
+Key = tuple[int, bool, int, QueuedJob]
 """-priority, whether others may still pass it, its index in GPU milliseconds (0 when due), and its age."""
 
 
-def order(line: JobLine, state: State, ts: int) -> Iterator[InLine]:
+def order(waiting: WaitingJobs, state: State, ts: int) -> Iterator[QueuedJob]:
     """Jobs of a bucket are expected to take the same and stand by age; the order is the merge of the buckets."""
-    for *_, place in merge(*(_keys(state, ts, bucket, places) for bucket, places in line.by_bucket.items())):
+    for *_, place in merge(*(_keys(state, ts, bucket, places) for bucket, places in waiting.by_bucket.items())):
         yield place
 
 
@@ -52,7 +52,7 @@ def _index(kind: JobKind, runtime_ms: int, waited_ms: int) -> int:
     return max(1, kind.gpus) * runtime_ms * runtime_ms // (runtime_ms + max(0, waited_ms))
 
 
-def _keys(state: State, ts: int, bucket: Bucket, places: Iterable[InLine]) -> Iterator[Key]:
+def _keys(state: State, ts: int, bucket: Bucket, places: Iterable[QueuedJob]) -> Iterator[Key]:
     minus_priority, kind, limit_ms = bucket
     runtime_ms = expected_runtime(state.runtimes, kind, limit_ms)
     for place in places:

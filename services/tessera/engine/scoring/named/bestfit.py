@@ -5,5 +5,5 @@ from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
 
 
 def policy(mix: Mix) -> ScoringPolicy:
-    """The same for every mix."""
+    """Best fit, whatever the mix."""
     return BEST_FIT

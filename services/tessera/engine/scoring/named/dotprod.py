@@ -30,5 +30,5 @@ DOT_PRODUCT = DotProduct()
 
 
 def policy(mix: Mix) -> ScoringPolicy:
-    """The same for every mix."""
+    """Dot product, whatever the mix."""
     return DOT_PRODUCT

@@ -34,5 +34,5 @@ GPU_PACKING = GpuPacking()
 
 
 def policy(mix: Mix) -> ScoringPolicy:
-    """The same for every mix."""
+    """GPU packing, whatever the mix."""
     return GPU_PACKING

@@ -1,0 +1,9 @@
+#!/bin/bash
+#SBATCH --job-name=debug
+#SBATCH --gpus=1
+#SBATCH --qos=high
+#SBATCH --time=30
+#SBATCH --hold
+
+# Let go with `tessera release debug`, then: kubectl exec -it POD -- bash
+sleep infinity

@@ -1,0 +1,139 @@
+"""
+Job arrays: equal jobs told apart by an index, submitted in one message. And what a job waits for: other jobs' ends.
+
+The id of a task is made of its array's id and its index, so that whoever knows the array knows the ids of all tasks,
+and the ids of one array's tasks sort as their indexes do.
+"""
+
+import re
+from functools import lru_cache
+from itertools import pairwise
+from typing import Annotated, Literal, NamedTuple, Self
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from tessera_schemas.base import JobId, Positive, Strict
+
+TASKS_MAX = 100_000
+INDEX_MAX = 2**20 - 1  # the digits of a task's id tell so many apart
+RANGES_MAX = 64
+DEPENDENCIES_MAX = 32
+FAMILY = 16
+"""Characters that the ids of an array and of its tasks begin with."""
+_DIGITS = "234567abcdefghijklmnopqrstuvwxyz"  # in the order in which characters sort
+_RANGE = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7})(?::([0-9]{1,7}))?)?")
+
+
+class TaskRange(NamedTuple):
+    """The indexes `first`, `first + step` … up to `last`, which is one of them."""
+
+    first: int
+    last: int
+    step: int
+
+    @property
+    def size(self) -> int:
+        """Number of indexes."""
+        return (self.last - self.first) // self.step + 1
+
+
+@lru_cache(maxsize=4096)
+def task_ranges(text: str) -> tuple[TaskRange, ...]:
+    """The ranges of a text such as `0-9,20-30:5`; raises ValueError unless they ascend and are within bounds."""
+    found: list[TaskRange] = []
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part)
+        if match is None:
+            raise ValueError(f"tasks: {part!r} is no index and no range; write 0-9, 1,3,5 or 0-30:10")
+        first, step = int(match[1]), int(match[3] or 1)
+        last = int(match[2] or first)
+        if not step or last < first:
+            raise ValueError(f"tasks: {part}: a range goes up, by at least 1")
+        found.append(TaskRange(first, last - (last - first) % step, step))
+    if any(after.first <= before.last for before, after in pairwise(found)):
+        raise ValueError("tasks: ranges stand in ascending order, and name no index twice")
+    if len(found) > RANGES_MAX or found[-1].last > INDEX_MAX:
+        raise ValueError(f"tasks: at most {RANGES_MAX} ranges, and no index above {INDEX_MAX}")
+    if sum(each.size for each in found) > TASKS_MAX:
+        raise ValueError(f"tasks: more than {TASKS_MAX} tasks in one array")
+    return tuple(found)
+
+
+def task_count(text: str) -> int:
+    """Number of tasks of an array with these ranges."""
+    return sum(each.size for each in task_ranges(text))
+
+
+def task_index(text: str, position: int) -> int:
+    """Index of the task at a position, counted from 0 in ascending order; raises IndexError beyond the last."""
+    for each in task_ranges(text):
+        if position < each.size:
+            return each.first + position * each.step
+        position -= each.size
+    raise IndexError("the array has no such task")
+
+
+def has_task(text: str, index: int) -> bool:
+    """Whether the array has a task of this index."""
+    return any(each.first <= index <= each.last and not (index - each.first) % each.step for each in task_ranges(text))
+
+
+def ranges_from(text: str, position: int) -> str:
+    """The text of the tasks from a position on; "" when there are none."""
+    parts: list[str] = []
+    for each in task_ranges(text):
+        skipped, position = min(position, each.size), max(0, position - each.size)
+        first = each.first + skipped * each.step
+        if first <= each.last:
+            end = f"-{each.last}" if first < each.last else ""
+            parts.append(f"{first}{end}{f':{each.step}' if end and each.step > 1 else ''}")
+    return ",".join(parts)
+
+
+def task_id(array_id: str, index: int) -> str:
+    """Job id of an array's task: 16 characters of the array's id, and 4 that tell the index."""
+    digits = "".join(_DIGITS[index >> shift & 31] for shift in (15, 10, 5, 0))
+    return array_id[:FAMILY] + digits
+
+
+class JobArray(Strict):
+    """
+    A task for each index of `tasks`: a job of its own, equal to the others, that knows its index.
+
+    `limit` is how many tasks may be on their way at once, from their start until they have ended; None: no limit.
+    """
+
+    tasks: Annotated[str, StringConstraints(min_length=1, max_length=1024), Field(description="Such as 0-9,20-30:5")]
+    limit: Positive | None = None
+
+    @field_validator("tasks")
+    @classmethod
+    def _readable(cls, tasks: str) -> str:
+        task_ranges(tasks)
+        return tasks
+
+
+Condition = Literal["afterok", "afternotok", "afterany", "after", "aftercorr", "singleton"]
+
+
+class Dependency(Strict):
+    """
+    Condition on another job, which must hold before a job gets in line; of several all must.
+
+    `afterok`, `afternotok`, `afterany`: the other job has succeeded, has failed or was cancelled, has ended. `after`:
+    it has started, or ended. `aftercorr`: of two arrays, each task waits for the success of the task of its index.
+    `singleton`: no older job of this tenant, user and name is left; it names no job.
+    """
+
+    condition: Condition
+    job: JobId | None = None
+
+    @model_validator(mode="after")
+    def _names_a_job(self) -> Self:
+        if (self.job is None) != (self.condition == "singleton"):
+            raise ValueError("job: singleton names none, and every other condition names one")
+        return self
+
+    def text(self) -> str:
+        """The dependency in words."""
+        return f"{self.condition} of {self.job}" if self.job else self.condition

@@ -1,0 +1,110 @@
+"""
+Jobs as people write them, in the form that the contract has: `gpus: 8, cpu: 16, memory: 64Gi`, one role without a list.
+
+Files, the HTTP API and the SDK accept this short form beside the full one; NATS carries the full one alone. Unknown
+fields stay as they are, so that the one place that refuses them is the contract.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tessera_schemas import friendly_quantities as quantities
+from tessera_schemas.quantities import QuantityError
+from tessera_schemas.resource_kinds import KINDS
+from tessera_schemas.templates import PLACEHOLDER
+
+Json = dict[str, Any]
+Convert = tuple[str, Callable[[Any], int]]
+
+UNITS = {"thousandths": quantities.cpu_milli, "bytes": quantities.memory_bytes}
+RESOURCES: dict[str, Convert] = {
+    **{kind.word: (field, UNITS[kind.unit]) for field, kind in KINDS.items()},
+    "gpu_memory": ("gpu_memory_bytes", quantities.memory_bytes),
+    "cpu_limit": ("cpu_limit_milli", quantities.cpu_milli),
+    "memory_limit": ("memory_limit_bytes", quantities.memory_bytes),
+}
+VOLUME: dict[str, Convert] = {"size": ("size_bytes", quantities.memory_bytes)}
+JOB: dict[str, Convert] = {
+    "time_limit": ("time_limit_seconds", quantities.seconds),
+    "termination_grace": ("termination_grace_seconds", quantities.seconds),
+    "ttl_after_finished": ("ttl_seconds_after_finished", quantities.seconds),
+}
+OF_ITS_NODES = ("gpu_models", "node_selector", "affinity", "tolerations", "topology", "spread")
+ONE_ROLE = ("replicas", "resources", *OF_ITS_NODES, "template")
+"""Fields of a role that a job with a single one may have at its top level."""
+WITHIN_ONE_ROLE = {"resources": ("gpus", "gpu_milli", *RESOURCES), "template": ("image", "command")}
+"""Fields of a role's resources and template that a job with a single role may have at its top level."""
+
+
+class ShortFormError(QuantityError):
+    """A quantity that is none; `field` is where it stands, as `resources.cpu`."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(f"{field}: {text}")
+        self.field, self.text = field, text
+
+
+def full_job(job: Mapping[str, Any]) -> Json:
+    """The spec in its full form; one in full form stays as it is. Raises ShortFormError for a quantity that is none."""
+    spec = converted(job, JOB)
+    if "roles" not in spec:
+        for part, names in WITHIN_ONE_ROLE.items():
+            whole = spec.get(part, {})
+            said = [name for name in names if name in spec and isinstance(whole, dict) and name not in whole]
+            if said:
+                spec[part] = {**whole, **{name: spec.pop(name) for name in said}}
+        role = {name: spec.pop(name) for name in ONE_ROLE if name in spec}
+        if role:
+            spec["roles"] = [{"name": "worker", **role}]
+    if isinstance(spec.get("roles"), list):
+        spec["roles"] = [_role(role) for role in spec["roles"]]
+    return spec
+
+
+def converted(value: Mapping[str, Any], table: Mapping[str, Convert], within: str = "") -> Json:
+    """The mapping with the fields of the table under their full names, as integers. Raises ShortFormError."""
+    made: Json = {}
+    for name, given in value.items():
+        target, convert = table.get(name, (name, None))
+        made[target] = given if convert is None else _quantity(convert, given, f"{within}{name}")
+    return made
+
+
+def _role(role: Any) -> Any:
+    if not isinstance(role, dict):
+        return role
+    if isinstance(role.get("template"), dict):
+        role = {**role, "template": _template_of_pods(role["template"])}
+    if not isinstance(role.get("resources"), dict):
+        return role
+    asked = dict(role["resources"])
+    gpus = asked.get("gpus")
+    if isinstance(gpus, float) or (isinstance(gpus, str) and not PLACEHOLDER.fullmatch(gpus)):
+        # Half a GPU is a share of one; 8 are eight whole ones.
+        milli = _quantity(quantities.gpu_milli, gpus, "resources.gpus")
+        asked.pop("gpus")
+        asked |= {"gpus": milli // 1000} if milli % 1000 == 0 else {"gpu_milli": milli}
+    return {**role, "resources": converted(asked, RESOURCES, "resources.")}
+
+
+def _template_of_pods(template: Json) -> Json:
+    """Sizes of volumes and what init containers ask for, as people write them."""
+    made = dict(template)
+    if isinstance(made.get("volumes"), list):
+        made["volumes"] = [converted(v, VOLUME, "volumes.") if isinstance(v, dict) else v for v in made["volumes"]]
+    if isinstance(made.get("init_containers"), list):
+        made["init_containers"] = [_init_container(each) for each in made["init_containers"]]
+    return made
+
+
+def _init_container(container: Any) -> Any:
+    if not isinstance(container, dict) or not isinstance(container.get("resources"), dict):
+        return container
+    return {**container, "resources": converted(container["resources"], RESOURCES, "init_containers.resources.")}
+
+
+def _quantity(convert: Callable[[Any], int], given: Any, field: str) -> int:
+    try:
+        return convert(given)
+    except ValueError as error:
+        raise ShortFormError(field, str(error)) from error

@@ -1,0 +1,146 @@
+"""`sacct`, `scontrol`, `sprio` and `sshare`: jobs, nodes and queues in full, in Slurm's words."""
+
+from collections.abc import Sequence
+from textwrap import wrap
+from typing import Annotated
+
+import typer
+
+from tessera.client import ordering
+from tessera.client.commands.context import AccessOptions, Format, command
+from tessera.client.commands.slurm import Partition, node_state, partitions
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.rendering import COLUMNS, Column, Output, show
+from tessera.client.shard_views import ENDED, ReadViews
+from tessera.client.slurm import fields, words
+from tessera.kernel.clock import SystemClock
+from tessera_schemas.commands import HoldJob, ReleaseJob
+from tessera_schemas.friendly_quantities import seconds
+from tessera_schemas.views import JobView, NodeView, QueueView
+
+ACCOUNTED = "JobID,JobName,Partition,Account,GPUs,State,ExitCode,Elapsed,GPUHours"
+WAITING = "JobID,Partition,User,QOS,Priority,Age,Reason"
+
+
+@command
+async def sacct(
+    at: AccessOptions,
+    jobs: Annotated[str | None, typer.Option("--jobs", "-j", help="Only these: ids, tasks, names")] = None,
+    user: Annotated[str | None, typer.Option("--user", "--account", "-u", "-A", help="Only this tenant")] = None,
+    states: Annotated[str | None, typer.Option("--state", "-s", help="Only these, such as CD,F or FAILED")] = None,
+    since: Annotated[str | None, typer.Option("--since", "-S", help="Only what ran since, as 2h or 7d")] = None,
+    names: Annotated[str, typer.Option("--format", help="Fields, as JobID,State,GPUHours")] = ACCOUNTED,
+    parsable: Annotated[bool, typer.Option("--parsable2", "-P", help="Fields with | between them")] = False,
+    noheader: Annotated[bool, typer.Option("--noheader", "-n", help="Without the line of titles")] = False,
+    output: Format = Output.TABLE,
+) -> None:
+    """List jobs with state, exit code, time and GPU-hours; ended ones as long as lists keep them."""
+    now_ms = SystemClock().now_ms()
+    columns = [fields.column(name, now_ms) for name in names.split(",")]
+    async with at.views() as views:
+        known, as_of = await views.jobs(), await views.as_of()
+    from_ms = now_ms - 1000 * seconds(since) if since else 0
+    found = [
+        job
+        for job in fields.select(known, tenant=user, named=jobs, states=states)
+        if job.phase not in ENDED or job.ended_ts >= from_ms
+    ]
+    if parsable:
+        lines = [] if noheader else ["|".join(column.title for column in columns)]
+        print("\n".join(lines + ["|".join(column.value(job) for column in columns) for job in found]))
+        return
+    show(output, columns, found, as_of if output.for_programs else None)
+
+
+@command
+async def sprio(at: AccessOptions, output: Format = Output.TABLE) -> None:
+    """List what decides between waiting jobs: priority class, age, and why they wait; `explain` says the rest."""
+    now_ms = SystemClock().now_ms()
+    async with at.views() as views:
+        waiting = [job for job in await views.jobs() if job.phase == "queued"]
+    waiting.sort(key=lambda job: (-job.priority, job.submitted_ts, job.job_id))
+    show(output, [fields.column(name, now_ms) for name in WAITING.split(",")], waiting, None)
+
+
+SHARES: list[Column[QueueView]] = [
+    Column("ACCOUNT", lambda queue: queue.name, shrinks=True),
+    Column("PARENT", lambda queue: queue.parent or "root", shrinks=True),
+    Column("RAWSHARES", lambda queue: str(queue.weight), right=True),
+    Column("GPUS", lambda queue: f"{queue.used_gpu_milli / 1000:g}", right=True),
+    Column("RUNNING", lambda queue: str(queue.live), right=True),
+    Column("PENDING", lambda queue: str(queue.queued), right=True),
+]
+
+
+@command
+async def sshare(at: AccessOptions, output: Format = Output.TABLE) -> None:
+    """List queues with their weight and what their runs hold now, by which fair share decides."""
+    async with at.views() as views:
+        show(output, SHARES, await views.queues(), None)
+
+
+@command
+async def scontrol(
+    at: AccessOptions,
+    what: Annotated[str, typer.Argument(help="show, hold or release")],
+    named: Annotated[list[str], typer.Argument(metavar="NAME...", help="Jobs; after show: job, node or partition")],
+) -> None:
+    """Show a job, a node or a partition in full; hold and release jobs."""
+    if what in ("hold", "release"):
+        await _hold(at, named, undo=what == "release")
+        return
+    entity, *names = named
+    if what != "show" or entity not in ("job", "node", "partition") or len(names) > 1:
+        raise Failure(Exit.USAGE, f"scontrol {what}: write show job|node|partition [NAME], hold JOB or release JOB")
+    async with at.views() as views:
+        lines = await _shown(views, entity, names[0] if names else "")
+    print("\n\n".join(lines))
+
+
+async def _hold(at: AccessOptions, named: Sequence[str], undo: bool) -> None:
+    where = at.find()
+    for name in named:
+        job = await ordering.find_job_id(where, name, "release" if undo else "hold")
+        hold, release = HoldJob(kind="hold_job", v=1, job_id=job), ReleaseJob(kind="release_job", v=1, job_id=job)
+        await ordering.send(where, at.identity, release if undo else hold, job)
+
+
+async def _shown(views: ReadViews, entity: str, name: str) -> list[str]:
+    """Each as lines of `Name=value`. Raises Failure where nothing is called so."""
+    if entity == "job":
+        now_ms = SystemClock().now_ms()
+        jobs = [await views.job(name)] if name else [job for job in await views.jobs() if job.phase not in ENDED]
+        return [job_lines(job, now_ms) for job in jobs]
+    nodes = await views.nodes()
+    if entity == "node":
+        found = [node_lines(node) for node in nodes if name in ("", node.name)]
+    else:
+        rows = partitions(await views.queues(), nodes)
+        found = [partition_line(row) for row in rows if name in ("", row.queue)]
+    if name and not found:
+        raise Failure(Exit.NOT_FOUND, f"{entity} {name}: there is none; see `tessera sinfo`")
+    return found
+
+
+def job_lines(job: JobView, now_ms: int) -> str:
+    """The fields of a job, as many in a line as it holds."""
+    pairs = " ".join(f"{name}={value(job, now_ms)}" for name, value in fields.FIELDS.items())
+    return "\n".join(wrap(pairs, COLUMNS, subsequent_indent="   ", break_long_words=False, break_on_hyphens=False))
+
+
+def node_lines(node: NodeView) -> str:
+    """State, size and use of a node."""
+    free = sum(node.gpu_free)
+    return (
+        f"NodeName={node.name} State={node_state(node).upper()} Partition={node.pool}\n"
+        f"   CPUTot={node.cpu_milli / 1000:g} CPUAlloc={(node.cpu_milli - node.cpu_free_milli) / 1000:g} "
+        f"RealMemory={node.memory_bytes >> 20} FreeMem={node.memory_free_bytes >> 20}\n"
+        f"   Gres=gpu:{node.gpu_model or 'any'}:{node.gpus} GresUsed={node.gpus - free / 1000:g}"
+        + (f"\n   Reason={node.drain_why}" if node.drain_why else "")
+    )
+
+
+def partition_line(row: Partition) -> str:
+    """Nodes of a queue that are in one state."""
+    up = "UP" if row.up else "DOWN"
+    return f"PartitionName={row.queue} State={up} Nodes={words.node_list(row.nodes)} NodeState={row.state}"

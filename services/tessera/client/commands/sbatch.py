@@ -1,0 +1,161 @@
+"""`sbatch` and `srun`: work submitted as Slurm's users write it."""
+
+import getpass
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tessera.client import files, ordering, submitting
+from tessera.client.commands.context import AccessOptions, command
+from tessera.client.commands.jobs import judge, report_end
+from tessera.client.commands.logs import copy_log
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.rendering import notify
+from tessera.client.shard_views import ENDED
+from tessera.client.slurm import values
+from tessera.client.slurm.jobs import file_of, job_of
+from tessera.client.slurm.options import OWN, Asked, split_words
+from tessera.client.slurm.script import Script, read_script
+from tessera.client.where import Where
+from tessera.kernel.clock import SystemClock
+from tessera_schemas.views import JobView
+
+IMAGE_VARIABLE = "TESSERA_CONTAINER_IMAGE"
+Words = Annotated[list[str] | None, typer.Argument(help="Slurm's options, then what is to run", show_default=False)]
+Ignore = Annotated[list[str] | None, typer.Option("--ignore", help="Pass over this option of Slurm's")]
+Key = Annotated[str | None, typer.Option(help="Idempotency key; else from the CI run, else random")]
+
+
+@command
+async def sbatch(at: AccessOptions, words: Words = None, ignore: Ignore = None, key: Key = None) -> Exit | None:
+    """Submit a batch script with #SBATCH lines, from a file or stdin, or --wrap; see docs/slurm.md for all options."""
+    said, rest = split_words(words or ())
+    at, ignored, key, said = _own(at, ignore or (), key, said)
+    script = _script_of(dict(said).get("wrap"), rest, ignored, said)
+    asked = await _asked(at, script)
+    if "test-only" in script.options:
+        return await judge(at.find(), asked.identity, asked.command, key)
+    async with submitting.submitted(at.find(), asked.identity, asked.command, key) as sent:
+        job_id = sent.done.job_id
+        print(job_id if "parsable" in script.options else f"Submitted batch job {job_id}")
+        if "wait" not in script.options:
+            if "output" in script.options:
+                notify(f"note: `tessera logs {job_id}` shows its log; with --wait it is written to files")
+            return None
+        code = await report_end(sent, None)
+    await _write_logs(at.find(), asked.identity, script, job_id)
+    return code
+
+
+@command
+async def srun(at: AccessOptions, words: Words = None, ignore: Ignore = None, key: Key = None) -> Exit | None:
+    """Submit a command, show the log of its first task as it runs, and end as it does."""
+    said, rest = split_words(words or ())
+    at, ignored, key, said = _own(at, ignore or (), key, said)
+    if not rest:
+        raise Failure(Exit.USAGE, "srun: nothing to run; write srun OPTIONS COMMAND")
+    script = read_script(f"#!/bin/sh\nexec {shlex.join(rest)}\n", rest[0], ignored, said)
+    if "array" in script.options:
+        raise Failure(Exit.USAGE, "srun: arrays are for sbatch")
+    asked, where = await _asked(at, script), at.find()
+    async with submitting.submitted(where, asked.identity, asked.command, key) as sent:
+        notify(f"srun: job {sent.done.job_id} queued")
+        try:
+            await copy_log(where, asked.identity, sent.done.job_id, sys.stdout.buffer, follow=True)
+        except Failure as failure:  # it never started, or who asks may not read logs: its end is still told
+            notify(f"srun: {failure}")
+        end = await sent.wait(None)
+    if end is None:
+        return Exit.FAILED
+    phase, reason = end
+    if phase != "succeeded":
+        notify(f"srun: job {sent.done.job_id} {phase}" + (f": {reason.sentence()}" if reason is not None else ""))
+    exit_code = reason.numbers.get("exit_code", 0) if reason is not None else 0
+    return exit_code or submitting.exit_of_end(phase, reason)  # type: ignore[return-value]  # the program's own code
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """A submit as it is sent, and as whom."""
+
+    command: dict[str, Any]
+    identity: str | None
+
+
+def _own(
+    at: AccessOptions, ignored: Sequence[str], key: str | None, said: Sequence[Asked]
+) -> tuple[AccessOptions, list[str], str | None, list[Asked]]:
+    """Options of `tessera` that stand among Slurm's, put where they belong; and the others."""
+    own = {name: value for name, value in said if name in OWN}
+    at = replace(
+        at,
+        identity=own.get("as", at.identity),
+        home=Path(own["home"]) if "home" in own else at.home,
+        shard=own.get("shard", at.shard),
+        context=own.get("context", at.context),
+    )
+    passed_over = [*ignored, *(value for name, value in said if name == "ignore")]
+    return at, passed_over, own.get("key", key), [each for each in said if each[0] not in OWN]
+
+
+def _script_of(wrapped: str | None, rest: Sequence[str], ignored: Sequence[str], said: Sequence[Asked]) -> Script:
+    if wrapped is not None:
+        if rest:
+            raise Failure(Exit.USAGE, f"sbatch: --wrap and {rest[0]}: say one of them")
+        return read_script(f"#!/bin/sh\n{wrapped}\n", "wrap", ignored, said)
+    if not rest:
+        if sys.stdin.isatty():
+            raise Failure(Exit.USAGE, "sbatch: no script; write sbatch FILE, --wrap='COMMAND', or pipe a script in")
+        return read_script(sys.stdin.read(), "sbatch", ignored, said)
+    return read_script(files.read_text(Path(rest[0])), rest[0], ignored, said, rest[1:])
+
+
+async def _asked(at: AccessOptions, script: Script) -> Submit:
+    """The submit that the script asks for, with what it waits for by id."""
+    options = script.options
+    now = datetime.fromtimestamp(SystemClock().now_ms() / 1000).astimezone()
+    job = job_of(script, os.environ.get(IMAGE_VARIABLE), os.environ, now)
+    spec = files.job_spec(job, script.where)
+    spec.setdefault("queue", "default")
+    if "dependency" in options:
+        named = values.dependencies_of(values.Said(script.where, "dependency", options["dependency"]))
+        spec["after"] = [
+            {"condition": condition} | ({"job": await ordering.find_job_id(at.find(), job)} if job else {})
+            for condition, job in named
+        ]
+    identity = at.identity or options.get("account")
+    if options.get("account") not in (None, identity):
+        raise Failure(Exit.USAGE, f"--account={options['account']} and --as {identity}: say one of them")
+    return Submit({"kind": "submit_job", "spec": spec, "held": "hold" in options}, identity)
+
+
+async def _write_logs(where: Where, identity: str | None, script: Script, job_id: str) -> None:
+    """The logs of the job, or of an array's tasks, into the files that the script names."""
+    patterns = [script.options[name] for name in ("output", "error") if name in script.options]
+    if not patterns:
+        return
+    async with where.views(identity) as views:
+        jobs = [await views.job(job_id)]
+        if jobs[0].array is not None:
+            jobs = [job for job in await views.jobs() if job.task_of == job_id]
+    for job in jobs:
+        await _write_log(where, identity, job, patterns[0])
+
+
+async def _write_log(where: Where, identity: str | None, job: JobView, pattern: str) -> None:
+    task = job.task if job.task_of else None
+    ranks = range(job.pods) if any(sign in pattern for sign in ("%t", "%n", "%N")) else range(1)
+    for rank in ranks if job.phase in ENDED and job.attempt else ():
+        path = Path(file_of(pattern, job.task_of or job.job_id, job.name, getpass.getuser(), task, rank))
+        try:
+            with path.open("wb") as file:  # noqa: ASYNC230  # nothing else runs here
+                await copy_log(where, identity, job.job_id, file, rank=rank)
+        except (OSError, Failure) as error:
+            notify(f"note: {path} is not written: {error}")

@@ -1,0 +1,38 @@
+"""Completion of job names in a shell: what the views list, or nothing while nobody answers."""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+SECONDS = 2.0
+"""A shell waits no longer for its completions."""
+FOR_ENDED = ("get", "explain", "logs", "events")
+"""Commands about jobs that have ended, too; the others name live ones."""
+
+
+def complete_jobs(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Names that begin so, and ids where two jobs have one name, each with its queue and phase; live ones first."""
+    from tessera.client.shard_views import ENDED
+    from tessera.client.where import find
+
+    options: dict[str, Any] = {name: ctx.params.get(name) for name in ("home", "shard", "context")}
+    home = Path(options["home"]) if options["home"] else None
+
+    async def read() -> list[tuple[str, str]]:
+        where = find(home, shard=options["shard"], context=options["context"])
+        async with asyncio.timeout(SECONDS), where.views() as views:
+            jobs = [job for job in await views.jobs() if ctx.info_name in FOR_ENDED or job.phase not in ENDED]
+        names = [job.name for job in jobs]
+        found = [(job.name if names.count(job.name) == 1 else job.job_id, job) for job in jobs]
+        return [(name, f"{job.name}, {job.queue}, {job.phase}") for name, job in found if name.startswith(incomplete)]
+
+    with suppress(Exception):  # there is nobody to tell
+        return asyncio.run(read())
+    return []
+
+
+JobName = Annotated[str, typer.Argument(help="Its id, the beginning of one, or its name", autocompletion=complete_jobs)]
+"""The argument of commands about one job."""

@@ -1,0 +1,1 @@
+"""Slurm's words read as ours: options and `#SBATCH` lines become a job, phases become state codes. Pure."""

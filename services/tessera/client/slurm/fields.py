@@ -1,0 +1,199 @@
+"""Fields of jobs as `squeue -o`, `sacct -o` and `scontrol` name them, each made of a job's view. Pure."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.rendering import Column
+from tessera.client.slurm import words
+from tessera_schemas.views import JobView
+
+RANGES_SHOWN = 12
+"""Characters of an array's tasks that are not queued yet."""
+HOUR_MS = 3_600_000
+
+Value = Callable[[JobView, int], str]
+"""A field of a job as of a time in milliseconds."""
+
+
+def job_id_of(job: JobView) -> str:
+    """`ID`, of a task `ARRAY_7`, of an array `ARRAY_[8-99%4]` with the tasks that are not queued yet."""
+    if job.task_of:
+        return f"{job.task_of}_{job.task}"
+    if job.array is None or not job.array.left:
+        return job.job_id
+    left = job.array.left if len(job.array.left) <= RANGES_SHOWN else f"{job.array.left[:RANGES_SHOWN]}..."
+    return f"{job.job_id}_[{left}{f'%{job.array.limit}' if job.array.limit else ''}]"
+
+
+def is_named(job: JobView, wanted: set[str]) -> bool:
+    """Whether a job is meant by its id, its name, `ARRAY_7`, or the id of its array."""
+    return not wanted.isdisjoint({job.job_id, job.name, job_id_of(job), job.task_of} - {""})
+
+
+def select(
+    jobs: Iterable[JobView],
+    *,
+    tenant: str | None = None,
+    queue: str | None = None,
+    name: str | None = None,
+    named: str | None = None,
+    states: str | None = None,
+) -> list[JobView]:
+    """The jobs for which all hold that are given; `named` and `states` are lists with commas."""
+    wanted, among = set((named or "").split(",")), set((states or "").upper().split(","))
+    return [
+        job
+        for job in jobs
+        if tenant in (None, job.tenant)
+        and queue in (None, job.queue)
+        and name in (None, job.name)
+        and (named is None or is_named(job, wanted))
+        and (states is None or not among.isdisjoint({words.state_of(job.phase), state_of(job)}))
+    ]
+
+
+def state_of(job: JobView) -> str:
+    """The long word for a job's state."""
+    if job.phase == "failed" and job.reason is not None and job.reason.code == "TimeLimit":
+        return "TIMEOUT"
+    return words.LONG_STATES.get(job.phase, job.phase.upper())
+
+
+def elapsed_ms(job: JobView, now_ms: int) -> int:
+    """Milliseconds that its run has taken, or takes; 0 before it starts."""
+    return max(0, (job.ended_ts or now_ms) - job.started_ts) if job.started_ts else 0
+
+
+def gpu_hours(job: JobView, now_ms: int) -> str:
+    """GPU-hours of the last run by the gang's GPUs, with two decimals."""
+    hundredths = job.gpu_milli * elapsed_ms(job, now_ms) // (10 * HOUR_MS)
+    return f"{hundredths // 100}.{hundredths % 100:02}"
+
+
+def exit_code_of(job: JobView) -> str:
+    """`code:signal`, as sacct prints it."""
+    code = job.exit_code or 0
+    return f"0:{code - 128}" if code > 128 else f"{code}:0"
+
+
+def place_or_reason(job: JobView, now_ms: int) -> str:
+    """The nodes of a job that holds some, else why it waits."""
+    if job.placements:
+        return nodes_of(job, now_ms)
+    return "" if job.reason is None else f"({words.WHY.get(job.reason.code, job.reason.code)})"
+
+
+def nodes_of(job: JobView, now_ms: int) -> str:
+    """Nodes of a job, folded as Slurm folds them."""
+    return words.node_list([place.node for place in job.placements])
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S") if ms else "Unknown"
+
+
+FIELDS: Mapping[str, Value] = {
+    "JobID": lambda job, now: job_id_of(job),
+    "JobIDRaw": lambda job, now: job.job_id,
+    "ArrayJobID": lambda job, now: job.task_of or job.job_id,
+    "ArrayTaskID": lambda job, now: str(job.task) if job.task_of else "N/A",
+    "JobName": lambda job, now: job.name,
+    "Partition": lambda job, now: job.queue,
+    "Account": lambda job, now: job.tenant,
+    "User": lambda job, now: job.tenant,
+    "QOS": lambda job, now: job.priority_class,
+    "Priority": lambda job, now: str(job.priority),
+    "StateCompact": lambda job, now: words.state_of(job.phase),
+    "State": lambda job, now: state_of(job),
+    "ExitCode": lambda job, now: exit_code_of(job),
+    "Elapsed": lambda job, now: words.elapsed(elapsed_ms(job, now)),
+    "ElapsedRaw": lambda job, now: str(elapsed_ms(job, now) // 1000),
+    "GPUs": lambda job, now: f"{job.gpu_milli / 1000:g}",
+    "GPUHours": gpu_hours,
+    "NNodes": lambda job, now: str(len({place.node for place in job.placements}) or job.pods),
+    "NTasks": lambda job, now: str(job.pods),
+    "NodeList": nodes_of,
+    "Reason": lambda job, now: "None" if job.reason is None else words.WHY.get(job.reason.code, job.reason.code),
+    "NodeListReason": place_or_reason,
+    "Submit": lambda job, now: _time(job.submitted_ts),
+    "Start": lambda job, now: _time(job.started_ts),
+    "End": lambda job, now: _time(job.ended_ts),
+    "Age": lambda job, now: words.elapsed(now - job.submitted_ts),
+    "Restarts": lambda job, now: str(max(0, job.attempt - 1)),
+    "Dependency": lambda job, now: ",".join(each.text() for each in job.after) or "(null)",
+}
+NUMBERS = frozenset({"Priority", "Elapsed", "ElapsedRaw", "GPUs", "GPUHours", "NNodes", "NTasks", "Age", "Restarts"})
+NAMES = frozenset({"JobName", "Partition", "Account", "User", "QOS", "NodeList", "Reason", "NodeListReason"})
+LETTERS: Mapping[str, str] = {
+    "i": "JobID",
+    "A": "JobIDRaw",
+    "F": "ArrayJobID",
+    "K": "ArrayTaskID",
+    "j": "JobName",
+    "P": "Partition",
+    "a": "Account",
+    "u": "User",
+    "q": "QOS",
+    "Q": "Priority",
+    "t": "StateCompact",
+    "T": "State",
+    "M": "Elapsed",
+    "b": "GPUs",
+    "D": "NNodes",
+    "C": "NTasks",
+    "N": "NodeList",
+    "r": "Reason",
+    "R": "NodeListReason",
+    "V": "Submit",
+    "S": "Start",
+    "e": "End",
+    "E": "Dependency",
+}
+"""The letters of `squeue -o`."""
+TITLES: Mapping[str, str] = {
+    "JobName": "NAME",
+    "StateCompact": "ST",
+    "Elapsed": "TIME",
+    "NNodes": "NODES",
+    "NodeListReason": "NODELIST(REASON)",
+}
+"""Titles of squeue's columns that are not the field's own name."""
+
+
+def column(name: str, now_ms: int, title: str = "") -> Column[JobView]:
+    """A column of a table by the name of its field, whatever its letters' case. Raises Failure."""
+    known = {each.lower(): each for each in FIELDS}.get(name.lower())
+    if known is None:
+        raise Failure(Exit.USAGE, f"{name}: there is no such field; there are {', '.join(FIELDS)}")
+    value = FIELDS[known]
+    return Column(title or known, lambda job: value(job, now_ms), shrinks=known in NAMES, right=known in NUMBERS)
+
+
+def rows_as(pattern: str, now_ms: int) -> Callable[[JobView], str]:
+    """Lines as `squeue -o` makes them of a pattern such as `%.18i %9P %j`. Raises Failure for an unknown letter."""
+    unknown = sorted({letter for letter in re.findall(r"%\.?[0-9]*([A-Za-z])", pattern) if letter not in LETTERS})
+    if unknown:
+        raise Failure(Exit.USAGE, f"--format {pattern}: no field %{unknown[0]}; there are %{' %'.join(LETTERS)}")
+
+    def line(job: JobView) -> str:
+        return re.sub(PLACE, lambda match: _fitted(FIELDS[LETTERS[match[3]]](job, now_ms), match), pattern)
+
+    return line
+
+
+def heading(pattern: str) -> str:
+    """The titles over such lines."""
+    titles = {letter: TITLES.get(name, name.upper()) for letter, name in LETTERS.items()}
+    return re.sub(PLACE, lambda match: _fitted(titles[match[3]], match), pattern)
+
+
+PLACE = re.compile(r"%(\.?)([0-9]*)([A-Za-z])")
+
+
+def _fitted(text: str, match: re.Match[str]) -> str:
+    width = int(match[2] or 0)
+    if not width:
+        return text
+    return text[:width].rjust(width) if match[1] else text[:width].ljust(width)

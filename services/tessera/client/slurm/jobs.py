@@ -1,0 +1,162 @@
+"""The job that a batch script asks for. Pure: the environment and the time are arguments."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.slurm import pods, values
+from tessera.client.slurm.script import WAYS_TO_COUNT, WAYS_TO_REMEMBER, Script
+from tessera.client.slurm.values import Said
+from tessera.client.submitting import name_of
+
+Json = dict[str, Any]
+DEFAULT_CPU, DEFAULT_MEMORY = "1", "1Gi"
+HOSTNAME = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptOptions:
+    """The options of a script, each as a value that knows where it stands."""
+
+    script: Script
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.script.options
+
+    def value(self, name: str) -> Said:
+        """The option's value; raises KeyError for one that is not there."""
+        return Said(self.script.where, name, self.script.options[name])
+
+    def count(self, name: str) -> int:
+        """The option's number; 1 where it is not there."""
+        return values.count_of(self.value(name)) if name in self else 1
+
+    def fail(self, why: str) -> Failure:
+        """A mistake of the options together."""
+        return Failure(Exit.USAGE, f"{self.script.where}: {why}")
+
+    def one_of(self, names: tuple[str, ...]) -> str:
+        """The one that is used of several ways to say the same, "" for none. Raises Failure for two."""
+        given = [name for name in names if name in self]
+        if len(given) > 1:
+            raise self.fail(f"--{' and --'.join(given)}: say one of them")
+        return given[0] if given else ""
+
+
+def job_of(script: Script, image: str | None, environment: Mapping[str, str], now: datetime) -> Json:
+    """
+    The job as a file of ours would say it, its dependencies left out. Raises Failure for a value that cannot be meant.
+    """
+    options = ScriptOptions(script)
+    asked = script.options
+    image = asked.get("container-image") or image
+    if not image:
+        raise options.fail(
+            "no container image; add `#SBATCH --container-image=IMAGE`, or say --container-image, or set "
+            "TESSERA_CONTAINER_IMAGE"
+        )
+    tasks, replicas = _tasks(options)
+    gpus, model = _gpus(options, tasks, replicas)
+    cpu = str(options.count("cpus-per-task")) if "cpus-per-task" in options else DEFAULT_CPU
+    resources: Json = {"cpu": cpu, "memory": _memory(options, tasks, int(cpu), gpus)}
+    resources |= {"gpus": gpus} if gpus else {}
+    role: Json = {"name": "worker", "replicas": replicas, "resources": resources}
+    role |= {"gpu_models": [model]} if model else {}
+    role |= {"affinity": terms} if (terms := _affinity(options)) else {}
+    name = name_of([asked.get("job-name") or script.where])
+    array = values.array_of(options.value("array")) if "array" in options else {}
+    own = values.exported(options.value("export"), environment) if "export" in options else {}
+    env = own | pods.variables(name, replicas, gpus, cpu, str(array.get("tasks", "")))
+    role["template"] = {
+        "image": image,
+        "command": pods.command_of(script.text, script.where, script.arguments),
+        "env": env,
+        **({"working_dir": asked["chdir"]} if "chdir" in options else {}),
+    }
+    job: Json = {"name": name, "roles": [role]}
+    job |= {"launcher": "torchrun"} if replicas > 1 else {}
+    job |= {"array": array} if array else {}
+    return job | _read_job_options(options, now)
+
+
+def _read_job_options(options: ScriptOptions, now: datetime) -> Json:
+    asked = options.script.options
+    priority = asked.get("qos") or asked.get("priority")
+    job: Json = {"queue": asked["partition"]} if "partition" in options else {}
+    job |= {"priority_class": priority} if priority else {}
+    job |= {"time_limit_seconds": values.seconds_of(options.value("time"))} if "time" in options else {}
+    job |= {"termination_grace_seconds": values.grace_of(options.value("signal"))} if "signal" in options else {}
+    job |= {"begin_ts": values.begin_ms(options.value("begin"), now)} if "begin" in options else {}
+    return job | ({"retry": {"max_attempts": 1}} if "no-requeue" in options and "requeue" not in options else {})
+
+
+def _affinity(options: ScriptOptions) -> list[Json]:
+    terms: list[Json] = [*values.constraint_of(options.value("constraint"))] if "constraint" in options else []
+    for name, operator in (("nodelist", "In"), ("exclude", "NotIn")):
+        if name in options:
+            terms.append({"key": HOSTNAME, "operator": operator, "values": values.hosts_of(options.value(name))})
+    return terms
+
+
+def _tasks(options: ScriptOptions) -> tuple[int, int]:
+    """Tasks of a node, and of the whole job."""
+    nodes, tasks = options.count("nodes"), options.count("ntasks-per-node")
+    if "ntasks" not in options:
+        return tasks, nodes * tasks
+    total = options.count("ntasks")
+    if total % nodes or ("ntasks-per-node" in options and total != nodes * tasks):
+        raise options.fail(f"--ntasks={total} do not lie evenly on {nodes} nodes; mend one of them")
+    return total // nodes, total
+
+
+def _gpus(options: ScriptOptions, tasks: int, replicas: int) -> tuple[int, str]:
+    """GPUs of one pod and their model: counted by node, by task, or for the whole job."""
+    name = options.one_of(WAYS_TO_COUNT)
+    if not name:
+        return 0, ""
+    said = options.value(name)
+    total, model = values.gpus_of(said)
+    sharers = {"gpus": replicas, "gpus-per-task": 1}.get(name, tasks)
+    if total % sharers:
+        of = "pods" if name == "gpus" else "tasks of a node"
+        said.fail(f"{total} GPUs do not divide by {sharers} {of}")
+    return total // sharers, model
+
+
+def _memory(options: ScriptOptions, tasks: int, cpus: int, gpus: int) -> str | int:
+    """Memory of one pod: its part of a node, or what comes with its CPUs or GPUs."""
+    name = options.one_of(WAYS_TO_REMEMBER)
+    if not name:
+        return DEFAULT_MEMORY
+    said = options.value(name)
+    if name == "mem-per-gpu" and not gpus:
+        said.fail("it has no GPU; say --mem or --gpus")
+    amount = values.memory_of(said)
+    return {"mem": amount // tasks, "mem-per-cpu": amount * cpus, "mem-per-gpu": amount * gpus}[name]
+
+
+def file_of(pattern: str, job_id: str, name: str, user: str, task: int | None = None, rank: int = 0) -> str:
+    """
+    The name of a log file: `%A` is the job or its array, `%a` the task, `%j` both, `%x` the name, `%u` the user,
+    `%t` the rank; `%4a` has zeros in front.
+    """
+    shown = {
+        "A": job_id,
+        "j": job_id if task is None else f"{job_id}_{task}",
+        "J": job_id,
+        "a": "4294967294" if task is None else str(task),
+        "x": name,
+        "u": user,
+        "t": str(rank),
+        "n": str(rank),
+        "N": str(rank),
+        "%": "%",
+    }
+
+    def put(match: re.Match[str]) -> str:
+        return shown[match[2]].rjust(int(match[1] or 0), "0")
+
+    return re.sub(r"%([0-9]{0,2})([AajJxutnN%])", put, pattern)

@@ -1,0 +1,148 @@
+"""
+Every option of `sbatch` that is known here: what it becomes, or the way out where nothing honours it.
+
+The table in docs/slurm.md is made from this one. An option that is in neither half is refused by its name.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tessera.client.outcomes import Exit, Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option by its long name; `becomes` is empty where it is refused, and then `way_out` says what to do."""
+
+    name: str
+    becomes: str = ""
+    way_out: str = ""
+    short: str = ""
+    flag: bool = False
+
+
+def _refused(name: str, way_out: str, short: str = "", flag: bool = False) -> Option:
+    return Option(name, "", way_out, short, flag)
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("account", "the tenant as which it is submitted, as `--as`", short="A"),
+    Option("array", "`array`: a task for each index, with `%limit`; given by `--array=0-9`, `1,3,5-7:2%4`", short="a"),
+    Option("begin", "`begin_ts`: `now+2hours`, `16:00`, `tomorrow`, `2030-01-31T12:00`", short="b"),
+    Option("chdir", "the directory in which the script runs, in the image or a volume", short="D"),
+    Option("constraint", "labels that a node must have: `nvlink`, `zone=a`, several with `&`", short="C"),
+    Option("container-image", "the image; or `TESSERA_CONTAINER_IMAGE`"),
+    Option("cpus-per-task", "CPU of a pod", short="c"),
+    Option("dependency", "`after`, all of them; jobs by id, task or name: `afterok:ID:ID,afterany:ID_7`", short="d"),
+    Option("error", "with `--wait` as `--output`; a pod has one log for both", short="e"),
+    Option("exclude", "nodes on which it does not run: `gpu-[1-3],gpu-7`", short="x"),
+    Option("export", "variables of the pods: `A=1,B` (B as it is here), `NONE`"),
+    Option("gpus", "GPUs of the whole job, divided by its pods: `8`, `h100:8`", short="G"),
+    Option("gpus-per-node", "GPUs of a node, divided by its tasks"),
+    Option("gpus-per-task", "GPUs of a pod"),
+    Option("gres", "`gpu:8`, `gpu:h100:8`: as `--gpus-per-node`"),
+    Option("hold", "it is submitted held", short="H", flag=True),
+    Option("job-name", "the name, in lower case with dashes", short="J"),
+    Option("mem", "memory of a node, divided by its tasks; megabytes without a unit"),
+    Option("mem-per-cpu", "memory of a pod, times its CPUs"),
+    Option("mem-per-gpu", "memory of a pod, times its GPUs"),
+    Option("no-requeue", "one attempt alone; who is evicted for others is queued again all the same", flag=True),
+    Option("nodelist", "nodes on which alone it runs", short="w"),
+    Option("nodes", "with `--ntasks-per-node` the pods of the gang; the scheduler chooses where they lie", short="N"),
+    Option("ntasks", "pods of the gang, one for each task", short="n"),
+    Option("ntasks-per-node", "tasks of a node"),
+    Option("output", "with `--wait`: file to which the log is written, `%A_%a`, `%j`, `%x`, `%u`, `%t`", short="o"),
+    Option("parsable", "the id alone is printed", flag=True),
+    Option("partition", "the queue", short="p"),
+    Option("priority", "the priority class, by name"),
+    Option("qos", "the priority class, by name", short="q"),
+    Option("requeue", "retries as usual", flag=True),
+    Option("signal", "`TERM@120`, `B:TERM@120`: seconds from SIGTERM until it is killed (`termination_grace_seconds`)"),
+    Option("test-only", "it is judged and not submitted", flag=True),
+    Option("time", "the time limit: `90`, `2:00:00`, `1-12:00:00`", short="t"),
+    Option("wait", "until the job has ended; its end is the exit code", short="W", flag=True),
+    Option("wrap", "a command in place of a script"),
+    _refused("clusters", "a shard is chosen by --shard or a login", short="M"),
+    _refused("comment", "delete it, or put it into the name"),
+    _refused("cpus-per-gpu", "say --cpus-per-task"),
+    _refused("cpu-freq", "delete it: pods do not choose clock rates"),
+    _refused("deadline", "say --time; a job that never starts is cancelled with scancel"),
+    _refused("distribution", "delete it: the scheduler chooses where pods lie", short="m"),
+    _refused("exclusive", "ask for all GPUs of a node (--gpus-per-node): whole GPUs are never shared", flag=True),
+    _refused("export-file", "say --export=NAME=VALUE,…"),
+    _refused("extra-node-info", "delete it: cores are not told apart", short="B"),
+    _refused("get-user-env", "say --export, or set variables in the image", flag=True),
+    _refused("gid", "the tenant's configuration says as whom pods run"),
+    _refused("gpu-bind", "delete it: a pod sees its own GPUs alone"),
+    _refused("gpu-freq", "delete it: pods do not choose clock rates"),
+    _refused("hint", "delete it: cores are not told apart"),
+    _refused("input", "read the file in the script; pods have no standard input", short="i"),
+    _refused("kill-on-invalid-dep", "delete it: a job whose dependency can never hold always ends"),
+    _refused("licenses", "delete it: licenses are not counted", short="L"),
+    _refused("mail-type", "nobody sends mail: `tessera events --follow`, or wait with --wait or GET /v1/jobs/ID/wait"),
+    _refused("mail-user", "nobody sends mail: `tessera events --follow`, or wait with --wait or GET /v1/jobs/ID/wait"),
+    _refused("mem-bind", "delete it: the kubelet's topology manager decides"),
+    _refused("mincpus", "say --cpus-per-task"),
+    _refused("network", "delete it; RDMA devices are `devices` of a job file"),
+    _refused("nice", "say --qos with a lower priority class"),
+    _refused(
+        "no-kill", "delete it; a job that goes on without some pods is elastic: `min_replicas` of a job file", "k"
+    ),
+    _refused("open-mode", "delete it: a file of --output is always written anew"),
+    _refused("overcommit", "delete it, and ask for less CPU", short="O", flag=True),
+    _refused("oversubscribe", "ask for a share of a GPU: `gpu_milli` of a job file", short="s", flag=True),
+    _refused("prefer", "say --constraint, or delete it"),
+    _refused("propagate", "delete it: limits are the image's"),
+    _refused("quiet", "say --parsable", short="Q", flag=True),
+    _refused("reservation", "an operator keeps room with a queue and its quota: say --partition"),
+    _refused("sockets-per-node", "delete it: sockets are not told apart"),
+    _refused("switches", "`topology` of a job file puts pods within one switch or rack"),
+    _refused("threads-per-core", "delete it: cores are not told apart"),
+    _refused("time-min", "delete it, and say the --time that it needs"),
+    _refused("tmp", "`volumes` of a job file with `kind: empty`"),
+    _refused("tres-per-task", "say --gpus-per-task, --cpus-per-task"),
+    _refused("uid", "the tenant's configuration says as whom pods run"),
+    _refused("verbose", "delete it", short="v", flag=True),
+)
+KNOWN: Mapping[str, Option] = {option.name: option for option in OPTIONS}
+SHORT: Mapping[str, str] = {option.short: option.name for option in OPTIONS if option.short}
+
+OWN = ("as", "context", "home", "ignore", "key", "shard")
+"""Options of `tessera` itself, which may stand among Slurm's."""
+
+Asked = tuple[str, str]
+"""A long name and its value: `yes` for a flag, "" where a value is missing."""
+
+
+def split_line(line: str, at: str) -> list[Asked]:
+    """The options of one `#SBATCH` line. Raises Failure for quotes that do not close, and for words that are none."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError as error:
+        raise Failure(Exit.USAGE, f"{at}: {error}; mend the quotes") from error
+    found, rest = split_words(words)
+    if rest:
+        raise Failure(Exit.USAGE, f"{at}: {rest[0]!r} is no option; write --name=value")
+    return found
+
+
+def split_words(words: Sequence[str]) -> tuple[list[Asked], list[str]]:
+    """Options up to the first word that is none, and the words from there on: the script and its arguments."""
+    left, found = list(words), list[Asked]()
+    while left and left[0].startswith("-") and len(left[0]) > 1:
+        word = left.pop(0)
+        if word == "--":
+            break
+        if word.startswith("--"):
+            name, given, value = word[2:].partition("=")
+        else:
+            name, value = SHORT.get(word[1], word[1]), word[2:].removeprefix("=")
+            given = value
+        option = KNOWN.get(name)
+        if option is not None and option.flag:
+            value = value if given and word.startswith("--") else "yes"
+        elif not given and left and not left[0].startswith("-") and (option is not None or name in OWN):
+            value = left.pop(0)
+        found.append((name, value))
+    return found, left

@@ -1,0 +1,100 @@
+"""
+The pod of a script: the script as one argument of its interpreter, and Slurm's variables.
+
+Every pod is one task and a node of its own: it sees its own GPUs alone, so that its local rank is 0. Each pod runs the
+whole script; in a shell `srun` is a function that runs its command in the pods of the ranks it asks for.
+"""
+
+import re
+
+from tessera.client.outcomes import Exit, Failure
+from tessera_schemas.arrays import task_count, task_ranges
+
+SCRIPT_CHARACTERS = 32_768
+SHELL = re.compile(r"(?:^|/)(?:ba|da|z|k)?sh$")
+PYTHON = re.compile(r"(?:^|/)python[0-9.]*$")
+FIRST_LINE = re.compile(r"^#!\s*(?:/usr/bin/env\s+)?(?P<path>\S+)(?P<options>(?:\s+-\S+)*)\s*$")
+RUN = "$(TESSERA_JOB_ID)-$(TESSERA_ATTEMPT)"
+
+FUNCTIONS = """\
+srun() {
+  tessera_ranks=${SLURM_NTASKS:-1}
+  while [ $# -gt 0 ]; do
+    case "$1" in
+      --) shift; break ;;
+      --ntasks=*) tessera_ranks=${1#*=}; shift ;;
+      -n|--ntasks) tessera_ranks=$2; shift 2 ;;
+      -n*) tessera_ranks=${1#-n}; shift ;;
+      --*=*|--exact|--exclusive|--label|--overlap|--pty|--quiet|--unbuffered|--verbose|-[KOQlsuvE]|-??*) shift ;;
+      -*) shift 2 ;;
+      *) break ;;
+    esac
+  done
+  [ "${SLURM_PROCID:-0}" -ge "$tessera_ranks" ] || "$@"
+}
+scontrol() {
+  [ "$1 $2" = "show hostnames" ] || { echo "scontrol: only 'show hostnames' is there in a pod" >&2; return 1; }
+  tessera_rank=0
+  while [ "$tessera_rank" -lt "${SLURM_NTASKS:-1}" ]; do
+    echo "${SLURM_JOB_NODELIST%%[*}$tessera_rank${SLURM_JOB_NODELIST##*]}"
+    tessera_rank=$((tessera_rank + 1))
+  done
+}
+"""
+"""`srun` and `scontrol show hostnames` for the shells that scripts are written for."""
+
+
+def command_of(text: str, where: str, arguments: tuple[str, ...] = ()) -> list[str]:
+    """The script as one argument of its own interpreter, then its name and its own arguments."""
+    if len(text) > SCRIPT_CHARACTERS:
+        raise Failure(
+            Exit.USAGE, f"{where}: {len(text)} characters; at most {SCRIPT_CHARACTERS}: put the program into the image"
+        )
+    match = FIRST_LINE.match(text.splitlines()[0] if text else "")
+    if match is None:
+        raise Failure(Exit.USAGE, f"{where}: does not begin with #! and an interpreter; write #!/bin/bash")
+    path, options = match["path"], match["options"].split()
+    if PYTHON.search(path):
+        return [path, *options, "-c", text, *arguments]
+    if SHELL.search(path) is None:
+        raise Failure(Exit.USAGE, f"{where}: cannot be run by {path}; use a shell or Python, and call {path} from it")
+    used = FUNCTIONS if re.search(r"\b(srun|scontrol)\b", text) else ""
+    return [path, *options, "-c", used + text, *([where, *arguments] if arguments else [])]
+
+
+def variables(name: str, tasks: int, gpus: int, cpus: str, tasks_of_array: str) -> dict[str, str]:
+    """Slurm's variables of a pod; those that only its run knows refer to Tessera's own."""
+    per_pod = {"SLURM_GPUS_ON_NODE": str(gpus), "SLURM_GPUS_PER_NODE": str(gpus), "SLURM_GPUS": str(gpus * tasks)}
+    hosts = f"{RUN}-[0-{tasks - 1}].run-{RUN}" if tasks > 1 else f"{RUN}-0"
+    return {
+        "SLURM_JOB_ID": "$(TESSERA_JOB_ID)",
+        "SLURM_JOBID": "$(TESSERA_JOB_ID)",
+        "SLURM_JOB_NAME": name,
+        "SLURM_PROCID": "$(TESSERA_RANK)",
+        "SLURM_NODEID": "$(TESSERA_RANK)",
+        "SLURM_LOCALID": "0",
+        "SLURM_NTASKS": str(tasks),
+        "SLURM_NPROCS": str(tasks),
+        "SLURM_NNODES": str(tasks),
+        "SLURM_JOB_NUM_NODES": str(tasks),
+        "SLURM_NTASKS_PER_NODE": "1",
+        "SLURM_CPUS_PER_TASK": cpus,
+        "SLURM_JOB_NODELIST": hosts,
+        "SLURM_NODELIST": hosts,
+        **(per_pod if gpus else {}),
+        **_describe_array(tasks_of_array),
+    }
+
+
+def _describe_array(tasks: str) -> dict[str, str]:
+    if not tasks:
+        return {}
+    ranges = task_ranges(tasks)
+    return {
+        "SLURM_ARRAY_JOB_ID": "$(TESSERA_ARRAY_ID)",
+        "SLURM_ARRAY_TASK_ID": "$(TESSERA_ARRAY_TASK)",
+        "SLURM_ARRAY_TASK_COUNT": str(task_count(tasks)),
+        "SLURM_ARRAY_TASK_MIN": str(ranges[0].first),
+        "SLURM_ARRAY_TASK_MAX": str(ranges[-1].last),
+        "SLURM_ARRAY_TASK_STEP": str(ranges[0].step),
+    }

@@ -1,0 +1,207 @@
+"""Values of Slurm's options: times, memory, lists of hosts, arrays, dependencies. Each raises Failure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NoReturn
+
+from tessera.client.outcomes import Exit, Failure
+from tessera_schemas import friendly_quantities as quantities
+from tessera_schemas.arrays import INDEX_MAX, TASKS_MAX
+from tessera_schemas.quantities import QuantityError
+
+TIME_UNITS = {1: (60,), 2: (60, 1), 3: (3600, 60, 1)}
+UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+HOURS = {"midnight": "00:00", "noon": "12:00", "teatime": "16:00"}
+HOSTS_MAX = 64  # values of one affinity term
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An option with its value, and the script in which it stands: what a mistake in it is called."""
+
+    where: str
+    name: str
+    text: str
+
+    def fail(self, why: str) -> NoReturn:
+        """Raises Failure about this value."""
+        raise Failure(Exit.USAGE, f"{self.where}: --{self.name}={self.text}: {why}")
+
+
+def seconds_of(said: Said) -> int:
+    """Slurm's times: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes[:seconds]."""
+    match = re.fullmatch(r"(?:([0-9]{1,4})-)?([0-9]{1,8})(?::([0-9]{1,2}))?(?::([0-9]{1,2}))?", said.text)
+    if match is None:
+        said.fail("write minutes, 90:00, 2:00:00 or 1-12:00:00")
+    days, *rest = match.groups()
+    parts = [int(part) for part in rest if part is not None]
+    units = TIME_UNITS[3 if days is not None else len(parts)]
+    seconds = int(days or 0) * 86_400 + sum(part * unit for part, unit in zip(parts, units, strict=False))
+    return seconds or said.fail("no time at all; leave it out for no limit")
+
+
+def count_of(said: Said) -> int:
+    """A number from 1 on."""
+    if not re.fullmatch(r"[1-9][0-9]{0,5}", said.text):
+        said.fail("write one number from 1 on")
+    return int(said.text)
+
+
+def memory_of(said: Said) -> int:
+    """Bytes; megabytes without a unit."""
+    match = re.fullmatch(r"([0-9]{1,12})([KMGT]?)B?", said.text.upper())
+    if match is None:
+        said.fail("write 64G, 512M or megabytes")
+    try:
+        return quantities.memory_bytes(f"{match[1]}{match[2] or 'M'}i")
+    except QuantityError as error:
+        said.fail(str(error))
+
+
+def gpus_of(said: Said) -> tuple[int, str]:
+    """A number of GPUs and their model, "" for any."""
+    words = said.text.split(":")
+    if said.name == "gres":
+        if words[0] != "gpu":
+            said.fail("write gpu:8 or gpu:h100:8")
+        words = words[1:] or ["1"]
+    if len(words) > 2 or not re.fullmatch(r"[0-9]{1,6}", words[-1]):
+        said.fail("write a number, or model:number")
+    return int(words[-1]), words[0] if len(words) == 2 else ""
+
+
+def begin_ms(said: Said, now: datetime) -> int:
+    """Milliseconds since the epoch at which it may begin; a time of day that is past is tomorrow's."""
+    text = HOURS.get(said.text.lower(), said.text.lower())
+    if match := re.fullmatch(r"now(?:\+([0-9]{1,7})(second|minute|hour|day|week)?s?)?", text):
+        at = now + timedelta(seconds=int(match[1] or 0) * UNITS[match[2] or "second"])
+    elif text in ("today", "tomorrow"):
+        at = now if text == "today" else _next_day(now)
+    elif re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):
+        hour, minute, second = [*map(int, text.split(":")), 0][:3]
+        at = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
+        at = at if at > now else at + timedelta(days=1)
+    else:
+        try:
+            at = datetime.fromisoformat(text.upper())
+        except ValueError:
+            said.fail("write now+2hours, 16:00, tomorrow or 2030-01-31T12:00")
+    return int((at if at.tzinfo else at.astimezone()).timestamp() * 1000)
+
+
+def _next_day(now: datetime) -> datetime:
+    return (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def hosts_of(said: Said) -> list[str]:
+    """`gpu-[1-3,07],other` as names."""
+    found: list[str] = []
+    for part in re.split(r",(?![^\[]*\])", said.text):
+        match = re.fullmatch(r"([a-z0-9.-]*)\[([0-9,-]+)\]([a-z0-9.-]*)", part)
+        numbers = [""] if match is None else _numbers(match[2])
+        before, after = (part, "") if match is None else (match[1], match[3])
+        found += [f"{before}{number}{after}" for number in numbers]
+    if len(found) > HOSTS_MAX or not all(re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name) for name in found):
+        said.fail(f"write at most {HOSTS_MAX} names of nodes, such as gpu-[1-3],gpu-7")
+    return found
+
+
+def _numbers(text: str) -> list[str]:
+    found = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first and (last or "-" not in part):
+            end = min(int(last or first), int(first) + HOSTS_MAX)
+            found += [f"{number:0{len(first)}}" for number in range(int(first), end + 1)]
+    return found
+
+
+def array_of(said: Said) -> dict[str, str | int]:
+    """The job's `array`: indexes in ascending order, as many at once as `%` says."""
+    tasks, percent, limit = said.text.partition("%")
+    if percent and not re.fullmatch(r"[1-9][0-9]{0,5}", limit):
+        said.fail("write a number behind %, from 1 on")
+    indexes: set[int] = set()
+    for part in tasks.split(","):
+        match = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7})(?::([0-9]{1,7}))?)?", part)
+        if match is None or int(match[3] or 1) < 1 or int(match[2] or match[1]) > INDEX_MAX:
+            said.fail(f"write 0-9, 1,3,5-7:2 or 0-99%4, with indexes up to {INDEX_MAX}")
+        indexes.update(range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1)))
+    if not 0 < len(indexes) <= TASKS_MAX:
+        said.fail(f"write from 1 to {TASKS_MAX} indexes, each range upwards")
+    return {"tasks": _ranges(sorted(indexes))} | ({"limit": int(limit)} if limit else {})
+
+
+def _ranges(indexes: Sequence[int]) -> str:
+    """Runs of equal steps, each as one range."""
+    parts, at = list[str](), 0
+    while at < len(indexes):
+        step = indexes[at + 1] - indexes[at] if at + 1 < len(indexes) else 1
+        end = at
+        while end + 1 < len(indexes) and indexes[end + 1] - indexes[end] == step:
+            end += 1
+        if end - at == 1 and step > 1:  # a pair is no run: its second may begin one
+            end = at
+        tail = f"-{indexes[end]}" + (f":{step}" if step > 1 else "") if end > at else ""
+        parts.append(f"{indexes[at]}{tail}")
+        at = end + 1
+    return ",".join(parts)
+
+
+CONDITIONS = ("afterok", "afternotok", "afterany", "after", "aftercorr")
+
+
+def dependencies_of(said: Said) -> list[tuple[str, str]]:
+    """Conditions with the jobs as named, "" for none; those that are joined by `?` or delayed by `+` are refused."""
+    if "?" in said.text:
+        said.fail("conditions joined by ? are not there: all must hold; submit one job for each")
+    found: list[tuple[str, str]] = []
+    for part in said.text.split(","):
+        condition, *jobs = part.split(":")
+        if condition == "singleton" and not jobs:
+            found.append((condition, ""))
+            continue
+        if condition not in CONDITIONS or not jobs or not all(jobs):
+            said.fail(f"write {', '.join(CONDITIONS)} with :JOB behind it, or singleton")
+        if any("+" in job for job in jobs):
+            said.fail("a delay after a condition is not there: sleep in the script, or say --begin")
+        found += [(condition, job) for job in jobs]
+    return found
+
+
+def constraint_of(said: Said) -> list[dict[str, object]]:
+    """Terms of a role's affinity: a label that is there, or one with its value; all must hold."""
+    terms: list[dict[str, object]] = []
+    for part in re.split(r"[&,]", said.text):
+        key, equals, value = part.partition("=")
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9./_-]*", key):
+            said.fail("write labels of nodes joined by &, such as nvlink&zone=a; a model of GPU is --gpus=MODEL:N")
+        value_of = {"operator": "In", "values": [value]} if equals else {"operator": "Exists"}
+        terms.append({"key": key, **value_of})
+    return terms
+
+
+def grace_of(said: Said) -> int:
+    """Seconds between SIGTERM and the kill."""
+    match = re.fullmatch(r"(?:[BR]+:)?(?:SIG)?(?:TERM|15)(?:@([0-9]{1,4}))?", said.text.upper())
+    seconds = 60 if match is None else int(match[1] or 60)
+    if match is None or seconds > 3600:
+        said.fail("pods are sent SIGTERM: trap TERM, and write TERM@SECONDS, at most 3600")
+    return seconds
+
+
+def exported(said: Said, environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables for the pods; those without a value have the one of `environment`."""
+    if said.text.upper() in ("NONE", "NIL"):
+        return {}
+    found: dict[str, str] = {}
+    for part in said.text.split(","):
+        name, equals, value = part.partition("=")
+        if name.upper() == "ALL" and not equals:
+            said.fail("the variables of this shell do not go into pods: name those that it needs, --export=A,B=1")
+        if not equals and name not in environment:
+            said.fail(f"{name} is not set here; write {name}=VALUE")
+        found[name] = value if equals else environment[name]
+    return found

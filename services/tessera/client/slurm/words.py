@@ -1,0 +1,84 @@
+"""Slurm's words for states, reasons, times and lists of nodes."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+STATES: Mapping[str, str] = {
+    "queued": "PD",
+    "allocated": "CF",
+    "binding": "CF",
+    "running": "R",
+    "evicting": "CG",
+    "succeeded": "CD",
+    "failed": "F",
+    "cancelled": "CA",
+}
+
+LONG_STATES: Mapping[str, str] = {
+    "queued": "PENDING",
+    "allocated": "CONFIGURING",
+    "binding": "CONFIGURING",
+    "running": "RUNNING",
+    "evicting": "COMPLETING",
+    "succeeded": "COMPLETED",
+    "failed": "FAILED",
+    "cancelled": "CANCELLED",
+}
+
+WHY: Mapping[str, str] = {
+    "WaitingForTurn": "Priority",
+    "BehindQueueHead": "Priority",
+    "BehindReservation": "Priority",
+    "WaitingForQuota": "QOSGrpGRES",
+    "NoFit": "Resources",
+    "Reserved": "Resources",
+    "NoNodes": "Nodes_required_are_DOWN",
+    "WaitingForPreemptedWorkloads": "Resources",
+    "Backoff": "BeginTime",
+    "BeginTime": "BeginTime",
+    "DependencyNotMet": "Dependency",
+    "DependencyNeverSatisfied": "DependencyNeverSatisfied",
+    "ArrayTasks": "None",
+    "OnHold": "JobHeldUser",
+    "QueueStopped": "PartitionDown",
+    "NoSuchQueue": "PartitionDown",
+}
+"""Slurm's word for a reason to wait; others keep ours."""
+
+
+def state_of(phase: str) -> str:
+    """Slurm's code for a phase; where Slurm has none, the first two letters as capitals."""
+    return STATES.get(phase, phase[:2].upper())
+
+
+def elapsed(milliseconds: int) -> str:
+    """`1-02:03:04`, `2:03:04` or `3:04`, as squeue prints a time."""
+    total = max(0, milliseconds) // 1000
+    days, rest = divmod(total, 86_400)
+    hours, rest = divmod(rest, 3600)
+    minutes, seconds = divmod(rest, 60)
+    if days:
+        return f"{days}-{hours:02}:{minutes:02}:{seconds:02}"
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def node_list(names: Sequence[str]) -> str:
+    """`gpu-[1-3,7],other`: names that differ in their last number are put together."""
+    stems: dict[str, list[str]] = {}
+    for name in sorted(set(names)):
+        stem = re.sub(r"[0-9]+$", "", name)
+        stems.setdefault(stem, []).append(name[len(stem) :])
+    return ",".join(_folded(stem, numbers) for stem, numbers in sorted(stems.items()))
+
+
+def _folded(stem: str, numbers: list[str]) -> str:
+    if len(numbers) == 1:
+        return stem + numbers[0]
+    ranges: list[list[str]] = []
+    for number in sorted(numbers, key=lambda text: (len(text), text)):
+        last = ranges[-1][-1] if ranges else ""
+        if last and number and len(last) == len(number) and int(number) == int(last) + 1:
+            ranges[-1] = [ranges[-1][0], number]
+        else:
+            ranges.append([number])
+    return f"{stem}[{','.join('-'.join(part) for part in ranges)}]"

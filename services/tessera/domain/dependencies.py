@@ -1,0 +1,54 @@
+"""Whether what a job waits for of other jobs has come true, can never come true, or is open. Pure."""
+
+from tessera.domain.entities import EndedJob, Job
+from tessera.domain.phases import Phase
+from tessera.domain.state import State
+from tessera_schemas.arrays import Dependency
+from tessera_schemas.job import JobSpec
+
+
+def array_of(state: State, job_id: str) -> str | None:
+    """The tasks of a live or remembered array, as written; None for any other job."""
+    job: Job | EndedJob | None = state.jobs.get(job_id) or state.ended.get(job_id)
+    return None if job is None or job.array is None else job.array.tasks
+
+
+def own_dependencies(state: State, spec: JobSpec) -> tuple[Dependency, ...]:
+    """Conditions on the job itself; of a job that is no array `aftercorr` asks no more than `afterok`."""
+    return tuple(
+        each if each.condition != "aftercorr" else each.model_copy(update={"condition": "afterok"})
+        for each in spec.after
+        if each.condition != "aftercorr" or array_of(state, each.job or "") is None
+    )
+
+
+def corresponding_arrays(state: State, spec: JobSpec) -> tuple[str, ...]:
+    """The arrays whose tasks the tasks of this one wait for, each for that of its own index."""
+    named = [each.job for each in spec.after if each.condition == "aftercorr"]
+    return tuple(job for job in named if job is not None and array_of(state, job) is not None)
+
+
+def settled(state: State, job: Job, dependency: Dependency) -> bool | None:
+    """True once it holds, False when it never will, None while that is open."""
+    if dependency.job is None:
+        return None if state.relations.has_older_namesake(state, job) else True
+    other = state.jobs.get(dependency.job)
+    if other is not None:
+        return True if dependency.condition == "after" and _has_started(other) else None
+    ended = state.ended.get(dependency.job)
+    if dependency.condition in ("after", "afterany"):
+        return True
+    if ended is None:
+        return False  # how it ended is forgotten
+    return (ended.phase is Phase.SUCCEEDED) is (dependency.condition == "afterok")
+
+
+def is_decided(state: State, job_id: str) -> bool:
+    """Whether any of what the live job waits for holds or never will."""
+    job = state.jobs.get(job_id)
+    return job is not None and any(settled(state, job, each) is not None for each in job.after)
+
+
+def _has_started(job: Job) -> bool:
+    """Whether a run of it has started; of an array, whether the last of its tasks has its devices."""
+    return job.started_ts > 0 if job.array is None else not job.array.left and not job.array.waiting

@@ -1,0 +1,137 @@
+"""
+Index of the relations between jobs: tasks and their arrays, jobs and those that wait for them.
+
+Derived from the table of jobs, and like every index it belongs to the base alone. So a decision finds here what the
+messages before it brought about; what its own message brings about, the next one finds.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tessera.domain.phases import Phase
+from tessera_schemas.arrays import FAMILY
+
+if TYPE_CHECKING:
+    from tessera.domain.entities import Job
+    from tessera.domain.state import State
+
+SINGLETON = ""
+"""In the place of a job's id, for what no single job decides."""
+
+Namesakes = tuple[str, str, str]
+"""Tenant, user and name: jobs that `singleton` holds apart."""
+
+
+class JobRelations:
+    """
+    `tasks` are the live tasks of each array; `families` finds a live array by the beginning of its tasks' ids.
+
+    `due` are waiting jobs of which something that they wait for may have been decided; `open` are arrays that may queue
+    a task, are over, or are being closed.
+    """
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, dict[str, None]] = {}
+        self.families: dict[str, str] = {}
+        self.due: dict[str, None] = {}
+        self.open: dict[str, None] = {}
+        self._dependents: dict[str, dict[str, None]] = {}
+        self._namesakes: dict[Namesakes, dict[str, None]] | None = None  # kept from the first singleton on
+
+    def rebuild(self, state: "State") -> None:
+        """After a restore: everything again from the jobs."""
+        for job in state.jobs.values():
+            self._come(state, job)
+
+    def job_changes(self, state: "State", old: "Job | None", new: "Job | None") -> None:
+        """Follows a job from `old` to `new` (None: not there), once the table holds it as it is now."""
+        if new is None:
+            if old is not None:
+                self._leave(state, old)
+        elif old is None:
+            self._come(state, new)
+        else:
+            if old.after is not new.after:
+                self._forget(old)
+                self._wait(state, new)
+            if new.array is not None:
+                self._look_at_array(new)
+            if new.array is not None or (new.phase is Phase.RUNNING and old.phase is not Phase.RUNNING):
+                self._mark_due(new.job_id)
+
+    def look_past(self, is_decided: Callable[[str], bool]) -> None:
+        """A message has looked at all that was due: of these, only what is decided and had no room in it stays."""
+        self.due = {job_id: None for job_id in self.due if is_decided(job_id)}
+
+    def has_older_namesake(self, state: "State", job: "Job") -> bool:
+        """Whether an older job of the same tenant, user and name is live, tasks of arrays left out."""
+        known = (self._namesakes or {}).get(_namesakes(job), {})
+        return any(_age(other) < _age(job) for other in state.jobs.found(known))
+
+    def _mark_due(self, job_id: str) -> None:
+        """The job has started or ended: those that wait for it are looked at in the next message."""
+        self.due |= self._dependents.get(job_id, {})
+
+    def _come(self, state: "State", job: "Job") -> None:
+        if job.task_of:
+            self.tasks.setdefault(job.task_of, {})[job.job_id] = None
+        elif self._namesakes is not None:
+            self._namesakes.setdefault(_namesakes(job), {})[job.job_id] = None
+        if job.array is not None:
+            self.families[job.job_id[:FAMILY]] = job.job_id
+            self._look_at_array(job)
+        self._wait(state, job)
+
+    def _leave(self, state: "State", job: "Job") -> None:
+        self._forget(job)
+        self._mark_due(job.job_id)
+        if job.task_of:
+            left = self.tasks[job.task_of]
+            del left[job.job_id]
+            if not left:
+                del self.tasks[job.task_of]
+        if job.array is not None:
+            self.families.pop(job.job_id[:FAMILY], None)
+            self.open.pop(job.job_id, None)
+        if self._namesakes is not None and not job.task_of:
+            others = self._namesakes.get(_namesakes(job), {})
+            others.pop(job.job_id, None)
+            self.due |= {other: None for other in others if other in self._dependents.get(SINGLETON, {})}
+
+    def _wait(self, state: "State", job: "Job") -> None:
+        """Note what the job waits for; some of it may be decided already, so the next message looks at it."""
+        for each in job.after:
+            self._dependents.setdefault(each.job or SINGLETON, {})[job.job_id] = None
+            if each.job is None and self._namesakes is None:
+                self._namesakes = {}
+                for other in state.jobs.values():
+                    if not other.task_of:
+                        self._namesakes.setdefault(_namesakes(other), {})[other.job_id] = None
+        if job.after:
+            self.due[job.job_id] = None
+
+    def _forget(self, job: "Job") -> None:
+        for each in job.after:
+            waiting = self._dependents.get(each.job or SINGLETON, {})
+            waiting.pop(job.job_id, None)
+            if not waiting:
+                self._dependents.pop(each.job or SINGLETON, None)
+        self.due.pop(job.job_id, None)
+
+    def _look_at_array(self, job: "Job") -> None:
+        array = job.array
+        if array is None:
+            return
+        queues = array.has_room and not job.held and not job.after
+        if queues or array.is_over or array.closed is not None:
+            self.open[job.job_id] = None
+        else:
+            self.open.pop(job.job_id, None)
+
+
+def _namesakes(job: "Job") -> Namesakes:
+    return job.tenant, job.user, job.name
+
+
+def _age(job: "Job") -> tuple[int, int]:
+    return job.taken_n, job.fact_index

@@ -1,0 +1,166 @@
+"""One pass over a pool's order: where its jobs may start. `ReservingPass` does the same around reservations."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tessera.domain.entities import Job
+from tessera.domain.queues import QueueTree, QuotaBook
+from tessera.domain.resources import Amount, RoleNeed
+from tessera.domain.state import State
+from tessera.engine.placement.capacity import nodes_for
+from tessera.engine.placement.gangs import FreeCapacity
+from tessera.engine.queueing.starting import Choice, choose, refusal
+from tessera.engine.scoring.policies import find_scoring_policy
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code, Reason
+
+JOBS_MAX = 8_192
+"""Number of refused jobs that are remembered, jobs that have gone included; beyond, all are asked about again."""
+
+
+@dataclass(slots=True)
+class BlockedJobs:
+    """
+    Jobs that were refused for want of room, with the one flavor that they may use, under these quotas and uses.
+
+    `held` is what counts as used in each queue, earmarks included.
+    """
+
+    tree: QueueTree | None
+    held: Mapping[str, Amount]
+    jobs: dict[str, tuple[Job, str]] = field(default_factory=dict)
+
+    def flavor_of(self, job: Job) -> str | None:
+        """The flavor on whose nodes the same job found no room; None when it is another one now."""
+        found = self.jobs.get(job.job_id)
+        return found[1] if found is not None and found[0] is job else None
+
+
+class CapacityCache(dict[tuple[str, str], FreeCapacity]):
+    """
+    Findings of earlier passes about the nodes of each pool and flavor, and the jobs that they refused.
+
+    Whoever decides message after message hands the same one in again; a decision is equal with any cache, since each
+    entry is compared with the nodes before it serves.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocked: dict[str, BlockedJobs] = {}
+
+
+class SchedulingPass:
+    """Quota by queue, room by flavor and avoided nodes."""
+
+    def __init__(self, state: State, pool: str, known: CapacityCache) -> None:
+        self._state, self._pool, self._known = state, pool, known
+        self._book: QuotaBook | None = None
+        self._capacities: dict[tuple[str, tuple[str, ...]], FreeCapacity] = {}
+        self._standing: BlockedJobs | None = None
+
+    def _quota_book(self) -> QuotaBook:
+        """Use and lending of quota in this pass, made when first asked for."""
+        self._book = self._book or self._state.quota_book()
+        return self._book
+
+    def find(self, job: Job) -> Choice | Reason:
+        """Choose where the job may start now, or say why it may not; nothing is taken."""
+        return choose(
+            self._state.tree,
+            self._quota_book(),
+            job,
+            lambda roles, flavor, avoid: self.capacity(flavor, avoid).find(roles),
+        )
+
+    def refusal(self, job: Job) -> Code | None:
+        """The code of the reason that `find` would give, as far as that is known without a search; else None."""
+        return refusal(
+            self._state.tree, self._quota_book(), job, lambda roles, flavor: self.capacity(flavor, ()).refusal(roles)
+        )
+
+    def still_blocked(self, job: Job) -> bool:
+        """
+        Whether the same job was refused before, told so, and nothing has changed since on which that depends.
+
+        It depends on the job itself, the quotas and their use, and on whether a node gained room for its pods. Once
+        something was taken in this pass, the others are asked one by one.
+        """
+        blocked = self._standing
+        if blocked is None:
+            blocked = self._standing = self._standing_before()
+        flavor = blocked.flavor_of(job)
+        return flavor is not None and self.capacity(flavor, ()).is_known_short(job.gang)
+
+    def _standing_before(self) -> BlockedJobs:
+        """The jobs of the passes before, if the quotas and their use are what they were."""
+        tree, held = self._state.tree, self._quota_book().held
+        found = self._known.blocked.get(self._pool)
+        if found is None or found.tree is not tree or found.held != held or len(found.jobs) >= JOBS_MAX:
+            found = self._known.blocked[self._pool] = BlockedJobs(tree, held)
+        return found
+
+    def note_blocked(self, job: Job) -> None:
+        """
+        Remember the refusal of a job, which `refusal` gave, for later passes.
+
+        The quota of a job that may not be evicted depends on which runs may not be, besides: such jobs are left out.
+        """
+        tree = self._state.tree
+        flavors = tree.flavors_for(job.queue, job.amount)
+        may_borrow = tree.revocable(job) or tree.queues[job.queue].parent is None
+        if self._standing is not None and len(flavors) == 1 and may_borrow:
+            self._standing.jobs[job.job_id] = job, flavors[0]
+
+    def may_start(self, job: Job) -> bool:
+        """Whether the job has quota, and room as far as counts say: a function of the state alone."""
+
+        def lacks(roles: tuple[RoleNeed, ...], flavor: str) -> Code | None:
+            return Code.NO_FIT if self.capacity(flavor, ()).is_short(roles) else None
+
+        return refusal(self._state.tree, self._quota_book(), job, lacks) is None
+
+    def reserves(self, job: Job) -> bool:
+        """Whether the job has to be asked itself, even where equal ones got their answer."""
+        return False
+
+    def count_outlived(self, job: Job) -> int:
+        """Number of reservations that begin before the job ends; equal jobs with an equal number get one answer."""
+        return 0
+
+    def may_borrow(self, job: Job) -> bool:
+        """Whether quota of other queues may be had for the job."""
+        return self._state.tree.revocable(job)
+
+    def take_reasons(self) -> Iterable[tuple[str, Reason]]:
+        """New reasons of jobs before this one, since the last call."""
+        return ()
+
+    def capacity(self, flavor: str, avoid: tuple[str, ...]) -> FreeCapacity:
+        """Free capacity as of the current state."""
+        capacity = self._capacities.get((flavor, avoid))
+        if capacity is None:
+            capacity = self._capacities[flavor, avoid] = self._make_capacity(flavor, avoid)
+        return capacity
+
+    def _make_capacity(self, flavor: str, avoid: tuple[str, ...]) -> FreeCapacity:
+        """Free capacity of the pass before, updated where nodes changed; else computed anew."""
+        nodes = nodes_for(self._state, self._pool, flavor, avoid)
+        scoring = find_scoring_policy(self._state, self._pool)
+        capacity = None if avoid else self._known.get((self._pool, flavor))
+        if capacity is not None and capacity.renewed(nodes, scoring):
+            return capacity
+        capacity = FreeCapacity(nodes, scoring=scoring)
+        if not avoid:
+            self._known[self._pool, flavor] = capacity
+        return capacity
+
+    def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
+        """The job was allocated there: the only room there is knows it too, several are made anew."""
+        self._known.blocked.pop(self._pool, None)
+        self._standing = BlockedJobs(None, {})  # of nobody, and for nobody after this pass
+        if self._book is not None:
+            self._book.start(job, flavor)
+        if len(self._capacities) > 1:
+            self._capacities.clear()
+        for capacity in self._capacities.values():
+            capacity.take(job.roles, placements)

@@ -1,0 +1,44 @@
+"""Lists of what the simulated cluster serves, by which kubectl finds out how a kind's paths are written."""
+
+from tessera.kernel.ports import JsonObject
+from tessera.local.cluster.store import KINDS, WITHOUT_NAMESPACE
+
+SHORT_NAMES = {"pods": ["po"], "nodes": ["no"], "services": ["svc"], "events": ["ev"], "poddisruptionbudgets": ["pdb"]}
+_VERBS = ["create", "delete", "get", "list", "patch", "watch"]
+
+
+def discovered(path: str) -> JsonObject | None:
+    """Answer to a path of discovery; None for any other path."""
+    if path == "/api":
+        return {"kind": "APIVersions", "versions": ["v1"]}
+    if path == "/apis":
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in _groups()]}
+    root, _, version = path.strip("/").partition("/")
+    served = version in {api_version for api_version, _ in KINDS.values()}
+    if not served or root != ("apis" if "/" in version else "api"):
+        return None
+    resources = [_resource(name) for name, (api_version, _) in KINDS.items() if api_version == version]
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources}
+
+
+def _groups() -> list[str]:
+    return sorted({version for version, _ in KINDS.values() if "/" in version})
+
+
+def _group(group_version: str) -> JsonObject:
+    group, _, version = group_version.partition("/")
+    one = {"groupVersion": group_version, "version": version}
+    return {"name": group, "versions": [one], "preferredVersion": one}
+
+
+def _resource(name: str) -> JsonObject:
+    plural, _, _ = name.partition(".")
+    kind = KINDS[name][1]
+    return {
+        "name": plural,
+        "singularName": kind.lower(),
+        "kind": kind,
+        "namespaced": name not in WITHOUT_NAMESPACE,
+        "shortNames": SHORT_NAMES.get(name, []),
+        "verbs": _VERBS,
+    }

@@ -1,0 +1,26 @@
+"""A kubeconfig for the simulated cluster, so that kubectl and everything built on it can look at the pods."""
+
+import json
+from pathlib import Path
+
+from tessera.local.free_port import LOOPBACK
+
+NAME = "tessera"
+
+
+def write_kubeconfig(path: Path, port: int, user: str, token: str) -> None:
+    """
+    Write the file, readable by its owner only. The token is the password of the URL: the cluster speaks plain HTTP on
+    the loopback, where kubectl sends no token of its own.
+    """
+    value = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": NAME, "cluster": {"server": f"http://{user}:{token}@{LOOPBACK}:{port}"}}],
+        "users": [{"name": user, "user": {}}],
+        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": user}}],
+        "current-context": NAME,
+    }
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(value, indent=2) + "\n")

@@ -1,0 +1,98 @@
+"""Arrays: their tasks are queued a few at a time, and they end once all tasks have ended."""
+
+from tessera.domain.entities import Job
+from tessera.domain.fold_steps import known
+from tessera.domain.phases import Phase
+from tessera.domain.task_array import TaskArray
+from tessera.engine.queueing.tenant_limits import over_limit
+from tessera.scheduler.decide.draft import Draft
+from tessera_schemas.arrays import task_id, task_index
+from tessera_schemas.ledger import ArrayClosed, EarmarkEnded, Finished, Revoked, TaskQueued
+from tessera_schemas.reasons import Code, Reason
+
+
+def settle_arrays(draft: Draft) -> None:
+    """
+    Queue the next tasks of arrays that have room for more, cancel those of closed ones, end those that are over.
+
+    Goes by the state before this message: what it brings about for an array, the next message finds.
+    """
+    for array_id in sorted(draft.state.relations.open):
+        job = draft.state.jobs.get(array_id)
+        if job is None or job.array is None:
+            continue
+        if job.array.closed is not None:
+            _cancel_tasks(draft, job, job.array.closed)
+        _queue_tasks(draft, job)
+        _end(draft, array_id)
+        if draft.full:
+            return
+
+
+def close_array(draft: Draft, job: Job, reason: Reason) -> None:
+    """Lets no more tasks be queued, once; those that are left are cancelled from the next message on."""
+    if job.array is not None and job.array.closed is None:
+        draft.add(ArrayClosed(kind="array_closed", job_id=job.job_id, reason=reason))
+
+
+def live_tasks(draft: Draft, array_id: str) -> list[Job]:
+    """Tasks of an array that have not ended, in the order of their indexes."""
+    return draft.state.jobs.found(sorted(draft.state.relations.tasks.get(array_id, ())))
+
+
+def _queue_tasks(draft: Draft, job: Job) -> None:
+    state = draft.state
+    if state.tree.pool(job.queue) is None or state.tree.stopped(job.queue) is not None:
+        return
+    while not draft.full and (array := _array_of(draft, job.job_id)) is not None and array.has_room:
+        if job.held or job.after or over_limit(state, job.tenant, job.gang.amount) is not None:
+            return
+        task = task_index(array.tasks, array.queued)
+        if any(_is_to_come(draft, other, task) for other in array.follows):
+            return
+        job_id = task_id(job.job_id, task)
+        if known(state, job_id):  # somebody found keys that collide: nothing runs under an id twice
+            close_array(draft, job, Reason(code=Code.IDEMPOTENCY_CONFLICT, detail=job_id))
+            return
+        draft.add(TaskQueued(kind="task_queued", job_id=job_id, array=job.job_id, task=task))
+
+
+def _is_to_come(draft: Draft, array_id: str, task: int) -> bool:
+    """Whether the array that is followed may still queue this task: only then how it ends can be seen."""
+    return not known(draft.state, task_id(array_id, task)) and draft.state.jobs.get(array_id) is not None
+
+
+def _cancel_tasks(draft: Draft, job: Job, reason: Reason) -> None:
+    for task in live_tasks(draft, job.job_id):
+        if draft.full:
+            return
+        if draft.state.earmarks.get(task.job_id) is not None:
+            draft.add(EarmarkEnded(kind="earmark_ended", owner=task.job_id, why="owner_gone"))
+        if task.phase is Phase.QUEUED:
+            draft.add(Finished(kind="finished", job_id=task.job_id, phase="cancelled", reason=reason))
+            continue
+        run = draft.state.runs.get(task.run_id)
+        if run is not None and not run.over and (not run.stopping or run.then == "requeue"):
+            why = Reason(code=Code.CANCELLED, detail=reason.detail)
+            draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=why, then="cancelled", by=job.job_id))
+
+
+def _end(draft: Draft, array_id: str) -> None:
+    array = _array_of(draft, array_id)
+    if array is None or not array.is_over or draft.full:
+        return
+    if array.closed is not None:
+        cancelled = array.closed.code in (Code.CANCELLED, Code.DEPENDENCY_NEVER_SATISFIED)
+        phase, reason = ("cancelled" if cancelled else "failed"), array.closed
+        draft.add(Finished(kind="finished", job_id=array_id, phase=phase, reason=reason))
+    elif array.succeeded == array.count:
+        draft.add(Finished(kind="finished", job_id=array_id, phase="succeeded"))
+    else:
+        numbers = {name: getattr(array, name) for name in ("succeeded", "failed", "cancelled")}
+        why = Reason(code=Code.TASKS_FAILED, numbers=numbers)
+        draft.add(Finished(kind="finished", job_id=array_id, phase="failed", reason=why))
+
+
+def _array_of(draft: Draft, array_id: str) -> TaskArray | None:
+    job = draft.state.jobs.get(array_id)
+    return None if job is None else job.array

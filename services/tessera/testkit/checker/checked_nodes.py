@@ -1,0 +1,103 @@
+"""The checker's own book of nodes: what each has, what is held on it, and whether a pod may be there at all."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from tessera_schemas.config import Queue
+from tessera_schemas.devices import serves
+from tessera_schemas.facts import NodeSeen
+from tessera_schemas.job import AffinityTerm, Role
+from tessera_schemas.mig import milli_at
+from tessera_schemas.placement import Placement
+
+NO_NODE = NodeSeen(kind="node_seen", name="none", gone=True)
+Amounts = Counter[tuple[str, str]]
+"""(node, what) to amount: cpu_milli, memory_bytes, pods, gpus (whole), gpu/<slot> in thousandths, device/<name>."""
+
+
+def amounts(gang: Iterable[Role], placements: Iterable[Placement]) -> Amounts:
+    """Amounts that these pods hold, node by node and device by device."""
+    total = Amounts()
+    for role, place in zip(gang, placements, strict=True):
+        held = {"cpu_milli": role.cpu_milli, "memory_bytes": role.memory_bytes, "pods": 1}
+        held |= {"gpus": role.resources.gpus} | {f"gpu/{device}": place.gpu_milli for device in place.devices}
+        held |= {f"device/{name}": n for name, n in (role.resources.extended | role.named_amounts).items()}
+        total.update({(place.node, what): amount for what, amount in held.items()})
+    return total
+
+
+class CheckedNodes:
+    """
+    Two sums: `held` by runs that are not released, and `kept` for runs that go on and for earmarks.
+
+    An earmark may lie on devices that a stopping run still holds; a run may not. So a run must fit into both sums
+    and an earmark only into `kept`. A node that shrinks breaks nothing: only what is added to it is judged.
+    """
+
+    def __init__(self) -> None:
+        self.nodes, self.held, self.kept = dict[str, NodeSeen](), Amounts(), Amounts()
+
+    def take(self, book: Amounts, added: Amounts) -> list[tuple[str, str]]:
+        """Add, and return what of the places added to is used above its size."""
+        book.update(added)
+        return [place for place, more in added.items() if more and book[place] > self._size(book, *place)]
+
+    def _size(self, book: Amounts, node: str, what: str) -> int:
+        """
+        Less what pods of others take; of which GPUs nobody says, so that only their number counts. Who still holds a
+        slot that its node has lost takes none of those that it has.
+        """
+        seen = self.nodes.get(node, NO_NODE)
+        if what.startswith("gpu/"):
+            return 1000 if 0 <= int(what[4:]) < seen.gpus else 0
+        have, theirs = (seen.extended, seen.others.devices) if "/" in what else (vars(seen), vars(seen.others))
+        lost = sum(book[node, f"gpu/{slot}"] // 1000 for slot in range(seen.gpus, 64)) if what == "gpus" else 0
+        return int(have.get(what.removeprefix("device/"), 0) - theirs.get(what.removeprefix("device/"), 0)) + lost
+
+    def misplaced(self, role: Role, place: Placement, queue: Queue | None) -> str:
+        """Why this pod may not be on its node, whatever room there is; "" if it may."""
+        node, asked = self.nodes.get(place.node, NO_NODE), role.resources
+        part = asked.gpu_milli or milli_at(node.mig_geometry, asked.mig_profile, place.mig)
+        count, milli = (asked.gpus, 1000) if asked.gpus else (1, part) if asked.kind else (0, 0)
+        lets = {(t.key, None if t.every_value else t.value, t.effect) for t in role.tolerations}
+        taints = [t for t in node.taints if t.effect != "PreferNoSchedule"]
+        suffers = [t for t in taints if not lets & {(t.key, v, e) for v in (None, t.value) for e in ("", t.effect)}]
+        wrong = {
+            "the node is not ready": node.gone or not node.ready or node.trouble is not None,
+            f"the node is in pool {node.pool}": queue is None or node.pool != queue.pool,
+            "wrong devices": (len(place.devices), len(set(place.devices)), place.gpu_milli) != (count, count, milli),
+            f"the node has {node.gpu_model}": bool(role.gpu_models) and node.gpu_model not in role.gpu_models,
+            "its GPUs have less memory": asked.gpu_memory_bytes * 1000 > node.gpu_memory_bytes * milli,
+            "the node's labels do not match": not role.node_selector.items() <= node.labels.items(),
+            "its affinity does not hold": not all(_holds(term, node.labels) for term in role.affinity),
+            f"the node serves {node.device_profile}": asked.kind and not serves(node.device_profile, asked.kind),
+            f"it does not tolerate {suffers}": bool(suffers),
+        }
+        return "; ".join(text for text, holds in wrong.items() if holds)
+
+    def apart(self, gang: Iterable[Role], places: Sequence[Placement], labels: dict[str, str]) -> str:
+        """
+        A placement rule between the pods of roles that is broken; "" if none. `labels` name the node label of each
+        level.
+        """
+        roles, wrong = {role.name: role for role in gang}, []
+        at = {name: [self.nodes.get(p.node, NO_NODE) for p in places if p.role == name] for name in roles}
+        for name, role in roles.items():
+            if (topology := role.topology) is not None and topology.required:
+                grouped = [other for other, r in roles.items() if topology.group and r.topology == topology] or [name]
+                asked = [labels.get(level, level) for level in (topology.level, *topology.wider)]
+                levels = [{n.labels.get(label) for other in grouped for n in at[other]} for label in asked]
+                wrong += [] if any(len(v) == 1 and None not in v for v in levels) else [f"{name} is in no one domain"]
+            if role.same_node_as and at[name] != at[role.same_node_as][: len(at[name])]:
+                wrong.append(f"{name} is not where {role.same_node_as} is")
+            if role.spread:
+                pods = Counter(n.labels.get(labels.get(role.spread, role.spread)) for n in at[name])
+                uneven = None in pods or max(pods.values()) - min(pods.values()) > 1
+                wrong += [f"{name} is not evenly spread over {role.spread}"] if uneven else []
+        return "; ".join(wrong)
+
+
+def _holds(term: AffinityTerm, labels: dict[str, str]) -> bool:
+    there = labels.get(term.key)
+    by = {"In": there in term.values, "NotIn": there not in term.values, "Exists": there is not None}
+    return by.get(term.operator, there is None)

@@ -1,0 +1,120 @@
+"""
+Two versions of every service side by side on one ledger, as docs/upgrade.md has it: the previous one from its commit.
+
+Service by service goes over to this version under load, back, and over again. A committer of this version is there from
+the beginning, and leads once nobody is left who does not know its format of the ledger. No submit fails, and everything
+that is stored stands up to checker and replay.
+"""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+
+from tessera.local.platform import Platform, service_command
+from tessera_schemas.job import JobSpec
+from tessera_schemas.ledger import FORMAT
+from tessera_schemas.services import SERVICES
+from tests.e2e.live import TENANTS, Instance, Live, configuration, eventually, job
+from tests.e2e.platform_checks import assert_all_is_well
+
+ROOT = Path(__file__).parents[2]
+PREVIOUS = "343ebfbb762c28f39c846b83f71a27ccffc68d29"
+LAST = "projection"  # of those that the version before shows to others, by a lease
+FOLLOWERS = (*(service for service in SERVICES if service not in ("scheduler", LAST)), LAST)
+KINDS: tuple[JobSpec, ...] = (
+    job("single", seconds=0.3),
+    job("gang", gpus=2, replicas=3, seconds=0.4),
+    job("failing", seconds=0.2, exit_code=1),
+)
+
+
+class Versions:
+    """Which of the two versions each service runs; whatever is started next is of it."""
+
+    def __init__(self, previous: Path) -> None:
+        self._previous = previous
+        self.old = set(SERVICES)
+
+    def command(self, service: str, shard: str) -> Sequence[str]:
+        """The previous version's packages win over everything that is installed; its libraries are ours."""
+        if service not in self.old:
+            return service_command(service, shard)
+        path = os.pathsep.join(str(self._previous / folder) for folder in ("schemas", "services"))
+        return ["env", f"PYTHONPATH={path}", *service_command(service, shard)]
+
+    async def exchange(self, live: Live, service: str) -> None:
+        """Stop a service, and start it in the other version."""
+        self.old ^= {service}
+        await live.platform.restart(service)
+
+
+@pytest.fixture(scope="module")
+def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("previous")
+    archive = ["git", "-C", str(ROOT), "archive", PREVIOUS, "schemas", "services"]
+    done = subprocess.run(archive, capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"the previous version's commit is not in this checkout: {done.stderr.decode().strip()}")
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=done.stdout, check=True)
+    return folder
+
+
+@asynccontextmanager
+async def load(live: Live) -> AsyncIterator[None]:
+    """Submit jobs of both tenants meanwhile: each submit is acknowledged, or the test fails."""
+    submitted: list[str] = []
+    over = asyncio.Event()
+
+    async def submit() -> None:
+        for spec, tenant in zip(cycle(KINDS), cycle(TENANTS), strict=False):
+            submitted.append((await live.submit(spec, tenant, answer_seconds=0)).job_id)
+            if over.is_set():
+                return
+            await asyncio.sleep(0.3)
+
+    submitting = asyncio.create_task(submit())
+    try:
+        await eventually(lambda: len(submitted) >= 4 or submitting.done(), "the load has begun")
+        yield
+    finally:
+        over.set()
+        await submitting
+    await live.until_ended(*submitted)
+    phases = {(live.state.ended.get(job_id).name, live.phase(job_id)) for job_id in submitted}  # type: ignore[union-attr]
+    assert phases == {("single", "succeeded"), ("gang", "succeeded"), ("failing", "failed")}
+
+
+async def test_each_service_goes_forward_back_and_forward_under_load(previous: Path, tmp_path: Path) -> None:
+    versions = Versions(previous)
+    async with (
+        Platform(tmp_path, tenants=TENANTS, command=versions.command) as platform,
+        Live.on(platform, configuration()) as live,
+        live.another("scheduler") as newer,
+    ):
+        async with load(live):
+            for service in FOLLOWERS:
+                await versions.exchange(live, service)
+            for service in FOLLOWERS:
+                await versions.exchange(live, service)
+            for service in FOLLOWERS[:-1]:
+                await versions.exchange(live, service)
+            await platform.stop("scheduler")
+            await eventually(lambda: waits_for(newer, f"{LAST}-"), "the new committer names who is behind")
+            assert live.state.format == FORMAT - 1
+            await versions.exchange(live, LAST)
+            await live.until(lambda state: state.format == FORMAT, "the new committer leads, and raises the format")
+            await versions.exchange(live, "scheduler")
+        assert not versions.old
+        await assert_all_is_well(live, by_older_engine=True)
+
+
+async def waits_for(newer: Instance, instance: str) -> bool:
+    """Whether the scheduler stands by, not ready, because of one instance alone."""
+    status, checks = await newer.readyz()
+    return status == 503 and checks["format"].count("-") == 1 and instance in checks["format"]

@@ -1,0 +1,97 @@
+"""Fields of jobs as squeue, sacct and scontrol print them."""
+
+from typing import Any
+
+import pytest
+
+from tessera.client.commands.accounting import ACCOUNTED, job_lines, node_lines
+from tessera.client.commands.views import job_facts
+from tessera.client.outcomes import Failure
+from tessera.client.rendering import COLUMNS, table
+from tessera.client.slurm import fields
+from tessera_schemas.arrays import Dependency
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import PublicReason
+from tessera_schemas.views import ArrayView, JobView, NodeView
+
+NOW = 1_760_000_000_000
+ARRAY, TASK = "a" * 20, "a" * 16 + "222b"
+
+
+def view(phase: str = "running", **more: Any) -> JobView:
+    base = {"job_id": ARRAY, "tenant": "lab", "queue": "research", "name": "train", "key": "k", "priority": 0}
+    return JobView.model_validate(
+        {**base, "phase": phase, "attempt": 1, "pods": 2, "gpu_milli": 8000, "submitted_ts": NOW - 10_000, **more}
+    )
+
+
+def test_arrays_and_tasks_are_called_as_slurm_calls_them() -> None:
+    assert fields.job_id_of(view(job_id=TASK, task_of=ARRAY, task=7)) == f"{ARRAY}_7"
+    left = ArrayView(tasks="0-99", count=100, limit=4, left="8-99")
+    assert fields.job_id_of(view("queued", array=left)) == f"{ARRAY}_[8-99%4]"
+    long = ArrayView(tasks="0,2,5,9,11,20-30", count=16, left="2,5,9,11,20-30")
+    assert fields.job_id_of(view("queued", array=long)) == f"{ARRAY}_[2,5,9,11,20-...]"
+
+
+@pytest.mark.parametrize("wanted", [ARRAY, f"{ARRAY}_7", TASK, "train"])
+def test_a_task_is_meant_by_its_own_name_and_by_its_arrays(wanted: str) -> None:
+    assert fields.is_named(view(job_id=TASK, task_of=ARRAY, task=7), {wanted})
+    assert not fields.is_named(view(job_id="b" * 20, name="other"), {wanted})
+
+
+def test_sacct_tells_state_exit_code_time_and_gpu_hours() -> None:
+    failed = view("failed", started_ts=NOW - 9_000_000, ended_ts=NOW - 1_800_000, exit_code=137)
+    late = view("failed", reason=PublicReason(code="TimeLimit"), exit_code=3)
+    columns = [fields.column(name, NOW) for name in ACCOUNTED.split(",")]
+    title, first, second = table(columns, [failed, late], wide=True)
+    assert title.split() == ACCOUNTED.split(",")
+    assert first.split()[4:] == ["8", "FAILED", "0:9", "2:00:00", "16.00"]
+    assert second.split()[4:] == ["8", "TIMEOUT", "3:0", "0:00", "0.00"]
+
+
+def test_a_pattern_of_squeue_is_filled_in() -> None:
+    placed = (Placement(0, "worker", "gpu-1", (0,), 1000),)
+    line = fields.rows_as("%.5D|%8T|%j %R", NOW)
+    assert line(view(placements=placed)) == "    1|RUNNING |train gpu-1"
+    assert fields.heading("%.5D|%8T|%j") == "NODES|STATE   |NAME"
+    assert (
+        fields.rows_as("%i %E", NOW)(view("queued", after=(Dependency(condition="singleton"),))) == f"{ARRAY} singleton"
+    )
+
+
+def test_a_field_that_is_not_there_is_told_with_those_that_are() -> None:
+    with pytest.raises(Failure, match="there are JobID"):
+        fields.column("Colour", NOW)
+    with pytest.raises(Failure, match="no field %X"):
+        fields.rows_as("%i %X", NOW)
+
+
+def test_scontrol_shows_a_job_and_a_node_in_full() -> None:
+    lines = job_lines(view("queued", reason=PublicReason(code="DependencyNotMet")), NOW)
+    assert f"JobID={ARRAY} " in lines
+    assert "State=PENDING" in lines
+    assert "Reason=Dependency" in lines
+    assert max(map(len, lines.splitlines())) <= COLUMNS
+    node = NodeView(name="gpu-1", pool="default", ready=True, gpus=8, gpu_free=(1000,) * 6 + (0, 0), drain_why="fans")
+    assert "GresUsed=2\n   Reason=fans" in node_lines(node)
+
+
+def test_get_shows_the_tasks_of_an_array_and_what_a_job_waits_for() -> None:
+    array = ArrayView(tasks="0-9", count=10, running=2, succeeded=3)
+    facts = dict(job_facts(view("queued", array=array, after=(Dependency(condition="afterok", job=TASK),)), NOW))
+    assert facts["tasks"] == "0-9 (10 in all, 2 running, 3 succeeded)"
+    assert facts["waits for"] == f"afterok of {TASK}"
+    assert dict(job_facts(view(job_id=TASK, task_of=ARRAY, task=7), NOW))["task"] == f"7 of {ARRAY}"
+
+
+def test_jobs_are_chosen_by_all_that_is_asked() -> None:
+    jobs = [view(), view("queued", job_id="b" * 20, queue="prod"), view("failed", job_id="c" * 20, name="other")]
+
+    def chosen(**asked: str) -> str:
+        return "".join(job.job_id[0] for job in fields.select(jobs, **asked))
+
+    assert chosen() == "abc"
+    assert chosen(states="pd,FAILED") == "bc"
+    assert chosen(name="train", queue="prod") == "b"
+    assert chosen(named=f"{'a' * 20},other") == "ac"
+    assert chosen(tenant="nobody") == ""
