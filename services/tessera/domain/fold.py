@@ -31,12 +31,13 @@ def fold_message(state: State, message: LedgerMessage, stored: bytes) -> None:
         raise Contradiction(f"record {message.n}: epoch {message.epoch} after {state.epoch}")
     if state.relations.due:
         state.relations.look_past(lambda job_id: is_decided(state, job_id))
+    state.is_whole = False
     take_in(state, message.n, message.ts, message.facts_upto, message.orders)
     for record in message.records:
         apply_record(state, record, message.facts)
     if message.epoch != state.epoch:
         raise Contradiction(f"record {message.n}: epoch {message.epoch} was never opened")
-    state.chain = chain_hash(message.prev, stored)
+    state.chain, state.is_whole = chain_hash(message.prev, stored), True
 
 
 def take_in(state: State, n: int, ts: int, facts_upto: int, orders: Sequence[Order]) -> None:

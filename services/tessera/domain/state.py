@@ -49,6 +49,8 @@ class State:
     def __init__(self) -> None:
         self.n = 0
         self.chain = GENESIS
+        self.is_whole = True
+        """False while a message is folded, and for good once one failed halfway: such a state is stored nowhere."""
         self.epoch = 0
         self.ts = 0
         self.format = 0

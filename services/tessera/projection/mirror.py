@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from tessera.domain.state import State
-from tessera.kernel.errors import Conflict, Transient
+from tessera.kernel.errors import Conflict, InvariantViolation, Transient
 from tessera.kernel.messaging.follow import BACKOFF_SECONDS
 from tessera.kernel.ports import Change
 from tessera.kernel.service.context import Ports
@@ -119,7 +119,7 @@ class Mirror:
         self._anew = True
 
     async def _apply(self) -> None:
-        fields, first, head = self._touched, self._base + 1, Head(self._state.n, self._state.chain)
+        fields, first, head = self._touched, self._base + 1, self._head()
         self._touched = {}
         changes = [self._views.change(field) for field in fields]
         if sum(len(change.value or b"") for change in changes) > CHANGES_BYTES_MAX:
@@ -131,6 +131,16 @@ class Mirror:
             self._touched = fields | self._touched
             raise
         self._base, self._fresh = head.n, False
+
+    def _head(self) -> Head:
+        """
+        Raises InvariantViolation while a message is folded in part.
+
+        Its number beside the hash of the one before it would say of the ledger, for good, that it was written again.
+        """
+        if not self._state.is_whole:
+            raise InvariantViolation(f"record {self._state.n} is folded in part")
+        return Head(self._state.n, self._state.chain)
 
     async def _send(self, first: int, head: Head, changes: list[Change]) -> None:
         """Values are absolute, so that a store which stands inside the batch takes it from there."""
@@ -162,7 +172,7 @@ class Mirror:
                 self._make(rows, again)
                 await self._ports.clock.sleep(0)
             self._make(rows, self._touched)
-            head, self._touched = Head(self._state.n, self._state.chain), {}
+            head, self._touched = self._head(), {}
             await self._ports.store.replace(
                 head.n, [Change(*name, value) for name, value in rows.items() if value is not None], head.chain
             )
