@@ -1,5 +1,6 @@
 """The `tessera` command: its groups put together, each imported when it is called."""
 
+import gc
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -9,6 +10,9 @@ import typer
 from typer.core import TyperGroup
 
 from tessera.client.light_imports import put_off_imports
+
+GARBAGE_OBJECTS = 500_000
+"""New objects between two searches for garbage cycles: rows of a list are many, are kept, and form none."""
 
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Jobs": {
@@ -147,6 +151,7 @@ def _read_options(
 
 def main() -> None:
     """Run the command that the words of this process name; completion looks for it by its name."""
+    gc.set_threshold(GARBAGE_OBJECTS)
     try:
         app(prog_name="tessera")
     except ModuleNotFoundError as error:

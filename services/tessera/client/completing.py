@@ -15,7 +15,7 @@ FOR_ENDED = ("get", "explain", "logs", "events")
 
 def complete_jobs(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Names that begin so, and ids where two jobs have one name, each with its queue and phase; live ones first."""
-    from tessera.client.shard_views import ENDED
+    from tessera.client.job_glance import ENDED
     from tessera.client.where import find
 
     options: dict[str, Any] = {name: ctx.params.get(name) for name in ("home", "shard", "context")}

@@ -3,8 +3,9 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure, Refused
-from tessera.client.shard_views import ENDED, ReadViews, is_whole_id, one_of
+from tessera.client.shard_views import ReadViews, is_whole_id
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
@@ -47,7 +48,7 @@ async def find_job_id(where: Where, named: str, doing: str = "") -> str:
     try:
         async with where.views() as views:
             if doing and not is_whole_id(named) and "_" not in named:
-                found = one_of(await views.jobs(), named, live_only=True)
+                found = await views.live_job(named)
             else:
                 found = await (views.job(named) if doing else views.work(named))
     except (Failure, Transient):

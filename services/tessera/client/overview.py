@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from tessera.client.job_glance import ENDED, JobGlance
 from tessera.client.queues import QUEUES, queue_rows
 from tessera.client.rendering import Column, table
-from tessera.client.shard_views import ENDED
 from tessera_schemas.units import format_age, format_milli
-from tessera_schemas.views import JobView, NodeView, QueueView
+from tessera_schemas.views import NodeView, QueueView
 
 QUEUED = "queued"
 TOP_QUEUES = tuple(column for column in QUEUES if column.title not in ("BORROWED", "LENT", "WEIGHT"))
@@ -25,11 +25,13 @@ class JobGroup:
     oldest_ts: int
 
 
-def overview(jobs: Sequence[JobView], nodes: Sequence[NodeView], queues: Sequence[QueueView], now_ms: int) -> list[str]:
+def overview(
+    jobs: Sequence[JobGlance], nodes: Sequence[NodeView], queues: Sequence[QueueView], now_ms: int
+) -> list[str]:
     """All lines but the first, which says where this is."""
     live = [job for job in jobs if job.phase not in ENDED]
     waiting = [job for job in live if job.phase == QUEUED]
-    reasons = groups(waiting, lambda job: job.reason.code if job.reason is not None else "not looked at yet")
+    reasons = groups(waiting, lambda job: job.code or "not looked at yet")
     tenants = groups(live, lambda job: job.tenant)
     lines = [node_line(nodes), "", *table(TOP_QUEUES, queue_rows(queues, nodes))]
     if tenants:
@@ -52,16 +54,16 @@ def node_line(nodes: Iterable[NodeView]) -> str:
     return f"GPUs {format_milli(total - free)} of {format_milli(total)} in use, {whole} wholly free; nodes {counts}"
 
 
-def groups(jobs: Iterable[JobView], name: Callable[[JobView], str]) -> list[JobGroup]:
+def groups(jobs: Iterable[JobGlance], name: Callable[[JobGlance], str]) -> list[JobGroup]:
     """Most GPUs first."""
-    found: dict[str, list[JobView]] = {}
+    found: dict[str, list[JobGlance]] = {}
     for job in jobs:
         found.setdefault(name(job), []).append(job)
     made = [_group(title, members) for title, members in found.items()]
     return sorted(made, key=lambda group: (-group.gpu_milli, -group.wanted_milli, group.name))
 
 
-def _group(name: str, jobs: list[JobView]) -> JobGroup:
+def _group(name: str, jobs: list[JobGlance]) -> JobGroup:
     waiting = [job for job in jobs if job.phase == QUEUED]
     holding = [job for job in jobs if job.phase != QUEUED]
     return JobGroup(

@@ -288,8 +288,8 @@ class Tessera:
 
     async def wait(self, job: str, seconds: float | None = None) -> "JobView":
         """The job once it has ended. Raises TimeoutError after so many seconds; the job goes on."""
+        from tessera.client.job_glance import ENDED
         from tessera.client.ordering import SEEN_SECONDS, poll
-        from tessera.client.shard_views import ENDED
 
         found: dict[str, JobView] = {}
         clock = SystemClock()

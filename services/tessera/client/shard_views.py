@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tessera.client.job_glance import ENDED, REFUSED, JobFilter, JobGlance
 from tessera.client.outcomes import Exit, Failure
-from tessera.domain.phases import TERMINAL
 from tessera_schemas.arrays import has_task, task_id
 from tessera_schemas.base import Lenient
 from tessera_schemas.views import JobView, NodeView, QueueView
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 ID_PREFIX_MIN, ID_CHARACTERS = 4, 20
 PAGE = 500
-ENDED = frozenset(phase.value for phase in TERMINAL)
-REFUSED = "refused"
-"""Phase of users' work in Kubernetes that is turned away."""
 
 Row = TypeVar("Row", bound=Lenient)
 
@@ -61,6 +58,15 @@ class ReadViews(ABC):
         found = [*await self._rows("jobs", JobView), *await self._rows(REFUSED, JobView)]
         return sorted(found, key=lambda job: ((job.phase in ENDED) * 2 + (job.phase == REFUSED), *_age(job)))
 
+    async def list_work(self, wanted: JobFilter, limit: int | None = None) -> tuple[list[JobView], int]:
+        """The first `limit` of all work that is wanted, in the order of `all_work`, and how much is wanted in all."""
+        found = [job for job in await self.all_work() if wanted.takes(job)]
+        return found[:limit], len(found)
+
+    async def glances(self) -> list[JobGlance]:
+        """All jobs, in no order."""
+        return [JobGlance.of(job) for job in await self._rows("jobs", JobView)]
+
     async def nodes(self) -> list[NodeView]:
         """All nodes by pool, then name."""
         return sorted(await self._rows("nodes", NodeView), key=lambda node: (node.pool, node.name))
@@ -71,11 +77,19 @@ class ReadViews(ABC):
 
     async def work(self, named: str) -> JobView:
         """A job, or refused work, by its id, the unique beginning of one, or its name. Raises Failure."""
-        return await self._task(named) or await self._job(named) or one_of(await self.all_work(), named)
+        return await self._task(named) or await self._job(named) or one_of(await self._named(named, REFUSED), named)
 
     async def job(self, named: str) -> JobView:
         """A job by its id, the unique beginning of one, or its name. Raises Failure."""
-        return await self._task(named) or await self._job(named) or one_of(await self.jobs(), named)
+        return await self._task(named) or await self._job(named) or one_of(await self._named(named), named)
+
+    async def live_job(self, named: str) -> JobView:
+        """As `job`, and a Failure also where several have the name and all of them have ended."""
+        return one_of(await self._named(named), named, live_only=True)
+
+    async def _named(self, named: str, *further: str) -> list[JobView]:
+        """Jobs, and rows of further views, that may be meant: at least those of this name or beginning of an id."""
+        return await (self.all_work() if further else self.jobs())
 
     async def _task(self, named: str) -> JobView | None:
         """Task `ARRAY_INDEX` of an array; None where the name is of no such form. Raises Failure."""
@@ -118,8 +132,34 @@ class ShardViews(ReadViews):
         return Config() if stored is None else Config.model_validate_json(stored)
 
     async def _rows(self, view: str, model: type[Row]) -> list[Row]:
+        return [model.from_bytes(stored) for stored in (await self._stored(view)).values()]
+
+    async def list_work(self, wanted: JobFilter, limit: int | None = None) -> tuple[list[JobView], int]:
+        """Decodes only what is returned."""
+        found: list[tuple[tuple[int, int, str], bytes]] = []
+        for view in ("jobs", REFUSED):
+            for stored in (await self._stored(view)).values():
+                glance = JobGlance.read(stored)
+                if wanted.takes(glance):
+                    found.append((glance.order, stored))
+        found.sort()
+        return [JobView.from_bytes(stored) for _, stored in found[:limit]], len(found)
+
+    async def glances(self) -> list[JobGlance]:
+        """Decodes nothing as a whole."""
+        return [JobGlance.read(stored) for stored in (await self._stored("jobs")).values()]
+
+    async def _named(self, named: str, *further: str) -> list[JobView]:
+        """Decodes the rows alone that contain what is named."""
+        text, found = named.encode(), list[JobView]()
+        for view in ("jobs", *further):
+            rows = (await self._stored(view)).values()
+            found += [JobView.from_bytes(stored) for stored in rows if text in stored]
+        return found
+
+    async def _stored(self, view: str) -> dict[str, bytes]:
         self._read_at.append(await self.store.cursor())
-        return [model.from_bytes(stored) for stored in (await self.store.get_all(view)).values()]
+        return await self.store.get_all(view)
 
     async def _job(self, job_id: str) -> JobView | None:
         self._read_at.append(await self.store.cursor())

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from tessera.client.job_glance import ENDED
 from tessera.client.ordering import PUBLISH_SECONDS, poll
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.rendering import notify
-from tessera.client.shard_views import ENDED, ShardViews
+from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where
 from tessera_schemas.commands import Answer
 from tessera_schemas.events import CloudEvent, JobCancelledV1, JobFailedV1, JobRefusedV1

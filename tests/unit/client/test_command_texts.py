@@ -10,6 +10,7 @@ from tessera.client.commands.preempt import VICTIMS, plan_lines, planned
 from tessera.client.commands.queues import queue_facts, stopped
 from tessera.client.commands.views import job_columns, job_facts
 from tessera.client.explain import explain, explained, explanation_lines, story_lines
+from tessera.client.job_glance import JobGlance
 from tessera.client.outcomes import Failure
 from tessera.client.overview import groups, node_line, overview
 from tessera.client.queues import QUEUES, QUOTAS, in_tree, queue_rows, quota_rows
@@ -118,7 +119,7 @@ def test_draining_says_what_becomes_of_the_jobs_there() -> None:
 def test_the_overview_says_who_uses_the_gpus_and_why_jobs_wait() -> None:
     reason = PublicReason(code="NoFit")
     jobs = [view("a"), view("b", "queued", reason=reason), view("c", "queued", 4, "ops"), view("d", "succeeded")]
-    lines = overview(jobs, [*NODES, node("gpu-3", 1000, drained=True)], TREE, NOW)
+    lines = overview([*map(JobGlance.of, jobs)], [*NODES, node("gpu-3", 1000, drained=True)], TREE, NOW)
     told = [" ".join(line.split()) for line in lines]
     assert told[0] == "GPUs 12 of 17 in use, 5 wholly free; nodes 2 ready, 1 drained"
     assert "lab 8 1 1 8" in told
@@ -130,7 +131,7 @@ def test_the_overview_says_who_uses_the_gpus_and_why_jobs_wait() -> None:
 def test_elastic_jobs_count_as_what_they_hold_and_waiting_ones_as_their_gang() -> None:
     grown = view("a", gpus=8, pods=2, held_pods=10, held_gpu_milli=40_000)
     ending = view("b", gpus=8, tenant="ops", pods=4, held_pods=1, held_gpu_milli=2000)
-    told = [" ".join(line.split()) for line in overview([grown, ending], NODES, TREE, NOW)]
+    told = [" ".join(line.split()) for line in overview([JobGlance.of(grown), JobGlance.of(ending)], NODES, TREE, NOW)]
     assert "lab 40 1 0 0" in told
     assert "ops 2 1 0 0" in told
     assert dict(job_facts(grown, NOW))["gpus"] == "40 now, 8 of its gang"

@@ -9,9 +9,10 @@ import typer
 from tessera.client import ordering
 from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.commands.slurm import Partition, node_state, partitions
+from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import COLUMNS, Column, Output, show
-from tessera.client.shard_views import ENDED, ReadViews
+from tessera.client.shard_views import ReadViews
 from tessera.client.slurm import fields, words
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.commands import HoldJob, ReleaseJob

@@ -6,8 +6,9 @@ import typer
 
 from tessera.client import ordering
 from tessera.client.commands.context import AccessOptions, command
+from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.shard_views import ENDED, ReadViews
+from tessera.client.shard_views import ReadViews
 from tessera.client.where import Where
 from tessera_schemas import subjects
 from tessera_schemas.commands import DrainNode

@@ -8,10 +8,10 @@ import typer
 
 from tessera.client.commands.context import AccessOptions, command
 from tessera.client.completing import JobName
+from tessera.client.job_glance import ENDED
 from tessera.client.job_logs import LogPart, log_pieces
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import notify
-from tessera.client.shard_views import ENDED
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.friendly_quantities import seconds

@@ -8,9 +8,10 @@ import typer
 from tessera.client import ordering
 from tessera.client.commands.context import AccessOptions, command
 from tessera.client.completing import JobName
+from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Refused
 from tessera.client.rendering import notify
-from tessera.client.shard_views import ENDED, ReadViews, ShardViews
+from tessera.client.shard_views import ReadViews, ShardViews
 from tessera_schemas.base import Strict
 from tessera_schemas.commands import HoldJob, ReleaseJob, SetPriority
 from tessera_schemas.reasons import Code, Reason

@@ -16,9 +16,9 @@ from tessera.client import files, ordering, submitting
 from tessera.client.commands.context import AccessOptions, command
 from tessera.client.commands.jobs import judge, report_end
 from tessera.client.commands.logs import copy_log
+from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import notify
-from tessera.client.shard_views import ENDED
 from tessera.client.slurm import values
 from tessera.client.slurm.jobs import file_of, job_of
 from tessera.client.slurm.options import OWN, Asked, split_words

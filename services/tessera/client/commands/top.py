@@ -22,7 +22,7 @@ async def top(
         async def read() -> list[str]:
             title, jobs, nodes, queues = (
                 await views.title(),
-                await views.jobs(),
+                await views.glances(),
                 await views.nodes(),
                 await views.queues(),
             )

@@ -6,10 +6,11 @@ import typer
 
 from tessera.client.commands.context import AccessOptions, Format, command, stored_ledger
 from tessera.client.completing import JobName
+from tessera.client.job_glance import ENDED, JobFilter
 from tessera.client.live import watch
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.rendering import Column, Output, plain, show, show_value, table
-from tessera.client.shard_views import ENDED, is_whole_id
+from tessera.client.shard_views import is_whole_id
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import KernelError
@@ -34,32 +35,29 @@ async def ls(
     """List jobs: work in Kubernetes that is refused, then live ones, oldest first, then ended ones."""
     if watching and output.for_programs:
         raise Failure(Exit.USAGE, "ls: --watch shows tables; programs follow `tessera events --follow -o json`")
-    phases = set(phase.lower().split(",")) if phase else None
-
-    def wanted(job: JobView) -> bool:
-        return queue in (None, job.queue) and tenant in (None, job.tenant) and (phases is None or job.phase in phases)
+    wanted = JobFilter(tenant, queue, frozenset(phase.lower().split(",")) if phase else None)
 
     async with at.views() as views:
 
         async def read() -> tuple[int, list[JobView], str]:
-            found = [job for job in await views.all_work() if wanted(job)]
-            hidden = max(0, len(found) - limit)
+            found, count = await views.list_work(wanted, None if output.for_programs else limit)
+            hidden = count - len(found)
             return (
                 await views.as_of(),
                 found,
-                f"{len(found)} jobs" + (f", {hidden} not shown (--limit)" if hidden else ""),
+                f"{count} jobs" + (f", {hidden} not shown (--limit)" if hidden else ""),
             )
 
         async def lines() -> list[str]:
             _, found, note = await read()
             columns = job_columns(SystemClock().now_ms())
-            return [*table(columns, found[:limit], wide=output is Output.WIDE), note]
+            return [*table(columns, found, wide=output is Output.WIDE), note]
 
         if watching:
             await watch(lines)
             return
         as_of, found, note = await read()
-    show(output, job_columns(SystemClock().now_ms()), found if output.for_programs else found[:limit], as_of, note)
+    show(output, job_columns(SystemClock().now_ms()), found, as_of, note)
 
 
 @command
