@@ -39,8 +39,16 @@ class Client:
         ):
             return answer.status, await answer.json()
 
-    async def submit(self, key: str, **more: Any) -> tuple[int, Json]:
+    async def text(self, path: str) -> str:
+        """Body of an answer that is text; "" for a refusal."""
+        url = f"{self._live.platform.gateway_url}{path}"
+        async with aiohttp.ClientSession() as http, http.get(url, headers=self._headers) as answer:
+            return await answer.text() if answer.status == 200 else ""
+
+    async def submit(self, key: str, term_ms: int = 0, **more: Any) -> tuple[int, Json]:
         spec = job(**more).model_dump(mode="json", exclude_defaults=True)
+        if term_ms:
+            spec["roles"][0]["template"]["annotations"]["tessera.io/simulate-term-ms"] = str(term_ms)
         status, body = await self.ask("POST", "/v1/jobs", {"key": key, "spec": spec})
         if status in (200, 201, 202):
             self._live.acknowledged.append((self._tenant, key))
@@ -146,6 +154,27 @@ async def test_tenants_are_apart_and_an_operator_cancels_for_them(live: Live) ->
     assert status == 409
     assert (await operator.ask("GET", path))[1]["job"]["phase"] == "cancelled"
     await assert_all_is_well(live)
+
+
+async def test_logs_outlive_their_pods_and_hold_what_a_stopped_program_wrote_last(live: Live) -> None:
+    lab, ops = await client(live, "lab"), await client(live, "ops")
+    _, ended = await lab.submit("http-log", name="logged", seconds=0.5, replicas=2, ttl_seconds_after_finished=1)
+    _, stopped = await lab.submit("http-stopped", name="stopped", seconds=600, term_ms=500)
+    await live.until_ended(ended["job_id"])
+    await live.until_phase(stopped["job_id"], "running")
+    await lab.ask("POST", f"/v1/jobs/{stopped['job_id']}/cancel", {})
+    await live.until_ended(stopped["job_id"])
+    await assert_all_is_well(live)  # no pod is left
+    for job_id, rank, last in ((ended["job_id"], 1, "exit code 0"), (stopped["job_id"], 0, "exit code 143")):
+        path = f"/v1/jobs/{job_id}/logs?rank={rank}"
+
+        async def stored(path: str = path, last: str = last) -> bool:
+            return (await lab.text(path)).endswith(f"{last}\n")
+
+        await eventually(stored, f"{path} is served from the store")
+        assert (await lab.text(path)).count("simulated program") == 1
+        assert (await ops.ask("GET", path))[0] == 404
+    assert "SIGTERM received" in await lab.text(f"/v1/jobs/{stopped['job_id']}/logs")
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])

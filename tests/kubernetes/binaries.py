@@ -1,5 +1,6 @@
 """
-The programs of a real control plane: etcd, Kubernetes itself, KWOK, which plays the kubelets, Helm, and KEDA.
+The programs of a real control plane: etcd, Kubernetes itself, KWOK, which plays the kubelets, Helm, KEDA, and an
+object store that speaks S3.
 
 Looked for where envtest keeps them (`KUBEBUILDER_ASSETS`), on PATH, then in a cache folder; what is in none of these is
 built into that folder from Go modules by name, at the versions pinned under `go/`. The folder is `TESSERA_TOOLS`, else
@@ -31,6 +32,7 @@ PACKAGES = {
     "kubectl": ("controlplane", "k8s.io/kubernetes/cmd/kubectl"),
     "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     "helm": ("helm", "helm.sh/helm/v3/cmd/helm"),
+    "versitygw": ("versitygw", "github.com/versity/versitygw/cmd/versitygw"),
     "keda-operator": ("keda", "github.com/kedacore/keda/v2/cmd/operator"),
     "keda-adapter": ("keda", "github.com/kedacore/keda/v2/cmd/adapter"),
 }

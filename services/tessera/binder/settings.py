@@ -23,6 +23,9 @@ class BinderSettings(ServiceSettings):
     others_seconds: float = Field(
         1.0, ge=0, le=60, description="What pods of others take of one node is said no more often"
     )
+    ended_pod_seconds: float = Field(
+        0.0, ge=0, le=86_400, description="An ended pod stays at least so long, for whoever collects its log"
+    )
     checkpoint_seconds: float = Field(2.0, ge=0, le=600, description="Checkpoints of one run are said no more often")
     groups_at_once: int = Field(
         64, ge=1, le=1024, description="Groups of users' pods being looked at, to be submitted or told why they wait"

@@ -194,7 +194,7 @@ class Stopping:
 
     def _seconds_to_keep(self, pod: Pod) -> float:
         """Seconds until the ttl is over, by the kubelet's clock; at most the ttl from when we first saw the end."""
-        ttl = pod.ttl_seconds
+        ttl = max(pod.ttl_seconds, self._settings.ended_pod_seconds)
         left = self._since("over", pod) + ttl - self._clock.monotonic()
         if pod.finished_ms is not None:
             left = min(left, ttl + (pod.finished_ms - self._clock.now_ms()) / 1000)

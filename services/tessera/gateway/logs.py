@@ -1,12 +1,13 @@
 """
-Logs of a job's pods, read from their kubelets through the API server while the pods are there.
+Logs of a job's pods, read from their kubelets through the API server while the pods are there, then from where they
+were stored at the end of their runs.
 
 The gateway may read nothing else of Kubernetes, and only in the namespaces of tenants. Pods that Tessera makes have
 names that follow from the run; pods that users made themselves do not, so that `kubectl` has to show theirs.
 """
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 
 import structlog
 from aiohttp import web
@@ -15,6 +16,7 @@ from tessera.domain.entities import EndedJob, Job
 from tessera.gateway.guard import CALLER
 from tessera.gateway.models import LogQuery
 from tessera.gateway.problems import Refusal, refused
+from tessera.gateway.stored_logs.reading import StoredLogs
 from tessera.gateway.streaming import HEADERS, Streams
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.missing_logs import no_log, users_own_pods
@@ -32,8 +34,8 @@ log = structlog.get_logger()
 class Logs:
     """Streams logs to callers; a stream counts like a stream of events."""
 
-    def __init__(self, cluster: Cluster, streams: Streams) -> None:
-        self._cluster, self._streams = cluster, streams
+    def __init__(self, cluster: Cluster, streams: Streams, stored: StoredLogs) -> None:
+        self._cluster, self._streams, self._stored = cluster, streams, stored
 
     async def serve(self, request: web.Request, job: Job | EndedJob, query: LogQuery) -> web.StreamResponse:
         """
@@ -41,14 +43,20 @@ class Logs:
 
         Raises Refusal before the first byte: NotRunning for a job without such a run, NoLogs where the pod has none.
         """
-        name = pod_name(run_id(job.job_id, _attempt(job, query)), query.rank)
+        attempt = _attempt(job, query)
+        name = pod_name(run_id(job.job_id, attempt), query.rank)
         pieces = self._cluster.read_log(
             job.tenant, name, follow=query.follow, tail_lines=query.tail, since_seconds=query.since_seconds
         )
         caller = request[CALLER]
         with self._streams.counting(caller):
-            async with aclosing(pieces):
-                await _open(pieces)
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(aclosing(pieces))
+                try:
+                    await _open(pieces)
+                except Refusal as refusal:
+                    pieces = await self._stored.instead_of(refusal, job, attempt, query)
+                    await stack.enter_async_context(aclosing(pieces))
                 response = web.StreamResponse(headers=HEADERS)
                 response.content_type, response.charset = "text/plain", "utf-8"
                 await response.prepare(request)

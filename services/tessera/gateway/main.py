@@ -5,6 +5,7 @@ from functools import partial
 
 import structlog
 
+from tessera.domain.state import State
 from tessera.gateway.commanding import Arrivals, Commands
 from tessera.gateway.door import Door
 from tessera.gateway.guard import Guard
@@ -14,12 +15,16 @@ from tessera.gateway.listening import application, listen
 from tessera.gateway.logs import Logs
 from tessera.gateway.measures import Measures
 from tessera.gateway.settings import GatewaySettings, check_exposure
+from tessera.gateway.stored_logs.collecting import LogCollector
+from tessera.gateway.stored_logs.reading import StoredLogs
+from tessera.gateway.stored_logs.stores import LogStore, open_store
 from tessera.gateway.streaming import Streams
 from tessera.gateway.tokens import TokenFile
 from tessera.gateway.views import SharedViews
 from tessera.kernel.ledger.loop import fold_ledger
-from tessera.kernel.ledger.shard import restore
+from tessera.kernel.ledger.shard import Entry, restore
 from tessera.kernel.messaging.requests import Requester
+from tessera.kernel.process.leases import Leadership
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.task_group import run_loops
 from tessera.kernel.tasks.waiting import wait_for
@@ -35,6 +40,7 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
     tokens = TokenFile(settings.tokens_file)
     tokens.load()
     check_exposure(settings, len(tokens))
+    store = open_store(settings.logs_store, settings.logs_store_options)
     shard = await restore(ports.bus, ports.ledger, settings.shard)
     await shard.catch_up(ports.ledger)  # else a job that is there would be told not to be
     hub = Hub(ports.bus, settings.shard, settings.events_held)
@@ -48,13 +54,20 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
         Commands(await Requester.for_tenants(ports.bus, clock), settings),
         arrivals,
         streams,
-        Logs(ports.cluster, streams),
+        Logs(ports.cluster, streams, StoredLogs(store, settings.shard)),
         clock,
     )
     app = application(settings, Guard(settings, tokens, clock, measures, ports.spans), handlers)
     listener = await listen(app, settings, Door(settings, measures, clock))
     log.info("gateway_listens", host=settings.api_host, port=listener.port, tokens=len(tokens))
     ports.health.started()
+
+    collector = None if store is None else _collector(ports, settings, store, shard.state, measures)
+
+    async def on_ledger(entries: list[Entry]) -> None:
+        await arrivals.on_ledger(entries)
+        if collector is not None:
+            await collector.on_ledger(entries)
 
     async def until_stopped() -> None:
         # What answers requests in flight goes on until they are answered, and ends with them.
@@ -64,8 +77,20 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
 
     try:
         linger = partial(wait_for, arrivals.expected, clock, LINGER_SECONDS)
-        folding = fold_ledger(ports, shard, arrivals.on_ledger, asyncio.Event(), linger=linger)
-        await run_loops(asyncio.Event(), until_stopped(), folding, hub.run(clock), tokens.keep_fresh(clock))
+        folding = fold_ledger(ports, shard, on_ledger, asyncio.Event(), linger=linger)
+        loops = [until_stopped(), folding, hub.run(clock), tokens.keep_fresh(clock)]
+        if collector is not None:
+            name = ports.instance
+            lease = Leadership(ports.bus, clock, settings.shard, "gateway", name, settings.lease_seconds)
+            loops.append(collector.run(lease))
+        await run_loops(asyncio.Event(), *loops)
     finally:
         hub.close()
         await listener.close()
+
+
+def _collector(
+    ports: Ports, settings: GatewaySettings, store: LogStore, state: State, measures: Measures
+) -> LogCollector:
+    bounds = settings.logs_job_bytes_max, settings.logs_days
+    return LogCollector(ports.cluster, store, state, settings.shard, ports.clock, measures, *bounds)

@@ -24,6 +24,12 @@ class Measures:
         self.dropped = Counter(
             "tessera_gateway_slow_readers_total", "Event streams dropped because nobody read them", registry=registry
         )
+        self.logs = Counter(
+            "tessera_gateway_logs_collected_total",
+            "Logs of pods at the end of their runs, by what came of them",
+            ["outcome"],
+            registry=registry,
+        )
 
     def reason(self, code: Code) -> None:
         """Counts one refusal by its reason code."""

@@ -45,6 +45,17 @@ class GatewaySettings(ServiceSettings):
     heartbeat_seconds: float = Field(15.0, gt=0, le=300)
     slow_seconds: float = Field(10.0, gt=0, le=300, description="A client that takes nothing for so long is dropped")
 
+    logs_store: str = Field(
+        "", description="A directory or s3://BUCKET/PREFIX for the logs of pods that are gone; empty keeps none"
+    )
+    logs_store_options: dict[str, str] = Field(
+        {}, description="Options of an object store, such as endpoint and region; secrets come from AWS_* or the pod"
+    )
+    logs_job_bytes_max: int = Field(
+        16 << 20, ge=1 << 16, le=1 << 30, description="Of all attempts of a job together; one run takes half at most"
+    )
+    logs_days: int = Field(7, ge=1, le=3650, description="A stored log is removed after so long")
+
 
 def check_exposure(settings: GatewaySettings, tokens: int) -> None:
     """

@@ -353,6 +353,7 @@ class Platform:
         if service == GATEWAY:
             tokens = self.credentials_of(shard).path / TOKENS_FILE
             settings |= {"TESSERA_API_PORT": str(self._gateway_ports[shard]), "TESSERA_TOKENS_FILE": str(tokens)}
+            settings["TESSERA_LOGS_STORE"] = str(self.directory / "job-logs")
         return Spawn(self._command(service, shard), {**_same_code(), **settings})
 
     async def _service_ready(self, child: Child) -> None:

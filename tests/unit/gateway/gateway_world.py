@@ -109,10 +109,15 @@ class World:
     cluster: Any = None
     ended_max: int = 100
     """So many ended jobs are shown."""
+    name: str = "gateway-1"
+    broker: Any = None
+    views: Any = None
+    """Another world's, to have two gateways of one shard."""
 
     def __post_init__(self) -> None:
-        self.broker, self.views = MemoryBroker(self.clock), MemoryViews(self.clock)
-        self.broker.add_shard(SHARD)
+        if self.broker is None:
+            self.broker, self.views = MemoryBroker(self.clock), MemoryViews(self.clock)
+            self.broker.add_shard(SHARD)
         self.tokens_file = self.directory / FILE_NAME
         self.stop = asyncio.Event()
         self._told = 0
@@ -154,11 +159,11 @@ class World:
         data = orjson.dumps({"type": f"io.tessera.{kind}", "tenant": tenant, "data": {"job_id": text}})
         return self.broker.store(Outgoing(subjects.event(SHARD, tenant, queue, kind), data))
 
-    def ports(self, name: str = "gateway-1") -> Ports:
+    def ports(self) -> Ports:
         bus, metrics = MemoryBus(self.broker, "gateway", self.bus_faults), Metrics("gateway")
         store = MemoryStore(self.views, self.store_faults)
         health = Health(self.clock, metrics)
-        return Ports(self.clock, bus, StreamLedger(bus, SHARD), store, self.cluster, health, metrics, name, str)
+        return Ports(self.clock, bus, StreamLedger(bus, SHARD), store, self.cluster, health, metrics, self.name, str)
 
     @asynccontextmanager
     async def gateway(self, **settings: Any) -> AsyncIterator["World"]:

@@ -30,12 +30,14 @@ ASKED: Mapping[str, list[str]] = {
     ],
     "kubernetes": [line for line in PROJECT["optional-dependencies"]["binder"] if not line.startswith("tessera-")],
     "learning": ["numba", "numpy"],
+    "logs": [line for line in PROJECT["optional-dependencies"]["logs"] if not line.startswith("tessera-")],
     "client": ["pyyaml", "rich", "typer"],
     "build": ["hatchling"],
 }
 BELOW: Mapping[str, tuple[str, ...]] = {
     "kubernetes": ("service",),
     "learning": ("service",),
+    "logs": ("service",),
     "client": ("service",),
 }
 
@@ -90,6 +92,7 @@ def test_only_reclamation_asks_for_what_learning_needs() -> None:
         if part:
             users.setdefault(part, set()).add(target)
     assert users["learning"] == {"reclamation"}
+    assert users["logs"] == {"gateway"}
     assert users["kubernetes"] == {spec.name for spec in SPECS if spec.needs_cluster} | {"client"}
     assert "numba" in " ".join(PROJECT["optional-dependencies"]["reclamation"])
 
@@ -133,7 +136,8 @@ def test_an_entry_is_hardened_and_keeps_no_secret(name: str) -> None:
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_sees_its_own_identity_and_no_other(name: str) -> None:
     volumes = [volume for volume in COMPOSE["services"][name]["volumes"] if not volume.startswith("${")]
-    assert volumes == [f"{name}:/var/lib/tessera/own:ro"]
+    own = [f"{name}:/var/lib/tessera/own:ro"]
+    assert volumes == own + (["job-logs:/var/lib/tessera/job-logs"] if name == "gateway" else [])
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -35,7 +35,8 @@ async def logs(
     """
     Show what a pod of a job writes.
 
-    The text comes from the pod's node, as long as the pod is there: by default for an hour after the job's end.
+    The text comes from the pod's node as long as the pod is there, by default for an hour after the job's end; by HTTP
+    what was stored of a pod that is gone.
     """
     newest = seconds(since) if since else 0
     part: dict[str, Any] = {"rank": rank, "attempt": attempt, "follow": follow, "tail": tail, "newest": newest}

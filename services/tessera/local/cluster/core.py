@@ -7,6 +7,7 @@ comes, in virtual or in real time.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tessera.kernel.kubernetes.api_paths import resource_of
@@ -66,10 +67,16 @@ class SimCluster:
         self.faults.before("get")
         return self._store.shelf(resource).require(namespace, name)
 
-    def read_log(self, namespace: str, name: str) -> Log:
-        """Log of a pod up to now. Raises ApiError 404, or 400 before its container has started."""
+    def read_log(self, namespace: str, name: str, is_open: bool = False) -> Log:
+        """
+        Log of a pod up to now; one that `is_open` already is read to its end though the pod be gone meanwhile, as a
+        kubelet streams it. Raises ApiError 404, or 400 before its container has started.
+        """
         self.faults.before("log")
-        return log_of(self._store.pods.require(namespace, name).object, self._store.now_ms())
+        pods = self._store.pods
+        pod = pods.as_it_was_last(namespace, name) if is_open else pods.require(namespace, name)
+        log = log_of(pod.object, self._store.now_ms())
+        return log if pods.get(namespace, name) is pod else replace(log, is_whole=True)
 
     def create(self, resource: str, namespace: str, obj: Any) -> Version:
         """Store a new object, taking it over. 409 AlreadyExists when the name is taken."""

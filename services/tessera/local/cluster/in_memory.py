@@ -91,7 +91,7 @@ class MemoryCluster:
             if log.is_whole or not follow:
                 return
             await self._clock.sleep(FOLLOW_SECONDS)
-            sent, log = len(log.lines), self._core.read_log(namespace, name)
+            sent, log = len(log.lines), self._core.read_log(namespace, name, is_open=True)
             lines = log.lines[sent:]
 
     async def create_pod(self, namespace: str, pod: JsonObject) -> JsonObject:

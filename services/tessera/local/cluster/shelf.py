@@ -1,5 +1,6 @@
 """The objects of one kind: what is stored, how it is found, and the log of its changes."""
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from tessera.local.cluster import answers
 from tessera.local.cluster.selectors import Fields, Selector, fields_of
 from tessera.local.cluster.watching import Event, WatchLog, WatchReader
 
+REMOVED_MAX = 256
 _NO_LABELS: Mapping[str, str] = {}
 
 
@@ -86,6 +88,7 @@ class Shelf:
         self._by_uid: dict[str, Version] = {}
         self._by_node: dict[str, dict[str, None]] = {}
         self._by_label: dict[str, dict[str, dict[str, None]]] = {label: {} for label in indexed_labels}
+        self._removed: OrderedDict[str, Version] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -100,6 +103,10 @@ class Shelf:
         if found is None:
             raise answers.not_found(self.resource, name)
         return found
+
+    def as_it_was_last(self, namespace: str, name: str) -> Version:
+        """Object, or what it was when it was taken off, if that was of late. Raises ApiError 404."""
+        return self._removed.get(key_of(namespace, name)) or self.require(namespace, name)
 
     @property
     def oldest(self) -> Version:
@@ -154,6 +161,9 @@ class Shelf:
         rv, json = self._stamp(last)
         del self._by_key[old.key], self._by_uid[old.uid]
         self._unindex(old)
+        self._removed[old.key] = old
+        if len(self._removed) > REMOVED_MAX:
+            self._removed.popitem(last=False)
         self.log.append(Event("DELETED", rv, json, None, (old.labels, old.fields)))
 
     def _store(self, change: str, obj: JsonObject, old: Version | None) -> Version:
@@ -165,6 +175,8 @@ class Shelf:
             if old is not None:
                 self._unindex(old)
             self._index(new)
+        if old is None:
+            self._removed.pop(new.key, None)
         before = None if old is None else (old.labels, old.fields)
         self.log.append(Event(change, rv, json, (new.labels, new.fields), before))
         return new

@@ -47,10 +47,10 @@ async def stream_watch(
 
 
 async def stream_log(
-    request: web.BaseRequest, read: Callable[[], Log], clock: Clock, stopping: asyncio.Event
+    request: web.BaseRequest, read: Callable[[bool], Log], clock: Clock, stopping: asyncio.Event
 ) -> web.StreamResponse:
     """Send a pod's log as the query asks for it; with `follow` until the program has ended or the pod is gone."""
-    query, log = request.query, read()
+    query, log = request.query, read(False)
     since = query.get("sinceSeconds")
     begin_ms = clock.now_ms() - int(since) * 1000 if since else 0
     lines = log.newest(int(query.get("tailLines", 0)), begin_ms)
@@ -62,7 +62,7 @@ async def stream_log(
             if log.is_whole or query.get("follow") != "true" or stopping.is_set():
                 break
             await clock.sleep(_LOG_SECONDS)
-            sent, log = len(log.lines), read()
+            sent, log = len(log.lines), read(True)
             lines = log.lines[sent:]
     except (ApiError, ConnectionError):  # the pod, or the client, went
         pass

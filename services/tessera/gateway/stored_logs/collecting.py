@@ -1,0 +1,239 @@
+"""
+Collects the logs of runs as they end, while the pods are still there.
+
+One gateway of a shard does it at a time, by a lease. A run that is stopped is followed from then on, so that what its
+pods write in their grace is kept, too; one that ended by itself is read once. What a gateway missed while none was up
+is caught up with from the state: runs that are stopping, and jobs that ended within the last hour. Pods that users made
+themselves are not ours to read.
+"""
+
+import asyncio
+from contextlib import aclosing
+
+import structlog
+
+from tessera.domain.entities import EndedJob, Job, Run
+from tessera.domain.state import State
+from tessera.gateway.measures import Measures
+from tessera.gateway.stored_logs.newest_part import NewestPart
+from tessera.gateway.stored_logs.stores import LogStore, StoredLog, log_folder, log_key
+from tessera.kernel.errors import Transient
+from tessera.kernel.ledger.shard import Entry
+from tessera.kernel.ports import ApiError, Clock, Cluster
+from tessera.kernel.process.leases import Leadership
+from tessera.kernel.tasks.task_group import cancel_all, gather_all, run_loops
+from tessera.kernel.tasks.worklist import Worklist
+from tessera_schemas.base import run_id
+from tessera_schemas.facts import RunEnded
+from tessera_schemas.labels import pod_name
+from tessera_schemas.ledger import Released, Revoked, Shrunk
+
+RUNS_AT_ONCE = 16
+READS_AT_ONCE = 64
+CATCH_UP_MS = 3_600_000
+CATCH_UP_ATTEMPTS = 2
+LOOK_SECONDS = 1.0
+RELEASED_SECONDS = 10.0
+"""How long a log may go on after the ledger has released its run."""
+TRIES_MAX = 60
+PARTS_AFTER_TRIES = 3
+"""So many times a log that breaks off is read anew; then what there is of it is kept."""
+PRUNE_SECONDS = 6 * 3600.0
+DAY_MS = 86_400_000
+GONE = (400, 404)
+"""Answers about a pod that is not there, or whose container never started."""
+
+log = structlog.get_logger()
+
+
+class LogCollector:
+    """Collects into `store`; `bytes_max` bounds all attempts of a job, of which one run takes half."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: LogStore,
+        state: State,
+        shard: str,
+        clock: Clock,
+        measures: Measures,
+        bytes_max: int,
+        days: int,
+    ) -> None:
+        self._cluster, self._store, self._state, self._shard = cluster, store, state, shard
+        self._clock, self._measures, self._bytes_max, self._days = clock, measures, bytes_max, days
+        self._worklist: Worklist | None = None
+        self._ranks: dict[str, set[int]] = {}
+        self._reading = asyncio.Semaphore(READS_AT_ONCE)
+
+    async def on_ledger(self, entries: list[Entry]) -> None:
+        """Names what has begun to end: runs, and single pods of runs that go on."""
+        if self._worklist is None:
+            return
+        for entry in entries:
+            for taken in entry.message.facts:
+                if isinstance(taken.fact, RunEnded):
+                    self._worklist.name(taken.fact.run_id)
+            for record in entry.message.records:
+                if isinstance(record, Shrunk | Released) and record.ranks:
+                    self._ranks.setdefault(record.run_id, set()).update(record.ranks)
+                if isinstance(record, Shrunk | Released | Revoked):
+                    self._worklist.name(record.run_id)
+
+    async def run(self, leadership: Leadership) -> None:
+        """Collect whenever this gateway leads, for ever."""
+        try:
+            while True:
+                await leadership.acquire()
+                await self._lead(leadership)
+        finally:
+            await leadership.release()
+
+    async def _lead(self, leadership: Leadership) -> None:
+        async def until_lost() -> None:
+            while leadership.held:
+                await self._clock.sleep(LOOK_SECONDS)
+
+        self._worklist = Worklist(self._collect, self._clock, RUNS_AT_ONCE)
+        self._catch_up(self._worklist)
+        try:
+            await run_loops(asyncio.Event(), until_lost(), self._worklist.run(), self._keep_pruned())
+        finally:
+            self._worklist = None
+            self._ranks.clear()
+
+    def _catch_up(self, worklist: Worklist) -> None:
+        for run in self._state.runs.values():
+            if run.stopping:
+                worklist.name(run.run_id)
+        since = self._clock.now_ms() - CATCH_UP_MS
+        for job in self._state.remembered.newest_first():
+            if job.ended_ts < since:
+                break
+            for attempt in range(max(1, job.attempt - CATCH_UP_ATTEMPTS + 1), job.attempt + 1):
+                worklist.name(run_id(job.job_id, attempt))
+
+    # -- one run
+
+    async def _collect(self, name: str) -> None:
+        """Read and store each due log that is not stored yet. Raises Transient or ApiError to be tried again."""
+        job_id, _, number = name.rpartition("-")
+        attempt = int(number)
+        job = self._state.jobs.get(job_id) or self._state.ended.get(job_id)
+        ranks = [] if job is None else self._due(name, job)
+        if job is None or not ranks:
+            return
+        tries = self._worklist.failures(name) if self._worklist else 0
+        try:
+            have = {each.key for each in await self._stored(log_folder(self._shard, job.tenant, job_id, attempt))}
+            keys = {rank: log_key(self._shard, job.tenant, job_id, attempt, rank) for rank in ranks}
+            limit = max(1024, self._bytes_max // 2 // max(job.pods, len(ranks)))
+            missing = [(rank, key) for rank, key in keys.items() if key not in have]
+            if any(await gather_all(*(self._collect_pod(job, name, *each, limit, tries) for each in missing))):
+                await self._trim(job.tenant, job_id)
+        except (ApiError, Transient) as error:
+            if tries >= TRIES_MAX:
+                log.warning("log_not_collected", job=job_id, run=name, tenant=job.tenant, error=str(error))
+                self._measures.logs.labels("failed").inc()
+                return
+            raise
+        if self._state.runs.get(name) is None:
+            self._ranks.pop(name, None)
+
+    def _due(self, name: str, job: Job | EndedJob) -> list[int]:
+        """Ranks whose pods end or have ended; of users' own pods none."""
+        if isinstance(job, Job) and job.adopted is not None:
+            return []
+        run, named = self._state.runs.get(name), self._ranks.get(name, set())
+        if run is None:
+            return sorted({*range(job.pods), *named})
+        if run.stopping:
+            return sorted({*(place.rank for place in run.all_placements), *named})
+        return sorted(named)
+
+    async def _collect_pod(self, job: Job | EndedJob, name: str, rank: int, key: str, limit: int, tries: int) -> bool:
+        """Whether the log was stored; one that is not there, or goes on after all, is not."""
+        newest, pod = NewestPart(limit), pod_name(name, rank)
+        async with self._reading:
+            try:
+                whole = await self._read(job.tenant, pod, name, rank, newest)
+            except ApiError as error:
+                if error.status in GONE:
+                    self._measures.logs.labels("gone").inc()
+                    return False
+                raise
+            except Transient:
+                if not newest or tries < PARTS_AFTER_TRIES:
+                    raise
+                whole = True
+        if not whole:
+            return False
+        await self._store.put(key, newest.text())
+        self._measures.logs.labels("collected").inc()
+        return True
+
+    async def _read(self, tenant: str, pod: str, name: str, rank: int, newest: NewestPart) -> bool:
+        """Read to the end; False when the pod is not stopped after all."""
+        following = self._state.runs.get(name) is not None
+
+        async def read() -> None:
+            async with aclosing(self._cluster.read_log(tenant, pod, follow=following)) as pieces:
+                async for piece in pieces:
+                    newest.add(piece)
+
+        reading, left = asyncio.ensure_future(read()), RELEASED_SECONDS
+        try:
+            while not reading.done():
+                await asyncio.wait({reading}, timeout=LOOK_SECONDS)
+                run = self._state.runs.get(name)
+                if run is not None and not (run.stopping or rank in self._ranks.get(name, ())):
+                    return False
+                left -= LOOK_SECONDS if _is_released(run, rank) else 0
+                if left <= 0 and not reading.done():
+                    return bool(newest)  # a node that nobody reaches never ends it
+            reading.result()
+        finally:
+            await cancel_all(reading)
+        return True
+
+    async def _stored(self, folder: str) -> list[StoredLog]:
+        return [each async for batch in self._store.batches(folder) for each in batch]
+
+    # -- bounds
+
+    async def _trim(self, tenant: str, job_id: str) -> None:
+        """Remove the oldest attempts of a job until the others are within its bound."""
+        stored = await self._stored(log_folder(self._shard, tenant, job_id))
+        by_attempt: dict[int, list[StoredLog]] = {}
+        for each in stored:
+            folder = each.key.split("/")[-2]
+            if folder.isdecimal():  # what others put there is theirs
+                by_attempt.setdefault(int(folder), []).append(each)
+        total = sum(each.bytes for each in stored)
+        for attempt in sorted(by_attempt)[:-1]:
+            if total <= self._bytes_max:
+                return
+            await self._store.remove([each.key for each in by_attempt[attempt]])
+            total -= sum(each.bytes for each in by_attempt[attempt])
+
+    async def _keep_pruned(self) -> None:
+        while True:
+            try:
+                await self._prune()
+            except Transient as error:
+                log.warning("old_logs_not_removed", error=str(error))
+            await self._clock.sleep(PRUNE_SECONDS)
+
+    async def _prune(self) -> None:
+        before = self._clock.now_ms() - self._days * DAY_MS
+        removed = 0
+        async for batch in self._store.batches(self._shard):
+            old = [each.key for each in batch if each.written_ms < before]
+            await self._store.remove(old)
+            removed += len(old)
+        if removed:
+            log.info("old_logs_removed", logs=removed, days=self._days)
+
+
+def _is_released(run: Run | None, rank: int) -> bool:
+    return run is None or rank in run.released_ranks

@@ -1,0 +1,60 @@
+"""Stored logs as answers, where the pod itself has none any more."""
+
+from collections.abc import AsyncGenerator
+
+import structlog
+
+from tessera.domain.entities import EndedJob, Job
+from tessera.gateway.models import LogQuery
+from tessera.gateway.problems import Refusal, refused
+from tessera.gateway.stored_logs.stores import LogStore, log_key
+from tessera.kernel.errors import Transient
+from tessera.kernel.ports import ApiError
+from tessera_schemas.reasons import Code
+
+PIECE_BYTES = 65_536
+NOT_KEPT = (
+    "its pod is gone, and its log with it; pods stay for the job's `ttl_seconds_after_finished`, and this gateway "
+    "stores no logs (setting logs_store)"
+)
+NOT_COLLECTED = (
+    "its pod is gone, and its log is not in the store: the pod went before it was read, or the log was older or more "
+    "than what is kept"
+)
+
+log = structlog.get_logger()
+
+
+class StoredLogs:
+    """Reads a shard's stored logs; without a store it says that there is none."""
+
+    def __init__(self, store: LogStore | None, shard: str) -> None:
+        self._store, self._shard = store, shard
+
+    async def instead_of(
+        self, refusal: Refusal, job: Job | EndedJob, attempt: int, query: LogQuery
+    ) -> AsyncGenerator[bytes, None]:
+        """Pieces of the stored log in place of `refusal`; raises it, with the reason why none is stored, otherwise."""
+        cause = refusal.__cause__
+        is_gone = isinstance(cause, ApiError) and cause.status == 404
+        if self._store is None:
+            raise refused(Code.NO_LOGS, "job_id", NOT_KEPT) if is_gone else refusal
+        try:
+            text = await self._store.get(log_key(self._shard, job.tenant, job.job_id, attempt, query.rank))
+        except Transient as error:
+            log.warning("stored_log_not_read", error=str(error))
+            raise refused(Code.UNAVAILABLE, "logs", "the store of collected logs did not answer") from error
+        if text is None:
+            raise refused(Code.NO_LOGS, "job_id", NOT_COLLECTED) if is_gone else refusal
+        if query.since_seconds:
+            detail = "a stored log has no times of its lines; leave it out, or ask for the last lines with `tail`"
+            raise refused(Code.INVALID_FIELD, "since_seconds", detail)
+        return _pieces(text, query.tail)
+
+
+async def _pieces(text: bytes, lines: int) -> AsyncGenerator[bytes, None]:
+    """The last `lines` lines of a text (0: all)."""
+    if lines:
+        text = b"".join(text.splitlines(keepends=True)[-lines:])
+    for at in range(0, len(text), PIECE_BYTES):
+        yield text[at : at + PIECE_BYTES]

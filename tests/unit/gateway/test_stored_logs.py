@@ -1,0 +1,222 @@
+"""Logs of pods that are gone: collected as runs end, kept within bounds, served to their tenant alone."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tessera.gateway.stored_logs.newest_part import NewestPart
+from tessera.gateway.stored_logs.stores import DirectoryLogStore, log_folder, open_store
+from tessera.kernel.errors import StartupError, Transient
+from tessera.kernel.ports import ApiError
+from tessera_schemas.base import job_id
+from tessera_schemas.facts import CancelRequested, RunAbsent, RunEnded
+from tests.builders import SHARD, admitted, job_spec
+from tests.unit.gateway.gateway_world import SECONDS, Said, World
+
+JOB = job_id(SHARD, "lab", "k1")
+RUN = f"{JOB}-1"
+PATH = f"/v1/jobs/{JOB}/logs"
+GONE = ApiError(404, "NotFound", "pods not found")
+
+
+@dataclass
+class Kubelet:
+    """Pods with what they have written; one in `open` is followed until it is taken out."""
+
+    texts: dict[str, bytes] = field(default_factory=dict)
+    open: set[str] = field(default_factory=set)
+    errors: list[Exception] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    reading: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def read_log(self, namespace: str, name: str, *, follow: bool = False, **_: Any) -> AsyncIterator[bytes]:
+        self.asked.append(f"{namespace}/{name}")
+        if self.errors:
+            raise self.errors.pop()
+        if name not in self.texts:
+            raise GONE
+        yield b""
+        yield self.texts[name]
+        self.reading.set()
+        while follow and name in self.open:
+            await asyncio.sleep(0.01)
+        if follow:
+            yield b"last words\n"
+
+
+@pytest.fixture
+def kubelet(world: World) -> Kubelet:
+    world.cluster = Kubelet()
+    return world.cluster
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    return tmp_path / "kept"
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+async def run_begins(world: World, **spec: Any) -> str:
+    """A job of lab runs; returns the tenant's token."""
+    await world.commit(admitted("k1", job_spec(**spec)))
+    assert world.committed.start(JOB, "k1") == RUN
+    await world.publish_what_is_committed()
+    return world.token("lab")
+
+
+async def run_ends(world: World) -> None:
+    await world.commit(RunEnded(kind="run_ended", run_id=RUN))
+
+
+async def text(world: World, token: str, query: str = "") -> str | Said:
+    async with aiohttp.ClientSession() as http:
+        answer = await http.get(f"{world.url}{PATH}{query}", headers={"Authorization": f"Bearer {token}"})
+        return await answer.text() if answer.status == 200 else Said(answer.status, {}, await answer.json())
+
+
+def stored(kept: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(kept)): path.read_bytes() for path in kept.rglob("*.log")}
+
+
+async def test_a_log_is_read_as_before_once_its_pod_is_gone(world: World, kubelet: Kubelet, kept: Path) -> None:
+    token, stranger = await run_begins(world), world.token("ops")
+    kubelet.texts[f"{RUN}-0"] = b"one\ntwo\n"
+    async with world.gateway(logs_store=str(kept)):
+        await run_ends(world)
+        await until(lambda: bool(stored(kept)))
+        kubelet.texts.clear()
+        await world.commit(RunAbsent(kind="run_absent", run_id=RUN))
+        assert await text(world, token) == "one\ntwo\nlast words\n"
+        assert await text(world, token, "?tail=1&attempt=1&follow=true") == "last words\n"
+        said = await text(world, token, "?since_seconds=5")
+        assert isinstance(said, Said)
+        assert (said.status, said.body["field"]) == (422, "since_seconds")
+        other = await text(world, stranger)
+        assert isinstance(other, Said)
+        assert other.status == 404
+        assert world.measured("tessera_gateway_logs_collected_total", outcome="collected") == 1
+    assert list(stored(kept)) == [f"{SHARD}/lab/{JOB}/1/0.log"]
+
+
+async def test_a_run_that_is_stopped_is_followed_to_its_last_words(world: World, kubelet: Kubelet, kept: Path) -> None:
+    await run_begins(world)
+    kubelet.texts[f"{RUN}-0"], kubelet.open = b"working\n", {f"{RUN}-0"}
+    async with world.gateway(logs_store=str(kept)):
+        await world.commit(CancelRequested(kind="cancel_requested", job_id=JOB, tenant="lab"))
+        assert world.committed.state.runs.get(RUN).revoked
+        await asyncio.wait_for(kubelet.reading.wait(), SECONDS)
+        assert not stored(kept)
+        kubelet.open.clear()
+        await until(lambda: bool(stored(kept)))
+    assert stored(kept)[f"{SHARD}/lab/{JOB}/1/0.log"] == b"working\nlast words\n"
+
+
+async def test_what_ended_while_no_gateway_was_up_is_caught_up_with(world: World, kubelet: Kubelet, kept: Path) -> None:
+    world.committed.ts = world.clock.now_ms() - 60_000
+    await run_begins(world)
+    kubelet.texts[f"{RUN}-0"] = b"one\n"
+    await run_ends(world)
+    await world.commit(RunAbsent(kind="run_absent", run_id=RUN))
+    assert world.committed.state.ended.get(JOB)
+    async with world.gateway(logs_store=str(kept)):
+        await until(lambda: bool(stored(kept)))
+    assert list(stored(kept).values()) == [b"one\n"]
+
+
+async def test_a_node_that_does_not_answer_is_asked_again(world: World, kubelet: Kubelet, kept: Path) -> None:
+    await run_begins(world)
+    kubelet.texts[f"{RUN}-0"] = b"one\n"
+    kubelet.errors = [ApiError(500, "InternalError", "dial tcp"), Transient("cut")]
+    async with world.gateway(logs_store=str(kept)):
+        await run_ends(world)
+        await until(lambda: bool(stored(kept)))
+    assert len(kubelet.asked) == 3
+
+
+async def test_an_answer_without_a_log_says_why_there_is_none(world: World, kubelet: Kubelet, kept: Path) -> None:
+    token = await run_begins(world)
+    async with world.gateway():
+        said = await text(world, token)
+        assert isinstance(said, Said)
+        assert (said.status, said.code) == (409, "NoLogs")
+        assert "logs_store" in said.body["sentence"]
+    async with world.gateway(logs_store=str(kept)):
+        said = await text(world, token)
+        assert isinstance(said, Said)
+        assert (said.status, said.code) == (409, "NoLogs")
+        assert "not in the store" in said.body["sentence"]
+
+
+async def test_a_jobs_logs_stay_within_their_bound_and_the_newest_part_is_kept(
+    world: World, kubelet: Kubelet, kept: Path
+) -> None:
+    await run_begins(world)
+    older = DirectoryLogStore(kept)
+    await older.put(f"{log_folder(SHARD, 'lab', JOB, 0)}/0.log", b"x" * 60_000)
+    kubelet.texts[f"{RUN}-0"] = b"".join(b"line %06d\n" % n for n in range(10_000))
+    async with world.gateway(logs_store=str(kept), logs_job_bytes_max=1 << 16):
+        await run_ends(world)
+        await until(lambda: list(stored(kept)) == [f"{SHARD}/lab/{JOB}/1/0.log"])
+    (whole,) = stored(kept).values()
+    assert len(whole) <= 1 << 15
+    first, second, *_, last = whole.decode().splitlines()
+    assert first.startswith("[the beginning")
+    assert second.startswith("line 00")
+    assert last == "last words"
+
+
+async def test_logs_older_than_their_days_are_removed_with_their_folders(
+    world: World, kubelet: Kubelet, kept: Path
+) -> None:
+    store = DirectoryLogStore(kept)
+    for job in ("old", "new"):
+        await store.put(f"{SHARD}/lab/{job}/1/0.log", b"text")
+    os.utime(kept / SHARD / "lab/old/1/0.log", (1, 1))
+    async with world.gateway(logs_store=str(kept)):
+        await until(lambda: not (kept / SHARD / "lab/old").exists())
+    assert list(stored(kept)) == [f"{SHARD}/lab/new/1/0.log"]
+
+
+async def test_of_two_gateways_one_collects(world: World, kubelet: Kubelet, kept: Path, tmp_path: Path) -> None:
+    await run_begins(world)
+    kubelet.texts[f"{RUN}-0"] = b"one\n"
+    (tmp_path / "other").mkdir()
+    other = World(tmp_path / "other", broker=world.broker, views=world.views, cluster=kubelet, name="gateway-2")
+    async with world.gateway(logs_store=str(kept)):
+        async with other.gateway(logs_store=str(kept)):
+            await run_ends(world)
+            await until(lambda: bool(stored(kept)))
+        assert kubelet.asked == [f"lab/{RUN}-0"]
+
+
+def test_the_newest_part_of_a_text_begins_with_a_whole_line() -> None:
+    newest = NewestPart(200)
+    for number in range(100):
+        newest.add(b"line %d\n" % number)
+    text = newest.text()
+    assert len(text) <= 200
+    assert text.splitlines()[-1] == b"line 99"
+    assert text.splitlines()[1].startswith(b"line ")
+    short = NewestPart(200)
+    short.add(b"all")
+    assert short.text() == b"all"
+
+
+def test_a_place_where_nothing_can_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StartupError, match="logs_store"):
+        open_store(str(tmp_path / "file"), {})
+    with pytest.raises(StartupError, match="logs_store"):
+        open_store("nowhere://bucket", {})
+    assert open_store("", {}) is None
