@@ -1,14 +1,14 @@
-"""Alarms that ring for planted faults: a real Prometheus reads the real services, by the rules that operators load."""
+"""
+Each alarm rings for a planted fault: a real Prometheus reads the real services, by the rules that operators load.
+
+The one that asks for the API server's metrics rings in tests/kubernetes/test_slow_binds.py.
+"""
 
 import asyncio
 import json
-import re
 import shutil
-import subprocess
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
@@ -17,144 +17,257 @@ import yaml
 
 from tessera.client.where import find
 from tessera.kernel.ports import Outgoing
-from tessera.local.free_port import LOOPBACK, free_port
+from tessera.kernel.provisioning.streams import Bounds, ensure_streams
+from tessera.local.free_port import LOOPBACK
+from tessera.local.platform import Platform
 from tessera_schemas import subjects
-from tessera_schemas.services import SERVICES
-from tests.e2e.live import Live, configuration, eventually, job
+from tessera_schemas.config import ConfigBody, Policy, Queue, Quota
+from tessera_schemas.facts import FactMessage, RunEnded
+from tessera_schemas.labels import MANAGED_BY_LABEL, RUN_LABEL, SCHEDULER_NAME, SHARD_LABEL
+from tests.e2e.live import TENANTS, Live, append, configuration, job
+from tests.e2e.prometheus import RULES, Prometheus, watching
+from tests.e2e.wire import wire_to
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus: `make prometheus` installs it"),
 ]
-DEPLOY = Path(__file__).parents[2] / "deploy"
+POOLS = ("default", "east", "north", "west")
+NODES = """
+- {name: gpu, count: 4, cpu: '96', memory: 768Gi, gpus: 8, gpu_model: H100}
+- {name: east, count: 1, cpu: '96', memory: 768Gi, gpus: 8, gpu_model: H100, pool: east}
+- {name: north, count: 1, cpu: '96', memory: 768Gi, gpus: 8, gpu_model: H100, pool: north}
+- {name: west, count: 1, cpu: '96', memory: 768Gi, gpus: 8, gpu_model: H100, pool: west}
+"""
+NEVER = 600.0
+LEDGER_BYTES_MAX = 2**31
+FACTS_THAT_WAIT = 2_300
+LONG_LEASE = {"TESSERA_LEASE_SECONDS": "60"}  # longer than the other replica's: it does not see that it was deposed
+ON_KUBERNETES = {"TesseraSlowBinds"}
 
 
-@dataclass(frozen=True)
-class Watched:
-    live: Live
-    url: str
-
-    async def ringing(self) -> set[tuple[str, str]]:
-        """The alarms that ring, and the service that each is about."""
-        async with aiohttp.ClientSession() as http, http.get(f"{self.url}/api/v1/alerts") as answer:
-            alerts = (await answer.json())["data"]["alerts"]
-        return {(a["labels"]["alertname"], a["labels"].get("service", "")) for a in alerts if a["state"] == "firing"}
-
-    async def until(self, alarm: str, service: str = "", rings: bool = True) -> None:
-        async def so() -> bool:
-            return ((alarm, service) in await self.ringing()) is rings
-
-        await eventually(so, f"{alarm} of {service or 'the shard'} {'rings' if rings else 'is silent'}")
-
-
-def sooner(rules: str) -> str:
-    """The same rules, which ring after a second; what they ask for stays as it is."""
-    return re.sub(r"offset 1m", "offset 3s", re.sub(r"^( +)for: .*$", r"\1for: 1s", rules, flags=re.MULTILINE))
-
-
-def targets(live: Live) -> list[dict[str, Any]]:
-    """Every service on the port that it took; another start takes another."""
-    folder = live.home / "run"
-    return [
-        {"targets": [f"{LOOPBACK}:{port.read_text().strip()}"], "labels": {"service": port.stem, "shard": "main"}}
-        for port in sorted(folder.glob("*.port"))
-        if port.stem in SERVICES
-    ]
-
-
-async def keep_targets(live: Live, file: Path) -> None:
-    while True:
-        fresh = json.dumps(targets(live))
-        if not file.exists() or file.read_text() != fresh:
-            new = file.with_suffix(".new")
-            new.write_text(fresh)
-            new.replace(file)
-        await asyncio.sleep(0.2)
+def four_pools() -> ConfigBody:
+    """A queue for each pool, silent nodes given up soon, and runs that use no GPU warned."""
+    queues = tuple(Queue(name=pool, pool=pool, quotas=(Quota(resource="gpu_milli", nominal=32_000),)) for pool in POOLS)
+    return configuration(queues=queues, policy=Policy(node_lost_seconds=2, idle="warn"))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watched]:
-    home = tmp_path_factory.mktemp("watched")
-    (home / "alerts.yaml").write_text(sooner((DEPLOY / "alerts.yaml").read_text()))
-    job_of_ours = {"job_name": "tessera", "file_sd_configs": [{"files": ["targets.json"], "refresh_interval": "1s"}]}
-    settings = {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "rule_files": ["alerts.yaml"],
-        "scrape_configs": [job_of_ours],
-    }
-    (home / "prometheus.yaml").write_text(yaml.safe_dump(settings))
-    async with Live.at(home / "up", configuration()) as live:
-        keeping = asyncio.create_task(keep_targets(live, home / "targets.json"))
-        port = free_port()
-        with (home / "prometheus.log").open("wb") as log:
-            server = subprocess.Popen(
-                [
-                    "prometheus",
-                    f"--config.file={home / 'prometheus.yaml'}",
-                    f"--storage.tsdb.path={home / 'data'}",
-                    f"--web.listen-address={LOOPBACK}:{port}",
-                ],
-                stdout=log,
-                stderr=log,
-            )
-        try:
-            watched = Watched(live, f"http://{LOOPBACK}:{port}")
-            await eventually(lambda: all_are_up(watched), "every service is read")
-            yield watched
-        finally:
-            keeping.cancel()
-            server.terminate()
-            server.wait(10)
+async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
+    home = tmp_path_factory.mktemp("up")
+    (home / "nodes.yaml").write_text(NODES)
+    async with (
+        Platform(home / "up", nodes=home / "nodes.yaml", tenants=TENANTS, ledger_bytes_max=LEDGER_BYTES_MAX) as up,
+        Live.on(up, four_pools()) as live,
+    ):
+        await (await live.redis_admin()).aclose()  # its user comes with a restart of Redis
+        yield live
 
 
-async def query(watched: Watched, expr: str) -> list[dict[str, Any]]:
-    async with aiohttp.ClientSession() as http:
-        try:
-            async with http.get(f"{watched.url}/api/v1/query", params={"query": expr}) as answer:
-                found: list[dict[str, Any]] = (await answer.json())["data"]["result"]
-                return found
-        except (aiohttp.ClientError, KeyError):
-            return []
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def prometheus(live: Live, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Prometheus]:
+    async with watching(live, tmp_path_factory.mktemp("prometheus")) as prometheus:
+        yield prometheus
 
 
-async def all_are_up(watched: Watched) -> bool:
-    return len(await query(watched, "up == 1")) == len(SERVICES)
-
-
-async def test_nothing_rings_while_all_is_well_and_every_metric_is_there(watched: Watched) -> None:
-    done = await watched.live.submit(job("well"))
-    await watched.live.until_ended(done.job_id)
-    await eventually(lambda: is_silent(watched), "nothing rings")
+async def test_nothing_rings_while_all_is_well_and_every_metric_is_there(live: Live, prometheus: Prometheus) -> None:
+    done = await live.submit(job("well"))
+    await live.until_ended(done.job_id)
     for expr in ("tessera_ledger_bytes > 0", "tessera_redis_bytes > 0", "tessera_pool_gpus > 0", "tessera_tenant_jobs"):
-        await eventually(lambda expr=expr: is_there(watched, expr), expr)
+        await prometheus.gives(expr)
+    await prometheus.until_nothing_rings()
 
 
-async def is_silent(watched: Watched) -> bool:
-    return not await watched.ringing()
+async def test_admission_dies_with_commands_in_hand(live: Live) -> None:
+    """They are handed out again after 30 seconds, which the last test but one waits for."""
+    live.platform.pause("admission")
+    await asyncio.gather(*(live.submit(job(f"again-{number}"), answer_seconds=0.1) for number in range(30)))
+    await live.kill("admission")
+    await live.until_ready("admission")
 
 
-async def is_there(watched: Watched, expr: str) -> bool:
-    return bool(await query(watched, expr))
+async def test_nobody_leads_while_queueing_is_down(live: Live, prometheus: Prometheus) -> None:
+    async with live.down("queueing"):
+        await prometheus.until_rings("TesseraServiceDown", "queueing")
+        await prometheus.until_rings("TesseraNobodyLeads", "queueing")
+    await prometheus.until_silent("TesseraNobodyLeads", "queueing")
 
 
-async def test_a_service_that_is_down_rings_and_is_silent_when_it_is_back(watched: Watched) -> None:
-    async with watched.live.down("queueing"):
-        await watched.until("TesseraServiceDown", "queueing")
-        await watched.until("TesseraNobodyLeads", "queueing")
-    await watched.until("TesseraServiceDown", "queueing", rings=False)
-    await watched.until("TesseraNobodyLeads", "queueing", rings=False)
+async def test_projection_is_not_ready_while_redis_is_down(live: Live, prometheus: Prometheus) -> None:
+    async with live.down("redis"):
+        await live.submit(job("unseen"), answer_seconds=0.1)
+        await prometheus.until_rings("TesseraNotReady", "projection")
+    await prometheus.until_silent("TesseraNotReady", "projection")
 
 
-async def test_redis_away_rings_at_projection(watched: Watched) -> None:
-    async with watched.live.down("redis"):
-        await watched.live.submit(job("unseen"))
-        await watched.until("TesseraNotReady", "projection")
-    await watched.until("TesseraNotReady", "projection", rings=False)
+async def test_a_message_that_is_no_fact_is_a_dead_letter(live: Live, prometheus: Prometheus) -> None:
+    await publish_facts(live, [b"no fact"])
+    await prometheus.until_rings("TesseraDeadLetters", "scheduler")
 
 
-async def test_a_message_that_is_no_fact_rings_as_a_dead_letter(watched: Watched) -> None:
-    place = find(watched.live.home)
+async def test_a_service_is_killed_three_times(live: Live, prometheus: Prometheus) -> None:
+    for _ in range(3):
+        (seen,) = await prometheus.query('process_start_time_seconds{service="preemption"}')
+        await live.kill("preemption")
+        await prometheus.gives(f'process_start_time_seconds{{service="preemption"}} > {seen["value"][1]}')
+    await prometheus.until_rings("TesseraRestarts", "preemption")
+    await live.until_ready("preemption")
+
+
+async def test_a_service_stands_still_while_messages_come(live: Live, prometheus: Prometheus) -> None:
+    live.platform.pause("preemption")
+    try:
+        done = [await live.submit(job("unheard")) for _ in range(3)]
+        await live.until_ended(*(each.job_id for each in done))
+        await asyncio.sleep(6)  # the alarm's five seconds
+    finally:
+        live.platform.resume("preemption")
+    await prometheus.until_rings("TesseraLate", "preemption")
+
+
+async def test_a_bound_pod_that_the_ledger_does_not_explain(live: Live, prometheus: Prometheus) -> None:
+    labels = {RUN_LABEL: "nobody-knows-it", MANAGED_BY_LABEL: SCHEDULER_NAME, SHARD_LABEL: "main"}
+    pod = {
+        "metadata": {"name": "stray", "namespace": "lab", "labels": labels},
+        "spec": {"schedulerName": SCHEDULER_NAME, "containers": [{"name": "stray", "image": "stray"}]},
+    }
+    cluster = live.cluster()
+    try:
+        uid = (await cluster.create_pod("lab", pod))["metadata"]["uid"]
+        await cluster.bind_pod("lab", "stray", uid, "gpu-0", {})
+        await prometheus.until_rings("TesseraOrphanPod")
+    finally:
+        await cluster.close()
+
+
+async def test_a_run_loses_its_node_and_then_most_nodes_are_silent(live: Live, prometheus: Prometheus) -> None:
+    done = await live.submit(job(seconds=NEVER))
+    await live.until_phase(done.job_id, "running")
+    (run,) = live.state.runs.values()
+    node = run.placements[0].node
+    await order(live, fault="node_reachable", node=node, reachable=False)
+    await prometheus.until_rings("TesseraRunLost")
+    others = [name for name in ("gpu-0", "gpu-1", "gpu-2", "gpu-3", "east-0", "north-0", "west-0") if name != node]
+    for name in others:
+        await order(live, fault="node_reachable", node=name, reachable=False)
+    await prometheus.until_rings("TesseraOutage")
+    for name in (node, *others):
+        await order(live, fault="node_reachable", node=name, reachable=True)
+    await prometheus.until_silent("TesseraOutage")
+    await live.clients["lab"].cancel(done.job_id)
+    await live.until_ended(done.job_id)
+
+
+async def test_no_use_is_measured_no_prices_are_learnt_and_redis_fills(live: Live, prometheus: Prometheus) -> None:
+    """A reclamation that asks where nobody answers, and may learn for ten milliseconds; one try for each pool."""
+    settings = {
+        "TESSERA_UTILISATION_URL": f"http://{LOOPBACK}:9",
+        "TESSERA_UTILISATION_SECONDS": "1",
+        "TESSERA_PRICES": "auction",
+        "TESSERA_LEARN_FROM_ARRIVALS": "1",
+        "TESSERA_LEARNING_SECONDS": "0.01",
+    }
+    async with redis_full_to(live, 0.85), live.down("reclamation"), live.another("reclamation", **settings) as other:
+        await other.until_ready()
+        await prometheus.gives('tessera_prices_not_learnt_total{instance="reclamation-more-0"}')
+        for pool in POOLS[1:]:
+            await live.submit(job(queue=pool))
+        await prometheus.until_rings("TesseraUseNotMeasured")
+        await prometheus.until_rings("TesseraPricesNotLearnt")
+        await prometheus.until_rings("TesseraRedisFull")
+    await live.until_ready("reclamation")
+
+
+async def test_two_replicas_lead_because_one_has_a_longer_lease(live: Live, prometheus: Prometheus) -> None:
+    async with live.another("projection", **LONG_LEASE) as other:
+        await other.until_ready()
+        await live.platform.stop("projection")  # it lets its lease go
+        await prometheus.gives('tessera_leading{instance="projection-more-0"} == 1')
+        await live.platform.start("projection")
+        await prometheus.gives('tessera_leading{instance="projection"} == 1')
+        # Both publish what comes now, and only one of them can.
+        for number in range(40):
+            await live.submit(job(f"twice-{number}"))
+            await asyncio.sleep(0.1)
+        await prometheus.until_rings("TesseraTwoLead", "projection")
+        await prometheus.until_rings("TesseraConflicts", "projection")
+
+
+async def test_a_follower_hears_no_more_of_the_ledger(live: Live, prometheus: Prometheus) -> None:
+    async with (
+        wire_to(live.platform.nats.url) as wire,
+        live.another("preemption", TESSERA_NATS_URL=wire.url) as cut_off,
+    ):
+        await cut_off.until_ready()
+        await prometheus.gives('tessera_ledger_n{instance="preemption-more-0"} > 0')
+        wire.cut()
+        await live.until_ended((await live.submit(job("passed-by"))).job_id)
+        await prometheus.until_rings("TesseraFollowerBehind", "preemption")
+        wire.mend()
+
+
+async def test_a_full_ledger_and_facts_that_wait_for_room(live: Live, prometheus: Prometheus) -> None:
+    await live.until_idle()
+    held = (await live.bus.usage(subjects.stream("LEDGER", "main"))).bytes
+    await bound_ledger(live, held + 2**15)
+    await prometheus.until_rings("TesseraLedgerFull")
+    unknown = FactMessage(v=1, fact=RunEnded(kind="run_ended", run_id=f"{'a' * 20}-1"))
+    await publish_facts(live, [unknown.model_dump_json().encode()] * FACTS_THAT_WAIT)
+    await prometheus.until_rings("TesseraFactsWait")
+    await bound_ledger(live, LEDGER_BYTES_MAX)
+    await prometheus.until_silent("TesseraLedgerFull")
+    await live.until_ended((await live.submit(job("goes-on"))).job_id)
+
+
+async def test_commands_are_handed_out_again(prometheus: Prometheus) -> None:
+    await prometheus.until_rings("TesseraRedeliveries", "admission")
+
+
+async def test_a_ledger_that_contradicts_itself_halts_and_every_alarm_has_rung(
+    live: Live, prometheus: Prometheus
+) -> None:
+    await live.until_idle()
+    stored = list(live.stored)
+    await live.stop_looking()
+    forged = json.loads(stored[-1]) | {"n": len(stored) + 1, "tx": "forged-1", "prev": "f" * 64, "records": []}
+    await append(live, [json.dumps(forged).encode()])
+    await prometheus.until_rings("TesseraHalted", "queueing")
+    rules = [rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    assert {alarm for alarm, _ in prometheus.rang} == set(rules) - ON_KUBERNETES
+
+
+async def publish_facts(live: Live, facts: list[bytes]) -> None:
+    """Say this with the binder's identity."""
+    place = find(live.home)
     async with place.bus(place.identity("binder")) as bus:
-        await bus.publish(Outgoing(subjects.fact("main", "binder", "run-ended"), b"no fact"))
-    await watched.until("TesseraDeadLetters", "scheduler")
+        subject = subjects.fact("main", "binder", "run-ended")
+        for first in range(0, len(facts), 256):
+            await bus.publish_all([Outgoing(subject, data) for data in facts[first : first + 256]])
+
+
+async def order(live: Live, **fault: object) -> None:
+    """Do this to the simulated cluster."""
+    token = live.platform.credentials.read(subjects.OPERATOR).cluster_token
+    headers, url = {"Authorization": f"Bearer {token}"}, f"{live.platform.cluster_url}/admin/faults"
+    async with aiohttp.ClientSession(headers=headers) as http, http.post(url, json=fault) as answer:
+        assert answer.status == 201, await answer.text()
+
+
+async def bound_ledger(live: Live, size: int) -> None:
+    """As `tessera init --mend` does it."""
+    bounds = Bounds(ledger_bytes_max=size)
+    await live.platform._as_operator("main", lambda admin: ensure_streams(admin, "main", bounds, mend=True))
+
+
+@asynccontextmanager
+async def redis_full_to(live: Live, part: float) -> AsyncIterator[None]:
+    """Redis with so little memory that it is full to this part, meanwhile."""
+    admin = await live.redis_admin()
+    try:
+        held = (await admin.info("memory"))["used_memory"]
+        await admin.config_set("maxmemory", int(held / part))
+        yield
+        await admin.config_set("maxmemory", 0)
+    finally:
+        await admin.aclose()

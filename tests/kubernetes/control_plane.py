@@ -40,8 +40,9 @@ class ControlPlane:
 
     `lease_seconds` is how long the lease of a node lasts that KWOK renews, `silence_seconds` after how long without
     one the node's condition becomes Unknown. Short ones make a lost node quick to test and cost requests. `gates` are
-    features that are switched on everywhere; `controller_flags`, as `name=value`, win over kube-controller-manager's.
-    `address` is where the API server listens, one of this machine's that its clients reach.
+    features that are switched on everywhere; `api_flags` and `controller_flags`, as `name=value`, win over the API
+    server's and kube-controller-manager's. `address` is where the API server listens, one of this machine's that its
+    clients reach.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class ControlPlane:
         kubelets: bool = True,
         scheduler: bool = False,
         gates: Sequence[str] = (),
+        api_flags: Sequence[str] = (),
         controller_flags: Sequence[str] = (),
         address: str = "127.0.0.1",
         say: Callable[[str], None] = print,
@@ -60,6 +62,7 @@ class ControlPlane:
         self.directory = directory.resolve()
         self._lease_seconds, self._silence_seconds = lease_seconds, silence_seconds
         self._kubelets, self._scheduler, self._gates = kubelets, scheduler, tuple(gates)
+        self._api_flags = [f"--{flag}" for flag in api_flags]
         self._controller_flags = [f"--{flag}" for flag in controller_flags]
         self._tokens, self._address = identities.new_tokens(), address
         self.parts: dict[str, Server] = {}
@@ -219,7 +222,7 @@ class ControlPlane:
                 self._address, self._port, self._etcd_url, tokens, self._certificates, self._gates
             )
             try:
-                self._start("kube-apiserver", arguments, lambda _: self._is_ready())
+                self._start("kube-apiserver", [*arguments, *self._api_flags], lambda _: self._is_ready())
             except RuntimeError:
                 if attempt == PORT_ATTEMPTS:
                     raise

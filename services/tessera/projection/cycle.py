@@ -65,12 +65,11 @@ class Cycle:
                 await self._picture(entry.message)
             self._step(entry)
             records += len(entry.message.records)
+            self._ports.metrics.hop((clock.now_ms() - entry.message.ts) / 1000)
             if clock.monotonic() - began >= YIELD_SECONDS:
                 await clock.sleep(0)
                 began = clock.monotonic()
-        newest = entry.message
-        self._ports.metrics.ledger_n.set(newest.n)
-        self._ports.metrics.hop((self._ports.clock.now_ms() - newest.ts) / 1000)
+        self._ports.metrics.ledger_n.set(entry.message.n)
         self._see_if_caught_up()
         if is_busy(len(messages), records):
             await self._ports.clock.sleep(SHARE_SECONDS)

@@ -79,3 +79,18 @@ async def test_who_is_behind_waits_for_nobody() -> None:
     loop.stop.set()
     await loop.clock.run(1)
     await ahead
+
+
+async def test_every_message_of_a_batch_counts_as_late_as_it_is() -> None:
+    """What came last may be fresh while all before it waited."""
+    loop = Loop()
+    for _ in range(3):
+        loop.admit(1)
+    await loop.append()
+    folding = asyncio.ensure_future(fold_ledger(loop.ports, loop.shard, loop.react, loop.stop))
+    await loop.clock.run(0.1)
+    counted = loop.ports.metrics.registry.get_sample_value("tessera_event_hop_seconds_count", {"service": "preemption"})
+    assert counted == len(loop.committed.stored) > len(loop.batches)
+    loop.stop.set()
+    await loop.clock.run(1)
+    await folding

@@ -63,6 +63,8 @@ def is_busy(messages: int, records: int) -> bool:
 
 
 def _measure(ports: Ports, entries: list[Entry]) -> None:
-    newest = entries[-1].message
-    ports.metrics.ledger_n.set(newest.n)
-    ports.metrics.hop((ports.clock.now_ms() - newest.ts) / 1000)
+    """Each message counts: the newest of a batch may have come while the others waited."""
+    ports.metrics.ledger_n.set(entries[-1].message.n)
+    now_ms = ports.clock.now_ms()
+    for entry in entries:
+        ports.metrics.hop((now_ms - entry.message.ts) / 1000)

@@ -26,15 +26,15 @@ class Metrics:
         if service not in SERVICES:
             raise ValueError(f"{service!r} is no service; labels come from the fixed list")
         self.registry = CollectorRegistry()
-        self._service = service
         r = self.registry
-        self._hop = Histogram(
+        hop = Histogram(
             "tessera_event_hop_seconds",
             "From a message's storing to its handling",
             ["service"],
             buckets=HOP_BUCKETS,
             registry=r,
         )
+        self._hop = hop.labels(service)  # from 0, or what comes first would be no increase
         self._step = Histogram(
             "tessera_cycle_step_seconds", "One numbered step of a cycle", ["step"], buckets=STEP_BUCKETS, registry=r
         )
@@ -70,7 +70,7 @@ class Metrics:
         self._events = Counter(
             "tessera_log_events_total", "Log lines on which an alarm stands, by their event", ["event"], registry=r
         )
-        for event in COUNTED_EVENTS:  # from 0, or the first one would be no increase
+        for event in COUNTED_EVENTS:  # from 0, too
             self._events.labels(event)
         self.redis_bytes = Gauge("tessera_redis_bytes", "What Redis holds, as projection sees it", registry=r)
         self.redis_bytes_max = Gauge("tessera_redis_bytes_max", "The most that it may; 0 without a bound", registry=r)
@@ -78,7 +78,7 @@ class Metrics:
 
     def hop(self, seconds: float) -> None:
         """Clocks of two machines differ, so that a hop may seem negative; it counts as zero."""
-        self._hop.labels(self._service).observe(max(seconds, 0.0))
+        self._hop.observe(max(seconds, 0.0))
 
     def step(self, step: StrEnum, seconds: float) -> None:
         """Observe how many seconds one numbered step of a cycle took."""
