@@ -43,7 +43,7 @@ class Contexts:
             return cls(logins, str(value["current"]))
         except FileNotFoundError:
             return cls({})
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise Failure(
                 Exit.USAGE, f"{path}: cannot be read ({error}); correct it, or delete it and log in again"
             ) from error

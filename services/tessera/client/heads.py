@@ -18,6 +18,8 @@ NAMESPACE = "tessera-ledger-head"
 """What the signature is about, so that nobody passes off one that the key made for something else."""
 SIGNATURE = "-----BEGIN SSH SIGNATURE-----"
 ANY = "operator"
+LINE_MAX = 120
+"""Characters of a line that is to hold a head: one has 85 at most, and more of it is not repeated in a message."""
 
 
 def signature_of(head: Head, key: Path) -> str:
@@ -41,6 +43,7 @@ def read_kept_head(anchor: str, public_key: Path | None) -> Head | None:
     is_file = ":" not in anchor or Path(anchor).is_file()
     text = read_text(Path(anchor)) if is_file else anchor
     first, _, rest = text.partition("\n")
+    first = first[:LINE_MAX]
     try:
         head = Head.parse(first)
     except ValueError as error:

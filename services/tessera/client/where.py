@@ -220,7 +220,7 @@ def _local_platform(directory: Path, wanted: str | None) -> Where:
             "name its directory with --home, log in with `tessera login URL`, or set TESSERA_NATS_URL and "
             "TESSERA_CREDENTIALS_FILE",
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Failure(Exit.UNAVAILABLE, f"platform: {path} is damaged; restart `tessera up`") from error
 
 

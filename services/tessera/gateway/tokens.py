@@ -112,8 +112,8 @@ def read_entries(path: Path) -> dict[str, TokenEntry]:
     """Raises StartupError for a file that is there and is none of ours."""
     try:
         entries = Entries.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig"))).root
-    except (OSError, ValueError) as error:
-        why = "is not a file of tokens" if isinstance(error, ValueError) else f"cannot be read ({error})"
+    except (OSError, ValueError, RecursionError) as error:
+        why = f"cannot be read ({error})" if isinstance(error, OSError) else "is not a file of tokens"
         raise StartupError(f"tokens: {path} {why}; make tokens with `tessera token new`") from error
     if any((entry.kind == "tenant") != (entry.tenant is not None) for entry in entries.values()):
         raise StartupError(f"tokens: {path} has a tenant's token without a tenant, or an operator's with one")

@@ -17,7 +17,7 @@ def down(directory: Path) -> str:
         if not is_running(pid, int(state.get("platform_started", 0))):
             return f"no platform runs in {directory}: the last one was killed (pid {pid})"
         os.kill(pid, signal.SIGTERM)
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return f"no platform runs in {directory}"
     return f"asked the platform in {directory} to stop (pid {pid})"
 

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tessera.client import files
+from tessera.client import contexts, files
+from tessera.client.backup import Backup
 from tessera.client.cli import app
 from tessera.client.outcomes import Failure
+from tessera.client.where import find
 from tessera.gateway.tokens import read_entries
 from tessera.kernel.errors import StartupError
 from tessera.kernel.process.settings import load_settings
@@ -16,12 +18,14 @@ from tessera.kernel.provisioning.credential_files import read_credential
 from tessera.lab.traces.alibaba import MODELS_MAX
 from tessera.local.cluster.access import access_from_file
 from tessera.local.cluster.nodes import nodes_from_file
+from tessera.local.down import down
 from tessera.reclamation.settings import ReclamationSettings
 
 NODES, PODS = "cpu_milli,memory_mib,gpu,model\n", "cpu_milli,memory_mib,num_gpu,gpu_milli\n"
 JOBS = "submit_s,duration_s,num_gpus,vc\n"
 ONE_NODE, ONE_POD, ONE_JOB = "64000,1000,8,A\n", "1000,10,1,1000\n", "0,10,1,a\n"
 BOM = "\ufeff"
+BAD = ("directory", "latin", "zeros", "deep")
 
 COMMANDS: dict[str, Callable[[str], list[str]]] = {
     "apply": lambda file: ["apply", "-f", file],
@@ -40,7 +44,8 @@ def bad(tmp_path: Path) -> dict[str, Path]:
     (tmp_path / "directory").mkdir()
     (tmp_path / "latin").write_bytes("größe: 3\n".encode("latin-1"))
     (tmp_path / "zeros").write_bytes(b"\x00" * 64)
-    return {name: tmp_path / name for name in ("missing", "directory", "latin", "zeros")}
+    (tmp_path / "deep").write_text("[" * 100_000)
+    return {name: tmp_path / name for name in ("missing", *BAD)}
 
 
 @pytest.mark.parametrize("wrong", ["missing", "directory", "latin", "zeros"])
@@ -56,7 +61,7 @@ def test_a_file_that_cannot_be_used_is_told_in_a_sentence_that_names_it(
         assert str(bad[wrong]) in " ".join(ended.output.split())
 
 
-@pytest.mark.parametrize("wrong", ["missing", "directory", "latin", "zeros"])
+@pytest.mark.parametrize("wrong", ["missing", *BAD])
 def test_files_of_operators_are_no_worse(wrong: str, bad: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TESSERA_CONFIG_FILE", str(bad[wrong]))
     for read in (nodes_from_file, access_from_file, read_entries, read_credential):
@@ -111,6 +116,49 @@ def test_a_byte_order_mark_changes_nothing(tmp_path: Path, monkeypatch: pytest.M
     assert [node["metadata"]["name"] for node in nodes_from_file(Path(written("nodes.csv", trace)))] == ["node-a"]
     monkeypatch.setenv("TESSERA_CONFIG_FILE", written("tessera.toml", BOM + "[reclamation]\nheads = 7\n"))
     assert load_settings(ReclamationSettings).heads == 7
+
+
+@pytest.mark.parametrize("wrong", BAD)
+def test_files_of_a_user_are_no_worse(wrong: str, bad: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = bad["missing"] / "tessera" / "contexts.json"
+    kept.parent.mkdir(parents=True)
+    bad[wrong].rename(kept)
+    with pytest.raises(Failure, match=str(kept)):
+        contexts.Contexts.read({"XDG_CONFIG_HOME": str(bad["missing"])})
+    (bad["missing"] / "platform.json").symlink_to(kept)
+    with pytest.raises(Failure, match="platform"):
+        find(bad["missing"])
+    assert down(bad["missing"]) == f"no platform runs in {bad['missing']}"
+    (bad["missing"] / "manifest.json").symlink_to(kept)
+    with pytest.raises(Failure, match="damaged"):
+        Backup.read(bad["missing"])
+    monkeypatch.setenv("TESSERA_CREDENTIALS_FILE", str(kept))
+    with pytest.raises(StartupError, match=str(kept)):
+        load_settings(ReclamationSettings).logins()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        lambda file: ["up", "--home", file],
+        lambda file: ["init", "--only-identities", "--credentials", f"{file}/below"],
+        lambda file: ["cluster", "sync-secrets", "--credentials", file],
+        lambda file: ["token", "list", "--credentials", file],
+    ],
+    ids=["up", "init", "sync-secrets", "token"],
+)
+def test_a_file_where_a_directory_is_wanted_is_told(arguments: Callable[[str], list[str]], tmp_path: Path) -> None:
+    file = _written(tmp_path)("file", "")
+    ended = CliRunner().invoke(app, arguments(file))
+    assert isinstance(ended.exception, SystemExit), ended.exception
+    assert ended.exit_code in (2, 5)
+    assert file in ended.output
+
+
+def test_settings_of_a_service_that_are_no_table_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSERA_CONFIG_FILE", _written(tmp_path)("tessera.toml", "reclamation = 3\n"))
+    with pytest.raises(StartupError, match="reclamation is not a table"):
+        load_settings(ReclamationSettings)
 
 
 def test_what_is_no_mapping_is_told(tmp_path: Path) -> None:

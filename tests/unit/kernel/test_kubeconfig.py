@@ -32,6 +32,32 @@ def test_the_kubeconfig_names_server_and_token(tmp_path: Path, monkeypatch: pyte
     assert (access.url, access.token()) == ("https://cluster.example:6443", "secret-token")
 
 
+@pytest.mark.parametrize(
+    ("content", "about"),
+    [
+        (None, "directory"),
+        (b"gr\xf6\xdfe: 3\n", "is no kubeconfig"),
+        (b"\x00" * 64, "is no kubeconfig"),
+        (b"[" * 100_000, "is no kubeconfig"),
+        (b"[1, 2]\n", "is no kubeconfig"),
+        (b"text\n", "is no kubeconfig"),
+        (KUBECONFIG.replace("server:", "certificate-authority-data: '!!!a', server:").encode(), "is no kubeconfig"),
+        (KUBECONFIG.replace("server:", "certificate-authority-data: aGVsbG8=, server:").encode(), "certificate or key"),
+    ],
+    ids=["directory", "latin", "zeros", "deep", "list", "text", "no base64", "no certificate"],
+)
+def test_a_kubeconfig_that_is_none_is_told_with_its_path(
+    content: bytes | None, about: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "config"
+    path.mkdir() if content is None else path.write_bytes(content)
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+    with pytest.raises(StartupError, match=about) as told:
+        find_access()
+    assert str(path) in str(told.value)
+
+
 def openssl(*words: str) -> None:
     subprocess.run(["openssl", *words], check=True, capture_output=True)
 

@@ -128,7 +128,14 @@ def _carry_out(work: Callable[[], Result | Coroutine[Any, Any, Result]]) -> Resu
     except EXPECTED as error:
         notify(f"error: {error}")
         return exit_of(error)
+    except OSError as error:  # the machine's answer about a file, a directory or a disk, none about our code
+        notify(f"error: {_about(error)}{error.strerror or error}; choose another place, or correct that one")
+        return Exit.UNAVAILABLE
     return code  # type: ignore[return-value]  # a coroutine was run
+
+
+def _about(error: OSError) -> str:
+    return f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
 
 
 @asynccontextmanager

@@ -7,11 +7,12 @@ import typer
 
 from tessera.client.backup import Backup
 from tessera.client.commands.context import AccessOptions, Format, cluster_of, command, stored_ledger
-from tessera.client.outcomes import Exit
+from tessera.client.outcomes import Exit, Failure
 from tessera.client.reconciling import disagreements
 from tessera.client.rendering import Output, plain, show_value
 from tessera.client.repairing import examine, write_repair
 from tessera.kernel.ledger.snapshots import newest_snapshot_n
+from tessera.kernel.ports import ApiError
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
 
@@ -61,6 +62,8 @@ async def reconcile(at: AccessOptions, output: Format = Output.TABLE) -> Exit:
     cluster = cluster_of(where)
     try:
         pods, _ = await cluster.list("pods")
+    except ApiError as error:
+        raise Failure(Exit.UNAVAILABLE, f"Kubernetes API at {cluster.url}: {error}") from error
     finally:
         await cluster.close()
     found = disagreements(state, pods, where.shard)

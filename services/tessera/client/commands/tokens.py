@@ -88,6 +88,6 @@ def _file(at: ShardOptions, credentials: Path | None) -> Path:
     else:
         directory = at.find().directory
     if directory is None or not directory.path.is_dir():
-        where = "no directory" if directory is None else directory.path
-        raise Failure(Exit.USAGE, f"token: {where} of identities; name it with --credentials")
+        where = "no directory of identities is known" if directory is None else f"{directory.path} is no directory"
+        raise Failure(Exit.USAGE, f"token: {where}; name the one of the identities with --credentials")
     return directory.path / FILE_NAME

@@ -349,13 +349,19 @@ class HttpCluster:
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
-            tls = ssl.create_default_context(cafile=str(self._ca_file) if self._ca_file else None)
-            if self._client is not None:
-                tls.load_cert_chain(*self._client)
+            tls = tls_context(self._ca_file, self._client)
             # The lanes bound the calls; the pool has no bound of its own, or watches would eat into it.
             connector = aiohttp.TCPConnector(limit=0, ssl=tls, keepalive_timeout=30)
             self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         return self._session
+
+
+def tls_context(ca_file: Path | None, client: tuple[Path, Path] | None) -> ssl.SSLContext:
+    """Trust in `ca_file` (None: the machine's), and our certificate and key. Raises OSError for files that are none."""
+    tls = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
+    if client is not None:
+        tls.load_cert_chain(*client)
+    return tls
 
 
 class _PageLost(Exception):

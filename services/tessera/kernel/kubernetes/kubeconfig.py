@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError
-from tessera.kernel.kubernetes.cluster import HttpCluster
+from tessera.kernel.kubernetes.cluster import HttpCluster, tls_context
 from tessera.kernel.ports import Clock
 
 MOUNTED_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -40,6 +40,7 @@ def find_access() -> ClusterAccess:
     try:
         from kubernetes import config
         from kubernetes.client import Configuration
+        from yaml import YAMLError
     except ImportError as error:
         raise StartupError(
             "cluster: TESSERA_CLUSTER_URL is not set and the kubernetes package is missing; "
@@ -53,6 +54,11 @@ def find_access() -> ClusterAccess:
             f"cluster: TESSERA_CLUSTER_URL is not set, and no service account or kubeconfig was found ({error}); "
             "set TESSERA_CLUSTER_URL or KUBECONFIG"
         ) from error
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError, YAMLError) as error:
+        # What the package raises for a kubeconfig that is a directory, another text, or has values of another kind.
+        why = " ".join(str(error).split()) or type(error).__name__
+        about = f"cluster: {_kubeconfig()} is no kubeconfig ({why})"
+        raise StartupError(f"{about}; correct it, or set KUBECONFIG") from error
 
     def token() -> str:
         bearer: str = found.get_api_key_with_prefix("BearerToken") or ""
@@ -60,7 +66,22 @@ def find_access() -> ClusterAccess:
 
     ca_file = Path(found.ssl_ca_cert) if found.ssl_ca_cert else None
     client = (Path(found.cert_file), Path(found.key_file)) if found.cert_file and found.key_file else None
+    _check_certificates(ca_file, client)
     return ClusterAccess(found.host, kept(token, SystemClock()), ca_file, client)
+
+
+def _kubeconfig() -> str:
+    return os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+
+
+def _check_certificates(ca_file: Path | None, client: tuple[Path, Path] | None) -> None:
+    """Raises StartupError: what is found at the first call would look like a mistake of ours."""
+    try:
+        tls_context(ca_file, client)
+    except OSError as error:  # ssl's own errors among them
+        raise StartupError(
+            f"cluster: a certificate or key in {_kubeconfig()} cannot be used ({error}); correct it, or set KUBECONFIG"
+        ) from error
 
 
 def mounted_account(

@@ -117,10 +117,13 @@ def _toml_values(service: str) -> dict[str, Any]:
         values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise StartupError(f"{path}: cannot be read ({error.strerror}); see {CONFIG_FILE_VARIABLE}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StartupError(f"{path}: is not TOML ({error}); mend that line") from error
     shared = {name: value for name, value in values.items() if not isinstance(value, dict)}
-    return {**shared, **values.get(service, {})}
+    own = values.get(service, {})
+    if not isinstance(own, dict):
+        raise StartupError(f"{path}: {service} is not a table; write [{service}] and the service's settings below it")
+    return {**shared, **own}
 
 
 def _logins(path: Path) -> dict[str, Any]:
@@ -138,5 +141,5 @@ def _logins(path: Path) -> dict[str, Any]:
         raise StartupError(
             f"setting credentials_file: cannot read {path} ({error.strerror}); see tessera init"
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise StartupError(f"setting credentials_file: {path} is not a credential file; run tessera init") from error

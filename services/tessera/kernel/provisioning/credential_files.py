@@ -88,5 +88,5 @@ def read_credential(path: Path) -> Credential:
         )
     except OSError as error:
         raise StartupError(f"credentials: cannot read {path} ({error.strerror}); run `tessera init`") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise StartupError(f"credentials: {path} is not a credential file; delete it, run `tessera init`") from error

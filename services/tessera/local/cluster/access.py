@@ -111,7 +111,7 @@ def access_from_file(path: Path) -> Access:
     """Read YAML or JSON: token -> {identity, verbs}. Raises StartupError that names the file."""
     try:
         entries = _Tokens.model_validate(yaml.safe_load(read_text(path))).root
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise StartupError(f"{path}: cannot be read: {' '.join(str(error).split())}") from error
     except ValidationError as error:
         # Only the kind of mistake: the value may hold a token.

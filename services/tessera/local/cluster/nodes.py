@@ -181,7 +181,7 @@ def _from_yaml(path: Path, text: str) -> Iterator[tuple[str, NodeRow]]:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         entries = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise NodesFileError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(entries, list) or root is None:
         raise NodesFileError(f"{path}: line 1: a list of nodes is needed")
