@@ -17,7 +17,7 @@ SERVICES := admission queueing scheduler preemption reclamation binder projectio
 export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas figures check alerts prometheus chromium dashboards screenshots unit test test-kubernetes sim mutants demo bench bench-engine bench-growth bench-kubernetes up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
+.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards screenshots unit test test-kubernetes sim mutants demo bench bench-engine bench-growth bench-kubernetes up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -49,7 +49,7 @@ layers: $(READY) ## import contracts: who may import whom
 schemas: $(READY) ## write what is generated: schemas/generated, the data of the chart, the tables of docs
 	$(BIN)/python -m tessera_schemas.generate schemas/generated
 	$(BIN)/python deploy/make_chart.py
-	$(BIN)/python docs/make_tables.py
+	$(BIN)/python -m docs.make_tables
 
 figures: $(READY) ## how the code stands, as figures that may only get better
 	@$(BIN)/python -m tests.project.house_figures
@@ -57,8 +57,12 @@ figures: $(READY) ## how the code stands, as figures that may only get better
 check: lint types layers figures ## everything that needs no server: what CI runs first
 	$(BIN)/python -m tessera_schemas.generate --check schemas/generated
 	$(BIN)/python deploy/make_chart.py --check
-	$(BIN)/python docs/make_tables.py --check
+	$(BIN)/python -m docs.make_tables --check
 	$(BIN)/pytest -q -n0 tests/unit/docs  # links, commands, settings and paths that the pages name
+
+docs: $(READY) ## the documentation as a site in build/docs; links and anchors are checked, nothing loads from the network
+	$(BIN)/sphinx-build -q -W --keep-going -c docs/site -b html . build/docs
+	@echo "build/docs/index.html"
 
 alerts: $(READY) prometheus ## the alarms: promtool reads and tests deploy/alerts.yaml, and the docs' table says the same
 	$(BIN)/pytest -q tests/unit/project/test_alerts.py

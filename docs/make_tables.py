@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from docs import make_reference
 from tessera.client.slurm.options import OPTIONS, Option
 from tessera.domain import phases
 from tessera_schemas.services import EVERY_USES, SPECS, RedisUse, ServiceSpec
@@ -114,14 +115,16 @@ def files() -> dict[str, str]:
         page: MADE.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], (ROOT / page).read_text())
         for page in PAGES
     }
-    return {**pages, "docs/phases.md": phases.page()}
+    reference = {page: make() for page, make in make_reference.PAGES.items()}
+    return {**pages, "docs/phases.md": phases.page(), **reference}
 
 
 def main(arguments: list[str]) -> int:
     """Write the pages, or with `--check` name those that are not current."""
-    stale = [page for page, text in files().items() if (ROOT / page).read_text() != text]
+    stale = [page for page, text in files().items() if not (ROOT / page).exists() or (ROOT / page).read_text() != text]
     if "--check" not in arguments:
         for page in stale:
+            (ROOT / page).parent.mkdir(exist_ok=True)
             (ROOT / page).write_text(files()[page])
         return 0
     for page in stale:

@@ -104,7 +104,7 @@ class JobArray(Strict):
     """
 
     tasks: Annotated[str, StringConstraints(min_length=1, max_length=1024), Field(description="Such as 0-9,20-30:5")]
-    limit: Positive | None = None
+    limit: Annotated[Positive | None, Field(description="So many tasks run at once; null: no limit")] = None
 
     @field_validator("tasks")
     @classmethod
@@ -125,8 +125,8 @@ class Dependency(Strict):
     `singleton`: no older job of this tenant, user and name is left; it names no job.
     """
 
-    condition: Condition
-    job: JobId | None = None
+    condition: Annotated[Condition, Field(description="How it must have ended, or begun")]
+    job: Annotated[JobId | None, Field(description="Id of the other job; singleton names none")] = None
 
     @model_validator(mode="after")
     def _names_a_job(self) -> Self:

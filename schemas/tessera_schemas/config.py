@@ -23,9 +23,10 @@ YEAR_SECONDS = 31_536_000
 class Subscriber(Strict):
     """A durable subscriber of a tenant's events, made by `apply`; `types` such as `job.allocated.v1`, empty: all."""
 
-    name: Name
+    name: Annotated[Name, Field(description="Under which it subscribes")]
     types: Annotated[
-        tuple[Annotated[str, StringConstraints(pattern=r"^[a-z.]+\.v[0-9]+$")], ...], Field(max_length=32)
+        tuple[Annotated[str, StringConstraints(pattern=r"^[a-z.]+\.v[0-9]+$")], ...],
+        Field(max_length=32, description="Event types that it gets; empty: all"),
     ] = ()
 
 
@@ -34,8 +35,8 @@ class Limits(Strict):
 
     jobs: Annotated[Positive | None, Field(description="Jobs that have not ended")] = 10_000
     gpus: Annotated[Positive | None, Field(description="GPUs asked for by jobs that have not ended")] = None
-    gpus_per_job: Positive | None = None
-    pods_per_job: Positive | None = None
+    gpus_per_job: Annotated[Positive | None, Field(description="GPUs that one job may ask for")] = None
+    pods_per_job: Annotated[Positive | None, Field(description="Pods that one job may ask for")] = None
     submits_per_second: Annotated[
         Positive | None, Field(le=1_000_000, description="Jobs handed in, lastingly; orders about jobs as many again")
     ] = later(100)
@@ -55,24 +56,28 @@ class PodGrants(Strict):
     Default grants give no right beyond the tenant's namespace. Users' own pods are Kubernetes' to judge.
     """
 
-    memory_volumes: bool = True
+    memory_volumes: Annotated[bool, Field(description="Volumes in memory, such as /dev/shm")] = True
     env_from: Annotated[bool, Field(description="Variables from secrets and config maps of its namespace")] = True
     init_containers: Annotated[bool, Field(description="And sidecars")] = True
-    ports: bool = True
+    ports: Annotated[bool, Field(description="Ports that containers declare")] = True
     higher_limits: Annotated[bool, Field(description="Limits above what is asked for: nodes may be overcommitted")] = (
         False
     )
     ipc_lock: Annotated[bool, Field(description="The capability IPC_LOCK, as RDMA needs it")] = False
-    host_network: bool = False
-    runtime_classes: Annotated[tuple[ObjectName, ...], Field(max_length=32)] = ()
+    host_network: Annotated[bool, Field(description="The node's network instead of the pod's own")] = False
+    runtime_classes: Annotated[
+        tuple[ObjectName, ...], Field(max_length=32, description="RuntimeClasses that its pods may name")
+    ] = ()
 
 
 class Tenant(Strict):
-    name: Name
-    limits: Limits = Limits()
+    name: Annotated[Name, Field(description="Part of its subjects and its credentials")]
+    limits: Annotated[Limits, Field(description="The most it may hand in")] = Limits()
     priority_classes: Annotated[tuple[Name, ...], Field(description="Granted; empty: all")] = ()
-    subscribers: Annotated[tuple[Subscriber, ...], Field(max_length=32)] = ()
-    pod_grants: PodGrants = later(PodGrants())
+    subscribers: Annotated[
+        tuple[Subscriber, ...], Field(max_length=32, description="Durable readers of its events")
+    ] = ()
+    pod_grants: Annotated[PodGrants, Field(description="What its pods may have beyond the usual")] = later(PodGrants())
     weight: Annotated[
         Count,
         Field(le=1_000_000, description="Its part of a queue that others use too; 0: only what nobody else asks for"),
@@ -86,8 +91,10 @@ class Flavor(Strict):
     A node is of the first flavor that it matches, in the order of the configuration.
     """
 
-    name: Name
-    node_labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=16)] = Field(default_factory=dict)
+    name: Annotated[Name, Field(description="What quotas say")]
+    node_labels: Annotated[
+        dict[LabelKey, LabelValue], Field(max_length=16, description="Labels that its nodes have")
+    ] = Field(default_factory=dict)
     gpu_models: Annotated[tuple[GpuModel, ...], Field(max_length=32, description="Any of these; empty: any")] = ()
 
 
@@ -99,9 +106,14 @@ class Quota(Strict):
     its nominal quota is a hard limit. Limits of None: all may be borrowed, all may be lent.
     """
 
-    resource: Literal["cpu_milli", "memory_bytes", "gpu_milli"]
-    nominal: Count
-    flavor: Annotated[str, StringConstraints(max_length=63)] = ""
+    resource: Annotated[
+        Literal["cpu_milli", "memory_bytes", "gpu_milli"],
+        Field(description="What is counted; in files also gpus, cpu and memory"),
+    ]
+    nominal: Annotated[Count, Field(description="What the queue is promised")]
+    flavor: Annotated[
+        str, StringConstraints(max_length=63), Field(description="Kind of nodes; empty: all together")
+    ] = ""
     borrowing_limit: Annotated[Count | None, Field(description="Most above the nominal quota")] = None
     lending_limit: Annotated[Count | None, Field(description="Most of the nominal quota that others may use")] = None
 
@@ -122,7 +134,7 @@ class IdleRule(Strict):
     A value left out is that of the queue above it, at last the policy's (`idle`, `idle_warn_seconds`, …).
     """
 
-    action: IdleAction | None = None
+    action: Annotated[IdleAction | None, Field(description="What becomes of such a run")] = None
     busy_percent: Annotated[
         int | None,
         Field(
@@ -139,15 +151,17 @@ class IdleRule(Strict):
 class Queue(Strict):
     """One leaf or inner node of the queue tree; jobs name leaves."""
 
-    name: Name
+    name: Annotated[Name, Field(description="What jobs say")]
     tenants: Annotated[tuple[Name, ...], Field(description="Who may submit here; empty: everybody")] = ()
-    pool: Name = "default"
-    parent: Name | None = None
+    pool: Annotated[Name, Field(description="Nodes that it uses")] = "default"
+    parent: Annotated[Name | None, Field(description="Queue above it; null: none")] = None
     weight: Annotated[
         Count,
         Field(le=1_000_000, description="Its part of what is shared; 0: only what no queue with a weight asks for"),
     ] = 1
-    quotas: Annotated[tuple[Quota, ...], Field(max_length=64)] = ()
+    quotas: Annotated[
+        tuple[Quota, ...], Field(max_length=64, description="What is promised to it, per resource and flavor")
+    ] = ()
     queueing_strategy: Annotated[
         Literal["best_effort_fifo", "strict_fifo"], Field(description="strict: nobody passes the queue's first job")
     ] = "best_effort_fifo"
@@ -193,7 +207,7 @@ class Queue(Strict):
 class Pool(Strict):
     """Nodes that say the pool's name. A node that itself says another device profile takes nothing new."""
 
-    name: Name
+    name: Annotated[Name, Field(description="What queues and nodes say")]
     device_profile: Annotated[
         DeviceProfile | None, Field(description="Who hands out the GPUs of its nodes; None: each node says it itself")
     ] = None
@@ -202,12 +216,12 @@ class Pool(Strict):
 class Level(Strict):
     """A topology level: jobs say its name in place of the node label whose values are its domains."""
 
-    name: Name
-    label: LabelKey
+    name: Annotated[Name, Field(description="What jobs say")]
+    label: Annotated[LabelKey, Field(description="The node label")]
 
 
 class PriorityClass(Strict):
-    name: Name
+    name: Annotated[Name, Field(description="What jobs say")]
     value: Annotated[int, Field(ge=-1_000_000, le=1_000_000, strict=True, description="Higher goes first")]
 
 
@@ -298,7 +312,7 @@ class Policy(Strict):
     idle: Annotated[
         Literal["off", "warn", "requeue", "fail"], Field(description="What becomes of runs that hold GPUs and use none")
     ] = "off"
-    idle_warn_seconds: Annotated[Positive, Field(le=YEAR_SECONDS)] = 1800
+    idle_warn_seconds: Annotated[Positive, Field(le=YEAR_SECONDS, description="Unused for so long: a warning")] = 1800
     idle_reclaim_seconds: Annotated[Positive, Field(le=YEAR_SECONDS, description="From the warning on")] = 1800
     start_timeout_seconds: Annotated[
         Positive, Field(le=YEAR_SECONDS, description="From allocation until every pod runs")
@@ -319,19 +333,23 @@ class Policy(Strict):
 class ConfigBody(Strict):
     """Configuration as an operator writes it: the whole of it, each time."""
 
-    tenants: Annotated[tuple[Tenant, ...], Field(min_length=1, max_length=10_000)]
-    queues: Annotated[tuple[Queue, ...], Field(min_length=1, max_length=10_000)]
-    flavors: Annotated[tuple[Flavor, ...], Field(max_length=64)] = ()
-    pools: Annotated[tuple[Pool, ...], Field(max_length=1000)] = ()
+    tenants: Annotated[tuple[Tenant, ...], Field(min_length=1, max_length=10_000, description="Who may hand in jobs")]
+    queues: Annotated[tuple[Queue, ...], Field(min_length=1, max_length=10_000, description="Where jobs wait, a tree")]
+    flavors: Annotated[
+        tuple[Flavor, ...], Field(max_length=64, description="Kinds of nodes that quotas tell apart")
+    ] = ()
+    pools: Annotated[tuple[Pool, ...], Field(max_length=1000, description="Sets of nodes")] = ()
     topology: Annotated[tuple[Level, ...], Field(max_length=LEVELS_MAX, description="Widest first")] = ()
-    priority_classes: Annotated[tuple[PriorityClass, ...], Field(min_length=1, max_length=64)] = (
+    priority_classes: Annotated[
+        tuple[PriorityClass, ...], Field(min_length=1, max_length=64, description="From which jobs choose")
+    ] = (
         PriorityClass(name="low", value=-100),
         PriorityClass(name="normal", value=0),
         PriorityClass(name="high", value=100),
         PriorityClass(name="urgent", value=1000),
     )
-    templates: Annotated[tuple[JobTemplate, ...], Field(max_length=1000)] = ()
-    policy: Policy = Policy()
+    templates: Annotated[tuple[JobTemplate, ...], Field(max_length=1000, description="Jobs by name")] = ()
+    policy: Annotated[Policy, Field(description="How the shard decides")] = Policy()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

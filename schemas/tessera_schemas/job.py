@@ -119,9 +119,9 @@ class Operator(StrEnum):
 class AffinityTerm(Strict):
     """One condition on a node's labels; all terms must hold. NotIn also holds where the label is missing."""
 
-    key: LabelKey
-    operator: Operator
-    values: Annotated[tuple[LabelValue, ...], Field(max_length=64)] = ()
+    key: Annotated[LabelKey, Field(description="The node's label")]
+    operator: Annotated[Operator, Field(description="How the label compares")]
+    values: Annotated[tuple[LabelValue, ...], Field(max_length=64, description="What it compares with")] = ()
 
     @model_validator(mode="after")
     def _values(self) -> Self:
@@ -144,10 +144,12 @@ class Toleration(Strict):
     An empty value tolerates every value, but with `operator` Equal the empty value alone.
     """
 
-    key: LabelKey
-    value: LabelValue = ""
-    effect: Literal["NoSchedule", "NoExecute", ""] = ""
-    operator: Literal["Equal", "Exists", ""] = ""
+    key: Annotated[LabelKey, Field(description="The taint's key")]
+    value: Annotated[LabelValue, Field(description="Its value; empty: see above")] = ""
+    effect: Annotated[Literal["NoSchedule", "NoExecute", ""], Field(description="Its effect; empty: any")] = ""
+    operator: Annotated[
+        Literal["Equal", "Exists", ""], Field(description="Equal: the value counts. Exists: any value")
+    ] = ""
 
     @model_validator(mode="after")
     def _value(self) -> Self:
@@ -169,9 +171,11 @@ class Topology(Strict):
     the last level is the bound and the job waits; else the pods then go to as few domains as there can be.
     """
 
-    level: LabelKey
-    required: bool = True
-    wider: Annotated[tuple[LabelKey, ...], Field(max_length=LEVELS_MAX - 1)] = ()
+    level: Annotated[LabelKey, Field(description="The node label, or its short name")]
+    required: Annotated[bool, Field(description="Wait for such a domain; false: prefer one")] = True
+    wider: Annotated[
+        tuple[LabelKey, ...], Field(max_length=LEVELS_MAX - 1, description="Levels to go on to, narrowest first")
+    ] = ()
     group: Annotated[Name | None, Field(description="Roles that say the same group share the domain")] = None
 
     @model_validator(mode="after")
@@ -189,16 +193,27 @@ class Role(Strict):
     nobody waits for the room, and shrinks down to its minimum before anybody is preempted.
     """
 
-    name: Name
-    replicas: Annotated[Positive, Field(le=REPLICAS_MAX)] = 1
-    min_replicas: Annotated[Positive, Field(le=REPLICAS_MAX)] | None = None
-    max_replicas: Annotated[Positive, Field(le=REPLICAS_MAX)] | None = None
-    resources: Resources
+    name: Annotated[Name, Field(description="Part of the names of its pods")]
+    replicas: Annotated[Positive, Field(le=REPLICAS_MAX, description="Number of pods")] = 1
+    min_replicas: Annotated[
+        Annotated[Positive, Field(le=REPLICAS_MAX)] | None,
+        Field(description="Elastic: it starts with these"),
+    ] = None
+    max_replicas: Annotated[
+        Annotated[Positive, Field(le=REPLICAS_MAX)] | None, Field(description="Elastic: it grows up to these")
+    ] = None
+    resources: Annotated[Resources, Field(description="What each pod takes")]
     gpu_models: Annotated[tuple[GpuModel, ...], Field(max_length=32, description="Any of these; empty: any")] = ()
-    node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=32)] = Field(default_factory=dict)
-    tolerations: Annotated[tuple[Toleration, ...], Field(max_length=32)] = ()
-    affinity: Annotated[tuple[AffinityTerm, ...], Field(max_length=32)] = ()
-    topology: Topology | None = None
+    node_selector: Annotated[
+        dict[LabelKey, LabelValue], Field(max_length=32, description="Labels that a node must have")
+    ] = Field(default_factory=dict)
+    tolerations: Annotated[
+        tuple[Toleration, ...], Field(max_length=32, description="Taints of nodes that its pods bear")
+    ] = ()
+    affinity: Annotated[
+        tuple[AffinityTerm, ...], Field(max_length=32, description="Conditions on node labels; all hold")
+    ] = ()
+    topology: Annotated[Topology | None, Field(description="All pods within one domain, such as a rack")] = None
     same_node_as: Annotated[
         Name | None, Field(description="The first pod goes to the node of that role's first pod, and so on")
     ] = None
@@ -206,7 +221,7 @@ class Role(Strict):
         LabelKey | None,
         Field(description="The numbers of pods on the values of this label, or level, differ by at most one"),
     ] = None
-    template: Template
+    template: Annotated[Template, Field(description="The container of each pod")]
     release: Annotated[
         Literal["pod", "together"],
         Field(description="When its GPUs are free again: as each pod ends; or together, once the whole run has ended"),
@@ -293,16 +308,18 @@ class CheckpointPolicy(Strict):
     The notice comes before SIGTERM and its grace, and ends early when the program has saved.
     """
 
-    interval_seconds: Annotated[Positive, Field(le=31_536_000)]
-    notice_seconds: Annotated[Count, Field(le=3600)] = 0
+    interval_seconds: Annotated[Positive, Field(le=31_536_000, description="How often the program saves")]
+    notice_seconds: Annotated[Count, Field(le=3600, description="Time to save before SIGTERM; 0: none")] = 0
 
 
 class Retry(Strict):
     """Retries of a job when something other than its own program failed, and the time between them."""
 
-    max_attempts: Annotated[int, Field(ge=1, le=1000, strict=True)] = 3
+    max_attempts: Annotated[int, Field(ge=1, le=1000, strict=True, description="Attempts, without preempted ones")] = 3
     backoff_seconds: Annotated[int, Field(ge=0, le=86_400, strict=True, description="Doubled each time")] = 10
-    backoff_max_seconds: Annotated[int, Field(ge=0, le=86_400, strict=True)] = 600
+    backoff_max_seconds: Annotated[
+        int, Field(ge=0, le=86_400, strict=True, description="The longest pause between two attempts")
+    ] = 600
     on_failure: Annotated[bool, Field(description="Also when the program itself failed")] = False
     give_up_seconds: Annotated[
         int, Field(ge=0, le=31_536_000, strict=True, description="No further attempt so long after the first start")
@@ -327,35 +344,46 @@ class JobIdle(Strict):
 
 
 class DatasetHint(Strict):
-    name: Name
-    size_bytes: Count = 0
+    name: Annotated[Name, Field(description="The dataset")]
+    size_bytes: Annotated[Count, Field(description="Its size")] = 0
 
 
 class JobSpec(Strict):
     """A job as its owner wrote it."""
 
-    name: Name
-    queue: Name
-    priority_class: Name = "normal"
-    preemptible: bool = True
-    roles: Annotated[tuple[Role, ...], Field(min_length=1, max_length=16)]
-    time_limit_seconds: Annotated[Positive, Field(le=31_536_000)] | None = None
-    termination_grace_seconds: Annotated[int, Field(ge=0, le=3600, strict=True)] = 30
-    ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=2_592_000, strict=True)] = 3600
-    retry: Retry = Retry()
-    checkpoint: CheckpointPolicy | None = None
+    name: Annotated[Name, Field(description="For people; need not be unique")]
+    queue: Annotated[Name, Field(description="Queue in which it waits, a leaf of the tree")]
+    priority_class: Annotated[Name, Field(description="One that the configuration names; higher goes first")] = "normal"
+    preemptible: Annotated[bool, Field(description="Whether others may have it evicted and requeued")] = True
+    roles: Annotated[
+        tuple[Role, ...], Field(min_length=1, max_length=16, description="Its sets of pods, together one gang")
+    ]
+    time_limit_seconds: Annotated[
+        Annotated[Positive, Field(le=31_536_000)] | None,
+        Field(description="After it a run fails; null: never"),
+    ] = None
+    termination_grace_seconds: Annotated[
+        int, Field(ge=0, le=3600, strict=True, description="From SIGTERM to SIGKILL")
+    ] = 30
+    ttl_seconds_after_finished: Annotated[
+        int, Field(ge=0, le=2_592_000, strict=True, description="How long its ended pods stay readable")
+    ] = 3600
+    retry: Annotated[Retry, Field(description="When it is tried again")] = Retry()
+    checkpoint: Annotated[CheckpointPolicy | None, Field(description="How its program saves its work")] = None
     launcher: Annotated[
         Literal["plain", "torchrun", "mpi"] | None,
         Field(description="torchrun: the pods find one another by name and have torchrun's variables. plain: neither"),
     ] = None
-    datasets: Annotated[tuple[DatasetHint, ...], Field(max_length=16)] = ()
-    labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=32)] = Field(default_factory=dict)
+    datasets: Annotated[tuple[DatasetHint, ...], Field(max_length=16, description="Not honoured yet: refused")] = ()
+    labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=32, description="Labels of its pods")] = Field(
+        default_factory=dict
+    )
     user: Annotated[
         LabelValue,
         Field(description="Whose job of the tenant's people it is: in a queue they take turns, as tenants do"),
     ] = later("")
-    idle: JobIdle | None = None
-    array: JobArray | None = None
+    idle: Annotated[JobIdle | None, Field(description="Rule for its unused GPUs, if the queue lets it")] = None
+    array: Annotated[JobArray | None, Field(description="Makes it an array of equal tasks")] = None
     after: Annotated[
         tuple[Dependency, ...],
         Field(max_length=DEPENDENCIES_MAX, description="It waits until all of these hold of other jobs"),

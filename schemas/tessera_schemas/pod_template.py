@@ -42,10 +42,16 @@ NOTICE_DIRECTORY, NOTICE_FILE = "/etc/tessera", "evict-at"
 class Volume(Strict):
     """Source of files. A path of the host is not among the kinds, on purpose."""
 
-    kind: Literal["empty", "claim", "config_map", "secret", "memory"]
-    mount_path: Path
-    name: Annotated[str, StringConstraints(max_length=253, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$")] = ""
-    read_only: bool = False
+    kind: Annotated[
+        Literal["empty", "claim", "config_map", "secret", "memory"], Field(description="Where the files come from")
+    ]
+    mount_path: Annotated[Path, Field(description="Where the container sees them")]
+    name: Annotated[
+        str,
+        StringConstraints(max_length=253, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$"),
+        Field(description="Of the claim, config map or secret"),
+    ] = ""
+    read_only: Annotated[bool, Field(description="Whether it may not write")] = False
     size_bytes: Annotated[
         Positive | None, Field(description="Of a memory volume: the most it holds, within the pod's memory limit")
     ] = None
@@ -62,18 +68,22 @@ class Volume(Strict):
 class EnvSource(Strict):
     """A variable's value: one key of a secret or config map in the tenant's namespace."""
 
-    kind: Literal["secret", "config_map"]
-    name: ObjectName
-    key: Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[-._A-Za-z0-9]+$")]
+    kind: Annotated[Literal["secret", "config_map"], Field(description="What holds the value")]
+    name: Annotated[ObjectName, Field(description="Its name")]
+    key: Annotated[
+        str,
+        StringConstraints(min_length=1, max_length=253, pattern=r"^[-._A-Za-z0-9]+$"),
+        Field(description="The key in it"),
+    ]
     optional: Annotated[bool, Field(description="Start without the variable where there is no such key")] = False
 
 
 class Port(Strict):
     """A port on which the container listens, told to whoever looks; nothing is opened or closed by it."""
 
-    port: Annotated[int, Field(ge=1, le=65_535, strict=True)]
-    name: PortName = ""
-    protocol: Literal["TCP", "UDP", "SCTP"] = "TCP"
+    port: Annotated[int, Field(ge=1, le=65_535, strict=True, description="The number")]
+    name: Annotated[PortName, Field(description="What others call it")] = ""
+    protocol: Annotated[Literal["TCP", "UDP", "SCTP"], Field(description="Its protocol")] = "TCP"
 
     @model_validator(mode="after")
     def _has_a_letter(self) -> Self:
@@ -93,15 +103,17 @@ class InitContainer(Strict):
     A sidecar starts in that order too, but goes on beside the role's container, and is ended after it.
     """
 
-    name: Name
-    image: Image
-    command: Arguments = ()
-    args: Arguments = ()
-    env: Environment = Field(default_factory=dict)
-    env_from: Annotated[dict[EnvName, EnvSource], Field(max_length=100)] = Field(default_factory=dict)
-    working_dir: Path | None = None
-    resources: ContainerResources
-    sidecar: bool = False
+    name: Annotated[Name, Field(description="Name of the container")]
+    image: Annotated[Image, Field(description="Image of the container")]
+    command: Annotated[Arguments, Field(description="Instead of the image's entry point")] = ()
+    args: Annotated[Arguments, Field(description="Arguments of the command")] = ()
+    env: Annotated[Environment, Field(description="Variables")] = Field(default_factory=dict)
+    env_from: Annotated[
+        dict[EnvName, EnvSource], Field(max_length=100, description="Variables from secrets and config maps")
+    ] = Field(default_factory=dict)
+    working_dir: Annotated[Path | None, Field(description="Directory it starts in; null: the image's")] = None
+    resources: Annotated[ContainerResources, Field(description="What it takes")]
+    sidecar: Annotated[bool, Field(description="It goes on beside the role's container")] = False
 
     @model_validator(mode="after")
     def _environment(self) -> Self:
@@ -112,21 +124,25 @@ class InitContainer(Strict):
 class Template(Strict):
     """The container of every pod of a role, and what goes with it."""
 
-    image: Image
-    command: Arguments = ()
-    args: Arguments = ()
-    env: Environment = Field(default_factory=dict)
-    working_dir: Path | None = None
+    image: Annotated[Image, Field(description="Image of the container")]
+    command: Annotated[Arguments, Field(description="Instead of the image's entry point")] = ()
+    args: Annotated[Arguments, Field(description="Arguments of the command")] = ()
+    env: Annotated[Environment, Field(description="Variables")] = Field(default_factory=dict)
+    working_dir: Annotated[Path | None, Field(description="Directory it starts in; null: the image's")] = None
     run_as_user: Annotated[
         UserId | None, Field(description="Needed where a namespace enforces the restricted level")
     ] = None
-    volumes: Annotated[tuple[Volume, ...], Field(max_length=32)] = ()
-    annotations: Annotated[dict[LabelKey, Argument], Field(max_length=64)] = Field(default_factory=dict)
+    volumes: Annotated[tuple[Volume, ...], Field(max_length=32, description="Files that it sees")] = ()
+    annotations: Annotated[dict[LabelKey, Argument], Field(max_length=64, description="Annotations of the pod")] = (
+        Field(default_factory=dict)
+    )
     env_from: Annotated[
         dict[EnvName, EnvSource], Field(max_length=100, description="Variables from secrets and config maps")
     ] = Field(default_factory=dict)
-    init_containers: Annotated[tuple[InitContainer, ...], Field(max_length=16)] = ()
-    ports: Annotated[tuple[Port, ...], Field(max_length=32)] = ()
+    init_containers: Annotated[
+        tuple[InitContainer, ...], Field(max_length=16, description="Containers before it and beside it")
+    ] = ()
+    ports: Annotated[tuple[Port, ...], Field(max_length=32, description="Ports on which it listens")] = ()
     ipc_lock: Annotated[bool, Field(description="The capability IPC_LOCK: may pin memory, as RDMA needs it")] = False
     host_network: Annotated[bool, Field(description="The pod has its node's network instead of its own")] = False
     runtime_class: Annotated[

@@ -41,7 +41,7 @@ class CountedResources(Strict):
     cpu_milli: Annotated[
         Positive, ResourceKind("cpu", "cpu", "thousandths"), Field(description="Thousandths of a CPU core")
     ]
-    memory_bytes: Annotated[Positive, ResourceKind("memory", "memory", "bytes")]
+    memory_bytes: Annotated[Positive, ResourceKind("memory", "memory", "bytes"), Field(description="Bytes of memory")]
     hugepages_2mi_bytes: Annotated[
         Count,
         ResourceKind("hugepages-2Mi", "hugepages_2mi", "bytes"),

@@ -40,10 +40,10 @@ class Parameter(Strict):
     volume, is a `choice` among `values`.
     """
 
-    name: ParameterName
-    type: Literal["string", "int", "choice"]
-    description: Text = ""
-    default: Value | None = None
+    name: Annotated[ParameterName, Field(description="What users say, and the placeholder")]
+    type: Annotated[Literal["string", "int", "choice"], Field(description="What its value is")]
+    description: Annotated[Text, Field(description="For people")] = ""
+    default: Annotated[Value | None, Field(description="Where nothing is said; null: it must be said")] = None
     min: Annotated[Number | None, Field(description="Of an int")] = None
     max: Annotated[Number | None, Field(description="Of an int")] = None
     values: Annotated[tuple[Words, ...], Field(max_length=64, description="Of a choice")] = ()
@@ -101,11 +101,13 @@ class Parameter(Strict):
 class JobTemplate(Strict):
     """A job with placeholders; `overrides` are what a user may say beside the parameters."""
 
-    name: Name
-    description: Text = ""
-    parameters: Annotated[tuple[Parameter, ...], Field(max_length=64)] = ()
-    overrides: Annotated[tuple[Override, ...], Field(max_length=3)] = ("name",)
-    spec: dict[str, JsonValue]
+    name: Annotated[Name, Field(description="What users say")]
+    description: Annotated[Text, Field(description="For people")] = ""
+    parameters: Annotated[tuple[Parameter, ...], Field(max_length=64, description="What users may say")] = ()
+    overrides: Annotated[
+        tuple[Override, ...], Field(max_length=3, description="Fields of the job that users may say beside them")
+    ] = ("name",)
+    spec: Annotated[dict[str, JsonValue], Field(description="The job, with {placeholders}")]
 
     @model_validator(mode="after")
     def _placeholders(self) -> Self:

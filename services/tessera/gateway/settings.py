@@ -20,8 +20,8 @@ class GatewaySettings(ServiceSettings):
     tokens_file: Path | None = Field(None, description="Hashes of the tokens, as `tessera token new` writes them")
     allowed_hosts: tuple[str, ...] = Field((), description="Names by which clients reach us, besides loopback's")
     allowed_origins: tuple[str, ...] = Field((), description="Origins of web pages that may call us, besides our own")
-    tls_certificate_file: Path | None = None
-    tls_key_file: Path | None = None
+    tls_certificate_file: Path | None = Field(None, description="Certificate chain in PEM, for HTTPS")
+    tls_key_file: Path | None = Field(None, description="Its private key")
     plaintext_ok: bool = Field(False, description="Off loopback without TLS: something before us speaks it")
 
     body_bytes_max: int = Field(120 * 1024, ge=1024, le=127 * 1024, description="A command of it must fit on SUBMIT")
@@ -40,9 +40,9 @@ class GatewaySettings(ServiceSettings):
     views_seconds: float = Field(2.0, gt=0, le=60, description="To read Redis, before a 503")
     views_age_seconds: float = Field(0.25, ge=0, le=60, description="How old a list may be; it says as of which n")
     streams_max: int = Field(1000, ge=1, le=100_000, description="Open event streams of everybody")
-    streams_per_token: int = Field(16, ge=1, le=10_000)
+    streams_per_token: int = Field(16, ge=1, le=10_000, description="Open event streams of one token")
     events_held: int = Field(4096, ge=16, le=1_000_000, description="Newest events in memory, shared by all streams")
-    heartbeat_seconds: float = Field(15.0, gt=0, le=300)
+    heartbeat_seconds: float = Field(15.0, gt=0, le=300, description="A quiet stream gets a line this often")
     slow_seconds: float = Field(10.0, gt=0, le=300, description="A client that takes nothing for so long is dropped")
 
     logs_store: str = Field(

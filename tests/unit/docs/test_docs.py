@@ -1,5 +1,6 @@
 """What the documents say is there is there: examples, commands, targets, links, services, streams."""
 
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from tessera.client import applying, files
 from tessera.client.cli import app
 from tessera.client.commands.sbatch import IMAGE_VARIABLE
 from tessera.client.contexts import API_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
-from tessera.kernel.process.settings import ServiceSettings
+from tessera.kernel.process.settings import CONFIG_FILE_VARIABLE, ServiceSettings
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.reading import read_tenant_command
 from tessera_schemas.services import SERVICES
@@ -87,7 +88,7 @@ def test_the_ci_examples_are_yaml_that_submits(name: str) -> None:
     assert "tessera submit -f job.yaml --wait" in str(yaml.safe_load((EXAMPLES / name).read_text()))
 
 
-OF_THE_CLIENT = {API_VARIABLE, TOKEN_VARIABLE, TOKEN_FILE_VARIABLE, IMAGE_VARIABLE}
+ELSEWHERE = {API_VARIABLE, TOKEN_VARIABLE, TOKEN_FILE_VARIABLE, IMAGE_VARIABLE, CONFIG_FILE_VARIABLE}
 
 
 @page_by_page
@@ -128,12 +129,15 @@ def test_every_file_of_the_project_that_a_page_names_exists(page: Path) -> None:
 
 @page_by_page
 def test_every_setting_that_a_page_names_exists(page: Path) -> None:
-    known = {f"TESSERA_{name}".upper() for name in ServiceSettings.model_fields}
+    for service in SERVICES:
+        importlib.import_module(f"tessera.{service}.settings")
+    shown = [ServiceSettings, *(model for model in ServiceSettings.__subclasses__() if model.service in SERVICES)]
+    known = {f"TESSERA_{name}".upper() for model in shown for name in model.model_fields}
     told = set(re.findall(r'"(TESSERA_[A-Z_]+)"', (ROOT / "services/tessera/binder/decide/containers.py").read_text()))
     told |= set(re.findall(r"\$\{(TESSERA_[A-Z_]+)", (ROOT / "docker-compose.yml").read_text()))
     named = set(re.findall(r"TESSERA_[A-Z_]*[A-Z]", page.read_text()))
     # Besides settings: variables of pods and of compose, a CI secret, those of the client, the directory of traces.
-    assert named - known - told <= {"TESSERA_CREDENTIALS", "TESSERA_HOME", "TESSERA_DATA", *OF_THE_CLIENT}
+    assert named - known - told <= {"TESSERA_CREDENTIALS", "TESSERA_HOME", "TESSERA_DATA", *ELSEWHERE}
 
 
 @pytest.mark.parametrize("page", [*PAGES, *SHOWN_FILES], ids=lambda page: str(page.relative_to(ROOT)))
@@ -152,10 +156,17 @@ def test_what_is_made_from_the_code_stands_in_the_pages_as_it_is_made() -> None:
 
 def test_every_decision_says_what_would_prove_it_wrong() -> None:
     parts = ("Context", "Decision", "Non-goals", "Alternatives", "Consequences", "What would prove it wrong")
-    for page in sorted((ROOT / "docs" / "adr").glob("*.md")):
+    for page in sorted((ROOT / "docs" / "adr").glob("[0-9]*.md")):
         assert re.findall(r"^\*\*([^*]+?)\.\*\*", page.read_text(), re.MULTILINE) == list(parts), page.name
 
 
 def test_the_numbers_of_decisions_rise_by_one() -> None:
-    names = sorted(page.name for page in (ROOT / "docs" / "adr").glob("*.md"))
+    names = sorted(page.name for page in (ROOT / "docs" / "adr").glob("[0-9]*.md"))
     assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
+
+
+def test_every_field_of_a_reference_has_a_meaning() -> None:
+    for page in ("job", "configuration", "settings"):
+        rows = [line for line in (ROOT / "docs/reference" / f"{page}.md").read_text().splitlines() if line[:3] == "| `"]
+        assert len(rows) > 80, page
+        assert [row for row in rows if row.endswith("|  |")] == []

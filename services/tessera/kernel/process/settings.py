@@ -33,21 +33,31 @@ class ServiceSettings(BaseSettings):
     shard: str = Field("main", pattern=f"^{NAME.pattern}$", description="The shard this process serves")
     credentials_file: Path | None = Field(None, description="An identity's JSON file, as `tessera init` writes it")
 
-    nats_url: str = Field("nats://127.0.0.1:4222", pattern="^(nats|tls)://")
-    nats_user: str = ""
-    nats_password: SecretStr = SecretStr("")
+    nats_url: str = Field(
+        "nats://127.0.0.1:4222",
+        pattern="^(nats|tls)://",
+        description="Where NATS is; tls:// for an encrypted connection",
+    )
+    nats_user: str = Field("", description="The identity at NATS")
+    nats_password: SecretStr = Field(SecretStr(""), description="Its password")
     nats_monitor_url: str = Field(
         "http://127.0.0.1:8222", pattern="^https?://", description="Where the server tells whether it syncs each write"
     )
     allow_unsynced: bool = Field(False, description="Only where losing acknowledged work in a power cut is fine")
     allow_anybody: bool = Field(False, description="Only where whoever reaches NATS may write any tenant's records")
 
-    redis_url: str = Field("redis://127.0.0.1:6379/0", pattern="^(redis|rediss|unix)://")
-    redis_user: str = ""
-    redis_password: SecretStr = SecretStr("")
+    redis_url: str = Field(
+        "redis://127.0.0.1:6379/0",
+        pattern="^(redis|rediss|unix)://",
+        description="Where Redis is; rediss:// for an encrypted connection",
+    )
+    redis_user: str = Field("", description="The identity at Redis")
+    redis_password: SecretStr = Field(SecretStr(""), description="Its password")
 
     cluster_url: str = Field("", description="The Kubernetes API; empty means the usual kubeconfig or pod identity")
-    cluster_token: SecretStr = SecretStr("")
+    cluster_token: SecretStr = Field(
+        SecretStr(""), description="Token for the Kubernetes API, instead of the kubeconfig's"
+    )
 
     http_host: str = Field("127.0.0.1", description="Health and metrics; loopback unless told")
     http_port: int = Field(0, ge=0, le=65_535, description="0 takes a free port")
@@ -55,7 +65,7 @@ class ServiceSettings(BaseSettings):
     otlp_url: str = Field(
         "", pattern="^(https?://.+)?$", description="An OpenTelemetry collector to send traces to; needs the extra otel"
     )
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged")
 
     lease_seconds: float = Field(
         2.0, ge=0.2, le=60, description="A standby takes over after this long; renewed four times as often"

@@ -1,0 +1,199 @@
+"""
+The reference pages of job, configuration and settings, made from the models: `make schemas` writes them.
+
+A field's meaning is its description in the model, its bounds are those that are checked; nothing is said twice.
+"""
+
+import importlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from tessera.kernel.process.settings import PREFIX, ServiceSettings
+from tessera_schemas import base, short_form
+from tessera_schemas.config import ConfigBody
+from tessera_schemas.job import JobSpec
+from tessera_schemas.services import SERVICES
+
+Json = dict[str, Any]
+NAME_PATTERN = next(part.pattern for part in base.Name.__metadata__)
+ONE_LINE = re.compile(r"\s*\n\s*")
+SHORT: Mapping[str, Mapping[str, str]] = {
+    "Resources": {full: word for word, (full, _) in short_form.RESOURCES.items()},
+    "ContainerResources": {full: word for word, (full, _) in short_form.RESOURCES.items()},
+    "Volume": {full: word for word, (full, _) in short_form.VOLUME.items()},
+    "JobSpec": {full: word for word, (full, _) in short_form.JOB.items()},
+}
+"""A field's name in people's files, where that is another one."""
+
+JOB_HEAD = """\
+# Reference: the job
+
+Every field of a job, made from the model that all services read it with. Files, HTTP and Python take it in the full
+form, whose names stand first, and in the short one: with the name in brackets, quantities are written as people write
+them (`cpu: 500m`, `memory: 64Gi`, `time_limit: 2h`), and a job with a single role has the role's fields (`replicas`,
+`resources`, `template`, …) and its `gpus`, `cpu`, `memory`, `image` and `command` at the top level. Answers have the
+full form. [Examples](../examples/training.yaml); [pods](../pods.md); [launchers](../launchers.md).
+
+An unknown field is refused with its path, never ignored.
+"""
+CONFIG_HEAD = """\
+# Reference: the configuration
+
+Every field of the configuration of a shard, which `tessera apply -f FILE` sends as a whole, made from the model.
+`tessera config init` writes a first one for the cluster that is there. [Queues](../queues.md) and
+[policy](../policy.md) say what each choice does and costs; [an example](../examples/config.yaml).
+
+Quotas may be written short, as `quotas: {gpus: 32, cpu: 256, memory: 2Ti}`.
+"""
+SETTINGS_HEAD = """\
+# Reference: settings of the services
+
+Every setting, made from the models. In order of precedence: the environment (the name in capitals, with `TESSERA_`
+before it), `tessera.toml` or the file that `TESSERA_CONFIG_FILE` names (its top level for all services, a table per
+service for that one), the credential file, the default. A wrong setting ends the start with one sentence that names it.
+"""
+
+
+def job_page() -> str:
+    """The reference of the job: a table per model, in the order in which they are met."""
+    return JOB_HEAD + _model_tables(JobSpec)
+
+
+def config_page() -> str:
+    """The reference of the configuration; what it has in common with jobs is linked."""
+    return CONFIG_HEAD + _model_tables(ConfigBody)
+
+
+def settings_page() -> str:
+    """The reference of settings: what all services share, then those of each."""
+    for name in SERVICES:
+        importlib.import_module(f"tessera.{name}.settings")
+    models = {model.service: model for model in ServiceSettings.__subclasses__() if model.service in SERVICES}
+    shared = ServiceSettings.model_json_schema()["properties"]
+    lines = [SETTINGS_HEAD, "\n## Every service\n", _settings_table(shared)]
+    for name in SERVICES:
+        found = models[name].model_json_schema()["properties"]
+        own = {field: schema for field, schema in found.items() if shared.get(field) != schema}
+        if own:
+            lines += [f"\n## {name}\n", _settings_table(own)]
+    return "\n".join(lines)
+
+
+def _model_tables(model: type[BaseModel]) -> str:
+    schema = model.model_json_schema()
+    models = {model.__name__: schema, **schema["$defs"]}
+    parts = []
+    for name in _in_reading_order(schema, models):
+        fields = models[name]["properties"]
+        required = models[name].get("required", ())
+        rows = (_row(name, field, each, field in required, models) for field, each in fields.items())
+        parts.append(f"\n## {name}\n\n{models[name].get('description', '').strip()}\n\n" + _table(rows))
+    return "".join(parts)
+
+
+def _in_reading_order(schema: Json, models: Mapping[str, Json]) -> list[str]:
+    order = [name for name, each in models.items() if each is schema]
+    for name in order:
+        for reference in _references(models[name]["properties"]):
+            if reference not in order and "properties" in models[reference]:
+                order.append(reference)
+    return order
+
+
+def _references(part: Any) -> Iterator[str]:
+    if isinstance(part, dict):
+        if "$ref" in part:
+            yield part["$ref"].rpartition("/")[2]
+        for each in part.values():
+            yield from _references(each)
+    elif isinstance(part, list):
+        for each in part:
+            yield from _references(each)
+
+
+def _row(model: str, field: str, schema: Json, required: bool, models: Mapping[str, Json]) -> tuple[str, ...]:
+    short = SHORT.get(model, {}).get(field)
+    name = f"`{field}`" + (f" (`{short}`)" if short else "")
+    default = "required" if required else _default(schema)
+    return name, _kind(schema, models), default, ONE_LINE.sub(" ", schema["description"])
+
+
+def _settings_table(fields: Mapping[str, Json]) -> str:
+    rows = (
+        (f"`{PREFIX}{name.upper()}`", _kind(each, {}), _default(each), each["description"])
+        for name, each in fields.items()
+    )
+    return _table(rows)
+
+
+def _table(rows: Iterator[tuple[str, ...]]) -> str:
+    lines = ["| field | type | default | meaning |", "|---|---|---|---|"]
+    cells = ([cell.replace("|", r"\|") for cell in row] for row in rows)
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in cells), ""])
+
+
+def _default(schema: Json) -> str:
+    value = schema.get("default")
+    if isinstance(value, dict):
+        return "those of its fields" if value else "none"
+    if value in ("", [], None):
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return "see below" if isinstance(value[0], dict) else ", ".join(f"`{each}`" for each in value)
+    return f"`{value:,}`" if isinstance(value, int) else f"`{value}`"
+
+
+def _kind(schema: Json, models: Mapping[str, Json]) -> str:
+    """A type in words, with its bounds."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        found = models[name]
+        if "enum" in found:
+            return _kind(found, models)
+        return f"[{name}](#{name.lower()})" if "properties" in found else "anything"
+    if "anyOf" in schema:
+        kinds = dict.fromkeys(_kind(each, models) for each in schema["anyOf"])
+        return " or ".join(kinds)
+    if "enum" in schema or "const" in schema:
+        return ", ".join(f"`{each}`" if each else "empty" for each in schema.get("enum", [schema.get("const")]))
+    return _plain(schema, models)
+
+
+def _plain(schema: Json, models: Mapping[str, Json]) -> str:
+    match schema.get("type"):
+        case "array":
+            most = f", at most {schema['maxItems']}" if "maxItems" in schema and "prefixItems" not in schema else ""
+            return f"list of {_kind(schema.get('items', {}), models)}{most}"
+        case "object":
+            values = schema.get("additionalProperties") or next(iter(schema.get("patternProperties", {}).values()), {})
+            return f"map to {_kind(values if isinstance(values, dict) else {}, models)}"
+        case "integer" | "number" as kind:
+            return {"integer": "integer", "number": "number"}[kind] + _bounds(schema)
+        case "string":
+            kinds = {"password": "secret", "path": "path"}
+            return "name" if schema.get("pattern") == NAME_PATTERN else kinds.get(schema.get("format", ""), "text")
+        case "boolean":
+            return "true, false"
+        case None:
+            return "anything"
+    return str(schema["type"])
+
+
+def _bounds(schema: Json) -> str:
+    least = schema.get("minimum", schema.get("exclusiveMinimum"))
+    most = schema.get("maximum", schema.get("exclusiveMaximum"))
+    low = "" if least is None else f"above {least}" if "exclusiveMinimum" in schema else f"from {least:,}"
+    high = "" if most is None or most >= base.INT_MAX else f"to {most:,}" if "maximum" in schema else f"below {most:,}"
+    return "".join(f" {part}" for part in (low, high) if part)
+
+
+PAGES = {
+    "docs/reference/job.md": job_page,
+    "docs/reference/configuration.md": config_page,
+    "docs/reference/settings.md": settings_page,
+}
