@@ -193,6 +193,9 @@ class State:
 QueuedJob = tuple[int, int, int, str]
 """-priority, then age (ledger n, index), then the id."""
 
+Whose = tuple[str, str, str]
+"""Queue, tenant and user."""
+
 Bucket = tuple[int, JobKind, int]
 """-priority, kind and time limit (ms, 0 for none) of jobs that are expected to run equally long."""
 
@@ -297,9 +300,25 @@ class Index:
     def rebuild_waiting(self, state: State) -> None:
         """A new configuration moves queues between pools and priorities up and down."""
         self.waiting, self.lines, self.buckets, self.orphaned, self._kinds = {}, {}, {}, {}, None
+        tree, waiting = state.tree, dict[str, list[QueuedJob]]()
+        by_user, by_bucket = dict[Whose, list[QueuedJob]](), dict[Whose, dict[Bucket, list[QueuedJob]]]()
         for job in state.jobs.values():
-            if job.phase is Phase.QUEUED:
-                self._wait(state, job)
+            if job.phase is not Phase.QUEUED:
+                continue
+            if tree.pool(job.queue) is None:
+                self.orphaned[job.job_id] = None
+            elif not job.kept_out:
+                place, whose = _key_in_queue(tree, job), (job.queue, job.tenant, job.user)
+                waiting.setdefault(job.queue, []).append(place)
+                by_user.setdefault(whose, []).append(place)
+                if tree.queues[job.queue].order != "age":
+                    by_bucket.setdefault(whose, {}).setdefault(_bucket(tree, job), []).append(place)
+        # Sorted once: put in one by one they take five times as long, and a restart has a hundred thousand.
+        self.waiting = {queue: SortedList(places) for queue, places in waiting.items()}
+        for (queue, tenant, user), places in by_user.items():
+            self.lines.setdefault(queue, {}).setdefault(tenant, {})[user] = SortedList(places)
+        for whose, buckets in by_bucket.items():
+            self.buckets[whose] = {bucket: SortedList(places) for bucket, places in buckets.items()}
 
     def _wait(self, state: State, job: Job) -> None:
         if state.tree.pool(job.queue) is None:

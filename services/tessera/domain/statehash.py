@@ -18,6 +18,8 @@ from tessera.domain.ended_jobs import EndedJobs
 from tessera.domain.state import LATER_TABLES, TABLES, State
 
 MODULUS = 1 << 128
+ENDED = "ended"
+"""The table whose rows' digests are not kept."""
 
 
 class StateHash:
@@ -36,6 +38,22 @@ class StateHash:
         used = (f"{name} {self._sums[name]:032x}" for name in TABLES if name in LATER_TABLES and self._digests[name])
         whole = [*scalars, state.config.model_dump_json(), *first, *used]
         return hashlib.sha256(orjson.dumps(whole)).hexdigest()
+
+    def adopt(self, name: str, key: str, encoded: bytes) -> None:
+        """
+        Count a row of a restored state by the canonical bytes that it was read from.
+
+        `adopted` follows once all rows are in. Raises KeyError for an unknown table.
+        """
+        digest = _digest_of(key, encoded)
+        self._sums[name] = (self._sums[name] + digest) % MODULUS
+        if name != ENDED:
+            self._digests[name][key] = digest
+
+    def adopted(self, state: State) -> None:
+        """All that `state` holds was counted by `adopt`: nothing of it needs a digest before it is written again."""
+        for name in TABLES:
+            getattr(state, name).written.clear()
 
     def _refresh(self, name: str, table: Any) -> None:
         total = self._sums[name]
@@ -62,4 +80,8 @@ def _sum_of_ended(table: EndedJobs) -> int:
 
 
 def _digest(key: str, row: Any) -> int:
-    return int.from_bytes(hashlib.blake2b(key.encode() + b"\x00" + encode(row), digest_size=16).digest(), "big")
+    return _digest_of(key, encode(row))
+
+
+def _digest_of(key: str, encoded: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(key.encode() + b"\x00" + encoded, digest_size=16).digest(), "big")

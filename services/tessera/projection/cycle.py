@@ -80,6 +80,7 @@ class Cycle:
         fields = self._views.moved_by(message, lambda: self._shard.fold(entry))
         self._publisher.offer(events)
         self._mirror.touch(fields)
+        self._snapshots.count(entry.stored)
         self._last_event = last_cursor(message) or self._last_event
 
     def _events(self, message: LedgerMessage) -> tuple[StoredEvent, ...]:

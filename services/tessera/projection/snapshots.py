@@ -7,10 +7,16 @@ import structlog
 
 from tessera.domain.state import State
 from tessera.kernel.errors import KernelError
-from tessera.kernel.ledger.snapshots import chunks_of, store_snapshot
+from tessera.kernel.ledger.snapshots import CHUNK_BYTES, chunks_of, store_snapshot
 from tessera.kernel.service.context import Ports
 from tessera.projection.events import Cursor
 from tessera.projection.settings import ProjectionSettings
+
+GROWTH_BYTES = 8 << 20
+"""Bytes of ledger since the last snapshot below which time alone calls for another."""
+
+SOONEST = 0.2
+"""Part of the usual time that is between two snapshots however much comes."""
 
 log = structlog.get_logger()
 
@@ -32,21 +38,34 @@ class Snapshots:
     def __init__(self, ports: Ports, settings: ProjectionSettings) -> None:
         self._ports, self._shard, self._every = ports, settings.shard, settings.snapshot_seconds
         self._next_at = ports.clock.monotonic()
+        self._folded_bytes = self._state_bytes = 0
         self._pictures: asyncio.Queue[SnapshotUnderWay] = asyncio.Queue(1)
         self._busy = False
 
     @property
     def due(self) -> bool:
-        """Tells whether it is time for a snapshot and none is on its way."""
-        return not self._busy and self._ports.clock.monotonic() >= self._next_at
+        """
+        Tells whether it is time for a snapshot, or much came since the last one, and none is on its way.
+
+        Much is an eighth of what the last one had: so what a restart folds is bounded, and so is what snapshots cost.
+        """
+        now = self._ports.clock.monotonic()
+        grown = self._folded_bytes >= max(GROWTH_BYTES, self._state_bytes // 8)
+        soon = self._next_at - self._every * (1 - SOONEST)
+        return not self._busy and (now >= self._next_at or (grown and now >= soon))
+
+    def count(self, stored: bytes) -> None:
+        """Take note of a ledger message that was folded."""
+        self._folded_bytes += len(stored)
 
     async def take(self, state: State, state_hash: str, last_event: Cursor) -> None:
         """Copy the state, which must rest meanwhile; it is sent by `run`."""
         self._busy = True
-        chunks = []
+        self._folded_bytes, chunks = 0, list[bytes]()
         for chunk in chunks_of(state):
             chunks.append(chunk)
             await self._ports.clock.sleep(0)
+        self._state_bytes = len(chunks) * CHUNK_BYTES
         await self._pictures.put(SnapshotUnderWay(state.n, state_hash, state.chain, last_event, chunks))
 
     async def run(self) -> None:

@@ -22,6 +22,7 @@ from tessera.scheduler.decide import CapacityCache, Inputs, decide
 from tessera.scheduler.inbox import Inbox
 from tessera.scheduler.job_spans import report_spans
 from tessera.scheduler.settings import SchedulerSettings
+from tessera.scheduler.since_checkpoint import SinceCheckpoint
 from tessera_schemas.ledger import Allocated, AnyRecord, LedgerMessage, Waiting
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 
@@ -51,6 +52,7 @@ class Committer:
         self._time = LedgerTime(ports.clock, shard.state.ts)
         self._busy = False
         self._capacity = CapacityCache()
+        self._since_checkpoint = SinceCheckpoint(settings)
         self._full: str | None = None
         self.epoch = 0
         ports.health.check("ledger", lambda: self._full)
@@ -149,7 +151,7 @@ class Committer:
     def _inputs(self, facts: tuple[int, tuple], orders: tuple, holder: str = "") -> Inputs:  # type: ignore[type-arg]
         state = self._shard.state
         n = state.n + 1
-        checkpoint = bool(holder) or n % self._settings.checkpoint_every == 0
+        checkpoint = bool(holder) or self._since_checkpoint.is_due(n)
         return Inputs(
             n=n,
             ts=self._time.now(state.ts),
@@ -203,6 +205,7 @@ class Committer:
         self._full = None
         ports.metrics.step(Step.APPEND, appended - started)
         self._shard.fold(entry)
+        self._since_checkpoint.count(entry)
         ports.metrics.step(Step.FOLD, clock.monotonic() - appended)
         ports.metrics.ledger_n.set(state.n)
         for record in message.records:
@@ -225,9 +228,10 @@ class Committer:
 
     async def _settle(self, tx: str) -> bool:
         """Read the tail through the leader until it is known whether `tx` got in; raises Deposed on a foreign epoch."""
+        new: list[Entry] = []
         while True:
             try:
-                new = await self._shard.catch_up(self._ports.ledger)
+                await self._shard.catch_up(self._ports.ledger, new.append)
                 break
             except Transient as error:
                 log.warning("tail_unreadable", error=str(error))

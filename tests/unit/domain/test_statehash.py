@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from tessera.domain.canonical import encode
+from tessera.domain.errors import Contradiction
+from tessera.domain.fast import replace
 from tessera.domain.later import later
 from tessera.domain.snapshot import dump, load
 from tessera.domain.state import TABLES, State
@@ -12,6 +14,7 @@ from tessera.domain.statehash import StateHash
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
 from tessera_schemas.base import INT_MAX
+from tessera_schemas.ledger import FORMAT
 from tests.builders import admitted, job_spec, role
 from tests.ledgers import Committed
 from tests.random_ledger import random_ledger
@@ -162,3 +165,21 @@ class Outer:
 )
 def test_later_fields_are_left_out_of_the_canonical_form_while_they_are_not_used(entity: Outer, canonical: bytes):
     assert encode(entity) == canonical
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_restored_state_hashes_by_the_bytes_it_was_read_from_as_by_its_rows(seed: int) -> None:
+    lines, hasher = list(dump(random_ledger(seed, 120).state)), StateHash()
+    by_bytes, by_rows = load(iter(lines), hasher), load(iter(lines))
+    assert hasher.of(by_bytes) == StateHash().of(load(iter(lines)))
+    job = next(iter(by_rows.jobs.values()))
+    for state in (by_bytes, by_rows):
+        state.put_job(replace(job, evictions=job.evictions + 1))
+    assert hasher.of(by_bytes) == StateHash().of(by_rows)
+
+
+def test_a_snapshot_of_a_format_to_come_is_refused() -> None:
+    state = random_ledger(1).state
+    state.format = FORMAT + 1
+    with pytest.raises(Contradiction, match="format"):
+        load(iter(list(dump(state))))

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any, cast
 
+import pytest
+
 from tessera.kernel.ledger.loop import BEHIND_MESSAGES, BUSY_RECORDS, fold_ledger
 from tessera.kernel.ledger.shard import Entry, Shard
 from tessera.kernel.ledger.stream import StreamLedger
@@ -91,6 +93,24 @@ async def test_every_message_of_a_batch_counts_as_late_as_it_is() -> None:
     await loop.clock.run(0.1)
     counted = loop.ports.metrics.registry.get_sample_value("tessera_event_hop_seconds_count", {"service": "preemption"})
     assert counted == len(loop.committed.stored) > len(loop.batches)
+    loop.stop.set()
+    await loop.clock.run(1)
+    await folding
+
+
+async def test_of_a_long_tail_only_a_piece_is_decoded_and_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop()
+    for _ in range(40):
+        loop.admit(8)
+    await loop.append()
+    largest = max(map(len, loop.committed.stored))
+    monkeypatch.setattr("tessera.kernel.ledger.loop.DECODED_BYTES", 3 * largest)
+    folding = asyncio.ensure_future(fold_ledger(loop.ports, loop.shard, loop.react, loop.stop))
+    await loop.clock.run(0.1)
+    batches = [[loop.committed.stored[n - 1] for n in ns] for _, ns in loop.batches]
+    assert [data for batch in batches for data in batch] == loop.committed.stored
+    assert max(sum(map(len, batch)) for batch in batches) < 4 * largest
+    assert len(batches) >= 10
     loop.stop.set()
     await loop.clock.run(1)
     await folding

@@ -8,7 +8,7 @@ import pytest
 
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import InvariantViolation
-from tessera.kernel.ledger.shard import Shard, decode_entry
+from tessera.kernel.ledger.shard import Entry, Shard, decode_entry
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
@@ -137,15 +137,20 @@ class World:
 async def test_catching_up_folds_what_is_new_and_says_what_it_was() -> None:
     ledger = checked()
     world, shard = World().holds(ledger.stored), Shard()
-    assert [entry.message.n for entry in await shard.catch_up(world.ledger)] == [1, 2, 3, 4]
-    assert await shard.catch_up(world.ledger) == []
+    new: list[Entry] = []
+    await shard.catch_up(world.ledger, new.append)
+    await shard.catch_up(world.ledger, new.append)
+    assert [entry.message.n for entry in new] == [1, 2, 3, 4]
     ledger.commit(admitted("k2"))
     world.holds(ledger.stored[-1:])
-    assert [entry.message.n for entry in await shard.catch_up(world.ledger)] == [5]
+    await shard.catch_up(world.ledger, new.append)
+    assert [entry.message.n for entry in new] == [1, 2, 3, 4, 5]
 
 
 async def test_an_empty_ledger_is_caught_up_with_at_once() -> None:
-    assert await Shard().catch_up(World().ledger) == []
+    shard = Shard()
+    await shard.catch_up(World().ledger)
+    assert shard.state.n == 0
 
 
 async def test_a_ledger_that_ends_before_what_was_seen_lost_its_tail() -> None:

@@ -1,6 +1,7 @@
 """A snapshot is used only when the ledger vouches for it; anything else is passed over, and nothing breaks."""
 
 from collections.abc import Callable
+from zlib import decompress
 
 import pytest
 
@@ -88,7 +89,7 @@ async def test_a_snapshot_that_cannot_be_used_is_passed_over_for_the_one_before(
 
 async def test_a_snapshot_of_which_one_entity_was_changed_is_not_used() -> None:
     world = World()
-    chunks = [chunk.replace(b'"node-a"', b'"node-x"') for chunk in chunks_of(world.books.state)]
+    chunks = [decompress(chunk).replace(b'"node-a"', b'"node-x"') for chunk in chunks_of(world.books.state)]
     n, state_hash = world.books.state.n, world.books.shard.hasher.of(world.books.state)
     await store_snapshot(world.bus, SHARD, chunks, n, state_hash)
     world.books.commit(checkpoint=True)
@@ -111,7 +112,7 @@ GARBAGE = [
 @pytest.mark.parametrize("spoil", GARBAGE)
 async def test_a_chunk_that_cannot_be_read_is_passed_over(spoil: Callable[[bytes], bytes]) -> None:
     world = World()
-    chunks = [spoil(chunk) for chunk in chunks_of(world.books.state)]
+    chunks = [spoil(decompress(chunk)) for chunk in chunks_of(world.books.state)]
     n, state_hash = world.books.state.n, world.books.shard.hasher.of(world.books.state)
     await store_snapshot(world.bus, SHARD, chunks, n, state_hash)
     world.books.commit(checkpoint=True)
@@ -158,3 +159,30 @@ async def test_a_large_state_is_cut_into_chunks_and_put_together_again() -> None
     assert len(list(chunks_of(world.books.state))) > 1
     n = await world.snapshot()
     assert await world.found() == n
+
+
+async def test_a_compressed_chunk_that_is_cut_is_passed_over() -> None:
+    world = World()
+    chunks = [chunk[:-9] for chunk in chunks_of(world.books.state)]
+    n, state_hash = world.books.state.n, world.books.shard.hasher.of(world.books.state)
+    await store_snapshot(world.bus, SHARD, chunks, n, state_hash)
+    world.books.commit(checkpoint=True)
+    world.store()
+    assert await world.found() is None
+
+
+async def test_a_snapshot_of_a_release_that_did_not_compress_is_used() -> None:
+    world = World()
+    state = world.books.state
+    chunks = [decompress(chunk) for chunk in chunks_of(state)]
+    assert chunks[0].startswith(b"{")
+    await store_snapshot(world.bus, SHARD, chunks, state.n, world.books.shard.hasher.of(state))
+    world.books.commit(checkpoint=True)
+    world.store()
+    assert await world.found() == state.n - 1
+
+
+async def test_a_ledger_of_the_old_format_gets_snapshots_that_its_readers_know() -> None:
+    world = World()
+    world.books.state.format = 1
+    assert [chunk[:1] for chunk in chunks_of(world.books.state)] == [b"{"]

@@ -364,6 +364,15 @@ async def test_snapshots_keep_their_distance(world):
     assert len(await snapshots(world)) == 1
 
 
+async def test_much_that_came_calls_for_a_snapshot_before_its_time(world, monkeypatch):
+    monkeypatch.setattr("tessera.projection.snapshots.GROWTH_BYTES", 6_000)
+    monkeypatch.setattr("tessera.projection.snapshots.CHUNK_BYTES", 10)  # by which the size of a state is reckoned
+    monkeypatch.setattr("tessera.projection.snapshots.SOONEST", 0.0001)
+    await grown(world, snapshot_seconds=3600)
+    taken = await snapshots(world)
+    assert 2 < len(taken) < sum(b'"checkpoint"' in data for data in LEDGER.stored)
+
+
 async def test_a_restart_folds_only_what_came_after_the_snapshot(world):
     await grown(world, snapshot_seconds=0)
     world.stream("LEDGER").remove(1)  # whoever began at the beginning would find a gap

@@ -54,6 +54,30 @@ async def test_what_comes_while_an_append_is_in_flight_shares_the_next_message()
 
 
 @pytest.mark.parametrize(
+    ("settings", "checkpoints"),
+    [
+        ({}, [False] * 6),
+        ({"checkpoint_records": 4}, [False, True, False, True, False, True]),
+        ({"checkpoint_bytes": 2600}, [False, False, False, True, False, False]),
+        ({"checkpoint_every": 4}, [False, True, False, False, False, True]),
+    ],
+    ids=["none is due", "by records", "by bytes", "by messages"],
+)
+async def test_checkpoints_come_by_messages_records_and_bytes(
+    settings: dict[str, int], checkpoints: list[bool]
+) -> None:
+    world = World()
+    async with Leader(world, **settings):
+        await world.fact(config_proposed())
+        await world.clock.run(0.1)
+        for number in range(6):
+            world.at_once(*[outgoing(admitted(f"k{number}-{i}")) for i in range(2)])
+            await world.clock.run(1)
+        kinds = [[record.kind for record in message.records] for message in world.ledger[2:]]
+        assert ["checkpoint" in each for each in kinds] == checkpoints
+
+
+@pytest.mark.parametrize(
     ("settings", "messages"),
     [({}, [4, 2]), ({"share_seconds": 0}, [4, 1, 1]), ({"busy_facts": 5}, [4, 1, 1])],
     ids=["a busy committer waits for company", "unless told never to", "one that is not busy does not wait"],

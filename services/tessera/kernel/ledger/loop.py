@@ -1,18 +1,21 @@
 """The loop of every service that reads the ledger: fold in order, then let the service look at what is new."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import structlog
 
 from tessera.kernel.errors import Transient
 from tessera.kernel.ledger.shard import Entry, Shard, decode_entry
 from tessera.kernel.messaging.follow import BACKOFF_SECONDS
+from tessera.kernel.ports import Message
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.waiting import closed_at, wait_for
 
 BUSY_RECORDS = 4
 BEHIND_MESSAGES = 64  # in one batch: that is company enough, and there is ground to be made up
+DECODED_BYTES = 1 << 20
+"""Of messages, decoded in one go; in memory they take ten times as much."""
 
 log = structlog.get_logger()
 React = Callable[[list[Entry]], Awaitable[None]]
@@ -39,22 +42,37 @@ async def fold_ledger(
         async with closed_at(stop, source):
             try:
                 while not stop.is_set():
-                    entries = [decode_entry(message) for message in await source.next()]
+                    messages = await source.next()
                     failures = 0
-                    for entry in entries:
-                        if before_fold is not None:
-                            before_fold(entry)
-                        shard.fold(entry)
-                    if entries:
+                    for some in _pieces(messages):
+                        entries = [decode_entry(message) for message in some]
+                        for entry in entries:
+                            if before_fold is not None:
+                                before_fold(entry)
+                            shard.fold(entry)
                         _measure(ports, entries)
                         await react(entries)
-                        records = sum(len(entry.message.records) for entry in entries)
-                        if linger is not None and is_busy(len(entries), records):
+                        if len(some) < len(messages):
+                            await ports.clock.sleep(0)
+                        elif linger is not None and is_busy(len(entries), sum(len(e.message.records) for e in entries)):
                             await linger()
             except Transient as error:
                 log.warning("ledger_follow_retries", error=str(error), n=shard.state.n)
         await wait_for(stop, ports.clock, BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
         failures += 1
+
+
+def _pieces(messages: list[Message]) -> Iterator[list[Message]]:
+    """Parts of a batch that are decoded and held at once: a long tail of large messages would take all memory."""
+    piece, size = list[Message](), 0
+    for message in messages:
+        piece.append(message)
+        size += len(message.data)
+        if size >= DECODED_BYTES:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece
 
 
 def is_busy(messages: int, records: int) -> bool:

@@ -5,6 +5,7 @@ Everything that contradicts the books (a gap, a fork, an unknown record, a check
 InvariantViolation, and its service halts: up, not ready, deciding nothing.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -13,6 +14,7 @@ from tessera.domain.errors import Contradiction
 from tessera.domain.fold import fold_message
 from tessera.domain.state import State
 from tessera.domain.statehash import StateHash
+from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ledger.snapshots import read_snapshot
 from tessera.kernel.ports import Bus, Ledger, Message
@@ -59,9 +61,12 @@ class Shard:
         except (Contradiction, KeyError, IndexError, ValueError) as error:
             raise InvariantViolation(f"record {entry.message.n}: {error}") from error
 
-    async def catch_up(self, ledger: Ledger) -> list[Entry]:
-        """Fold up to the tail as the leader has it; returns what was new."""
-        new: list[Entry] = []
+    async def catch_up(self, ledger: Ledger, notice: Callable[[Entry], object] = lambda entry: None) -> None:
+        """
+        Fold up to the tail as the leader has it, calling `notice` with what was new.
+
+        Others run between two messages; none is kept, since a long tail does not fit into memory.
+        """
         tail = await ledger.tail()
         head = 0 if tail is None else tail.seq
         if head < self.state.n:
@@ -71,17 +76,17 @@ class Shard:
         if head == self.state.n:
             if tail is not None and chain_after(tail.data) != self.state.chain:
                 raise InvariantViolation(f"record {head} is not the one that was seen: the ledger was written again")
-            return new
+            return
         source = ledger.follow(self.state.n)
         try:
             while self.state.n < head:
                 for message in await source.next():
                     entry = decode_entry(message)
                     self.fold(entry)
-                    new.append(entry)
+                    notice(entry)
+                    await SystemClock().sleep(0)
         finally:
             await source.close()
-        return new
 
 
 async def restore(bus: Bus, ledger: Ledger, shard: str) -> Shard:

