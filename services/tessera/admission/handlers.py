@@ -102,10 +102,9 @@ class CommandHandlers:
         if not decide.is_tenant_name(tenant):
             return Poison(f"{message.subject}: no tenant can be called so")
         policy = self._policy.known
-        if policy is None:
-            if decide.needs_policy(parsed):
-                return NOT_KNOWN
-            policy = AdmissionPolicy()
+        if (policy is None or self._policy.is_doubtful) and decide.needs_policy(parsed):
+            return NOT_KNOWN
+        policy = policy or AdmissionPolicy()
         origin = Origin(self._shard, tenant, message.seq, take_trace(message.headers), adopted)
         return Case(
             message, origin, decide.judge_tenant_command(parsed, origin, policy), f"{self._submits}.{message.seq}"
@@ -114,7 +113,7 @@ class CommandHandlers:
     async def _judge_again(self, read: list[tuple[Message, Parsed]], results: list[object]) -> list[object]:
         """A configuration may have come into force just now: look once more before refusing because of the old one."""
         before = self._policy.known
-        if await self._policy.look_again() is before:
+        if await self._policy.look_again() is before and not self._policy.is_doubtful:
             return results
         return [self._judge(message, parsed) for message, parsed in read]
 

@@ -36,6 +36,11 @@ class PolicyView:
         """Why no job can be judged yet; None once one can."""
         return None if self.known is not None else "no tenant policy yet: the shared views hold nothing of this shard"
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether nothing is configured as far as is known, and nobody can look whether that is still so."""
+        return self._away and self.known is not None and self.known.tree is None
+
     async def wait_for_first(self) -> None:
         """Waits until a policy was read for the first time."""
         await self._first.wait()

@@ -149,6 +149,25 @@ async def test_with_redis_away_the_last_known_policy_stays_in_force() -> None:
     assert [fact.kind for fact in world.facts] == ["job_admitted", "job_refused"]
 
 
+async def test_with_redis_away_nobody_is_told_that_nothing_is_configured() -> None:
+    """The first configuration may have come into force since we last saw the views."""
+    world = World()
+    await world.views(None)
+    await world.policy.look_again()
+    world.faults.away = True
+    world.clock.now += 1
+    (job,) = await world.submits(submit())
+    assert isinstance(job, Transient)
+    assert world.facts == []
+    world.faults.away = False
+    await world.views(config_body())
+    looking = asyncio.create_task(world.policy.keep_fresh())
+    while isinstance((await world.submits(submit()))[0], Transient):
+        await asyncio.sleep(0)
+    looking.cancel()
+    assert [fact.kind for fact in world.facts] == ["job_admitted"]
+
+
 async def test_views_that_are_being_rebuilt_do_not_undo_what_is_known() -> None:
     world = await World.with_policy()
     world.store.shared.wipe()

@@ -29,7 +29,7 @@ from tessera.kernel.provisioning.credential_files import (
     Login,
     read_credential,
 )
-from tessera.kernel.provisioning.permissions import allowed, redis_rules, tenant_border
+from tessera.kernel.provisioning.permissions import allowed, redis_nobody, redis_rules, tenant_border
 from tessera_schemas import subjects
 from tessera_schemas.services import BY_NAME, RESERVED_NAMES, SERVICES
 
@@ -179,9 +179,9 @@ def render_redis(everybody: Mapping[str, Sequence[Credential]]) -> str:
     """
     The ACL file of Redis: each user has the keys of its shard alone.
 
-    Passwords stand in it as SHA-256, which is enough for 256 random bits.
+    Passwords stand in it as SHA-256, which is enough for 256 random bits. Nobody can log in as `default`.
     """
-    lines = ["user default off resetkeys resetchannels -@all"]
+    lines = [redis_nobody(list(everybody))]
     for shard, credential in ((shard, credential) for shard, found in everybody.items() for credential in found):
         rules = redis_rules(credential.identity.role, shard)
         if rules is not None and credential.redis is not None:

@@ -6,6 +6,7 @@ everything, so that an identity always has both. Nobody below the operator may c
 creating one on a filtered name was seen to rewrite another tenant's durable.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.kernel.provisioning.credential_files import Identity
@@ -115,3 +116,16 @@ def redis_rules(role: str, shard: str) -> str | None:
     else:
         return None
     return f"on ~{keys.pattern(shard)} resetchannels -@all " + " ".join(f"+{command}" for command in commands)
+
+
+def redis_nobody(shards: Sequence[str]) -> str:
+    """
+    The line of Redis's user `default`, as whom nobody can log in.
+
+    He may write all the same: Redis replays its append-only file with his rights, and up to 8.4 it passes over each
+    transaction of a script whose commands he may not run, so that a restart would lose the views (from 7.2 on it ends
+    itself instead).
+    """
+    patterns = " ".join(f"~{keys.pattern(shard)}" for shard in shards)
+    commands = " ".join(f"+{command}" for command in (*_REDIS_READ, *_REDIS_WRITE) if "|" not in command)
+    return f"user default off resetkeys {patterns} resetchannels -@all {commands}"
