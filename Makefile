@@ -8,6 +8,7 @@ SEEDS ?= 100
 # One more than there are processors, since many tests wait for servers.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 FIRST ?= 1
+MINUTES ?= 15
 CODE := schemas services tests docs deploy
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGES := admission queueing scheduler preemption reclamation binder projection gateway client
@@ -17,7 +18,7 @@ SERVICES := admission queueing scheduler preemption reclamation binder projectio
 export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards screenshots unit test test-kubernetes sim mutants demo bench bench-engine bench-growth bench-kubernetes up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
+.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards screenshots unit test test-kubernetes sim mutants chaos demo bench bench-engine bench-growth bench-kubernetes up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -96,6 +97,9 @@ sim: $(READY) ## simulate SEEDS seeds from FIRST on (make sim SEEDS=1000 FIRST=1
 
 mutants: $(READY) ## break one promise after the other in a copy; the tests that must notice (minutes)
 	@$(BIN)/python -m tests.mutants $(MUTANTS)
+
+chaos: $(READY) ## real processes under load and faults for MINUTES, everything accounted for after each phase
+	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 demo: $(READY) ## the whole platform on this machine: 200 jobs, a kill in the middle, a verdict
 	$(BIN)/tessera demo

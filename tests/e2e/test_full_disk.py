@@ -11,6 +11,7 @@ import pytest
 from tessera.local.platform import NATS, Platform
 from tessera_schemas.services import SERVICES
 from tests.e2e.live import eventually
+from tests.full_disk import fill
 
 pytestmark = pytest.mark.timeout(120)
 WITHOUT_A_CLUSTER = [service for service in SERVICES if service not in ("binder", "reclamation")]
@@ -45,14 +46,3 @@ async def test_no_service_is_ready_while_nats_cannot_store_and_each_is_after_its
         ballast.unlink()
         await platform.restart(NATS)
         await eventually(lambda: says("ok"), "all are ready again")
-
-
-def fill(ballast: Path) -> None:
-    """Take all the room there is."""
-    with ballast.open("wb", buffering=0) as file:
-        for size in (2**16, 2**12):
-            try:
-                while True:
-                    file.write(bytes(size))
-            except OSError:
-                continue

@@ -64,6 +64,27 @@ async def test_a_watch_from_an_expired_version_is_410(url: str, cluster: HttpClu
     assert caught.value.status == 410
 
 
+async def test_watches_repeat_or_lose_events_as_ordered_and_say_that_some_are_lost(url: str, cluster: HttpCluster):
+    _items, version = await cluster.list("pods")
+    watch = cluster.watch("pods", version)
+    await cluster.create_pod("default", POD)
+    assert (await anext(watch)).type == "ADDED"  # it is open, and orders are of open watches
+    await order(url, fault="repeat_events", count=1)
+    await order(url, fault="drop_events", count=2)
+    for number in range(4):
+        await cluster.create_pod("default", {**POD, "metadata": {"name": f"more-{number}"}})
+    with pytest.raises(ApiError) as caught:
+        await anext(watch)
+    assert caught.value.status == 410
+    fresh = cluster.watch("pods", version)
+    await anext(fresh)
+    await order(url, fault="repeat_events", count=1)
+    await cluster.create_pod("default", {**POD, "metadata": {"name": "twice"}})
+    seen: list[str] = []
+    while seen.count("twice") < 2:
+        seen.append((await anext(fresh)).object["metadata"]["name"])
+
+
 async def test_a_watch_that_fell_behind_ends_with_410_as_its_last_event():
     clock = SystemClock()
     core = SimCluster(clock, options=Options(history=4))
@@ -137,6 +158,8 @@ async def test_a_bad_request_is_refused_as_the_api_would(url: str, method: str, 
         {"fault": "lose_answers", "verb": "bind", "after_effect": False},
         {"fault": "close_watches"},
         {"fault": "expire_history"},
+        {"fault": "drop_events", "count": 2},
+        {"fault": "repeat_events", "count": 2},
         {"fault": "node_reachable", "node": "n", "reachable": False},
         {"fault": "node_gpus", "node": "n", "gpus": 1},
         {"fault": "node_cordoned", "node": "n", "cordoned": True},

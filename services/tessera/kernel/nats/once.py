@@ -27,13 +27,17 @@ async def check_closed(url: str, user: str, password: str) -> None:
 
 
 async def connect_once(url: str, user: str, password: str, seconds: float = 5.0) -> Client:
-    """Raises StartupError when nobody answers, or refuses this user, within `seconds`."""
+    """
+    Connect to one of the servers of `url`, which commas separate.
+
+    Raises StartupError when nobody answers, or refuses this user, within `seconds`.
+    """
 
     async def keep_quiet(_error: Exception) -> None:
         """The one error that matters is raised below."""
 
     connecting = nats.connect(
-        url,
+        [each.strip() for each in url.split(",")],
         user=user or None,
         password=password or None,
         inbox_prefix=subjects.inbox(subjects.identity_of(user)) if user else "_INBOX",

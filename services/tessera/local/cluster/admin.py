@@ -60,6 +60,26 @@ class ExpireHistory(_Fault):
         cluster.expire_history()
 
 
+class DropEvents(_Fault):
+    """Each open watch loses its next events, and then ends with 410."""
+
+    fault: Literal["drop_events"]
+    count: Count = 1
+
+    def apply(self, cluster: SimCluster) -> None:
+        """Order it of the watches that are open now."""
+        cluster.disturb_watches(drop=self.count)
+
+
+class RepeatEvents(_Fault):
+    fault: Literal["repeat_events"]
+    count: Count = 1
+
+    def apply(self, cluster: SimCluster) -> None:
+        """Have each watch that is open now send its next events twice."""
+        cluster.disturb_watches(repeat=self.count)
+
+
 class NodeReachable(_Fault):
     fault: Literal["node_reachable"]
     node: str
@@ -140,7 +160,8 @@ class Clear(_Fault):
 
 
 OfNodes = NodeReachable | NodeCordoned | NodeOutOfService | NodeGone | NodeGpus
-AnyFault = AnswerFault | LoseAnswers | CloseWatches | ExpireHistory | OfNodes | DeletePod | Clear
+OfWatches = CloseWatches | ExpireHistory | DropEvents | RepeatEvents
+AnyFault = AnswerFault | LoseAnswers | OfWatches | OfNodes | DeletePod | Clear
 _FAULT: TypeAdapter[AnyFault] = TypeAdapter(Annotated[AnyFault, Field(discriminator="fault")])
 
 

@@ -240,6 +240,11 @@ class SimCluster:
         for shelf in self._store.shelves.values():
             shelf.log.close_all()
 
+    def disturb_watches(self, drop: int = 0, repeat: int = 0) -> None:
+        """Every open watch loses its next `drop` events and then ends with 410, or sends the next `repeat` twice."""
+        for shelf in self._store.shelves.values():
+            shelf.log.disturb(drop, repeat)
+
     def expire_history(self) -> None:
         """Forget every past change: a watch that is behind, and a list that goes on in pages, get 410."""
         self.pages.forget()

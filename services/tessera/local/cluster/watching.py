@@ -43,6 +43,7 @@ class WatchReader:
         self._log, self._position, self._rv, self._selector = log, position, rv, selector
         self._initial: list[tuple[str, bytes]] = []
         self._passed_over = 0
+        self._to_drop = self._to_repeat = 0
         self.closed = False
         self.on_ready: Callable[[], None] = _nothing
 
@@ -54,23 +55,40 @@ class WatchReader:
         """
         New events as (type, object in JSON), from the next `limit` events of the log.
 
-        Raises ApiError 410 when the history has gone past this reader: it must list again.
+        Raises ApiError 410 when the history has gone past this reader, or it was made to lose events: it must list
+        again.
         """
         seen, self._initial = self._initial, []
         for event in self._log.after(self._position, limit, self._rv):
             self._position += 1
             self._rv = event.rv
+            if self._to_drop:
+                self._drop_one()
+                continue
             as_type = event.seen_as(self._selector)
             if as_type is None:
                 self._passed_over += 1
             else:
                 seen.append((as_type, event.json))
+                if self._to_repeat:
+                    self._to_repeat -= 1
+                    seen.append((as_type, event.json))
         if seen:
             self._passed_over = 0
         elif self._passed_over >= _BOOKMARK_AFTER:
             self._passed_over = 0
             seen.append(self.bookmark())
         return seen
+
+    def disturb(self, drop: int = 0, repeat: int = 0) -> None:
+        """Lose the next `drop` events, after which the watch ends with 410; send the next `repeat` events twice."""
+        self._to_drop += drop
+        self._to_repeat += repeat
+
+    def _drop_one(self) -> None:
+        self._to_drop -= 1
+        if not self._to_drop:
+            raise answers.expired(self._rv, self._rv)
 
     def bookmark(self) -> tuple[str, bytes]:
         """Tells the reader the version up to which it has seen everything."""
@@ -129,6 +147,11 @@ class WatchLog:
         """Close every open reader."""
         for watch in list(self._watches):
             watch.close()
+
+    def disturb(self, drop: int = 0, repeat: int = 0) -> None:
+        """Have every open reader lose its next `drop` events and see the next `repeat` ones twice."""
+        for watch in self._watches:
+            watch.disturb(drop, repeat)
 
     def expire(self) -> None:
         """Drop the whole history: readers that are behind get 410."""

@@ -1,0 +1,1 @@
+"""A campaign of faults on real processes: `make chaos`."""
