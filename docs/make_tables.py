@@ -33,7 +33,7 @@ def kept(spec: StreamSpec) -> str:
     return {
         Retention.KEPT: "always",
         Retention.WORK_QUEUE: "until handled",
-        Retention.AGE: f"{days} days",
+        Retention.AGE: f"{days} days" + (", or `--events-gib`" if spec.name.startswith("EVENTS_") else ""),
         Retention.LAST: f"the last {spec.last} per subject" + (f", {hours} h" if hours else ""),
     }[spec.retention]
 

@@ -45,6 +45,9 @@ class StreamSpec:
     `any_ids`: programs that are not ours write here, each with message ids of its own making, so that the server must
     compare none of them: two pipelines may both call something `build-42`.
 
+    `compressed` streams take a quarter to a sixth on the disk: the server compresses each block of messages once it is
+    full. All limits count bytes as they are sent.
+
     `in_order`: a work queue of which the next message is handed out once the one before is done with, whatever fails.
     """
 
@@ -65,6 +68,7 @@ class StreamSpec:
     bytes_max: int = 0
     durables: tuple[str, ...] = ()
     in_order: bool = False
+    compressed: bool = False
     any_ids: bool = False
 
     @property
@@ -162,6 +166,7 @@ def _inputs(shard: str) -> tuple[StreamSpec, ...]:
             own=f"fact.{shard}.{{self}}.>",
             live=True,
             max_age_seconds=7 * DAY_SECONDS,
+            compressed=True,
         ),
         _stream(
             "ORDERS",
@@ -185,6 +190,7 @@ def _ledger(shard: str) -> tuple[StreamSpec, ...]:
             Retention.KEPT,
             "The truth: what was taken in and what was decided, chained, appended by compare-and-swap.",
             live=True,
+            compressed=True,
         ),
     )
 
@@ -197,10 +203,11 @@ def _derived(shard: str) -> tuple[StreamSpec, ...]:
             shard,
             (f"events.{shard}.>",),
             Retention.AGE,
-            "Public CloudEvents, a pure function of the ledger.",
+            "Public CloudEvents, a pure function of the ledger; the oldest go when `init --events-gib` are full.",
             own=f"events.{shard}.{{self}}.>",
             live=True,
             max_age_seconds=30 * DAY_SECONDS,
+            compressed=True,
         ),
         _stream(
             "SNAP",

@@ -19,7 +19,7 @@ from tessera.client.where import find
 from tessera.kernel.ports import Outgoing
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams
 from tessera.local.free_port import LOOPBACK
-from tessera.local.platform import Platform
+from tessera.local.platform import EVENTS_BYTES_MAX, Platform
 from tessera_schemas import subjects
 from tessera_schemas.config import ConfigBody, Policy, Queue, Quota
 from tessera_schemas.facts import FactMessage, RunEnded
@@ -256,7 +256,7 @@ async def order(live: Live, **fault: object) -> None:
 
 async def bound_ledger(live: Live, size: int) -> None:
     """As `tessera init --mend` does it."""
-    bounds = Bounds(ledger_bytes_max=size)
+    bounds = Bounds(ledger_bytes_max=size, events_bytes_max=EVENTS_BYTES_MAX)
     await live.platform._as_operator("main", lambda admin: ensure_streams(admin, "main", bounds, mend=True))
 
 

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from tessera.client.outcomes import Refused
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams
-from tessera.local.platform import Platform
+from tessera.local.platform import EVENTS_BYTES_MAX, Platform
 from tessera_schemas.base import job_id
 from tessera_schemas.config import ConfigBody, Limits, Tenant
 from tessera_schemas.job import JobSpec
@@ -94,7 +94,7 @@ async def test_a_ledger_that_gets_full_keeps_new_work_out_and_everything_else_go
     await live.until_phase(long, "cancelled")
     await live.until(lambda state: not len(state.runs), "its devices are free")
     # There is room again once an operator has made some; the same keys are good.
-    larger = Bounds(ledger_bytes_max=8 * LEDGER_BYTES)
+    larger = Bounds(ledger_bytes_max=8 * LEDGER_BYTES, events_bytes_max=EVENTS_BYTES_MAX)
     await live.platform._as_operator("main", lambda admin: ensure_streams(admin, "main", larger, mend=True))
 
     async def taken() -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 import nats
 import pytest
 from nats.aio.client import Client
+from nats.js.api import DiscardPolicy, StoreCompression
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, ResponseError
 
@@ -15,7 +16,7 @@ from tessera.kernel.errors import StartupError
 from tessera.kernel.process.preflight import check_redis, open_bus
 from tessera.kernel.process.settings import ServiceSettings, load_settings
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams, ensure_subscribers
-from tessera.local.platform import LEDGER_BYTES_MAX, Platform
+from tessera.local.platform import EVENTS_BYTES_MAX, LEDGER_BYTES_MAX, Platform
 from tessera_schemas import subjects
 from tests.permission_matrix import (
     IDENTITIES,
@@ -31,7 +32,8 @@ from tests.permission_matrix import (
     published,
 )
 
-BOUNDS = Bounds(ledger_bytes_max=LEDGER_BYTES_MAX)
+BOUNDS = Bounds(ledger_bytes_max=LEDGER_BYTES_MAX, events_bytes_max=EVENTS_BYTES_MAX)
+NO_COMPRESSION = StoreCompression.NONE
 
 
 @pytest.fixture
@@ -116,6 +118,24 @@ async def test_a_queue_of_an_older_version_is_drift_and_is_mended_with_its_backl
             for _ in range(2):  # message ids count for nothing from now on
                 await acme.jetstream().publish("submit.main.acme", b"waiting", headers={"Nats-Msg-Id": "build-1"})
     assert await messages(platform, "SUBMIT_main") == 3
+
+
+async def test_streams_of_an_older_version_become_compressed_and_keep_what_they_hold(platform: Platform) -> None:
+    async with connected(platform, "operator") as admin:
+        for name in ("LEDGER_main", "EVENTS_main"):
+            made = (await admin.jsm().stream_info(name)).config
+            bound = made.max_bytes if name == "LEDGER_main" else -1
+            await admin.jsm().update_stream(dataclasses.replace(made, compression=NO_COMPRESSION, max_bytes=bound))
+        async with connected(platform, "projection") as projection:
+            await projection.jetstream().publish("events.main.acme.q.job.bound.v1", b"{}")
+        held = await messages(platform, "EVENTS_main")
+        with pytest.raises(StartupError, match=r"EVENTS_main\.max_bytes is None, expected.*EVENTS_main\.compression"):
+            await ensure_streams(admin, "main", BOUNDS)
+        assert await ensure_streams(admin, "main", BOUNDS, mend=True) == ["LEDGER_main", "EVENTS_main"]
+        assert await ensure_streams(admin, "main", BOUNDS) == []
+        found = (await admin.jsm().stream_info("EVENTS_main")).config
+    assert (found.max_bytes, found.discard) == (EVENTS_BYTES_MAX, DiscardPolicy.OLD)
+    assert await messages(platform, "EVENTS_main") == held > 0
 
 
 async def test_drift_is_mended_only_when_asked(platform: Platform) -> None:

@@ -44,6 +44,7 @@ from tessera_schemas.services import SERVICES
 
 NATS, REDIS, CLUSTER, GATEWAY = "nats", "redis", "cluster", "gateway"
 LEDGER_BYTES_MAX = 2 * 1024**3
+EVENTS_BYTES_MAX = 1024**3
 LEDGER_CHECK = "ledger"  # one that is nearly full keeps new work out, and nobody from looking at it
 ALWAYS_IMPORTED = ("tessera.launch", "tessera.kernel.process.lifecycle", "tessera.local.cluster.__main__")
 READY_SECONDS = 60.0  # a cold machine compiles every module first
@@ -98,7 +99,8 @@ class Platform:
         self.clock = SystemClock()
         self.timings: dict[str, float] = {}
         self._nodes, self._tenants, self._sync, self._notify, self._command = nodes, tenants, sync, notify, command
-        self._with_cluster, self._bounds = cluster, Bounds(ledger_bytes_max=ledger_bytes_max)
+        self._with_cluster = cluster
+        self._bounds = Bounds(ledger_bytes_max=ledger_bytes_max, events_bytes_max=EVENTS_BYTES_MAX)
         self._lock: IO[str] | None = None
         self._children: dict[str, Child] = {}
         self._cluster_port = free_port() if cluster else 0

@@ -61,6 +61,7 @@ async def restore(
     credentials: Annotated[Path, typer.Option(help="Directory of the identities")] = Path("credentials"),
     replicas: Annotated[int, typer.Option(help="Copies of each stream: 3 in production", min=1, max=5)] = 1,
     ledger_gib: Annotated[int, typer.Option(help="GiB that the ledger may take", min=1)] = 8,
+    events_gib: Annotated[int, typer.Option(help="GiB of public events; the oldest go when it is full", min=1)] = 4,
 ) -> Exit:
     """Put a ledger into servers that do not know its shard, in place of `tessera init`; no service may run."""
     from tessera.client import restoring
@@ -83,7 +84,8 @@ async def restore(
             await store.close()
     admin = await connect_once(settings.nats_url, operator.nats.user, operator.nats.password)
     try:
-        await restoring.make_streams(admin, kept, last, Bounds(replicas, ledger_gib * 1024**3))
+        bounds = Bounds(replicas, ledger_gib * 1024**3, events_gib * 1024**3)
+        await restoring.make_streams(admin, kept, last, bounds)
     finally:
         await admin.close()
     await restoring.open_ledger(operator.nats, settings.nats_url, kept)

@@ -36,6 +36,7 @@ async def init(
     shard: Shard = MAIN_SHARD,
     replicas: Annotated[int, typer.Option(help="Copies of each stream: 3 in production", min=1, max=5)] = 1,
     ledger_gib: Annotated[int, typer.Option(help="GiB that the ledger may take", min=1)] = 8,
+    events_gib: Annotated[int, typer.Option(help="GiB of public events; the oldest go when it is full", min=1)] = 4,
     mend: Annotated[bool, typer.Option("--mend", help="Set what differs to what the table says")] = False,
     tenant: Annotated[list[str] | None, typer.Option(help="Tenants to make identities for, too")] = None,
     only_identities: Annotated[
@@ -61,7 +62,8 @@ async def init(
         fix = f"have it include {directory.nats_file}, then run `tessera init` again"
         raise StartupError(f"{error}; {fix}") from error
     try:
-        made = await ensure_streams(admin, shard, Bounds(replicas, ledger_gib * 1024**3), mend=mend)
+        bounds = Bounds(replicas, ledger_gib * 1024**3, events_gib * 1024**3)
+        made = await ensure_streams(admin, shard, bounds, mend=mend)
     finally:
         await admin.close()
     print("\n".join(f"made {name}" for name in made) or f"shard {shard}: everything is there already")

@@ -37,12 +37,14 @@ AnswerT = TypeVar("AnswerT")
 class Bounds:
     """
     Bounds that depend on the installation. `ledger_bytes_max` is reserved on the disk; a full ledger refuses appends.
+    So is `events_bytes_max`; of EVENTS the oldest go when it is full, some million jobs later.
 
     `first_seqs` are the numbers, by stream, with which a stream begins that is made now; 1 elsewhere.
     """
 
     replicas: int = 1
     ledger_bytes_max: int = 8 * 1024**3
+    events_bytes_max: int = 4 * 1024**3
     first_seqs: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -100,7 +102,7 @@ def stream_config(spec: StreamSpec, bounds: Bounds) -> api.StreamConfig:
         discard_new_per_subject=queue,
         max_msgs=-1,
         max_msgs_per_subject=spec.per_subject_cap or spec.last or -1,
-        max_bytes=bounds.ledger_bytes_max if kept else spec.bytes_max or -1,
+        max_bytes=_bytes_max(spec, bounds),
         max_age=float(spec.max_age_seconds),
         max_msg_size=spec.message_bytes_max,
         max_consumers=-1,
@@ -112,7 +114,14 @@ def stream_config(spec: StreamSpec, bounds: Bounds) -> api.StreamConfig:
         allow_direct=not queue,
         sources=[_nothing_from(spec)] if spec.any_ids else None,
         republish=api.RePublish(src=">", dest=subjects.live(">")) if spec.live else None,
+        compression=api.StoreCompression.S2 if spec.compressed else None,
     )
+
+
+def _bytes_max(spec: StreamSpec, bounds: Bounds) -> int:
+    if spec.retention is Retention.KEPT:
+        return bounds.ledger_bytes_max
+    return bounds.events_bytes_max if spec.name.startswith("EVENTS_") else spec.bytes_max or -1
 
 
 def _nothing_from(spec: StreamSpec) -> api.StreamSource:
