@@ -14,6 +14,7 @@ from tessera.binder.calls import Calls, RefusedByCluster, all_of
 from tessera.binder.checkpoints import Checkpoints
 from tessera.binder.decide.steps import Pod, missing, to_report
 from tessera.binder.hami_lock import HamiLock
+from tessera.binder.ledger_reach import LedgerReach
 from tessera.binder.names import Names
 from tessera.binder.ownership import Ownership
 from tessera.binder.scheduled import ScheduledEvents
@@ -80,11 +81,12 @@ class Runs:
         self._progress: defaultdict[str, RunProgress] = defaultdict(RunProgress)
         self.listeners: list[Callable[[list[Delta]], None]] = []
         self.worklist = Worklist(self._work_in_trace, ports.clock, settings.runs_at_once)
-        self._stopping = Stopping(ports, settings, state, troubles, self.worklist, adopted)
+        reach = LedgerReach(ports.ledger, ports.clock, state)
+        self._stopping = Stopping(ports, settings, state, troubles, self.worklist, adopted, reach)
         self.events = ScheduledEvents(ports.cluster, ports.clock, settings.scheduled_events_per_second)
         hami = HamiLock(ownership.nodes, ports.cluster, ports.clock)
         self._calls = Calls(ports.cluster, settings, pods, ownership, self.worklist, state, hami, adopted, self.events)
-        self._names = Names(ports.cluster, ports.clock, settings.shard, self._calls, state)
+        self._names = Names(ports.cluster, ports.clock, settings.shard, self._calls, state, reach)
         self._surplus = SurplusPods(self._calls, self._stopping, self._facts, self._templates, state)
         self._sparing = Sparing(state, adopted, self._facts, ports.clock, self.worklist)
         self._checkpoints = Checkpoints(self._facts, settings, state, ports.clock, self.worklist)

@@ -12,10 +12,10 @@ import structlog
 from tessera.binder.calls import Calls, RefusedByCluster
 from tessera.binder.decide.launching import is_named, service_name, service_of
 from tessera.binder.decide.steps import Pod, count_of
+from tessera.binder.ledger_reach import LedgerReach
 from tessera.binder.stopping import gone_is_fine
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
-from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.kubernetes.pods_by_run import PodsByRun
 from tessera.kernel.ports import Clock, Cluster, JsonObject
@@ -31,7 +31,10 @@ log = structlog.get_logger()
 class Names:
     """Every step may be repeated: a Service's name and content follow from its run."""
 
-    def __init__(self, cluster: Cluster, clock: Clock, shard: str, calls: Calls, state: State) -> None:
+    def __init__(
+        self, cluster: Cluster, clock: Clock, shard: str, calls: Calls, state: State, reach: LedgerReach
+    ) -> None:
+        self._reach = reach
         self._cluster, self._clock, self._calls, self._state = cluster, clock, calls, state
         self._not_again_before: dict[str, float] = {}
         self._there: PodsByRun[JsonObject] = PodsByRun(Informer(cluster, "services", clock, pods_of_shard(shard)), dict)
@@ -82,6 +85,6 @@ class Names:
         self._not_again_before.pop(run_id, None)
         for uid, service in list(self._there.of(run_id).items()):
             meta = service["metadata"]
-            if count_of((meta.get("annotations") or {}).get(ALLOCATED_N_ANNOTATION, "")) > self._state.n:
-                raise Transient("the service is newer than what was read of the ledger")
+            n = count_of((meta.get("annotations") or {}).get(ALLOCATED_N_ANNOTATION, ""))
+            await self._reach.check(n, "service")
             await gone_is_fine(self._cluster.delete_service(meta["namespace"], meta["name"], uid))

@@ -11,11 +11,11 @@ import structlog
 
 from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.decide.steps import WORTH_A_NOTICE, Pod, is_due_notice
+from tessera.binder.ledger_reach import LedgerReach
 from tessera.binder.settings import BinderSettings
 from tessera.binder.workloads.reading import format_time
 from tessera.domain.entities import Run
 from tessera.domain.state import State
-from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.node_troubles import NodeTroubles, TroubleKind
 from tessera.kernel.ports import ApiError
 from tessera.kernel.service.context import Ports
@@ -36,8 +36,9 @@ class Stopping:
         troubles: NodeTroubles,
         worklist: Worklist,
         adopted: AdoptedRuns,
+        reach: LedgerReach,
     ) -> None:
-        self._adopted = adopted
+        self._adopted, self._reach = adopted, reach
         self._clock, self._cluster, self._settings = ports.clock, ports.cluster, settings
         self._state, self._troubles, self._worklist = state, troubles, worklist
         self._first_seen: dict[tuple[str, str], float] = {}
@@ -89,8 +90,7 @@ class Stopping:
         if pod.adopted:
             self._report_users(run_id, pod)
             return
-        if pod.allocated_n > self._state.n:
-            raise Transient("the pod is newer than what was read of the ledger")
+        await self._reach.check(pod.allocated_n, "pod")
         if pod.deleting:
             await self._let_go(run_id, pod)
         elif not pod.is_ours:

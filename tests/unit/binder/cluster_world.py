@@ -69,6 +69,9 @@ class NoLedger:
     async def read(self, n: int) -> Message:
         return Message("", n, self._books.stored[n - 1])
 
+    async def tail(self) -> Message:
+        return await self.read(len(self._books.stored))
+
 
 class World:
     """`nodes` have eight GPUs each. Use it as a context; `run` lets time pass."""

@@ -113,12 +113,14 @@ async def test_one_of_a_run_that_the_ledger_never_knew_is_deleted() -> None:
         assert services(world) == []
 
 
-async def test_one_that_is_newer_than_what_was_read_of_the_ledger_is_left_alone() -> None:
+async def test_one_beyond_the_ledgers_end_is_deleted_once_it_is_certain_that_the_ledger_lost_it() -> None:
     async with World() as world:
         job = await world.submit(spec=train())
         leftover(world, f"{job}-7", n=world.state.n + 1000)
         await world.run(2)
         assert names(world) == [service_name(f"{job}-7")]
+        await world.run(30)
+        assert names(world) == []
 
 
 async def test_one_of_another_shard_is_left_alone() -> None:

@@ -213,7 +213,18 @@ async def test_a_pod_of_another_shard_is_left_alone(world: World) -> None:
     assert deleting(world) == [False]
 
 
-async def test_a_pod_newer_than_what_was_read_of_the_ledger_is_not_judged(world: World) -> None:
+async def test_a_pod_of_an_allocation_that_the_ledger_lost_is_deleted_like_any_that_no_run_explains(
+    world: World,
+) -> None:
     place_stray(world, allocated_n=999_999)
-    await world.run(120)
+    await world.run(28)
     assert deleting(world) == [False]
+    await world.run(80)
+    assert world.pods() == []
+
+
+async def test_a_pod_of_an_allocation_that_the_ledger_lost_goes_when_an_operator_deletes_it(world: World) -> None:
+    place_stray(world, allocated_n=999_999)
+    world.core.delete("pods", "lab", f"{UNKNOWN}-0")
+    await world.run(28)
+    assert world.pods() == []
