@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SEEDS ?= 100
+MINUTES ?= 10
 # One more than there are processors, since many tests wait for servers.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 FIRST ?= 1
@@ -18,7 +19,7 @@ SERVICES := admission queueing scheduler preemption reclamation binder projectio
 export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards screenshots unit test test-kubernetes sim mutants chaos demo bench bench-engine bench-growth bench-kubernetes up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
+.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards screenshots unit test test-kubernetes sim sim-commit mutants chaos demo bench bench-engine bench-growth bench-kubernetes up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -94,6 +95,9 @@ test-kubernetes: $(READY) ## the same on a real Kubernetes API server, built onc
 
 sim: $(READY) ## simulate SEEDS seeds from FIRST on (make sim SEEDS=1000 FIRST=1)
 	$(BIN)/python -m tessera.testkit.sim --seeds $(SEEDS) --first $(FIRST)
+
+sim-commit: $(READY) ## simulate for MINUTES (10) seeds that the commit's hash names: other ones with each commit
+	$(BIN)/python -m tessera.testkit.sim --seeds 100000 --minutes $(MINUTES) --commit $(or $(shell git rev-parse HEAD 2>/dev/null),0000001)
 
 mutants: $(READY) ## break one promise after the other in a copy; the tests that must notice (minutes)
 	@$(BIN)/python -m tests.mutants $(MUTANTS)

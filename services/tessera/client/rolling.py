@@ -6,10 +6,10 @@ have to derive public events from.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from nats.aio.client import Client
 
-from tessera.client.backup import Backup
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.reading import StoredLedger
 from tessera.kernel.ledger.generations import StoredShard, StreamAdmin
@@ -19,6 +19,7 @@ from tessera.kernel.ports import Message
 from tessera.projection.events import Cursor
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
+from tessera_schemas.ledger_head import Head
 
 GIB, DAY_MS = 1024**3, 86_400_000
 
@@ -71,6 +72,17 @@ class RolledLedger:
     first: int
 
 
+class KeptElsewhere(Protocol):
+    """A copy of the ledger, as a backup is one."""
+
+    @property
+    def head(self) -> Head:
+        """The last message that it holds."""
+
+    def check_files(self, first: int, last: int) -> None:
+        """Raises Failure unless it holds messages `first` to `last` as they were."""
+
+
 async def is_due(ledger: StoredLedger, policy: RollPolicy) -> bool:
     """Whether the policy rolls this ledger over now."""
     usage = await ledger.bus.usage(subjects.stream("LEDGER", ledger.shard))
@@ -79,7 +91,7 @@ async def is_due(ledger: StoredLedger, policy: RollPolicy) -> bool:
     return policy.is_due(usage.bytes, age_ms)
 
 
-async def roll(ledger: StoredLedger, admin: StreamAdmin, backup: Backup, keep: int) -> RolledLedger:
+async def roll(ledger: StoredLedger, admin: StreamAdmin, backup: KeptElsewhere, keep: int) -> RolledLedger:
     """
     Open a generation at the newest snapshot that is in `backup`, and drop what is older than the `keep` before it.
 
@@ -97,7 +109,7 @@ async def roll(ledger: StoredLedger, admin: StreamAdmin, backup: Backup, keep: i
     return RolledLedger(opening.state.n, first, await ledger.ledger.first())
 
 
-async def _newest_exported(ledger: StoredLedger, backup: Backup) -> Snapshot:
+async def _newest_exported(ledger: StoredLedger, backup: KeptElsewhere) -> Snapshot:
     last = await ledger.bus.last(subjects.stream("EVENTS", ledger.shard), f"events.{ledger.shard}.>")
     published = None if last is None else Cursor.parse(last.headers[CURSOR_HEADER])
 

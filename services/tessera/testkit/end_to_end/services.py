@@ -111,7 +111,7 @@ class TraceServices:
 
     def state(self) -> State:
         """State at the head of the ledger."""
-        return fold_stored(self.services.broker, SHARD, self._shard)
+        return fold_stored(self.services.broker.stream(subjects.stream("LEDGER", SHARD)).messages, self._shard)
 
     def stored(self, after: int = 0) -> list[bytes]:
         """The ledger's messages behind number `after`."""

@@ -4,20 +4,25 @@ import argparse
 import logging
 import os
 import sys
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import islice, takewhile
 
 import structlog
 from rich.console import Console
 from rich.progress import track
 
+from tessera.kernel.clock import SystemClock
 from tessera.kernel.process.gc_tuning import collect_rarely
-from tessera.testkit.sim.coverage import Coverage
+from tessera.testkit.sim.coverage import Hundreds
 from tessera.testkit.sim.guard import SEED_SECONDS, again
 from tessera.testkit.sim.world import SeedOutcome, judge_seed
 
 SHOWN_VIOLATIONS = 10
+HUNDRED = 100
+COMMIT_DIGITS = 7  # of the hash: up to 268 million, so that two commits seldom share seeds
 
 
 def main() -> int:
@@ -25,6 +30,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tessera.testkit.sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds (default 100)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (default 1)")
+    parser.add_argument("--commit", default="", help="a commit's hash, which names the first seed in place of --first")
+    parser.add_argument("--minutes", type=float, help="begin no seed after so many; --seeds is then the most")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
     parser.add_argument(
         "--seconds",
@@ -33,39 +40,46 @@ def main() -> int:
         help=f"how long one seed may take on the wall clock (default {SEED_SECONDS:g})",
     )
     asked = parser.parse_args()
-    console, total, failed = Console(), Coverage(), 0
+    first = int(asked.commit[:COMMIT_DIGITS], 16) if asked.commit else asked.first
+    until = None if asked.minutes is None else SystemClock().monotonic() + asked.minutes * 60
+    console, hundreds, failed = Console(), Hundreds(first), 0
     jobs = records = 0
-    for outcome in track(
-        _outcomes(asked.first, asked.seeds, asked.workers, asked.seconds), "seeds", total=asked.seeds, console=console
-    ):
-        total.add(outcome.coverage)
+    outcomes = _outcomes(range(first, first + asked.seeds), asked.workers, asked.seconds, until)
+    for outcome in track(outcomes, "seeds", total=asked.seeds, console=console):
+        hundreds.add(outcome.coverage)
         jobs, records = jobs + outcome.jobs, records + outcome.records
         if outcome.violations:
             failed += 1
             console.print(f"[red]seed {outcome.seed} fails[/]; {again(outcome.seed)}")
             for violation in outcome.violations[:SHOWN_VIOLATIONS]:
                 console.print(f"  {violation}", markup=False, highlight=False)
-    console.print("\n".join(total.lines()), highlight=False)
-    holes = total.holes()
+    console.print("\n".join(hundreds.lines()), highlight=False)
+    holes = [] if asked.minutes is not None and hundreds.seeds < HUNDRED else hundreds.holes()
     for hole in holes:
         console.print(f"[red]never reached:[/] {hole}", highlight=False)
     console.print(
-        f"{asked.seeds:,} seeds, {jobs:,} jobs, {records:,} ledger messages: {failed} failed, {len(holes)} holes"
+        f"{hundreds.seeds:,} seeds from {first}, {jobs:,} jobs, {records:,} ledger messages: {failed} failed, "
+        f"{len(holes)} holes"
     )
     return 1 if failed or holes else 0
 
 
-def _outcomes(first: int, seeds: int, workers: int, seconds: float) -> Iterator[SeedOutcome]:
+def _outcomes(seeds: range, workers: int, seconds: float, until: float | None) -> Iterator[SeedOutcome]:
     judge = partial(judge_seed, seconds=seconds)
-    if seeds == 1:
-        yield judge(first)
+    if len(seeds) == 1:
+        yield judge(seeds[0])
         return
+    clock = SystemClock()
+    in_time = takewhile(lambda _: until is None or clock.monotonic() < until, seeds)
     if workers == 1:
         _run_many()
-        yield from map(judge, range(first, first + seeds))
+        yield from map(judge, in_time)
         return
     with ProcessPoolExecutor(workers, initializer=_run_many) as pool:
-        yield from pool.map(judge, range(first, first + seeds))
+        begun = deque(pool.submit(judge, seed) for seed in islice(in_time, 2 * workers))
+        while begun:
+            yield begun.popleft().result()
+            begun.extend(pool.submit(judge, seed) for seed in islice(in_time, 1))
 
 
 def _run_many() -> None:

@@ -38,6 +38,8 @@ FAULTS = (
     "plan by chance",
     "idleness by chance",
     "prices by chance",
+    "roll-over",
+    "begun anew after a roll-over",
 )
 SIMULATED = tuple(spec.name for spec in SPECS if not spec.serves_http)
 """The services that meet others in the streams alone, and so can be simulated."""
@@ -192,3 +194,40 @@ class Coverage:
             yield f"{title}:"
             for name, count in sorted(counter.items(), key=lambda item: (-item[1], item[0])):
                 yield f"  {count:>9,}  {name}"
+
+
+class Hundreds:
+    """Coverage of many seeds, and of each whole hundred of them: what one hundred misses is a hole, too."""
+
+    def __init__(self, first: int) -> None:
+        """`first` is the first seed; the others come in their order."""
+        self.seeds, self._first = 0, first
+        self._total, self._hundred, self._missed = Coverage(), Coverage(), list[str]()
+        self._reached: Counter[str] = Counter()
+
+    def add(self, one: Coverage) -> None:
+        """Adds the next seed."""
+        self.seeds += 1
+        self._total.add(one)
+        self._hundred.add(one)
+        missed = set(one.holes())
+        self._reached.update(kind for kind in _ALL if kind not in missed)
+        if self.seeds % 100 == 0:
+            begin = self._first + self.seeds - 100
+            self._missed += [f"{hole} (seeds {begin} to {begin + 99})" for hole in self._hundred.holes()]
+            self._hundred = Coverage()
+
+    def holes(self) -> list[str]:
+        """What some whole hundred never reached; of fewer seeds, what all of them never reached."""
+        return self._missed if self.seeds >= 100 else self._total.holes()
+
+    def lines(self) -> Iterable[str]:
+        """The table that a run prints: how often each kind was reached, and by how few seeds the rarest."""
+        yield from self._total.lines()
+        yield f"rarest, by seeds that reached them of {self.seeds:,}:"
+        for kind in sorted(_ALL, key=lambda kind: (self._reached[kind], kind))[:RAREST]:
+            yield f"  {self._reached[kind]:>9,}  {kind}"
+
+
+RAREST = 20
+_ALL = tuple(Coverage().holes())

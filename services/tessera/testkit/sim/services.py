@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from tessera.engine.pricing.pricing_problem import PricingProblem
-from tessera.kernel.errors import InvariantViolation, Transient
+from tessera.kernel.errors import InvariantViolation, RolledOver, Transient
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
@@ -139,6 +139,9 @@ class SimulatedServices:
             await serve(ports, settings, stop)
         except InvariantViolation as error:
             self.violations.append(f"{slot} halted: {error}")
+        except RolledOver:
+            self.coverage.fault("begun anew after a roll-over")
+            self._fall(slot)
         except Transient:
             self._fall(slot)
 

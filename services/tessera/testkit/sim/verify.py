@@ -1,23 +1,22 @@
 """Verification of a finished run besides the checker: the replay, and the views rebuilt from the ledger."""
 
+from collections.abc import Mapping
+
 from tessera.client.replay import verify
 from tessera.domain.fold import apply_record, take_in
 from tessera.domain.state import State
 from tessera.kernel.ledger.shard import Shard, decode_entry
-from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.store import MemoryViews
 from tessera.kernel.ports import Message
 from tessera.kernel.redis.views_digest import views_digest
 from tessera.projection.views import all_views
 from tessera.testkit.sim.coverage import Coverage
 from tessera_schemas.keys import VIEWS
-from tessera_schemas.subjects import stream
 
 
-def fold_stored(broker: MemoryBroker, shard: str, upto: Shard) -> State:
-    """Bring `upto` to the head of the ledger as it is stored, with a fold of its own."""
-    messages = broker.stream(stream("LEDGER", shard)).messages
-    for seq in range(upto.state.n + 1, max(messages, default=0) + 1):
+def fold_stored(messages: Mapping[int, Message], upto: Shard) -> State:
+    """Bring `upto` to the head of the ledger as it is stored, by number, with a fold of its own."""
+    for seq in range(upto.state.n + 1, len(messages) + 1):
         upto.fold(decode_entry(messages[seq]))
     return upto.state
 

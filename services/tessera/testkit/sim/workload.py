@@ -61,15 +61,16 @@ def configuration(shard: str, random: Random, expected_version: int = 0, evicts:
         policy = _policy(preset="fair", min_runtime_seconds=0)
         queues = tuple(Queue(name=name, quotas=(TIGHT,)) for name in QUEUES)
         body = body.model_copy(update={"queues": queues, "policy": policy})
-    return _apply(shard, body, expected_version, random.uniform(4, 8) if expected_version else 0.0)
+    return apply_config(shard, body, expected_version, random.uniform(4, 8) if expected_version else 0.0)
 
 
 def settling(shard: str, expected_version: int) -> Command:
     """Command that puts the settled configuration in force, after the expected version."""
-    return _apply(shard, SETTLED, expected_version)
+    return apply_config(shard, SETTLED, expected_version)
 
 
-def _apply(shard: str, body: ConfigBody, expected_version: int, at: float = 0.0) -> Command:
+def apply_config(shard: str, body: ConfigBody, expected_version: int, at: float = 0.0) -> Command:
+    """Command of an operator that puts a configuration in force."""
     command = ApplyConfig(kind="apply_config", v=1, expected_version=expected_version, body=body)
     return Command(at, control(shard), command.to_bytes())
 
@@ -135,6 +136,7 @@ def _body(random: Random, stops: bool) -> ConfigBody:
             backfill_patience_seconds=random.choice((0, 0, 1, 5)),
             backfill_closing_seconds=random.choice((2, 10, 1_209_600)),
             backfill_depth=random.choice((1, 1, 3)),
+            defragment=random.random() < 0.6,
         ),
     )
 
@@ -174,15 +176,15 @@ def commands(shard: str, random: Random, jobs: int, seconds: float, evicts: bool
         spec = job_spec(random, gang=index < 2 or random.random() < 0.15)
         made.append(_first_submit(shard, random, at, tenant, f"key-{index}", spec))
         if random.random() < 0.15:
-            made.append(_submit(shard, at + random.uniform(0, 3), tenant, f"key-{index}", spec))
+            made.append(submit_job(shard, at + random.uniform(0, 3), tenant, f"key-{index}", spec))
         if random.random() < 0.05:
-            made.append(_submit(shard, at + random.uniform(0, 3), tenant, f"key-{index}", job_spec(random)))
+            made.append(submit_job(shard, at + random.uniform(0, 3), tenant, f"key-{index}", job_spec(random)))
         if random.random() < 0.2:
             made.append(cancel(shard, tenant, f"key-{index}", at + random.uniform(0, 6), now=random.random() < 0.3))
         made += _controls(shard, random, tenant, job_id(shard, tenant, f"key-{index}"), at)
     for body in (b"{", b"[]", b'{"kind":"submit_job","v":1,"key":"x","spec":{}}', b'{"kind":"submit_job","v":9}'):
         made.append(Command(random.uniform(0.5, seconds), submit(shard, random.choice(TENANTS)), body))
-    made.append(_submit(shard, random.uniform(0.5, seconds), HUGE_TENANT, HUGE_KEY, job_spec(random, gpus=64)))
+    made.append(submit_job(shard, random.uniform(0.5, seconds), HUGE_TENANT, HUGE_KEY, job_spec(random, gpus=64)))
     made.append(configuration(shard, random, expected_version=1, evicts=evicts))
     for _ in range(random.randrange(4)):
         made += _drains(shard, random, seconds)
@@ -205,7 +207,7 @@ def _related(shard: str, random: Random, jobs: int, seconds: float) -> list[Comm
         update: dict[str, Any] = {"array": own, "after": asked, "name": f"related-{random.randrange(3)}"}
         if random.random() < 0.2:
             update["begin_ts"] = EPOCH_MS + int(1000 * (at + 2))
-        made.append(_submit(shard, at, tenant, key, job_spec(random).model_copy(update=update)))
+        made.append(submit_job(shard, at, tenant, key, job_spec(random).model_copy(update=update)))
         made += [cancel(shard, tenant, key, at + random.uniform(0, 6))] * (random.random() < 0.2)
         made += _controls(shard, random, tenant, job_id(shard, tenant, key), at)
         before.append((tenant, key, own))
@@ -274,10 +276,11 @@ def _first_submit(shard: str, random: Random, at: float, tenant: str, key: str, 
         parameters = {"seconds": random.randrange(1, 6), "gpus": random.choice((1, "2", 9))}
         asked = SubmitTemplate(kind="submit_template", v=1, key=key, template="tune", parameters=parameters)
         return Command(at, submit(shard, tenant), asked.to_bytes(), tenant, key)
-    return _submit(shard, at, tenant, key, spec, held=random.random() < 0.05)
+    return submit_job(shard, at, tenant, key, spec, held=random.random() < 0.05)
 
 
-def _submit(shard: str, at: float, tenant: str, key: str, spec: JobSpec, held: bool = False) -> Command:
+def submit_job(shard: str, at: float, tenant: str, key: str, spec: JobSpec, held: bool = False) -> Command:
+    """Command of a tenant to run a job, held or not."""
     data = SubmitJob(kind="submit_job", v=1, key=key, spec=spec, held=held).to_bytes()
     return Command(at, submit(shard, tenant), data, tenant, key)
 

@@ -26,6 +26,7 @@ from tessera.testkit.sim.coverage import NAMED_POINTS, SIMULATED, Coverage
 from tessera.testkit.sim.faults import Rates, ServiceFaults
 from tessera.testkit.sim.guard import SEED_SECONDS, SeedFailed, guarded
 from tessera.testkit.sim.loop import VirtualLoop
+from tessera.testkit.sim.rolling import RollingOperator
 from tessera.testkit.sim.services import SHARD, SimulatedServices
 from tessera.testkit.sim.users import Users
 from tessera.testkit.sim.verify import digests, fold_stored, replayed
@@ -78,6 +79,9 @@ class World:
         self.acknowledged: list[tuple[str, str]] = []
         self.pods: list[PodChange] = []
         self._shard = Shard()
+        clock = self.services.clock
+        by_operator = ServiceFaults("operator", clock, self.rates, self.coverage, lambda _: None)
+        self._rolling = RollingOperator(self.services.broker, SHARD, clock, Random(seed + 5), by_operator)
         self._clients = MemoryBus(
             self.services.broker,
             "client",
@@ -86,10 +90,10 @@ class World:
 
     async def run(self) -> SeedOutcome:
         """Runs the seed to its end and returns what came of it, with every violation that was found."""
-        nodes = self._make_nodes()
+        nodes = self.make_nodes()
         self._record_pods()
-        driving = self.loop.create_task(drive(self.services.cluster, self.services.clock))
-        around = [driving, *(self.loop.create_task(going) for going in self._users())]
+        rolling = self._rolling.work(self.coverage)
+        around = [self.loop.create_task(going) for going in (*self.around(), *self._users(), rolling)]
         for slot in SLOTS:
             self.services.start(slot)
         point = NAMED_POINTS[self.seed % len(NAMED_POINTS)]
@@ -97,13 +101,13 @@ class World:
         jobs = self.random.randrange(*JOBS) * (3 if evicts else 1)
         script = [configuration(SHARD, self.random, evicts=evicts)]
         script += commands(SHARD, self.random, jobs, CHAOS_SECONDS * 0.7, evicts)
-        clients = [self.loop.create_task(self._client(command)) for command in script]
-        chaos = Chaos(self.services, Random(self.seed + 3), nodes, CHAOS_SECONDS, point, self._state)
+        clients = [self.loop.create_task(self.send(command)) for command in script]
+        chaos = Chaos(self.services, Random(self.seed + 3), nodes, CHAOS_SECONDS, point, self.state)
         await chaos.run()
         await asyncio.gather(*clients)
-        await self._client(cancel(SHARD, HUGE_TENANT, HUGE_KEY))
+        await self.send(cancel(SHARD, HUGE_TENANT, HUGE_KEY))
         await self._settle()
-        drained = await self._drain()
+        drained = await self.drain()
         outcome = self._judge(drained)
         for task in around:
             task.cancel()
@@ -114,14 +118,19 @@ class World:
         outcome.jobs = jobs
         return outcome
 
-    def _users(self) -> list[Coroutine[Any, Any, None]]:
-        """Users who make pods and Jobs at the cluster itself, and the controller that serves them."""
+    def around(self) -> list[Coroutine[Any, Any, None]]:
+        """The cluster's own life: kubelets, and the controller of Jobs."""
         cluster, clock = self.services.cluster, self.services.clock
-        users = Users(cluster, clock, Random(self.seed + 4))
-        return [JobController(cluster, clock).run(), users.work(CHAOS_SECONDS * 0.7), users.tidy()]
+        return [drive(cluster, clock), JobController(cluster, clock).run()]
 
-    def _state(self) -> State:
-        return fold_stored(self.services.broker, SHARD, self._shard)
+    def _users(self) -> list[Coroutine[Any, Any, None]]:
+        """Users who make pods and Jobs at the cluster itself."""
+        users = Users(self.services.cluster, self.services.clock, Random(self.seed + 4))
+        return [users.work(CHAOS_SECONDS * 0.7), users.tidy()]
+
+    def state(self) -> State:
+        """The shard's state as the stored ledger has it."""
+        return fold_stored(self._rolling.archive, self._shard)
 
     async def _settle(self) -> None:
         """
@@ -131,17 +140,18 @@ class World:
         """
         deadline = self.loop.time() + SETTLING_SECONDS
         while self.loop.time() < deadline:
-            state = self._state()
+            state = self.state()
             left = [drain(SHARD, node, undo=True) for node, _ in state.drains.items()]
             left += [release(SHARD, job.job_id) for job in state.jobs.values() if job.held]
             left += [settling(SHARD, state.config.version)] if state.config.body != SETTLED else []
             if not left and not self._commands_wait():
                 return
             for command in left:
-                await self._client(command)
+                await self.send(command)
             await self.services.clock.sleep(2.0)
 
-    def _make_nodes(self) -> list[NodeRow]:
+    def make_nodes(self) -> list[NodeRow]:
+        """Nodes of the cluster: whole GPUs of several models, shares, MIG, and a tainted one."""
         rows = [
             NodeRow(name="gpu-a", cpu="64", memory="256Gi", gpus=8, gpu_model="H100"),
             NodeRow(name="gpu-b", cpu="64", memory="256Gi", gpus=8, gpu_model="A100", device_profile="visible-devices"),
@@ -177,7 +187,7 @@ class World:
 
         watch.on_ready = take
 
-    async def _client(self, command: Command) -> None:
+    async def send(self, command: Command) -> None:
         """Sends as the SDK does: the same bytes again until they are acknowledged."""
         await self.services.clock.sleep(max(0.0, command.at - self.loop.time()))
         while True:
@@ -191,7 +201,7 @@ class World:
         if command.key:
             self.acknowledged.append((command.tenant, command.key))
 
-    async def _drain(self) -> bool:
+    async def drain(self) -> bool:
         """Give everything time to end; True when it has."""
         deadline = self.loop.time() + QUIET_SECONDS
         while self.loop.time() < deadline:
@@ -212,14 +222,14 @@ class World:
         cluster = self.services.cluster
         if any(cluster.list(kind)[0] for kind in ("pods", "services", "jobs")):
             return False
-        state, views = self._state(), self.services.views.current
+        state, views = self.state(), self.services.views.current
         if state.facts_upto < max(broker.stream(f"FACTS_{SHARD}").messages, default=0):
             return False
         return not len(state.jobs) and not len(state.runs) and views is not None and views.cursor == state.n
 
     def _judge(self, drained: bool) -> SeedOutcome:
-        broker, state = self.services.broker, self._state()
-        stored = [message.data for message in broker.stream(f"LEDGER_{SHARD}").messages.values()]
+        broker, state = self.services.broker, self.state()
+        stored = [self._rolling.archive[n].data for n in range(1, state.n + 1)]
         events = [(m.subject, m.headers, m.data) for m in broker.stream(f"EVENTS_{SHARD}").messages.values()]
         report = check(
             stored,
