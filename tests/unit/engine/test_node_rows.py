@@ -1,5 +1,7 @@
 """Nodes in equal states are judged once, and a placement costs what changed: counted, not timed."""
 
+from dataclasses import replace
+
 from tessera.domain.gang import Gang, gang_of
 from tessera.domain.resources import Need, Node, RoleNeed
 from tessera.engine.placement.gangs import FreeCapacity
@@ -72,3 +74,22 @@ def test_what_was_found_is_taken_as_it_was_found_or_else_anew() -> None:
     assert not isinstance(found, Reason)
     room.take(gang(8), found)
     assert (room.nodes["n000"].cpu_free, room.nodes["n000"].gpu_free) == (4000, (0,) * 8)
+
+
+def test_of_many_kinds_that_take_equal_gpus_the_first_judges_all_states_and_the_others_few() -> None:
+    scoring = Counting()
+    states = [node(f"n{at:03}", free=(1000,) * (1 + at % 8) + (0,) * (7 - at % 8)) for at in range(200)]
+    room = FreeCapacity([replace(each, cpu_free=64_000 - 100 * at) for at, each in enumerate(states)], scoring=scoring)
+    for kind in range(100):
+        verdict = room.place(gang_of((RoleNeed("w", 1, Need(cpu_milli=1000 + kind, memory_bytes=2**20, gpus=1)),)))
+        assert not isinstance(verdict, Reason)
+    assert scoring.judged < 200 + 5 * 100
+
+
+def test_kinds_that_ask_for_ever_less_are_judged_by_one_that_asks_for_nothing_but_gpus() -> None:
+    scoring = Counting()
+    room = FreeCapacity([node(f"n{at:03}", cpu_free=64_000 - 100 * at) for at in range(200)], scoring=scoring)
+    for kind in range(100):
+        verdict = room.place(gang_of((RoleNeed("w", 1, Need(cpu_milli=9000 - kind, memory_bytes=2**20, gpus=1)),)))
+        assert not isinstance(verdict, Reason)
+    assert scoring.judged < 2 * 200 + 5 * 100

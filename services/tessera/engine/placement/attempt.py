@@ -12,7 +12,16 @@ from tessera.domain.gang import Gang
 from tessera.domain.resources import Node
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import BundleKind, placed_on, short_of
-from tessera.engine.placement.node_order import Entry, Ranking, StateRow, StateRows, SuitedRows, entry, policy_for
+from tessera.engine.placement.node_order import (
+    Entry,
+    Family,
+    Ranking,
+    StateRow,
+    StateRows,
+    SuitedRows,
+    entry,
+    policy_for,
+)
 from tessera.engine.placement.placement_groups import BundleCounts, BundleSet
 from tessera.engine.placement.room_counts import RoomCounts
 from tessera.engine.scoring.protocol import ScoringPolicy
@@ -34,18 +43,31 @@ class Ranks:
         self.scoring = places.scoring
         self._rows = StateRows(nodes, places.scoring)
         self._rankings: dict[BundleKind, Ranking] = {}
+        self._families: dict[tuple[object, ...], Family] = {}
         self._counts = RoomCounts(self._rows, places)
         self.changed = self._rows.changed
 
     def of(self, kind: BundleKind) -> Ranking:
         """The ranking for a kind, as the nodes are now."""
         if self._rows.renewed(kind.labels) or len(self._rankings) >= KINDS_MAX:
-            self._rankings.clear()
+            self._forget()
         found = self._rankings.get(kind)
         if found is None:
-            found = self._rankings[kind] = Ranking(kind, self._rows, self.scoring)
+            found = self._rankings[kind] = self._family(kind).ranking(kind)
         found.catch_up()
         return found
+
+    def _family(self, kind: BundleKind) -> Family:
+        whole = kind.whole
+        key = kind.never, whole.gpus, whole.gpu_milli, whole.mig_profile
+        found = self._families.get(key)
+        if found is None:
+            found = self._families[key] = Family(self._rows, self.scoring)
+        return found
+
+    def _forget(self) -> None:
+        self._rankings.clear()
+        self._families.clear()
 
     def counts(self, *kinds: BundleKind) -> RoomCounts:
         """The room that the nodes have now, which tell apart what these kinds ask for."""
@@ -82,7 +104,7 @@ class Ranks:
 
     def _renew(self, kind: BundleKind) -> None:
         if self._rows.renewed(kind.labels):
-            self._rankings.clear()
+            self._forget()
 
 
 class Attempt:

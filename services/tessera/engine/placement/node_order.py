@@ -12,15 +12,17 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import takewhile
 from operator import attrgetter, gt
 
-from tessera.domain.resources import WHOLE_GPU, Node
+from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.engine.placement.fits import BundleKind, never_fits, short_of
 from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
 
 SLACK = 64  # entries that stand for nothing any more
+FEW = 64  # rows that a ranking judges at once, without asking what a lighter kind thinks of them
+NEAR = 8  # rankings of little less CPU that a new one looks at for one to begin with
 
 Entry = tuple[int, str]
 """A score, negated, and a name: the smallest is the best."""
@@ -44,6 +46,18 @@ def entry(kind: BundleKind, node: Node, scoring: ScoringPolicy) -> Entry | None:
 
 
 _whole = attrgetter("whole")
+_whatever_lasts = attrgetter(
+    "ready",
+    "device_profile",
+    "taints",
+    "others.devices",
+    "gpus",
+    "gpu_model",
+    "gpu_memory_bytes",
+    "mig_geometry",
+    "mig_instances",
+)
+_whatever_is_free = attrgetter("gpu_free", "cpu_free", "memory_free", "pods_free", "devices_free", "mig_taken")
 
 
 class StateRow:
@@ -54,11 +68,13 @@ class StateRow:
     by these three at once.
     """
 
-    __slots__ = ("by_domain", "cpu_free", "key", "most", "names", "node", "scores", "whole")
+    __slots__ = ("by_domain", "cpu_free", "key", "lightest", "most", "names", "node", "scores", "whole")
 
     def __init__(self, key: tuple[object, ...], node: Node) -> None:
         self.key, self.node, self.names = key, node, [node.name]
         self.scores: dict[BundleKind, int | None] = {}
+        self.lightest: dict[Family, BundleKind] = {}
+        """Of each family the lightest kind that has a score, among those that told others."""
         self.by_domain: dict[str, Counter[str]] | None = None
         """Number of its nodes in each domain, of each level that was asked for since `names` changed."""
         self.cpu_free, self.whole = node.cpu_free, node.gpu_free.count(WHOLE_GPU)
@@ -186,34 +202,32 @@ class StateRows:
                 table.clear()
             self.moves.clear()
             self.moved += 1
-            self._number_states()
-        for name in sorted(self._nodes) if anew else self._stale:
-            self._move(name)
+            self._make_rows()
+        else:
+            for name in self._stale:
+                self._move(name)
         self._stale.clear()
         return anew
 
-    def _number_states(self) -> None:
-        """Number the nodes by what lasts."""
+    def _make_rows(self) -> None:
+        """Number the nodes by what lasts, and put each into its row; they come in the order of their names."""
         keys, numbers = sorted(self._asked), dict[tuple[object, ...], int]()
-        for name, node in self._nodes.items():
+        for name, node in sorted(self._nodes.items()):
             labels = tuple(node.label(key) for key in keys) if keys else ()
-            size = node.gpus, node.gpu_model, node.gpu_memory_bytes, node.mig_geometry, node.mig_instances
-            lasting = node.ready, node.device_profile, node.taints, node.others.devices, size, labels
-            apart = (*lasting, name) if self._by_name else lasting
-            self._lasting[name] = numbers.setdefault(apart, len(numbers))
+            apart = *_whatever_lasts(node), labels, name if self._by_name else ""
+            lasting = self._lasting[name] = numbers.setdefault(apart, len(numbers))
+            key = lasting, _whatever_is_free(node), len(node.gpu_others)
+            row = self._rows.get(key)
+            if row is None:
+                row = self._rows[key] = StateRow(key, node)
+                self._note(row)
+            else:
+                row.names.append(name)
+            self.row_of[name] = row
 
     def _move(self, name: str) -> None:
         node, before = self._nodes[name], self.row_of.get(name)
-        key = (
-            self._lasting[name],
-            node.gpu_free,
-            node.cpu_free,
-            node.memory_free,
-            node.pods_free,
-            node.devices_free,
-            node.mig_taken,
-            len(node.gpu_others),
-        )
+        key = self._lasting[name], _whatever_is_free(node), len(node.gpu_others)
         if before is not None:
             if before.key == key:
                 return
@@ -248,58 +262,95 @@ class StateRows:
 
 
 class Ranking:
-    """The rows for one kind of pod. `best` gives the best node beyond those that are to be left out."""
+    """
+    The rows for one kind of pod. `best` gives the best node beyond those that are to be left out.
 
-    def __init__(self, kind: BundleKind, rows: StateRows, scoring: ScoringPolicy) -> None:
-        self._kind, self._rows, self._policy = kind, rows, policy_for(kind, scoring)
+    A kind that asks for more than another one, of equal GPUs, gets no higher score from any node (`ScoringPolicy`). So
+    a row may stand at what a lighter kind thinks of it until it comes to the top, and be judged only then: most rows
+    never are. `family` has those kinds, and `near` is a lighter kind's ranking to begin with.
+    """
+
+    def __init__(
+        self,
+        kind: BundleKind,
+        rows: StateRows,
+        scoring: ScoringPolicy,
+        family: "Family",
+        near: "Ranking | None" = None,
+    ) -> None:
+        self.kind, self._rows, self._policy, self._family = kind, rows, policy_for(kind, scoring), family
         self._suits = rows.known_suits(kind)
-        self._heap: list[Entry] = []
-        self._seen = 0
+        self._heap: list[Entry] = [] if near is None else near._heap.copy()
+        self._seen: int = 0 if near is None else near._seen
         self._passed_over: list[Entry] = []
         self._passed: dict[StateRow, int] = {}
         """Of a row whose first nodes are left out, the place of the one that stands for it meanwhile."""
 
     def catch_up(self) -> None:
         """Look at the rows that are new, or begin with another node, since the last time."""
-        heap, kind = self._heap, self._kind
+        heap, kind, new = self._heap, self.kind, list[StateRow]()
         cpu, gpus, milli = kind.whole.cpu_milli, kind.whole.gpus, kind.whole.gpu_milli
         for row, at in reversed(self._rows.changes.items()):
             if at <= self._seen:
                 break
             if row.cpu_free >= cpu and row.whole >= gpus and row.most >= milli:
-                score = row.scores[kind] if kind in row.scores else self._judge(row)
-                if score is not None:
-                    heappush(heap, (score, row.names[0]))
+                if kind not in row.scores:
+                    new.append(row)
+                elif (known := row.scores[kind]) is not None:
+                    heappush(heap, (known, row.names[0]))
+        judge = self._judge if len(new) <= FEW else self._bound
+        for row in new:
+            score = judge(row)
+            if score is not None:
+                heappush(heap, (score, row.names[0]))
         self._seen = self._rows.last
         if len(heap) > 2 * len(self._rows.row_of) + SLACK:
             heap[:] = {each for each in heap if self._stands(each)}
             heapify(heap)
 
+    def _bound(self, row: StateRow) -> int | None:
+        """What the lightest kind that was asked thinks of the row; else this kind's own judgement, for heavier ones."""
+        lightest = row.lightest.get(self._family)
+        if lightest is not None and is_lighter(lightest, self.kind):
+            return row.scores[lightest]
+        row.lightest[self._family] = self.kind
+        return self._judge(row)
+
     def _judge(self, row: StateRow) -> int | None:
-        kind, node = self._kind, row.node
+        kind, node = self.kind, row.node
         suits = self._suits.get(row.key[0])
         fits = (self._rows.suits(kind, row) if suits is None else suits) and short_of(kind, node) is None
         score = row.scores[kind] = -self._policy.score(kind.whole, node) if fits else None
         return score
 
     def _stands(self, each: Entry) -> bool:
-        """Whether an entry still says where its node's row stands."""
+        """Whether an entry still says where its node's row stands, or a lighter kind says it of a row to be judged."""
         row = self._rows.row_of[each[1]]
-        return row.names[self._passed.get(row, 0)] == each[1] and row.scores.get(self._kind) == each[0]
+        return row.names[self._passed.get(row, 0)] == each[1] and row.scores.get(self.kind, each[0]) == each[0]
 
     def best(self, but: Mapping[str, Node]) -> Entry | None:
         """The best node that is not one of `but`, which stay aside until `restore`."""
-        heap = self._heap
+        heap, row_of = self._heap, self._rows.row_of
         while heap:
             top = heap[0]
             if not self._stands(top):
                 heappop(heap)
-            elif top[1] in but:
+            elif self.kind not in row_of[top[1]].scores:
+                self._judge_first(row_of[top[1]])
+            elif top[1] not in but:
+                return top
+            else:
                 self._passed_over.append(heappop(heap))
                 self._pass_on(top, but)
-            else:
-                return top
         return None
+
+    def _judge_first(self, row: StateRow) -> None:
+        """Judge the row of the first entry, which a lighter kind put there, and let it take its own place."""
+        score, name = self._judge(row), self._heap[0][1]
+        if score is None:
+            heappop(self._heap)
+        else:
+            heapreplace(self._heap, (score, name))
 
     def _pass_on(self, top: Entry, but: Mapping[str, Node]) -> None:
         """Let the next node stand for the row of one that is left out."""
@@ -316,3 +367,47 @@ class Ranking:
         for each in self._passed_over:
             heappush(self._heap, each)
         self._passed_over.clear()
+
+
+class Family:
+    """
+    The rankings of kinds that suit the same nodes and take the same GPUs of them: each begins with a lighter one's.
+
+    Where there is none, with that of a kind that asks for nothing but the GPUs.
+    """
+
+    def __init__(self, rows: StateRows, scoring: ScoringPolicy) -> None:
+        self._rows, self._scoring = rows, scoring
+        self._by_cpu: list[tuple[int, int, Ranking]] = []
+        self._bare: Ranking | None = None
+
+    def ranking(self, kind: BundleKind) -> Ranking:
+        """A new ranking for a kind of this family."""
+        near = self._nearest(kind) if self._by_cpu else None
+        made = Ranking(kind, self._rows, self._scoring, self, near)
+        insort(self._by_cpu, (kind.whole.cpu_milli, len(self._by_cpu), made))
+        return made
+
+    def _nearest(self, kind: BundleKind) -> Ranking:
+        """A ranking of those that ask for little less CPU, and for no more of anything."""
+        after = bisect_left(self._by_cpu, (kind.whole.cpu_milli + 1,))
+        for _, _, ranking in reversed(self._by_cpu[max(0, after - NEAR) : after]):
+            if is_lighter(ranking.kind, kind):
+                return ranking
+        if self._bare is None:
+            self._bare = Ranking(_bare(kind), self._rows, self._scoring, self)
+        self._bare.catch_up()
+        return self._bare
+
+
+def is_lighter(kind: BundleKind, other: BundleKind) -> bool:
+    """Whether the kind asks for no more than another one of its family."""
+    one, two = kind.whole, other.whole
+    little = one.cpu_milli <= two.cpu_milli and one.memory_bytes <= two.memory_bytes
+    return little and (not one.devices or one.devices == two.devices)
+
+
+def _bare(kind: BundleKind) -> BundleKind:
+    """The kind without CPU, memory and devices: whatever suits and holds one of its family suits and holds it."""
+    whole = Need(0, 0, kind.whole.gpus, kind.whole.gpu_milli, mig_profile=kind.whole.mig_profile)
+    return BundleKind(kind.needs, whole, kind.labels, kind.never)

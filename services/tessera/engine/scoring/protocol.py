@@ -10,7 +10,12 @@ class ScoringPolicy(Protocol):
     """Whether nodes that are equal but for their names may get different scores."""
 
     def score(self, need: Need, node: Node) -> int:
-        """Score of the node for a pod that fits it; higher is better, and of equals the first by name wins."""
+        """
+        Score of the node for a pod that fits it; higher is better, and of equals the first by name wins.
+
+        Of two pods that ask for equal GPUs, the one that asks for more CPU gets no higher score. What else they ask
+        for, as memory and labels, changes no score.
+        """
 
     def device(self, need: Need, node: Node) -> int | None:
         """The device that a share takes there; None: the one with the least left, then the lowest."""
