@@ -18,6 +18,7 @@ from tessera_schemas.pod_template import ObjectName
 from tessera_schemas.templates import JobTemplate
 
 YEAR_SECONDS = 31_536_000
+FLAVORS_MAX = 64
 
 
 class Subscriber(Strict):
@@ -336,7 +337,7 @@ class ConfigBody(Strict):
     tenants: Annotated[tuple[Tenant, ...], Field(min_length=1, max_length=10_000, description="Who may hand in jobs")]
     queues: Annotated[tuple[Queue, ...], Field(min_length=1, max_length=10_000, description="Where jobs wait, a tree")]
     flavors: Annotated[
-        tuple[Flavor, ...], Field(max_length=64, description="Kinds of nodes that quotas tell apart")
+        tuple[Flavor, ...], Field(max_length=FLAVORS_MAX, description="Kinds of nodes that quotas tell apart")
     ] = ()
     pools: Annotated[tuple[Pool, ...], Field(max_length=1000, description="Sets of nodes")] = ()
     topology: Annotated[tuple[Level, ...], Field(max_length=LEVELS_MAX, description="Widest first")] = ()

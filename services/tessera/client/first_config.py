@@ -11,8 +11,9 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 
-from tessera_schemas.config import Limits, Policy
+from tessera_schemas.config import FLAVORS_MAX, Limits, Policy
 from tessera_schemas.job import LEVELS_MAX
 from tessera_schemas.recommended import GRANTED, POLICY
 from tessera_schemas.views import NodeView
@@ -94,19 +95,26 @@ def _queues(cluster: ClusterSurvey) -> Iterator[str]:
     yield "# Where jobs wait. `gpus` is the nominal quota: all that the cluster has now. Queues below one parent lend"
     yield "# each other what they do not use; `cpu` and `memory` can be given as well, and are not limited otherwise."
     yield "queues:"
+    taken = set(cluster.pools)  # each pool's first queue has its name
     for pool, nodes in cluster.pools.items():
         gpus = sum(node.gpus for node in nodes)
         if len(cluster.tenants) == 1:
-            yield from _queue(_name(pool), pool, gpus, cluster.tenants[0])
+            yield from _queue(pool, pool, gpus, cluster.tenants[0])
             continue
-        parent = _name(pool)
-        yield f"  - {{name: {_quoted(parent)}, pool: {_quoted(pool)}}}          # takes no jobs itself"
+        yield f"  - {{name: {_quoted(pool)}, pool: {_quoted(pool)}}}          # takes no jobs itself"
         share, rest = divmod(gpus, len(cluster.tenants))
         for at, tenant in enumerate(cluster.tenants):
-            name = tenant if len(cluster.pools) == 1 else f"{pool}-{tenant}"
-            if name == parent:
-                name = f"{tenant}-jobs"
-            yield from _queue(_name(name), pool, share + (at < rest), tenant, parent)
+            name = _free_name(tenant if len(cluster.pools) == 1 else f"{pool}-{tenant}", f"{tenant}-jobs", taken)
+            yield from _queue(name, pool, share + (at < rest), tenant, pool)
+
+
+def _free_name(wanted: str, other: str, taken: set[str]) -> str:
+    """The first of these, else the first one numbered, that is not taken yet; it is then."""
+    short = _name(wanted)
+    numbered = (f"{short[:50].strip('-')}-{number}" for number in count(2))
+    name = next(name for name in chain((short, _name(other)), numbered) if name not in taken)
+    taken.add(name)
+    return name
 
 
 def _queue(name: str, pool: str, gpus: int, tenant: str, parent: str = "") -> Iterator[str]:
@@ -122,13 +130,17 @@ def _queue(name: str, pool: str, gpus: int, tenant: str, parent: str = "") -> It
 
 
 def _flavors(cluster: ClusterSurvey) -> Iterator[str]:
-    names = _flavor_names(_models(cluster.present))
+    models = _models(cluster.present)
+    most = sorted(models, key=lambda model: (-models[model], model))[:FLAVORS_MAX]
+    names = _flavor_names(sorted(most))
     if not names:
         return
     yield "# Kinds of nodes that quotas can tell apart. No quota names one yet: a quota by flavor keeps each job on"
     yield "# nodes of one flavor, and then every flavor that the queue may use needs a quota, such as"
     yield f"#   quotas: [{{resource: gpu_milli, nominal: 8000, flavor: {next(iter(names.values()))}}}]"
     yield "flavors:"
+    if len(models) > len(names):
+        yield f"# Of {len(models)} models those with the most GPUs: there are at most {FLAVORS_MAX} flavors."
     for model, name in names.items():
         yield f"  - {{name: {_quoted(name)}, gpu_models: [{_quoted(model)}]}}"
 
@@ -200,7 +212,7 @@ def _level_names(label: str) -> Iterator[str]:
     yield from (short, _name(label), *(f"{short[:50]}-{number}" for number in range(2, LEVELS_MAX + 2)))
 
 
-def _flavor_names(models: dict[str, int]) -> dict[str, str]:
+def _flavor_names(models: Sequence[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     for model in models:
         short = _name(model)

@@ -6,7 +6,7 @@ import pytest
 
 from tessera.client import applying, files
 from tessera.client.first_config import ClusterSurvey, first_config
-from tessera_schemas.config import ConfigBody
+from tessera_schemas.config import FLAVORS_MAX, ConfigBody
 from tessera_schemas.recommended import POLICY
 from tessera_schemas.views import NodeView
 
@@ -60,6 +60,30 @@ def test_the_file_is_applied_as_it_stands(nodes: tuple[NodeView, ...], tenants: 
     for pool in pools:  # the nominal quotas of a pool are its GPUs
         nominal = sum(q.nominal for queue in body.queues if queue.pool == pool for q in queue.quotas)
         assert nominal == 1000 * sum(found.gpus for found in nodes if found.pool == pool)
+
+
+@pytest.mark.parametrize(
+    ("pools", "tenants"),
+    [
+        (("a-b", "a"), ("c", "b-c")),
+        (("x", "x-alice"), ("alice", "bob")),
+        (("default",), ("default", "default-jobs")),
+        (("p" * 60 + "a", "p" * 60 + "b"), ("c" * 20, "c" * 20 + "d")),
+        (("p" * 63, "p" * 62), ("q" * 63, "q" * 62, "p" * 63)),
+    ],
+    ids=["dashes", "pool like a child", "tenant like the pool", "cut alike", "longest"],
+)
+def test_no_two_queues_get_one_name(pools: tuple[str, ...], tenants: tuple[str, ...]) -> None:
+    body = read(written(*(node(f"n-{pool}", pool=pool) for pool in pools), tenants=tenants))
+    children = [queue for queue in body.queues if queue.parent]
+    assert {(queue.pool, queue.tenants) for queue in children} == {(p, (tenant,)) for p in pools for tenant in tenants}
+
+
+def test_of_more_models_than_flavors_those_with_the_most_gpus_are_named() -> None:
+    models = tuple(node(f"n{at}", model=f"m{at}", gpus=1 + at) for at in range(FLAVORS_MAX + 3))
+    text = written(*models)
+    assert {flavor.gpu_models[0] for flavor in read(text).flavors} == {found.gpu_model for found in models[3:]}
+    assert f"Of {FLAVORS_MAX + 3} models" in text
 
 
 def test_models_become_flavors_and_labels_become_levels_widest_first() -> None:
