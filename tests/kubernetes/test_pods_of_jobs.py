@@ -90,6 +90,8 @@ BAD = {
     "a toleration in no domain": spec_with(role_says={"tolerations": [{"key": "a..b/c"}]}),
     "an affinity in no domain": spec_with(role_says={"affinity": [{"key": "a..b/c", "operator": "Exists"}]}),
     "a device in no domain": spec_with({"devices": {"a..b/c": 1}}),
+    **{f"a key {key} of a secret": spec_with(env_from={"A": SECRET | {"key": key}}) for key in (".", "..", "..x")},
+    "a key .. of a sidecar": spec_with(init_containers=[SIDECAR | {"env_from": {"A": SECRET | {"key": ".."}}}]),
     "a device of too long a domain": spec_with({"devices": {f"{'a' * 245}/c": 1}}),
 }
 FINE = {
@@ -101,6 +103,7 @@ FINE = {
     "as much as can be counted": spec_with({"cpu_milli": 2**53 - 1, "memory_bytes": 2**53 - 1}),
     "a toleration of the empty value": spec_with(role_says={"tolerations": [{"key": "own", "operator": "Equal"}]}),
     "an upper-case annotation": spec_with(annotations={"example.com/Team": "x" * 1000}),
+    "a key that begins with a dot": spec_with(env_from={"A": SECRET | {"key": ".x..y"}}),
     "a share of a GPU": spec_with({"gpus": 0, "gpu_milli": 500}),
 }
 

@@ -120,6 +120,10 @@ WRONG = {
     "an affinity in no domain": changed("spec.roles.0.affinity", [{"key": "a..b/c", "operator": "Exists"}]),
     "a device in no domain": with_resources(devices={"a..b/c": 1}),
     "an annotation in no domain": with_template(annotations={"a..b/c": "d"}),
+    "a key that no secret has": with_template(env_from={"A": SECRET | {"key": ".."}}),
+    "a key that no secret of a sidecar has": with_template(
+        init_containers=[SIDECAR | {"env_from": {"A": SECRET | {"key": "."}}}]
+    ),
 }
 
 

@@ -7,11 +7,11 @@ again with every attempt. The contract itself cannot forbid such settings, since
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from tessera_schemas.config import PodGrants
 from tessera_schemas.job import JobSpec, Role, Template
-from tessera_schemas.pod_template import NOTICE_DIRECTORY
+from tessera_schemas.pod_template import NOTICE_DIRECTORY, EnvSource
 from tessera_schemas.reading import refusal
 from tessera_schemas.reasons import Code, Reason
 
@@ -78,6 +78,9 @@ def _malformed_role(role: Role, has_notice: bool) -> Iterator[tuple[str, str]]:
     yield from _bad_mounts(role, has_notice)
     yield from _bad_keys("node_selector", role.node_selector)
     yield from _bad_keys("template.annotations", (key.lower() for key in role.template.annotations))
+    yield from _bad_sources("template", role.template.env_from)
+    for index, container in enumerate(role.template.init_containers):
+        yield from _bad_sources(f"template.init_containers[{index}]", container.env_from)
     for index, toleration in enumerate(role.tolerations):
         yield from _bad_keys(f"tolerations[{index}].key", (toleration.key,))
     for index, term in enumerate(role.affinity):
@@ -101,6 +104,12 @@ def _bad_mounts(role: Role, has_notice: bool) -> Iterator[tuple[str, str]]:
         taken[path] = at
         if volume.name and not DOMAIN.fullmatch(volume.name):
             yield f"{at}.name", "no object can have this name: letters, digits and - between dots"
+
+
+def _bad_sources(at: str, sources: Mapping[str, EnvSource]) -> Iterator[tuple[str, str]]:
+    for name, source in sources.items():
+        if source.key == "." or source.key.startswith(".."):
+            yield f"{at}.env_from.{name}.key", "no secret or config map has a key . or one that begins with .."
 
 
 def _bad_keys(field: str, keys: Iterable[str]) -> Iterator[tuple[str, str]]:
