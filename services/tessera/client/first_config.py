@@ -40,6 +40,7 @@ SAID_LIMITS = {
     "bytes_per_second": "of commands, lastingly: the ledger keeps them for good",
     "bytes_burst": "of commands at once",
 }
+READ_AS_NO_TEXT = frozenset("y n yes no on off true false null".split())
 OTHER_POLICY = ("min_runtime_seconds", "evictions_max", "earmark_seconds", "node_lost_seconds", "start_timeout_seconds")
 
 
@@ -229,25 +230,9 @@ def _name(text: str) -> str:
 
 def _quoted(text: str) -> str:
     """A plain word as it is; what YAML would read as something else than text in quotes."""
-    plain = re.fullmatch(r"[a-z][A-Za-z0-9./_-]*", text) and text not in (
-        "y",
-        "n",
-        "yes",
-        "no",
-        "on",
-        "off",
-        "true",
-        "false",
-        "null",
-    )
+    plain = re.fullmatch(r"[a-z][A-Za-z0-9./_-]*", text) and text not in READ_AS_NO_TEXT
     return text if plain else f'"{text}"'
 
 
 def _yaml(value: str | bool | int) -> str:
-    return (
-        ("true" if value else "false")
-        if isinstance(value, bool)
-        else _quoted(value)
-        if isinstance(value, str)
-        else str(value)
-    )
+    return _quoted(value) if isinstance(value, str) else str(value).lower()
