@@ -40,7 +40,7 @@ SAID_LIMITS = {
     "bytes_per_second": "of commands, lastingly: the ledger keeps them for good",
     "bytes_burst": "of commands at once",
 }
-READ_AS_NO_TEXT = frozenset("y n yes no on off true false null".split())
+READ_AS_NO_TEXT = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null"])
 OTHER_POLICY = ("min_runtime_seconds", "evictions_max", "earmark_seconds", "node_lost_seconds", "start_timeout_seconds")
 
 
