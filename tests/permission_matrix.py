@@ -16,7 +16,7 @@ from tessera.kernel.provisioning.credential_files import Login
 from tessera_schemas import keys, services
 
 SERVICES = frozenset(services.SERVICES)
-FOLLOWERS = SERVICES - {"admission"} | {"operator"}
+FOLLOWERS = SERVICES - {"admission", "notifier"} | {"operator"}
 TENANT_NEXT = "$JS.API.CONSUMER.MSG.NEXT.EVENTS_main.acme_ci"
 PUBLISH: dict[str, set[str] | frozenset[str]] = {
     "submit.main.acme": {"acme", "gateway"},
@@ -36,6 +36,8 @@ PUBLISH: dict[str, set[str] | frozenset[str]] = {
     "snap.main.generation.manifest": {"projection", "operator"},
     "dlq.main.admission.SUBMIT_main.1": {"admission"},
     "dlq.main.scheduler.FACTS_main.1": {"scheduler"},
+    "dlq.main.notifier.EVENTS_main.1": {"notifier"},
+    "$JS.API.CONSUMER.MSG.NEXT.EVENTS_main.notifier_acme_hook": {"operator"},  # until `apply` declares that webhook
     **{f"lease.main.{name}.leader": {name} for name in sorted(SERVICES)},
     "live.ledger.main": set(),
     "live.events.main.acme.q.x": set(),
@@ -92,9 +94,9 @@ SUBSCRIBE: dict[str, set[str] | frozenset[str]] = {
     "live.ledger.main": FOLLOWERS,
     "live.fact.main.>": {"scheduler", "operator"},
     "live.order.main.*": {"scheduler", "operator"},
-    "live.events.main.>": {"projection", "gateway", "operator"},
-    "live.events.main.acme.>": {"acme", "projection", "gateway", "operator"},
-    "live.events.main.other.>": {"other", "projection", "gateway", "operator"},
+    "live.events.main.>": {"projection", "notifier", "gateway", "operator"},
+    "live.events.main.acme.>": {"acme", "projection", "notifier", "gateway", "operator"},
+    "live.events.main.other.>": {"other", "projection", "notifier", "gateway", "operator"},
     "$JS.EVENT.ADVISORY.>": set(),
     "$SYS.>": set(),
 }

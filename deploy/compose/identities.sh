@@ -14,8 +14,13 @@ give() { # FILE TO
   cp "credentials/$1" "$2.new"
   mv "$2.new" "$2"
 }
-for service in admission queueing scheduler preemption reclamation binder projection gateway; do
+for service in admission queueing scheduler preemption reclamation binder projection notifier gateway; do
   give "$service.json" "$service/identity.json"
+done
+# Secrets of webhooks are the notifier's alone; whoever runs this puts them there, a file TENANT.SECRET each.
+mkdir -p credentials/webhook-secrets notifier/webhook-secrets
+for secret in credentials/webhook-secrets/*; do
+  [ ! -f "$secret" ] || give "${secret#credentials/}" "notifier/${secret#credentials/}"
 done
 give gateway-tokens.toml gateway/gateway-tokens.toml
 give nats-auth.conf nats/nats-auth.conf

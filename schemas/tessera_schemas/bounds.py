@@ -7,12 +7,12 @@ Admission checks them, and `tessera apply` before it sends anything.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import field as made
 
 from tessera_schemas.base import INT_MAX
-from tessera_schemas.config import ConfigBody
+from tessera_schemas.config import ConfigBody, Tenant
 from tessera_schemas.job import JobSpec
 from tessera_schemas.services import RESERVED_NAMES
 
@@ -20,6 +20,8 @@ DEPTH_MAX = 16
 """Queues from a root to a leaf, both counted. Sums of quotas descend the tree, and each look-up climbs it."""
 SUBSCRIBERS_MAX = 1024
 """Of all tenants: each is a durable consumer of one stream, which the server keeps in memory."""
+FILTERS_MAX = 64
+"""Subjects that one consumer picks: each type of events in each queue that a webhook names."""
 
 SYSTEM_NAMESPACES = re.compile(r"kube-.*|tessera-system")
 """A tenant is the namespace of its name, where its jobs' pods are made and others' are adopted."""
@@ -51,15 +53,33 @@ def _tenants(body: ConfigBody) -> Iterator[Unservable]:
         names = [subscriber.name for subscriber in tenant.subscribers]
         for name in sorted({name for name in names if names.count(name) > 1}):
             yield Unservable(f"{at}.subscribers.{name}", "two have the same name")
+        yield from _webhooks(at, tenant)
         for subscriber in tenant.subscribers:
-            wrong = [kind for kind in subscriber.types if not _EVENT_TYPE.fullmatch(kind)]
-            if wrong:
-                detail = f"{wrong[0]} is no event type; write one such as job.allocated.v1"
-                yield Unservable(f"{at}.subscribers.{subscriber.name}.types", detail)
-    subscribers = sum(len(tenant.subscribers) for tenant in body.tenants)
+            yield from _types(f"{at}.subscribers.{subscriber.name}.types", subscriber.types)
+    subscribers = sum(len(tenant.subscribers) + len(tenant.webhooks) for tenant in body.tenants)
     if subscribers > SUBSCRIBERS_MAX:
         numbers = {"subscribers": subscribers, "subscribers_max": SUBSCRIBERS_MAX}
-        yield Unservable("tenants", "they have too many subscribers together; let some read the event stream", numbers)
+        yield Unservable(
+            "tenants", "they have too many subscribers and webhooks together; let some read the event stream", numbers
+        )
+
+
+def _webhooks(at: str, tenant: Tenant) -> Iterator[Unservable]:
+    names = [webhook.name for webhook in tenant.webhooks]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield Unservable(f"{at}.webhooks.{name}", "two have the same name")
+    for webhook in tenant.webhooks:
+        yield from _types(f"{at}.webhooks.{webhook.name}.types", webhook.types)
+        filters = len(webhook.types) * max(1, len(webhook.queues))
+        if filters > FILTERS_MAX:
+            numbers = {"filters": filters, "filters_max": FILTERS_MAX}
+            yield Unservable(f"{at}.webhooks.{webhook.name}", "too many types for so many queues; name fewer", numbers)
+
+
+def _types(at: str, types: Sequence[str]) -> Iterator[Unservable]:
+    wrong = [kind for kind in types if not _EVENT_TYPE.fullmatch(kind)]
+    if wrong:
+        yield Unservable(at, f"{wrong[0]} is no event type; write one such as job.allocated.v1")
 
 
 def _classes(body: ConfigBody) -> Iterator[Unservable]:

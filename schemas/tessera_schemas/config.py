@@ -31,6 +31,25 @@ class Subscriber(Strict):
     ] = ()
 
 
+class Webhook(Strict):
+    """
+    Delivery of a tenant's events by HTTP: a signed POST of each event.
+
+    The secret itself is known to the notifier alone. The URL is not secret: it stands in the ledger.
+    """
+
+    name: Annotated[Name, Field(description="What the webhook is called, once in a tenant")]
+    url: Annotated[
+        str, StringConstraints(pattern=r"^https?://[^\s@#]{1,1000}$"), Field(description="Where events are sent")
+    ]
+    secret: Annotated[Name, Field(description="Name of the secret that signs, among the tenant's own")]
+    types: Annotated[
+        tuple[Annotated[str, StringConstraints(pattern=r"^[a-z.]+\.v[0-9]+$")], ...],
+        Field(max_length=32, description="Types such as `job.failed.v1`; empty: all"),
+    ] = ()
+    queues: Annotated[tuple[Name, ...], Field(max_length=32, description="Queues of the jobs; empty: all")] = ()
+
+
 class Limits(Strict):
     """Limits of one tenant. None: no limit."""
 
@@ -83,6 +102,9 @@ class Tenant(Strict):
         Count,
         Field(le=1_000_000, description="Its part of a queue that others use too; 0: only what nobody else asks for"),
     ] = later(1)
+    webhooks: Annotated[
+        tuple[Webhook, ...], Field(max_length=16, description="Receivers of its events by HTTP, made by `apply`")
+    ] = later(())
 
 
 class Flavor(Strict):

@@ -67,7 +67,8 @@ class ServiceSpec(RoleSpec):
 
     `cluster_roles` hold in the whole cluster and only read; `tenant_role` holds in the namespace of each tenant.
     `answers`: to the private inbox of whoever sent a command. `speaks_for_tenants`: it sends commands for tenants, and
-    hears the answers. `serves_http`: it is reached by others than through streams. `yields`: no start of a pod waits
+    hears the answers. `serves_http`: it is reached by others than through streams. `calls_out`: it connects to servers
+    that are not of the installation. `yields`: no start of a pod waits
     on it, so that it takes less of a CPU that is short. `decides`, `without_it` and `outside` (what it reads besides)
     are for the docs.
     """
@@ -82,6 +83,7 @@ class ServiceSpec(RoleSpec):
     answers: bool = False
     speaks_for_tenants: bool = False
     serves_http: bool = False
+    calls_out: bool = False
     yields: bool = False
 
     @property
@@ -185,6 +187,18 @@ SPECS = (
         reads=(*FOLLOWED, "EVENTS"),
         writes={"EVENTS": "events.{shard}.>", "SNAP": ""},  # the events of all tenants
         redis=RedisUse.WRITES,
+        yields=True,
+    ),
+    ServiceSpec(
+        name="notifier",
+        decides="nothing; it delivers events to the webhooks that tenants declare",
+        without_it="events for webhooks wait in their stream; nothing else notices",
+        replicas=Replicas.QUEUES,
+        reads=("EVENTS",),
+        writes={"DLQ": ""},
+        redis=RedisUse.READS,
+        outside=("webhooks",),
+        calls_out=True,
         yields=True,
     ),
     ServiceSpec(

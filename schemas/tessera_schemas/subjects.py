@@ -137,6 +137,11 @@ def gateway_inbox(tenant: str) -> str:
     return f"{inbox(tenant)}.gateway"
 
 
+def webhook_durable(tenant: str, name: str) -> str:
+    """The durable by which the notifier reads the events of a tenant's webhook."""
+    return subscriber_durable("notifier", f"{tenant}_{name}")
+
+
 def subscriber_durable(tenant: str, name: str) -> str:
     """
     A durable subscriber that a tenant's configuration declares; the tenant can only read from it.

@@ -1,8 +1,8 @@
 """
 What stops when a service stops: the facts that `test_each_service_alone` shows on real processes.
 
-README and docs/architecture.md hold the same table; a row here without its test, or a row there that is not here, is a
-mistake.
+That of the notifier is shown in `tests/integration/test_webhooks.py`. README and docs/architecture.md hold the same
+table; a row here without its test, or a row there that is not here, is a mistake.
 """
 
 from typing import NamedTuple
@@ -51,6 +51,11 @@ DEATHS = {
         writes="Redis, the public events, snapshots",
         stops="no new events; views stay as of the n they say",
         goes_on="jobs are admitted, start, end and release",
+    ),
+    "notifier": Death(
+        writes="signed requests to the webhooks of tenants",
+        stops="no webhook gets events",
+        goes_on="events wait in their stream and are delivered when it is back; nothing else notices",
     ),
     "gateway": Death(
         writes="commands, for the tenant of a token",

@@ -18,8 +18,8 @@ from tessera.kernel.errors import StartupError, Transient
 from tessera.kernel.messaging.requests import Requester
 from tessera.kernel.nats.once import connect_once
 from tessera.kernel.provisioning.credential_files import Credential
-from tessera.kernel.provisioning.credentials import ensure_identities, reload_nats, tenant_identity
-from tessera.kernel.provisioning.streams import ensure_subscribers
+from tessera.kernel.provisioning.credentials import ensure_identities, notifier_identity, reload_nats, tenant_identity
+from tessera.kernel.provisioning.streams import ensure_subscribers, ensure_webhooks
 from tessera_schemas import subjects
 from tessera_schemas.commands import ApplyConfig
 from tessera_schemas.config import Config, ConfigBody
@@ -130,26 +130,29 @@ async def provide(where: Where, operator: Credential, body: ConfigBody) -> list[
     directory = where.directory
     if directory is not None:
         known = {path.stem for path in directory.path.glob("*.json")}
-        if ensure_identities(directory, [tenant_identity(tenant, names) for tenant, names in declared.items()]):
+        identities = [tenant_identity(tenant, names) for tenant, names in declared.items()]
+        if ensure_identities(directory, [*identities, notifier_identity(body.tenants)]):
             made += [f"identity {tenant} ({directory.file(tenant)})" for tenant in declared if tenant not in known]
             pid = where.pids.get("nats")
             if pid is not None:
                 await reload_nats(pid, where.nats_monitor_url, SystemClock())
             else:
                 made.append(f"users in {directory.nats_file}: have nats-server load it again, so that they can connect")
-    made += [f"subscriber {name}" for name in await _subscribers(where, operator, declared)]
+    made += await _consumers(where, operator, declared, body)
     return made
 
 
-async def _subscribers(
-    where: Where, operator: Credential, declared: Mapping[str, Mapping[str, Sequence[str]]]
+async def _consumers(
+    where: Where, operator: Credential, declared: Mapping[str, Mapping[str, Sequence[str]]], body: ConfigBody
 ) -> list[str]:
     try:
         admin = await connect_once(where.nats_url, operator.nats.user, operator.nats.password)
     except StartupError as error:
         raise Failure(Exit.UNAVAILABLE, f"{error}; then apply again") from error
     try:
-        return await ensure_subscribers(admin, where.shard, declared)
+        subscribers = await ensure_subscribers(admin, where.shard, declared)
+        webhooks = await ensure_webhooks(admin, where.shard, body.tenants)
+        return [f"subscriber {name}" for name in subscribers] + [f"webhook {name}" for name in webhooks]
     finally:
         await admin.close()
 

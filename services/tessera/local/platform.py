@@ -37,12 +37,13 @@ from tessera.local.child_process import Child, Spawn
 from tessera.local.forking import ForkServer
 from tessera.local.free_port import LOOPBACK, choose_ports, free_port
 from tessera.local.kubeconfig import write_kubeconfig
+from tessera.local.own_settings import GATEWAY, own_settings
 from tessera.local.servers import NatsServer, RedisServer, find_nats_server, find_redis_server, wait_until
 from tessera_schemas import subjects
 from tessera_schemas.labels import SHARD_LABEL
 from tessera_schemas.services import SERVICES
 
-NATS, REDIS, CLUSTER, GATEWAY = "nats", "redis", "cluster", "gateway"
+NATS, REDIS, CLUSTER = "nats", "redis", "cluster"
 LEDGER_BYTES_MAX = 2 * 1024**3
 EVENTS_BYTES_MAX = 1024**3
 LEDGER_CHECK = "ledger"  # one that is nearly full keeps new work out, and nobody from looking at it
@@ -352,10 +353,8 @@ class Platform:
         port_file.unlink(missing_ok=True)
         settings = self.environment(service, shard)
         settings |= {"TESSERA_PORT_FILE": str(port_file), "TESSERA_HTTP_PORT": "0"}
-        if service == GATEWAY:
-            tokens = self.credentials_of(shard).path / TOKENS_FILE
-            settings |= {"TESSERA_API_PORT": str(self._gateway_ports[shard]), "TESSERA_TOKENS_FILE": str(tokens)}
-            settings["TESSERA_LOGS_STORE"] = str(self.directory / "job-logs")
+        tokens = self.credentials_of(shard).path / TOKENS_FILE
+        settings |= own_settings(service, self.directory, self._gateway_ports.get(shard, 0), tokens)
         return Spawn(self._command(service, shard), {**_same_code(), **settings})
 
     async def _service_ready(self, child: Child) -> None:

@@ -80,8 +80,14 @@ OPTIONS: tuple[Option, ...] = (
     _refused("input", "read the file in the script; pods have no standard input", short="i"),
     _refused("kill-on-invalid-dep", "delete it: a job whose dependency can never hold always ends"),
     _refused("licenses", "delete it: licenses are not counted", short="L"),
-    _refused("mail-type", "nobody sends mail: `tessera events --follow`, or wait with --wait or GET /v1/jobs/ID/wait"),
-    _refused("mail-user", "nobody sends mail: `tessera events --follow`, or wait with --wait or GET /v1/jobs/ID/wait"),
+    _refused(
+        "mail-type",
+        "nobody sends mail: a webhook of the tenant gets the same events (docs/webhooks.md), or wait with --wait",
+    ),
+    _refused(
+        "mail-user",
+        "nobody sends mail: a webhook of the tenant gets the same events (docs/webhooks.md), or wait with --wait",
+    ),
     _refused("mem-bind", "delete it: the kubelet's topology manager decides"),
     _refused("mincpus", "say --cpus-per-task"),
     _refused("network", "delete it; RDMA devices are `devices` of a job file"),

@@ -23,7 +23,6 @@ from tessera.kernel.tasks.waiting import closed_at, wait_for
 
 REDELIVERY_SECONDS = (1.0, 5.0, 30.0, 300.0)  # after the first, second, … failed delivery
 DELIVERIES_MAX = len(REDELIVERY_SECONDS) + 1
-WORN = Poison(f"delivered more than {DELIVERIES_MAX} times without being handled")
 ACK_WAIT_SECONDS = 30.0  # of the durables that `tessera init` makes
 
 Handle = Callable[[list[Delivery]], Awaitable[Sequence[object]]]
@@ -41,14 +40,16 @@ async def work(
     stop: asyncio.Event,
     ack_wait_seconds: float = ACK_WAIT_SECONDS,
     limit: int = BATCH,
+    redelivery_seconds: Sequence[float] = REDELIVERY_SECONDS,
 ) -> None:
     """
     Handle and answer every delivery of `queue` until `stop`; then finish what is in flight and close the queue.
 
     The handler may raise instead of returning: that is then the outcome of the whole batch, but Poison makes it see
-    each delivery alone, so that one bad message does not take its neighbours along.
+    each delivery alone, so that one bad message does not take its neighbours along. `redelivery_seconds` are the waits
+    after the first, second, … failed delivery; after one more the message is a dead letter.
     """
-    loop = _WorkLoop(queue, handle_batch, dead_letter, clock, ack_wait_seconds)
+    loop = _WorkLoop(queue, handle_batch, dead_letter, clock, ack_wait_seconds, redelivery_seconds)
     async with closed_at(stop, queue):
         failures = 0
         while not stop.is_set():
@@ -66,19 +67,27 @@ async def work(
 
 class _WorkLoop:
     def __init__(
-        self, queue: Work, handle_batch: Handle, dead_letter: DeadLetters, clock: Clock, ack_wait_seconds: float
+        self,
+        queue: Work,
+        handle_batch: Handle,
+        dead_letter: DeadLetters,
+        clock: Clock,
+        ack_wait_seconds: float,
+        redelivery_seconds: Sequence[float],
     ) -> None:
         self._queue, self._handle, self._dead_letter = queue, handle_batch, dead_letter
         self._clock, self._ack_wait_seconds = clock, ack_wait_seconds
+        self._redelivery_seconds, self._deliveries_max = redelivery_seconds, len(redelivery_seconds) + 1
 
     async def run(self, batch: list[Delivery]) -> None:
         """Beyond the last delivery nobody handles it: it seems to kill or stall whoever does, before any answer."""
-        fresh = [delivery for delivery in batch if delivery.deliveries <= DELIVERIES_MAX]
-        worn = [delivery for delivery in batch if delivery.deliveries > DELIVERIES_MAX]
+        fresh = [delivery for delivery in batch if delivery.deliveries <= self._deliveries_max]
+        worn = [delivery for delivery in batch if delivery.deliveries > self._deliveries_max]
         keeper = asyncio.ensure_future(self._keep(batch))
         try:
             outcomes = await self._outcomes(fresh) if fresh else []
-            await self._answer_all([*zip(fresh, outcomes, strict=True), *((delivery, WORN) for delivery in worn)])
+            why = Poison(f"delivered more than {self._deliveries_max} times without being handled")
+            await self._answer_all([*zip(fresh, outcomes, strict=True), *((delivery, why) for delivery in worn)])
         finally:
             keeper.cancel()
 
@@ -102,11 +111,11 @@ class _WorkLoop:
             if isinstance(outcome, InvariantViolation):
                 violations.append(outcome)
             elif isinstance(outcome, KernelError) and (
-                isinstance(outcome, Poison) or delivery.deliveries >= DELIVERIES_MAX
+                isinstance(outcome, Poison) or delivery.deliveries >= self._deliveries_max
             ):
                 burials.append(self._bury(delivery, outcome))
             elif isinstance(outcome, KernelError):
-                await self._answer(self._queue.nak(delivery, REDELIVERY_SECONDS[delivery.deliveries - 1]))
+                await self._answer(self._queue.nak(delivery, self._redelivery_seconds[delivery.deliveries - 1]))
             else:
                 await self._answer(self._queue.ack(delivery))
         await gather_all(*burials)
@@ -126,7 +135,7 @@ class _WorkLoop:
             await self._dead_letter.put(delivery.message, reason, delivery.deliveries)
         except Transient as error:
             log.warning("dead_letter_waits", subject=delivery.message.subject, error=str(error))
-            await self._answer(self._queue.nak(delivery, REDELIVERY_SECONDS[-1]))
+            await self._answer(self._queue.nak(delivery, self._redelivery_seconds[-1]))
             return
         log.warning("dead_letter", subject=delivery.message.subject, seq=delivery.message.seq, reason=reason)
         await self._answer(self._queue.term(delivery))

@@ -14,7 +14,7 @@ import json
 import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from tessera.kernel.provisioning.credential_files import (
 )
 from tessera.kernel.provisioning.permissions import allowed, redis_nobody, redis_rules, tenant_border
 from tessera_schemas import subjects
+from tessera_schemas.config import Tenant
 from tessera_schemas.services import BY_NAME, RESERVED_NAMES, SERVICES
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 SYSTEM_ACCOUNT = "TESSERA"
 RELOAD_SECONDS = 5.0
+NOTIFIER = "notifier"
 
 
 def system_identities() -> tuple[Identity, ...]:
@@ -54,6 +56,12 @@ def tenant_identity(tenant: str, subscribers: Iterable[str] = ()) -> Identity:
     if tenant in RESERVED_NAMES:
         raise StartupError(f"tenant {tenant!r}: the name belongs to Tessera itself; choose another")
     return Identity(tenant, subjects.TENANT, subscribers)
+
+
+def notifier_identity(tenants: Iterable[Tenant]) -> Identity:
+    """The notifier, which may read for these tenants' webhooks and nobody else's durables."""
+    names = (f"{tenant.name}_{webhook.name}" for tenant in tenants for webhook in tenant.webhooks)
+    return Identity(NOTIFIER, NOTIFIER, tuple(sorted(names)))
 
 
 def ensure_identities(directory: CredentialDirectory, identities: Sequence[Identity]) -> bool:
@@ -79,6 +87,8 @@ def _ensure_one(directory: CredentialDirectory, identity: Identity) -> bool:
     fresh = _new_credential(identity, directory.shard)
     if path.exists():
         old = read_credential(path)  # a role may have got business at Redis or Kubernetes since
+        if identity.role == NOTIFIER and not identity.subscribers:  # `init` does not know of webhooks
+            identity = replace(identity, subscribers=old.identity.subscribers)
         fresh = Credential(identity, old.nats, old.redis or fresh.redis, old.cluster_token or fresh.cluster_token)
     return _write_if_changed(path, json.dumps(asdict(fresh), indent=2) + "\n")
 

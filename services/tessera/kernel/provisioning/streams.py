@@ -7,7 +7,7 @@ silence: somebody changed it for a reason, or another version of Tessera owns it
 
 import dataclasses
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError
 from tessera.kernel.provisioning.credentials import tenant_identity
 from tessera_schemas import subjects
+from tessera_schemas.config import Tenant, Webhook
 from tessera_schemas.streams import Retention, StreamSpec, streams
 
 ACK_WAIT_SECONDS = 30.0  # a handler that needs longer says so every third of it
@@ -212,15 +213,35 @@ async def ensure_subscribers(
     tenant, so that nobody reads another's events. What a tenant named here declares no more is taken away.
     Returns the names of what was made, changed or taken away. Raises StartupError for a name or type that is refused.
     """
-    stream = subjects.stream("EVENTS", shard)
-    jetstream = admin.jsm()
     wanted = {
         subjects.subscriber_durable(tenant, name): _subscriber_config(shard, tenant, name, types)
         for tenant, subscribers in sorted(declared.items())
         for name, types in sorted(subscribers.items())
     }
+    return await _ensure_event_durables(admin, shard, declared, wanted)
+
+
+async def ensure_webhooks(admin: Client, shard: str, tenants: Sequence[Tenant]) -> list[str]:
+    """
+    Make the durables by which the notifier reads for webhooks, of all tenants; one that is new begins with new events.
+
+    What is declared no more is taken away. Returns the names of what was made, changed or taken away.
+    """
+    wanted = {
+        subjects.webhook_durable(tenant.name, webhook.name): _webhook_config(shard, tenant.name, webhook)
+        for tenant in tenants
+        for webhook in tenant.webhooks
+    }
+    return await _ensure_event_durables(admin, shard, ("notifier",), wanted)
+
+
+async def _ensure_event_durables(
+    admin: Client, shard: str, owners: Collection[str], wanted: Mapping[str, api.ConsumerConfig]
+) -> list[str]:
+    stream = subjects.stream("EVENTS", shard)
+    jetstream = admin.jsm()
     consumers = await _all_consumers(jetstream, stream)
-    existing = {info.name: info.config for info in consumers if info.name.split("_")[0] in declared}
+    existing = {info.name: info.config for info in consumers if info.name.split("_")[0] in owners}
     changed = [name for name in sorted(existing) if name not in wanted]
     for name in changed:
         await jetstream.delete_consumer(stream, name)
@@ -237,8 +258,20 @@ def _subscriber_config(shard: str, tenant: str, name: str, types: Sequence[str])
         if not EVENT_TYPE.fullmatch(kind):
             raise StartupError(f"subscriber {name} of {tenant}: {kind!r} is no event type; write job.allocated.v1")
     config = durable_config(subjects.subscriber_durable(tenant, name))
+    return _filtered(config, sorted(subjects.event(shard, tenant, "*", kind) for kind in types), shard, tenant)
+
+
+def _webhook_config(shard: str, tenant: str, webhook: Webhook) -> api.ConsumerConfig:
+    config = durable_config(subjects.webhook_durable(tenant, webhook.name))
+    queues, kinds = webhook.queues or ("*",), webhook.types or (">",)
+    filters = sorted(subjects.event(shard, tenant, queue, kind) for queue in queues for kind in kinds)
+    filters = filters if webhook.queues or webhook.types else []
+    return _filtered(dataclasses.replace(config, deliver_policy=api.DeliverPolicy.NEW), filters, shard, tenant)
+
+
+def _filtered(config: api.ConsumerConfig, filters: list[str], shard: str, tenant: str) -> api.ConsumerConfig:
     # With more than one filter the server wants the list; with one it answers in the other field.
-    filters = sorted(subjects.event(shard, tenant, "*", kind) for kind in types) or [f"events.{shard}.{tenant}.>"]
+    filters = filters or [f"events.{shard}.{tenant}.>"]
     if len(filters) == 1:
         return dataclasses.replace(config, filter_subject=filters[0])
     return dataclasses.replace(config, filter_subjects=filters)

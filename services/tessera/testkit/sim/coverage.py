@@ -41,7 +41,7 @@ FAULTS = (
     "roll-over",
     "begun anew after a roll-over",
 )
-SIMULATED = tuple(spec.name for spec in SPECS if not spec.serves_http)
+SIMULATED = tuple(spec.name for spec in SPECS if not (spec.serves_http or spec.calls_out))
 """The services that meet others in the streams alone, and so can be simulated."""
 _NAMED: dict[str, tuple[str, ...]] = {
     "admission": ("publish fact", "ack submit"),

@@ -1,0 +1,112 @@
+"""One event to one webhook: signed, sent, answered 2xx or tried again."""
+
+import asyncio
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+import aiohttp
+import orjson
+import structlog
+
+from tessera.kernel.errors import KernelError, Poison, Transient
+from tessera.kernel.ports import Clock, Delivery
+from tessera.notifier.addresses import AddressRefused, checked_sockets
+from tessera.notifier.measures import Deliveries
+from tessera.notifier.settings import NotifierSettings
+from tessera.notifier.signing import headers, read_secrets
+from tessera_schemas.config import Webhook
+
+CONTENT_TYPE = "application/cloudevents+json"
+CONNECTIONS_MAX = 100
+
+log = structlog.get_logger()
+
+
+def open_session(settings: NotifierSettings) -> aiohttp.ClientSession:
+    """Session that connects to allowed addresses alone, by no proxy, and keeps no cookies."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            limit=CONNECTIONS_MAX, socket_factory=checked_sockets(settings.allowed_networks), use_dns_cache=False
+        ),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=settings.deliver_seconds),
+        headers={"User-Agent": "tessera-notifier"},
+        auto_decompress=False,
+        trust_env=False,
+    )
+
+
+class Receiver:
+    """Delivers to one webhook, several events at a time."""
+
+    def __init__(
+        self,
+        tenant: str,
+        webhook: Webhook,
+        session: aiohttp.ClientSession,
+        settings: NotifierSettings,
+        clock: Clock,
+        counted: Deliveries,
+    ) -> None:
+        self._tenant, self._webhook, self._session = tenant, webhook, session
+        self._settings, self._clock, self._counted = settings, clock, counted
+        self._turn = asyncio.Semaphore(settings.at_once)
+
+    async def on_events(self, batch: list[Delivery]) -> Sequence[object]:
+        """Outcome of each delivery: None, or why it failed."""
+        return await asyncio.gather(*(self._deliver(delivery) for delivery in batch))
+
+    async def _deliver(self, delivery: Delivery) -> KernelError | None:
+        async with self._turn:
+            try:
+                await self._post(delivery.message.data)
+            except KernelError as error:
+                self._counted.failed.inc()
+                log.info(
+                    "webhook_not_delivered",
+                    tenant=self._tenant,
+                    webhook=self._webhook.name,
+                    seq=delivery.message.seq,
+                    deliveries=delivery.deliveries,
+                    reason=str(error),
+                )
+                return error
+        self._counted.delivered.inc()
+        return None
+
+    async def _post(self, body: bytes) -> None:
+        """Raises Transient unless the answer is 2xx, Poison for what is no event."""
+        url, where = self._webhook.url, f"webhook {self._webhook.name} of {self._tenant}"
+        if urlsplit(url).scheme != "https" and not self._settings.allow_http:
+            raise Transient(f"{where}: plain http is not allowed; use https, or set the notifier's allow_http")
+        try:
+            event_id = str(orjson.loads(body)["id"])
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise Poison(f"{where}: not an event") from error
+        secrets = read_secrets(self._settings.keys_dir, self._tenant, self._webhook.secret)
+        signed = headers(secrets, event_id, self._clock.now_ms() // 1000, body)
+        try:
+            async with self._session.post(
+                url, data=body, headers={"Content-Type": CONTENT_TYPE, **signed}, allow_redirects=False
+            ) as answer:
+                status = answer.status  # the body is nobody's business, however long
+        except AddressRefused as error:
+            raise Transient(f"{where}: {error}") from error
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise Transient(f"{where}: {_without_url(error)}") from error
+        if 300 <= status < 400:
+            raise Transient(f"{where}: HTTP {status}; redirects are not followed, give the URL that answers")
+        if not 200 <= status < 300:
+            raise Transient(f"{where}: HTTP {status}")
+
+
+def _without_url(error: Exception) -> str:
+    """What went wrong, without the URL, which may hold what is not for logs."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, AddressRefused):
+            return str(cause)
+        cause = cause.__cause__ or getattr(cause, "os_error", None)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"cannot connect ({error.os_error.strerror or type(error.os_error).__name__})"
+    return type(error).__name__
