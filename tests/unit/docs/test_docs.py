@@ -17,6 +17,7 @@ from tessera.client import applying, files
 from tessera.client.cli import app
 from tessera.client.commands.sbatch import IMAGE_VARIABLE
 from tessera.client.contexts import API_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
+from tessera.client.slurm.options import OPTIONS
 from tessera.kernel.process.settings import CONFIG_FILE_VARIABLE, ServiceSettings
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.reading import read_tenant_command
@@ -100,6 +101,8 @@ def test_every_command_that_a_page_names_exists_with_its_options(page: Path) -> 
             assert word in subcommands, f"tessera {word}"
             command = subcommands[word]
         known = {option for param in command.params for option in param.opts}
+        if command.name == "sbatch":
+            known |= {spelling for each in OPTIONS for spelling in (f"--{each.name}", f"-{each.short}")}
         given = {word.split("=")[0] for word in words[: words.index("--") if "--" in words else None] if word[0] == "-"}
         assert given <= known, f"{command.name}: {given - known}"
 
@@ -138,6 +141,12 @@ def test_every_setting_that_a_page_names_exists(page: Path) -> None:
     named = set(re.findall(r"TESSERA_[A-Z_]*[A-Z]", page.read_text()))
     # Besides settings: variables of pods and of compose, a CI secret, those of the client, the directory of traces.
     assert named - known - told <= {"TESSERA_CREDENTIALS", "TESSERA_HOME", "TESSERA_DATA", *ELSEWHERE}
+
+
+@page_by_page
+def test_no_page_uses_an_option_of_curl_that_long_supported_systems_lack(page: Path) -> None:
+    lacking = ("--json", "--variable", "--expand-", "--fail-with-body")
+    assert [line for line in code_of(page) if "curl " in line and any(option in line for option in lacking)] == []
 
 
 @pytest.mark.parametrize("page", [*PAGES, *SHOWN_FILES], ids=lambda page: str(page.relative_to(ROOT)))
