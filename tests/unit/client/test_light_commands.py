@@ -15,7 +15,16 @@ from tessera.client.cli import COMMANDS, ImportedWhenCalled, app
 from tessera.client.commands.jobs import report_end
 from tessera.client.submitting import Sent
 
-HEAVY = {"aiohttp.client", "rich.console", "numpy", "kubernetes", "nats", "tessera.domain.state", "tessera.engine"}
+HEAVY = {
+    "aiohttp.client",
+    "rich.console",
+    "numpy",
+    "kubernetes",
+    "nats",
+    "tessera.domain.state",
+    "tessera.engine",
+    "structlog.dev",
+}
 
 
 def imported_by(folder: Path, *words: str) -> set[str]:

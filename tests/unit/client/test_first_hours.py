@@ -1,0 +1,58 @@
+"""What people met in their first hours, each kept as it was mended."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tessera.client.cli import app
+from tessera.client.commands import jobs as jobs_command
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.shard_views import one_of
+from tessera_schemas.views import JobView
+
+
+def named(letter: str, phase: str, name: str = "train") -> JobView:
+    return JobView(
+        job_id=letter * 20,
+        tenant="lab",
+        key=letter,
+        name=name,
+        queue="default",
+        phase=phase,
+        priority=0,
+        attempt=1,
+        pods=1,
+        gpu_milli=1000,
+        submitted_ts=1,
+    )
+
+
+def test_nobody_gets_a_token_for_a_tenant_that_does_not_exist(tmp_path: Path) -> None:
+    asked = ["token", "new", "nobody", "--credentials", str(tmp_path)]
+    said = CliRunner().invoke(app, asked, env={"TESSERA_HOME": str(tmp_path)})
+    assert said.exit_code == Exit.NOT_FOUND
+    assert "tenant nobody: is not known in" in said.output
+    assert "`tessera apply` a configuration that names it first" in said.output
+    assert not list(tmp_path.glob("*tokens*"))
+
+
+def test_what_runs_without_an_image_runs_in_one_that_has_python() -> None:
+    assert re.fullmatch(r"python:3\.\d+(-slim)?", jobs_command.DEFAULT_IMAGE)
+
+
+def test_a_command_for_live_jobs_means_the_live_one_of_those_with_a_name() -> None:
+    jobs = [named("a", "succeeded"), named("b", "running"), named("c", "cancelled")]
+    assert one_of(jobs, "train", live_only=True).job_id == "b" * 20
+
+
+def test_of_jobs_that_have_ended_a_command_for_live_ones_says_that_they_have() -> None:
+    with pytest.raises(Failure, match="job train: all 2 jobs of this name have ended") as told:
+        one_of([named("a", "succeeded"), named("c", "cancelled")], "train", live_only=True)
+    assert told.value.code is Exit.CONFLICT
+
+
+def test_two_live_jobs_of_a_name_are_told_apart_by_their_ids() -> None:
+    with pytest.raises(Failure, match=r"2 jobs are meant \(a{20}, b{20}\); name one by its id"):
+        one_of([named("a", "queued"), named("b", "running")], "train", live_only=True)
