@@ -343,6 +343,19 @@ class QuotaBook:
                 return True
         return False
 
+    def lent_to(self, queue: str, flavor: str, amount: Amount) -> Amount:
+        """Use of the queue beyond its own, of what `amount` counts."""
+        beyond: dict[str, int] = {}
+        for cell in _cells(self._tree, queue, flavor, amount):
+            more = self.used(queue, cell) - self.total(queue, cell)
+            beyond[cell[1]] = max(beyond.get(cell[1], 0), more)
+        return Amount(**beyond)
+
+    def is_firm_lent(self, queue: str, flavor: str, amount: Amount) -> bool:
+        """Whether firm work of the queue alone uses more than is its own of anything that `amount` counts."""
+        cells = _cells(self._tree, queue, flavor, amount)
+        return any(self._firm_of_leaf(queue, cell) > self.total(queue, cell) for cell in cells)
+
     def start(self, job: Job, flavor: str) -> None:
         """The job takes what it asks for; until firm work was listed, the list has it."""
         self.add(job.queue, flavor, job.amount)

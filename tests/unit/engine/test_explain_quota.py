@@ -41,7 +41,7 @@ def borrowed(owner: Any = None, **more: Any) -> Rounds:
 def test_an_owner_is_told_which_queue_borrows_its_quota_and_why_it_keeps_it(rounds: Rounds, why: str) -> None:
     said = told(rounds, "promised")
     assert "others borrow what is its own" in said
-    assert f"Lent to queue borrower, 16 GPUs in 1 run ({rounds.run('soft').run_id}): " in said
+    assert f"Lent to queue borrower, 8 GPUs of the 16 GPUs in 1 run ({rounds.run('soft').run_id}): " in said
     assert why in said
 
 
@@ -53,7 +53,7 @@ def test_who_waits_for_what_is_its_teams_own_is_told_who_has_it() -> None:
     rounds.submit("promised", gpus=8, queue="owner")
     rounds.settle()
     said = told(rounds, "promised")
-    assert "Lent of what is queue team's own to queue borrower, 16 GPUs in 1 run" in said
+    assert "Lent of what is queue team's own to queue borrower, 8 GPUs of the 16 GPUs in 1 run" in said
     assert "because queues.owner.reclaim is never" in said
 
 
@@ -64,9 +64,23 @@ def test_a_run_that_got_its_loan_by_other_means_and_is_not_preemptible_is_named(
     rounds.shares(share("owner", 12), share("borrower", 4))
     rounds.submit("promised", gpus=8, queue="owner")
     rounds.settle()
-    assert "Lent to queue borrower, 12 GPUs in 1 run" in told(rounds, "promised")
+    assert "Lent to queue borrower, 8 GPUs of the 12 GPUs in 1 run" in told(rounds, "promised")
     assert "not reclaimable because it is not preemptible" in told(rounds, "promised")
     assert rounds.run("firm").run_id not in told(rounds, "promised", viewer="other")
+
+
+def test_what_its_queue_may_hold_by_itself_is_not_said_to_be_lent() -> None:
+    queues = share("owner", 16), share("borrower", 16)
+    rounds = Rounds(Queue(name="all"), *queues, nodes={"node-a": 32}, min_runtime_seconds=3600)
+    rounds.submit("soft", gpus=6, pods=2, queue="borrower")
+    rounds.submit("firm", gpus=8, queue="borrower", preemptible=False)
+    rounds.submit("own", gpus=8, queue="owner")
+    rounds.settle()
+    rounds.submit("asked", gpus=7, queue="owner")
+    rounds.settle()
+    said = told(rounds, "asked")
+    assert f"Lent to queue borrower, 4 GPUs of the 12 GPUs in 1 run ({rounds.run('soft').run_id}): " in said
+    assert "not preemptible" not in said
 
 
 def test_a_job_is_told_why_others_stand_before_it() -> None:

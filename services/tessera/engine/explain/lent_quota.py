@@ -5,7 +5,7 @@ Plans are made by the same verdict: a run without a reason here is one that the 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tessera.domain.entities import Job, Run
 from tessera.domain.phases import Phase
@@ -20,10 +20,19 @@ NAMED_MAX = 2
 
 @dataclass(slots=True)
 class _Loan:
-    """Holdings of one queue's runs that stay for one reason; the largest are named."""
+    """Holdings of one queue's runs that stay for one reason, and by queue what it uses beyond its own."""
 
-    runs: list[Run]
-    amount: Amount
+    runs: list[Run] = field(default_factory=list)
+    amount: Amount = NOTHING
+    lent: dict[str, Amount] = field(default_factory=dict)
+
+    def describe(self) -> str:
+        """Words for what is lent; runs may hold more than that, since the rest of it is their queue's own."""
+        beyond = NOTHING
+        for amount in self.lent.values():
+            beyond = beyond.plus(amount)
+        lent, held = describe_amount(_shared(beyond, self.amount)), describe_amount(self.amount)
+        return held if lent == held else f"{lent} of the {held}"
 
 
 def describe_lent_quota(state: State, book: QuotaBook, job: Job, viewer: Viewer) -> Iterator[str]:
@@ -35,10 +44,11 @@ def describe_lent_quota(state: State, book: QuotaBook, job: Job, viewer: Viewer)
         keepers = () if over is None or over.firm else book.keepers(job.queue, flavor, job.amount)
         if not keepers:
             continue
-        for run in _borrowers(state, book, job, flavor, keepers[0]):
-            loan = loans.setdefault((viewer.queue(run.queue), _why(state, book, job, run, flavor)), _Loan([], NOTHING))
+        for run, lent in _borrowers(state, book, job, flavor, keepers[0]):
+            loan = loans.setdefault((viewer.queue(run.queue), _why(state, book, job, run, flavor)), _Loan())
             loan.runs.append(run)
             loan.amount = loan.amount.plus(run.amount)
+            loan.lent[run.queue] = lent
         whose = "" if keepers[0] == job.queue else f" of what is {describe_queue(viewer.queue(keepers[0]))}'s own"
         break
     for (queue, why), loan in sorted(loans.items()):
@@ -46,17 +56,22 @@ def describe_lent_quota(state: State, book: QuotaBook, job: Job, viewer: Viewer)
         names = [run.run_id for run in first if viewer.may_see(run.tenant)][:NAMED_MAX]
         runs = "1 run" if len(first) == 1 else f"{len(first)} runs"
         named = f" ({', '.join(names)}{', …' if len(names) < len(first) else ''})" if names else ""
-        yield f"Lent{whose} to {describe_queue(queue)}, {describe_amount(loan.amount)} in {runs}{named}: {why}."
+        yield f"Lent{whose} to {describe_queue(queue)}, {loan.describe()} in {runs}{named}: {why}."
 
 
-def _borrowers(state: State, book: QuotaBook, job: Job, flavor: str, keeper: str) -> Iterator[Run]:
-    """Runs of queues that are not below `keeper` and hold more than their own of something that the job asks for."""
+def _borrowers(state: State, book: QuotaBook, job: Job, flavor: str, keeper: str) -> Iterator[tuple[Run, Amount]]:
+    """
+    Runs of queues that are not below `keeper` and hold more than their own of something that the job asks for, each
+    with what its queue holds beyond its own. Work that may not be evicted is left out while it is within that.
+    """
     tree, root = state.tree, state.tree.roots[job.queue]
     for run in state.runs.values():
         if tree.roots.get(run.queue) == root and keeper not in tree.path(run.queue):
             amount = run.amount if run.flavor == flavor else _shared(run.amount, job.amount)
-            if book.holds_lent(run.queue, run.flavor if run.flavor == flavor else "", amount):
-                yield run
+            on, victim = run.flavor if run.flavor == flavor else "", state.jobs.get(run.job_id)
+            is_own = victim is not None and not victim.preemptible and not book.is_firm_lent(run.queue, on, amount)
+            if book.holds_lent(run.queue, on, amount) and not is_own:
+                yield run, book.lent_to(run.queue, on, amount)
 
 
 def _shared(held: Amount, wanted: Amount) -> Amount:
