@@ -1,12 +1,16 @@
 """How commands end: one sentence on stderr and an exit code that scripts depend on."""
 
+import errno
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from tessera.client.cli import app
+from tessera.client.commands.context import command
 from tessera.client.outcomes import Exit, Failure, exit_of
 from tessera.client.shard_views import one_of
 from tessera.client.submitting import exit_of_end
@@ -34,6 +38,23 @@ def test_the_codes_are_the_documented_ones() -> None:
 )
 def test_an_error_has_a_code(error: Exception, code: int) -> None:
     assert exit_of(error) == code
+
+
+def test_the_machines_no_is_told_and_a_mistake_of_ours_keeps_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    def failing_with(error: Exception) -> Callable[..., None]:
+        @command
+        def work() -> None:
+            raise error
+
+        return work
+
+    with pytest.raises(typer.Exit) as ended:
+        failing_with(OSError(errno.ENOSPC, "No space left on device", "/backup/segment.new"))()
+    assert ended.value.exit_code == Exit.UNAVAILABLE
+    assert "/backup/segment.new: No space left on device" in capsys.readouterr().err
+    for mistake in (TimeoutError(), KeyError("x")):
+        with pytest.raises(type(mistake)):
+            failing_with(mistake)()
 
 
 @pytest.mark.parametrize(

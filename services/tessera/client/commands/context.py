@@ -129,6 +129,8 @@ def _carry_out(work: Callable[[], Result | Coroutine[Any, Any, Result]]) -> Resu
         notify(f"error: {error}")
         return exit_of(error)
     except OSError as error:  # the machine's answer about a file, a directory or a disk, none about our code
+        if error.errno is None:
+            raise  # Python's own, as a time-out is
         notify(f"error: {_about(error)}{error.strerror or error}; choose another place, or correct that one")
         return Exit.UNAVAILABLE
     return code  # type: ignore[return-value]  # a coroutine was run
