@@ -36,7 +36,8 @@ class ComposeStack:
     """
     One project; `directory` holds what is copied out of it: the identities, and where its servers are.
 
-    `profiles` are those that a person would switch on, `settings` further variables.
+    `profiles` are those that a person would switch on, `command` is the program of Compose, `settings` further
+    variables.
     """
 
     directory: Path
@@ -48,13 +49,14 @@ class ComposeStack:
     api_port: int = field(default_factory=free_port)
     prometheus_port: int = field(default_factory=free_port)
     profiles: str = "sim"
+    command: list[str] = field(default_factory=program)
     settings: dict[str, str] = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
         """What the compose file is told: ports of our own, and who is to be let in first."""
         return {
-            "COMPOSE": " ".join([*program(), "-p", self.project, *FILES]),
+            "COMPOSE": " ".join([*self.command, "-p", self.project, *FILES]),
             "TESSERA_NATS_PORT": str(self.ports["nats"]),
             "TESSERA_TEST_REDIS_PORT": str(self.ports["redis"]),
             "TESSERA_TEST_CLUSTER_PORT": str(self.ports["cluster"]),
@@ -70,9 +72,11 @@ class ComposeStack:
         """One of the Makefile's targets, as a person calls it."""
         return self._run("make", *words, timeout=timeout, COMPOSE_PROFILES=self.profiles)
 
-    def compose(self, *words: str, timeout: float = 300) -> str:
-        profiles = f"{self.profiles},cli,watch".removeprefix(",")
-        return self._run(*program(), "-p", self.project, *FILES, *words, timeout=timeout, COMPOSE_PROFILES=profiles)
+    def compose(self, *words: str, timeout: float = 300, profiles: str = "") -> str:
+        """Compose itself; all profiles are on, unless some are named."""
+        profiles = profiles or f"{self.profiles},cli,watch".removeprefix(",")
+        words = (*self.command, "-p", self.project, *FILES, *words)
+        return self._run(*words, timeout=timeout, COMPOSE_PROFILES=profiles)
 
     def configure(self, body: ConfigBody) -> None:
         """A configuration in force and its tenants let in, as the docs say it; then their identities are at hand."""

@@ -35,9 +35,11 @@ PACKAGES = {
     "versitygw": ("versitygw", "github.com/versity/versitygw/cmd/versitygw"),
     "keda-operator": ("keda", "github.com/kedacore/keda/v2/cmd/operator"),
     "keda-adapter": ("keda", "github.com/kedacore/keda/v2/cmd/adapter"),
+    "compose-2": ("compose", "github.com/docker/compose/v2/cmd"),
 }
 KEDA = "github.com/kedacore/keda/v2"
 BUILT_BY_NAME = ("keda-operator", "keda-adapter")  # with every cloud's libraries: more than CI has minutes for
+OF_CONTAINERS = ("compose-2",)  # no test of Kubernetes asks for it: two and a half minutes on two cores
 NEEDED = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok")
 _MINOR = KUBERNETES_VERSION.split(".")[1]
 _VERSION, _CAPABILITIES = "k8s.io/component-base/version", "helm.sh/helm/v3/pkg/chartutil"
@@ -46,6 +48,7 @@ _VERSION, _CAPABILITIES = "k8s.io/component-base/version", "helm.sh/helm/v3/pkg/
 _LINKER_FLAGS = {
     "controlplane": f"-s -w -X {_VERSION}.gitVersion={KUBERNETES_VERSION} -X {_VERSION}.gitMajor=1 "
     f"-X {_VERSION}.gitMinor={_MINOR}",
+    "compose": "-s -w -X github.com/docker/compose/v2/internal.Version=v2.40.3",  # else it calls itself `dev`
     "helm": f"-s -w -X {_CAPABILITIES}.k8sVersionMajor=1 -X {_CAPABILITIES}.k8sVersionMinor={_MINOR}",
 }
 
@@ -134,7 +137,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def main(named: Sequence[str]) -> int:
-    for program in named or [program for program in PACKAGES if program not in BUILT_BY_NAME]:
+    for program in named or [name for name in PACKAGES if name not in (*BUILT_BY_NAME, *OF_CONTAINERS)]:
         try:
             print(f"{program}: {build(program) if program in named else find(program)}", flush=True)
         except Unavailable as error:
