@@ -19,7 +19,7 @@ SERVICES := admission queueing scheduler preemption reclamation binder projectio
 export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards screenshots unit test test-kubernetes sim sim-commit mutants chaos demo bench bench-engine bench-growth bench-kubernetes up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
+.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-kubernetes sim sim-commit mutants chaos demo bench bench-engine bench-growth bench-kubernetes up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -71,6 +71,9 @@ alerts: $(READY) prometheus ## the alarms: promtool reads and tests deploy/alert
 
 dashboards: $(READY) ## write Grafana's dashboards, deploy/dashboards/*.json, anew
 	@$(BIN)/python deploy/make_dashboards.py
+
+dashboard-pictures: $(READY) prometheus ## run a platform under load and draw the dashboards from it, docs/dashboards/*.svg (three minutes)
+	@$(BIN)/python -m tests.e2e.dashboards docs/dashboards
 
 prometheus chromium: ## Debian's package of that name, which tests of alarms or of the page run, where root may install it
 	@if command -v $@ >/dev/null; then :; \

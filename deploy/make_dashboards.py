@@ -213,7 +213,7 @@ SERVICE = (
         "Input that can never be handled, commands handed out again, and what the gateway's limits kept out.",
         "short",
         (f"sum by (service) (increase(tessera_dlq_total{{{OURS}}}[$__rate_interval]))", "{{service}} dead letters"),
-        (f"sum by (service) (increase(tessera_redeliveries_total{{{OURS}}}[$__rate_interval]))", "redeliveries"),
+        (f"sum (increase(tessera_redeliveries_total{{{OURS}}}[$__rate_interval]))", "redeliveries"),
         (
             f"sum by (limit) (increase(tessera_gateway_connections_turned_away_total{{{OURS}}}[$__rate_interval]))",
             "turned away: {{limit}}",

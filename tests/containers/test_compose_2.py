@@ -4,16 +4,16 @@ does, `up --wait` brings everything up healthy, and a job runs.
 """
 
 import os
+import re
+import shlex
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tessera_schemas.services import SERVICES
 from tests.containers.compose import ROOT, ComposeStack
 from tests.containers.engine import docker, run
-from tests.e2e.live import configuration, job
 from tests.kubernetes import binaries
 
 pytestmark = pytest.mark.timeout(900)
@@ -50,7 +50,9 @@ def test_both_versions_read_the_same_services(compose_2: str, profiles: str) -> 
 
 @pytest.fixture(scope="module")
 def stack(images: str, compose_2: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeStack]:
-    stack = ComposeStack(tmp_path_factory.mktemp("stack"), "tessera-two", command=compose_2.split())
+    stack = ComposeStack(
+        tmp_path_factory.mktemp("stack"), "tessera-two", command=compose_2.split(), settings={"TESSERA_TENANT": "demo"}
+    )
     stack.compose("down", "-v", "--remove-orphans")
     try:
         stack.compose("up", "-d", "--wait", profiles=stack.profiles)
@@ -65,10 +67,18 @@ def test_up_waits_until_every_service_is_healthy(stack: ComposeStack) -> None:
         assert docker("inspect", "-f", "{{.State.Health.Status}}", container).stdout.strip() == "healthy"
 
 
-def test_a_job_of_one_accelerator_runs_and_succeeds(stack: ComposeStack, tmp_path: Path) -> None:
-    stack.configure(configuration())
-    file = tmp_path / "job.json"
-    file.write_text(job("story", seconds=0.5).model_dump_json(exclude_defaults=True))
-    assert "succeeded" in stack.cli("submit", "--as", "lab", "--key", "story", "--wait", "-f", "/in.yaml", file=file)
+def test_the_pages_commands_for_a_laptop_run_a_first_job(stack: ComposeStack) -> None:
+    """Each as docs/install.md has it, on what was never configured; `compose-up` is what brought the stack up."""
+    page = (ROOT / "docs" / "install.md").read_text()
+    block = re.search(r"## A laptop with Docker\n.*?```sh\n(.*?)```", page, re.DOTALL)
+    assert block is not None
+    commands = [line.partition("#")[0].strip() for line in block[1].splitlines()]
+    made, up, *told = commands
+    assert (made, up) == ("make images", "make compose-up")
+    said = [stack.compose(*shlex.split(command.removeprefix("docker compose "))) for command in told]
+    assert "succeeded" in said[-1]
+
+
+def test_a_service_is_scaled_by_compose_2(stack: ComposeStack) -> None:
     stack.make("scale", "admission=2")
     assert len(stack.containers("admission")) == 2

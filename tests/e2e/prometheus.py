@@ -40,6 +40,12 @@ class Prometheus:
         found: list[Json] = (await self._asked("query", query=expr)).get("result", [])
         return found
 
+    async def query_range(self, expr: str, begin: float, end: float) -> list[Json]:
+        """Series of an expression between two Unix times, a point every third second."""
+        asked = await self._asked("query_range", query=expr, start=f"{begin:.3f}", end=f"{end:.3f}", step="3")
+        found: list[Json] = asked.get("result", [])
+        return found
+
     async def gives(self, expr: str) -> None:
         """Wait until an expression has samples."""
 

@@ -12,6 +12,7 @@ from tessera_schemas import subjects
 
 KIB, MIB = 1024, 2**20
 RUN_SECONDS, BATCH = 0.5, 20
+REST_SECONDS = 10.0
 
 
 async def sizing(jobs: int, nodes: int) -> list[ReportRow]:
@@ -19,6 +20,8 @@ async def sizing(jobs: int, nodes: int) -> list[ReportRow]:
     clock = SystemClock()
     async with start_platform(nodes, False) as on:
         events = await EventCounter.open(on.bus, on.shard, clock)
+        asleep = on.cpu_seconds()
+        await clock.sleep(REST_SECONDS)
         rest, before, stored = resident(on), on.cpu_seconds(), await ledger_bytes(on)
         commands = submits(job(RUN_SECONDS), [f"s{number}" for number in range(jobs)])
         began = clock.monotonic()
@@ -28,6 +31,7 @@ async def sizing(jobs: int, nodes: int) -> list[ReportRow]:
         seconds = clock.monotonic() - began
         spent, after = on.cpu_seconds(), resident(on)
         grown = await ledger_bytes(on) - stored
+    at_rest = {name: (before[name] - asleep[name]) * 1e3 / REST_SECONDS for name in before}
     per_job = {name: (spent[name] - before[name]) * 1e3 / jobs for name in before}
     return [
         ReportRow(
@@ -39,6 +43,7 @@ async def sizing(jobs: int, nodes: int) -> list[ReportRow]:
             (per_job[NATS] + per_job[REDIS],),
             {
                 "CPU ms per job": ranked(per_job),
+                "CPU ms per second at rest": ranked(at_rest),
                 "MiB at rest": ranked(rest),
                 f"MiB after {jobs} jobs": ranked(after),
                 "ledger KiB per job": grown / jobs / KIB,
