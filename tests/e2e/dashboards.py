@@ -18,7 +18,7 @@ import aiohttp
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, FuncFormatter, PercentFormatter
+from matplotlib.ticker import EngFormatter, FuncFormatter
 
 from tessera_schemas.commands import DrainNode
 from tessera_schemas.config import ConfigBody, Policy, Queue, Quota
@@ -93,7 +93,7 @@ def seconds_text(value: float, _at: int | None = None) -> str:
 
 
 UNITS = {
-    "percentunit": PercentFormatter(1.0),
+    "percentunit": FuncFormatter(lambda value, _: f"{100 * value:g} %"),
     "bytes": EngFormatter("B", sep=" "),
     "s": FuncFormatter(seconds_text),
     "ops": FuncFormatter(lambda value, _: f"{value:g} /s"),
