@@ -140,6 +140,29 @@ async def test_slurms_words_do_what_they_say(live: Live, tmp_path: Path) -> None
     await assert_all_is_well(live)
 
 
+async def test_sbatch_that_waits_writes_the_logs_into_the_files_that_it_names(live: Live, tmp_path: Path) -> None:
+    common = ("sbatch", "--wait", "--as", "lab", "--container-image", "train:1", "--job-name", "swept")
+    pattern = tmp_path / "%x-%A_%4a.out"
+    said = await ok(live, *common, "--key", "swept", "--array=0-1", "-o", str(pattern), "--wrap=true")
+    live.acknowledged.append(("lab", "swept"))
+    array = said.out.split()[3]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"swept-{array}_{task:04}.out" for task in (0, 1)]
+    for path in tmp_path.iterdir():
+        assert path.read_text().endswith("exit code 0\n")
+        path.unlink()
+    ranks = tmp_path / "%j.%t.log"
+    said = await ok(live, *common, "--key", "ranks", "-n", "2", "-e", str(ranks), "--wrap=true")
+    live.acknowledged.append(("lab", "ranks"))
+    job_id = said.out.split()[3]
+    assert {path.name: f"rank {rank}" in path.read_text() for rank, path in enumerate(sorted(tmp_path.iterdir()))} == {
+        f"{job_id}.{rank}.log": True for rank in (0, 1)
+    }
+    nowhere = str(tmp_path / "not-there" / "%j.log")
+    said = await ok(live, *common, "--key", "nowhere", "-o", nowhere, "--wrap=true")
+    live.acknowledged.append(("lab", "nowhere"))
+    assert "is not written" in said.err
+
+
 async def test_an_array_and_the_job_after_it_run_to_their_end(live: Live) -> None:
     sweep = await live.submit(job("sweep", seconds=0.3, array=JobArray(tasks="1-5", limit=2)), held=True)
     array = sweep.job_id

@@ -37,7 +37,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("dependency", "`after`, all of them; jobs by id, task or name: `afterok:ID:ID,afterany:ID_7`", short="d"),
     Option("error", "with `--wait` as `--output`; a pod has one log for both", short="e"),
     Option("exclude", "nodes on which it does not run: `gpu-[1-3],gpu-7`", short="x"),
-    Option("export", "variables of the pods: `A=1,B` (B as it is here), `NONE`"),
+    Option("export", "variables of the pods: `A=1,B` (B as it is here), `NONE`; `ALL` is refused"),
     Option("gpus", "GPUs of the whole job, divided by its pods: `8`, `h100:8`", short="G"),
     Option("gpus-per-node", "GPUs of a node, divided by its tasks"),
     Option("gpus-per-task", "GPUs of a pod"),
