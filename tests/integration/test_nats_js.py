@@ -1,0 +1,71 @@
+"""The example in JavaScript, word for word against a whole shard."""
+
+import asyncio
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.live import Live, configuration
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "nats-js"
+NODE, NPM = shutil.which("node"), shutil.which("npm")
+SECONDS = 60.0
+
+pytestmark = [
+    pytest.mark.skipif(NODE is None or NPM is None, reason="no node and npm on PATH, which it needs"),
+    pytest.mark.timeout(240),
+]
+
+
+async def said(*command: str, where: Path) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=where,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, "npm_config_update_notifier": "false"},
+    )
+    try:
+        out, _ = await asyncio.wait_for(process.communicate(), SECONDS)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode or 0, out.decode()
+
+
+@pytest.fixture
+async def example(tmp_path: Path) -> Path:
+    """A copy of the example with what its lock file pins, from whatever registry npm is set up with."""
+    where = Path(shutil.copytree(EXAMPLE, tmp_path / "example", ignore=shutil.ignore_patterns("node_modules")))
+    code, text = await said(str(NPM), "ci", "--ignore-scripts", "--no-audit", "--no-fund", where=where)
+    if code:
+        pytest.skip(f"npm cannot install what the example needs: {text.strip().splitlines()[-1][:200]}")
+    return where
+
+
+async def test_a_program_in_javascript_submits_and_sees_the_jobs_events(example: Path, tmp_path: Path) -> None:
+    async with Live.at(tmp_path / "up", configuration()) as live:
+        credential = str(live.platform.credentials.file("lab"))
+        command = (str(NODE), "submit.mjs", credential, live.platform.nats.url, "from-node-1")
+        code, text = await said(*command, where=example)
+        live.acknowledged.append(("lab", "from-node-1"))
+        assert code == 0, text
+        job_id, *kinds = [line.split()[-1] for line in text.splitlines()]
+        assert kinds[-1] == "job.succeeded.v1"
+        assert "job.allocated.v1" in kinds
+        await live.until_ended(text.split()[0])
+        assert job_id == "admitted"
+        again, text = await said(*command[:-1], "", where=example)
+        assert again != 0
+        assert "refused" in text
+        assert (await live.command("ls", "-o", "json")).json["items"][0]["name"] == "from-node"
+
+
+def test_the_lock_names_no_registry() -> None:
+    lock = json.loads((EXAMPLE / "package-lock.json").read_text())
+    assert all("resolved" not in package for package in lock["packages"].values())
+    assert all("integrity" in package for name, package in lock["packages"].items() if name)
