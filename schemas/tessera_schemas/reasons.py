@@ -188,7 +188,7 @@ SENTENCES: dict[Code, str] = {
     Code.ARRAY_TASKS: "its tasks wait, run and end each by itself; ask for one of them",
     Code.VICTIM_GONE: "a run that it would evict does not run any more",
     Code.PLAN_DOES_NOT_FIT: "it would not fit even without the runs to be evicted",
-    Code.EVICTION_BUDGET_SPENT: "a run that it would evict may not be evicted again",
+    Code.EVICTION_BUDGET_SPENT: "a run in the way is not preemptible, started just now, or was evicted too often",
     Code.NOT_WAITING: "the job does not wait any more",
     Code.NOT_ALLOWED_BY_PRESET: "the preemption preset does not allow it",
     Code.NO_NET_GAIN: "the runs that would move lose more than the waiting job gains",

@@ -4,6 +4,7 @@ from typing import Any
 
 from tessera.domain.fast import replace
 from tessera.engine.preemption.plans import Plan, plan
+from tessera.engine.preemption.rules import protected
 from tessera_schemas.facts import CancelRequested, CheckpointSaved, RunStarted
 from tessera_schemas.job import Topology
 from tessera_schemas.reasons import Code, Reason
@@ -126,6 +127,16 @@ def test_an_equal_and_a_job_that_is_not_preemptible_are_nobodys_victims() -> Non
     assert reason.code is Code.NO_FIT
     assert reason.numbers["runs_kept_by_NotAllowedByPreset"] == 3
     assert reason.numbers["runs_kept_by_EvictionBudgetSpent"] == 1
+
+
+def test_the_sentence_of_a_run_that_is_kept_fits_each_of_its_causes() -> None:
+    rounds = full("old")
+    rounds.submit("fixed", gpus=2, priority="low", preemptible=False)
+    rounds.settle()
+    kept = protected(rounds.state, rounds.job("fixed"), rounds.run("fixed"))
+    assert kept is not None
+    assert "not preemptible, started just now, or was evicted too often" in kept.sentence()
+    assert kept.numbers["evictions"] == 0
 
 
 def test_a_run_younger_than_the_least_runtime_is_spared_until_it_is_old_enough() -> None:
