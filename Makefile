@@ -19,7 +19,7 @@ SERVICES := admission queueing scheduler preemption reclamation binder projectio
 export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-kubernetes sim sim-commit mutants chaos demo bench bench-engine bench-growth bench-kubernetes up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
+.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-kubernetes sim sim-commit mutants chaos bad-input demo bench bench-engine bench-growth bench-kubernetes up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -107,6 +107,9 @@ mutants: $(READY) ## break one promise after the other in a copy; the tests that
 
 chaos: $(READY) ## real processes under load and faults for MINUTES, everything accounted for after each phase
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+bad-input: $(READY) ## 100,000 spoilt cases of each command, 1,000 of each HTTP operation, flipped bytes of all that is stored (minutes)
+	@$(BIN)/python -m tests.bad_input $(if $(SEED),--seed $(SEED))
 
 demo: $(READY) ## the whole platform on this machine: 200 jobs, a kill in the middle, a verdict
 	$(BIN)/tessera demo

@@ -1,0 +1,313 @@
+"""Texts that JSON readers, names, templates and tokens stumble over. All of it was made here."""
+
+import itertools
+from typing import Any
+
+Json = dict[str, Any]
+
+_NESTED = tuple(
+    open_ * depth + close * depth for open_, close in ((b"[", b"]"), (b'{"a":', b"}")) for depth in (1, 60, 50_000)
+)
+_NUMBERS = (
+    "-",
+    "+1",
+    "01",
+    "-01",
+    "1.",
+    ".5",
+    "1e",
+    "1e+",
+    "0x10",
+    "1_000",
+    "Infinity",
+    "-NaN",
+    "1e99999",
+    "9" * 5_000,
+)
+_NUMBERS += ("-0", "0e0", "1E400", "123abc", "٣", "1,5", "1 2", "--1", "0.1.2", "\uff11")
+_STRINGS = (
+    b'"\\x41"',
+    b'"\\u12"',
+    b'"\\uD800"',
+    b'"\\uDC00\\uD800"',
+    b'"a\nb"',
+    b'"\x00"',
+    b'"\xff"',
+    b'"\xed\xa0\x80"',
+)
+_STRINGS += (
+    b'"\xc0\xaf"',
+    b'"\\',
+    b'"',
+    b"'a'",
+    b'"\xf4\x90\x80\x80"',
+    b'"a\tb"',
+    b'"\\u0000"',
+    b'"\xe2\x80\xa8"',
+    b'"\\a"',
+)
+_ROUND = (b"{,}", b'{"a"}', b'{"a":}', b'{"a":1,}', b"{a:1}", b'{"a":1 "b":2}', b'{"a":1}}', b"[1,]", b"[,1]", b"[1 2]")
+_ROUND += (
+    b'{"a":1}{"a":1}',
+    b'{"":{"":{"":0}}}',
+    b'{"a":1,"a":2}',
+    b'{"kind":{},"v":[]}',
+    b"\xef\xbb\xbf{}",
+    b"{} //x",
+)
+_ROUND += (
+    b"/* */{}",
+    b"nul",
+    b"True",
+    b"undefined",
+    b"\x00",
+    b" ",
+    b"",
+    b"\n\n",
+    b"[[]",
+    b"]",
+    b"}",
+    b":",
+    b",",
+    b"{}\x00",
+)
+JSON_TEXTS: tuple[bytes, ...] = (*_NESTED, *_ROUND, *_STRINGS, *(number.encode() for number in _NUMBERS))
+JSON_TEXTS += tuple(
+    b'{"kind":"submit_job","v":1,"key":' + text + b"}" for text in (*_STRINGS, *(n.encode() for n in _NUMBERS))
+)
+"""In the manner of JSONTestSuite: alone, and where a command has its key."""
+
+NAUGHTY: tuple[str, ...] = (
+    "",
+    " ",
+    "\t",
+    "\n",
+    "\r\n",
+    "\x00",
+    "\x07",
+    "\x1b[31m",
+    "\x7f",
+    "\x80",
+    "\ufeff",
+    "\ufffe",
+    "\u200b",
+    "\u202eabc",
+    "\u2066x",
+    "null",
+    "None",
+    "undefined",
+    "true",
+    "NaN",
+    "0",
+    "-1",
+    "1e309",
+    "0x0",
+    "1/0",
+    ".",
+    "..",
+    "../../etc/passwd",
+    "/",
+    "//",
+    "\\",
+    "C:\\con",
+    "~root",
+    "a b",
+    "a.b",
+    "a*b",
+    "a>b",
+    "*",
+    ">",
+    "$JS.API.>",
+    "_INBOX.>",
+    "ledger.main",
+    "tessera:{main}:x",
+    "{}",
+    "{0}",
+    "{__class__}",
+    "%s%n",
+    "%00",
+    "${jndi:ldap://x}",
+    "$(id)",
+    "`id`",
+    ";reboot",
+    "| cat",
+    "'; DROP TABLE jobs;--",
+    "<script>1</script>",
+    "]]>",
+    "&lt;",
+    '"',
+    "'",
+    "Ω≈ç√",
+    "田中さん",
+    "הֲיֵשׁ",
+    "مُنَاقَشَةُ",
+    "🏳0🌈",
+    "👨‍👩‍👧",
+    "Z͑ͫA̴",
+    "ﬀ",
+    "İ",
+    "ß",
+    "ǆ",
+    "𝕥𝕙𝕖",
+    "ａｂｃ",
+    "a\u0301",
+    "\u00e1",
+    "-",
+    "--",
+    "-a",
+    "a-",
+    "a" * 63,
+    "a" * 64,
+    "a" * 254,
+    "a" * 10_000,
+    "é" * 5_000,
+    "A",
+    "con",
+    "default",
+    "kube-system",
+    "tessera.io/run",
+    "nvidia.com/gpu",
+    "hostPath",
+    "constructor",
+    "__proto__",
+    "toString",
+    "admin",
+    "root",
+    "*/1",
+)
+"""In the manner of the naughty strings."""
+
+_SECURITY: tuple[tuple[str, Any], ...] = (
+    ("hostPID", True),
+    ("hostNetwork", True),
+    ("hostIPC", True),
+    ("hostUsers", False),
+    ("nodeName", "gpu-0"),
+    ("serviceAccountName", "admin"),
+    ("automountServiceAccountToken", True),
+    ("runtimeClassName", "runc"),
+    ("priorityClassName", "system-node-critical"),
+    ("schedulerName", "other"),
+    ("dnsPolicy", "None"),
+    ("shareProcessNamespace", True),
+    ("restartPolicy", "Always"),
+    ("preemptionPolicy", "Never"),
+    ("activeDeadlineSeconds", -1),
+    ("enableServiceLinks", 7),
+    ("hostAliases", [{"ip": "169.254.169.254", "hostnames": ["api"]}]),
+    ("tolerations", [{"operator": "Exists"}]),
+    ("topologySpreadConstraints", [{"maxSkew": 0}]),
+    ("ephemeralContainers", [{"name": "x", "image": "x"}]),
+    ("overhead", {"cpu": "-1"}),
+    ("resourceClaims", [{"name": "all"}]),
+    ("setHostnameAsFQDN", True),
+    ("subdomain", "../x"),
+    ("os", {"name": "windows"}),
+)
+_CONTAINER: tuple[tuple[str, Any], ...] = (
+    *(
+        ("securityContext", {key: value})
+        for key, value in (
+            ("privileged", True),
+            ("runAsUser", 0),
+            ("runAsNonRoot", False),
+            ("allowPrivilegeEscalation", True),
+            ("procMount", "Unmasked"),
+            ("capabilities", {"add": ["SYS_ADMIN"]}),
+            ("seccompProfile", {"type": "Unconfined"}),
+            ("seLinuxOptions", {"type": "spc_t"}),
+            ("appArmorProfile", {"type": "Unconfined"}),
+            ("windowsOptions", {"hostProcess": True}),
+            ("readOnlyRootFilesystem", "yes"),
+        )
+    ),
+    ("ports", [{"hostPort": 22}]),
+    ("lifecycle", {"postStart": {"exec": {"command": ["sh"]}}}),
+    ("stdin", True),
+    ("tty", True),
+    ("volumeDevices", [{"name": "sda", "devicePath": "/dev/sda"}]),
+    ("terminationMessagePath", "/etc/shadow"),
+    ("livenessProbe", {"httpGet": {"host": "169.254.169.254", "port": 80}}),
+    ("imagePullPolicy", "Sometimes"),
+    ("env", {"LD_PRELOAD": "\x00"}),
+    ("env", {"": "x"}),
+    ("env", {"NVIDIA_VISIBLE_DEVICES": "all"}),
+    ("env", {"A=B": "c"}),
+    ("env", [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec"}}}]),
+    ("command", "sh -c id"),
+    ("command", [1, 2]),
+    ("args", [None]),
+    ("args", ["x" * 200_000]),
+    ("image", ""),
+    ("image", "\n"),
+    ("image", "a" * 5_000),
+    ("workingDir", "../.."),
+    ("annotations", {"container.apparmor.security.beta.kubernetes.io/main": "unconfined"}),
+    ("annotations", {"a b": "c"}),
+    ("labels", {"tessera.io/run": "x"}),
+    ("annotations", {"tessera.io/permit": "x"}),
+    ("resources", {"limits": {"cpu": "1e400"}}),
+)
+_VOLUMES: tuple[Json, ...] = tuple(
+    {"kind": kind, "name": "v", "mount_path": path}
+    for kind, path in itertools.product(
+        ("hostPath", "nfs", "csi", "iscsi", "projected", "gcePersistentDisk", "flexVolume", "image", "", "emptyDir"),
+        ("/", "/etc", "/proc", "/dev", "../x", "", "/a:b", "/var/run/docker.sock"),
+    )
+)
+
+
+def hostile_templates() -> list[Json]:
+    """Pod templates, or what stands beside their known fields, that no cluster of several tenants can honour."""
+    found: list[Json] = [{name: value} for name, value in (*_SECURITY, *_CONTAINER)]
+    found += [{"volumes": [volume]} for volume in _VOLUMES]
+    found += [{"spec": {"containers": [{"name": "main", name: value}]}} for name, value in _CONTAINER]
+    found += [{"spec": {name: value}} for name, value in _SECURITY]
+    return [{"image": "train:1"} | template for template in found]
+
+
+def broken_tokens(good: str) -> list[str]:
+    """Headers' values made of a good token, of which none may let anybody in."""
+    name, token_id, secret = good.split("_")
+    return [
+        "",
+        "Bearer",
+        "Bearer ",
+        f"Basic {good}",
+        good,
+        f"Bearer {name}",
+        f"Bearer {name}_{token_id}",
+        f"Bearer {name}_{token_id}_",
+        f"Bearer {secret}",
+        f"Bearer _{token_id}_{secret}",
+        f"Bearer {name}__{secret}",
+        f"Bearer {good}x",
+        f"Bearer x{good}",
+        f"Bearer {good[:-1]}",
+        f"Bearer {good[1:]}",
+        f"Bearer {good.upper()}",
+        f"Bearer {name}-{token_id}-{secret}",
+        f"Bearer {token_id}_{name}_{secret}",
+        f"Bearer {good} {good}",
+        f"Bearer {good},{good}",
+        f'Bearer "{good}"',
+        f"Bearer={good}",
+        f"Bearer:{good}",
+        f"Token {good}",
+        f"Digest {good}",
+        f"Negotiate {good}",
+        f"Bearer {name}_{'0' * 12}_{secret}",
+        f"Bearer {name}_{token_id}_{'0' * 64}",
+        f"Bearer {name}_{token_id}_{secret[::-1]}",
+        f"Bearer {good}_x",
+        f"Bearer {'a' * 4_000}",
+        "Bearer null",
+        "Bearer undefined",
+        "Bearer eyJhbGciOiJub25lIn0.eyJ0ZW5hbnQiOiJsYWIifQ.",
+        f"Bearer {good}%00",
+        f"Bearer {good}\u00e9",
+        f"Bearer tessera_*_{secret}",
+        f"Bearer {name}_{token_id}_{secret.upper()}",
+        "Bearer ..",
+        "Bearer {}",
+    ]

@@ -1,0 +1,81 @@
+"""A share of `make bad-input`: whatever is sent is good, or is refused with a code, and nothing else comes of it."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tessera.gateway.routes import ROUTES
+from tessera_schemas.facts import JobRefused
+from tests.bad_input.corpora import JSON_TEXTS, broken_tokens, hostile_templates
+from tests.bad_input.over_http import NO_LIMIT, try_operation
+from tests.bad_input.trials import READERS, Tally, naughty_commands, try_command, try_commands, try_decoders
+from tests.builders import admitted, config_body
+from tests.unit.admission.admission_world import World as Admission
+from tests.unit.admission.admission_world import changed, node
+from tests.unit.gateway.gateway_world import a_world
+
+ENDLESS = ("wait_for_job", "events", "job_logs")
+"""Their good cases take as long as the client likes."""
+
+
+async def admission() -> Admission:
+    return await Admission.with_policy(config_body(), [node("node-a"), node("node-b")])
+
+
+@pytest.mark.parametrize("kind", READERS)
+async def test_spoilt_commands_are_refused_with_a_code_or_are_good(kind: str) -> None:
+    policy, tally = (await admission()).policy.known, Tally()
+    assert policy is not None
+    try_commands(kind, 300, Random(1), policy, tally)
+    for data in (*list(naughty_commands(kind))[::17], *JSON_TEXTS):
+        try_command(kind, data, policy, tally)
+    assert tally.wrong == []
+    assert tally.codes.total() > 300
+
+
+def test_a_changed_byte_of_any_stored_type_is_read_or_refused() -> None:
+    tally = Tally()
+    try_decoders(0.03, Random(1), tally)
+    assert tally.wrong == []
+    assert tally.codes["refused"] > 300
+
+
+async def test_no_hostile_pod_template_is_admitted() -> None:
+    here, templates = await admission(), hostile_templates()
+    assert len(templates) >= 200
+    taken = []
+    for template in templates:
+        here.clock.now += 1  # more refusals a second are counted and not recorded
+        await here.submits(changed("spec.roles.0.template", template))
+        fact = here.facts[-1]
+        if isinstance(fact, JobRefused):
+            assert fact.reasons, template
+        else:
+            taken.append(template)
+    assert taken == []
+
+
+async def test_no_broken_token_lets_anybody_in(tmp_path: Path) -> None:
+    world = await a_world(tmp_path)
+    good = world.token("lab")
+    values = broken_tokens(good)
+    assert len(values) >= 40
+    async with world.gateway(**NO_LIMIT):
+        for value in values:
+            said = await world.ask("GET", "/v1/jobs", headers={"Authorization": value})
+            assert (said.status, said.code) in ((401, "Unauthorized"), (429, "RateLimited")), value
+        assert (await world.ask("GET", "/v1/jobs", good)).status == 200
+
+
+async def test_every_operation_answers_spoilt_requests_with_a_code(tmp_path: Path) -> None:
+    world = await a_world(tmp_path)
+    await world.commit(admitted("k1"))
+    wrong: list[str] = []
+    async with world.gateway(**NO_LIMIT):
+        token = world.token("lab")
+        for route in ROUTES:
+            if route.name not in ENDLESS:
+                tally = await try_operation(world, route, 15, Random(1), token, admitted("k1").job_id)
+                wrong += tally.wrong
+    assert wrong == []
