@@ -18,7 +18,7 @@ from tessera.kernel.service.metrics import Metrics
 from tessera.reclamation.prices import handlers as prices_module
 from tessera.reclamation.prices import learning
 from tessera.reclamation.prices.decide import is_due
-from tessera.reclamation.prices.handlers import LOOK_SECONDS, Prices
+from tessera.reclamation.prices.handlers import AGAIN_SECONDS, LOOK_SECONDS, Prices
 from tessera.reclamation.prices.learning import learn_in_subprocess
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.facts import FACT_MESSAGE, PricesLearnt
@@ -216,6 +216,22 @@ async def test_an_answer_that_the_fact_would_not_take_is_none(told: bytes, monke
 
 
 # -- what is learnt
+
+
+async def test_a_pool_is_priced_again_once_one_model_is_fuller_than_the_others() -> None:
+    async with School() as school:
+        nodes = [node_seen(f"a100-{n:02}", 8, gpu_model="a100") for n in range(60)]
+        school.rounds.commit(*nodes, *(node_seen(f"l40-{n}", 8, gpu_model="l40") for n in range(10)))
+        for number in range(10):
+            school.rounds.submit(f"bound-{number}", pods=8, gpu_models=("l40",), cpu_milli=1000)
+        for number in range(45):
+            school.rounds.submit(f"other-{number}", pods=8, gpu_models=("a100",), cpu_milli=1000)
+        assert await school.look() == ["mix_priced"]
+        assert await school.look(2 * AGAIN_SECONDS) == []
+        school.rounds.settle()
+        assert await school.look() == ["mix_priced"]
+        before, after = ({model: count for model, _, _, count in each.shapes} for each in school.problems)
+        assert (before, after) == ({0: 60, 1: 1, 2: 10}, {0: 15, 1: 1, 2: 1})
 
 
 def problem(rounds: Rounds) -> PricingProblem:

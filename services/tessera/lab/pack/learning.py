@@ -11,15 +11,15 @@ from typing import Protocol
 
 from tessera.domain.fold import apply_record
 from tessera.domain.gang import Gang
-from tessera.domain.mix import in_full, kind_of, see
+from tessera.domain.mix import Mix, in_full, kind_of, see
 from tessera.domain.resources import Need, Node
 from tessera.domain.state import State
 from tessera.engine.pricing import learner
-from tessera.engine.pricing.pricing_problem import PricingProblem, make_pricing_problem
+from tessera.engine.pricing.pricing_problem import PricingProblem, make_pricing_problem, occupancy_of
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera.engine.scoring.protocol import ScoringPolicy
 from tessera.lab.pack.cluster import POOL
-from tessera.reclamation.prices.decide import FROM_ARRIVALS, fact_of
+from tessera.reclamation.prices.decide import FROM_ARRIVALS, fact_of, is_due
 from tessera.scheduler.decide.prices import why_not
 from tessera_schemas.config import Config, ConfigBody, Policy, Queue, Tenant
 from tessera_schemas.facts import PricesLearnt
@@ -27,6 +27,8 @@ from tessera_schemas.ledger import MixPriced, TakenFact
 
 DEFAULT = "tessera"
 HOW = ("rehearsed", "auction", "nobody")
+LOOK_ARRIVALS = 25  # so often it is asked whether the models that are left have changed enough for new prices
+NEVER = 1 << 30
 Learn = Callable[[PricingProblem], tuple[int, ...]]
 
 learnt: Learn = lru_cache(maxsize=64)(learner.learnt)
@@ -47,6 +49,9 @@ class Scoring(Protocol):
     def see(self, gangs: Iterable[Gang]) -> None:
         """Counts arrivals, whether they find room or not."""
 
+    def placed(self, node: Node) -> None:
+        """Takes note of a node as it is with a pod that has just come to it, for good."""
+
     def in_force(self) -> ScoringPolicy:
         """The policy as of what was seen; the same object until something was learnt."""
 
@@ -66,6 +71,9 @@ class FixedScoring:
     def see(self, gangs: Iterable[Gang]) -> None:
         """Counts nothing."""
 
+    def placed(self, node: Node) -> None:
+        """Takes note of nothing."""
+
     def in_force(self) -> ScoringPolicy:
         """The policy."""
         return self._policy
@@ -84,8 +92,10 @@ class CommitterPolicy:
         """`learnt_by` is one of `HOW`."""
         self._state = _state_of(policy, nodes)
         self._rehearsed, self._late, self._learn = learnt_by == HOW[0], late, learn
-        self._asked, self._due = (0, 0) if learnt_by != HOW[-1] and policy == DEFAULT else (1 << 30, 0)
+        learns = learnt_by != HOW[-1] and policy == DEFAULT
+        self._asked, self._look_at, self._due = (0, FROM_ARRIVALS, 0) if learns else (NEVER, NEVER, 0)
         self._waiting: PricesLearnt | None = None
+        self._running = 0
         self.priced = 0
         """How often prices came into force."""
 
@@ -104,11 +114,9 @@ class CommitterPolicy:
         mix = self._state.mixes.get(POOL)
         if mix is None:
             return
-        if mix.settled > self._asked and mix.arrivals >= FROM_ARRIVALS:
-            self._asked, self._due = mix.settled, mix.arrivals + self._late
-            problem = make_pricing_problem(mix, self._state.nodes.values(), self._rehearsed)
-            if problem is not None:
-                self._waiting = fact_of(POOL, mix.settled, self._state.n, problem, self._learn(problem))
+        is_new = mix.settled > self._asked and mix.arrivals >= FROM_ARRIVALS
+        if is_new or (mix.arrivals >= self._look_at and self._waiting is None):
+            self._look(mix)
         fact = self._waiting
         if fact is None or mix.arrivals < self._due:
             return
@@ -117,6 +125,20 @@ class CommitterPolicy:
             self.priced += 1
             taken = TakenFact(seq=1, service="reclamation", fact=fact)
             apply_record(self._state, MixPriced(kind="mix_priced", fact=0, pool=POOL), (taken,))
+
+    def _look(self, mix: Mix) -> None:
+        """Asks for prices if they are due, as reclamation does every few seconds."""
+        self._asked, self._look_at = mix.settled, mix.arrivals + LOOK_ARRIVALS
+        occupancy = occupancy_of(mix, self._state.seen.values(), self._running)
+        problem = make_pricing_problem(mix, self._state.nodes.values(), self._rehearsed, occupancy)
+        if problem is not None and is_due(mix, problem.gpus, FROM_ARRIVALS):
+            self._due = mix.arrivals + self._late
+            self._waiting = fact_of(POOL, mix.settled, self._state.n, problem, self._learn(problem))
+
+    def placed(self, node: Node) -> None:
+        """Takes note of a node as it is with a pod that has just come to it, for good."""
+        self._state.put_node(node)
+        self._running += 1
 
     def in_force(self) -> ScoringPolicy:
         """The policy as of what was seen; the same object until something was learnt."""

@@ -68,7 +68,9 @@ class Filling:
         found = self.capacity.place(gang_of_pod(self._policy, pod))
         if isinstance(found, tuple):
             self.placed += pod.total_gpu_milli
-            self.measure.changed(self.capacity.nodes[found[0].node])
+            node = self.capacity.nodes[found[0].node]
+            self.measure.changed(node)
+            self.scoring.placed(node)
             return
         self.dropped += 1
         if pod not in self._refused and any(takes_pod(node, pod) for node in self.capacity.nodes.values()):

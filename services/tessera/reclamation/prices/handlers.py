@@ -11,9 +11,9 @@ from importlib.util import find_spec
 
 import structlog
 
-from tessera.domain.mix import Mix
+from tessera.domain.mix import PODS_COUNTED, Mix
 from tessera.domain.state import State
-from tessera.engine.pricing.pricing_problem import PricingProblem, make_pricing_problem
+from tessera.engine.pricing.pricing_problem import PricingProblem, make_pricing_problem, occupancy_of
 from tessera.kernel.errors import Transient
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.process.leases import Members, partition_of, rounds
@@ -61,7 +61,8 @@ class Prices:
         mix = self._state.mixes.get(pool)
         if mix is None or partition_of(pool) not in self._members.partitions() or self._is_tried(mix):
             return
-        problem = make_pricing_problem(mix, self._state.nodes.values(), self._rehearsed)
+        occupancy = occupancy_of(mix, self._state.seen.values(), self._running(pool))
+        problem = make_pricing_problem(mix, self._state.nodes.values(), self._rehearsed, occupancy)
         if problem is None or not is_due(mix, problem.gpus, self._settings.learn_from_arrivals):
             return
         began, basis_n = self._ports.clock.monotonic(), self._state.n
@@ -76,6 +77,11 @@ class Prices:
             seconds = round(self._ports.clock.monotonic() - began, 1)
             log.info("prices_learnt", pool=pool, settled=mix.settled, learnt_by=fact.learnt_by, seconds=seconds)
         self._pause(mix)
+
+    def _running(self, pool: str) -> int:
+        """Pods that run in the pool, of one gang at most as many as are counted when it comes."""
+        runs = (run for run in self._state.runs.values() if self._state.tree.pool(run.queue) == pool)
+        return sum(min(len(run.placements), PODS_COUNTED) for run in runs)
 
     def _is_tried(self, mix: Mix) -> bool:
         tried = self._tried.get(mix.pool)
