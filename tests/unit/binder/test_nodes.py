@@ -107,20 +107,25 @@ def test_a_node_is_not_ready_and_keeps_its_size(node: dict[str, Any]) -> None:
     assert (seen.ready, seen.gpus) == (False, 8)
 
 
+PROFILE = {"tessera.io/device-profile": "magic"}
 UNREADABLE = [
-    ("a quantity that is none", api_node(room={"cpu": "many"})),
-    ("more GPUs than there can be", api_node(room={"nvidia.com/gpu": "65"})),
-    ("less than nothing", api_node(room={"memory": "-1"})),
-    ("a device profile that nobody knows", api_node(metadata={"annotations": {"tessera.io/device-profile": "magic"}})),
-    ("a pool that is no name", api_node(metadata={"labels": {"tessera.io/pool": "Not A Name"}})),
-    ("a taint that is none", api_node(spec={"taints": [{"key": "own", "effect": "Sometimes"}]})),
-    ("a number without end", api_node(room={"cpu": "1e999999999"})),
+    ("a quantity that is none", api_node(room={"cpu": "many"}), "many"),
+    ("more GPUs than there can be", api_node(room={"nvidia.com/gpu": "65"}), "65"),
+    ("less than nothing", api_node(room={"memory": "-1"}), "'-1' is not a quantity"),
+    ("a device profile that nobody knows", api_node(metadata={"annotations": PROFILE}), "magic"),
+    ("a pool that is no name", api_node(metadata={"labels": {"tessera.io/pool": "Not A Name"}}), "'Not A Name'"),
+    ("a taint that is none", api_node(spec={"taints": [{"key": "own", "effect": "Sometimes"}]}), "'Sometimes'"),
+    ("a number without end", api_node(room={"cpu": "1e999999999"}), "1e999999999"),
 ]
 
 
-@pytest.mark.parametrize("node", [case[1] for case in UNREADABLE], ids=[case[0] for case in UNREADABLE])
-def test_a_node_that_cannot_be_read_is_there_and_not_ready(node: dict[str, Any]) -> None:
-    assert node_seen(node) == NodeSeen(kind="node_seen", name="node-a", ready=False)
+@pytest.mark.parametrize(("node", "said"), [case[1:] for case in UNREADABLE], ids=[case[0] for case in UNREADABLE])
+def test_a_node_that_cannot_be_read_is_not_ready_and_says_why(node: dict[str, Any], said: str) -> None:
+    seen = node_seen(node)
+    assert seen.trouble is not None
+    assert seen == NodeSeen(kind="node_seen", name="node-a", ready=False, trouble=seen.trouble)
+    assert said in seen.trouble.sentence()
+    assert seen.trouble.field.startswith("nodes.node-a")
 
 
 def test_a_node_that_says_nothing_of_itself_has_nothing() -> None:

@@ -18,7 +18,7 @@ from tessera_schemas.labels import (
     POOL_LABEL,
 )
 from tessera_schemas.quantities import quantity
-from tessera_schemas.reasons import Code
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.resource_kinds import is_counted_by_name, is_device
 
 NOBODY = Others()
@@ -63,8 +63,8 @@ def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Poo
             ),
             others=exclude_cut_cards(profile, others),
         )
-    except (ValidationError, ValueError, KeyError):
-        return NodeSeen(kind="node_seen", name=meta["name"], ready=False)
+    except (ValidationError, ValueError, KeyError) as error:
+        return NodeSeen(kind="node_seen", name=meta["name"], ready=False, trouble=_unreadable(meta["name"], error))
     if contradiction:
         return with_trouble(seen, Code.DEVICE_CONFLICT, contradiction)
     if gpus.trouble is not None:
@@ -72,6 +72,15 @@ def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Poo
     if profile in NAMES_ITS_CARDS and others.gpus:
         return with_trouble(seen, Code.DEVICE_CONFLICT, f"pods that are not ours have {others.gpus} of {GPU_RESOURCE}")
     return seen
+
+
+def _unreadable(name: str, error: Exception) -> Reason:
+    """The first thing that the node says and nobody can read, by the name that it has here."""
+    field, why = f"nodes.{name}", str(error)
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        field, why = ".".join((field, *map(str, first["loc"]))), f"{first['msg']}, not {first['input']!r:.100}"
+    return Reason(code=Code.INVALID_FIELD, field=field[:300], detail="".join(filter(str.isprintable, why))[:300])
 
 
 def _list_profiles(pool: str, labels: Metadata, annotations: Metadata, pools: Sequence[Pool]) -> list[tuple[str, str]]:
