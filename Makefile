@@ -122,6 +122,7 @@ bench-engine: $(READY) ## how well and how fast the engine packs, beside what wa
 
 bench-growth: $(READY) ## what a decision costs before hundreds of kinds of jobs and 1,000 and 10,000 nodes (minutes)
 	$(BIN)/python -m tessera.lab.bench --only kinds
+	$(BIN)/python -m tessera.lab.bench --only live-kinds --nodes 1000
 
 bench-kubernetes: $(READY) ## from create to bound on a real API server, beside kube-scheduler and a bare client (minutes)
 	$(BIN)/python -m tests.kubernetes.bench

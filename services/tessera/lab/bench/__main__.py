@@ -12,6 +12,7 @@ from tessera.lab.bench.fold import fold
 from tessera.lab.bench.growth import growth
 from tessera.lab.bench.kinds import kinds
 from tessera.lab.bench.latency import latency
+from tessera.lab.bench.live_kinds import live_kinds
 from tessera.lab.bench.many_jobs import many_jobs
 from tessera.lab.bench.report import ReportRow
 from tessera.lab.bench.restart import restart
@@ -34,10 +35,11 @@ BENCHES: dict[str, Bench] = {
     "sizing": lambda asked: sizing(asked.jobs, asked.nodes),
     "growth": lambda asked: growth(asked.queued, asked.rounds, asked.nodes),
     "kinds": lambda asked: kinds(asked.rounds),
+    "live-kinds": lambda asked: live_kinds(asked.waiting, asked.kinds, asked.nodes),
     "many-jobs": lambda asked: many_jobs(asked.many, asked.rounds, asked.nodes),
 }
 
-USUAL = [name for name in BENCHES if name not in ("flood", "kinds", "many-jobs")]
+USUAL = [name for name in BENCHES if name not in ("flood", "kinds", "live-kinds", "many-jobs")]
 """The others take minutes: they are asked for by name."""
 
 
@@ -49,6 +51,8 @@ def main() -> None:
     parser.add_argument("--live", type=int, default=10_000, help="live jobs while the scheduler restarts")
     parser.add_argument("--queued", type=int, default=1000, help="queued jobs of the smallest state in growth")
     parser.add_argument("--many", type=int, default=100_000, help="waiting jobs of many-jobs")
+    parser.add_argument("--waiting", type=int, default=2400, help="jobs that wait in live-kinds")
+    parser.add_argument("--kinds", type=int, default=600, help="kinds of these jobs")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--nodes", type=int, default=40, help="nodes of the simulated cluster, eight GPUs each")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")

@@ -55,15 +55,21 @@ class BenchPlatform:
 
 
 @asynccontextmanager
-async def start_platform(nodes: int, sync: bool, tenants: Sequence[str] = (TENANT,)) -> AsyncIterator[BenchPlatform]:
-    """A fresh platform with that many nodes of eight GPUs, configured for tenants without limits in one queue."""
-    async with start_shards(nodes, sync, [subjects.MAIN_SHARD], tenants) as (one,):
+async def start_platform(
+    nodes: int, sync: bool, tenants: Sequence[str] = (TENANT,), queues: Sequence[str] = (QUEUE,)
+) -> AsyncIterator[BenchPlatform]:
+    """A fresh platform with that many nodes of eight GPUs, configured for tenants and queues without limits."""
+    async with start_shards(nodes, sync, [subjects.MAIN_SHARD], tenants, queues) as (one,):
         yield one
 
 
 @asynccontextmanager
 async def start_shards(
-    nodes: int, sync: bool, shards: Sequence[str], tenants: Sequence[str] = (TENANT,)
+    nodes: int,
+    sync: bool,
+    shards: Sequence[str],
+    tenants: Sequence[str] = (TENANT,),
+    queues: Sequence[str] = (QUEUE,),
 ) -> AsyncIterator[list[BenchPlatform]]:
     """The same with several shards, each with that many nodes."""
     async with AsyncExitStack() as stack:
@@ -75,17 +81,17 @@ async def start_shards(
         found = []
         for shard in shards:
             place = where.find(platform.directory, {}, shard)
-            await _configure(place, tenants)
+            await _configure(place, tenants, queues)
             bus = await stack.enter_async_context(place.bus(place.tenant(TENANT)))
             found.append(BenchPlatform(platform, bus, place))
         yield found
 
 
-async def _configure(place: where.Where, tenants: Sequence[str]) -> None:
+async def _configure(place: where.Where, tenants: Sequence[str], queues: Sequence[str]) -> None:
     operator = place.identity(subjects.OPERATOR)
     limits = Limits(jobs=None, submits_per_second=None, bytes_per_second=None)
     named = tuple(Tenant(name=name, limits=limits) for name in tenants)
-    body = ConfigBody(tenants=named, queues=(Queue(name=QUEUE),))
+    body = ConfigBody(tenants=named, queues=tuple(Queue(name=name) for name in queues))
     async with place.store(operator) as store:
         await put_in_force(place, operator, ShardViews(store), ConfigChange(Config(), body), APPLY_SECONDS)
 
