@@ -45,6 +45,18 @@ def test_roles_that_are_in_each_others_way_are_searched_again_once_a_node_of_the
     assert not isinstance(room.find(gang), Reason)
 
 
+def test_roles_that_ask_for_more_gpus_together_than_are_free_are_refused_without_a_search() -> None:
+    nodes = {name: node(name, cpu_free=64_000, free=(1000,) * 4 + (0,) * 4) for name in "ab"}
+    gang = roles((6, need(gpus=1)), (1, need(gpus=3)))
+    room = FreeCapacity(nodes.values())
+    assert room.refusal(gang) is Code.NO_FIT  # each of its roles has room alone
+    assert isinstance(room.find(gang), Reason)
+    nodes["a"] = replace(nodes["a"], gpu_free=(1000,) * 5 + (0,) * 3)
+    assert room.renewed(nodes.values(), BEST_FIT)
+    assert room.refusal(gang) is None
+    assert not isinstance(room.find(gang), Reason)
+
+
 def test_a_gang_that_was_placed_is_not_known_as_refused() -> None:
     room, one = FreeCapacity([node("a", gpus=1)]), roles((1, need(gpus=1)))
     assert room.refusal(one) is None

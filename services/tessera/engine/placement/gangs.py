@@ -149,15 +149,22 @@ class FreeCapacity:
         return not self.places.any_ready or self.ranks.counts(*_kinds(gang)).is_short(gang)
 
     def _is_still_short(self, gang: Gang) -> bool:
-        """Whether the gang lacks room by the counts; remembered until a node gains room for it."""
+        """Whether the gang lacks room by the counts or by the sum; remembered until a node gains room for it."""
         kinds = _kinds(gang)
-        if not self.ranks.counts(*kinds).is_short(gang):
+        if not self.ranks.counts(*kinds).is_short(gang) and not self._lacks_gpus(gang, kinds):
             return False
         if self._short_moved == self.ranks.moved:
             if len(self._short) >= GANGS_MAX:
                 self._short.clear()
             self._short[gang] = kinds
         return True
+
+    def _lacks_gpus(self, gang: Gang, kinds: list[BundleKind]) -> bool:
+        """Whether its roles together ask for more GPUs than are free, where they may use the same nodes."""
+        using = [kind for kind in kinds if kind.whole.total_gpu_milli]
+        if len(gang) < 2 or len({kind.never for kind in using}) != 1 or using[0].whole.mig_profile:
+            return False
+        return gang.amount.gpu_milli > self.ranks.suited(using[0]).gpu_free
 
     def _is_untouched(self, gang: Gang) -> bool:
         """Whether the gang was searched for in vain, and no node that suits any of its pods has changed since."""

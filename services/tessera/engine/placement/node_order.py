@@ -135,6 +135,11 @@ class SuitedRows:
         return max((max(row.node.gpu_free, default=0) for row in self._rows), default=0)
 
     @cached_property
+    def gpu_free(self) -> int:
+        """Thousandths of GPUs that are free, devices of which more is held than there is left out."""
+        return sum(sum(left for left in row.node.gpu_free if left > 0) * len(row.names) for row in self._rows)
+
+    @cached_property
     def gpus_of_others(self) -> int:
         """GPUs that pods hold which are not Tessera's."""
         return sum(len(row.node.gpu_others) * len(row.names) for row in self._rows)
