@@ -112,7 +112,10 @@ def test_a_node_that_does_not_say_which_devices_it_has_takes_nothing_new(node: N
 
 
 def test_what_is_no_uuid_makes_a_node_that_cannot_be_read() -> None:
-    assert seen("visible-devices", NO_PLUGIN, uuids="all") == NodeSeen(kind="node_seen", name="node-a", ready=False)
+    node = seen("visible-devices", NO_PLUGIN, uuids="all")
+    assert node == NodeSeen(kind="node_seen", name="node-a", ready=False, trouble=node.trouble)
+    assert node.trouble is not None
+    assert "all" in node.trouble.sentence()
 
 
 # -- instances ----------------------------------------------------------------------------------------------------
