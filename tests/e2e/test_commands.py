@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -161,6 +162,31 @@ async def test_sbatch_that_waits_writes_the_logs_into_the_files_that_it_names(li
     said = await ok(live, *common, "--key", "nowhere", "-o", nowhere, "--wrap=true")
     live.acknowledged.append(("lab", "nowhere"))
     assert "is not written" in said.err
+
+
+async def test_salloc_holds_its_pods_until_the_shell_ends(live: Live, tmp_path: Path) -> None:
+    common = ("salloc", "--as", "lab", "--container-image", "train:1", "--gpus=1")
+    refused = await live.command(*common, "--array=0-1", environment={"PATH": str(tmp_path)})
+    assert (refused.code, "no kubectl" in refused.err) == (2, True)
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text('#!/bin/sh\necho "$@" && exit 7\n')  # the simulated cluster runs no programs
+    kubectl.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    refused = await live.command(*common, "--array=0-1", environment=environment)
+    assert (refused.code, "--array" in refused.err) == (2, True)
+    said = await live.command(*common, "--key", "shell", "--job-name", "shell", "bash", "-l", environment=environment)
+    live.acknowledged.append(("lab", "shell"))
+    (job_id,) = {line.split()[-1] for line in said.err.splitlines() if "job allocation" in line}
+    assert said.code == 7, said
+    assert said.out == f"exec -i -n lab {job_id}-1-0 -- bash -l\n"
+    assert [line.split()[1] for line in said.err.splitlines() if "job allocation" in line] == [
+        "Pending",
+        "Granted",
+        "Relinquishing",
+    ]
+    await live.until_ended(job_id)
+    assert live.phase(job_id) == "cancelled"
+    await assert_all_is_well(live)
 
 
 async def test_an_array_and_the_job_after_it_run_to_their_end(live: Live) -> None:

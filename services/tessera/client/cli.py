@@ -32,6 +32,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Jobs, in Slurm's words": {
         "sbatch": ("sbatch.sbatch", "Submit a batch script"),
         "srun": ("sbatch.srun", "Run a command and show what it writes"),
+        "salloc": ("salloc.salloc", "Open a shell in an allocation"),
         "sacct": ("accounting.sacct", "List jobs with state, exit code and GPU-hours"),
         "scontrol": ("accounting.scontrol", "Show, hold and release; jobs, nodes and partitions in full"),
         "sprio": ("accounting.sprio", "List what decides between waiting jobs"),
@@ -98,7 +99,7 @@ class ImportedWhenCalled(Mapping[str, Any]):
         if isinstance(found, typer.Typer):
             alone.add_typer(found, name=name)
         else:
-            alone.command(name, context_settings=SLURMS_OWN if module == "sbatch" else None)(found)
+            alone.command(name, context_settings=SLURMS_OWN if module in ("sbatch", "salloc") else None)(found)
         return typer.main.get_group(alone).commands[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -55,7 +55,7 @@ async def copy_log(
     newest: int = 0,
 ) -> None:
     """Write what a pod of a job writes; `newest` is the part of so many seconds, 0 all. Raises Failure."""
-    found = await _started(where, job, follow)
+    found = await until_started(where, job, follow)
     part = LogPart(rank, attempt, follow, tail, newest)
     pieces = log_pieces(where, found, part, by_api=identity is None)
     async with aclosing(pieces):
@@ -64,7 +64,7 @@ async def copy_log(
             to.flush()
 
 
-async def _started(where: Where, named: str, follow: bool) -> JobView:
+async def until_started(where: Where, named: str, follow: bool) -> JobView:
     """The job, once it has run or ended if it is to be followed. Raises Failure for one that has not started else."""
     shown = ""
     async with where.views() as views:

@@ -37,9 +37,9 @@ Key = Annotated[str | None, typer.Option(help="Idempotency key; else from the CI
 async def sbatch(at: AccessOptions, words: Words = None, ignore: Ignore = None, key: Key = None) -> Exit | None:
     """Submit a batch script with #SBATCH lines, from a file or stdin, or --wrap; see docs/slurm.md for all options."""
     said, rest = split_words(words or ())
-    at, ignored, key, said = _own(at, ignore or (), key, said)
+    at, ignored, key, said = own_options(at, ignore or (), key, said)
     script = _script_of(dict(said).get("wrap"), rest, ignored, said)
-    asked = await _asked(at, script)
+    asked = await asked_of(at, script)
     if "test-only" in script.options:
         return await judge(at.find(), asked.identity, asked.command, key)
     async with submitting.submitted(at.find(), asked.identity, asked.command, key) as sent:
@@ -58,13 +58,13 @@ async def sbatch(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
 async def srun(at: AccessOptions, words: Words = None, ignore: Ignore = None, key: Key = None) -> Exit | None:
     """Submit a command, show the log of its first task as it runs, and end as it does."""
     said, rest = split_words(words or ())
-    at, ignored, key, said = _own(at, ignore or (), key, said)
+    at, ignored, key, said = own_options(at, ignore or (), key, said)
     if not rest:
         raise Failure(Exit.USAGE, "srun: nothing to run; write srun OPTIONS COMMAND")
     script = read_script(f"#!/bin/sh\nexec {shlex.join(rest)}\n", rest[0], ignored, said)
     if "array" in script.options:
         raise Failure(Exit.USAGE, "srun: arrays are for sbatch")
-    asked, where = await _asked(at, script), at.find()
+    asked, where = await asked_of(at, script), at.find()
     async with submitting.submitted(where, asked.identity, asked.command, key) as sent:
         notify(f"srun: job {sent.done.job_id} queued")
         try:
@@ -89,7 +89,7 @@ class Submit:
     identity: str | None
 
 
-def _own(
+def own_options(
     at: AccessOptions, ignored: Sequence[str], key: str | None, said: Sequence[Asked]
 ) -> tuple[AccessOptions, list[str], str | None, list[Asked]]:
     """Options of `tessera` that stand among Slurm's, put where they belong; and the others."""
@@ -117,7 +117,7 @@ def _script_of(wrapped: str | None, rest: Sequence[str], ignored: Sequence[str],
     return read_script(files.read_text(Path(rest[0])), rest[0], ignored, said, rest[1:])
 
 
-async def _asked(at: AccessOptions, script: Script) -> Submit:
+async def asked_of(at: AccessOptions, script: Script) -> Submit:
     """The submit that the script asks for, with what it waits for by id."""
     options = script.options
     now = datetime.fromtimestamp(SystemClock().now_ms() / 1000).astimezone()
