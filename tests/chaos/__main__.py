@@ -7,6 +7,7 @@ import secrets
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -14,15 +15,17 @@ import structlog
 
 from tests.chaos.campaign import Account, Broken, on_one_server, on_three_servers
 
+PHASES = ("services", "servers", "cluster", "clocks", "stale", "all kinds", "three")
 THREE_SHARE = 0.15  # of the minutes, on three servers
 
 
-async def campaign(directory: Path, seconds: float, chance: Random, account: Account, only: str | None) -> None:
-    """Both platforms, one after the other. Raises Broken."""
-    if only != "three":
-        await on_one_server(directory, seconds * (1.0 if only else 1 - THREE_SHARE), chance, account)
-    if only != "one":
-        await on_three_servers(directory, seconds * (1.0 if only else THREE_SHARE), chance, account)
+async def campaign(directory: Path, seconds: float, chance: Random, account: Account, phases: Sequence[str]) -> None:
+    """Both platforms, one after the other, or the phases that are named. Raises Broken."""
+    three = THREE_SHARE if not phases else float("three" in phases) / len(phases)
+    if three < 1:
+        await on_one_server(directory, seconds * (1 - three), chance, account, phases)
+    if three > 0:
+        await on_three_servers(directory, seconds * three, chance, account)
 
 
 def main() -> int:
@@ -30,14 +33,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.chaos", description="A campaign of faults on real processes.")
     parser.add_argument("--minutes", type=float, default=15.0, help="of faults; starting and judging come on top")
     parser.add_argument("--seed", type=int, default=None, help="of what is drawn; timing stays the machine's")
-    parser.add_argument("--only", choices=("one", "three"), help="so many nats-servers, and not the others")
+    parser.add_argument("--phase", choices=PHASES, action="append", default=[], help="this one; may be said again")
     chosen = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     seed = secrets.randbelow(10**6) if chosen.seed is None else chosen.seed
     print(f"seed {seed}, {chosen.minutes:g} minutes of faults; again: --seed {seed}", flush=True)
     directory, account, broken = Path(tempfile.mkdtemp(prefix="tessera-chaos-")), Account(), ""
     try:
-        asyncio.run(campaign(directory, chosen.minutes * 60, Random(seed), account, chosen.only))
+        asyncio.run(campaign(directory, chosen.minutes * 60, Random(seed), account, chosen.phase))
     except Broken as error:
         broken = str(error)
     print(f"faults: {', '.join(f'{count} {name}' for name, count in sorted(account.faults.items()))}")

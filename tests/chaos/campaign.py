@@ -153,8 +153,10 @@ def small_disk(folder: Path) -> Iterator[Path | None]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-async def on_one_server(directory: Path, seconds: float, chance: Random, account: Account) -> None:
-    """All phases that one nats-server and one Redis are enough for, on one ledger."""
+async def on_one_server(
+    directory: Path, seconds: float, chance: Random, account: Account, phases: Sequence[str] = ()
+) -> None:
+    """All phases, or the named ones, that one nats-server and one Redis are enough for, on one ledger."""
     with small_disk(directory / "up" / "nats") as disk:
         if disk is None:
             print("no right to mount a file system: a full disk is not tried", flush=True)
@@ -172,9 +174,11 @@ async def on_one_server(directory: Path, seconds: float, chance: Random, account
                 ("stale", faults.stale, 0.1),
                 ("all kinds", everything, 0.25),
             )
+            chosen = [each for each in shares if not phases or each[0] in phases]
+            whole = sum(share for _, _, share in chosen)
             try:
-                for name, kinds, share in shares:
-                    await campaign.run(Phase(name, kinds, seconds * share))
+                for name, kinds, share in chosen:
+                    await campaign.run(Phase(name, kinds, seconds * share / whole))
             finally:
                 await redis.aclose()
 
