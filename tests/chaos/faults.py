@@ -271,7 +271,7 @@ class Faults:
         for name in SERVICES:
             self._world.skew(name, 0)
         await connected(self._live)
-        await self._api.order("clear")
+        await self._again(lambda: self._api.order("clear"))
         await eventually(self._redis_answers, "Redis answers")
 
     async def _redis_answers(self) -> bool:
