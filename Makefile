@@ -19,7 +19,7 @@ SERVICES := admission queueing scheduler preemption reclamation binder projectio
 export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-kubernetes sim sim-commit mutants chaos bad-input demo bench bench-engine bench-growth bench-kubernetes up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
+.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-kubernetes sim sim-commit mutants chaos bad-input demo bench bench-engine bench-growth bench-kubernetes bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -126,6 +126,9 @@ bench-growth: $(READY) ## what a decision costs before hundreds of kinds of jobs
 
 bench-kubernetes: $(READY) ## from create to bound on a real API server, beside kube-scheduler and a bare client (minutes)
 	$(BIN)/python -m tests.kubernetes.bench
+
+bench-page: $(READY) ## the page on 1,000 nodes and 10,000 jobs in a browser: paint, updates, memory (needs `make chromium`)
+	@$(BIN)/python -m tests.e2e.page_bench
 
 up: $(READY) ## run the local platform in the foreground; Ctrl-C ends it
 	$(BIN)/tessera up

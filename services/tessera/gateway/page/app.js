@@ -47,7 +47,9 @@ function put(children, key) {
   const focused = document.activeElement;
   const again = focused?.dataset?.node ? `[data-node="${CSS.escape(focused.dataset.node)}"]` : focused?.id ? `#${focused.id}` : null;
   const caret = focused?.selectionStart;
-  main.replaceChildren(...children.filter(Boolean));
+  const next = children.filter(Boolean);
+  next.forEach((child, at) => { if (main.childNodes[at] !== child) main.childNodes[at] ? main.childNodes[at].replaceWith(child) : main.append(child); });
+  while (main.childNodes.length > next.length) main.lastChild.remove();
   for (const link of nav.querySelectorAll("a")) {
     if (link.hash === `#/${place()[0] || "now"}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");

@@ -43,7 +43,7 @@ export function show(data) {
     el("h2", {}, "Queues"), queues(data.queues),
     el("h2", {}, "Nodes"),
     el("p", { class: "soft" }, "Each bar is a node's GPUs in their order: one colour a job, grey taken by others, light free."),
-    el("ul", { class: "mosaic" }, data.nodes.map((node) => el("li", {}, tileOf(node, data.holders.get(node.name) ?? [])))),
+    mosaic(data),
   ];
 }
 
@@ -68,6 +68,27 @@ function queues(found) {
     const stopped = queue.stop_policy === "none" ? "" : " (stopped)";
     return row(heads, [queue.name + stopped, String(queue.queued), String(queue.live), gpus(queue.used_gpu_milli), cell]);
   }));
+}
+
+// The list stays in the page from one reading to the next, and with it the tile of every node that is as it was: of a
+// thousand nodes few change in a second, and drawing all of them anew took seconds.
+const list = el("ul", { class: "mosaic" });
+let tiles = new Map();
+
+function mosaic(data) {
+  const next = new Map();
+  data.nodes.forEach((node, at) => {
+    const held = data.holders.get(node.name) ?? [];
+    const now = JSON.stringify([node, held.map((one) => [one.device, one.milli, one.job.job_id, one.job.name])]);
+    const before = tiles.get(node.name);
+    const tile = before?.now === now ? before : { now, item: el("li", {}, tileOf(node, held)) };
+    if (before && before !== tile) before.item.replaceWith(tile.item);
+    next.set(node.name, tile);
+    if (list.children[at] !== tile.item) list.insertBefore(tile.item, list.children[at] ?? null);
+  });
+  while (list.children.length > data.nodes.length) list.lastChild.remove();
+  tiles = next;
+  return list;
 }
 
 function tileOf(node, held) {
