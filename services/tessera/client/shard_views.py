@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera.client.job_glance import ENDED, REFUSED, JobFilter, JobGlance
@@ -142,8 +143,8 @@ class ShardViews(ReadViews):
                 glance = JobGlance.read(stored)
                 if wanted.takes(glance):
                     found.append((glance.order, stored))
-        found.sort()
-        return [JobView.from_bytes(stored) for _, stored in found[:limit]], len(found)
+        first = sorted(found) if limit is None else nsmallest(limit, found)  # to sort all takes as long as reading them
+        return [JobView.from_bytes(stored) for _, stored in first], len(found)
 
     async def glances(self) -> list[JobGlance]:
         """Decodes nothing as a whole."""
