@@ -63,7 +63,7 @@ check: lint types layers figures ## everything that needs no server: what CI run
 	$(BIN)/pytest -q -n0 tests/unit/docs  # links, commands, settings and paths that the pages name
 
 docs: $(READY) ## the documentation as a site in build/docs; links and anchors are checked, nothing loads from the network
-	$(BIN)/sphinx-build -q -W --keep-going -c docs/site -b html . build/docs
+	$(BIN)/sphinx-build -q -E -W --keep-going -c docs/site -b html . build/docs
 	@echo "build/docs/index.html"
 
 alerts: $(READY) prometheus ## the alarms: promtool reads and tests deploy/alerts.yaml, and the docs' table says the same

@@ -179,3 +179,10 @@ def test_every_field_of_a_reference_has_a_meaning() -> None:
         rows = [line for line in (ROOT / "docs/reference" / f"{page}.md").read_text().splitlines() if line[:3] == "| `"]
         assert len(rows) > 80, page
         assert [row for row in rows if row.endswith("|  |")] == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    linked = {(ROOT / "docs" / path).resolve() for path, _ in LINK.findall(index) if path}
+    pages = {page for folder in ("docs", "docs/reference") for page in (ROOT / folder).glob("*.md")}
+    assert pages - linked == {ROOT / "docs" / "README.md"}
