@@ -127,16 +127,20 @@ async def test_a_service_stands_still_while_messages_come(live: Live, prometheus
 
 
 async def test_a_bound_pod_that_the_ledger_does_not_explain(live: Live, prometheus: Prometheus) -> None:
+    still_running = {"tessera.io/simulate-seconds": str(NEVER)}
     labels = {RUN_LABEL: "nobody-knows-it", MANAGED_BY_LABEL: SCHEDULER_NAME, SHARD_LABEL: "main"}
     pod = {
-        "metadata": {"name": "stray", "namespace": "lab", "labels": labels},
+        "metadata": {"name": "stray", "namespace": "lab", "labels": labels, "annotations": still_running},
         "spec": {"schedulerName": SCHEDULER_NAME, "containers": [{"name": "stray", "image": "stray"}]},
     }
     cluster = live.cluster()
+    live.platform.pause("binder")  # it would take the pod away before it is bound
     try:
         uid = (await cluster.create_pod("lab", pod))["metadata"]["uid"]
         await cluster.bind_pod("lab", "stray", uid, "gpu-0", {})
+        live.platform.resume("binder")
         await prometheus.until_rings("TesseraOrphanPod")
+        await cluster.delete_pod("lab", "stray", uid, 0)
     finally:
         await cluster.close()
 
