@@ -33,6 +33,7 @@ from tests.kubernetes import binaries
 from tests.kubernetes.control_plane import ControlPlane, wait_until
 from tests.kubernetes.deployed import NAMESPACE, RELEASE, nats_of_the_chart
 from tests.kubernetes.kubelet import Kubelet
+from tests.pages import commands_of
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -41,13 +42,6 @@ PAGE = REPOSITORY / "docs" / "install.md"
 TENANT = "demo"
 SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 Json = dict[str, Any]
-
-
-def commands_of(section: str) -> list[str]:
-    """The shell blocks of one section of the page, up to the next heading."""
-    text = PAGE.read_text().split(f"# {section}\n", 1)[1]
-    text = re.split(r"^##", text, maxsplit=1, flags=re.MULTILINE)[0]
-    return re.findall(r"^ *```sh\n(.*?)^ *```", text, flags=re.MULTILINE | re.DOTALL)
 
 
 class OwnServers:
@@ -176,7 +170,7 @@ def operator(own_plane: ControlPlane, servers: OwnServers, tmp_path_factory: pyt
 async def test_the_pages_commands_bring_up_a_platform_that_places_a_users_job(
     own_plane: ControlPlane, operator: Operator
 ) -> None:
-    blocks = commands_of("On a cluster")
+    blocks = commands_of(PAGE.name, "On a cluster")
     said = [await asyncio.to_thread(operator, block) for block in blocks]
     assert len(blocks) == 5, "one block for each step of the page"
     assert "gpu-0" in said[-1], "the nodes are listed"
@@ -265,7 +259,7 @@ class ChartsNats:
 
 @pytest.fixture
 def charts_nats(own_plane: ControlPlane, operator: Operator, tmp_path: Path) -> Iterator[ChartsNats]:
-    operator(commands_of("TLS at NATS")[0])
+    operator(commands_of(PAGE.name, "TLS at NATS")[0])
     operator("tessera init --only-identities --credentials with-tls")
     name = f"{RELEASE}-nats-tls"
     secret = own_plane.api().get(f"{SECRETS}/{name}")["data"]
@@ -280,7 +274,7 @@ def charts_nats(own_plane: ControlPlane, operator: Operator, tmp_path: Path) -> 
 def test_the_charts_three_servers_take_the_pages_certificate_and_keep_three_copies(
     operator: Operator, charts_nats: ChartsNats
 ) -> None:
-    reach = commands_of("TLS at NATS")[1].strip().replace("export ", "env ")
+    reach = commands_of(PAGE.name, "TLS at NATS")[1].strip().replace("export ", "env ")
     wait_until(charts_nats.has_leader, "the three servers are one cluster", 60.0)
     for number, port in enumerate(charts_nats.clients):
         trusting = f"{reach.replace('4222', str(port))} TESSERA_NATS_MONITOR_URL={charts_nats.monitor_url(number)}"

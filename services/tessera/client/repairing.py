@@ -9,7 +9,7 @@ import gzip
 import json
 from collections import deque
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from shutil import copytree
 
@@ -18,6 +18,7 @@ from tessera.client.chain import ChainWalk
 from tessera.client.disk import sha256_of, sync_to_disk
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.reading import StoredLedger
+from tessera.client.witnesses import Known
 from tessera.kernel.ledger.generations import kept_messages
 from tessera_schemas.ledger_head import Head
 
@@ -50,11 +51,11 @@ class Repair:
         ]
 
 
-async def examine(ledger: StoredLedger, backup: Backup | None, known_n: int) -> Repair:
+async def examine(ledger: StoredLedger, backup: Backup | None, known: Known) -> Repair:
     """
     Walk the stored ledger to its first break, beside the backup, whose messages win where the two differ.
 
-    `known_n` is a message that something derived from the ledger knows; a ledger that ends before it lost its end.
+    A ledger that ends before what is derived from it knows lost its end; one that reads otherwise there is a fork.
     """
     walk, aside, damage = await ledger.walk(), 0, ""
     beyond = ChainWalk(backup.head) if backup else await ledger.walk()  # the stored messages that continue the backup
@@ -72,9 +73,9 @@ async def examine(ledger: StoredLedger, backup: Backup | None, known_n: int) -> 
             beyond.step(seq, data)
         aside += bool(damage)
     deque(copies, maxlen=0)  # reading the rest proves it
-    copied, end = backup.head.n if backup else 0, await ledger.count()
-    if not damage and end < max(copied, known_n):
-        damage = f"torn tail: it ends at {end}, and message {max(copied, known_n)} is known"
+    if backup and backup.head.n > known.n:
+        known = replace(known, name="the backup", n=backup.head.n)
+    damage = damage or await known.contradiction(ledger)
     best = max((walk, beyond), key=lambda found: found.n)
     return Repair(
         ledger.shard,

@@ -18,6 +18,7 @@ from tessera.client.reading import StoredLedger
 from tessera.client.reconciling import Unexplained, disagreements
 from tessera.client.repairing import ASIDE, RECORD, examine, write_repair
 from tessera.client.where import Where
+from tessera.client.witnesses import Known
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker
@@ -59,14 +60,14 @@ async def backup(directory: Path, messages: list[bytes]) -> Backup:
 
 
 async def test_a_whole_ledger_needs_no_repair(whole: list[bytes]) -> None:
-    found = await examine(stored(whole), None, len(whole))
+    found = await examine(stored(whole), None, Known("EVENTS", len(whole)))
     assert not found.damage
     assert found.head.startswith(f"{len(whole)}:")
 
 
 async def test_a_gap_is_closed_by_the_backup_and_what_continues_it_is_kept(tmp_path: Path, whole: list[bytes]) -> None:
     ledger, copy = stored(whole, 6), await backup(tmp_path / "backup", whole[:9])
-    found = await examine(ledger, copy, 0)
+    found = await examine(ledger, copy, Known())
     assert found.damage.startswith("gap: after 5 comes 7")
     assert found.head.startswith(f"{len(whole)}:")
     made = await write_repair(ledger, copy, found, tmp_path / "repaired")
@@ -79,7 +80,7 @@ async def test_a_gap_is_closed_by_the_backup_and_what_continues_it_is_kept(tmp_p
 
 async def test_without_a_backup_a_ledger_is_cut_before_its_gap(tmp_path: Path, whole: list[bytes]) -> None:
     ledger = stored(whole, 6)
-    found = await examine(ledger, None, 0)
+    found = await examine(ledger, None, Known())
     assert (found.stored_head, found.aside) == (found.head, len(whole) - 6)
     made = await write_repair(ledger, None, found, tmp_path / "repaired")
     assert [data for _, data in made.messages()] == whole[:5]
@@ -88,7 +89,7 @@ async def test_without_a_backup_a_ledger_is_cut_before_its_gap(tmp_path: Path, w
 async def test_of_a_fork_the_backup_wins_and_the_other_side_is_evidence(tmp_path: Path, whole: list[bytes]) -> None:
     forged = rechain(whole, 4, lambda message: message.update(tx="another-transaction"))
     copy = await backup(tmp_path / "backup", whole[:8])
-    found = await examine(stored(forged), copy, 0)
+    found = await examine(stored(forged), copy, Known())
     assert found.damage == "fork: message 4 is another one than in the backup"
     assert found.head == str(copy.head)
     made = await write_repair(stored(forged), copy, found, tmp_path / "repaired")
@@ -100,17 +101,17 @@ async def test_of_a_fork_the_backup_wins_and_the_other_side_is_evidence(tmp_path
 async def test_a_torn_tail_is_told_by_a_backup_or_by_what_is_derived(tmp_path: Path, whole: list[bytes]) -> None:
     end = len(whole)
     copy = await backup(tmp_path / "backup", whole)
-    found = await examine(stored(whole[:5]), copy, 0)
-    assert found.damage == f"torn tail: it ends at 5, and message {end} is known"
+    found = await examine(stored(whole[:5]), copy, Known())
+    assert found.damage == f"torn tail: it ends at 5, and the backup knows message {end}"
     assert found.head == str(copy.head)
-    alone = await examine(stored(whole[:5]), None, 7)
-    assert alone.damage == "torn tail: it ends at 5, and message 7 is known"
+    alone = await examine(stored(whole[:5]), None, Known("EVENTS", 7))
+    assert alone.damage == "torn tail: it ends at 5, and EVENTS knows message 7"
     assert alone.head == alone.stored_head
 
 
 async def test_a_repair_is_never_written_over_anything(tmp_path: Path, whole: list[bytes]) -> None:
     copy = await backup(tmp_path / "backup", whole)
-    found = await examine(stored(whole[:5]), copy, 0)
+    found = await examine(stored(whole[:5]), copy, Known())
     with pytest.raises(Failure, match="is not empty"):
         await write_repair(stored(whole[:5]), copy, found, tmp_path / "backup")
     assert Backup.read(tmp_path / "backup") == copy

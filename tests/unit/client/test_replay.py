@@ -10,10 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from tessera.client.cli import app
-from tessera.client.commands.ledger import compare_events, replayed
+from tessera.client.commands.ledger import replayed
 from tessera.client.outcomes import Exit
 from tessera.client.reading import ledger_of
 from tessera.client.replay import ReplayReport, verify
+from tessera.client.where import Where
+from tessera.client.witnesses import Known, newest_known
 from tessera.engine import ENGINE_ID
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.memory.broker import MemoryBroker
@@ -24,6 +26,7 @@ from tessera_schemas import subjects
 from tessera_schemas.config import ConfigBody, Limits, Policy, Queue, Tenant
 from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.facts import CancelRequested, PodsMade, RunStarted
+from tessera_schemas.ledger import chain_after
 from tessera_schemas.ledger_head import Head
 from tessera_schemas.subjects import event
 from tests.builders import SHARD, admitted, config_body, job_spec, node_seen, queue, role
@@ -385,15 +388,27 @@ def test_a_run_that_grew_over_what_it_may_use_is_refused(body: ConfigBody, words
     assert any(f"message {len(stored)}: " in finding and words in finding for finding in report.findings)
 
 
-async def test_events_about_a_record_that_the_ledger_lacks_are_found() -> None:
+@pytest.mark.parametrize(("n", "wrong"), [(0, ""), (3, "torn tail: it ends at 0, and EVENTS knows message 3")])
+async def test_events_about_a_record_that_the_ledger_lacks_are_found(n: int, wrong: str) -> None:
     broker = MemoryBroker(VirtualClock())
     broker.add_shard(SHARD)
-    ledger, report = ledger_of(MemoryBus(broker), SHARD), verify([])
-    for n, wrong in ((0, 0), (3, 1)):
-        broker.store(Outgoing(event(SHARD, "lab", "default", "job.bound.v1"), b"{}", headers={CURSOR_HEADER: f"{n}.1"}))
-        await compare_events(ledger, report)
-        assert report.wrong == wrong
-    assert report.findings == ["the public events know record 3, but the ledger ends at 0: it lost its end"]
+    ledger = ledger_of(MemoryBus(broker), SHARD)
+    broker.store(Outgoing(event(SHARD, "lab", "default", "job.bound.v1"), b"{}", headers={CURSOR_HEADER: f"{n}.1"}))
+    known = await newest_known(ledger, Where(SHARD))
+    assert await known.contradiction(ledger) == wrong
+
+
+async def test_a_head_that_redis_was_made_from_and_the_ledger_does_not_have_is_a_fork() -> None:
+    broker = MemoryBroker(VirtualClock())
+    broker.add_shard(SHARD)
+    ledger = ledger_of(MemoryBus(broker), SHARD)
+    (stored, *_) = grown()
+    broker.store(Outgoing(subjects.ledger(SHARD), stored))
+    same, other = Head(1, chain_after(stored)), Head(1, "f" * 64)
+    assert await Known("Redis", 1, same).contradiction(ledger) == ""
+    assert await Known("Redis", 1, other).contradiction(ledger) == (
+        "fork: message 1 is another one than that from which Redis was made"
+    )
 
 
 Change = Callable[[list[Outgoing]], Any]

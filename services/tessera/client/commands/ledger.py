@@ -21,9 +21,8 @@ from tessera.client.reading import LedgerBackup, LedgerFile, StoredLedger
 from tessera.client.rendering import Column, Output, notify, show, show_value
 from tessera.client.replay import Replay, ReplayReport
 from tessera.client.stored_events import EventsBesideLedger
+from tessera.client.witnesses import Known, newest_known
 from tessera.kernel.ports import Message
-from tessera_schemas import subjects
-from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.ledger_head import Head
 
 inspecting = typer.Typer(help="Look at the ledger itself.", no_args_is_help=True)
@@ -67,9 +66,13 @@ async def replay(
             report = await replayed(LedgerFile(from_file), kept)
             compare_ends(LedgerFile(from_file), report)
     else:
-        async with stored_ledger(at.find(), at.identity) as ledger:
+        where = at.find()
+        async with stored_ledger(where, at.identity) as ledger:
             report = await replayed(ledger, kept, ledger.shard, ledger.events())
-            await compare_events(ledger, report)
+            known = await newest_known(ledger, where)
+            contradiction = await known.contradiction(ledger)
+            if contradiction:
+                report.found(contradiction)
     if output.for_programs:
         show_value(output, {"ok": report.ok, **asdict(report)}, report.n)
     else:
@@ -116,8 +119,13 @@ async def inspect(
     export: Annotated[Path | None, typer.Option(help="Write every message to this file, one per line")] = None,
     output: Format = Output.TABLE,
 ) -> Exit:
-    """Walk the chain from its first message, say where it breaks, and show its end."""
-    async with stored_ledger(at.find(), at.identity) as ledger:
+    """
+    Walk the chain from its first message, say where it breaks, and show its end.
+
+    Exit code 1 for a broken chain, and where events, a snapshot or Redis know more of the ledger, or another one.
+    """
+    where = at.find()
+    async with stored_ledger(where, at.identity) as ledger:
         walk, shown = await ledger.walk(), list[ChainEntry]()
         file = _opened(export) if export is not None else None
         try:
@@ -133,11 +141,14 @@ async def inspect(
         finally:
             if file is not None:
                 file.close()
+        known = Known() if walk.broken else await newest_known(ledger, where)
+        contradiction = await known.contradiction(ledger)
     show(output, ENTRIES, shown, walk.n, "" if walk.broken else f"the chain is whole, its hash {walk.chain[:16]}…")
     if walk.broken:
         notify(f"error: the chain holds up to {walk.n}; {walk.broken}")
-        return Exit.FAILED
-    return Exit.OK
+    elif contradiction:
+        notify(f"error: the chain is whole; {contradiction}; see docs/operations.md, a halted shard")
+    return Exit.FAILED if walk.broken or contradiction else Exit.OK
 
 
 def _opened(file: Path) -> BinaryIO:
@@ -180,18 +191,6 @@ def report_lines(report: ReplayReport) -> list[str]:
         return [*lines, "valid, and what could be recomputed is equal; the rest is not proved (exit code 9)"]
     more = report.wrong - len(report.findings)
     return [*lines, f"NOT ok: {report.wrong} findings", *report.findings, *([f"and {more} more"] if more else [])]
-
-
-async def compare_events(ledger: StoredLedger, report: ReplayReport) -> None:
-    """The public events follow from the ledger: none may be about a record that it lacks."""
-    last = await ledger.bus.last(subjects.stream("EVENTS", ledger.shard), f"events.{ledger.shard}.>")
-    cursor = "" if last is None else last.headers.get(CURSOR_HEADER, "")
-    n = cursor.partition(".")[0]
-    # What was appended since we began is not looked at, so the end is asked for again.
-    tail = await ledger.ledger.tail()
-    end = 0 if tail is None else tail.seq
-    if n.isdigit() and int(n) > end:
-        report.found(f"the public events know record {n}, but the ledger ends at {end}: it lost its end")
 
 
 def _engines(report: ReplayReport) -> str:

@@ -11,10 +11,8 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.client.reconciling import disagreements
 from tessera.client.rendering import Output, plain, show_value
 from tessera.client.repairing import examine, write_repair
-from tessera.kernel.ledger.snapshots import newest_snapshot_n
+from tessera.client.witnesses import newest_known
 from tessera.kernel.ports import ApiError
-from tessera_schemas import subjects
-from tessera_schemas.events import CURSOR_HEADER
 
 
 @command
@@ -31,12 +29,10 @@ async def repair(
 
     The stored ledger is never changed. Exit code 1 while it is damaged.
     """
-    async with stored_ledger(at.find(), at.identity) as ledger:
+    where = at.find()
+    async with stored_ledger(where, at.identity) as ledger:
         copy = None if backup is None else Backup.read(backup, ledger.shard)
-        last = await ledger.bus.last(subjects.stream("EVENTS", ledger.shard), f"events.{ledger.shard}.>")
-        published = "0" if last is None else last.headers[CURSOR_HEADER].partition(".")[0]
-        known = max(int(published), await newest_snapshot_n(ledger.bus, ledger.shard))
-        found = await examine(ledger, copy, known)
+        found = await examine(ledger, copy, await newest_known(ledger, where))
         made = await write_repair(ledger, copy, found, directory) if found.damage and directory else None
     if output.for_programs:
         show_value(output, {**plain(found), "written": str(made.directory) if made else ""}, None)

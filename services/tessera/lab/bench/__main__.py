@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import uvloop
 
+from tessera.lab.bench.ended import ended_jobs
 from tessera.lab.bench.explain import explaining
 from tessera.lab.bench.flood import flood
 from tessera.lab.bench.fold import fold
@@ -37,9 +38,10 @@ BENCHES: dict[str, Bench] = {
     "kinds": lambda asked: kinds(asked.rounds),
     "live-kinds": lambda asked: live_kinds(asked.waiting, asked.kinds, asked.nodes),
     "many-jobs": lambda asked: many_jobs(asked.many, asked.rounds, asked.nodes),
+    "ended": lambda asked: ended_jobs(asked.ended),
 }
 
-USUAL = [name for name in BENCHES if name not in ("flood", "kinds", "live-kinds", "many-jobs")]
+USUAL = [name for name in BENCHES if name not in ("flood", "kinds", "live-kinds", "many-jobs", "ended")]
 """The others take minutes: they are asked for by name."""
 
 
@@ -53,6 +55,7 @@ def main() -> None:
     parser.add_argument("--many", type=int, default=100_000, help="waiting jobs of many-jobs")
     parser.add_argument("--waiting", type=int, default=2400, help="jobs that wait in live-kinds")
     parser.add_argument("--kinds", type=int, default=600, help="kinds of these jobs")
+    parser.add_argument("--ended", type=int, default=1_000_000, help="jobs that live and end in the row of that name")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--nodes", type=int, default=40, help="nodes of the simulated cluster, eight GPUs each")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")

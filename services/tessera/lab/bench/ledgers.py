@@ -43,13 +43,13 @@ class BareCommitter:
         for first in range(0, nodes, 256):
             self.commit([_node(f"gpu-{i}") for i in range(first, min(first + 256, nodes))])
 
-    def inputs(self, facts: Sequence[AnyFact] = (), holder: str = "", line: bool = False) -> Inputs:
-        """Inputs of the next message; with `line` also the newest order."""
+    def inputs(self, facts: Sequence[AnyFact] = (), holder: str = "", line: bool = False, ms: int = 1) -> Inputs:
+        """Inputs of the next message, `ms` later than the last; with `line` also the newest order."""
         state = self.shard.state
         taken = tuple(
             TakenFact(seq=self._facts_upto + i, service=owner(fact), fact=fact) for i, fact in enumerate(facts, 1)
         )
-        n, ts = state.n + 1, max(START_TS, state.ts + 1)
+        n, ts = state.n + 1, max(START_TS, state.ts + ms)
         heads = order(state, POOL, ts) if line else ()
         orders = (
             (Order(v=1, pool=POOL, basis_n=state.n, ts=ts, engine=ORDER_ENGINE_ID, policy=1, jobs=heads),)
@@ -59,8 +59,8 @@ class BareCommitter:
         upto = self._facts_upto + len(taken)
         return Inputs(n, ts, max(1, state.epoch), upto, holder, "", taken, orders)
 
-    def commit(self, facts: Sequence[AnyFact] = (), holder: str = "", line: bool = False) -> LedgerMessage:
-        inputs, state = self.inputs(facts, holder, line), self.shard.state
+    def commit(self, facts: Sequence[AnyFact] = (), holder: str = "", line: bool = False, ms: int = 1) -> LedgerMessage:
+        inputs, state = self.inputs(facts, holder, line, ms), self.shard.state
         message = LedgerMessage(
             v=1,
             n=inputs.n,
@@ -77,23 +77,31 @@ class BareCommitter:
             records=decide(state, inputs, self.capacity),
         )
         self._facts_upto = inputs.facts_upto
-        stored = message.to_bytes()
-        self.shard.fold(Entry(message, stored))
-        self.stored.append(stored)
+        self.keep(Entry(message, message.to_bytes()))
         return message
+
+    def keep(self, entry: Entry) -> None:
+        self.shard.fold(entry)
+        self.stored.append(entry.stored)
 
 
 def lives(jobs: int, at_once: int) -> BareCommitter:
     """The ledger of that many jobs from submit to release, `at_once` of them side by side."""
-    books, spec = BareCommitter(-(-at_once // GPUS_PER_NODE)), job(1.0)
-    for first in range(0, jobs, at_once):
-        keys = [f"b{i}" for i in range(first, min(first + at_once, jobs))]
+    books = BareCommitter(-(-at_once // GPUS_PER_NODE))
+    live(books, 0, jobs, at_once)
+    return books
+
+
+def live(books: BareCommitter, begin: int, end: int, at_once: int) -> None:
+    """Jobs number `begin` to `end` - 1, from submit to release."""
+    spec = job(1.0)
+    for first in range(begin, end, at_once):
+        keys = [f"b{i}" for i in range(first, min(first + at_once, end))]
         books.commit([admitted(key, spec) for key in keys])
         books.commit(line=True)
         runs = [run_id(job_id(SHARD, TENANT, key), 1) for key in keys]
         for facts in (*life(runs), ended(runs), absent(runs)):
             books.commit(facts)
-    return books
 
 
 def life(runs: Sequence[str]) -> Iterator[list[AnyFact]]:

@@ -61,7 +61,7 @@ def ranked(found: Mapping[str, float]) -> dict[str, float]:
 def resident(on: BenchPlatform) -> dict[str, float]:
     """MiB of memory that is each service's own, or shared with the process that it was forked from."""
     pids = {name: on.platform.pid(name) for name in on.platform.parts}
-    return {name: _rss_bytes(pid) / MIB for name, pid in pids.items() if pid is not None}
+    return {name: resident_bytes(pid) / MIB for name, pid in pids.items() if pid is not None}
 
 
 async def ledger_bytes(on: BenchPlatform) -> int:
@@ -70,6 +70,7 @@ async def ledger_bytes(on: BenchPlatform) -> int:
         return (await bus.usage(subjects.stream("LEDGER", on.shard))).bytes
 
 
-def _rss_bytes(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
+    """Bytes of memory of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * KIB for line in lines if line.startswith("VmRSS"))

@@ -21,7 +21,6 @@ from tessera.testkit.sim.guard import SEED_SECONDS, again
 from tessera.testkit.sim.world import SeedOutcome, judge_seed
 
 SHOWN_VIOLATIONS = 10
-HUNDRED = 100
 COMMIT_DIGITS = 7  # of the hash: up to 268 million, so that two commits seldom share seeds
 
 
@@ -54,14 +53,15 @@ def main() -> int:
             for violation in outcome.violations[:SHOWN_VIOLATIONS]:
                 console.print(f"  {violation}", markup=False, highlight=False)
     console.print("\n".join(hundreds.lines()), highlight=False)
-    holes = [] if asked.minutes is not None and hundreds.seeds < HUNDRED else hundreds.holes()
+    holes = hundreds.holes()
     for hole in holes:
         console.print(f"[red]never reached:[/] {hole}", highlight=False)
     console.print(
         f"{hundreds.seeds:,} seeds from {first}, {jobs:,} jobs, {records:,} ledger messages: {failed} failed, "
         f"{len(holes)} holes"
     )
-    return 1 if failed or holes else 0
+    by_chance = asked.minutes is not None  # which seeds, and how many: what they miss is told and no fault of the code
+    return 1 if failed or (holes and not by_chance) else 0
 
 
 def _outcomes(seeds: range, workers: int, seconds: float, until: float | None) -> Iterator[SeedOutcome]:
