@@ -39,7 +39,6 @@ FAULTS = (
     "idleness by chance",
     "prices by chance",
     "roll-over",
-    "begun anew after a roll-over",
 )
 SIMULATED = tuple(spec.name for spec in SPECS if not (spec.serves_http or spec.calls_out))
 """The services that meet others in the streams alone, and so can be simulated."""
