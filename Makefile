@@ -12,7 +12,7 @@ FIRST ?= 1
 MINUTES ?= 15
 CODE := schemas services tests docs deploy
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-IMAGES := admission queueing scheduler preemption reclamation binder projection notifier gateway client
+IMAGES := admission queueing scheduler preemption reclamation binder projection notifier gateway gateway-logs client
 IMAGE_FLAGS ?=
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 SERVICES := admission queueing scheduler preemption reclamation binder projection notifier gateway

@@ -180,8 +180,18 @@ def test_each_account_has_the_rights_that_its_service_declares_and_no_others() -
 def test_the_chart_runs_the_images_of_this_version() -> None:
     project = tomllib.loads((CHART.parents[2] / "pyproject.toml").read_text())["project"]
     assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == project["version"]
-    images = {one["spec"]["template"]["spec"]["containers"][0]["image"] for one in documents(rendered(), "Deployment")}
-    assert images == {f"tessera-{service}:{project['version']}" for service in SERVICES}
+    assert images_of({}) == {f"tessera-{service}:{project['version']}" for service in SERVICES}
+
+
+def test_the_gateway_keeps_logs_in_an_object_store_by_an_image_of_its_own() -> None:
+    with_store = images_of({"gateway.logs.url": "s3://logs/main"})
+    assert {image.partition(":")[0] for image in with_store - images_of({})} == {"tessera-gateway-logs"}
+    assert images_of({"gateway.logs.claim": "logs"}) == images_of({})
+
+
+def images_of(values: Json) -> set[str]:
+    deployments = documents(rendered(values), "Deployment")
+    return {one["spec"]["template"]["spec"]["containers"][0]["image"] for one in deployments}
 
 
 def test_no_value_and_no_rendered_object_has_a_secret_in_it() -> None:

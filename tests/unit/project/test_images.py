@@ -92,7 +92,7 @@ def test_only_reclamation_asks_for_what_learning_needs() -> None:
         if part:
             users.setdefault(part, set()).add(target)
     assert users["learning"] == {"reclamation"}
-    assert users["logs"] == {"gateway"}
+    assert users["logs"] == {"gateway-logs"}
     assert users["kubernetes"] == {spec.name for spec in SPECS if spec.needs_cluster} | {"client"}
     assert "numba" in " ".join(PROJECT["optional-dependencies"]["reclamation"])
 

@@ -28,10 +28,11 @@ app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
-{{/* (root, service): its image. */}}
+{{/* (root, service): its image; another one for logs in an object store. */}}
 {{- define "tessera.image" -}}
-{{- $root := index . 0 -}}{{- $image := $root.Values.image -}}
-{{- with $image.registry }}{{ . }}/{{ end }}{{ $image.repository }}{{ if $image.perService }}-{{ index . 1 }}{{ end }}:{{ $image.tag | default $root.Chart.AppVersion }}
+{{- $root := index . 0 -}}{{- $image := $root.Values.image -}}{{- $name := index . 1 -}}
+{{- if and (eq $name "gateway") $root.Values.gateway.logs.url }}{{ $name = "gateway-logs" }}{{ end -}}
+{{- with $image.registry }}{{ . }}/{{ end }}{{ $image.repository }}{{ if $image.perService }}-{{ $name }}{{ end }}:{{ $image.tag | default $root.Chart.AppVersion }}
 {{- end -}}
 
 {{- define "tessera.tls" -}}
