@@ -69,9 +69,8 @@ def config_page() -> str:
 
 def settings_page() -> str:
     """The reference of settings: what all services share, then those of each."""
-    for name in SERVICES:
-        importlib.import_module(f"tessera.{name}.settings")
-    models = {model.service: model for model in ServiceSettings.__subclasses__() if model.service in SERVICES}
+    modules = {importlib.import_module(f"tessera.{name}.settings").__name__ for name in SERVICES}
+    models = {model.service: model for model in ServiceSettings.__subclasses__() if model.__module__ in modules}
     shared = ServiceSettings.model_json_schema()["properties"]
     lines = [SETTINGS_HEAD, "\n## Every service\n", _settings_table(shared)]
     for name in SERVICES:
