@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import orjson
 from nats.aio.client import Client
+from nats.js.errors import NotFoundError
 
 from tessera.client.backup import Backup
 from tessera.client.outcomes import Exit, Failure
@@ -52,8 +53,16 @@ async def make_streams(admin: Client, backup: Backup, last: bytes, bounds: Bound
     first = int(orjson.loads(last)["facts_upto"]) + 1
     facts, ledger = subjects.stream("FACTS", backup.shard), subjects.stream("LEDGER", backup.shard)
     first_seqs = {facts: first} | ({ledger: backup.beginning.n + 1} if backup.opening else {})
+    # Looked at first: streams of `init` may have other bounds too, and no mending of those would help here.
+    await _check_facts(admin, facts, first)
     await ensure_streams(admin, backup.shard, replace(bounds, first_seqs=first_seqs))
-    state = (await admin.jsm().stream_info(facts)).state
+
+
+async def _check_facts(admin: Client, facts: str, first: int) -> None:
+    try:
+        state = (await admin.jsm().stream_info(facts)).state
+    except NotFoundError:
+        return
     if state.first_seq > first or state.last_seq + 1 < first:
         raise Failure(
             Exit.CONFLICT,
