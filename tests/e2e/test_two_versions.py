@@ -3,14 +3,15 @@ Two versions of every service side by side on one ledger, as docs/upgrade.md has
 
 Service by service goes over to this version under load, back, and over again. A committer of this version is there from
 the beginning, and leads once nobody is left who does not know its format of the ledger. No submit fails, and everything
-that is stored stands up to checker and replay.
+that is stored stands up to checker and replay. A service that the previous version has not comes in with this one: it
+is started when its turn comes, stopped on the way back, and started again.
 """
 
 import asyncio
 import os
 import subprocess
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import cycle
 from pathlib import Path
 
@@ -26,7 +27,6 @@ from tests.e2e.platform_checks import assert_all_is_well
 ROOT = Path(__file__).parents[2]
 PREVIOUS = "343ebfbb762c28f39c846b83f71a27ccffc68d29"
 LAST = "projection"  # of those that the version before shows to others, by a lease
-FOLLOWERS = (*(service for service in SERVICES if service not in ("scheduler", LAST)), LAST)
 KINDS: tuple[JobSpec, ...] = (
     job("single", seconds=0.3),
     job("gang", gpus=2, replicas=3, seconds=0.4),
@@ -39,7 +39,11 @@ class Versions:
 
     def __init__(self, previous: Path) -> None:
         self._previous = previous
-        self.old = set(SERVICES)
+        packages = previous / "services" / "tessera"
+        self.known = tuple(service for service in SERVICES if (packages / service / "main.py").exists())
+        self.new = tuple(service for service in SERVICES if service not in self.known)
+        self.followers = (*(service for service in self.known if service not in ("scheduler", LAST)), LAST)
+        self.old = set(self.known)
 
     def command(self, service: str, shard: str) -> Sequence[str]:
         """The previous version's packages win over everything that is installed; its libraries are ours."""
@@ -52,6 +56,15 @@ class Versions:
         """Stop a service, and start it in the other version."""
         self.old ^= {service}
         await live.platform.restart(service)
+
+    @asynccontextmanager
+    async def new_services(self, live: Live) -> AsyncIterator[None]:
+        """Those that the previous version has not, started in this one and ready; stopped afterwards."""
+        async with AsyncExitStack() as stack:
+            for service in self.new:
+                instance = await stack.enter_async_context(live.another(service))
+                await instance.until_ready()
+            yield
 
 
 @pytest.fixture(scope="module")
@@ -92,17 +105,21 @@ async def load(live: Live) -> AsyncIterator[None]:
 
 async def test_each_service_goes_forward_back_and_forward_under_load(previous: Path, tmp_path: Path) -> None:
     versions = Versions(previous)
+    assert {LAST, "scheduler"} <= versions.old
     async with (
-        Platform(tmp_path, tenants=TENANTS, command=versions.command) as platform,
+        Platform(tmp_path, versions.known, tenants=TENANTS, command=versions.command) as platform,
         Live.on(platform, configuration()) as live,
         live.another("scheduler") as newer,
+        AsyncExitStack() as to_the_end,
     ):
         async with load(live):
-            for service in FOLLOWERS:
+            async with versions.new_services(live):
+                for service in versions.followers:
+                    await versions.exchange(live, service)
+            for service in versions.followers:
                 await versions.exchange(live, service)
-            for service in FOLLOWERS:
-                await versions.exchange(live, service)
-            for service in FOLLOWERS[:-1]:
+            await to_the_end.enter_async_context(versions.new_services(live))
+            for service in versions.followers[:-1]:
                 await versions.exchange(live, service)
             await platform.stop("scheduler")
             await eventually(lambda: waits_for(newer, f"{LAST}-"), "the new committer names who is behind")
