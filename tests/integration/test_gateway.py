@@ -214,7 +214,7 @@ async def test_without_redis_reads_are_503_and_submits_go_on(live: Live) -> None
             for path in ("/v1/jobs", "/v1/nodes", "/v1/queues"):
                 status, body = await lab.ask("GET", path)
                 assert (status, body["code"], body["field"]) == (503, "Unavailable", "redis"), how
-            status, body = await lab.submit(f"http-{how}", name=f"redis-{how}")
+            status, body = await lab.submit(f"http-redis-{how}", name=f"redis-{how}")
             assert status == 201
             await live.until_ended(body["job_id"])
             assert (await lab.ask("GET", f"/v1/jobs/{body['job_id']}/explain"))[0] == 200
