@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tessera.binder.stopping import gone_is_fine
 from tessera_schemas.arrays import Dependency, JobArray
 from tessera_schemas.config import Policy, Queue, Quota
 from tests.e2e.live import Live, Said, configuration, job, started
@@ -47,6 +48,18 @@ async def ok(live: Live, *words: str) -> Said:
     assert said.code == 0, said
     assert "-o" in words or all(len(line) <= 80 for line in said.out.splitlines()), said.out
     return said
+
+
+async def clear_away_pods_that_ended(live: Live) -> None:
+    """As `kubectl delete` does it: a job by sbatch keeps its pods for an hour, and no option of sbatch's says less."""
+    await live.until_idle()
+    cluster = live.cluster()
+    try:
+        found, _ = await cluster.list("pods")
+        for pod in (pod["metadata"] for pod in found):
+            await gone_is_fine(cluster.delete_pod(pod["namespace"], pod["name"], pod["uid"]))
+    finally:
+        await cluster.close()
 
 
 async def test_a_held_job_stays_until_it_is_released(live: Live) -> None:
@@ -162,6 +175,8 @@ async def test_sbatch_that_waits_writes_the_logs_into_the_files_that_it_names(li
     said = await ok(live, *common, "--key", "nowhere", "-o", nowhere, "--wrap=true")
     live.acknowledged.append(("lab", "nowhere"))
     assert "is not written" in said.err
+    await clear_away_pods_that_ended(live)
+    await assert_all_is_well(live)
 
 
 async def test_salloc_holds_its_pods_until_the_shell_ends(live: Live, tmp_path: Path) -> None:
