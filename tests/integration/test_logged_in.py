@@ -5,11 +5,11 @@ import doctest
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from tessera.local.free_port import free_port
 from tests.e2e.live import Live, Said, configuration, eventually, job, tessera
 
 PAGE = Path(__file__).parents[2] / "docs/sdk.md"
@@ -25,11 +25,12 @@ class LoggedIn:
     async def run(self, *words: str) -> Said:
         return await tessera(*words, environment=self.environment)
 
-    async def log_in(self, tenant: str, folder: Path) -> None:
+    async def log_in(self, tenant: str, folder: Path, at: str = "") -> None:
+        """At the platform's gateway, or at the one whose URL is `at`."""
         (folder / "token").write_text((await self._live.command("token", "new", tenant)).out)
 
         async def taken() -> bool:
-            url = self._live.platform.gateway_url
+            url = at or self._live.platform.gateway_url
             return (await self.run("login", url, "--token-file", str(folder / "token"))).code == 0
 
         await eventually(taken, "the gateway takes the new token")
@@ -179,18 +180,37 @@ async def test_why_there_is_no_log_is_said_in_a_sentence(live: Live, lab: Logged
         assert (said.code, "has not started yet (queued" in said.err) == (4, True), said.err
     said = await lab.run("logs", of_others.job_id)
     assert said.code == 3
-    gone = await live.submit(job("gone", seconds=0.2), "lab")
-    await live.until_ended(gone.job_id)
-    for run in (lab.run, live.command):
-
-        async def is_gone(run: Any = run) -> bool:
-            said = await run("logs", "gone")
-            return said.code == 4 and "NoLogs: job_id: there is no log to show (its pod is gone" in said.err
-
-        await eventually(is_gone, "the pod is gone, and the answer says so")
     for who, one in (("ops", of_others), ("lab", blocks)):
         await live.command("cancel", one.job_id, "--as", who)
         await live.until_ended(one.job_id)
+
+
+async def test_a_gone_pods_log_comes_from_the_store_and_without_one_it_is_said_why_there_is_none(
+    live: Live, lab: LoggedIn, tmp_path: Path
+) -> None:
+    gone = await live.submit(job("gone", seconds=0.5, ttl_seconds_after_finished=2), "lab")
+    await live.until_ended(gone.job_id)
+
+    async def is_gone() -> bool:
+        said = await live.command("logs", "gone")  # an operator's is read from the cluster itself
+        return said.code == 4 and "NoLogs: job_id: there is no log to show (its pod is gone" in said.err
+
+    async def is_stored() -> bool:
+        said = await lab.run("logs", "gone")
+        return said.code == 0 and said.out.endswith("exit code 0\n")
+
+    await eventually(is_gone, "the pod is gone, and the answer says so")
+    await eventually(is_stored, "the gateway answers from its store")
+    port = free_port()
+    settings = {"TESSERA_API_PORT": str(port), "TESSERA_TOKENS_FILE": str(live.platform.tokens_file)}
+    async with live.another("gateway", **settings) as keeps_none:
+        await keeps_none.until_ready()
+        elsewhere = LoggedIn(live, tmp_path)
+        await elsewhere.log_in("lab", tmp_path, f"http://127.0.0.1:{port}")
+        said = await elsewhere.run("logs", "gone")
+        assert said.code == 4, said
+        assert "NoLogs: job_id: there is no log to show (its pod is gone" in said.err
+        assert "stores no logs (setting logs_store)" in said.err
 
 
 async def test_a_log_whose_token_is_taken_back_ends_with_an_error(live: Live, lab: LoggedIn, tmp_path: Path) -> None:
