@@ -19,7 +19,7 @@ SERVICES := admission queueing scheduler preemption reclamation binder projectio
 export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-kubernetes sim sim-commit damage mutants chaos bad-input demo bench bench-engine bench-growth bench-kubernetes bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
+.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-operations test-kubernetes sim sim-commit damage mutants chaos bad-input demo bench bench-engine bench-growth bench-kubernetes bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -90,7 +90,10 @@ unit: $(READY) ## fast tests, no servers, about a minute
 	$(BIN)/pytest -q -n auto tests/unit tests/property
 
 test: $(READY) ## all tests: real nats-server and Redis, real processes, 100 simulated seeds
-	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/kubernetes --ignore=tests/containers tests  # the tests of a file share one platform, and some build on others
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/kubernetes --ignore=tests/containers --ignore=tests/operations tests  # the tests of a file share one platform, and some build on others
+
+test-operations: $(READY) ## alarms, runbooks, an upgrade and the first job, as people follow the pages (minutes)
+	$(BIN)/pytest -q -n 2 --dist loadfile tests/operations
 
 test-kubernetes: $(READY) ## the same on a real Kubernetes API server, built once from Go modules (minutes)
 	@$(BIN)/python -m tests.kubernetes.binaries
@@ -100,7 +103,7 @@ sim: $(READY) ## simulate SEEDS seeds from FIRST on (make sim SEEDS=1000 FIRST=1
 	$(BIN)/python -m tessera.testkit.sim --seeds $(SEEDS) --first $(FIRST)
 
 damage: $(READY) ## every kind of damage to a ledger, each mended by the commands of docs/operations.md (minutes)
-	TESSERA_EVERY_DAMAGE=1 $(BIN)/pytest -q -n0 tests/e2e/test_runbooks.py
+	TESSERA_EVERY_DAMAGE=1 $(BIN)/pytest -q -n0 tests/operations/test_runbooks.py
 
 sim-commit: $(READY) ## simulate for MINUTES (10) seeds that the commit's hash names: other ones with each commit
 	$(BIN)/python -m tessera.testkit.sim --seeds 100000 --minutes $(MINUTES) --commit $(or $(shell git rev-parse HEAD 2>/dev/null),0000001)
