@@ -5,11 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SEEDS ?= 100
-MINUTES ?= 10
 # One more than there are processors, since many tests wait for servers.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 FIRST ?= 1
-MINUTES ?= 15
 CODE := schemas services tests docs deploy
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGES := admission queueing scheduler preemption reclamation binder projection notifier gateway gateway-logs client
@@ -106,13 +104,13 @@ damage: $(READY) ## every kind of damage to a ledger, each mended by the command
 	TESSERA_EVERY_DAMAGE=1 $(BIN)/pytest -q -n0 tests/operations/test_runbooks.py
 
 sim-commit: $(READY) ## simulate for MINUTES (10) seeds that the commit's hash names: other ones with each commit
-	$(BIN)/python -m tessera.testkit.sim --seeds 100000 --minutes $(MINUTES) --commit $(or $(shell git rev-parse HEAD 2>/dev/null),0000001)
+	$(BIN)/python -m tessera.testkit.sim --seeds 100000 --minutes $(or $(MINUTES),10) --commit $(or $(shell git rev-parse HEAD 2>/dev/null),0000001)
 
 mutants: $(READY) ## break one promise after the other in a copy; the tests that must notice (minutes)
 	@$(BIN)/python -m tests.mutants $(MUTANTS)
 
-chaos: $(READY) ## real processes under load and faults for MINUTES, everything accounted for after each phase
-	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+chaos: $(READY) ## real processes under load and faults for MINUTES (15), everything accounted for after each phase
+	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),15) $(if $(SEED),--seed $(SEED))
 
 bad-input: $(READY) ## 100,000 spoilt cases of each command, 1,000 of each HTTP operation, flipped bytes of all that is stored (minutes)
 	@$(BIN)/python -m tests.bad_input $(if $(SEED),--seed $(SEED))
