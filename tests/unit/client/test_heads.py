@@ -16,6 +16,8 @@ from tessera.client.cli import app
 from tessera.client.commands import context
 from tessera.client.commands import ledger as commands
 from tessera.client.outcomes import Exit
+from tessera.client.witnesses import Known
+from tessera.kernel.ports import Message
 from tests.builders import SHARD
 from tests.contract.golden_files import FOLDER
 from tests.ledgers import Committed, rechain
@@ -33,6 +35,14 @@ class InMemory:
     async def walk(self) -> ChainWalk:
         return ChainWalk()
 
+    @property
+    def ledger(self) -> "InMemory":
+        """The stream below: here the same."""
+        return self
+
+    async def tail(self) -> Message:
+        return Message("", len(self.stored), self.stored[-1])
+
     async def messages(self) -> AsyncIterator[tuple[int, bytes]]:
         for seq, data in enumerate(self.stored, start=1):
             yield seq, data
@@ -48,7 +58,11 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     async def opened(*_: Any) -> AsyncIterator[InMemory]:
         yield InMemory(made.stored)
 
+    async def nothing(*_: Any) -> Known:
+        return Known()
+
     monkeypatch.setattr(commands, "stored_ledger", opened)
+    monkeypatch.setattr(commands, "newest_known", nothing)
     monkeypatch.setattr(context, "find", lambda *_, **__: None)
     return made.stored
 
