@@ -172,7 +172,7 @@ def _plain(schema: Json, models: Mapping[str, Json]) -> str:
             values = schema.get("additionalProperties") or next(iter(schema.get("patternProperties", {}).values()), {})
             return f"map to {_kind(values if isinstance(values, dict) else {}, models)}"
         case "integer" | "number" as kind:
-            return {"integer": "integer", "number": "number"}[kind] + _bounds(schema)
+            return f"{kind}{_bounds(schema)}"
         case "string":
             kinds = {"password": "secret", "path": "path"}
             return "name" if schema.get("pattern") == NAME_PATTERN else kinds.get(schema.get("format", ""), "text")
