@@ -4,7 +4,8 @@ Whether the ledger still has its end, and is still the one that was written.
 Whatever is derived from the ledger says up to which record it knows it: the newest public event, the newest snapshot,
 the orders, the views in Redis. One that knows a record which the ledger lacks proves that the ledger was cut, or
 restored from an older copy; who then went on would give numbers that were used already to other records. So every
-service looks before it begins and all the while, and halts its shard.
+service that may read the ledger looks before it begins and all the while, and halts its shard; notifier may not, and
+waits for events that nobody publishes any more.
 
 Redis also keeps the chain's hash beside its cursor, and each process in its memory the end that it saw at its last
 look, whatever Redis has followed since. A ledger whose record of that number hashes otherwise was written again from
