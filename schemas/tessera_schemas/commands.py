@@ -13,7 +13,7 @@ from tessera_schemas.adopted import Adopted
 from tessera_schemas.base import LATE, Count, JobId, Key, Lenient, Name, NodeName, Strict, Text
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec
-from tessera_schemas.reasons import Reason
+from tessera_schemas.reasons import PublicReason, Reason
 from tessera_schemas.templates import ParameterName, Value, digest_of
 
 
@@ -145,8 +145,17 @@ TENANT_COMMAND: TypeAdapter[AnyTenantCommand] = TypeAdapter(TenantCommand, confi
 
 REPLY_HEADER = "Tessera-Reply"
 """Where the client wants its answer: a subject below `_INBOX.<tenant>.`; anything else is not answered."""
+END_HEADER = "Tessera-Tell-End"
+"""With any value: a submit that repeats one whose job has ended already is answered with that end."""
 ANSWER_SECONDS = 10.0
 """How long a client waits for its answer, unless told otherwise."""
+
+
+class JobEnd(Lenient):
+    """How a job has ended."""
+
+    phase: str
+    reason: PublicReason | None = None
 
 
 class Answer(Lenient):
@@ -155,3 +164,4 @@ class Answer(Lenient):
     accepted: bool
     job_id: str = ""
     reasons: tuple[Reason, ...] = ()
+    ended: Annotated[JobEnd | None, Field(description="How the job of a repeated submit ended, where it asks")] = None

@@ -11,16 +11,16 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SECONDS = 60.0
 
 
-async def started(*command: str, home: Path) -> asyncio.subprocess.Process:
+async def started(*command: str, home: Path, **settings: str) -> asyncio.subprocess.Process:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TESSERA_")}
-    environment = {**inherited, "PYTHONPATH": os.pathsep.join(sys.path), "TESSERA_HOME": str(home)}
+    environment = {**inherited, "PYTHONPATH": os.pathsep.join(sys.path), **(settings or {"TESSERA_HOME": str(home)})}
     return await asyncio.create_subprocess_exec(
         sys.executable, *command, env=environment, stdout=asyncio.subprocess.PIPE, cwd=home
     )
 
 
-async def said(*command: str, home: Path) -> str:
-    process = await started(*command, home=home)
+async def said(*command: str, home: Path, **settings: str) -> str:
+    process = await started(*command, home=home, **settings)
     out, _ = await asyncio.wait_for(process.communicate(), SECONDS)
     assert process.returncode == 0
     return out.decode()
@@ -28,7 +28,7 @@ async def said(*command: str, home: Path) -> str:
 
 async def test_the_examples_of_the_readme_work_as_they_stand(tmp_path: Path) -> None:
     home = tmp_path / "up"
-    async with Platform(home, tenants=["demo"]):
+    async with Platform(home, tenants=["demo"]) as platform:
         await _the_first_configuration_is_applied_as_it_is_written(home)
         await said("-m", "tessera", "apply", "--yes", "-f", str(EXAMPLES / "config.yaml"), home=home)
         subscriber = await started(str(EXAMPLES / "subscribe.py"), home=home)
@@ -44,6 +44,14 @@ async def test_the_examples_of_the_readme_work_as_they_stand(tmp_path: Path) -> 
         job = str(EXAMPLES / "job.yaml")
         ended = await said("-m", "tessera", "submit", "--wait", "--timeout", str(SECONDS), "-f", job, home=home)
         assert ended.endswith(" succeeded\n")
+        credential = {
+            "TESSERA_NATS_URL": platform.nats.url,
+            "TESSERA_CREDENTIALS_FILE": str(platform.credentials.file("demo")),
+        }
+        (elsewhere := tmp_path / "runner").mkdir()
+        for _run_and_rerun in range(2):
+            waited = ("submit", "--wait", "--timeout", str(SECONDS), "--key", "nightly", "-f", job)
+            assert (await said("-m", "tessera", *waited, home=elsewhere, **credential)).endswith(" succeeded\n")
 
 
 async def _the_first_configuration_is_applied_as_it_is_written(home: Path) -> None:

@@ -24,7 +24,7 @@ from tessera.kernel.service.context import Ports
 from tessera.kernel.service.spans import step_span
 from tessera.kernel.service.trace import TRACEPARENT, bind, take_trace
 from tessera_schemas import reading, subjects
-from tessera_schemas.commands import REPLY_HEADER
+from tessera_schemas.commands import END_HEADER, REPLY_HEADER, Answer
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.reading import Parsed
 
@@ -164,9 +164,16 @@ class CommandHandlers:
         inbox = _inbox(case)
         if inbox:
             try:
-                await self._ports.bus.send(inbox, case.outcome.answer.to_bytes())
+                await self._ports.bus.send(inbox, (await self._answer_of(case)).to_bytes())
             except KernelError as error:
                 log.warning("answer_not_sent", seq=case.message.seq, error=str(error))
+
+    async def _answer_of(self, case: Case) -> Answer:
+        """A client that waits for the end of a job that has ended before would otherwise wait for an event in vain."""
+        answer, fact = case.outcome.answer, case.outcome.fact
+        if END_HEADER not in case.message.headers or not isinstance(fact, JobAdmitted):
+            return answer
+        return answer.model_copy(update={"ended": await self._jobs.end_of(fact.job_id)})
 
     def _note_redeliveries(self, batch: list[Delivery]) -> None:
         again = sum(1 for delivery in batch if delivery.deliveries > 1)

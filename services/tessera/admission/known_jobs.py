@@ -9,11 +9,16 @@ ago, and still do not show it, is it certain that there is none.
 from collections import OrderedDict
 from enum import Enum, auto
 
+from tessera.domain.phases import TERMINAL
 from tessera.kernel.errors import KernelError
 from tessera.kernel.ports import Clock, Ledger, ProjectionStore
+from tessera_schemas.commands import JobEnd
 from tessera_schemas.views import JobView
 
+ENDED = frozenset(phase.value for phase in TERMINAL)
 REMEMBERED = 10_000
+SHORT_SECONDS, LONG_SECONDS = 0.1, 0.5
+"""How long the views may take to catch up with the ledger: at first sight, and before a job is said not to be there."""
 LOOK_SECONDS = 0.02
 
 
@@ -49,6 +54,18 @@ class KnownJobs:
         if stored is None:
             return JobPresence.ABSENT
         return JobPresence.THERE if tenant in ("", JobView.from_bytes(stored).tenant) else JobPresence.SOMEBODY_ELSES
+
+    async def end_of(self, job_id: str) -> JobEnd | None:
+        """How a job ended that the views show, waiting a moment for them when they show it alive; None: it has not."""
+        try:
+            stored = await self._store.get("jobs", job_id)
+            if stored is not None and JobView.from_bytes(stored).phase not in ENDED:
+                await self.caught_up(SHORT_SECONDS)
+                stored = await self._store.get("jobs", job_id)
+        except KernelError:
+            return None
+        job = None if stored is None else JobView.from_bytes(stored)
+        return JobEnd(phase=job.phase, reason=job.reason) if job is not None and job.phase in ENDED else None
 
     async def caught_up(self, seconds: float) -> bool:
         """Wait until the views hold all that is in the ledger now; False when they do not, or nobody can say."""

@@ -10,14 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.admission.decide.outcome import Origin, Outcome, Request, refuse_absent_job
-from tessera.admission.known_jobs import JobPresence, KnownJobs
+from tessera.admission.known_jobs import LONG_SECONDS, SHORT_SECONDS, JobPresence, KnownJobs
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Delivery, Message
 from tessera.kernel.tasks.task_group import gather_all
 from tessera_schemas.facts import CancelRequested
-
-SHORT_SECONDS, LONG_SECONDS = 0.1, 0.5
-"""How long the views may take to catch up with the ledger: at first sight, and before a job is said not to be there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.ids import random_key
 from tessera_schemas import subjects
 from tessera_schemas.base import Strict, job_id
-from tessera_schemas.commands import ANSWER_SECONDS, CancelJob, HoldJob, ReleaseJob, SubmitJob
+from tessera_schemas.commands import ANSWER_SECONDS, CancelJob, HoldJob, JobEnd, ReleaseJob, SubmitJob
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reading import read_tenant_command, too_large
 
@@ -61,6 +61,8 @@ class Submitted:
     job_id: str
     admitted: bool
     key: str
+    ended: JobEnd | None = None
+    """How the job ended, where it is known that it had ended before this submit repeated it."""
 
 
 class Tessera:
@@ -201,8 +203,9 @@ class Tessera:
         answer_seconds: float = ANSWER_SECONDS,
         publish_seconds: float | None = None,
         notify: Notify = _to_stderr,
+        tell_end: bool = False,
     ) -> Submitted:
-        """Send a submit as the contract writes it, without its key; else as `submit`."""
+        """Send a submit as the contract writes it, without its key; else as `submit`. `tell_end`: ask for `ended`."""
         read, chosen = read_submit(asked, key, notify)
         if self._asking is None:
             from tessera.client.sending_by_api import PUBLISH_SECONDS, submit_by_api
@@ -218,10 +221,11 @@ class Tessera:
             command,
             answer_seconds=answer_seconds,
             publish_seconds=publish_seconds,
+            tell_end=tell_end,
         )
         if answer is not None and not answer.accepted:
             raise Refused(answer.reasons, answer.job_id)
-        return Submitted(job, answer is not None, chosen)
+        return Submitted(job, answer is not None, chosen, None if answer is None else answer.ended)
 
     async def checkpoint(self, job: str, path: str, attempt: int = 0, at: str = "") -> None:
         """

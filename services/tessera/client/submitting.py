@@ -105,7 +105,7 @@ async def submitted(where: Where, identity: str | None, asked: Json, key: str | 
     Submit once, by HTTP where a token is at hand, else by NATS. Raises Refused with all reasons, Failure, Transient.
 
     `wait` asks the views, which miss nothing; a tenant that cannot read them listens to its events from before the
-    submit on.
+    submit on, and asks with it whether the job has ended before.
     """
     from tessera.client.sdk import Tessera
 
@@ -116,12 +116,14 @@ async def submitted(where: Where, identity: str | None, asked: Json, key: str | 
         return
     async with Tessera.at(where, where.tenant(identity)) as tessera:
         watch = await tessera.watch()
-        done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=notify)
+        done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=notify, tell_end=True)
         check_entry(await watch.entered(done.job_id, ENTRY_SECONDS) if done.admitted else None)
 
         async def wait(seconds: float | None) -> End | None:
             if where.can_read():
                 return await _wait_for_end(where, done.job_id, seconds)
+            if done.ended is not None:
+                return done.ended.phase, done.ended.reason
             event = await watch.ended(done.job_id, seconds)
             return None if event is None else end_of_event(event)
 

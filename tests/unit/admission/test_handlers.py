@@ -11,7 +11,7 @@ from tessera.admission.settings import AdmissionSettings
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Outgoing
 from tessera_schemas.base import job_id
-from tessera_schemas.commands import REPLY_HEADER, SubmitJob
+from tessera_schemas.commands import END_HEADER, REPLY_HEADER, SubmitJob
 from tessera_schemas.config import ConfigBody, Queue, Tenant
 from tessera_schemas.facts import CancelRequested, ConfigProposed, FactMessage, JobAdmitted, JobRefused
 from tessera_schemas.job import JobIdle
@@ -77,6 +77,33 @@ async def test_the_answer_says_admitted_or_all_reasons() -> None:
     assert (yes.accepted, yes.job_id) == (True, job_id(SHARD, "lab", "k1"))
     assert not no.accepted
     assert {reason.code.value for reason in no.reasons} == {"MissingField"}
+
+
+@pytest.mark.parametrize(("phase", "ended"), [("succeeded", "succeeded"), ("running", None), ("", None)])
+async def test_a_repeated_submit_is_answered_with_the_end_of_its_job_where_it_asks(
+    phase: str, ended: str | None
+) -> None:
+    world = await World.with_policy()
+    if phase:
+        await world.job_seen(job_id(SHARD, "lab", "k1"), phase=phase)
+    for wish in ({}, {END_HEADER: "1"}):
+        await world.submits(submit(), headers={REPLY_HEADER: "_INBOX.lab.abc.1", **wish})
+    (_, plain), (_, asked) = world.answers
+    assert plain.ended is None
+    assert (asked.ended and asked.ended.phase) == ended
+
+
+async def test_a_submit_is_answered_without_its_end_while_the_views_are_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = await World.with_policy()
+
+    async def fail(*_: object) -> bytes:
+        raise Transient("Redis is away")
+
+    monkeypatch.setattr(world.ports.store, "get", fail)
+    await world.submits(submit(), headers={REPLY_HEADER: "_INBOX.lab.abc.1", END_HEADER: "1"})
+    ((_, answer),) = world.answers
+    assert answer.accepted
+    assert answer.ended is None
 
 
 async def test_nobody_is_answered_before_the_fact_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:

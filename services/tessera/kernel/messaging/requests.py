@@ -13,7 +13,7 @@ from tessera.kernel.service.trace import COMMAND, pass_trace
 from tessera.kernel.tasks.waiting import wait_for
 from tessera_schemas import subjects
 from tessera_schemas.base import Strict
-from tessera_schemas.commands import ANSWER_SECONDS, REPLY_HEADER, Answer
+from tessera_schemas.commands import ANSWER_SECONDS, END_HEADER, REPLY_HEADER, Answer
 
 BACKOFF_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 ANY_TENANT = "*"
@@ -55,17 +55,19 @@ class Requester:
         answer_seconds: float = ANSWER_SECONDS,
         publish_seconds: float | None = None,
         when_full: bool = True,
+        tell_end: bool = False,
     ) -> Answer | None:
         """
         Store the command, then wait for its answer; None when none came, which says nothing about the command.
 
         The publish is repeated until it is acknowledged, or raises what it failed with once `publish_seconds` are over;
-        without `when_full` a full backlog raises at once.
+        without `when_full` a full backlog raises at once. `tell_end`: the answer is to say how the job ended if it has.
         """
         inbox = f"{self._inbox.replace(ANY_TENANT, tenant)}.{next(self._requests)}"
         arrived = self._arrived[inbox] = asyncio.Event()
         data = command if isinstance(command, bytes) else command.to_bytes()
-        out = Outgoing(subject, data, headers={REPLY_HEADER: inbox, **pass_trace(COMMAND)})
+        wish = {END_HEADER: "1"} if tell_end else {}
+        out = Outgoing(subject, data, headers={REPLY_HEADER: inbox, **wish, **pass_trace(COMMAND)})
         try:
             await self._publish(out, publish_seconds, when_full)
             await wait_for(arrived, self._clock, answer_seconds)
