@@ -411,6 +411,23 @@ def test_room_counts_as_used_quota_while_the_runs_there_are_being_stopped() -> N
     assert broken(shard) == {"I6"}
 
 
+def test_runs_that_look_the_same_count_each_for_itself_while_they_are_being_stopped() -> None:
+    shard = Plan(body=tree([quota(0)], [quota(2000)], policy=FAIR))
+    low = job_spec(ROLES, queue="q1", priority_class="low", preemptible=True)
+    shard.queued("k3", low)
+    shard.add(allocation(placement(devices=(1,)), key="k3"), ms=0)
+    shard.permitted("uid-3", run=first_run("k3"))
+    for key in ("k1", "k3"):
+        shard.add(m.Started(kind="started", run_id=first_run(key)), ms=0)
+    shard.queued("k4", job_spec(ROLES, queue="q1", priority_class="high"))
+    for owner, victim, device in (("k4", "k3", 1), ("k2", "k1", 0)):
+        run, places = (first_run(victim),), (placement(devices=(device,)),)
+        kept = mark(owner, cause="preemption", victims=run, preset="fair", placements=places)
+        plan = shard.proposed(job_id=id_of(owner), victims=run, placements=places)
+        shard.add(shard.revoke(run_id=run[0], by=id_of(owner)), kept, facts=[plan], ms=0)
+    assert broken(shard) == set()
+
+
 @pytest.mark.parametrize(
     "records",
     [

@@ -26,7 +26,7 @@ Held = dict[str, int]
 """How much of each resource."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)  # jobs and runs of equal specs look the same, and are not
 class JobRow:
     tenant: str
     spec: JobSpec
@@ -40,7 +40,7 @@ class JobRow:
     array: str = ""  # the one that it is a task of
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class RunRow:
     job: JobRow
     flavor: str
