@@ -11,9 +11,11 @@ import structlog
 from pydantic import ValidationError
 
 from tessera.admission.decide.policy import AdmissionPolicy, NodeShapes, templates_of, tree_of
+from tessera.domain.queues import QueueTree
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Clock, ProjectionStore
 from tessera_schemas.config import Config
+from tessera_schemas.templates import JobTemplate
 
 AGAIN_SECONDS = 0.05
 """Refusals make us look again, at most this often, so that a configuration counts as soon as it is visible."""
@@ -27,6 +29,8 @@ class PolicyView:
     def __init__(self, store: ProjectionStore, clock: Clock, seconds: float) -> None:
         self._store, self._clock, self._seconds = store, clock, seconds
         self._shapes = NodeShapes()
+        self._stored: bytes | None = None
+        self._configured: tuple[QueueTree | None, dict[str, JobTemplate]] = None, {}
         self._read_at = 0.0
         self._away = False
         self._first = asyncio.Event()
@@ -74,8 +78,11 @@ class PolicyView:
                 self._away = False
                 return
             stored, nodes = await self._store.get("config", "config"), await self._store.get_all("nodes")
-            config = None if stored is None else Config.model_validate_json(stored)
-            self.known = AdmissionPolicy(n, tree_of(config), self._shapes.update(nodes), templates_of(config))
+            if self.known is None or stored != self._stored:
+                config = None if stored is None else Config.model_validate_json(stored)
+                self._configured, self._stored = (tree_of(config), templates_of(config)), stored
+            tree, templates = self._configured
+            self.known = AdmissionPolicy(n, tree, self._shapes.update(nodes), templates)
         except (Transient, ValidationError) as error:
             if not self._away:
                 log.warning("policy_not_read", error=str(error), as_of=self.known.n if self.known else None)

@@ -10,6 +10,7 @@ table rises.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 
 from tessera.domain.mix import MixKind
@@ -21,6 +22,7 @@ UNITS = WHOLE_GPU // UNIT
 LEVELS = 129
 FINEST_STEP = 1000  # thousandths of a CPU
 STATES_MAX = 4096  # of one set of nodes; when they are more all are forgotten: that costs time and changes no answer
+TABLES_MAX = 16  # sets of kinds that are kept
 
 Priced = Sequence[tuple[MixKind, int]]
 Row = list[int]
@@ -64,7 +66,7 @@ class Worth:
             runs = tuple(runs_on(kind, node) for kind, _ in self._priced)
             if runs not in self._by_kinds:
                 kinds = [entry for entry, allowed in zip(self._priced, runs, strict=True) if allowed]
-                self._by_kinds[runs] = Earnings([_rounded(kind, price, self.step) for kind, price in kinds])
+                self._by_kinds[runs] = _earnings(tuple(_rounded(kind, price, self.step) for kind, price in kinds))
             found = self._by_nodes[node.gpu_model, node.device_profile] = self._by_kinds[runs]
         return found
 
@@ -115,6 +117,12 @@ class Earnings:
                     row[level:] = map(max, row[level:], filled)
             self._roots.append(row)
         return self._roots[whole]
+
+
+@lru_cache(maxsize=TABLES_MAX)
+def _earnings(items: tuple[Item, ...]) -> Earnings:
+    """Tables of these kinds: those of another pool, or of prices that came again, are the same."""
+    return Earnings(items)
 
 
 def best_split(one: Steps, other: Row, level: int) -> int:

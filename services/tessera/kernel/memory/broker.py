@@ -160,12 +160,14 @@ class MemoryBroker:
         self.clock = clock
         self.streams: dict[str, Stream] = {}
         self.limbo: list[Outgoing] = []
+        self._taken_by: dict[str, str] = {}
         self._listeners: list[tuple[str, Callable[[str, bytes], None]]] = []
         self._watches = 0
 
     def add_stream(self, config: StreamConfig) -> None:
         """Make an empty stream; one of the same name is lost with all messages."""
         self.streams[config.name] = Stream(config)
+        self._taken_by.clear()
 
     def add_durable(
         self, stream: str, name: str, *, ack_wait_seconds: float = 30.0, pending_max: int = PENDING_MAX
@@ -182,10 +184,15 @@ class MemoryBroker:
 
     def store(self, out: Outgoing) -> int:
         """Raises Conflict, Full, Poison (too big), or Transient when no stream takes the subject."""
-        for stream in self.streams.values():
-            if any(matches(pattern, out.subject) for pattern in stream.config.subjects):
-                return stream.store(out, self.clock.monotonic())
-        raise Transient(f"no stream takes {out.subject}")
+        name = self._taken_by.get(out.subject) or self._taker(out.subject)
+        return self.streams[name].store(out, self.clock.monotonic())
+
+    def _taker(self, subject: str) -> str:
+        for name, stream in self.streams.items():
+            if any(matches(pattern, subject) for pattern in stream.config.subjects):
+                self._taken_by[subject] = name
+                return name
+        raise Transient(f"no stream takes {subject}")
 
     def land(self, out: Outgoing) -> int | KernelError:
         """A publish of the limbo arrives after all, when nobody waits for its answer any more."""

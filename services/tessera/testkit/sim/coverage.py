@@ -7,7 +7,7 @@ from tessera.domain.phases import LEGAL
 from tessera_schemas.facts import FACTS as FACT_TYPES
 from tessera_schemas.facts import AnyFact
 from tessera_schemas.ledger import RECORDS as RECORD_TYPES
-from tessera_schemas.ledger import Allocated, AnyRecord, Released
+from tessera_schemas.ledger import Allocated, AnyRecord, LedgerMessage, Released
 from tessera_schemas.reasons import Code
 from tessera_schemas.registry import kind_of
 from tessera_schemas.services import SERVICES, SPECS
@@ -157,6 +157,13 @@ class Coverage:
         self.facts[fact.kind] += 1
         for given in getattr(fact, "reasons", ()):
             self.reasons[given.code] += 1
+
+    def message(self, message: LedgerMessage) -> None:
+        """Counts the facts and the records of one ledger message."""
+        for taken in message.facts:
+            self.fact(taken.fact)
+        for record in message.records:
+            self.record(record)
 
     def add(self, other: "Coverage") -> None:
         """Adds the counts of another run."""

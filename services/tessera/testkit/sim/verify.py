@@ -1,9 +1,8 @@
-"""Verification of a finished run besides the checker: the replay, and the views rebuilt from the ledger."""
+"""The ledger of a run as a fold of its own reads it, and the views as they would be rebuilt from it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from tessera.client.replay import verify
-from tessera.domain.fold import apply_record, take_in
+from tessera.domain.entities import EndedJob, Job
 from tessera.domain.state import State
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.memory.store import MemoryViews
@@ -12,12 +11,48 @@ from tessera.kernel.redis.views_digest import views_digest
 from tessera.projection.views import all_views
 from tessera.testkit.sim.coverage import Coverage
 from tessera_schemas.keys import VIEWS
+from tessera_schemas.ledger import LedgerMessage
 
 
-def fold_stored(messages: Mapping[int, Message], upto: Shard) -> State:
-    """Bring `upto` to the head of the ledger as it is stored, by number, with a fold of its own."""
+class CountedState(State):
+    """A state that counts the moves of its jobs between phases."""
+
+    def __init__(self, coverage: Coverage) -> None:
+        super().__init__()
+        self._coverage = coverage
+        self._phases: dict[str, str] = {}
+
+    def put_job(self, job: Job) -> None:
+        """Stores a live job, and counts its move to another phase."""
+        super().put_job(job)
+        self._stands(job.job_id, job.phase.value)
+
+    def put_ended(self, ended: EndedJob) -> None:
+        """Remembers an ended job, and counts its move to its last phase."""
+        super().put_ended(ended)
+        self._stands(ended.job_id, ended.phase.value)
+
+    def drop_ended(self, ended: EndedJob) -> None:
+        """Forgets an ended job: the next one of its key is another."""
+        super().drop_ended(ended)
+        self._phases.pop(ended.job_id, None)
+
+    def _stands(self, job_id: str, phase: str) -> None:
+        before, self._phases[job_id] = self._phases.get(job_id, phase), phase
+        if before != phase:
+            self._coverage.edge(before, phase)
+
+
+def fold_stored(
+    messages: Mapping[int, Message], upto: Shard, notice: Callable[[LedgerMessage], object] = lambda message: None
+) -> State:
+    """
+    Bring `upto` to the head of the ledger as it is stored, by number, with a fold of its own; `notice` what is new.
+    """
     for seq in range(upto.state.n + 1, len(messages) + 1):
-        upto.fold(decode_entry(messages[seq]))
+        entry = decode_entry(messages[seq])
+        upto.fold(entry)
+        notice(entry.message)
     return upto.state
 
 
@@ -29,28 +64,3 @@ def digests(views: MemoryViews, state: State) -> tuple[str, str]:
             rebuilt[change.view][change.key] = change.value
     now = views.current
     return ("" if now is None else views_digest(now.views)), views_digest(rebuilt)
-
-
-def replayed(stored: list[bytes], coverage: Coverage) -> list[str]:
-    """Findings of a replay of the ledger; counts the phase edges and records that the run reached on the way."""
-    entries = [decode_entry(Message("", n, data)) for n, data in enumerate(stored, start=1)]
-    state = State()
-    for entry in entries:
-        message = entry.message
-        for taken in message.facts:
-            coverage.fact(taken.fact)
-        take_in(state, message.n, message.ts, message.facts_upto, message.orders)
-        for record in message.records:
-            job_id = getattr(record, "job_id", "") or getattr(record, "run_id", "").rpartition("-")[0]
-            before = _phase(state, job_id)
-            apply_record(state, record, message.facts)
-            after = _phase(state, job_id)
-            if before and after and before != after:
-                coverage.edge(before, after)
-            coverage.record(record)
-    return [f"replay: {finding}" for finding in verify(stored).findings]
-
-
-def _phase(state: State, job_id: str) -> str:
-    job = state.jobs.get(job_id) or state.ended.get(job_id)
-    return "" if job is None else job.phase.value
